@@ -32,6 +32,8 @@ class Decoding:
     falls below this share of the particles. target: "full" (the default) is the model's distribution after penalties,
     bias and temperature, given the constraint; "truncated" is the same after top_k, top_p and min_p.
 
+    draft: drafts, the names of the sources that propose tokens, in order of preference; None for the usual ones.
+
     on_budget: what happens to a constrained text that would not be complete at `max_tokens`: `close` leads it to its
     shortest end in time, `truncate` cuts it off, `error` raises BudgetExceeded. max_rewinds: how often tokens may be
     taken back where a constraint refuses a text only later.
@@ -49,10 +51,12 @@ class Decoding:
     target: Target = "full"
     on_budget: OnBudget = "truncate"
     max_rewinds: int = 100
+    drafts: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.strategy, str):
             raise InputError(f"strategy is a name, not {self.strategy!r}", field="strategy")
+        self._check_drafts()
         for name, least in (("num_beams", 1), ("particles", 1), ("num_return_sequences", 1), ("max_rewinds", 0)):
             value = getattr(self, name)
             if value is None and name in ("num_beams", "particles"):
@@ -81,6 +85,17 @@ class Decoding:
                     field=name,
                 )
 
+    def _check_drafts(self) -> None:
+        if self.drafts is None:
+            return
+        given = self.drafts
+        names = tuple(given) if isinstance(given, list | tuple) else ()
+        if not names or not all(isinstance(one, str) and one for one in names) or len(set(names)) < len(names):
+            raise InputError(
+                f"drafts: {given!r} must be a list of different names", hint='["forced", "lookup"]', field="drafts"
+            )
+        object.__setattr__(self, "drafts", names)
+
     @property
     def beams(self) -> int:
         """The number of beams."""
@@ -93,9 +108,8 @@ class Decoding:
 
     def to_json(self) -> dict[str, Any]:
         """The strategy, and the fields that differ from their defaults."""
-        return {"strategy": self.strategy} | {
-            one.name: getattr(self, one.name) for one in fields(self) if getattr(self, one.name) != one.default
-        }
+        found = {one.name: getattr(self, one.name) for one in fields(self) if getattr(self, one.name) != one.default}
+        return {"strategy": self.strategy} | found | ({"drafts": list(self.drafts)} if self.drafts else {})
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Decoding:
@@ -117,7 +131,8 @@ OWNERS: Mapping[str, tuple[str, ...]] = {
     "particles": FAITHFUL,
     "ess_threshold": ("smc", "awrs"),
     "target": FAITHFUL,
-    "max_rewinds": ("mask",),
+    "max_rewinds": ("mask", "draft"),
+    "drafts": ("draft",),
 }
 """The strategies that read a field. With any other strategy the field is refused, not ignored."""
 FIELDS = tuple(one.name for one in fields(Decoding))

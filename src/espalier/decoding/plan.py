@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from espalier.constraints.base import Matcher
+from espalier.decoding.drafting import DraftKit
 from espalier.decoding.options import Decoding, Sequences, single
 from espalier.decoding.ports import Answer, Need
 from espalier.decoding.step.record import Watch
@@ -21,7 +22,7 @@ from espalier.sampling.config import SamplingConfig
 from espalier.sampling.draw import RandomStream
 from espalier.sampling.filters import FilterContext
 from espalier.tokens.vocab import Vocab
-from espalier.trace.records import Rewind, StepRecord
+from espalier.trace.records import Drafted, Rewind, StepRecord
 
 FinishReason = Literal["stop", "length"]
 
@@ -35,6 +36,7 @@ STRATEGIES = Registry(
         "best_of": "espalier.decoding.faithful.strategy:BEST_OF",
         "smc": "espalier.decoding.faithful.strategy:SMC",
         "awrs": "espalier.decoding.faithful.strategy:AWRS",
+        "draft": "espalier.decoding.drafts.strategy:DRAFT",
     },
     holds=f"{__name__}:Strategy",
 )
@@ -48,6 +50,8 @@ class Job:
     prompt: token ids, not empty. max_tokens: the most tokens to generate, EOS included. spelled: special ids that are
     part of the text, with their spelling. clock: returns seconds; with a clock, masks are timed. options: those of the
     strategy. encode: the tokenizer's ids of a text without BOS; None where there is no such function.
+    kit: what drafts of this model share. owner: who asks; constraint: its key, "" without one: what drafts learn is
+    kept apart by both.
     """
 
     vocab: Vocab
@@ -61,6 +65,9 @@ class Job:
     clock: Callable[[], float] | None = None
     options: Decoding = field(default_factory=Decoding)
     encode: Callable[[str], Sequence[int]] | None = None
+    kit: DraftKit = field(default_factory=DraftKit)
+    owner: str = ""
+    constraint: str = ""
 
     def context(self, tokens: Sequence[int]) -> FilterContext:
         """The context of filters after these generated tokens. The tokens are copied only where there are filters,
@@ -110,13 +117,51 @@ class Weighing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Drafting:
+    """What the drafts of one text came to. passes: forward passes, the prompt's included. tokens: taken. drafts: each
+    proposal, in order."""
+
+    passes: int
+    tokens: int
+    drafts: tuple[Drafted, ...] = ()
+
+    @property
+    def drafted(self) -> int:
+        """Tokens that were proposed."""
+        return sum(one.drafted for one in self.drafts)
+
+    @property
+    def accepted(self) -> int:
+        """Proposed tokens that were drawn."""
+        return sum(one.accepted for one in self.drafts)
+
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object. tokens_per_pass counts the prompt's pass. acceptance: null where nothing was proposed."""
+        sources: dict[str, dict[str, int]] = {}
+        for one in self.drafts:
+            sums = sources.setdefault(one.source, {"drafted": 0, "accepted": 0})
+            sums["drafted"] += one.drafted
+            sums["accepted"] += one.accepted
+        drafted, accepted = self.drafted, self.accepted
+        return {
+            "passes": self.passes,
+            "tokens_per_pass": self.tokens / self.passes,
+            "drafted": drafted,
+            "accepted": accepted,
+            "acceptance": accepted / drafted if drafted else None,
+            "sources": sources,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """The end of a plan. tail: text that was held back until now. stop: the stop text or stop id that was met.
 
     is_complete: whether the text satisfies the constraint (True without one). mask_seconds: the time of all masks; None
     where they were not timed. closed_by_budget: whether the token limit determined the end of the text. rewinds: the
-    tokens that were taken back. score: set by beam search. weighing: set by particle strategies. others: the further
-    texts of this run, best first; records: the steps of such a text, which no Taken has reported.
+    tokens that were taken back. score: set by beam search. weighing: set by particle strategies. drafting: set by
+    `draft`. others: the further texts of this run, best first; records: the steps of
+    such a text, which no Taken has reported.
     """
 
     tokens: tuple[int, ...]
@@ -130,6 +175,7 @@ class Outcome:
     rewinds: tuple[Rewind, ...] = ()
     score: float | None = None
     weighing: Weighing | None = None
+    drafting: Drafting | None = None
     records: tuple[StepRecord, ...] = ()
     others: tuple[Outcome, ...] = ()
 

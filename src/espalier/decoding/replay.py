@@ -34,7 +34,11 @@ from espalier.trace.steps import StepRecord
 
 TAKES = Registry(
     "takes",
-    {"mask": "espalier.decoding.masking:take_masked", "rejection": "espalier.decoding.rejection:take_late"},
+    {
+        "mask": "espalier.decoding.masking:take_masked",
+        "draft": "espalier.decoding.masking:take_masked",  # the same tokens, however many passes they took
+        "rejection": "espalier.decoding.rejection:take_late",
+    },
 )
 """Strategies that take one token by one row of logits. Each name leads to a function `(Job, TimedMask) -> Take`."""
 

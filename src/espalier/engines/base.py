@@ -18,7 +18,7 @@ from espalier.constraints.soft.spec import SoftSpec
 from espalier.constraints.spec import Spec
 from espalier.constraints.verdict import Verdict
 from espalier.decoding.options import Decoding
-from espalier.decoding.plan import Weighing
+from espalier.decoding.plan import Drafting, Weighing
 from espalier.decoding.prompt_scores import PromptToken
 from espalier.sampling.config import SamplingConfig
 from espalier.sampling.filters import LogitFilter
@@ -123,6 +123,8 @@ class Result:
     text: everything that was generated. turn: the same text, split into reasoning, content and calls. stop_reason: the
     stop text or stop id that ended it, None for EOS and length. mask_seconds: time spent on token masks, None without a
     constraint or where it was not measured. score: a beam's. weighing: what faithful sampling reports.
+    drafting: passes and drafts of the strategy `draft`; it says how a text was computed, so it does not count in
+    comparisons.
     closed_by_budget: whether the token limit decided how the text ends. others: further texts of the same run, best
     first (num_return_sequences). records: the measured steps, also at level `summary`, whose trace keeps none; ()
     without a trace. notes: what was replaced, and what is not enforced: the request's notes, and those of its turn.
@@ -143,6 +145,7 @@ class Result:
     mask_seconds: float | None = field(default=None, compare=False)
     score: float | None = None
     weighing: Weighing | None = None
+    drafting: Drafting | None = field(default=None, compare=False)
     closed_by_budget: bool = False
     others: tuple[Result, ...] = ()
     records: tuple[StepRecord, ...] = field(default=(), compare=False, repr=False)
@@ -166,13 +169,15 @@ class Result:
         return self.turn.calls
 
     def occasional(self) -> dict[str, Any]:
-        """The facts that only some runs have, as JSON values: `notes`, `score`, `weighing`, `closed_by_budget`,
-        `rewinds`, and `safety` (what filters refused and rewound, by category and pattern)."""
+        """The facts that only some runs have, as JSON values: `notes`, `score`, `weighing`, `drafting`,
+        `closed_by_budget`, `rewinds`, and `safety` (what filters refused and rewound, by category and pattern)."""
         found: dict[str, Any] = {"notes": list(self.notes)} if self.notes else {}
         if self.score is not None:
             found["score"] = self.score
         if self.weighing is not None:
             found["weighing"] = self.weighing.to_json()
+        if self.drafting is not None:
+            found["drafting"] = self.drafting.to_json()
         if self.closed_by_budget:
             found["closed_by_budget"] = True
         if self.trace is not None and self.trace.rewinds:

@@ -84,6 +84,15 @@ def count(mask: Mask) -> int:
     return int(np.bitwise_count(mask.view(np.uint32)).sum())
 
 
+def single(mask: Mask) -> int | None:
+    """The allowed id where exactly one is allowed, else None."""
+    places = np.flatnonzero(mask)
+    if places.shape[0] != 1:
+        return None
+    word = int(mask.view(np.uint32)[places[0]])
+    return None if word & (word - 1) else 32 * int(places[0]) + word.bit_length() - 1
+
+
 def resized(mask: Mask, width: int) -> Mask:
     """A copy with `words(width)` words: ids beyond the old mask, and from `width` on, are forbidden."""
     out = empty(width)

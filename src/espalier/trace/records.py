@@ -22,10 +22,10 @@ from espalier.trace import page, sidecar
 from espalier.trace.files import json_text, write_text
 from espalier.trace.measure import cumulative
 from espalier.trace.shapes import HINT, check_trace
-from espalier.trace.steps import LEVELS, Candidate, Exactness, Rewind, StepRecord, TraceLevel
+from espalier.trace.steps import LEVELS, Candidate, Drafted, Exactness, Rewind, StepRecord, TraceLevel
 from espalier.trace.summary import Summary, TokenCost, summarise, token_costs
 
-__all__ = ["LEVELS", "Candidate", "Exactness", "Rewind", "StepRecord", "Trace", "TraceLevel"]
+__all__ = ["LEVELS", "Candidate", "Drafted", "Exactness", "Rewind", "StepRecord", "Trace", "TraceLevel"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,8 @@ class Trace:
 
     prompt: the text that the model was given, chat template included. asked: the last text a person wrote. constraint,
     soft: the constraint and the soft constraints, as JSON. decoding: the strategy and its options. closed_by_budget:
-    whether the token limit decided how the text ends. rewinds: tokens that were undone. score: the beam's score;
+    whether the token limit decided how the text ends. rewinds: tokens that were undone. drafts: what was proposed by
+    the strategy `draft`, and how much of it was drawn. score: the beam's score;
     weighing: weights of faithful sampling. level: how much was recorded. sums: over steps that are not kept, at level
     `summary`. prompt_ids: the token ids of the prompt. setup: what else a replay needs: `before` (the part of the
     model's turn that the prompt holds), `stream`, `max_tokens` after the context limit, and the names of the user's
@@ -55,6 +56,7 @@ class Trace:
     decoding: Mapping[str, Any] = field(default_factory=dict)
     closed_by_budget: bool = False
     rewinds: tuple[Rewind, ...] = ()
+    drafts: tuple[Drafted, ...] = ()
     score: float | None = None
     weighing: Mapping[str, Any] | None = None
     level: TraceLevel = "steps"
@@ -133,6 +135,7 @@ class Trace:
                 "decoding": dict(self.decoding),
                 "closed_by_budget": self.closed_by_budget,
                 "rewinds": [one.to_json() for one in self.rewinds],
+                **({"drafts": [one.to_json() for one in self.drafts]} if self.drafts else {}),
                 "score": self.score,
                 "weighing": self.weighing,
                 "level": self.level,
@@ -148,6 +151,7 @@ class Trace:
     def from_json(data: Mapping[str, Any]) -> Trace:
         metadata = dict(data["metadata"])
         metadata["rewinds"] = tuple(Rewind.from_json(one) for one in metadata.get("rewinds", ()))
+        metadata["drafts"] = tuple(Drafted.from_json(one) for one in metadata.get("drafts", ()))
         soft = tuple(metadata.get("soft", ()))  # missing in traces of older versions
         metadata["prompt_ids"] = tuple(metadata.get("prompt_ids", ()))
         steps = tuple(StepRecord.from_json(s) for s in data["steps"])

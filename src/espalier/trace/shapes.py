@@ -153,6 +153,7 @@ _STEP = _object(
     is_open=True,
 )  # fmt: skip
 _REWIND = _object({"step": _whole, "tokens": _list(_whole), "text": _text, "blame": _optional(_BLAME)}, is_open=True)
+_DRAFTED = _object({"step": _whole, "source": _text, "drafted": _whole, "accepted": _whole})
 _VERDICT = _object({}, {"errors": _list(_anything)}, is_open=True)
 _SETUP = _object(
     {},
@@ -165,7 +166,8 @@ _METADATA = _object(
     {
         "asked": _text, "constraint": _optional(_spec),
         "soft": _list(_OBJECT), "sampling": _OBJECT, "strategy": _text, "verdict": _optional(_VERDICT),
-        "decoding": _OBJECT, "closed_by_budget": _flag, "rewinds": _list(_REWIND), "score": _optional(_number),
+        "decoding": _OBJECT, "closed_by_budget": _flag, "rewinds": _list(_REWIND),
+        "drafts": _list(_DRAFTED), "score": _optional(_number),
         "weighing": _optional(_OBJECT), "level": _text, "prompt_ids": _list(_whole), "setup": _SETUP,
     },
 )  # fmt: skip

@@ -206,6 +206,24 @@ class Rewind:
         return Rewind(step=data["step"], tokens=tuple(data["tokens"]), text=data["text"], blame=blame)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drafted:
+    """Tokens that one source proposed for one forward pass. step: that of the first one. drafted: how many were
+    proposed; accepted: how many of them, from the first, were drawn. What was refused is not kept."""
+
+    step: int
+    source: str
+    drafted: int
+    accepted: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {"step": self.step, "source": self.source, "drafted": self.drafted, "accepted": self.accepted}
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Drafted:
+        return Drafted(step=data["step"], source=data["source"], drafted=data["drafted"], accepted=data["accepted"])
+
+
 def _stages(data: Mapping[str, Any]) -> dict[str, Any]:
     names = ("pre_masking", "post_grammar", "post_chain")
     return {name: tuple(Candidate.from_json(c) for c in data[name]) for name in names}

@@ -269,7 +269,7 @@ def test_no_field_of_a_request_is_dropped(eng, strategy, name):
 @pytest.mark.parametrize("strategy", NAMES)
 def test_what_means_nothing_to_a_strategy_is_refused_by_name(strategy):
     given = {"num_beams": 2, "length_penalty": 2.0, "early_stopping": True, "num_return_sequences": 2, "particles": 9,
-             "ess_threshold": 0.1, "target": "truncated", "max_rewinds": 3}  # fmt: skip
+             "ess_threshold": 0.1, "target": "truncated", "max_rewinds": 3, "drafts": ("lookup",)}  # fmt: skip
     assert set(given) == set(OWNERS)
     for name, value in given.items():
         if strategy in OWNERS[name]:
@@ -280,11 +280,11 @@ def test_what_means_nothing_to_a_strategy_is_refused_by_name(strategy):
         assert told.value.field == name
 
 
-@pytest.mark.parametrize("strategy", [name for name in NAMES if name != "mask"])
+@pytest.mark.parametrize("strategy", [name for name in NAMES if name not in ("mask", "draft")])
 @pytest.mark.parametrize("spec", [Ban(["as an AI"], mode="rewind"),
                                   AllOf([Gbnf('root ::= "a" root? "b"'), Gbnf('root ::= [ab]+')], dead_ends="rewind"),
                                   AllOf([Regex("[a-z ]{3,9}"), Ban(["ab"], mode="rewind")])])  # fmt: skip
-def test_text_is_taken_back_by_mask_alone_and_the_others_say_so(eng, strategy, spec):
+def test_text_is_taken_back_by_mask_and_draft_alone_and_the_others_say_so(eng, strategy, spec):
     with pytest.raises(CapabilityError, match="takes text back") as told:
         eng.engine.prepare(ask(strategy, constraint=spec))
     assert told.value.field == "strategy"

@@ -9,6 +9,7 @@ from typing import Annotated, Any, get_args
 import typer
 
 from espalier.cli import output
+from espalier.decoding.drafts.source import USUAL
 from espalier.decoding.options import USUAL_BEAMS, USUAL_PARTICLES, OnBudget, Target
 from espalier.decoding.plan import STRATEGIES
 from espalier.engines.base import Result
@@ -27,7 +28,8 @@ class DecodingFlags:
     """Flags that choose how a constraint is applied. None is not given; `Decoding` checks the values."""
 
     strategy: Annotated[
-        str | None, typer.Option(help="mask (the default), rejection, jump, beam, ..., a plug-in's", metavar="NAME")
+        str | None,
+        typer.Option(help="mask (the default), draft, rejection, jump, beam, ..., a plug-in's", metavar="NAME"),
     ] = None
     num_beams: Annotated[
         int | None, typer.Option(help=f"beam: number of beams. Default: {USUAL_BEAMS}.", metavar="N")
@@ -47,6 +49,10 @@ class DecodingFlags:
     on_budget: Annotated[
         str | None, typer.Option(help="At --max-tokens: close, truncate or error.", metavar="WHAT")
     ] = None
+    draft: Annotated[
+        str | None,
+        typer.Option(help=f"draft: sources of proposed tokens. Default: {','.join(USUAL)}.", metavar="NAME,NAME"),
+    ] = None
     max_rewinds: Annotated[int | None, typer.Option(help="At most N rewinds. Default: 100.", metavar="N")] = None
 
     def options(self) -> dict[str, Any]:
@@ -59,6 +65,8 @@ class DecodingFlags:
         if self.strategy is not None:
             STRATEGIES.target(self.strategy)
         found = {name: value for name, value in vars(self).items() if value is not None}
+        if (given := found.pop("draft", None)) is not None:
+            found["drafts"] = tuple(one.strip() for one in given.split(","))
         if self.early_stopping is not None:
             found["early_stopping"] = STOPPING[self.early_stopping]
         return found
@@ -101,6 +109,13 @@ def strategy_lines(result: Result) -> list[str]:
         )
         if weighing.target != "full":
             lines.append(f"the weights are those of the {weighing.target} distribution")
+    drafting = result.drafting
+    if drafting is not None:
+        share = f", {drafting.accepted / drafting.drafted:.0%} of {drafting.drafted} drafted tokens taken"
+        lines.append(
+            f"{drafting.passes} forward passes, {drafting.tokens / drafting.passes:.2f} tokens each"
+            + (share if drafting.drafted else ", nothing was drafted")
+        )
     if result.score is not None:
         lines.append(f"score {result.score:.4f}")
     return lines

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from espalier.decoding.jump.canonical import Canonical, canonical, shared
+from espalier.decoding.canonical import Canonical, canonical, shared
 from espalier.decoding.matcher_questions import MatcherQuestions
 from espalier.decoding.plan import Job, Outcome, Plan, Strategy, Taken
 from espalier.decoding.ports import Append, Need, answered

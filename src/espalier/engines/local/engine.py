@@ -64,7 +64,7 @@ class LocalEngine:
         self._model: StepModel | None = model
         self._vocab = vocab
         self._encode = encode
-        # One object for all requests: `decoding/jump/canonical.py` caches results by it.
+        # One object for all requests: `decoding/canonical.py` caches results by it.
         self._continuation = vocab.encoder or partial(encode, add_special=False)
         self._template = template
         self._compiler = Compiler(vocab, folders=folders)

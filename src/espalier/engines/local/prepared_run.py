@@ -95,7 +95,7 @@ class PreparedRun:
 
     def plan(self) -> Plan:
         """The plan, not started. Call it once: from then on the job's matcher, chain and stream belong to the plan."""
-        return self.make_plan(self.job)
+        return self.make_plan(replace(self.job, owner=self.owner))
 
     def event(self, happened: Taken | Outcome, index: int = 0, *, reused: int = 0) -> Event:
         """The event for what happened, in order. index: the request's place in its batch. reused: prompt tokens that
@@ -220,6 +220,7 @@ class PreparedRun:
             mask_seconds=outcome.mask_seconds,
             score=outcome.score,
             weighing=outcome.weighing,
+            drafting=outcome.drafting,
             closed_by_budget=outcome.closed_by_budget,
             others=tuple(others),
             notes=tuple(dict.fromkeys((*self.request.notes, *self.turn.notes))),
@@ -275,6 +276,7 @@ class PreparedRun:
             decoding=request.decoding.to_json(),
             closed_by_budget=outcome.closed_by_budget,
             rewinds=outcome.rewinds,
+            drafts=() if outcome.drafting is None else outcome.drafting.drafts,
             score=outcome.score,
             weighing=None if outcome.weighing is None else outcome.weighing.to_json(),
             prompt_ids=self.job.prompt,

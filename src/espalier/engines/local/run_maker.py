@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from espalier.activations.capture.tree import CaptureTree
@@ -18,6 +19,7 @@ from espalier.constraints.joining.rule import filters_in
 from espalier.constraints.matching.rewinding import Rewinding, check_only_masks, rewinding_parts
 from espalier.constraints.spec import Spec
 from espalier.constraints.to_gbnf import portable
+from espalier.decoding.drafting import DraftKit
 from espalier.decoding.matcher_questions import MatcherQuestions
 from espalier.decoding.native import check_native, native_plan
 from espalier.decoding.plan import STRATEGIES, Job, MakePlan, Strategy
@@ -38,6 +40,11 @@ from espalier.sampling.filters import LogitFilter, distinct
 from espalier.sampling.fit import check_ends, fit
 from espalier.time_limit import is_limited
 from espalier.tokens import mask as masks
+
+DRAFTS = "draft"
+TAKES_BACK = ("mask", DRAFTS)
+"""The strategies under which text may be taken back."""
+UNDRAFTED = "nothing is drafted: the constraint may take text back, so it runs as with the strategy mask"
 
 
 class RunMaker:
@@ -62,6 +69,7 @@ class RunMaker:
         self._encode = encode
         self._native = native
         self._clock = clock
+        self._kit = DraftKit()
 
     def check(self, request: Request) -> None:
         """Refuse, before rendering and compiling, settings that do not go together. `check_capabilities` has already
@@ -119,6 +127,8 @@ class RunMaker:
                 )
             if going_back or self._may_go_back(matcher, request, model):
                 make_plan = rewind_plan
+                if request.strategy == DRAFTS:
+                    turn = replace(turn, notes=(*turn.notes, UNDRAFTED))
             if closes:
                 with closable(closes):
                     matcher = with_token_limit(matcher, max_tokens, self._vocab, name=compiled.spec.kind)
@@ -141,6 +151,8 @@ class RunMaker:
             clock=self._clock,
             options=request.decoding,
             encode=self._encode,
+            kit=self._kit,
+            constraint="" if turn.spec is None else turn.spec.key(),
         )
         if make_native is not None:
             grammar = None if turn.spec is None else portable(turn.spec, self._compiler, before=turn.before)
@@ -158,7 +170,7 @@ class RunMaker:
         """Whether this run can take text back. part: the constraint that needs it. Raises CapabilityError."""
         if request.sampler != "espalier":
             check_only_masks(part, "the engine's own sampler", field="sampler")
-        if request.strategy != "mask":
+        if request.strategy not in TAKES_BACK:
             check_only_masks(part, request.strategy, field="strategy")
         if model is not None and not model.can_truncate:
             raise CapabilityError(
@@ -170,7 +182,7 @@ class RunMaker:
     def _may_go_back(self, matcher: Matcher, request: Request, model: StepModel | None) -> bool:
         """Whether this run takes text back if it has to, though its constraint does not ask for it: a composition may
         find only later that no text satisfies all of its members."""
-        can = request.sampler == "espalier" and request.strategy == "mask"
+        can = request.sampler == "espalier" and request.strategy in TAKES_BACK
         return can and model is not None and model.can_truncate and isinstance(matcher, Rewinding)
 
     def _filters(self, request: Request) -> list[LogitFilter]:

@@ -80,7 +80,7 @@ class EspalierOptions(Body):
     """Fields of Espalier's own. If this object is given, even empty, the reply has a key `espalier`.
 
     preset: name of a preset of sampling and constraint. trace: true or `summary` for sums, `steps` or `full` for every
-    step. stream_steps: each step of the trace comes with its token, and not again at the end. strategy to max_rewinds:
+    step. stream_steps: each step of the trace comes with its token, and not again at the end. strategy to drafts:
     fields of `Decoding`. allow: `checked` also takes schema keywords that can only be checked on the complete text.
     formats: `annotate` takes `format` in schemas for a remark. constraint: any constraint with its `kind`. strict:
     unknown fields of the body are refused. schema_order: the order of properties in every schema of the body that
@@ -115,6 +115,7 @@ class EspalierOptions(Body):
     target: Literal["full", "truncated"] | None = None
     on_budget: Literal["close", "truncate", "error"] | None = None
     max_rewinds: int | None = None
+    drafts: list[str] | None = None
     safety: Any = None
     activations: bool | dict[str, Any] | None = None
 

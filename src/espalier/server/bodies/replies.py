@@ -28,10 +28,10 @@ class Usage(Reply):
 
 
 class Output(Reply):
-    """One output under the key `espalier`. score: a beam's. weighing: weights of faithful sampling. closed_by_budget:
-    whether the token limit decided how the output ends. rewinds: text that was taken back. safety: by category and
-    pattern, how often a filter refused the most probable token and took text back. truncated: how many tokens the
-    prompt lost."""
+    """One output under the key `espalier`. score: a beam's. weighing: weights of faithful sampling. drafting: passes
+    and drafted tokens of the strategy `draft`. closed_by_budget: whether the token limit decided how the output ends.
+    rewinds: text that was taken back. safety: by category and pattern, how often a filter refused the most probable
+    token and took text back. truncated: how many tokens the prompt lost."""
 
     index: int
     seed: int
@@ -40,6 +40,7 @@ class Output(Reply):
     verdict: dict[str, Any] | None
     score: float | None = None
     weighing: dict[str, Any] | None = None
+    drafting: dict[str, Any] | None = None
     closed_by_budget: bool | None = None
     rewinds: list[dict[str, Any]] | None = None
     safety: dict[str, dict[str, dict[str, int]]] | None = None

@@ -118,6 +118,14 @@ class PrometheusMeter:
             "constraint", "kind",
         )  # fmt: skip
         self._invalid = self._counter("espalier:invalid_outputs", "Outputs that the validator refused.", "constraint")
+        self._drafted = self._counter(
+            "espalier:drafted_tokens",
+            "Tokens that drafts proposed, and those of them that were taken.",
+            "source",
+            "kind",
+        )
+        self._draft_passes = self._counter("espalier:draft_passes", "Forward passes of outputs with drafts.")
+        self._draft_tokens = self._counter("espalier:draft_tokens", "Tokens of outputs with drafts.")
         self._spared = self._counter("espalier:prefix_reused_tokens", "Prompt tokens found in the prefix cache.")
         self._queue_size = self._gauge(
             "espalier:queue_size", "How many requests may wait, over all workers.", "livesum"
@@ -172,6 +180,7 @@ class PrometheusMeter:
         for name, seconds in _durations(finish, result):
             for prefix in PREFIXES:
                 observe_all(self._times[prefix, name].labels(finish.model, ENGINE), seconds)
+        self._count_drafts(finish, result)
         self._constrained(finish, result)
 
     def refresh(self) -> None:
@@ -199,6 +208,16 @@ class PrometheusMeter:
     def close(self) -> None:
         """Stop refreshing. Idempotent."""
         self._stop.set()
+
+    def _count_drafts(self, finish: Finish, result: Result) -> None:
+        drafting = result.drafting
+        if drafting is None:
+            return
+        self._draft_passes.labels(finish.model, ENGINE).inc(drafting.passes)
+        self._draft_tokens.labels(finish.model, ENGINE).inc(drafting.tokens)
+        for one in drafting.drafts:
+            self._drafted.labels(finish.model, ENGINE, one.source, "drafted").inc(one.drafted)
+            self._drafted.labels(finish.model, ENGINE, one.source, "accepted").inc(one.accepted)
 
     def _constrained(self, finish: Finish, result: Result) -> None:
         if finish.constraint is None:

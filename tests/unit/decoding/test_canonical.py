@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from espalier.decoding.jump.canonical import Canonical, shared
+from espalier.decoding.canonical import Canonical, shared
 from espalier.tokens.vocab import Vocab
 from espalier.wiring import demo_model
 from tests.examples import examples

@@ -1,0 +1,138 @@
+"""What drafts learn within a process: the time of a pass by its tokens, and the continuations seen under a constraint.
+
+One `DraftKit` belongs to one model. Nothing here changes a token: it decides only what is proposed, and how much of it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+from espalier.decoding.ports import StepModel
+
+FALLS, RISES = 0.3, 0.02
+"""How much of a difference to a shorter, and to a longer measured time is taken over: others share the machine, so the
+short times are the pass itself."""
+MOST_STATES = 4096
+"""Places known under one constraint; the oldest are forgotten."""
+MOST_BESIDE = 8
+"""Tokens known at one place."""
+MOST_CONSTRAINTS = 64
+"""Constraints known to one model; the least recently used is forgotten."""
+FIRST_RATE = 0.6
+RATE_STEP = 0.12
+
+
+class PassCosts:
+    """How many seconds a forward pass over so many tokens takes, learnt from passes. Safe across threads: a lost update
+    costs nothing."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, float] = {}
+
+    def note(self, tokens: int, seconds: float) -> None:
+        """Record one pass."""
+        old = self._known.get(tokens)
+        if old is None:
+            self._known[tokens] = seconds
+        else:
+            self._known[tokens] = old + (seconds - old) * (FALLS if seconds < old else RISES)
+
+    def of(self, tokens: int) -> float:
+        """Seconds of a pass over so many tokens: measured, or read off the line through the nearest measured sizes.
+        Where only one size is known a further token is assumed to cost a tenth of it, so that larger ones are tried."""
+        known = dict(self._known)
+        found = known.get(tokens)
+        if found is not None:
+            return found
+        if not known:
+            return 1.0 + 0.1 * (tokens - 1)
+        sizes = sorted(known)
+        under = [size for size in sizes if size < tokens]
+        over = [size for size in sizes if size > tokens]
+        if under and over:
+            low, high = under[-1], over[0]
+        elif len(under) > 1:
+            low, high = under[-2], under[-1]
+        else:
+            nearest = (under or over)[0]
+            return max(known[nearest] * (1.0 + 0.1 * (tokens - nearest) / nearest), 1e-9)
+        slope = (known[high] - known[low]) / (high - low)
+        return max(known[low] + slope * (tokens - low), known[low] * 0.5, 1e-9)
+
+
+@dataclass(slots=True)
+class Continuations:
+    """What followed at each place of the texts under one constraint, and how often drafts under it were right.
+
+    A place is any hashable key. rates: by source, the share of its tokens that were right, lately.
+    """
+
+    rates: dict[str, float] = field(default_factory=dict)
+    _after: OrderedDict[Hashable, dict[int, tuple[int, Hashable]]] = field(default_factory=OrderedDict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def learn(self, place: Hashable, token: int, following: Hashable) -> None:
+        """Record that `token` was taken at a place, and the place that it led to."""
+        with self._lock:
+            found = self._after.get(place)
+            if found is None:
+                found = self._after[place] = {}
+                if len(self._after) > MOST_STATES:
+                    self._after.popitem(last=False)
+            count = found[token][0] if token in found else 0
+            if not count and len(found) >= MOST_BESIDE:
+                del found[min(found, key=lambda one: found[one][0])]
+            found[token] = (count + 1, following)
+
+    def likeliest(self, place: Hashable) -> tuple[int, Hashable] | None:
+        """The token that followed most often at a place, and the place that it led to last; None where none is
+        known."""
+        with self._lock:
+            found = self._after.get(place)
+            if not found:
+                return None
+            token = max(found, key=lambda one: found[one][0])
+            return token, found[token][1]
+
+    def leads_to(self, place: Hashable, token: int) -> Hashable | None:
+        """The place that a token led to; None where that is unknown."""
+        with self._lock:
+            found = self._after.get(place, {}).get(token)
+            return None if found is None else found[1]
+
+    def rate(self, source: str) -> float:
+        """The share of a source's tokens that were right, lately."""
+        return self.rates.get(source, FIRST_RATE)
+
+    def was_right(self, source: str, right: bool) -> None:
+        """Record whether a proposed token was the one taken."""
+        old = self.rate(source)
+        self.rates[source] = old + RATE_STEP * (right - old)
+
+
+class DraftKit:
+    """What the drafts of one model share. sibling: a smaller model with the same vocabulary, None where there is none.
+
+    Continuations are kept apart by owner: what one caller's texts say must not show in another's speed.
+    """
+
+    def __init__(self, sibling: StepModel | None = None) -> None:
+        self.costs = PassCosts()
+        self.sibling = sibling
+        self._known: OrderedDict[tuple[str, str], Continuations] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def continuations(self, owner: str, constraint: str) -> Continuations:
+        """What is known under a constraint, for one owner. constraint: its key, "" without one."""
+        with self._lock:
+            key = (owner, constraint)
+            found = self._known.pop(key, None)
+            if found is None:
+                found = Continuations()
+                while len(self._known) >= MOST_CONSTRAINTS:
+                    self._known.popitem(last=False)
+            self._known[key] = found
+            return found

@@ -1,0 +1,54 @@
+"""Drafts the text that the constraint forces, in the tokenizer's own split."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from espalier.decoding.canonical import canonical
+from espalier.decoding.drafts.source import DraftText, Source
+
+
+class ForcedDrafter:
+    """Asks the matcher for the bytes that every completion must go on with."""
+
+    def __init__(self, text: DraftText) -> None:
+        self._text = text
+        job = text.job
+        self._canonical = None if job.encode is None or job.matcher is None else canonical(job.vocab, job.encode)
+
+    def propose(self, ahead: Sequence[int], most: int) -> Sequence[int]:
+        matcher = self._text.job.matcher
+        if matcher is None or matcher.is_finished:
+            return ()
+        if ahead:
+            matcher = matcher.fork()
+            for token in ahead:
+                if not matcher.allows(token):
+                    return ()
+                matcher.advance(token)
+            if matcher.is_finished:
+                return ()
+        forced = matcher.forced()
+        if not forced:
+            return ()
+        split: Sequence[int] = ()
+        if self._canonical is not None:
+            split = self._canonical.going_on(self._head(ahead), b"", forced)
+        return (split or forced)[:most]
+
+    def _head(self, ahead: Sequence[int]) -> bytes:
+        """The bytes of the last token, and of tokens before it up to a character boundary."""
+        head = b""
+        bytes_of = self._text.job.vocab.bytes_of
+        for tokens in (ahead, self._text.tokens):
+            for token in reversed(tokens):
+                piece = bytes_of(token)
+                if not piece:
+                    return head
+                head = piece + head
+                if head[0] & 0xC0 != 0x80:
+                    return head
+        return head
+
+
+FORCED = Source(make=ForcedDrafter)
