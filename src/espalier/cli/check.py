@@ -18,6 +18,7 @@ from espalier.cli.columns import WIDTH, middle, shown, wrapped
 from espalier.cli.flags.groups import with_flags
 from espalier.cli.flags.inputs import read_text
 from espalier.cli.flags.schema import SchemaArgument, SchemaFlags
+from espalier.cli.vocab_store import KEPT, read_kept
 from espalier.constraints.json_schema.check import CompileCost, SchemaReport, check_schema
 from espalier.constraints.json_schema.instances import Instance, read_instances
 from espalier.engines.open import is_gguf, read_gguf_vocab
@@ -35,7 +36,7 @@ def command(
     schema: SchemaArgument,
     engine: Annotated[str, typer.Option(help=f"{', '.join(ENGINES)}.", metavar="ENGINE")] = "transformers",
     tokenizer: Annotated[
-        str | None, typer.Option(help="Tokenizer to compile for: a file, a folder or a hub name.", metavar="M")
+        str | None, typer.Option(help="Tokenizer to compile for: a file, a folder, a hub name, kept:...", metavar="M")
     ] = None,
     instances: Annotated[
         str | None, typer.Option(help="Documents to check: JSON lines, `-` for stdin.", metavar="FILE")
@@ -86,8 +87,10 @@ def _source(path: str) -> str:
 
 
 def read_vocab(name: str) -> Vocab:
-    """The vocabulary of a tokenizer file, a GGUF file, a folder, or a hub name. Raises VocabError, UnknownModel,
-    CapabilityError, MissingDependency."""
+    """The vocabulary of a tokenizer file, a GGUF file, a folder, a hub name, or `kept:FINGERPRINT` from the store.
+    Raises VocabError, UnknownModel, CapabilityError, MissingDependency."""
+    if name.startswith(KEPT):
+        return read_kept(name.removeprefix(KEPT))
     path = Path(name).expanduser()
     if is_gguf(name):
         return read_gguf_vocab(name)

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from espalier import api
-from espalier.cli import output
+from espalier.cli import output, vocab_store
 from espalier.cli.check import read_vocab
 from espalier.cli.columns import END_ISOLATE, ISOLATE, clip, shown, wrapped
 from espalier.engines.open import is_gguf
@@ -50,12 +50,15 @@ def command(
     ] = None,
     glitches: Annotated[bool, typer.Option("--glitches", help="List tokens whose text is encoded otherwise.")] = False,
     limit: Annotated[int, typer.Option(min=0, help="Rows of each table; 0 is all.")] = 20,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep it in the store, for machines without the model.")] = False,
+    kept: Annotated[bool, typer.Option("--kept", help="List the vocabularies that are kept.")] = False,
+    forget: Annotated[str | None, typer.Option(help="Delete a kept vocabulary.", metavar="FINGERPRINT")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON, with all rows.")] = False,
 ) -> None:
     """Show what is in a tokenizer's vocabulary: its size, special tokens, categories, and the tokens of a text.
 
-    MODEL is a model's folder or name, a GGUF file, a tokenizer.json, a SentencePiece model, or `bytes`. Only the
-    tokenizer is read.
+    MODEL is a model's folder or name, a GGUF file, a tokenizer.json, a SentencePiece model, `bytes`, or
+    `kept:FINGERPRINT` for one that --keep stored. Only the tokenizer is read.
 
     In tables ␠ is a space, `\\n` a line end, `\\xe2` a byte that is not a whole character.
     """
@@ -63,8 +66,20 @@ def command(
         raise InputError("MODEL and --model are the same; give one", field="model")
     if ignore_case and not search:
         raise InputError("--ignore-case is for --search", field="ignore_case")
+    if kept or forget is not None:
+        if kept and forget is not None:
+            raise InputError("--kept and --forget are two commands; give one", field="forget")
+        if tokenizer is not None or model is not None or keep:
+            raise InputError("--kept and --forget take no MODEL", field="model")
+        if forget is not None:
+            vocab_store.forget(forget)
+        else:
+            vocab_store.list_kept(as_json=as_json)
+        return
     looked_for = None if contains is None else read_bytes(contains)
     vocab, logits = read(tokenizer if tokenizer is not None else model)
+    if keep:
+        vocab_store.keep(vocab)
     report = analyse_vocab(vocab)
     found = [report.search(term, ignore_case=ignore_case) for term in search or ()]
     listed: dict[str, tuple[str, tuple[int, ...]]] = {}  # by the name in JSON: title of the table, ids
@@ -104,7 +119,7 @@ def read(name: str | None) -> tuple[Vocab, int | None]:
         vocab = read_vocab(name)
     except OSError as error:
         raise InputError(f"cannot read {name}: {error.strerror or error}", field="model") from error
-    if is_gguf(name):
+    if is_gguf(name) or name.startswith(vocab_store.KEPT):
         return vocab, vocab.width  # a file has one token for each logit
     logits = model_width(name)
     return (vocab if logits is None or logits <= len(vocab) else replace(vocab, width=logits)), logits

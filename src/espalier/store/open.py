@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from espalier.store import generations, migrate, presets, responses, test_runs, traces
+from espalier.store import generations, migrate, presets, responses, test_runs, traces, vocab_cache
 from espalier.store.db import Database, open_database
 from espalier.store.generations import Wanted
 from espalier.store.ids import Ids
@@ -121,6 +121,24 @@ class Store:
     def remove_preset(self, name: str) -> bool:
         """Whether there was one."""
         return presets.remove(self.database, name)
+
+    def save_vocab(self, fingerprint: str, body: Mapping[str, Any], *, tokens: int) -> None:
+        """Store a vocabulary as JSON, with `name` and `width`. Raises InputError for what is no fingerprint."""
+        vocab_cache.save(self.database, fingerprint, body, tokens=tokens, clock=self._clock)
+
+    def vocab(self, beginning: str) -> tuple[str, Mapping[str, Any]]:
+        """The fingerprint and the JSON of the vocabulary whose fingerprint begins so. Raises InputError if there is
+        none or more than one."""
+        return vocab_cache.load(self.database, beginning, clock=self._clock)
+
+    def vocabs(self) -> Sequence[Mapping[str, Any]]:
+        """The columns of all vocabularies, the last used first."""
+        return vocab_cache.everything(self.database)
+
+    def remove_vocab(self, beginning: str) -> str:
+        """Delete the vocabulary whose fingerprint begins so, and return its fingerprint. Raises InputError as
+        `vocab`."""
+        return vocab_cache.remove(self.database, beginning)
 
     def retention(self, limits: Limits) -> Retention:
         """Deletes traces and generation logs over the limits; run it regularly (`retention.keep`)."""

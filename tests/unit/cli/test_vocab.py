@@ -228,3 +228,26 @@ def test_a_file_that_cannot_be_read_is_not_taken_for_a_fault_of_the_output(run, 
 
     monkeypatch.setattr(command, "read_vocab", refuse)
     assert run("some.json") == (2, "", "error: cannot read some.json: Permission denied\n")
+
+
+def test_a_kept_vocabulary_is_read_where_its_model_is_not(run, monkeypatch, tmp_path):
+    monkeypatch.setenv("DATABASE_URL", f"sqlite:///{tmp_path / 'kept.db'}")
+    folder = write(tmp_path / "model", {"vocab_size": 500})
+    code, whole, _ = run(str(folder), "--category", "digits", "--keep")
+    assert code == 0
+    (folder / "tokenizer.json").unlink()
+    [row] = json.loads(run("--kept", "--json")[1])
+    assert row["width"] == 500
+    name = f"kept:{row['fingerprint'][:8]}"
+    assert run(name, "--category", "digits")[:2] == (0, whole)
+    assert max(map(len, run("--kept")[1].splitlines())) <= 80
+    assert run("--forget", name)[0] == 0
+    code, _, err = run(name)
+    assert code == 2
+    assert "no vocabulary is kept" in err
+
+
+def test_kept_and_forget_take_no_model(run):
+    code, _, err = run("--kept", "-m", "bytes")
+    assert code == 2
+    assert "take no MODEL" in err

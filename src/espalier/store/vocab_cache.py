@@ -1,0 +1,91 @@
+"""Stores vocabularies by their fingerprint: one row each, as JSON. It does not know what a token is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Column, Double, Integer, LargeBinary, Table, Text, delete, select
+
+from espalier.errors import InputError
+from espalier.store import rows
+from espalier.store.db import Database
+from espalier.store.packing import pack, unpack
+from espalier.store.tables import METADATA
+
+FINGERPRINT = re.compile(r"[0-9a-f]{64}")
+BEGINNING = re.compile(r"[0-9a-f]{4,64}")
+
+VOCAB_CACHE = Table(
+    "vocab_cache",
+    METADATA,
+    Column("fingerprint", Text, primary_key=True),
+    Column("created", Double, nullable=False),  # Unix seconds
+    Column("used", Double, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("width", Integer, nullable=False),
+    Column("tokens", Integer, nullable=False),
+    Column("body", LargeBinary, nullable=False),  # packing.py
+)
+_COLUMNS = [column for column in VOCAB_CACHE.columns if column.name != "body"]
+
+
+def save(
+    database: Database, fingerprint: str, body: Mapping[str, Any], *, tokens: int, clock: Callable[[], float]
+) -> None:
+    """Store a vocabulary, once for each fingerprint; the newest name counts. body: with `name` and `width`."""
+    if not FINGERPRINT.fullmatch(fingerprint):
+        raise InputError(f"{fingerprint!r:.80} is no fingerprint of a vocabulary", field="fingerprint")
+    now = clock()
+    latest = {"used": now, "name": rows.column_text(body["name"])}
+    values = {"width": int(body["width"]), "tokens": tokens, "body": pack(body, what="vocabulary")}
+    statement = database.insert(VOCAB_CACHE).values(fingerprint=fingerprint, created=now, **latest, **values)
+    with database.writing() as connection:
+        connection.execute(statement.on_conflict_do_update(index_elements=["fingerprint"], set_=latest))
+
+
+def load(database: Database, beginning: str, *, clock: Callable[[], float]) -> tuple[str, dict[str, Any]]:
+    """The fingerprint and the body of the vocabulary whose fingerprint begins so. Raises InputError if there is none
+    or more than one, OutputError if it is damaged."""
+    fingerprint = _one(database, beginning)
+    with database.writing() as connection:
+        where = VOCAB_CACHE.c.fingerprint == fingerprint
+        connection.execute(VOCAB_CACHE.update().where(where).values(used=clock()))
+        body = connection.execute(select(VOCAB_CACHE.c.body).where(where)).scalar_one_or_none()
+    if body is None:
+        raise _none(beginning)
+    return fingerprint, unpack(body, what=f"vocabulary {fingerprint[:12]}")
+
+
+def everything(database: Database) -> Sequence[Mapping[str, Any]]:
+    """The columns of all vocabularies, the last used first."""
+    with database.reading() as connection:
+        query = select(*_COLUMNS).order_by(VOCAB_CACHE.c.used.desc(), VOCAB_CACHE.c.fingerprint)
+        return [dict(row) for row in connection.execute(query).mappings()]
+
+
+def remove(database: Database, beginning: str) -> str:
+    """Delete the vocabulary whose fingerprint begins so, and return its fingerprint. Raises InputError as `load`."""
+    fingerprint = _one(database, beginning)
+    with database.writing() as connection:
+        connection.execute(delete(VOCAB_CACHE).where(VOCAB_CACHE.c.fingerprint == fingerprint))
+    return fingerprint
+
+
+def _one(database: Database, beginning: str) -> str:
+    if not BEGINNING.fullmatch(beginning):
+        raise InputError(f"{beginning!r:.80} does not begin a fingerprint", hint="4 to 64 of 0-9a-f", field="vocab")
+    query = select(VOCAB_CACHE.c.fingerprint).where(VOCAB_CACHE.c.fingerprint.startswith(beginning)).limit(2)
+    with database.reading() as connection:
+        found = list(connection.execute(query).scalars())
+    if not found:
+        raise _none(beginning)
+    if len(found) > 1:
+        raise InputError(f"several vocabularies begin with {beginning}", hint="more of its characters", field="vocab")
+    return str(found[0])
+
+
+def _none(beginning: str) -> InputError:
+    hint = "`espalier vocab --kept` lists those there are"
+    return InputError(f"no vocabulary is kept under {beginning}", hint=hint, field="vocab")
