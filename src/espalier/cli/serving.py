@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
-import math
 import os
 import signal
 import socket
@@ -114,7 +113,7 @@ def uvicorn_options(settings: ServerSettings) -> dict[str, Any]:
         "proxy_headers": True,
         "forwarded_allow_ips": list(settings.forwarded_allow_ips),
         # At the end of the drain requests are told (process/ending.py); then this cuts off who does not listen.
-        "timeout_graceful_shutdown": math.ceil(settings.drain_seconds + 0.5),
+        "timeout_graceful_shutdown": settings.drain_seconds + 0.5,
         "limit_concurrency": settings.max_connections,
         "http": GuardedProtocol,
         "lifespan": "on",

@@ -1,11 +1,12 @@
 """A few worker processes, kept warm: each call goes to an idle one; one that exceeds its limits is killed and replaced.
 
-It knows no function and no owner of calls: who may call how often is decided above.
+It knows no function. Owners of calls take turns; who may call how often is decided above.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import select
 import signal
@@ -13,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,7 @@ class ConfinedError(EspalierError):
 class Processes:
     """Worker processes. `call` may be called from any thread. nicer: what is added to their niceness. warm:
     functions that every process calls at its start, `module:function`, so that no call pays for what is done once.
+    for_one: how many processes one owner may have at a time, all of them by default.
 
     A process takes one call at a time. Processes are started by `start`, or by the first call; a killed one is replaced
     at once, so that the next call finds it warm. One that is not ready within start_seconds is killed and replaced too.
@@ -54,7 +56,13 @@ class Processes:
         nicer: int = 0,
         warm: Sequence[str] = (),
         start_seconds: float = START_SECONDS,
+        for_one: int | None = None,
     ) -> None:
+        self._for_one = count if for_one is None else for_one
+        self._waiting: list[tuple[int, str]] = []  # the numbers of calls, and their owners
+        self._numbers = itertools.count()
+        self._busy: Counter[str] = Counter()  # processes, by owner
+        self._served: dict[str, int] = {}  # by owner that waits: the number of its latest call that had a process
         self._count, self._command = count, _command(memory_bytes, nicer, warm)
         self._start_seconds = start_seconds
         self._changed = threading.Condition()
@@ -79,14 +87,15 @@ class Processes:
         *,
         seconds: float,
         what: str,
+        owner: str = "",
         ends: bool = True,
         still: Callable[[], bool] = lambda: True,
         used: Callable[[float], None] = lambda seconds: None,
     ) -> Any:
         """What the function `run` (`module:function`) returns for `given`; both are JSON. what: names the work in
-        messages. ends: whether a caller who leaves ends the process; for short calls a new one would cost more. still:
-        whether the call is still worth making once a process is free. used: told the CPU seconds that the call took,
-        however it ended.
+        messages. owner: whose turn it takes. ends: whether a caller who leaves ends the process; for short calls a new
+        one would cost more. still: whether the call is still worth making once a process is free. used: told the CPU
+        seconds that the call took, however it ended.
 
         Raises OutOfTime once the call has used `seconds` of CPU time or its memory, Cancelled and OutOfTime where
         `time_limit.check` of the calling thread does, which ends the call, ConfinedError (also where the process does
@@ -94,11 +103,28 @@ class Processes:
         """
         message = frames.packed({"run": run, "given": given, "seconds": seconds, "what": what,
                                  "kill": seconds + GRACE_SECONDS})  # fmt: skip
-        process = self._taken()
-        self._wait_until_ready(process)
-        if not still():
-            self._back(process, is_usable=True)
-            raise OutOfTime(f"{what} was not tried")
+        process = self._taken(owner)
+        try:
+            self._wait_until_ready(process)
+            if not still():
+                self._back(process, is_usable=True)
+                raise OutOfTime(f"{what} was not tried")
+            return self._called(process, message, seconds, what, ends, used)
+        finally:
+            with self._changed:
+                self._busy[owner] -= 1
+                self._busy += Counter()  # drops owners without a process
+                self._changed.notify_all()
+
+    def _called(
+        self,
+        process: _Process,
+        message: bytes,
+        seconds: float,
+        what: str,
+        ends: bool,
+        used: Callable[[float], None],
+    ) -> Any:
         reply: dict[str, Any] | None = None
         before = process.cpu()
         try:
@@ -131,18 +157,34 @@ class Processes:
         for process in ended:
             process.kill()
 
-    def _taken(self) -> _Process:
-        """An idle process, waited for."""
+    def _taken(self, owner: str) -> _Process:
+        """An idle process, waited for: it goes to the owner that has the fewest, then to the one that was served
+        longest ago, with its oldest call."""
         self.start()
-        while True:
-            with self._changed:
-                if not self._idle and not self._is_closed:
+        with self._changed:
+            mine = next(self._numbers), owner
+            self._waiting.append(mine)
+        try:
+            while True:
+                with self._changed:
+                    if self._is_closed:
+                        raise Unavailable("the server is closing")
+                    if self._idle and self._is_next(mine):
+                        self._busy[owner] += 1
+                        waits = {one[1] for one in self._waiting}
+                        self._served = {one: at for one, at in self._served.items() if one in waits} | {owner: mine[0]}
+                        return self._idle.popleft()
                     self._changed.wait(LOOK_SECONDS)
-                if self._is_closed:
-                    raise Unavailable("the server is closing")
-                if self._idle:
-                    return self._idle.popleft()
-            check()
+                check()
+        finally:
+            with self._changed:
+                self._waiting.remove(mine)
+                self._changed.notify_all()
+
+    def _is_next(self, mine: tuple[int, str]) -> bool:
+        busy, served = self._busy, self._served
+        may = [(busy[one[1]], served.get(one[1], -1), one) for one in self._waiting if busy[one[1]] < self._for_one]
+        return bool(may) and min(may)[2] == mine
 
     def _wait_until_ready(self, process: _Process) -> None:
         """A caller who leaves meanwhile ends nothing: what has begun to start is of use to the next one. Raises what

@@ -105,8 +105,8 @@ class ConfinedJudge:
         still: Callable[[], bool] = lambda: True,
     ) -> Verdict:
         found = processes.call(
-            "espalier.constraints.judging:judged", given, seconds=seconds, what=what, ends=processes is self._slow,
-            still=still, used=partial(self._charge, owner),
+            "espalier.constraints.judging:judged", given, seconds=seconds, what=what, owner=owner,
+            ends=processes is self._slow, still=still, used=partial(self._charge, owner),
         )  # fmt: skip
         return Verdict(valid=found["valid"], judge=found["judge"], errors=tuple(found["errors"]))
 

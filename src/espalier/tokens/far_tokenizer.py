@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from espalier.confined.pool import Processes, is_supported
+from espalier.owners import owner
 from espalier.time_limit import is_limited, left, spend
 
 LONG = 65_536
@@ -46,8 +47,9 @@ class FarTokenizer:
         processes, file = self._started()
         given = {"file": file.name, "spells_specials": self._spells_specials, "special": special, "text": text}
         found = processes.call(
-            "espalier.tokens.far_tokenizer:encoded", given, seconds=min(left(), MOST_SECONDS), what=WHAT, used=spend
-        )
+            "espalier.tokens.far_tokenizer:encoded", given, seconds=min(left(), MOST_SECONDS), what=WHAT,
+            owner=owner(), used=spend,
+        )  # fmt: skip
         ids: list[int] = np.frombuffer(base64.b64decode(found), dtype="<i4").tolist()
         return ids
 

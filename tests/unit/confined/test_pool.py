@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -165,3 +167,48 @@ def test_a_large_parent_does_not_make_its_processes_large() -> None:
         made.close()
     assert len(pids) == 1
     assert ballast
+
+
+def test_one_owner_leaves_a_process_to_the_others() -> None:
+    """One key's builds kept both processes, and another key's build waited for them."""
+    made = Processes(count=2, for_one=1)
+
+    def work() -> None:
+        with suppress(Unavailable):
+            made.call("builtins:eval", "__import__('time').sleep(600)", seconds=20, what="this work", owner="a")
+
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    assert made.call("builtins:eval", "1", seconds=20, what="this work", owner="b") == 1
+    made.close()
+    for thread in threads:
+        thread.join(60)
+
+
+def test_owners_take_turns_at_the_only_process() -> None:
+    made, order = Processes(count=1), []
+    begun, go = threading.Event(), threading.Event()
+
+    def first(seconds: float) -> None:
+        begun.set()
+        go.wait(60)
+
+    def work(owner: str) -> None:
+        made.call("builtins:eval", "1", seconds=20, what="this work", owner=owner, used=lambda _: order.append(owner))
+
+    holder = threading.Thread(
+        target=lambda: made.call("builtins:eval", "1", seconds=20, what="this work", owner="a", used=first), daemon=True
+    )
+    holder.start()
+    assert begun.wait(60)
+    threads = [threading.Thread(target=work, args=(owner,), daemon=True) for owner in "aaab"]
+    for count, thread in enumerate(threads, 1):
+        thread.start()
+        while len(made._waiting) < count:
+            pass
+    go.set()
+    for thread in [holder, *threads]:
+        thread.join(60)
+    made.close()
+    assert order == ["b", "a", "a", "a"]

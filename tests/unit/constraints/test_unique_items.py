@@ -448,3 +448,40 @@ def test_the_contract_names_uniqueItems_where_it_stands_among_options(which: str
     for use, verdict in (("alone", "narrowed"), ("grammar", "checked")):
         entries = [one for one in LoweredSchema(spec).contract(use).entries if one.keyword == "uniqueItems"]
         assert [(one.pointer, one.verdict) for one in entries] == [(at, verdict)]
+
+
+LONG = {
+    "numbers": (unique({"type": "integer"}, minItems=300), b"[0,1,2,3,", {b"0": False, b"4": True, b"]": False}),
+    "lists": (unique(unique({"type": "number"}, minItems=200)), b"[[0,", {b"0": True, b"1": True, b"]": False}),
+    "strings": (unique({"type": "string"}, minItems=200), b'["a","', {b'"': True, b"a": True}),
+    "then a flag": (
+        unique({"type": "boolean"}, prefixItems=[{"type": "integer"}] * 150, minItems=150, maxItems=151), b"[0,",
+        {b"0": False, b"1": True},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_an_array_of_hundreds_of_unique_items_can_be_begun(name: str) -> None:
+    """No bounded search finds such an array from its start; it is enough to know that one exists."""
+    schema, text, allowed = LONG[name]
+    matcher = BYTES.compile(JsonSchema(schema)).matcher()
+    for byte in text:
+        assert masks.test(matcher.mask(), byte), f"{byte:c} of {text!r}"
+        matcher.advance(byte)
+    found = matcher.mask()
+    assert {piece: masks.test(found, piece[0]) for piece in allowed} == allowed
+
+
+@pytest.mark.parametrize("name", ["integers", "lists"])
+def test_long_arrays_of_unique_items_keep_the_laws(name: str) -> None:
+    schema, good, bad = {
+        "integers": (unique({"type": "integer", "minimum": 0}, minItems=60), [*range(60)], [*range(59), 0]),
+        "lists": (
+            unique(unique({"type": "integer"}, maxItems=2), minItems=1), [[i] for i in range(20)],
+            [[1, 2], [3], [1, 2]],
+        ),
+    }[name]  # fmt: skip
+    made = BYTES.compile(JsonSchema(schema))
+    accepted, rejected = (json.dumps(one, separators=(",", ":")) for one in (good, bad))
+    check_matcher(made, trie=BYTES.trie, accepted=[accepted], rejected=[rejected], walks=2)

@@ -17,10 +17,10 @@ from espalier.server.process.pools import make_pools
     ("younger", "rests", "collects"),
     [
         (opening.DUE - 1, True, False), (opening.DUE, True, True),
-        (opening.OVERDUE - 1, False, False), (opening.OVERDUE, False, True),
+        (opening.DUE - 1, False, False), (opening.DUE, False, True),
     ],
 )  # fmt: skip
-def test_all_objects_are_looked_at_while_the_model_rests_or_when_it_is_overdue(
+def test_all_objects_are_looked_at_when_enough_has_come_together(
     younger: int, rests: bool, collects: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     collected: list[int] = []
@@ -47,3 +47,36 @@ def test_all_objects_are_looked_at_while_the_model_rests_or_when_it_is_overdue(
 
     asyncio.run(run())
     assert bool(collected) == collects
+
+
+@pytest.mark.parametrize(("seconds", "again"), [(opening.QUICK_SECONDS / 2, True), (opening.QUICK_SECONDS * 2, False)])
+def test_while_the_model_works_garbage_is_collected_if_that_was_quick_before(
+    seconds: float, again: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model that never rests kept the memory of long work until ten million objects had come together."""
+    collected: list[int] = []
+    looks = 0
+
+    def count() -> tuple[int, int, int]:
+        nonlocal looks
+        looks += 1
+        return 0, 0, opening.OVERDUE - 1
+
+    def collect() -> float:
+        collected.append(looks)
+        return seconds
+
+    monkeypatch.setattr(gc, "get_count", count)
+    monkeypatch.setattr(opening, "_collected", collect)
+    monkeypatch.setattr(opening, "RETURN_SECONDS", 0.0)
+
+    async def run() -> None:
+        pools = make_pools(waiting=1)
+        async with opening._memory_returned(pools, lambda: False):
+            while looks < 4:
+                await asyncio.sleep(0)
+        pools.close()
+
+    asyncio.run(run())
+    assert collected[0] == 1
+    assert (len(collected) > 1) == again

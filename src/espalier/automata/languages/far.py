@@ -30,6 +30,7 @@ from espalier.grammar.ast import Literal as Text
 from espalier.grammar.parser import parse
 from espalier.grammar.regex import classes
 from espalier.grammar.regex.parse import parse_regex
+from espalier.owners import owner
 from espalier.time_limit import OutOfTime, is_limited, left, spend, time_limit
 
 NEAR_SECONDS = 0.1
@@ -37,6 +38,8 @@ NEAR_SECONDS = 0.1
 MOST_SECONDS = 60.0
 """Of CPU time for one build, where the limit of the caller leaves more."""
 PROCESSES = 2
+FOR_ONE = PROCESSES - 1
+"""Processes that one owner may have at a time, so that another one's build never waits for its long ones."""
 NICER = 5
 MOST_PLAIN = 100_000
 """Positions of a network for explanations; a larger one is not brought back."""
@@ -127,7 +130,7 @@ class FarAutomata:
         }  # fmt: skip
         try:
             seconds = round(min(left(), MOST_SECONDS), 1)
-            failed = processes.call(f"{__name__}:built", given, seconds=seconds, what=WHAT, used=spend)
+            failed = processes.call(f"{__name__}:built", given, seconds=seconds, what=WHAT, owner=owner(), used=spend)
             if failed is not None:
                 raise _error_of(failed)
             return _read(path.read_bytes())
@@ -138,7 +141,7 @@ class FarAutomata:
         with self._lock:
             if self._begun is None:
                 folder = tempfile.TemporaryDirectory(prefix="espalier-")
-                processes = Processes(count=PROCESSES, nicer=NICER, warm=(f"{__name__}:warm",))
+                processes = Processes(count=PROCESSES, for_one=FOR_ONE, nicer=NICER, warm=(f"{__name__}:warm",))
                 weakref.finalize(self, _end, processes, folder)
                 self._begun = processes, folder
             return self._begun

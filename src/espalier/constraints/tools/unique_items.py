@@ -98,6 +98,10 @@ class CallsTracker:
         assert isinstance(point, CallPlace)
         return self._tools[point.tool].count(point.inside) if point.tool else 0
 
+    def is_fresh(self, point: Hashable) -> bool:
+        assert isinstance(point, CallPlace)
+        return bool(point.tool) and self._tools[point.tool].is_fresh(point.inside)
+
 
 def _head(wire: WireFormat, names: list[bytes]) -> bytes:
     """An expression for the beginning of a call up to its arguments; its only group is the tool's name."""

@@ -127,6 +127,7 @@ class _Search:
                     names_differ=bool(inside.counted),
                     pointer=self._shapes.pointer([*wanted, *inside.counted][0][1]) if wanted or inside.counted else "",
                     plain=all(_is_plain(one) for case, _ in wanted for one in self._strings(case)),
+                    fresh=tuple(self._is_fresh(i, inside) for i in range(most + 1)) if wanted else (),
                 )
             )
         return tuple(found)
@@ -217,6 +218,21 @@ class _Search:
             return False
         nodes = dict.fromkeys([*case.prefix, case.items][: case.min_items])
         return all(any(map(_is_endless_kind, self._cases(node))) for node in nodes)
+
+    def _is_fresh(self, place: int, inside: _Inside) -> bool:
+        """Whether every array that the value may be, about to begin the item at this place, has numbers or strings
+        without end to choose from for all items that it still needs. (Then it also differs from arrays beside it.)"""
+        if inside.lists:
+            return False
+        for case, _ in inside.arrays:
+            high = self._most(case)
+            nodes = [*case.prefix, case.items]
+            if case.contains or case.kinds or (high is not None and high <= place):
+                return False
+            needed = nodes[place : max(case.min_items, place + 1)] or nodes[-1:]
+            if not all(any(map(_is_endless_kind, self._cases(node))) for node in needed):
+                return False
+        return True
 
     def _places_of(self, case: Array) -> list[NodeId]:
         """The nodes of its items; a node that any number of items may match is listed twice."""

@@ -62,7 +62,8 @@ class StructuralTokens:
 
 
 class Held(NamedTuple):
-    """A position: what the tracker knows, and a completion that repeats nothing; None where one is sure to exist."""
+    """A position: what the tracker knows, and a completion that repeats nothing, or its beginning up to where one is
+    sure to exist; None where one is sure to exist now, and no array with unique items is open."""
 
     point: Hashable
     way: bytes | None
@@ -92,10 +93,7 @@ class ItemsCompiled(WrappingCompiled):
         try:
             found = self.search.find(self.inner.machine.start, self.tracker.start)
         except GaveUp:
-            raise LimitExceeded(
-                "whether some document repeats no item could not be told in a bounded search",
-                hint="ask for fewer items, or for items with more values",
-            ) from None
+            raise _not_told("whether some document repeats no item") from None
         if found is None:
             raise SchemaError("no document can satisfy this schema: too few different items are possible")
         return found
@@ -144,7 +142,7 @@ class ItemsMatcher(WrappingMatcher[ItemsCompiled, AutomatonMatcher]):
         if held.way is not None and held.way.startswith(data):
             return Held(point, held.way[len(data) :])
         try:
-            way = compiled.search.find(state, point)
+            way = compiled.search.find(state, point, near=compiled.is_easy)
         except GaveUp:
             return None
         return None if way is None else Held(point, way)
@@ -187,7 +185,10 @@ class ItemsMatcher(WrappingMatcher[ItemsCompiled, AutomatonMatcher]):
     def mask(self) -> Mask:
         out = self._inner.mask()
         if not self.is_finished:
-            masks.set_bits_inplace(out, tuple(self._refused(out)), False)
+            refused = self._refused(out)
+            masks.set_bits_inplace(out, tuple(refused), False)
+            if refused and not out.any():
+                raise _not_told("whether some completion repeats no item")
         return out
 
     def _refused(self, allowed: Mask) -> list[int]:
@@ -346,6 +347,11 @@ class ItemsMatcher(WrappingMatcher[ItemsCompiled, AutomatonMatcher]):
             return found
         mended = self._mended()
         return mended if mended is not None and len(mended) <= most else None
+
+
+def _not_told(what: str) -> LimitExceeded:
+    hint = "ask for fewer items, or for items with more values"
+    return LimitExceeded(f"{what} could not be told in a bounded search", hint=hint)
 
 
 def _strings(way: bytes) -> tuple[bytes, list[bytes]]:

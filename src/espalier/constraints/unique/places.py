@@ -90,6 +90,9 @@ class SeveralTrackers:
     def count(self, point: Hashable) -> int:
         return sum(tracker.count(own) for tracker, own in self._pairs(point))
 
+    def is_fresh(self, point: Hashable) -> bool:
+        return False  # what one of them leaves endless, another may not
+
 
 class Place(NamedTuple):
     """A position in free text with regions. before: the end of the free text, as far as a trigger may begin in it.
@@ -158,3 +161,7 @@ class RegionTracker:
     def count(self, point: Hashable) -> int:
         assert isinstance(point, Place)
         return 0 if point.region < 0 else self._documents[point.region].count(point.inside)
+
+    def is_fresh(self, point: Hashable) -> bool:
+        assert isinstance(point, Place)
+        return point.region >= 0 and self._documents[point.region].is_fresh(point.inside)

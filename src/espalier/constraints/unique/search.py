@@ -7,6 +7,7 @@ It knows an automaton and a tracker, and nothing of tokens beyond their bytes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from heapq import heappop, heappush
@@ -20,6 +21,8 @@ from espalier.time_limit import check as check_time
 TRIES = 1_000
 """Completions that one search tries, and as many more as TRIES_AN_ITEM times the items that are remembered."""
 TRIES_AN_ITEM = 4
+BEGINS = re.compile(rb"[\[,]")
+"""After these an item may begin."""
 MAX_KNOWN = 20_000
 """States whose completion of fewest bytes is kept as bytes."""
 
@@ -63,13 +66,14 @@ class Search:
                 known[state] = None
         return known[state]
 
-    def find(self, state: State, point: Hashable) -> bytes | None:
-        """A completion that repeats no item; None if there is none. Raises GaveUp."""
-        first = self._tried(b"", state, point)
+    def find(self, state: State, point: Hashable, *, near: bool = False) -> bytes | None:
+        """A completion that repeats no item; None if there is none. near: where it comes to a place from which one is
+        sure to exist, only its bytes up to there. Raises GaveUp."""
+        first = self._tried(b"", state, point, near)
         if first is None or isinstance(first, bytes):
             return first
         left = TRIES + TRIES_AN_ITEM * self._tracker.count(point)
-        following = [self._changed(first)]  # the innermost last
+        following = [self._changed(first, near)]  # the innermost last
         best = first.clash
         waiting: list[tuple[int, int, _Try]] = []
         while True:
@@ -80,7 +84,7 @@ class Search:
                     following.pop()
                     continue
             elif waiting:
-                following.append(self._changed(heappop(waiting)[2]))
+                following.append(self._changed(heappop(waiting)[2], near))
                 continue
             else:
                 return None
@@ -92,21 +96,32 @@ class Search:
             reached = len(found.lead) + found.clash
             if reached > best:
                 best = reached
-                following.append(self._changed(found))
+                following.append(self._changed(found, near))
             else:
                 heappush(waiting, (-reached, left, found))
 
-    def _tried(self, lead: bytes, state: State, point: Hashable) -> bytes | _Try | None:
+    def _tried(self, lead: bytes, state: State, point: Hashable, near: bool) -> bytes | _Try | None:
         """The completion of fewest bytes if it repeats nothing, else where it does."""
+        tracker = self._tracker
+        if near and tracker.is_fresh(point):
+            return lead
         rest = self.plainest(state)
         if rest is None:
             return None
-        end = self._tracker.feed(point, rest)
-        if isinstance(end, Clash):
-            return _Try(lead=lead, state=state, point=point, rest=rest, clash=end.offset)
+        end, at = point, 0
+        for stop in [one.end() for one in BEGINS.finditer(rest)] if near else ():
+            after = tracker.feed(end, rest[at:stop])
+            if isinstance(after, Clash):
+                return _Try(lead=lead, state=state, point=point, rest=rest, clash=at + after.offset)
+            end, at = after, stop
+            if tracker.is_fresh(end):
+                return lead + rest[:at]
+        found = tracker.feed(end, rest[at:])
+        if isinstance(found, Clash):
+            return _Try(lead=lead, state=state, point=point, rest=rest, clash=at + found.offset)
         return lead + rest
 
-    def _changed(self, one: _Try) -> Iterator[bytes | _Try]:
+    def _changed(self, one: _Try, near: bool) -> Iterator[bytes | _Try]:
         """The completions that leave this one at some byte, the last bytes before the repetition first."""
         machine, tracker = self._machine, self._tracker
         states, points = [one.state], [one.point]
@@ -131,6 +146,6 @@ class Search:
                 point = tracker.feed(points[at], piece)
                 if state is None or isinstance(point, Clash):
                     continue
-                found = self._tried(one.lead + one.rest[:at] + piece, state, point)
+                found = self._tried(one.lead + one.rest[:at] + piece, state, point, near)
                 if found is not None:
                     yield found

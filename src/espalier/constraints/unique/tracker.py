@@ -110,6 +110,11 @@ class Tracker(Protocol):
         """How many items are remembered."""
         ...
 
+    def is_fresh(self, point: Hashable) -> bool:
+        """Whether an item of an array with unique items is about to begin, and what is open can be completed whatever
+        the items before are."""
+        ...
+
 
 class DocumentTracker:
     """Follows one JSON document. spots: see `spots.py`."""
@@ -146,6 +151,14 @@ class DocumentTracker:
     def count(self, point: Hashable) -> int:
         assert isinstance(point, Point)
         return sum(frame.items for frame in _frames(point.frame))
+
+    def is_fresh(self, point: Hashable) -> bool:
+        assert isinstance(point, Point)
+        frame = point.frame
+        if point.mode != OUTSIDE or frame is None or not frame.unique:
+            return False
+        fresh = self.spots[frame.spot].fresh
+        return bool(fresh) and fresh[frame.place] and not cut(point.text, point.size, frame.begin).strip(BLANK)
 
     def scan(self, point: Point, data: bytes, at: int) -> tuple[Point | Clash, int]:
         """The point after the data from offset `at` on, and the offset where it stopped: behind the bracket that closes

@@ -17,7 +17,7 @@ from espalier.api.log_rows import log_row
 from espalier.decoding.plan import STRATEGIES, Strategy
 from espalier.engines.base import Event, Finished, Result, TokenEvent
 from espalier.engines.protocols import Running
-from espalier.errors import Cancelled, EspalierError, LimitExceeded, Unavailable
+from espalier.errors import Cancelled, DeadEnd, EspalierError, LimitExceeded, Stranded, Unavailable
 from espalier.server.asking.draft import Asked
 from espalier.server.http.errors import TooCostly, code_of
 from espalier.server.observe import logs
@@ -116,6 +116,10 @@ class Generation:
                 if isinstance(found, Exception):
                     if isinstance(found, LimitExceeded) and _may_cost(self.asked):
                         found = too_costly(self.asked, found)  # a step is over its limit: the request is at fault
+                    elif isinstance(found, DeadEnd) and found.http_status == 500 and _may_cost(self.asked):
+                        fields = {"request_id": self.request_id, "constraint": self.kind}
+                        log.warning("%s", found, extra={"fields": fields})
+                        found = impasse(self.asked, found)
                     self.failed(found)
                     raise found
                 if found is None:
@@ -267,11 +271,22 @@ def _may_cost(asked: Asked) -> bool:
 
 def too_costly(asked: Asked, error: LimitExceeded) -> TooCostly:
     """The error of a request that exceeds a limit by itself; it names the field that is most likely the cause."""
-    part = "constraint" if asked.constraint is not None else "tools" if asked.requests[0].tools else None
-    part = part or branches_field(asked) or "prompt"
-    made = TooCostly(error.message, hint=error.hint, field=error.field or part)
+    made = TooCostly(error.message, hint=error.hint, field=error.field or _likely_field(asked))
     made.__cause__ = error
     return made
+
+
+def impasse(asked: Asked, error: DeadEnd) -> Stranded:
+    """The error of a request whose constraint, filters or bans leave no token on the way that its text took."""
+    hint = error.hint or "another seed may take another way; otherwise ask for less at once"
+    made = Stranded(error.message, hint=hint, field=error.field or _likely_field(asked))
+    made.__cause__ = error
+    return made
+
+
+def _likely_field(asked: Asked) -> str:
+    part = "constraint" if asked.constraint is not None else "tools" if asked.requests[0].tools else None
+    return part or branches_field(asked) or "prompt"
 
 
 async def _read(index: int, running: Running, queue: asyncio.Queue[Source | Exception | None]) -> None:

@@ -68,8 +68,11 @@ RETURN_SECONDS = 3.0
 THRESHOLDS = (10_000, 5, 1_000_000)
 """Collections of all objects are not made by themselves: they stop every thread, for seconds where many are kept."""
 DUE, OVERDUE = 20, 800
-"""Younger collections since the last one of all objects, after which another is made: while the model rests, and in any
-case."""
+"""Younger collections since the last one of all objects, after which another is made: while the model rests or where
+the last one was quick, and in any case."""
+QUICK_SECONDS = 0.05
+"""CPU time of a collection of all objects that may be made beside steps of the model: what was loaded is frozen, so
+that only what requests have left is looked at."""
 SWITCH_SECONDS = 0.0002
 """How long a thread may keep the interpreter lock from the one that runs the model, which gives it back very often."""
 WARMING: tuple[dict[str, Any], ...] = (
@@ -218,14 +221,15 @@ async def _memory_returned(pools: Pools, rests: Callable[[], bool]) -> AsyncIter
     where it disturbs least. rests: whether the model does nothing."""
 
     async def keep() -> None:
-        before = 0
+        before, took = 0, 0.0
         while True:
             await asyncio.sleep(RETURN_SECONDS)
-            since = gc.get_count()[2]
-            is_due = since >= OVERDUE or (since >= DUE and rests())
+            since, has_ended = gc.get_count()[2], pools.ended_long != before
+            may = took < QUICK_SECONDS or rests()
+            is_due = since >= OVERDUE or (may and (since >= DUE or has_ended))
             if is_due:
-                await asyncio.to_thread(gc.collect)
-            if pools.ended_long != before or is_due:
+                took = await asyncio.to_thread(_collected)
+            if has_ended or is_due:
                 before = pools.ended_long
                 await asyncio.to_thread(_return_memory)
 
@@ -236,6 +240,13 @@ async def _memory_returned(pools: Pools, rests: Callable[[], bool]) -> AsyncIter
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
+
+
+def _collected() -> float:
+    """Collect all garbage. CPU seconds that it took."""
+    began = time.thread_time()
+    gc.collect()
+    return time.thread_time() - began
 
 
 def _return_memory() -> None:
