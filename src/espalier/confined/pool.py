@@ -129,8 +129,8 @@ class Processes:
         before = process.cpu()
         try:
             reply = process.answer(message, look=check if ends else _no_look)
-        except (EOFError, OSError):
-            pass  # it has ended: by its limit, or by `close`
+        except (EOFError, OSError, ValueError):
+            pass  # it has ended: by its limit, or by `close`, which also closes its pipes
         finally:
             used(reply["cpu"] if reply is not None else process.cpu() - before)
             self._back(process, is_usable=reply is not None and not reply["is_last"])
@@ -191,7 +191,7 @@ class Processes:
         `check` raises, ConfinedError, Unavailable."""
         try:
             process.wait_until_ready(self._start_seconds)
-        except (EOFError, OSError):
+        except (EOFError, OSError, ValueError):
             self._back(process, is_usable=False)
             if self._is_closed:
                 raise Unavailable("the server is closing") from None
