@@ -156,6 +156,8 @@ if TYPE_CHECKING:
 
 def lookup(name: str) -> Any:
     """The public object of that name. Raises AttributeError, as modules do."""
+    if name == "__version__":  # reading the metadata of the distribution takes 40 ms
+        return import_module("espalier.version").__version__
     if name not in EXPORTS:
         raise AttributeError(f"module 'espalier' has no attribute {name!r}")
     return getattr(import_module(EXPORTS[name]), name)

@@ -19,6 +19,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal, TypeAlias
 
 from espalier.errors import BrokenPlugin, EspalierError, UnknownName
+from espalier.nearest import did_you_mean
 
 LOG = logging.getLogger("espalier.plugins")
 PREFIX = "espalier."
@@ -167,7 +168,9 @@ class Registry:
     def _plugin(self, name: str) -> Plugin:
         found = next((one for one in self.plugins() if one.name == name), None)
         if found is None:
-            hint = f"known: {', '.join(self.names())}"
+            known = f"known: {', '.join(self.names())}"
+            near = did_you_mean(name, self.names())
+            hint = f"{near} {known}" if near else known
             if not plugins_are_on() and any(one.name == name for one in points().get(PREFIX + self.kind, ())):
                 hint = f"a plug-in has it, but {SWITCH} switches plug-ins off; {hint}"
             raise UnknownName(f"{self.kind}: there is no {name!r}", hint=hint)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, overload
+from typing import Any, Unpack, overload
 
 from espalier.api.logged import logged
-from espalier.api.requests import make_request, outputs_of, split_prompts
+from espalier.api.options import GenerateOptions, with_options
+from espalier.api.requests import Prompt, make_request, outputs_of, split_prompts
 from espalier.engines.base import Capabilities, Event, Finished, Message, Request, Result
 from espalier.engines.capabilities import check_capabilities
 from espalier.engines.protocols import Engine, ServingEngine
@@ -54,15 +55,16 @@ class LoadedEngine:
         return self._engine
 
     @overload
-    def generate(self, prompt: str, /, **options: Any) -> Result: ...
+    def generate(self, prompt: str, /, **options: Unpack[GenerateOptions]) -> Result: ...  # type: ignore[overload-overlap]  # a text is no list
     @overload
-    def generate(self, prompt: Sequence[Message], /, **options: Any) -> Result: ...
+    def generate(self, prompt: Sequence[Message], /, **options: Unpack[GenerateOptions]) -> Result: ...
     @overload
-    def generate(self, prompt: Sequence[str], /, **options: Any) -> list[Result]: ...
+    def generate(self, prompt: Sequence[str], /, **options: Unpack[GenerateOptions]) -> list[Result]: ...
     @overload
-    def generate(self, prompt: Sequence[Sequence[Message]], /, **options: Any) -> list[Result]: ...
+    def generate(self, prompt: Sequence[Sequence[Message]], /, **options: Unpack[GenerateOptions]) -> list[Result]: ...
 
-    def generate(self, prompt: Any, /, **options: Any) -> Result | list[Result]:
+    @with_options
+    def generate(self, prompt: Any, /, **options: Unpack[GenerateOptions]) -> Result | list[Result]:
         """Generate for a text, a list of messages, or a list of either (one batch, results in order).
 
         constraint: a Spec. soft: a SoftSpec or several, with a constraint or without. filters: your own LogitFilters.
@@ -94,7 +96,8 @@ class LoadedEngine:
         results = [done[i] for i in range(len(requests))]
         return results[0] if single else results
 
-    def stream(self, prompt: Any, /, **options: Any) -> Iterator[Event]:
+    @with_options
+    def stream(self, prompt: Prompt | Sequence[Prompt], /, **options: Unpack[GenerateOptions]) -> Iterator[Event]:
         """Like `generate`, token by token: `TokenEvent`s and, per prompt, one `Finished` with the Result.
 
         The request is checked at once, not at the first event. Closing the iterator stops the generation.

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, TypeAlias, get_args
 
 from espalier.activations.capture.options import Activations
+from espalier.api.options import hint_for
 from espalier.chat.reasoning import read_reasoning
 from espalier.chat.tools import Tool, read_choice
 from espalier.chat.wire.formats import wire_format
@@ -26,8 +27,9 @@ from espalier.decoding.options import FAITHFUL, FIELDS, Decoding
 from espalier.decoding.plan import STRATEGIES
 from espalier.engines.base import Message, Request, SamplerName
 from espalier.errors import InputError, SamplingError, SchemaError, SpecError
+from espalier.sampling.config import FIELDS as SAMPLING
 from espalier.sampling.config import MAX_N, NEUTRAL, SamplingConfig
-from espalier.sampling.config_names import own_option, with_extra
+from espalier.sampling.config_names import LLAMA_OWN, own_option, with_extra
 from espalier.sampling.filters import FilterChain, LogitFilter
 from espalier.sampling.presets.catalogue import Presets
 from espalier.sampling.presets.spec import Preset
@@ -35,6 +37,7 @@ from espalier.schema.order import Order, read_order
 from espalier.trace.recorders.protocol import Recorder
 from espalier.trace.records import LEVELS, TraceLevel
 
+SAMPLING_NAMES = frozenset([*SAMPLING, *LLAMA_OWN])
 Prompt: TypeAlias = "str | Sequence[Message]"
 
 
@@ -216,7 +219,13 @@ def _own_names(fields: Mapping[str, Any]) -> dict[str, Any]:
     given twice."""
     found: dict[str, Any] = {}
     for given, value in fields.items():
-        name, read = own_option(given, value)
+        try:
+            name, read = own_option(given, value)
+        except SamplingError as error:
+            if given in SAMPLING_NAMES:
+                raise
+            # Of a name that is no field of the sampling, all arguments are candidates.
+            raise SamplingError(error.message, hint=hint_for(given) or error.hint, field=given) from error
         if name in found:
             raise SamplingError(f"{given}: {name} is given already", field=given)
         found[name] = read

@@ -8,10 +8,11 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import Any, Unpack, overload
 
 from espalier.api.loaded import LoadedEngine
 from espalier.constraints import to_peers
+from espalier.api.options import GenerateOptions, with_options
 from espalier.constraints.base import Compiled
 from espalier.constraints.filters.matcher import schema_spec
 from espalier.constraints.joining.presets import merged
@@ -20,6 +21,7 @@ from espalier.constraints.json_schema.check import grammar_contract
 from espalier.constraints.json_schema.compile import contract_of
 from espalier.constraints.json_schema.lowered import LoweredSchema
 from espalier.constraints.spec import JsonSchema, Spec
+from espalier.engines.base import Message, Result
 from espalier.engines.options import EngineOptions, LoraLike, read_lora
 from espalier.errors import CapabilityError, InputError, LimitExceeded, UnsupportedError
 from espalier.sampling.presets import spec as preset_values
@@ -101,11 +103,23 @@ def load(
     return LoadedEngine(app.open(name, options), app.presets, log=app.log, kind=app.engine_kind(name, options))
 
 
-def generate(prompt: Any, /, **options: Any) -> Any:
+@overload
+def generate(prompt: str, /, **options: Unpack[GenerateOptions]) -> Result: ...  # type: ignore[overload-overlap]  # a text is no list
+@overload
+def generate(prompt: Sequence[Message], /, **options: Unpack[GenerateOptions]) -> Result: ...
+@overload
+def generate(prompt: Sequence[str], /, **options: Unpack[GenerateOptions]) -> list[Result]: ...
+@overload
+def generate(prompt: Sequence[Sequence[Message]], /, **options: Unpack[GenerateOptions]) -> list[Result]: ...
+
+
+@with_options
+def generate(prompt: Any, /, **options: Unpack[GenerateOptions]) -> Result | list[Result]:
     """`LoadedEngine.generate` on the default engine, which is loaded on the first call and kept."""
     app = default_app()
     engine = LoadedEngine(app.default_engine(), app.presets, log=app.log, kind=app.engine_kind())
-    return engine.generate(prompt, **options)
+    found: Result | list[Result] = engine.generate(prompt, **options)
+    return found
 
 
 def compile(spec: Spec, *, vocab: Vocab | None = None, app: App | None = None) -> Compiled:  # noqa: A001  # as re.compile

@@ -10,11 +10,12 @@ import json
 import math
 import sys
 from pathlib import Path
-from typing import Any
-
-from rich.console import Console
+from typing import TYPE_CHECKING, Any
 
 from espalier.errors import EspalierError, InputError, OutputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 class OpenLines:
@@ -46,9 +47,20 @@ def _is_one_screen() -> bool:
     return sys.stdout is not None and sys.stdout.isatty() and sys.stderr is not None and sys.stderr.isatty()
 
 
+def is_terminal() -> bool:
+    """Whether stderr is a terminal: only there is progress shown."""
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
 def console() -> Console:
     """A console on stderr, at the start of a line; rich itself honours NO_COLOR and terminals without colour."""
     LINES.before_message()
+    return _console()
+
+
+def _console() -> Console:
+    from rich.console import Console  # noqa: PLC0415  # slow to import, and most runs say nothing
+
     return Console(stderr=True, highlight=False)
 
 
@@ -63,7 +75,7 @@ def aside(text: str) -> None:
     """Write a piece of streamed text to stderr."""
     if LINES.out:
         LINES.before_message()
-    lines = Console(stderr=True, highlight=False)
+    lines = _console()
     lines.print(text, style=None if lines.no_color else "dim", markup=False, soft_wrap=True, end="")
     LINES.err = not text.endswith("\n") if text else LINES.err
 

@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from espalier.activations.reconstruct.run import Rules, reconstruct
 from espalier.activations.reconstruct.templates import KNOWN, templates_of
 from espalier.chat.prompt.template import ChatTemplate
-from espalier.cli import output
+from espalier.cli import output, progress
 from espalier.errors import InputError
 from espalier.files.limits import MODEL_JSON, TEMPLATE
 from espalier.files.reading import read_text
@@ -67,36 +66,15 @@ def command(
     )
     texts = [one.replace("\\n", "\n") for one in template or ()]
     templates = templates_of(known or (), texts, chat=_chat(chat_template) if chat_template else None)
-    with _bar() as bar:
+    with progress.stepping(ROWS_A_TICK) as step:
         report = reconstruct(
             qa_output_path, lmdb_path, output_path, templates=templates, rules=rules, allow_empty=allow_empty,
-            tell=output.note if verbose else lambda _: None, step=_stepper(bar),
+            tell=output.note if verbose else lambda _: None, step=step,
         )  # fmt: skip
     for line in report.lines(RULES[duplicates]):
         output.note(line)
     if report_path is not None:
         output.write_file(Path(report_path).expanduser(), json.dumps(report.to_json(), indent=2) + "\n", force=True)
-
-
-def _bar() -> Progress:
-    """On stderr, and none where that is no terminal."""
-    console = output.console()
-    return Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=console,
-        transient=True, disable=not console.is_terminal,
-    )  # fmt: skip
-
-
-def _stepper(bar: Progress) -> Callable[[str, int], None]:
-    tasks: dict[str, TaskID] = {}
-
-    def step(name: str, count: int) -> None:
-        if name not in tasks:
-            tasks[name] = bar.add_task(name, total=None)
-        if count % ROWS_A_TICK == 0:
-            bar.update(tasks[name], completed=count)
-
-    return step
 
 
 def _time(text: str | None, field: str) -> float | None:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
 from espalier.cli import output
 from espalier.cli.flags.groups import with_flags
 from espalier.cli.flags.model import EngineFlags, Model, load
 from espalier.cli.flags.store import app_with_store, opened, pruned
+from espalier.cli.progress import counting
 from espalier.decoding.plan import STRATEGIES
 from espalier.errors import InputError, MissingDependency
 from espalier.harness.cases.case import TestCase
@@ -24,7 +22,7 @@ from espalier.harness.compare.runs import Comparison, compared, comparison_text
 from espalier.harness.report.junit import junit_text
 from espalier.harness.report.terminal import report_text
 from espalier.harness.results import Report
-from espalier.harness.run import AT_ONCE, Harness, Progressed
+from espalier.harness.run import AT_ONCE, Harness
 from espalier.trace.files import write_text
 
 AGAINST = ("preset", "strategy", "model")
@@ -89,13 +87,13 @@ def command(
     shared: dict[str, Any] = {"seed": seed, "at_once": at_once, "warm": against is not None}
     usual: dict[str, Any] = {"preset": preset, "strategy": strategy}
     other: Report | None = None
-    with load(model, engine, app) as loaded, progress_bar() as progress:
+    with load(model, engine, app) as loaded, counting("cases") as progress:
         report = Harness(loaded, **shared, **usual, progress=progress).add(*cases).run()
         if kind in ("free", "preset", "strategy"):
             changed = {"free": True} if kind == "free" else {kind: name}
             other = Harness(loaded, **shared, **(usual | changed), progress=progress).add(*cases).run()
     if kind == "model":
-        with load(name, engine, app) as loaded, progress_bar() as progress:
+        with load(name, engine, app) as loaded, counting("cases") as progress:
             other = Harness(loaded, **shared, **usual, progress=progress).add(*cases).run()
     comparisons: list[Comparison] = []
     if other is not None:
@@ -179,17 +177,3 @@ def list_runs(*, as_json: bool) -> None:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(one["created"]))
         cases, iterations = (f"{one[f'{name}_passed']}/{one[name]}" for name in ("cases", "iterations"))
         output.data(f"{one['id']:<32}{when:<18}{cases:>8}{iterations:>12}")
-
-
-@contextmanager
-def progress_bar() -> Iterator[Progressed]:
-    """A bar on stderr while cases run; nothing where stderr is no terminal."""
-    console = output.console()
-    columns = ("cases", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("")
-
-        def tell(done: int, of: int) -> None:
-            bar.update(task, completed=done, total=of)
-
-        yield tell

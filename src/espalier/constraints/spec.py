@@ -20,6 +20,10 @@ from espalier.grammar.json_mode import JsonKind, JsonWhitespace, check_json_opti
 from espalier.schema.order import DEFAULT, Order, read_order
 from espalier.schema.python.schemas import schema_of
 
+CHECKED_AT_ONCE = 1000
+"""Characters of a pattern or grammar that is parsed when its spec is made; a longer one takes a while, and is parsed
+when it is compiled, within the time limit of a request."""
+
 
 class Spec(ABC):
     """A constraint as a user asks for it. Subclasses are frozen dataclasses with a `kind`."""
@@ -314,13 +318,18 @@ JSON_OBJECT = Kind(
 
 @dataclass(frozen=True, slots=True)
 class Regex(Spec):
-    """A text that a regular expression matches from its first character to its last."""
+    """A text that a regular expression matches from its first character to its last. Raises RegexError with the offset
+    of what is wrong, UnsupportedError for what no automaton can do, such as back references."""
 
     kind: ClassVar[str] = "regex"
     pattern: str
 
     def __post_init__(self) -> None:
         check_text(self.pattern, "a pattern", "pattern")
+        if len(self.pattern) <= CHECKED_AT_ONCE:
+            from espalier.grammar.regex.parse import parse_regex  # noqa: PLC0415  # the parser is slow to import
+
+            parse_regex(self.pattern)
 
 
 REGEX = Kind(
@@ -360,7 +369,7 @@ CHOICE = Kind(
 @dataclass(frozen=True, slots=True)
 class Gbnf(Spec):
     """A text in the language of a llama.cpp grammar. `root` names the start rule. `@NAME` is a built-in grammar, whose
-    text takes the place of its name. Raises SpecError, UnknownName."""
+    text takes the place of its name. Raises GrammarError with line and column, SpecError, UnknownName."""
 
     kind: ClassVar[str] = "gbnf"
     grammar: str
@@ -373,6 +382,10 @@ class Gbnf(Spec):
             from espalier.grammar.builtin import GRAMMARS  # noqa: PLC0415  # the parser is slow to import
 
             object.__setattr__(self, "grammar", str(GRAMMARS.load(self.grammar[1:].strip())))
+        elif len(self.grammar) <= CHECKED_AT_ONCE:
+            from espalier.grammar.parser import parse  # noqa: PLC0415  # the parser is slow to import
+
+            parse(self.grammar, root=self.root)
 
 
 GBNF = Kind(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeAlias, get_args
 
 from espalier.errors import InputError
+from espalier.nearest import nearest_or_all
 
 OnBudget: TypeAlias = Literal["close", "truncate", "error"]
 Target: TypeAlias = Literal["full", "truncated"]
@@ -117,7 +118,9 @@ class Decoding:
         unknown = [name for name in data if name not in FIELDS]
         if unknown:
             raise InputError(
-                f"decoding has no field {unknown[0]!r}", hint=f"known: {', '.join(FIELDS)}", field=unknown[0]
+                f"decoding has no field {unknown[0]!r}",
+                hint=nearest_or_all(unknown[0], FIELDS),
+                field=unknown[0],
             )
         return Decoding(**data)
 

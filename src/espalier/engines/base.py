@@ -20,6 +20,7 @@ from espalier.constraints.verdict import Verdict
 from espalier.decoding.options import Decoding
 from espalier.decoding.plan import Drafting, Weighing
 from espalier.decoding.prompt_scores import PromptToken
+from espalier.engines import shown
 from espalier.sampling.config import SamplingConfig
 from espalier.sampling.filters import LogitFilter
 from espalier.schema.order import Order
@@ -167,6 +168,19 @@ class Result:
     def tool_calls(self) -> tuple[ToolCall, ...]:
         """The calls, in order; a call that was cut off is marked as incomplete."""
         return self.turn.calls
+
+    def __repr__(self) -> str:
+        """One line: the beginning of the text, why it ended, the verdict, and what the constraint cost."""
+        return shown.line(self.text, self._facts())
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the text, the verdict, what the constraint cost, and a link that saves the trace's page."""
+        return shown.block(self.text, self._facts(), self.verdict, self.trace)
+
+    def _facts(self) -> str:
+        return shown.facts(
+            finish_reason=self.finish_reason, verdict=self.verdict, tokens=len(self.token_ids), trace=self.trace
+        )
 
     def occasional(self) -> dict[str, Any]:
         """The facts that only some runs have, as JSON values: `notes`, `score`, `weighing`, `drafting`,

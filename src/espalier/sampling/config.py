@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from espalier.errors import SamplingError
+from espalier.nearest import nearest_or_all
 from espalier.sampling.fields import Biases, Flag, Ids, Names, SamplingField, Seed, Texts, Whole, shown
 from espalier.sampling.samplers.mirostat import MIROSTAT_FIELDS, WITH_MIROSTAT
 from espalier.sampling.samplers.plugged import PLUGGED, ExtraField, sampler_named, samplers_in
@@ -253,7 +254,7 @@ class SamplingConfig:
             if name not in FIELDS:
                 raise SamplingError(
                     f"there is no sampling field {shown(name)}",
-                    hint=f"known: {', '.join(sorted(FIELDS))}",
+                    hint=nearest_or_all(str(name), sorted(FIELDS)),
                     field=str(name),
                 )
         return SamplingConfig(**data)

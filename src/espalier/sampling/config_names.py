@@ -6,13 +6,13 @@ no HTTP, and only the sampling fields of a request: the server picks those by `L
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Iterable, Mapping
 from numbers import Real
 from typing import Any
 
 from espalier.errors import SamplingError
+from espalier.nearest import as_others_call_it, did_you_mean
 from espalier.sampling.config import FIELDS, SamplingConfig
 from espalier.sampling.fields import shown
 from espalier.sampling.samplers.plugged import sampler_named, sampler_of
@@ -31,6 +31,17 @@ LLAMA_FLAGS = {
     "dry_sequence_breaker": "dry_breakers", "reverse_prompt": "stop",
 }  # fmt: skip
 """Options of llama.cpp's commands that its requests call otherwise -> our name."""
+FOREIGN = {
+    "max_new_tokens": ("transformers", "max_tokens"), "max_length": ("transformers", "max_tokens"),
+    "min_new_tokens": ("transformers", "min_tokens"), "stop_strings": ("transformers", "stop"),
+    "num_samples": ("Outlines", "n"), "max_completion_tokens": ("OpenAI", "max_tokens"),
+    "stop_sequences": ("Anthropic", "stop"), "bad_words_ids": ("transformers", "bad_words"),
+    "stop_token_ids": ("vLLM", "stop_ids"), "eos_token_id": ("transformers", "stop_ids"),
+    "allowed_token_ids": ("vLLM", "allowed_ids"), "stop_at": ("Outlines", "stop"),
+    "epsilon_cutoff": ("transformers", "min_p"), "random_seed": ("others", "seed"),
+}  # fmt: skip
+"""What other libraries call a sampling field -> whose name it is, and ours. They are told, not taken: values may mean
+something else there."""
 LLAMA_DEFAULTS: dict[str, Any] = {"temperature": 0.8, "repetition_penalty": 1.0, "max_tokens": UNLIMITED}
 """Defaults in which llama.cpp differs from us."""
 LLAMA_OFF: dict[str, tuple[Any, ...]] = {"n_probs": (0,), "t_max_predict_ms": (0, -1), "post_sampling_probs": (False,)}
@@ -115,11 +126,10 @@ def own_option(name: str, value: Any) -> tuple[str, Any]:
     if ours is None and sampler_of(asked) is not None:
         return asked, value
     if ours is None:
-        near = difflib.get_close_matches(asked, [*FIELDS, *LLAMA_OWN], n=1)
         known = f"known, beside llama.cpp's names: {', '.join(sorted(FIELDS))}"
         raise SamplingError(
             f"{name[:60]}: there is no such field",
-            hint=f"did you mean {near[0]!r}?" if near else known,
+            hint=as_others_call_it(asked, FOREIGN) or did_you_mean(asked, [*FIELDS, *LLAMA_OWN]) or known,
             field=name,
         )
     if ours == "max_tokens" and value == -1:

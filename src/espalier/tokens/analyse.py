@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 from espalier.computed import computed
 from espalier.errors import InputError, NotAvailable, UnknownName
+from espalier.nearest import nearest_or_all
 from espalier.tokens.categories import CATEGORIES, category_of
 from espalier.tokens.vocab import Vocab
 
@@ -88,7 +89,11 @@ class VocabReport:
     def ids_in(self, category: str) -> tuple[int, ...]:
         """The ids of a category, ascending. Raises UnknownName, listing the categories."""
         if category not in CATEGORIES:
-            raise UnknownName(f"unknown category {category!r}", hint=", ".join(CATEGORIES), field="category")
+            raise UnknownName(
+                f"unknown category {category!r}",
+                hint=nearest_or_all(category, CATEGORIES),
+                field="category",
+            )
         return tuple(i for i, name in enumerate(self.categories) if name == category)
 
     def search(self, term: str, *, ignore_case: bool = False) -> Matches:

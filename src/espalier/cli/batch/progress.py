@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from types import TracebackType
 
 from rich import progress as bars
 
-from espalier.cli import output
+from espalier.cli import output, progress
 from espalier.jobs.values import Counts, Ended
 
 LINE_SECONDS = 10.0
@@ -26,11 +25,9 @@ class Progress:
         self._drawn = self._rejected = self._invalid = 0
 
     def __enter__(self) -> Progress:
-        if sys.stderr is not None and sys.stderr.isatty():
-            self._bar = bars.Progress(
-                bars.BarColumn(), bars.MofNCompleteColumn(), bars.TextColumn("{task.fields[shown]}"),
-                bars.TimeRemainingColumn(), console=output.console(), transient=True,
-            )  # fmt: skip
+        if output.is_terminal():
+            shown = bars.TextColumn("{task.fields[shown]}")
+            self._bar = progress.bar(bars.BarColumn(), bars.MofNCompleteColumn(), shown, bars.TimeRemainingColumn())
             self._task = self._bar.add_task("items", total=None, shown="")
             self._bar.start()
         return self

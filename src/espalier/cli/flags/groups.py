@@ -23,13 +23,38 @@ from typing import Annotated, Any, Protocol
 import typer
 from typer.models import OptionInfo
 
-from espalier.errors import InputError
+from espalier.cli.help import GroupedCommand
+from espalier.cli.hints import in_flags
+from espalier.errors import EspalierError, InputError
 from espalier.fields import DeclaredField, WrongValue, entries
+
+FEW = 6
+"""Parameters of a command whose help needs no groups."""
+COMMON = frozenset({
+    "schema", "json_object", "regex", "choice", "grammar", "preset", "temperature", "seed", "max_tokens", "strategy",
+    "trace", "tools", "reasoning", "option",
+})  # fmt: skip
+"""Fields whose flags stand first in help."""
+PANELS = {
+    "constraint": "Constraints", "soft_json": "Constraints", "safety": "Safety", "tools": "Tools and reasoning",
+    "reasoning": "Tools and reasoning", "vocab": "Word lists", "sampling": "Sampling", "sampler": "Sampling",
+    "decoding": "Strategies", "num_return_sequences": "Strategies", "tracing": "Traces", "activations": "Hidden states",
+    "capture": "Hidden states", "engine": "Model and engine", "raw": "Prompt", "system": "Prompt", "settings": "Server",
+    "env_file": "Server", "source": "Traces of a server",
+}  # fmt: skip
+"""Parameter of a command -> the heading of its flags."""
+
+
+class SubApp(typer.Typer):
+    """An app whose commands have help in groups."""
+
+    def command(self, name: str | None = None, **given: Any) -> Any:  # type: ignore[override]  # typer's, passed on
+        return super().command(name, **{"cls": GroupedCommand, **given})
 
 
 def sub_app(description: str) -> typer.Typer:
     """An app of several commands, such as `espalier trace ...`, with help in plain text."""
-    return typer.Typer(
+    return SubApp(
         help=description,
         no_args_is_help=True,
         rich_markup_mode=None,
@@ -126,22 +151,30 @@ def with_flags(command: Callable[..., None]) -> Callable[..., None]:
     """The command for typer, with each group replaced by its flags. Raises TypeError for a flag that two groups
     declare."""
     hints = typing.get_type_hints(command, include_extras=True)
+    panels = PANELS if len(inspect.signature(command).parameters) > FEW else {}
     groups: dict[str, Group] = {}
     parameters: list[inspect.Parameter] = []
     for name, parameter in inspect.signature(command).parameters.items():
         group = _group(hints[name])
         if group is None:
-            parameters.append(_parameter(name, hints[name], parameter.default))
+            parameters.append(_parameter(name, _in_panel(hints[name], name, panels.get(name)), parameter.default))
             continue
         groups[name] = group
         # Fields of two groups may have one name; flags may not.
-        parameters += [_parameter(f"{name}_{flag}", hint, default) for flag, hint, default in group.flags()]
-    _check_flags(command, parameters)
+        parameters += [
+            _parameter(f"{name}_{flag}", _in_panel(hint, flag, panels.get(name)), default)
+            for flag, hint, default in group.flags()
+        ]
+    flags = _check_flags(command, parameters)
 
     def run(**values: Any) -> None:
         for name, group in groups.items():
             values[name] = group.value({flag: values.pop(f"{name}_{flag}") for flag, _, _ in group.flags()})
-        command(**values)
+        try:
+            command(**values)
+        except EspalierError as error:
+            in_flags(error, flags)
+            raise
 
     run.__name__, run.__doc__, run.__module__ = command.__name__, command.__doc__, command.__module__
     run.__annotations__ = {one.name: one.annotation for one in parameters}
@@ -153,7 +186,19 @@ def _parameter(name: str, hint: Any, default: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
 
 
-def _check_flags(command: Callable[..., None], parameters: list[inspect.Parameter]) -> None:
+def _in_panel(hint: Any, name: str, panel: str | None) -> Any:
+    """The annotation with the heading under which help shows the flag; the common ones stand before all headings."""
+    kind, *extras = typing.get_args(hint) if typing.get_origin(hint) is Annotated else (hint,)
+    option = next((extra for extra in extras if isinstance(extra, OptionInfo)), None)
+    if option is None or panel is None or name in COMMON:
+        return hint
+    option = copy.copy(option)
+    option.rich_help_panel = panel
+    return Annotated[kind, option]
+
+
+def _check_flags(command: Callable[..., None], parameters: list[inspect.Parameter]) -> frozenset[str]:
+    """All flags. Raises TypeError for one that stands there twice."""
     seen: set[str] = set()
     for one in parameters:
         option = next((x for x in getattr(one.annotation, "__metadata__", ()) if isinstance(x, OptionInfo)), None)
@@ -162,3 +207,6 @@ def _check_flags(command: Callable[..., None], parameters: list[inspect.Paramete
             if flag in seen:
                 raise TypeError(f"{command.__module__}: two flags are called {flag}")
             seen.add(flag)
+        if option is not None and not option.param_decls and not isinstance(option.default, str):
+            seen.add(f"--{one.name.replace('_', '-')}")
+    return frozenset(seen)

@@ -14,6 +14,7 @@ from espalier import api
 from espalier.cli import output
 from espalier.cli.columns import WIDTH, middle, shown
 from espalier.cli.flags.groups import FlagsOf
+from espalier.cli.progress import first_shown, working
 from espalier.engines.base import Event, Request
 from espalier.engines.open import choose
 from espalier.engines.options import EngineOptions
@@ -31,14 +32,16 @@ def load(model: str | None, engine: Mapping[str, Any], app: App) -> api.LoadedEn
     """Open a model. engine: what was given of EngineFlags. Raises what `espalier.load` raises."""
     if app.log is not None:
         app.log.tell = output.note
-    return api.load(model, app=app, **engine)
+    with working(f"loading {app.model_name(model)}"):
+        return api.load(model, app=app, **engine)
 
 
 def run(engine: api.LoadedEngine, request: Request, *, command: str) -> Iterator[Event]:
     """Run a request that was made before the model was loaded. command: what asked, for the log. Raises CapabilityError
     for what the engine cannot do."""
     api.check_capabilities(engine.engine, request)
-    return engine.run([request], route=f"espalier {command}")
+    what = "reading the prompt" if request.constraint is None else "compiling the constraint, reading the prompt"
+    return first_shown(engine.run([request], route=f"espalier {command}"), what)
 
 
 def described(model: str | None, flags: Mapping[str, Any], engine: api.LoadedEngine, app: App) -> str:

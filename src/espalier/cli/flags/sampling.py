@@ -11,8 +11,8 @@ from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
+from espalier.cli.help import GroupedCommand
 from espalier.errors import InputError, SamplingError
 from espalier.sampling.config import SamplingConfig
 from espalier.sampling.config_names import LLAMA_OWN, own_option, with_extra
@@ -60,7 +60,7 @@ class SamplingFlags:
         return read_fields(self.option, **given)
 
 
-class WithOverrides(TyperCommand):
+class WithOverrides(GroupedCommand):
     """A command that takes `-o KEY VALUE` as well as `-o KEY=VALUE`: typer itself has no option of repeated pairs."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

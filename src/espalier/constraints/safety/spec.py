@@ -7,7 +7,6 @@ patterns are matched.
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from espalier.constraints.safety.lists import MAX_PHRASES, check_phrases, read_l
 from espalier.constraints.safety.patterns.pattern import Pattern
 from espalier.constraints.spec import Spec, check_text
 from espalier.errors import InputError, LimitExceeded, SpecError, UnknownName
+from espalier.nearest import did_you_mean
 
 SafetyMode: TypeAlias = Literal["mask", "rewind"]
 MAX_REGEXES = 200
@@ -287,8 +287,8 @@ def _known(name: Any, names: Iterable[str], what: str, field: str) -> str:
     there = list(names)
     if isinstance(name, str) and name in there:
         return name
-    near = difflib.get_close_matches(str(name), there, n=1)
-    meant = f"did you mean {near[0]!r}? " if near else ""
+    near = did_you_mean(str(name), there)
+    meant = f"{near} " if near else ""
     raise UnknownName(f"unknown {what} {name!r}", hint=f"{meant}known: {', '.join(there)}", field=field)
 
 

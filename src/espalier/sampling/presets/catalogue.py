@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from espalier.errors import InputError, OutputError, UnknownName
+from espalier.nearest import nearest_or_all
 from espalier.sampling.config import DEFAULT_ORDER, SamplingConfig
 from espalier.sampling.presets.files import SUFFIX, read_preset, write_preset
 from espalier.sampling.presets.spec import Preset, PresetFilter, check_name
@@ -158,7 +159,10 @@ class Presets:
             return read_preset(path)
         found = None if self.shelf is None else self.shelf.get(name)
         if found is None:
-            raise UnknownName(f"there is no preset {name!r}", hint=f"there are: {', '.join(self.names())}")
+            raise UnknownName(
+                f"there is no preset {name!r}",
+                hint=nearest_or_all(name, self.names(), before="there are: "),
+            )
         return Preset.from_json(found)
 
     def source(self, name: str) -> str:
@@ -169,7 +173,10 @@ class Presets:
             return "registered"
         path = self._path(name)
         if path is None and name not in self.stored():
-            raise UnknownName(f"there is no preset {name!r}", hint=f"there are: {', '.join(self.names())}")
+            raise UnknownName(
+                f"there is no preset {name!r}",
+                hint=nearest_or_all(name, self.names(), before="there are: "),
+            )
         return STORE if path is None else str(path)
 
     def register(self, preset: Preset) -> None:

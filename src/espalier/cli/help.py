@@ -1,0 +1,148 @@
+"""Help in groups with examples, nearest names for what is not known, and commands that are imported when they run.
+
+It knows no command: `table.py` names them.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, MutableMapping
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command, get_group
+
+from espalier.cli.table import COMMANDS, EXAMPLES, Entry
+from espalier.nearest import did_you_mean
+
+COMMON, ARGUMENTS, EXAMPLE = "Options", "Arguments", "Examples"
+BOLD, PLAIN = "\x1b[1m", "\x1b[0m"
+THEIRS = {
+    "--max-new-tokens": "--max-tokens", "--n-predict": "--max-tokens", "--predict": "--max-tokens",
+    "-n": "--max-tokens",
+    "--temp": "--temperature", "--json-schema": "--schema", "--guided-json": "--schema", "--output-type": "--schema",
+    "--guided-regex": "--regex", "--guided-choice": "--choice", "--guided-grammar": "--grammar",
+    "--grammar-file": "--grammar", "--prompt": "the prompt as an argument", "-p": "the prompt as an argument",
+    "--system-prompt": "--system", "--json-mode": "--json-object", "--repeat-penalty": "-o repeat_penalty VALUE",
+}  # fmt: skip
+"""What other programs call a flag -> ours."""
+
+
+def heading(title: str) -> str:
+    """A heading, bold on a terminal that takes it."""
+    shows = sys.stdout is not None and sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    return f"{BOLD}{title}{PLAIN}" if shows and os.environ.get("TERM") != "dumb" else title
+
+
+def write_examples(formatter: Any, path: str) -> None:
+    """The examples of a command, as they are typed. path: `espalier trace show`."""
+    lines = EXAMPLES.get(path.partition(" ")[2], ())
+    if lines:
+        with formatter.section(heading(EXAMPLE)):
+            for line in lines:
+                formatter.write(f"  {line}\n")
+
+
+class GroupedCommand(TyperCommand):
+    """A command whose help has its flags in groups, those that are used most first, and examples."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        groups: dict[str, list[tuple[str, str]]] = {ARGUMENTS: [], COMMON: []}
+        for one in self.get_params(ctx):
+            record = one.get_help_record(ctx)
+            if record is not None:
+                panel = getattr(one, "rich_help_panel", None) or COMMON
+                title = ARGUMENTS if one.param_type_name == "argument" else panel
+                groups.setdefault(title, []).append(record)
+        for title, rows in groups.items():
+            if rows:
+                with formatter.section(heading(title)):
+                    formatter.write_dl(rows)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        super().format_epilog(ctx, formatter)
+        write_examples(formatter, ctx.command_path)
+
+
+class OnDemand(MutableMapping[str, Any]):
+    """The commands of a table by name, each imported when it is asked for."""
+
+    def __init__(self, table: dict[str, Entry]) -> None:
+        self._table = table
+        self._made: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._made:
+            self._made[name] = _made(name, self._table[name])
+        return self._made[name]
+
+    def __setitem__(self, name: str, command: Any) -> None:
+        self._made[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._table)
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+
+class Root(TyperGroup):
+    """The group `espalier`. Its help is written from the table: no command is imported for it."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.commands = OnDemand(COMMANDS)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        panels: dict[str, list[tuple[str, str]]] = {}
+        width = max(map(len, COMMANDS))
+        for name, entry in COMMANDS.items():
+            panels.setdefault(entry.panel, []).append((name.ljust(width), entry.help))
+        for title, rows in panels.items():
+            with formatter.section(heading(title)):
+                formatter.write_dl(rows)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        write_examples(formatter, "espalier ")
+
+
+def _made(name: str, entry: Entry) -> Any:
+    module, _, attribute = entry.target.partition(":")
+    found = getattr(import_module(f"espalier.cli.{module}"), attribute)
+    if isinstance(found, typer.Typer):
+        group = get_group(found)
+        group.name = name
+        return group
+    cls = GroupedCommand
+    if entry.has_overrides:
+        from espalier.cli.flags.sampling import WithOverrides  # noqa: PLC0415  # imports the samplers
+
+        cls = WithOverrides
+    app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False,
+                      context_settings={"help_option_names": ["-h", "--help"]})  # fmt: skip
+    app.command(name, short_help=entry.help, cls=cls)(found)
+    command = get_command(app)
+    command.name = name
+    return command
+
+
+def flag_hint(error: Any) -> str | None:
+    """What an unknown flag may have meant; None for another error, and where nothing is similar."""
+    wrong, ctx = getattr(error, "option_name", None), getattr(error, "ctx", None)
+    if wrong is None or ctx is None:
+        return None
+    known = {name for one in ctx.command.get_params(ctx) for name in (*one.opts, *one.secondary_opts)}
+    named = f"--{str(wrong).lstrip('-').replace('_', '-')}" if len(str(wrong).lstrip("-")) > 1 else str(wrong)
+    theirs = THEIRS.get(named)
+    if theirs is not None and (theirs.split()[0] in known or not theirs.startswith("-")):
+        return f"here it is {theirs}"
+    return did_you_mean(named, {one for one in known if one.startswith("--")})

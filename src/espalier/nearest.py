@@ -1,0 +1,41 @@
+"""The known names that are most like an unknown one, for hints. It knows no table of names."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+
+MOST_NAMES = 3
+LONGEST_NAME = 60
+"""Characters of an unknown name that are compared; more would take time and say nothing."""
+
+
+def nearest(name: str, known: Iterable[str], most: int = MOST_NAMES) -> list[str]:
+    """At most `most` known names, the most similar first; none if nothing is similar."""
+    asked = name[:LONGEST_NAME].lower()
+    spelt = {one.lower(): one for one in sorted(known, reverse=True)}
+    return [spelt[one] for one in difflib.get_close_matches(asked, list(spelt), n=most)]
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str | None:
+    """The question `did you mean 'a', 'b' or 'c'?`, None if nothing is similar."""
+    found = [repr(one) for one in nearest(name, known)]
+    if not found:
+        return None
+    *most, last = found
+    return f"did you mean {', '.join(most)} or {last}?" if most else f"did you mean {last}?"
+
+
+def nearest_or_all(name: str, known: Iterable[str], *, before: str = "known: ") -> str:
+    """The question of `did_you_mean` or, if nothing is similar, all known names in their order."""
+    every = list(known)
+    return did_you_mean(name, every) or before + ", ".join(every)
+
+
+def as_others_call_it(name: str, table: Mapping[str, tuple[str, str]]) -> str | None:
+    """What a name of another library is called here. table: their name -> whose it is ("others" for several), ours."""
+    found = table.get(name)
+    if found is None:
+        return None
+    whose, ours = found
+    return f"{name}, as {whose} call{'' if whose == 'others' else 's'} it, is {ours} here"
