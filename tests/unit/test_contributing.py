@@ -14,9 +14,9 @@ QUOTED = re.compile(r"`([^`\n]+)`")
 MOST = {
     "AnyOf": 4,
     "hermes": 2,
-    "xtc_threshold": 7,
+    "xtc_threshold": 8,
     "awrs": 4,
-    "ess_threshold": 4,
+    "ess_threshold": 5,
     "huggingface": 1,
     "gpu_layers": 4,
     "SAFETY_CHECK": 2,

@@ -19,6 +19,7 @@ from espalier.cli.table import COMMANDS, EXAMPLES, Entry
 from espalier.nearest import did_you_mean
 
 COMMON, ARGUMENTS, EXAMPLE = "Options", "Arguments", "Examples"
+OVERRIDE = ("-o", "--option")
 BOLD, PLAIN = "\x1b[1m", "\x1b[0m"
 THEIRS = {
     "--max-new-tokens": "--max-tokens", "--n-predict": "--max-tokens", "--predict": "--max-tokens",
@@ -65,6 +66,26 @@ class GroupedCommand(TyperCommand):
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         super().format_epilog(ctx, formatter)
         write_examples(formatter, ctx.command_path)
+
+
+class WithOverrides(GroupedCommand):
+    """A command that takes `-o KEY VALUE` as well as `-o KEY=VALUE`: typer itself has no option of repeated pairs."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        with_value = {name for one in self.params if not getattr(one, "is_flag", False) for name in one.opts}
+        joined: list[str] = []
+        rest = iter(args)
+        for argument in rest:
+            joined.append(argument)
+            if argument == "--":
+                break
+            if argument in OVERRIDE:
+                key = next(rest, None)
+                value = None if key is None or "=" in key else next(rest, None)
+                joined += [] if key is None else [key if value is None else f"{key}={value}"]
+            elif argument in with_value:
+                joined += [value for value in [next(rest, None)] if value is not None]
+        return super().parse_args(ctx, [*joined, *rest])
 
 
 class OnDemand(MutableMapping[str, Any]):
@@ -122,11 +143,7 @@ def _made(name: str, entry: Entry) -> Any:
         group = get_group(found)
         group.name = name
         return group
-    cls = GroupedCommand
-    if entry.has_overrides:
-        from espalier.cli.flags.sampling import WithOverrides  # noqa: PLC0415  # imports the samplers
-
-        cls = WithOverrides
+    cls = WithOverrides if entry.has_overrides else GroupedCommand
     app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False,
                       context_settings={"help_option_names": ["-h", "--help"]})  # fmt: skip
     app.command(name, short_help=entry.help, cls=cls)(found)

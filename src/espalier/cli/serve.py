@@ -98,15 +98,16 @@ def _announce(
 ) -> None:
     if settings.uds is not None:
         where = f"the UNIX socket {settings.uds}"
-        docs = "/docs"
+        docs, playground = "/docs", "/"
     else:
         host = f"[{settings.host}]" if ":" in settings.host else settings.host or "0.0.0.0"
         where = f"http://{host}:{listening.getsockname()[1]}{settings.root_path}"
-        docs = f"{where}/docs"
+        docs, playground = f"{where}/docs", f"{where}/"
     keys = len(keyring)
     auth = f"{keys} API key{'s' if keys != 1 else ''}" if keys else "off: anyone who reaches this address may use it"
     model = settings.model_name or found.values.get("ESPALIER_URL") or "the demo model"
     lines = [f"Espalier {__version__} serves at {where}", f"  model    {model}"]
+    lines += [f"  play     {playground}"] if only != "batch" else []
     lines += [f"  docs     {docs}", f"  auth     {auth}"]
     lines += [f"  routes   {only}"] if only != "all" else []
     lines += [f"  workers  {settings.workers}, each with the model"] if settings.workers > 1 else []

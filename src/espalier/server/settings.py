@@ -201,7 +201,9 @@ class ServerSettings:
     )
     batch_retention_days: Annotated[float | None, Field("How long batches and uploads are kept.", above=0)] = 30.0
 
-    log_format: Annotated[Literal["json", "text"], Field("Form of the log.")] = "json"
+    log_format: Annotated[
+        Literal["auto", "json", "text"], Field("Form of the log; auto is text on a terminal and JSON elsewhere.")
+    ] = "auto"
     log_content: Annotated[bool, Field("Whether prompts and answers are logged, at DEBUG.")] = False
     metrics_public: Annotated[bool, Field("Whether /metrics needs no key.")] = False
     otel: Annotated[bool, Field("Whether OpenTelemetry spans are sent.")] = False

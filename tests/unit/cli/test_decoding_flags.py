@@ -98,7 +98,7 @@ def test_what_was_taken_back_is_said() -> None:
         (["--on-budget", "later"], "--on-budget later"),
         (["--num-beams", "3"], "num_beams means nothing to the strategy mask"),
         (["--strategy", "beam", "--num-beams", "0"], "num_beams: 0 must be"),
-        (["--strategy", "beam", "--num-return-sequences", "9"], "num_return_sequences: 9 texts of 4 beams"),
+        (["--strategy", "beam", "--num-return-sequences", "9"], "--num-return-sequences: 9 texts of 4 beams"),
         (["--trace-level", "measures"], "--trace-level measures: there is no such level"),
         (["--trace-level", "summary", "--trace", "x.html"], "--trace shows every step"),
         (["--rejection-log", "x.json", "--strategy", "mask"], "nothing is rejected"),

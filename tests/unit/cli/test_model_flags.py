@@ -83,7 +83,7 @@ FAULTS = {
     "a context that is no number": (["-c", "many"], "--ctx-size"),
     "a context beyond the training": (["-c", "99999"], "99999 is longer than the 1024"),
     "no threads": (["-t", "0"], "threads is a whole number"),
-    "a cache of an unknown type": (["--kv-type", "f64"], "kv_type is one of f32, f16,"),
+    "a cache of an unknown type": (["--kv-type", "f64"], "--kv-type is one of f32, f16,"),
     "flash attention of an unknown kind": (["-fa", "maybe"], "flash_attention is one of auto, on, off, not 'maybe'"),
     "an adapter that is not there": (["--lora", "nope.gguf:0.5"], "nope.gguf"),
     "a scale that is no number": (["--lora", "nope.gguf:nan"], "scale of a LoRA adapter"),

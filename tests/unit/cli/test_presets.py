@@ -166,10 +166,10 @@ def test_without_a_preset_the_defaults_are_the_config_s(run, tmp_path):
         (["--preset", "nope"], "there is no preset 'nope'"),
         (["--preset", "../x"], "no name of a preset"),
         (["-o", "top_q", "1"], "-o top_q: there is no such field"),
-        (["-o", "top_k", "-3"], "top_k"),
+        (["-o", "top_k", "-3"], "--top-k"),
         (["-o", "n", "2"], "one answer, not 2"),
         (["-o", "temperature", "1", "--temperature", "2"], "temperature is given twice"),
-        (["-o", "top_k", "1", "-o", "top_k", "2"], "top_k is given twice"),
+        (["-o", "top_k", "1", "-o", "top_k", "2"], "--top-k is given twice"),
     ],
 )
 def test_what_is_wrong_is_said_before_the_model_is_loaded(run, arguments, words):

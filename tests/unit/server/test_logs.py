@@ -220,3 +220,18 @@ def test_a_password_in_an_address_is_hidden() -> None:
     assert PASSWORD.sub(r"\g<name>***", "at postgresql+psycopg://me:s3cret@host/db") == (
         "at postgresql+psycopg://me:***@host/db"
     )
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_gets_lines_for_people_and_anything_else_json(stream):
+    set_up(stream)
+    logging.getLogger("espalier").warning("hello")
+    assert lines_of(stream)[0]["message"] == "hello"
+    terminal = Terminal()
+    set_up(terminal)
+    logging.getLogger("espalier").warning("hello")
+    assert terminal.getvalue().endswith(" WARNING hello\n")

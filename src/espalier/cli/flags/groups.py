@@ -48,7 +48,7 @@ PANELS = {
 class SubApp(typer.Typer):
     """An app whose commands have help in groups."""
 
-    def command(self, name: str | None = None, **given: Any) -> Any:  # type: ignore[override]  # typer's, passed on
+    def command(self, name: str | None = None, **given: Any) -> Any:
         return super().command(name, **{"cls": GroupedCommand, **given})
 
 

@@ -12,13 +12,11 @@ from typing import Annotated, Any
 
 import typer
 
-from espalier.cli.help import GroupedCommand
 from espalier.errors import InputError, SamplingError
 from espalier.sampling.config import SamplingConfig
 from espalier.sampling.config_names import LLAMA_OWN, own_option, with_extra
 
 DEFAULTS = SamplingConfig()
-OVERRIDE = ("-o", "--option")
 PER_ANSWER = 512
 """Tokens of an answer in a chat, unless a preset says otherwise."""
 TEXTS = ("stop", "bad_words", "dry_breakers")
@@ -58,26 +56,6 @@ class SamplingFlags:
         """The fields of SamplingConfig that were given. Raises InputError, SamplingError."""
         given = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in ("preset", "option")}
         return read_fields(self.option, **given)
-
-
-class WithOverrides(GroupedCommand):
-    """A command that takes `-o KEY VALUE` as well as `-o KEY=VALUE`: typer itself has no option of repeated pairs."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        with_value = {name for one in self.params if not getattr(one, "is_flag", False) for name in one.opts}
-        joined: list[str] = []
-        rest = iter(args)
-        for argument in rest:
-            joined.append(argument)
-            if argument == "--":
-                break
-            if argument in OVERRIDE:
-                key = next(rest, None)
-                value = None if key is None or "=" in key else next(rest, None)
-                joined += [] if key is None else [key if value is None else f"{key}={value}"]
-            elif argument in with_value:
-                joined += [value for value in [next(rest, None)] if value is not None]
-        return super().parse_args(ctx, [*joined, *rest])
 
 
 def read_fields(overrides: Sequence[str] | None = None, **flags: Any) -> dict[str, Any]:

@@ -84,7 +84,10 @@ class Lines(logging.Formatter):
 def configure(settings: ServerSettings, stream: TextIO | None = None) -> None:
     """Send our loggers and uvicorn's to one handler, and silence uvicorn's access log. May be called again."""
     handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(Lines(settings.log_format, [settings.secret_token or ""]))
+    form = settings.log_format
+    if form == "auto":
+        form = "text" if handler.stream is not None and handler.stream.isatty() else "json"
+    handler.setFormatter(Lines(form, [settings.secret_token or ""]))
     handler.addFilter(_is_no_shutdown_cancel)
     for name in OURS:
         logger = logging.getLogger(name)
