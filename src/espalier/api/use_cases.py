@@ -11,8 +11,8 @@ from functools import cache
 from typing import Any, Unpack, overload
 
 from espalier.api.loaded import LoadedEngine
-from espalier.constraints import to_peers
 from espalier.api.options import GenerateOptions, with_options
+from espalier.constraints import to_peers
 from espalier.constraints.base import Compiled
 from espalier.constraints.filters.matcher import schema_spec
 from espalier.constraints.joining.presets import merged

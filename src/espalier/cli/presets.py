@@ -18,12 +18,12 @@ from espalier.api.preset_rows import preset_rows
 from espalier.cli import output
 from espalier.cli.columns import END_ISOLATE, ISOLATE
 from espalier.cli.flags.constraint import read_grammar
-from espalier.cli.help import WithOverrides
 from espalier.cli.flags.groups import sub_app
 from espalier.cli.flags.inputs import read_text
 from espalier.cli.flags.sampling import read_fields
 from espalier.cli.flags.schema import read_schema_argument
 from espalier.cli.flags.store import app_with_store
+from espalier.cli.help import WithOverrides
 from espalier.cli.vocab import visible
 from espalier.constraints.joining.presets import CONSTRAINING, over_config, preset_parts
 from espalier.errors import EspalierError, InputError
