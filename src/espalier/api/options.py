@@ -109,7 +109,7 @@ class GenerateOptions(TypedDict, total=False):
     target: Target
     on_budget: OnBudget
     max_rewinds: int
-    drafts: tuple[str, ...] | None
+    drafts: Sequence[str] | None
 
 
 FOREIGN = FOREIGN_SAMPLING | {
