@@ -106,7 +106,9 @@ def gathered(found: Sequence[Json]) -> Json:
     assert text is None
     assert [one["type"] for one in found[-2:]] == ["message_delta", "message_stop"]
     message |= found[-2]["delta"]
-    message["usage"] |= found[-2]["usage"]
+    begun, used = found[0]["message"]["usage"], found[-2]["usage"]
+    assert begun == {**used, "output_tokens": 0}, "the tokens of the prompt are right from the start"
+    message["usage"] |= used
     if "espalier" in found[-2]:
         message["espalier"] = found[-2]["espalier"]
     return checked(message)

@@ -39,8 +39,17 @@ def whole(client: TestClient, body: Json, **options: Any) -> Json:
 
 
 def streamed(client: TestClient, body: Json, **options: Any) -> list[Json]:
-    reply = client.post("/v1/responses", json={**body, "stream": True}, **options)
+    return _events(client.post("/v1/responses", json={**body, "stream": True}, **options))
+
+
+def again(client: TestClient, path: str, **options: Any) -> list[Json]:
+    """The events of a stored response."""
+    return _events(client.get(path if "?" in path else f"{path}?stream=true", **options))
+
+
+def _events(reply: Any) -> list[Json]:
     assert reply.status_code == 200, reply.text
+    assert reply.headers["content-type"].startswith("text/event-stream")
     names = [line.removeprefix("event: ") for line in reply.text.splitlines() if line.startswith("event: ")]
     found = [json.loads(block.partition("data: ")[2]) for block in reply.text.split("\n\n") if "data: " in block]
     assert names == [one["type"] for one in found]

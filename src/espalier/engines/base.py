@@ -207,7 +207,8 @@ class TokenEvent:
 
     index: the request's place in the batch. record: None when tracing is off. deltas: what the text adds to the turn's
     reasoning, content and calls; they may lag behind the text. prompt_tokens, cached_tokens: as in Usage; None where
-    the engine does not know them before the end.
+    the engine does not know them before the end. measured: of the first event, the measured tokens of the prompt; see
+    Result.
     """
 
     index: int
@@ -217,6 +218,7 @@ class TokenEvent:
     deltas: tuple[Delta, ...] = ()
     prompt_tokens: int | None = field(default=None, compare=False)
     cached_tokens: int | None = field(default=None, compare=False)
+    measured: tuple[PromptToken, ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

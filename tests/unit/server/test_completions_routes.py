@@ -91,12 +91,11 @@ def test_a_constraint_holds() -> None:
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("prompt", []), ("suffix", "end"), ("best_of", 3), ("stream", True)],
+    [("prompt", []), ("suffix", "end"), ("best_of", 3)],
 )
 def test_what_cannot_be_done_is_refused_by_its_field(field: str, value: Any) -> None:
     with client("Hi") as c:
-        more = {"logprobs": 1, "echo": True} if field == "stream" else {}
-        reply = c.post(ROUTE, json=ASK | {field: value} | more)
+        reply = c.post(ROUTE, json=ASK | {field: value})
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, field)
 
 
@@ -113,3 +112,18 @@ def test_ids_that_cannot_fit_are_refused_before_each_is_looked_at() -> None:
     with client(engine=engine) as asked:
         reply = asked.post("/v1/completions", json={"prompt": [-1] * (most + 1)})
     assert (reply.status_code, reply.json()["error"]["code"]) == (400, "context_length_exceeded")
+
+
+@pytest.mark.parametrize("more", [{}, {"max_tokens": 0}, {"n": 2}, {"logprobs": 0}, {"prompt": ["one", "two"]},
+                                  {"num_beams": 2, "n": 2}])  # fmt: skip
+def test_an_echoed_prompt_has_its_log_probabilities_in_a_stream_too(more: dict[str, Any]) -> None:
+    body = ASK | {"prompt": "Say it", "echo": True, "logprobs": 2, "temperature": 0, "seed": 1} | more
+    with client("Hi, you") as c:
+        whole = c.post(ROUTE, json=body).json()["choices"]
+        parts = [json.loads(one) for one in events(c.post(ROUTE, json=body | {"stream": True}).text)[:-1]]
+    for choice in whole:
+        mine = [one for part in parts for one in part["choices"] if one["index"] == choice["index"]]
+        assert "".join(one["text"] for one in mine) == choice["text"]
+        for name, values in choice["logprobs"].items():
+            told = [one["logprobs"][name] for one in mine if one["logprobs"] is not None]
+            assert values == (None if values is None else [value for one in told for value in one]), name

@@ -156,3 +156,22 @@ def test_a_gap_is_filled_between_prefix_and_suffix_in_llama_servers_order(fillin
 def test_what_is_wrong_with_a_gap_is_named(filling: TestClient, body: dict[str, Any], param: str) -> None:
     found = filling.post("/infill", json=body)
     assert (found.status_code, found.json()["error"]["param"]) == (400, param)
+
+
+def test_openais_suffix_is_filled_as_infill_does(filling: TestClient) -> None:
+    body = {"prompt": ["ax", "b"], "suffix": "c", "max_tokens": 3, "temperature": 0, "seed": 1}
+    found = filling.post("/v1/completions", json=body)
+    assert found.status_code == 200, found.text
+    for choice, prefix in zip(found.json()["choices"], body["prompt"], strict=True):
+        other = {"input_prefix": prefix, "input_suffix": "c", "n_predict": 3, "temperature": 0, "seed": 1}
+        assert choice["text"] == filling.post("/infill", json=other).json()["content"]
+    echoed = filling.post("/v1/completions", json=body | {"echo": True}).json()["choices"][0]["text"]
+    assert echoed.startswith("ax")
+    assert "<|fim" not in echoed
+    ids = filling.post("/tokenize", json={"content": "ax"}).json()["tokens"]
+    alike = filling.post("/v1/completions", json=body | {"prompt": ids}).json()
+    assert alike["choices"][0]["text"] == found.json()["choices"][0]["text"]
+    refused = filling.post("/v1/completions", json=body | {"echo": True, "logprobs": 1})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "suffix")
+    chat = filling.post("/v1/chat/completions", json={"messages": [{"role": "user", "content": "x"}], "suffix": "c"})
+    assert (chat.status_code, chat.json()["error"]["param"]) == (400, "suffix")

@@ -19,7 +19,7 @@ from starlette.testclient import TestClient
 from espalier.errors import OutputError, Unavailable
 from espalier.server.ports import Caller
 from espalier.store.open import Store
-from tests.responses_api import calls_of, checked, content, gathered, streamed, text_of, whole
+from tests.responses_api import again, calls_of, checked, content, gathered, streamed, text_of, whole
 from tests.server_app import OneKeyGate, Stuck, client, settings
 
 FUNCTION = {
@@ -272,7 +272,11 @@ def test_stored_responses_belong_to_their_key(tmp_path: Path) -> None:
             assert one["store"] is True
             assert api.get(path, headers=ann).json() == one
             assert api.get(path, headers=ann).headers["cache-control"] == "private, no-store"
-            assert api.get(f"{path}?stream=true", headers=ann).json()["error"]["param"] == "stream"
+            for wrong in ("stream=1", "starting_after=1", "stream=true&starting_after=-1"):
+                assert api.get(f"{path}?{wrong}", headers=ann).status_code == 400
+            assert gathered(again(api, path, headers=ann)) == one
+            assert again(api, f"{path}?stream=true&starting_after=1", headers=ann) == again(api, path, headers=ann)[2:]
+            assert api.get(f"{path}?stream=true", headers=bob).status_code == 404
             for method, more in (("GET", ""), ("GET", "/input_items"), ("POST", "/cancel"), ("DELETE", "")):
                 assert api.request(method, path + more, headers=bob).status_code == 404
             reply = api.post("/v1/responses", json={**BASE, "previous_response_id": one["id"]}, headers=bob)
@@ -302,3 +306,11 @@ def test_a_server_without_a_store_says_so(api: TestClient) -> None:
     assert (reply.status_code, reply.json()["error"]["code"]) == (400, "previous_response_not_found")
     for method, more in (("GET", ""), ("GET", "/input_items"), ("POST", "/cancel"), ("DELETE", "")):
         assert api.request(method, f"/v1/responses/resp_1{more}").status_code == 404
+
+
+@pytest.mark.parametrize("name", sorted(REQUESTS))
+def test_the_events_of_a_stored_response_make_it_again(tmp_path: Path, name: str) -> None:
+    config = settings(store_responses="true", database_url=f"sqlite:///{tmp_path}/store.db")
+    with client(config=config) as api:
+        made = whole(api, {**BASE, **REQUESTS[name], "store": True})
+        assert gathered(again(api, f"/v1/responses/{made['id']}")) == made

@@ -80,7 +80,9 @@ def test_the_template_has_what_the_chat_route_gives_it(demo: TestClient) -> None
         ("/tokenize", {"prompt": "a", "tools": [{}]}, "tools"),
         ("/tokenize", {"content": 7}, "content"),
         ("/tokenize", {"messages": [{"role": "nobody", "content": "x"}]}, "messages[0].role"),
-        ("/tokenize", {"content": "a", "ad_special": True}, "ad_special"),
+        ("/tokenize", {"content": "a", "chat_template_kwargs": {"x": 1}}, "chat_template_kwargs"),
+        ("/tokenize", {"prompt": "a", "continue_final_message": True}, "continue_final_message"),
+        ("/tokenize", {"messages": TALK, "continue_final_message": True}, "continue_final_message"),
         ("/tokenize", {"content": "a", "parse_special": False, "add_special": True}, "parse_special"),
         ("/detokenize", {}, "tokens"),
         ("/detokenize", {"tokens": [1, -1]}, "tokens[1]"),
@@ -97,3 +99,32 @@ def test_what_is_wrong_is_named(demo: TestClient, path: str, body: dict[str, Any
 def test_a_variable_that_the_template_is_given_anyway_names_the_bodys_field(demo: TestClient) -> None:
     reply = demo.post("/apply-template", json={"messages": TALK, "chat_template_kwargs": {"messages": []}})
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, "chat_template_kwargs")
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [("/tokenize", {"content": "a"}), ("/tokenize", {"messages": TALK}), ("/detokenize", {"tokens": [40]}),
+     ("/apply-template", {"messages": TALK}), ("/v1/messages/count_tokens", {"messages": TALK})],
+)  # fmt: skip
+def test_unknown_fields_are_told_or_refused_as_everywhere(demo: TestClient, path: str, body: dict[str, Any]) -> None:
+    reply = demo.post(path, json=body | {"fooo": 1, "user": "me"})
+    assert reply.status_code == 200, reply.text
+    assert "'fooo'" in reply.headers["warning"]
+    assert "without effect here: user" in reply.headers["warning"]
+    refused = demo.post(path, json=body | {"fooo": 1, "espalier": {"strict": True}})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "unknown_parameter")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{}, {"add_generation_prompt": False}, {"chat_template_kwargs": {"enable_thinking": False}},
+     {"messages": [*TALK, {"role": "assistant", "content": "Well,"}]},
+     {"messages": [*TALK, {"role": "assistant", "content": "Well,"}], "continue_final_message": True},
+     {"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]}],
+)  # fmt: skip
+def test_the_tokens_of_a_conversation_are_those_that_the_chat_route_reads(
+    demo: TestClient, more: dict[str, Any]
+) -> None:
+    body = {"messages": TALK} | more
+    count = ok(demo.post("/tokenize", json=body))["count"]
+    assert ok(demo.post("/v1/chat/completions", json=body | {"max_tokens": 1}))["usage"]["prompt_tokens"] == count

@@ -17,7 +17,7 @@ from espalier.chat.reading.deltas import CallBegun, Delta, Turn
 from espalier.constraints.judging import Judge, in_this_process
 from espalier.constraints.verdict import CUT, Verdict, parse
 from espalier.decoding.plan import Job, MakePlan, Outcome, Plan, Taken
-from espalier.decoding.prompt_scores import PromptScores
+from espalier.decoding.prompt_scores import PromptScores, PromptToken
 from espalier.decoding.text.stops import TextAssembler
 from espalier.engines.base import Event, Finished, Request, Result, TokenEvent, Usage
 from espalier.engines.local.turns import PreparedTurn, call_id, calls_tools
@@ -70,6 +70,7 @@ class PreparedRun:
         self.job, self.make_plan, self.words = job, make_plan, words
         self.watch, self._now = watch, now
         self._scores = scores
+        self._has_told = False  # the measured prompt
         self.parser = turn.parser()
         self.judge: Judge = in_this_process
         self.owner = ""
@@ -116,11 +117,19 @@ class PreparedRun:
                 deltas=deltas,
                 prompt_tokens=len(self.job.prompt),
                 cached_tokens=reused,
+                measured=self._measured(),
             )
         deltas = self.deltas(happened.tail, is_last=True)
         result = self.result(happened, reused)
         self._end(result.trace)
         return Finished(index=index, text=happened.tail, result=result, deltas=deltas)
+
+    def _measured(self) -> tuple[PromptToken, ...]:
+        """The measured tokens of the prompt, once."""
+        if self._scores is None or self._has_told:
+            return ()
+        self._has_told = True
+        return tuple(self._scores.tokens)
 
     def _asked_of(self, record: StepRecord | None) -> StepRecord | None:
         """The part of a step record that the request itself asked for; a recorder may have needed more."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from espalier.chat.reading.deltas import ArgumentsDelta, CallBegun, ContentDelta, Delta, ReasoningDelta
+from espalier.decoding.prompt_scores import PromptToken
 from espalier.engines.base import Event, Finished, Result, TokenEvent
 from espalier.errors import EspalierError
 from espalier.server.answering.logprobs import ChatLogprobs, Logprobs, TextLogprobs
@@ -244,11 +245,15 @@ class ChoiceChunks(Chunks):
     @abstractmethod
     def logprobs(self) -> Logprobs: ...
 
+    def shows(self, _run: int, step: StepRecord) -> bool:
+        """Whether the log probabilities have this step."""
+        return step.token_id not in self.asked.ends
+
     def of(self, run: int, happened: Event, trace_id: str | None) -> list[Json]:
         """The chunks of one event. Log probabilities are held back until the text of their tokens is sent."""
         index = run * self.asked.returned
         if isinstance(happened, TokenEvent):
-            if happened.record is not None and happened.token_id not in self.asked.ends:
+            if happened.record is not None and self.shows(run, happened.record):
                 self._steps.setdefault(index, []).append(happened.record)
             self._ids.setdefault(index, []).append(happened.token_id)
         choices = [self._completed(index, choice) for choice in self.pieces(index, happened)]
@@ -273,7 +278,8 @@ class ChoiceChunks(Chunks):
     def _other(self, index: int, run: int, result: Result) -> list[Json]:
         """All chunks of an output that was not streamed."""
         chunks = [self._chunk([one]) for one in self.opening(index, run)]
-        self._steps[index], self._ids[index] = steps_of(self.asked, result), list(result.token_ids)
+        self._steps[index] = [step for step in result.records if self.shows(run, step)]
+        self._ids[index] = list(result.token_ids)
         if (whole := self.at_once(result)) is not None:
             chunks.append(self._chunk([self._completed(index, whole)]))
         if self.asked.stream_steps:
@@ -348,12 +354,38 @@ def _delta(one: Delta) -> Json:
     return {}
 
 
+@dataclass(slots=True)
 class TextChunks(ChoiceChunks):
-    """`text_completion` chunks."""
+    """`text_completion` chunks. An echoed prompt whose tokens are measured comes with its first event, not before."""
+
+    _measured: dict[int, Sequence[PromptToken]] = field(default_factory=dict)  # by run
+
+    def of(self, run: int, happened: Event, trace_id: str | None) -> list[Json]:
+        """The chunks of one event."""
+        begin: list[Json] = []
+        if self._measures(run) and run not in self._measured:
+            self._measured[run] = (
+                happened.measured if isinstance(happened, TokenEvent) else happened.result.prompt_tokens
+            )
+            begin = [self._chunk([one]) for one in self.opening(run * self.asked.returned, run)]
+        return begin + ChoiceChunks.of(self, run, happened, trace_id)
+
+    def shows(self, run: int, step: StepRecord) -> bool:
+        """Whether the log probabilities have this step: beside those of a prompt, EOS is counted too."""
+        return self._measures(run) or ChoiceChunks.shows(self, run, step)
+
+    def _measures(self, run: int) -> bool:
+        return self.asked.requests[run].prompt_top is not None
 
     def opening(self, index: int, run: int) -> list[Json]:
-        text = self.asked.echo[run]
-        return [{"index": index, "text": text, "logprobs": None, "finish_reason": None}] if text else []
+        text, found = self.asked.echo[run], None
+        if self._measures(run):
+            if run not in self._measured:
+                return []
+            shown = TextLogprobs(self.asked.top_logprobs or 0)
+            self._logprobs[index] = shown
+            found = shown.with_prompt(self._measured[run], ())
+        return [{"index": index, "text": text, "logprobs": found, "finish_reason": None}] if text or found else []
 
     def at_once(self, result: Result) -> Json | None:
         return {"text": result.text} if result.text else None

@@ -121,9 +121,7 @@ async def _begin(
     caller = caller_of(request)
     data = await dialect.read(request, process.settings)
     try:
-        asked = await in_thread_if_large(
-            request, lambda: dialect.asked(data, process), may_block=_looks_in_the_store(data)
-        )
+        asked = await in_thread_if_large(request, lambda: dialect.asked(data, process), may_block=_reads_files(data))
     except LimitExceeded as error:  # a limit on what a body may hold, so the body is wrong, not the server
         raise TooCostly(error.message, hint=error.hint, field=error.field) from error
     span = stack.enter_context(
@@ -140,8 +138,10 @@ async def _begin(
     return running, head if asked.top_logprobs is None else replace(head, request_id=request_id)
 
 
-def _looks_in_the_store(data: Mapping[str, Any]) -> bool:
-    """Whether the body names a preset that may be in the store."""
+def _reads_files(data: Mapping[str, Any]) -> bool:
+    """Whether the body names a word list, or a preset that may be in the store."""
+    if data.get("vocab_lang") is not None:
+        return True
     ours = data.get("espalier")
     named = ours.get("preset") if isinstance(ours, Mapping) else None
     return isinstance(named, str) and named not in BUILTIN

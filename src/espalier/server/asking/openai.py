@@ -11,11 +11,12 @@ from espalier.constraints.soft.spec import SoftSpec
 from espalier.constraints.spec import Spec
 from espalier.decoding.options import FIELDS
 from espalier.engines.base import TurnStart
-from espalier.errors import CapabilityError, PromptTooLong
+from espalier.errors import CapabilityError, NotHere, PromptTooLong
 from espalier.server.asking.assemble import AskedType, assemble
 from espalier.server.asking.constraint import read_constraint
 from espalier.server.asking.decoding import read_decoding
 from espalier.server.asking.draft import Asked, Draft
+from espalier.server.asking.fim import fim_prompt, plain_ids
 from espalier.server.asking.naming import field_names
 from espalier.server.asking.safety import join_safety
 from espalier.server.asking.sampling import check_lists, read_extra, read_sampling, reads_only
@@ -75,7 +76,8 @@ def ask_chat(body: ChatBody, process: Process, *, make: Callable[..., AskedType]
         has_functions=bool(body.functions),
     )  # fmt: skip
     more = (*hints, *(["stream_options"] if body.stream_options is not None and not body.stream else ()))
-    draft = replace(draft, told=told + Told(hints=more, warnings=warnings))
+    names = {**draft.names, "prompt": "messages"}  # a prompt that is too long is one of messages
+    draft = replace(draft, told=told + Told(hints=more, warnings=warnings), names=names)
     return assemble(draft, process, make)
 
 
@@ -137,11 +139,13 @@ def _top(body: ChatBody) -> int | None:
 def ask_completion(body: CompletionBody, process: Process) -> Asked:
     """Read a body of `/v1/completions`. Raises InputError and its kin, each naming the field."""
     measures = bool(body.echo) and body.logprobs is not None
-    if measures and body.stream:
-        raise UnsupportedParameter(
-            "echo with logprobs comes whole, not in a stream", hint="leave stream out", field="stream"
-        )
     texts, ids = _prompts(body.prompt, process)
+    if body.suffix:
+        if measures:
+            raise UnsupportedParameter(
+                "echo with logprobs does not go with suffix", hint="leave one of them out", field="suffix"
+            )
+        ids = _before(body.suffix, texts, ids, process)
     draft = _draft(
         body, process, prompts=texts, ids=ids, options={"raw": True}, top_logprobs=body.logprobs, echo=bool(body.echo),
         request={"prompt_top": body.logprobs} if measures else {},
@@ -180,6 +184,26 @@ def _template_variables(body: ChatBody, process: Process) -> tuple[ChatBody, dic
             raise BadRequest("enable_thinking must be true or false, and given once", field="chat_template_kwargs")
         body = body.model_copy(update={"enable_thinking": wanted})
     return body, {"template_variables": variables} if variables else {}, hints
+
+
+def _before(
+    suffix: str, texts: Sequence[str], ids: Sequence[tuple[int, ...] | None], process: Process
+) -> tuple[tuple[int, ...], ...]:
+    """The prompts, each before a gap and the suffix. Raises UnsupportedParameter for a model that fills no gaps."""
+    engine = process.engine.engine
+    vocab = known_vocab(engine, "suffix")
+    try:
+        return tuple(
+            tuple(
+                fim_prompt(
+                    engine, vocab, process.settings, prefix=given or plain_ids(engine, text), suffix=suffix,
+                    field="prompt",
+                )
+            )
+            for text, given in zip(texts, ids, strict=True)
+        )  # fmt: skip
+    except NotHere as error:
+        raise UnsupportedParameter(f"suffix: {error.message}", field="suffix") from error
 
 
 def _prompts(

@@ -94,7 +94,7 @@ REFUSED: Mapping[str, Refusal] = {
     "moderation": Refusal(why="there is no moderation here"),
     "web_search_options": Refusal(why="there is no web search"),
     "reasoning_effort": Refusal(idle=("none",), why="a plain prompt has no chat template"),
-    "suffix": Refusal(idle=("",), why="text cannot be inserted before a suffix"),
+    "suffix": Refusal(idle=("",), why="only /v1/completions has it"),
     "text": Refusal(why=_FORMAT),
     # vLLM, SGLang and the word-list server
     "best_of": Refusal(idle=(1,), why=_BEST_OF),

@@ -200,11 +200,12 @@ class ChatBody(SharedBody):
 
 
 class CompletionBody(SharedBody):
-    """prompt: texts, or token ids, which are used unchanged."""
+    """prompt: texts, or token ids, which are used unchanged. suffix: the text behind the gap that is to be filled."""
 
     prompt: str | Texts | Ids | Annotated[list[Ids], Field(fail_fast=True)]
     logprobs: int | None = Field(default=None, ge=0)
     echo: bool | None = None
+    suffix: str | None = None
 
 
 class ErrorDetail(BaseModel):

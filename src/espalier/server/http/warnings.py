@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 LONGEST = 300
 """Characters of one warning."""
@@ -10,7 +10,7 @@ MOST = 2000
 """Characters of the header: many clients and proxies refuse headers of 8 KiB in all."""
 
 
-def warning_header(lines: Sequence[str]) -> dict[str, str]:
+def warning_header(lines: Iterable[str]) -> dict[str, str]:
     """The header, or none. Texts may quote what a client sent: whatever could end a header or its quotes is escaped."""
     found: list[str] = []
     size = 0

@@ -15,6 +15,7 @@ from espalier.server.bodies.base import read_body
 from espalier.server.bodies.batches import BatchBody, PriorityBody, batch_json, inner_file_id
 from espalier.server.http.body import read_object
 from espalier.server.http.errors import BadRequest, NotFound, documented
+from espalier.server.http.warnings import warning_header
 from espalier.server.http.wire import JsonResponse
 from espalier.server.ports import Caller
 from espalier.server.process.state import Process
@@ -33,12 +34,13 @@ router = APIRouter(tags=["openai"])
 async def create_batch(request: Request) -> Response:
     """Run every line of an uploaded file. Its lines are checked at once: `status` becomes `failed` or `in_progress`."""
     async with batch_store(request) as (process, store, caller):
-        body = read_body(BatchBody, await read_object(request, process.settings))
+        data = await read_object(request, process.settings)
+        body = read_body(BatchBody, data, strict=process.settings.strict_fields)
         if body.endpoint not in ENDPOINTS:
             raise BadRequest(f"a batch is for one of {', '.join(ENDPOINTS)}", field="endpoint")
         made = await process.pools.saving.run(lambda: _create(body, store, caller, process), owner=caller.name)
         wake(process)
-        return JsonResponse(batch_json(made))
+        return JsonResponse(batch_json(made), headers=warning_header(body.told.lines()))
 
 
 def _create(body: BatchBody, store: BatchStore, caller: Caller, process: Process) -> Batch:
@@ -97,12 +99,15 @@ async def resume_batch(request: Request, batch_id: str) -> Response:
 async def prioritise_batch(request: Request, batch_id: str) -> Response:
     """Run it before those of a lower priority."""
     async with batch_store(request) as (process, _, _):
-        body = read_body(PriorityBody, await read_object(request, process.settings))
+        data = await read_object(request, process.settings)
+        body = read_body(PriorityBody, data, strict=process.settings.strict_fields)
 
     def work(store: BatchStore, caller: str) -> Batch | None:
         return store.batches.prioritise(batch_id, caller=caller, priority=body.priority)
 
-    return await _changed(request, work)
+    found = await _changed(request, work)
+    found.headers.update(warning_header(body.told.lines()))
+    return found
 
 
 @router.get("/v1/batches/{batch_id}/report", responses=documented(*STATUSES))

@@ -12,7 +12,8 @@ from espalier.sampling.config_names import from_llama, to_llama
 from espalier.server.answering.llama import LlamaChunks, finish_llama, whole_llama
 from espalier.server.answering.replies import text_head
 from espalier.server.answering.route import Dialect, answer
-from espalier.server.asking.infill import ask_infill, fim_tokens
+from espalier.server.asking.fim import fim_tokens
+from espalier.server.asking.infill import ask_infill
 from espalier.server.asking.llama import adapt_llama, ask_llama, read_llama
 from espalier.server.asking.token_ids import known_vocab
 from espalier.server.bodies.llama import InfillBody, LlamaBody

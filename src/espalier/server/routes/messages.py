@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -12,11 +13,12 @@ from espalier.server.answering.messages.errors import messages_error
 from espalier.server.answering.messages.reply import MessagesChunks, messages_head, whole_message
 from espalier.server.answering.route import Dialect, answer
 from espalier.server.asking.messages.ask import ask_messages
-from espalier.server.bodies.base import read_body
+from espalier.server.bodies.base import Told, read_body
 from espalier.server.bodies.messages import MessagesBody
 from espalier.server.bodies.openapi import STREAM
 from espalier.server.http.body import in_thread_if_large, read_object
 from espalier.server.http.errors import GENERATION_ERRORS, ErrorShape, TooCostly, documented, error_headers
+from espalier.server.http.warnings import warning_header
 from espalier.server.http.wire import JsonResponse
 from espalier.server.process.deps import admitted, while_connected
 from espalier.time_limit import time_limit
@@ -54,17 +56,19 @@ async def count_tokens(request: Request) -> Response:
             request, lambda: read_body(MessagesBody, data, strict=process.settings.strict_fields)
         )
 
-        def count() -> int:
+        def count() -> tuple[int, Sequence[str]]:
             with time_limit(process.settings.compile_seconds, what="this"):
                 asked = ask_messages(body, process, counts=True)
                 try:
-                    return len(process.engine.engine.prompt_ids(asked.requests[0]))
+                    told = Told(hints=asked.hints, warnings=asked.warnings) + body.told
+                    return len(process.engine.engine.prompt_ids(asked.requests[0])), told.lines()
                 except EspalierError as error:
                     raise asked.named(error) from None
 
         try:
             counting = process.pools.tokens.run(count, owner=caller.name)
-            return JsonResponse({"input_tokens": await while_connected(request, counting)})
+            tokens, lines = await while_connected(request, counting)
+            return JsonResponse({"input_tokens": tokens}, headers=warning_header(dict.fromkeys(lines)))
         except LimitExceeded as error:
             raise TooCostly(error.message, hint=error.hint, field=error.field) from error
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import Any, TypeVar
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from espalier.errors import InputError
+from espalier.server.answering.responses.again import events_of
 from espalier.server.answering.responses.keeping import keep_streamed, keep_whole
 from espalier.server.answering.responses.reply import ResponsesChunks, responses_head, whole_response
 from espalier.server.answering.route import Dialect, answer
@@ -24,9 +27,9 @@ from espalier.server.http.errors import (
     BadRequest,
     NotFound,
     PreviousResponseNotFound,
-    UnsupportedParameter,
     documented,
 )
+from espalier.server.http.sse import HEADERS, event
 from espalier.server.http.wire import JsonResponse, to_bytes_by_parts
 from espalier.server.ports import ResponseStore
 from espalier.server.process.deps import admitted, caller_of, process_of, while_connected
@@ -65,13 +68,26 @@ async def create_response(request: Request) -> Response:
     return await answer(request, replace(RESPONSES, read=read, ask=partial(ask_responses, history=history)))
 
 
-@router.get(ROUTE + "/{response_id}", responses=documented(*STATUSES))
+@router.get(ROUTE + "/{response_id}", responses={**REPLY, **documented(*STATUSES)})
 async def get_response(request: Request, response_id: str) -> Response:
-    """One stored response."""
-    if request.query_params.get("stream", "false") != "false":
-        raise UnsupportedParameter("a stored response is not streamed again", hint="leave it out", field="stream")
-    found = await _in_store(request, lambda store, caller: _loaded(store, response_id, caller)["response"])
-    return JsonResponse(to_bytes_by_parts(found), headers=PRIVATE)
+    """One stored response, or with `?stream=true` its events, from the one after `starting_after` on."""
+    again, after = request.query_params.get("stream", "false"), request.query_params.get("starting_after")
+    if again not in ("true", "false"):
+        raise InputError("stream is true or false", field="stream")
+    if after is not None and (again == "false" or not re.fullmatch(r"[0-9]{1,9}", after)):
+        raise InputError("starting_after is the number of an event of a stream", field="starting_after")
+
+    def work(store: ResponseStore, caller: str) -> bytes:
+        found = _loaded(store, response_id, caller)["response"]
+        if again == "false":
+            return to_bytes_by_parts(found)
+        first = 0 if after is None else int(after) + 1
+        return b"".join(event(one, name=one["type"], by_parts=True) for one in islice(events_of(found), first, None))
+
+    body = await _in_store(request, work)
+    if again == "true":
+        return Response(body, media_type="text/event-stream", headers={**HEADERS, **PRIVATE})
+    return JsonResponse(body, headers=PRIVATE)
 
 
 @router.delete(ROUTE + "/{response_id}", responses=documented(*STATUSES))

@@ -5,15 +5,13 @@ A body's fields decide between the two servers. Nothing is generated; threads en
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from espalier.api import make_request
-from espalier.chat.messages import check_messages
-from espalier.engines.base import Request as EngineRequest
 from espalier.engines.protocols import Engine
 from espalier.errors import EspalierError, LimitExceeded
 from espalier.server.asking.draft import Asked
@@ -24,6 +22,7 @@ from espalier.server.bodies.llama import DetokenizeBody, TokenizeBody
 from espalier.server.bodies.openai import ChatBody
 from espalier.server.http.body import in_thread_if_large, read_object
 from espalier.server.http.errors import GENERATION_ERRORS, BadRequest, TooCostly, UnsupportedParameter, documented
+from espalier.server.http.warnings import warning_header
 from espalier.server.http.wire import JsonResponse, to_bytes_by_parts
 from espalier.server.process.deps import admitted, while_connected
 from espalier.server.process.state import Process
@@ -33,8 +32,19 @@ from espalier.tokens.vocab import Vocab
 Json = dict[str, Any]
 T = TypeVar("T")
 LLAMA_FIELDS = ("add_special", "parse_special", "with_pieces")
-VLLM_FIELDS = ("add_special_tokens", "add_generation_prompt", "return_token_strs", "tools")
+CHAT_FIELDS = ("tools", "add_generation_prompt", "continue_final_message", "chat_template_kwargs")
+VLLM_FIELDS = ("add_special_tokens", "return_token_strs", *CHAT_FIELDS)
+IDLE = (("add_generation_prompt", True), ("continue_final_message", False))
+"""Values that ask for nothing, which clients send with a prompt too."""
 router = APIRouter(tags=["tokens"], responses=documented(*GENERATION_ERRORS))
+
+
+@dataclass(frozen=True, slots=True)
+class Read(Generic[T]):
+    """A body that was read, and what its client is told of it."""
+
+    body: T
+    lines: Sequence[str] = ()
 
 
 def _body(name: str) -> dict[str, Any]:
@@ -50,7 +60,7 @@ async def tokenize(request: Request) -> Response:
 @router.post("/detokenize", openapi_extra=_body("DetokenizeBody"))
 async def detokenize(request: Request) -> Response:
     """The text of `tokens`, special tokens included, as `content`; with `model`, as vLLM's `prompt`."""
-    return await _worked(request, lambda data, _: read_body(DetokenizeBody, data), _detokenized)
+    return await _worked(request, _read_detokenize, _detokenized)
 
 
 @router.post("/apply-template", openapi_extra=_body("ChatBody"))
@@ -59,44 +69,63 @@ async def apply_template(request: Request) -> Response:
     return await _worked(request, _asked, _rendered)
 
 
-async def _worked(request: Request, read: Callable[[Json, Process], T], work: Callable[[T, Process], Json]) -> Response:
+async def _worked(
+    request: Request, read: Callable[[Json, Process], Read[T]], work: Callable[[T, Process], Json]
+) -> Response:
     """The reply: the body is read and the work done in threads, within the caller's limits, while the client waits."""
     async with admitted(request) as (process, caller):
         data = await read_object(request, process.settings)
-        body = await in_thread_if_large(request, lambda: read(data, process))
+        found = await in_thread_if_large(request, lambda: read(data, process))
 
         def make() -> bytes:
             with time_limit(process.settings.compile_seconds, what="this"):
-                return to_bytes_by_parts(work(body, process))
+                return to_bytes_by_parts(work(found.body, process))
 
         try:
             working = process.pools.tokens.run(make, owner=caller.name)
-            return JsonResponse(await while_connected(request, working))
+            return JsonResponse(await while_connected(request, working), headers=warning_header(found.lines))
         except LimitExceeded as error:
             raise TooCostly(error.message, hint=error.hint, field=error.field) from error
 
 
-def _asked(data: Json, process: Process) -> Asked:
-    return ask_chat(read_body(ChatBody, data, strict=process.settings.strict_fields), process)
+def _asked(data: Json, process: Process) -> Read[Asked]:
+    asked = ask_chat(read_body(ChatBody, data, strict=process.settings.strict_fields), process)
+    return Read(asked, asked.lines)
 
 
-def _read_tokenize(data: Json, process: Process) -> TokenizeBody:
-    body = read_body(TokenizeBody, data)
+def _read_detokenize(data: Json, process: Process) -> Read[DetokenizeBody]:
+    body = read_body(DetokenizeBody, data, strict=process.settings.strict_fields)
+    return Read(body, body.told.lines())
+
+
+def _read_tokenize(data: Json, process: Process) -> Read[tuple[TokenizeBody, Asked | None]]:
+    """The body, and for messages the chat request that they make."""
+    body = read_body(TokenizeBody, data, strict=process.settings.strict_fields)
     given = [name for name in ("content", "prompt", "messages") if getattr(body, name) is not None]
     if len(given) != 1:
         raise BadRequest(
             f"there is {' and '.join(given) or 'nothing to tokenize'}", hint="one of content, prompt, messages",
             field=given[1] if given else "content",
         )  # fmt: skip
-    for name in VLLM_FIELDS if given == ["content"] else LLAMA_FIELDS:
-        if getattr(body, name) is not None:
+    unfit = {"content": VLLM_FIELDS, "prompt": (*LLAMA_FIELDS, *CHAT_FIELDS), "messages": LLAMA_FIELDS}
+    for name in unfit[given[0]]:
+        if getattr(body, name) is not None and (name, getattr(body, name)) not in IDLE:
             raise BadRequest(f"{name} does not go with {given[0]}", field=name)
-    return body
+    if body.messages is None:
+        return Read((body, None), body.told.lines())
+    if body.add_special_tokens:
+        raise UnsupportedParameter(
+            "the chat template adds its own special tokens", hint="leave it out", field="add_special_tokens"
+        )
+    chat = body.model_dump(exclude_unset=True, include={"messages", *CHAT_FIELDS})
+    asked = ask_chat(read_body(ChatBody, chat, strict=process.settings.strict_fields), process)
+    return Read((body, asked), (*body.told.lines(), *asked.lines))
 
 
-def _tokenized(body: TokenizeBody, process: Process) -> Json:
-    engine = process.engine.engine
-    return (_counted if body.content is None else _tokens)(body, engine, known_vocab(engine))
+def _tokenized(read: tuple[TokenizeBody, Asked | None], process: Process) -> Json:
+    engine, (body, asked) = process.engine.engine, read
+    vocab = known_vocab(engine)
+    return _tokens(body, engine, vocab) if body.content is not None else _counted(body, asked, engine, vocab)
 
 
 def _detokenized(body: DetokenizeBody, process: Process) -> Json:
@@ -140,19 +169,15 @@ def _piece(token: int, vocab: Vocab) -> str | list[int]:
         return list(raw)
 
 
-def _counted(body: TokenizeBody, engine: Engine, vocab: Vocab) -> Json:
+def _counted(body: TokenizeBody, asked: Asked | None, engine: Engine, vocab: Vocab) -> Json:
     """vLLM's reply. A prompt gets the special tokens of the tokenizer unless refused; a chat template has its own."""
-    if body.messages is not None:
-        if body.add_special_tokens:
-            raise UnsupportedParameter(
-                "the chat template adds its own special tokens", hint="leave it out", field="add_special_tokens"
-            )
-        asked: EngineRequest = make_request(check_messages(body.messages), tools=body.tools)
-        ids = engine.prompt_ids(asked)
-    else:
-        if body.tools:
-            raise BadRequest("tools need messages", field="tools")
+    if asked is None:
         ids = engine.encode(body.prompt or "", add_special=body.add_special_tokens is not False)
+    else:
+        try:
+            ids = engine.prompt_ids(asked.requests[0])
+        except EspalierError as error:
+            raise asked.named(error) from None
     found: Json = {"count": len(ids), "max_model_len": engine.capabilities.max_context, "tokens": ids}
     strings = [vocab.text_of(token) for token in ids] if body.return_token_strs else None
     return {**found, "token_strs": strings}

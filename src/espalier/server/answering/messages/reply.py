@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from espalier.engines.base import Event, Finished, Result, TokenEvent
+from espalier.engines.base import Event, Finished, Result, TokenEvent, Usage
 from espalier.errors import EspalierError
 from espalier.server.answering.deltas import deltas_of
 from espalier.server.answering.messages.content import Content
@@ -34,7 +34,7 @@ def whole_message(asked: Asked, head: Head, results: Sequence[Result]) -> Json:
             pass
     for _ in content.end():
         pass
-    return _message(head, content.blocks, ending(asked, result), usage(result))
+    return _message(head, content.blocks, ending(asked, result), usage(result.usage))
 
 
 def _content(asked: Asked) -> Content:
@@ -59,9 +59,8 @@ def ending(asked: Asked, result: Result) -> Json:
     return {"stop_reason": reason, "stop_sequence": None}
 
 
-def usage(result: Result) -> Json:
+def usage(used: Usage) -> Json:
     """Anthropic counts what the prefix cache spared apart from the input."""
-    used = result.usage
     return {
         "input_tokens": used.prompt_tokens - used.cached_tokens, "cache_read_input_tokens": used.cached_tokens,
         "cache_creation_input_tokens": 0, "output_tokens": used.completion_tokens,
@@ -70,22 +69,33 @@ def usage(result: Result) -> Json:
 
 @dataclass(slots=True)
 class MessagesChunks(NamedChunks):
-    """The events of one message. The counts of tokens come at the end: those at the start are 0."""
+    """The events of one message. It begins when the prompt has been read, for `message_start` has its tokens."""
 
     _blocks: Content = field(init=False)
+    _has_begun: bool = False
     _report: Json | None = None
 
     def __post_init__(self) -> None:
         self._blocks = _content(self.asked)
 
     def first(self) -> list[Json]:
+        """Nothing yet."""
+        return []
+
+    def _start(self, happened: Event) -> list[Json]:
         """`message_start`, and a ping as Anthropic sends one."""
-        none = {"input_tokens": 0, "cache_read_input_tokens": 0, "cache_creation_input_tokens": 0, "output_tokens": 0}
-        message = _message(self.head, [], {"stop_reason": None, "stop_sequence": None}, none)
+        if isinstance(happened, Finished):
+            begun = usage(replace(happened.result.usage, completion_tokens=0))
+        else:  # an engine elsewhere may know the tokens only at the end
+            total, cached = happened.prompt_tokens or 0, happened.cached_tokens or 0
+            begun = usage(Usage(prompt_tokens=total, completion_tokens=0, cached_tokens=cached))
+        message = _message(self.head, [], {"stop_reason": None, "stop_sequence": None}, begun)
         return [{"type": "message_start", "message": message}, {"type": "ping"}]
 
     def of(self, run: int, happened: Event, trace_id: str | None) -> list[Json]:
         """The events of a token or of the end."""
+        begin = [] if self._has_begun else self._start(happened)
+        self._has_begun = True
         found: list[Json] = []
         for delta in happened.deltas:
             found += self._blocks.of(delta)
@@ -98,12 +108,12 @@ class MessagesChunks(NamedChunks):
             if self.asked.report:
                 outputs = [report(self.asked, 0, run, happened.result, trace_id)]
                 self._report = {"espalier": reports(self.contract, outputs, self.asked)}
-        return found
+        return begin + found
 
     def last(self) -> list[Json]:
         """`message_delta` and `message_stop`."""
         (result,) = self.results.values()
-        delta = {"type": "message_delta", "delta": ending(self.asked, result), "usage": usage(result)}
+        delta = {"type": "message_delta", "delta": ending(self.asked, result), "usage": usage(result.usage)}
         return [{**delta, **(self._report or {})}, {"type": "message_stop"}]
 
     def failed(self, error: EspalierError) -> list[Json]:
