@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-stated=$(cat tests/clients/requirements.txt tests/clients/package.json | cksum | cut -d' ' -f1)
+stated=$(cat tests/clients/requirements.txt tests/clients/package.json tests/clients/package-lock.json | cksum | cut -d' ' -f1)
 folder=${XDG_CACHE_HOME:-$HOME/.cache}/espalier/clients/$stated
 if [ "${1:-}" = --where ] || [ -f "$folder/complete" ]; then
     echo "$folder"
@@ -18,8 +18,8 @@ mkdir -p "$folder"
 "$python" -m venv --clear "$folder/venv"
 "$folder/venv/bin/python" -m pip install -q --disable-pip-version-check --no-deps -r tests/clients/requirements.txt >&2
 if command -v npm >/dev/null && command -v node >/dev/null; then
-    cp tests/clients/package.json "$folder/"
-    (cd "$folder" && npm install --no-audit --no-fund --silent >&2) || echo "npm's packages could not be installed" >&2
+    cp tests/clients/package.json tests/clients/package-lock.json "$folder/"
+    (cd "$folder" && npm ci --no-audit --no-fund --silent >&2) || echo "npm's packages could not be installed" >&2
 fi
 touch "$folder/complete"
 echo "$folder"

@@ -77,4 +77,13 @@ async def errors() -> None:
             raise AssertionError("an overlong prompt is an error")
 
 
-run(chat, structured, tools, stream, errors)
+async def cancellation() -> None:
+    for kind in KINDS:
+        reply = Runner.run_streamed(agent(kind), "Generate user info")
+        async for one in reply.stream_events():
+            if one.type == "raw_response_event":
+                reply.cancel()
+        expect((await Runner.run(agent(kind), "Generate user info")).final_output is not None, kind)
+
+
+run(chat, structured, tools, stream, errors, cancellation)

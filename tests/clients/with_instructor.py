@@ -1,4 +1,4 @@
-"""instructor, in the modes that ask for JSON by schema and by tools."""
+"""instructor, in the modes that ask for JSON by schema and by tools: whole, in parts, errors, cancellation."""
 
 from __future__ import annotations
 
@@ -53,4 +53,13 @@ def errors() -> None:
     raise AssertionError("a wrong field is an error")
 
 
-run(structured, tools, stream, errors)
+def cancellation() -> None:
+    parts = made(instructor.Mode.JSON_SCHEMA).create_partial(
+        model=MODEL, messages=ASK, response_model=Person, max_tokens=300, max_retries=0
+    )
+    next(iter(parts))
+    del parts
+    structured()
+
+
+run(structured, tools, stream, errors, cancellation)

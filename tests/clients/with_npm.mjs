@@ -1,6 +1,6 @@
 // npm's `openai` and `ai` (over @ai-sdk/openai-compatible).
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
-import { generateObject, generateText, streamText, tool } from "ai";
+import { APICallError, generateObject, generateText, streamText, tool } from "ai";
 import OpenAI from "openai";
 import { z } from "zod";
 
@@ -85,7 +85,24 @@ async function ai_tools() {
   await generateText({ model: ai, messages: history, tools: { look_up }, toolChoice: "none", ...short, maxOutputTokens: 4 });
 }
 
-for (const check of [chat, stream, structured, tools, responses, errors, cancellation, ai_text, ai_object, ai_tools]) {
+async function ai_errors() {
+  try {
+    await generateText({ model: ai, prompt: "x ".repeat(9000), ...short });
+  } catch (error) {
+    expect(APICallError.isInstance(error) && error.statusCode === 400 && /maximum context length/.test(error.message), error);
+    return;
+  }
+  throw new Error("an overlong prompt is an error");
+}
+
+async function ai_cancellation() {
+  const stop = new AbortController();
+  const reply = streamText({ model: ai, prompt: "Generate user info", maxOutputTokens: 300, abortSignal: stop.signal });
+  for await (const _ of reply.textStream) { stop.abort(); }
+  await ai_text();
+}
+
+for (const check of [chat, stream, structured, tools, responses, errors, cancellation, ai_text, ai_object, ai_tools, ai_errors, ai_cancellation]) {
   let fault = null;
   try { await check(); } catch (error) { fault = String(error.stack ?? error).slice(0, 1500); }
   console.log(JSON.stringify({ check: check.name, fault }));

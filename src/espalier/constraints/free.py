@@ -40,10 +40,11 @@ from espalier.tokens.vocab import Vocab
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A text that `spec` accepts, followed by the literal text `end`."""
+    """The literal text `begin`, a text that `spec` accepts, and the literal text `end`."""
 
     spec: Spec
     end: str = field(default="", kw_only=True)
+    begin: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
         if not isinstance(self.spec, Spec):
@@ -51,9 +52,11 @@ class Region:
                 f"a region holds a Spec such as JsonObject(), not {type(self.spec).__name__}", field="triggers"
             )
         check_text(self.end, "the end of a region", "triggers")
+        check_text(self.begin, "the begin of a region", "triggers")
 
     def to_json(self) -> dict[str, Any]:
-        return {"spec": self.spec.to_json(), "end": self.end}
+        found = {"spec": self.spec.to_json(), "end": self.end}
+        return found | ({"begin": self.begin} if self.begin else {})
 
     @staticmethod
     def from_json(data: Any) -> Region:
@@ -62,26 +65,29 @@ class Region:
             raise SpecError('a region is {"spec": ..., "end": ...}', field="triggers")
         if "kind" in data:
             return Region(Spec.from_json(data))
-        unknown = [name for name in data if name not in ("spec", "end")]
+        unknown = [name for name in data if name not in REGION]
         if unknown or "spec" not in data:
             what = f"has no field {unknown[0]!r}" if unknown else "needs a `spec`"
-            raise SpecError(f"a region {what}", hint="fields: spec, end", field="triggers")
-        return Region(Spec.from_json(data["spec"]), end=data.get("end", ""))
+            raise SpecError(f"a region {what}", hint=f"fields: {', '.join(REGION)}", field="triggers")
+        return Region(Spec.from_json(data["spec"]), end=data.get("end", ""), begin=data.get("begin", ""))
+
+
+REGION = ("spec", "end", "begin")
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class Free(Spec):
     """Free text; where a trigger occurs, its region must follow, and then the text is free again.
 
-    A Spec instead of a Region is a region without an end. If a trigger or an end is spelled like a special token of the
-    vocabulary, that token counts as the trigger or end too, and its spelling is part of the text. No trigger may be
-    part of another. Raises SpecError.
+    A Spec instead of a Region is a region without an end. Of a list of regions, any may follow. If a trigger, a begin
+    or an end is spelled like a special token of the vocabulary, that token counts too, and its spelling is part of the
+    text. No trigger may be part of another. Raises SpecError.
     """
 
     kind: ClassVar[str] = "free"
     regions: tuple[tuple[str, Region], ...]
 
-    def __init__(self, triggers: Mapping[str, Spec | Region]) -> None:
+    def __init__(self, triggers: Mapping[str, Spec | Region | Sequence[Spec | Region]]) -> None:
         if not isinstance(triggers, Mapping):
             raise SpecError(
                 "triggers are a mapping from texts to regions", hint='{"<tool>": JsonObject()}', field="triggers"
@@ -99,15 +105,25 @@ class Free(Spec):
                     hint="keep one of them, or make them differ earlier",
                     field="triggers",
                 )
-        found = ((k, v if isinstance(v, Region) else Region(v)) for k, v in triggers.items())
+        lists = {k: list(v) if isinstance(v, list | tuple) else [v] for k, v in triggers.items()}
+        if not all(lists.values()):
+            raise SpecError("a trigger has no region", field="triggers")
+        found = (
+            (k, one if isinstance(one, Region) else Region(one)) for k, several in lists.items() for one in several
+        )
         object.__setattr__(self, "regions", tuple(found))
 
     @property
-    def triggers(self) -> dict[str, Region]:
-        return dict(self.regions)
+    def triggers(self) -> dict[str, tuple[Region, ...]]:
+        """The regions of each trigger."""
+        found: dict[str, tuple[Region, ...]] = {}
+        for trigger, region in self.regions:
+            found[trigger] = (*found.get(trigger, ()), region)
+        return found
 
     def to_json(self) -> dict[str, Any]:
-        return {"kind": self.kind, "triggers": {trigger: region.to_json() for trigger, region in self.regions}}
+        found = {k: [one.to_json() for one in several] for k, several in self.triggers.items()}
+        return {"kind": self.kind, "triggers": {k: v[0] if len(v) == 1 else v for k, v in found.items()}}
 
     @classmethod
     def json_fields(cls) -> tuple[str, ...]:
@@ -119,7 +135,10 @@ class Free(Spec):
         if not isinstance(triggers, Mapping):
             raise SpecError("triggers are an object of regions", field="triggers")
         try:
-            return cls({trigger: Region.from_json(region) for trigger, region in triggers.items()})
+            return cls({
+                trigger: [Region.from_json(one) for one in (found if isinstance(found, list) else [found])]
+                for trigger, found in triggers.items()
+            })  # fmt: skip
         except RecursionError:
             raise SpecError("the constraints are nested too deeply", field="triggers") from None
 
@@ -129,25 +148,30 @@ def compile_free(spec: Free, compiler: Compiler) -> Compiled:
     a vocabulary that lacks bytes, LimitExceeded."""
     specials = _specials(spec, compiler.vocab)
     vocab, trie = compiler.vocab, compiler.trie
-    regions = {trigger: watched_language(region.spec, compiler, wanted_by="Free") for trigger, region in spec.regions}
+    regions = [watched_language(region.spec, compiler, wanted_by="Free") for _, region in spec.regions]
     made = _assembled(spec, regions, specials)
     network, whole = made.network(), made.dfa()
     found = compile_automaton(network if whole is None else whole, spec, vocab, trie)
     # Only the network knows whose region a text is in.
     found.explain_with(lambda: NetworkExplainer(network, PushdownMachine(network, vocab, trie, needs_bytes=False)))
     found.spelled = {token: text.encode() for text, token in specials.items()}
-    is_easy = all(one.tracker is None or one.is_easy for one in regions.values())
+    is_easy = all(one.tracker is None or one.is_easy for one in regions)
     return with_tracker(found, _tracker(spec, regions), compiler, is_easy=is_easy)
 
 
-def _tracker(spec: Free, regions: Mapping[str, WatchedLanguage]) -> Tracker | None:
+def _tracker(spec: Free, regions: Sequence[WatchedLanguage]) -> Tracker | None:
     """The tracker of the whole text, None if no region needs one. Raises UnsupportedError where it could not tell where
     a region ends."""
-    if all(one.tracker is None for one in regions.values()):
+    if all(one.tracker is None for one in regions):
         return None
+    if len(spec.triggers) < len(spec.regions) or any(region.begin for _, region in spec.regions):
+        raise UnsupportedError(
+            "uniqueItems is enforced in Free only where each trigger has one region, without a begin",
+            hint='have it checked afterwards: JsonSchema(schema, allow="checked")',
+            field="triggers",
+        )
     found: dict[bytes, tuple[DocumentTracker, bytes]] = {}
-    for trigger, region in spec.regions:
-        one = regions[trigger]
+    for (trigger, region), one in zip(spec.regions, regions, strict=True):
         tracker = DocumentTracker(NOTHING) if one.tracker is None else one.tracker
         if not one.is_document or not isinstance(tracker, DocumentTracker):
             raise UnsupportedError(
@@ -169,10 +193,9 @@ def free_language(spec: Free, compiler: Compiler) -> Dfa | Network:
             hint="use it as the whole constraint, or choose triggers that are plain text",
             field="triggers",
         )
-    regions = {
-        trigger: WatchedLanguage(automaton=compiler.language(region.spec, wanted_by="Free"))
-        for trigger, region in spec.regions
-    }
+    regions = [
+        WatchedLanguage(automaton=compiler.language(region.spec, wanted_by="Free")) for _, region in spec.regions
+    ]
     made = _assembled(spec, regions, {})
     whole = made.dfa()
     return made.network() if whole is None else whole
@@ -180,47 +203,55 @@ def free_language(spec: Free, compiler: Compiler) -> Dfa | Network:
 
 def _specials(spec: Free, vocab: Vocab) -> dict[str, int]:
     """The ids of triggers and ends that are special tokens."""
-    texts = dict.fromkeys(text for trigger, region in spec.regions for text in (trigger, region.end))
+    texts = dict.fromkeys(text for trigger, region in spec.regions for text in (trigger, region.begin, region.end))
     found = {text: vocab.special_id(text) for text in texts if text}
     return {text: token for text, token in found.items() if token is not None}
 
 
-def _assembled(spec: Free, regions: Mapping[str, WatchedLanguage], specials: Mapping[str, int]) -> Assembly:
+def _assembled(spec: Free, regions: Sequence[WatchedLanguage], specials: Mapping[str, int]) -> Assembly:
     made = Assembly()
-    text = triggers.watched([trigger.encode() for trigger, _ in spec.regions])
+    phrases = list(spec.triggers)
+    text = triggers.watched([trigger.encode() for trigger in phrases])
+    met = dict(zip(phrases, text.met, strict=True))
     root = text.fragment
     made.rule(root, "")
     tokens = {spelling: made.token(_reference(spelling, token)) for spelling, token in specials.items()}
     between = [state for state, final in enumerate(root.final) if final]
-    for (trigger, region), met in zip(spec.regions, text.met, strict=True):
-        name = f"{spec.kind}[{trigger}].{region.spec.kind}"
-        held = regions[trigger].automaton
+    for (trigger, region), held in zip(spec.regions, regions, strict=True):
+        name = f"{spec.kind}[{trigger}{region.begin}].{region.spec.kind}"
         # The rule of the region comes first: what it calls is numbered when it is there.
         body = Fragment(edges=[], symbols=[], final=[], leaf=[])
-        called = made.rule(body, name) if region.end else made.embed(held, name)
-        if region.end:
-            _fill(body, made.embed(held, name), region.end.encode(), tokens.get(region.end))
-        root.symbols[met].append((called, (0,)))
-        if trigger in tokens:
-            for state in between:
-                # Only where its spelling, read as text, would end in this trigger as well.
-                if text.after(state, trigger.encode()) == met:
-                    root.symbols[state].append((tokens[trigger], (met,)))
+        is_literal = bool(region.begin or region.end)
+        called = made.rule(body, name) if is_literal else made.embed(held.automaton, name)
+        if is_literal:
+            inner = made.embed(held.automaton, name)
+            _fill(body, region.begin.encode(), inner, region.end.encode(), tokens)
+        root.symbols[met[trigger]].append((called, (0,)))
+    for trigger, token in ((one, tokens[one]) for one in phrases if one in tokens):
+        for state in between:
+            # Only where its spelling, read as text, would end in this trigger as well.
+            if text.after(state, trigger.encode()) == met[trigger]:
+                root.symbols[state].append((token, (met[trigger],)))
     return made
 
 
-def _fill(body: Fragment, held: Symbol, end: bytes, token: Symbol | None) -> None:
-    """The body of a region's rule: its constraint, then its end, in bytes or as one token."""
-    last = len(end) + 1
-    body.edges.append([])
-    body.symbols.append([(held, (1,))])
-    for place, byte in enumerate(end, 1):
-        body.edges.append([(1 << byte, (place + 1,))])
-        body.symbols.append([(token, (last,))] if place == 1 and token is not None else [])
-    body.edges.append([])
-    body.symbols.append([])
-    body.final.extend(place == last for place in range(last + 1))
-    body.leaf.extend(None for _ in range(last + 1))
+def _fill(body: Fragment, begin: bytes, held: Symbol, end: bytes, tokens: Mapping[str, Symbol]) -> None:
+    """The body of a region's rule: its begin, its constraint, then its end; both in bytes or as one token."""
+    inside = len(begin) + 1
+    rows = [*_literal(begin, 0, tokens), ([], [(held, (inside,))]), *_literal(end, inside, tokens), ([], [])]
+    for edges, symbols in rows:
+        body.edges.append(edges)
+        body.symbols.append(symbols)
+    body.final.extend(place == len(rows) - 1 for place in range(len(rows)))
+    body.leaf.extend(None for _ in rows)
+
+
+def _literal(text: bytes, start: int, tokens: Mapping[str, Symbol]) -> Iterator[tuple[list[Any], list[Any]]]:
+    """The edges and symbols of the states from `start` on, that read a text."""
+    token = tokens.get(text.decode())
+    for place, byte in enumerate(text, start):
+        whole = [(token, (start + len(text),))] if place == start and token is not None else []
+        yield [(1 << byte, (place + 1,))], whole
 
 
 def _reference(spelling: str, token: int) -> TokenRef:
@@ -279,7 +310,15 @@ class _Judging:
             yield -1
             return
         at, trigger = min(met)
-        first, region = at + len(trigger), self._spec.triggers[trigger]
+        for region in self._spec.triggers[trigger]:
+            behind = at + len(trigger)
+            if self._text.startswith(region.begin, behind):
+                yield from self._through(trigger + region.begin, region, behind + len(region.begin))
+            else:
+                self._faults[f"free[{trigger}] at character {behind}: {region.begin!r} does not come after it"] = behind
+
+    def _through(self, trigger: str, region: Region, first: int) -> Iterator[int]:
+        """Offsets where free text may resume after a region whose constraint begins at `first`."""
         name = f"free[{trigger}].{region.spec.kind} at character {first}"
         ends = self._ends(first, region.end)
         if not ends:

@@ -42,6 +42,17 @@ CASES = {
         Free({"=": Gbnf('root ::= "(" root ")" | [a-z]')}), ["a", "=a=((b))c", "=(a))"], ["=", "=A", "a=(b"],
     ),
     "nothing": (Free({"ab": Choice(["", "x"]), "bc": Region(Regex("y*"), end="z")}), ["ab", "abxabc"], ["bc", "bcy"]),
+    "several": (
+        Free({
+            "<f=": [Region(Regex("[0-9]*"), begin="a>", end="</f>"), Region(Choice(["x", ""]), begin="b>", end="</g>")],
+            "N:": Regex("1"),
+        }),
+        ["<f", "<f=a>12</f>N:1", "é<f=b></g><f=a></f>", "<f=b>x</g>"], ["<f=", "<f=c>", "<f=a>12</g>", "<f=b></f>"],
+    ),
+    "one begins like another": (
+        Free({"a": [Regex("b*c"), Region(Regex("c*"), begin="b", end="bd"), Region(JsonObject(), begin="b{")]}),
+        ["abc", "abbd", "abcbd", "ab{{}", "abbbcab{{}"], ["a", "ab", "abb", "ab{}", "abd"],
+    ),
     "in one another": (
         Free({"[": Region(Free({"(": Region(Regex("a*"), end=")")}), end="]")}), ["[]", "[(a)]]", "("], ["[", "[(]"],
     ),
@@ -77,7 +88,10 @@ def test_json_and_back():
     assert Spec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
     short = {"kind": "free", "triggers": {"#": {"kind": "choice", "options": ["a"]}}}
     assert Spec.from_json(short) == Free({"#": Choice(["a"])})
-    assert spec.triggers["#"] == Region(Choice(["a"]))
+    assert spec.triggers["#"] == (Region(Choice(["a"])),)
+    several = Free({"<": [Region(Choice(["a"]), begin="b", end=">"), Regex("c")]})
+    assert Spec.from_json(json.loads(json.dumps(several.to_json()))) == several
+    assert several.triggers["<"][1] == Region(Regex("c"))
     assert hash(spec) == hash(Free(spec.triggers))
 
 
@@ -209,7 +223,7 @@ def test_brute_force(case):
     assert {text for text in texts if len(text) < 6 and judge(spec, text).valid} == {t for t in accepted if len(t) < 6}
     assert isinstance(BYTES.language(spec, wanted_by="this test"), Dfa)
     # As a network, as where a region is not regular, it says the same.
-    regions = {trigger: watched_language(region.spec, BYTES, wanted_by="Free") for trigger, region in spec.regions}
+    regions = [watched_language(region.spec, BYTES, wanted_by="Free") for _, region in spec.regions]
     network = compile_network(free._assembled(spec, regions, {}).network(), spec, BYTES.vocab, BYTES.trie)
     assert isinstance(network.machine, PushdownMachine)
     assert {text for text in texts if network.accepts(text)} == accepted
@@ -230,6 +244,34 @@ def test_brute_force(case):
             token = rng.choice(allowed)
             matcher.advance(token)
             text += tokens[token].decode()
+
+
+SEVERAL: list[dict[str, list[tuple[str, str, str]]]] = [
+    {"a": [("b", "b*", "a"), ("bb", "|a", "")]},
+    {"ab": [("", "|a", "b"), ("a", "b*", ""), ("b", "a|ab|ba", "a")]},
+    {"a": [("", "(ab)+", ""), ("b", "b*", "")], "bb": [("a", "|a", "a")]},
+]
+
+
+@pytest.mark.parametrize("case", range(len(SEVERAL)))
+def test_brute_force_of_several_regions_behind_a_trigger(case: int) -> None:
+    described = SEVERAL[case]
+    spec = Free({
+        trigger: [Region(Regex(held), begin=begin, end=end) for begin, held, end in regions]
+        for trigger, regions in described.items()
+    })  # fmt: skip
+    oracle = {
+        trigger: ({begin + inner + end for begin, held, end in regions for inner in HELD[held]}, "")
+        for trigger, regions in described.items()
+    }
+    texts = ["".join(letters) for n in range(8) for letters in itertools.product("ab", repeat=n)]
+    accepted = {text for text in texts if parts(oracle, text)}
+    compiled = BYTES.compile(spec)
+    assert {text for text in texts if compiled.accepts(text)} == accepted
+    assert {text for text in texts if len(text) < 6 and judge(spec, text).valid} == {t for t in accepted if len(t) < 6}
+    regions = [watched_language(region.spec, BYTES, wanted_by="Free") for _, region in spec.regions]
+    network = compile_network(free._assembled(spec, regions, {}).network(), spec, BYTES.vocab, BYTES.trie)
+    assert {text for text in texts if network.accepts(text)} == accepted
 
 
 def splits(text: str) -> Iterator[list[str]]:

@@ -19,7 +19,7 @@ from espalier.constraints.spec import Choice, JsonObject, JsonSchema, Regex, Spe
 from espalier.grammar.lark.read import read_lark
 from espalier.grammar.printer import print_grammar
 from espalier.server.asking.naming import field_names
-from espalier.server.asking.structural_tags import structural_tag
+from espalier.server.asking.structural_tags import Readers, structural_tag
 from espalier.server.bodies.openai import ResponseFormat, SharedBody, StructuredOutputs
 from espalier.server.http.errors import BadRequest, UnsupportedParameter
 
@@ -53,6 +53,8 @@ def read_constraint(body: SharedBody, *, max_bytes: int, formats: Formats = "ass
         try:
             with field_names(names, otherwise=f"{OWN}.{{field}}" if path == OWN else None):
                 spec = make()
+            if spec is None:  # it allows any text
+                continue
         except RecursionError:
             raise BadRequest("the constraint is nested too deeply", field=path) from None
         size = len(spec.key())
@@ -74,14 +76,14 @@ def read_constraint(body: SharedBody, *, max_bytes: int, formats: Formats = "ass
     return Constrained(spec=whole, names=names, warnings=tuple(warnings))
 
 
-def _sources(body: SharedBody, formats: Formats) -> Iterator[tuple[str, Callable[[], Spec]]]:
+def _sources(body: SharedBody, formats: Formats) -> Iterator[tuple[str, Callable[[], Spec | None]]]:
     """Each constraint of the body: its field, and a function that makes its Spec."""
     ours = body.espalier
     schemas = _Schemas(None if ours is None else ours.allow, formats)
     given = body.response_format
     if given is not None and given.type != "text":
         path = "response_format" + (".json_schema.schema" if given.json_schema is not None else "")
-        yield path, lambda: _response_format(given, schemas)
+        yield path, lambda: _response_format(given, schemas, path)
     outputs = body.structured_outputs
     if outputs is not None:
         yield from _structured(outputs, schemas)
@@ -96,7 +98,7 @@ def _sources(body: SharedBody, formats: Formats) -> Iterator[tuple[str, Callable
         if value:
             yield name, _maker("regex" if name == "regex" else "grammar", value, schemas, "natural", name)
     if body.structural_tag is not None:
-        yield "structural_tag", lambda: structural_tag(body.structural_tag, "structural_tag", schemas.read)
+        yield "structural_tag", lambda: schemas.tag(body.structural_tag, "structural_tag")
     if body.json_schema is not None:
         yield "json_schema", _maker("json", body.json_schema, schemas, "natural", "json_schema")
     if ours is not None and ours.constraint is not None:
@@ -113,8 +115,16 @@ class _Schemas:
     def read(self, schema: Any, *, whitespace: Any = "natural", allow: Any = None) -> JsonSchema:
         return JsonSchema(schema, whitespace=whitespace, allow=allow or self.allow, format=self.formats)
 
+    def tag(self, given: Any, path: str) -> Spec | None:
+        return structural_tag(given, path, Readers(self.read, _grammar))
 
-def _response_format(given: ResponseFormat, schemas: _Schemas) -> Spec:
+
+def _response_format(given: ResponseFormat, schemas: _Schemas, path: str) -> Spec | None:
+    if given.type == "structural_tag":
+        return schemas.tag(given.model_dump(include=set(TAG_FIELDS), exclude_none=True), path)
+    for name in TAG_FIELDS:
+        if getattr(given, name) is not None:
+            raise BadRequest(f"{path}.{name} belongs to structural_tag", field=f"{path}.{name}")
     named = given.json_schema
     schema = given.schema_ if named is None else named.schema_
     if given.type == "json_object":
@@ -130,7 +140,10 @@ def _response_format(given: ResponseFormat, schemas: _Schemas) -> Spec:
     return schemas.read(schema, allow="checked" if named is not None and named.strict is False else None)
 
 
-def _structured(given: StructuredOutputs, schemas: _Schemas) -> Iterator[tuple[str, Callable[[], Spec]]]:
+TAG_FIELDS = ("structures", "triggers", "format")
+
+
+def _structured(given: StructuredOutputs, schemas: _Schemas) -> Iterator[tuple[str, Callable[[], Spec | None]]]:
     where = "structured_outputs"
     for name in ("disable_additional_properties", "whitespace_pattern"):
         if getattr(given, name):
@@ -146,7 +159,7 @@ def _structured(given: StructuredOutputs, schemas: _Schemas) -> Iterator[tuple[s
         )  # fmt: skip
     kind, value = next(iter(asked.items()))
     if kind == "structural_tag":
-        yield f"{where}.{kind}", lambda: structural_tag(value, f"{where}.{kind}", schemas.read)
+        yield f"{where}.{kind}", lambda: schemas.tag(value, f"{where}.{kind}")
         return
     style = "compact" if given.disable_any_whitespace else "natural"
     yield f"{where}.{kind}", _maker(kind, value, schemas, style, f"{where}.{kind}")

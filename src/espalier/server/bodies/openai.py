@@ -55,11 +55,14 @@ class NamedSchema(Body):
 
 
 class ResponseFormat(Body):
-    """OpenAI's format, and llama-server's with `schema` beside `type`."""
+    """OpenAI's format, llama-server's with `schema` beside `type`, and the structural tags of vLLM and SGLang."""
 
-    type: Literal["text", "json_object", "json_schema"]
+    type: Literal["text", "json_object", "json_schema", "structural_tag"]
     json_schema: NamedSchema | None = None
     schema_: dict[str, Any] | bool | None = Field(default=None, alias="schema")
+    structures: list[Any] | None = None
+    triggers: list[Any] | None = None
+    format: dict[str, Any] | None = None
 
 
 class StructuredOutputs(Body):
