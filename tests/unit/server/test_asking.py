@@ -391,69 +391,6 @@ def test_sglangs_constraints_are_read(process: Process, fields: dict[str, Any], 
     assert ask(process, **dict.fromkeys(fields)).constraint is None
 
 
-TAG = {"type": "tag", "begin": "<a>", "content": {"type": "regex", "pattern": "x"}, "end": "</a>"}
-IDLE = {"excludes": [], "at_least_one": False, "stop_after_first": False}
-
-
-@pytest.mark.parametrize(
-    ("tag", "spec"),
-    [
-        ({"format": {"type": "any_text"}}, None),
-        ({"format": {"type": "json_schema", "json_schema": SCHEMA}}, schema(SCHEMA)),
-        ({"format": {"type": "const_string", "value": "a"}}, Choice(("a",))),
-        ({"format": {"type": "grammar", "grammar": 'root ::= "b"'}}, Gbnf('root ::= "b"')),
-        ({"format": {"type": "triggered_tags", "triggers": ["<"], "tags": [TAG, {**TAG, "begin": "<b>"}], **IDLE}},
-         Free({"<": [Region(Regex("x"), begin="a>", end="</a>"), Region(Regex("x"), begin="b>", end="</a>")]})),
-        ({"structures": [{"begin": "<f=a>", "schema": SCHEMA, "end": "</f>"}], "triggers": ["<f="]},
-         Free({"<f=": Region(schema(SCHEMA), begin="a>", end="</f>")})),
-    ],
-)  # fmt: skip
-def test_structural_tags_are_translated_exactly(process: Process, tag: Any, spec: Any) -> None:
-    for fields in (
-        {"structural_tag": tag},
-        {"structured_outputs": {"structural_tag": tag}},
-        {"response_format": {"type": "structural_tag", **tag}},
-    ):
-        assert ask(process, **fields).constraint == spec
-
-
-@pytest.mark.parametrize(
-    ("tag", "field"),
-    [
-        ({"format": {"type": "sequence", "elements": []}}, ".format.type"),
-        ({"format": {"type": "or", "elements": []}}, ".format.type"),
-        (
-            {"format": {"type": "triggered_tags", "triggers": ["<"], "tags": [TAG], "at_least_one": True}},
-            ".format.at_least_one",
-        ),
-        ({"format": {"type": "triggered_tags", "triggers": ["[", "<"], "tags": [TAG]}}, ".format.triggers"),
-        (
-            {
-                "format": {
-                    "type": "triggered_tags",
-                    "triggers": ["<"],
-                    "tags": [{**TAG, "content": {"type": "any_text"}}],
-                }
-            },
-            ".format.tags[0].content.type",
-        ),
-        ({"format": {"type": "json_schema", "json_schema": {}, "style": "qwen_xml"}}, ".format.style"),
-        ({"format": 7}, ".format"),
-        ({"structures": [{"begin": "<a=b>", "schema": {}, "end": ""}], "triggers": ["<b="]}, ".structures[0].begin"),
-        ({"structures": [], "triggers": []}, ""),
-        ("{", ""),
-        ({"structures": [{"begin": "<a>", "schema": {}, "end": ""}], "triggers": ["<a>", "<b>"]}, ".triggers"),
-        ({"structures": [{"begin": "<a>", "end": ""}], "triggers": ["<a>"]}, ".structures[0].schema"),
-    ],
-)
-def test_what_of_a_structural_tag_is_not_exact_is_refused_by_its_construct(
-    process: Process, tag: Any, field: str
-) -> None:
-    inner = {"structured_outputs": {"structural_tag": tag}}
-    assert refused(process, structural_tag=tag).field == f"structural_tag{field}"
-    assert refused(process, **inner).field == f"structured_outputs.structural_tag{field}"
-
-
 def test_a_lark_grammar_is_translated_or_refused_by_its_construct(process: Process) -> None:
     for field in ({"structured_outputs": {"grammar": 'start: "a" | "b"'}}, {"ebnf": 'start: "a" | "b"'}):
         spec = ask(process, **field).constraint

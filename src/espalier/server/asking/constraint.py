@@ -81,7 +81,7 @@ def _sources(body: SharedBody, formats: Formats) -> Iterator[tuple[str, Callable
     ours = body.espalier
     schemas = _Schemas(None if ours is None else ours.allow, formats)
     given = body.response_format
-    if given is not None and given.type != "text":
+    if given is not None and (given.type != "text" or _held(given)):
         path = "response_format" + (".json_schema.schema" if given.json_schema is not None else "")
         yield path, lambda: _response_format(given, schemas, path)
     outputs = body.structured_outputs
@@ -120,11 +120,14 @@ class _Schemas:
 
 
 def _response_format(given: ResponseFormat, schemas: _Schemas, path: str) -> Spec | None:
-    if given.type == "structural_tag":
+    is_tag = given.type == "structural_tag"
+    for name in _held(given):
+        if given.type == "text" or is_tag != (name in TAG_FIELDS):
+            raise BadRequest(
+                f"response_format.{name} does not go with the type {given.type}", field=f"response_format.{name}"
+            )
+    if is_tag:
         return schemas.tag(given.model_dump(include=set(TAG_FIELDS), exclude_none=True), path)
-    for name in TAG_FIELDS:
-        if getattr(given, name) is not None:
-            raise BadRequest(f"{path}.{name} belongs to structural_tag", field=f"{path}.{name}")
     named = given.json_schema
     schema = given.schema_ if named is None else named.schema_
     if given.type == "json_object":
@@ -141,6 +144,13 @@ def _response_format(given: ResponseFormat, schemas: _Schemas, path: str) -> Spe
 
 
 TAG_FIELDS = ("structures", "triggers", "format")
+
+
+def _held(given: ResponseFormat) -> list[str]:
+    """The fields of a format, beside its type, that say what the text is."""
+    values = {**{name: getattr(given, name) for name in TAG_FIELDS}, "json_schema": given.json_schema,
+              "schema": given.schema_}  # fmt: skip
+    return [name for name, value in values.items() if value is not None]
 
 
 def _structured(given: StructuredOutputs, schemas: _Schemas) -> Iterator[tuple[str, Callable[[], Spec | None]]]:

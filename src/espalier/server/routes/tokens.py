@@ -89,7 +89,7 @@ async def _worked(
 
 
 def _asked(data: Json, process: Process) -> Read[Asked]:
-    asked = ask_chat(read_body(ChatBody, data, strict=process.settings.strict_fields), process)
+    asked: Asked = ask_chat(read_body(ChatBody, data, strict=process.settings.strict_fields), process)
     return Read(asked, asked.lines)
 
 
@@ -118,7 +118,7 @@ def _read_tokenize(data: Json, process: Process) -> Read[tuple[TokenizeBody, Ask
             "the chat template adds its own special tokens", hint="leave it out", field="add_special_tokens"
         )
     chat = body.model_dump(exclude_unset=True, include={"messages", *CHAT_FIELDS})
-    asked = ask_chat(read_body(ChatBody, chat, strict=process.settings.strict_fields), process)
+    asked: Asked = ask_chat(read_body(ChatBody, chat, strict=process.settings.strict_fields), process)
     return Read((body, asked), (*body.told.lines(), *asked.lines))
 
 

@@ -22,7 +22,7 @@ def events_of(response: Mapping[str, Any]) -> Iterator[Json]:
 
 def _events(response: Mapping[str, Any]) -> Iterator[Json]:
     status = response["status"]
-    ended = {"completed_at": None, "incomplete_details": None, "output": [], "usage": None}
+    ended: Json = {"completed_at": None, "incomplete_details": None, "output": [], "usage": None}
     begun = {**response, **ended, "status": "in_progress"}
     begun.pop("espalier", None)
     for name in ("created", "in_progress"):
