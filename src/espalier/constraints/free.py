@@ -105,7 +105,7 @@ class Free(Spec):
                     hint="keep one of them, or make them differ earlier",
                     field="triggers",
                 )
-        lists = {k: list(v) if isinstance(v, list | tuple) else [v] for k, v in triggers.items()}
+        lists: dict[str, list[Any]] = {k: list(v) if isinstance(v, list | tuple) else [v] for k, v in triggers.items()}
         if not all(lists.values()):
             raise SpecError("a trigger has no region", field="triggers")
         found = (
