@@ -8,6 +8,7 @@ queue of slow ones. A verdict that takes longer than its limit is `valid=None` a
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -21,6 +22,7 @@ from espalier.constraints.spec import JsonSchema, Regex, Spec
 from espalier.constraints.verdict import Verdict, judge
 from espalier.errors import Unavailable
 from espalier.lexicon.files import WordFiles
+from espalier.owners import owned_cache, working_for
 from espalier.time_limit import OutOfTime
 
 Judge: TypeAlias = Callable[[Spec, str, WordFiles, str], Verdict]
@@ -72,7 +74,7 @@ class ConfinedJudge:
         if spec.kind in IN_PLACE or getattr(spec, "python", None) is not None:
             return judge(spec, text, words)
         key = spec.key()
-        given = {"spec": key, "text": text, "words": [str(folder) for folder in words.folders]}
+        given = {"spec": key, "text": text, "words": [str(folder) for folder in words.folders], "owner": owner}
         what = "judging the text"
         try:
             if self._seconds > QUICK_SECONDS and not self._is_slow(owner, key):
@@ -130,8 +132,10 @@ def in_this_process(spec: Spec, text: str, words: WordFiles, owner: str) -> Verd
 
 
 def judged(given: Mapping[str, Any]) -> dict[str, Any]:
-    """What a worker process does. given: spec (its key), text, words (folders)."""
-    with slow_patterns.in_place():
+    """What a worker process does. given: spec (its key), text, words (folders), owner. What is kept is kept for the
+    owner alone, so that the time of a verdict tells no owner what another one's texts were judged by."""
+    _turn_to(given["owner"])
+    with slow_patterns.in_place(), working_for(given["owner"]):
         return judge(_spec(given["spec"]), given["text"], _words(tuple(given["words"]))).to_json()
 
 
@@ -143,7 +147,17 @@ def warm() -> None:
         judge(spec, '{"a": "b"}', words)
 
 
-@lru_cache(maxsize=KEPT_SPECS)
+def _turn_to(owner: str) -> None:
+    """`re` keeps the patterns that it has compiled: it forgets those of the owner before."""
+    if _LATEST[0] != owner:
+        re.purge()
+        _LATEST[0] = owner
+
+
+_LATEST = [""]
+
+
+@owned_cache(KEPT_SPECS)
 def _spec(key: str) -> Spec:
     return Spec.from_json(json.loads(key))
 

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from espalier.errors import CapabilityError, InputError, LimitExceeded, VocabError
+from espalier.time_limit import OutOfTime, time_limit
 from espalier.tokens.vocab import Vocab
 from espalier.wiring import demo_model
 from tests import gguf_models as made
@@ -298,3 +299,15 @@ def test_a_piece_without_a_token_is_refused_and_is_no_id(text):
     with pytest.raises(InputError, match="no token for '") as caught:
         encode(text, add_special=True)
     assert caught.value.field == "prompt"
+
+
+def test_a_text_that_may_take_longer_than_is_left_is_refused_before_it_is_encoded():
+    """The library's tokenizer cannot be ended."""
+    vocab, _ = opened(DEMO)
+    text = "\n" * 600_000
+    with time_limit(1.0), pytest.raises(OutOfTime, match="may take longer to encode than is left"):
+        vocab.encoder(text)
+    told: list[float] = []
+    with time_limit(20.0, spent=told.append):
+        assert vocab.encoder("\n" * 10_000)
+    assert sum(told) > 0

@@ -11,6 +11,7 @@ import pytest
 from benchmarks.hostile.bodies import doubling
 from espalier import Choice, JsonObject, JsonSchema, Regex, Wordlist
 from espalier.confined.pool import is_supported
+from espalier.constraints import judging
 from espalier.constraints.judging import ConfinedJudge
 from espalier.constraints.spec import Spec
 from espalier.constraints.verdict import judge
@@ -95,3 +96,17 @@ def test_once_closed_it_says_so() -> None:
     made.close()
     with pytest.raises(Unavailable):
         made.judge(Regex("a"), "a", WORDS, "")
+
+
+def test_what_one_owner_was_judged_by_is_not_kept_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A verdict came sooner where another key had used the same spec."""
+    made: list[str] = []
+    read = judging.Spec.from_json
+    monkeypatch.setattr(judging.Spec, "from_json", lambda data: made.append(data["pattern"]) or read(data))
+    purged: list[bool] = []
+    monkeypatch.setattr(judging.re, "purge", lambda: purged.append(True))
+    for owner in ("one of two", "one of two", "the other of two", "one of two"):
+        given = {"spec": Regex("kept[0-9]").key(), "text": "kept1", "words": [], "owner": owner}
+        assert judging.judged(given)["valid"]
+    assert made == ["kept[0-9]"] * 2
+    assert len(purged) == 3

@@ -21,6 +21,7 @@ from espalier.constraints.safety.spec import Custom, Safety
 from espalier.constraints.spec import Spec
 from espalier.constraints.verdict import Verdict
 from espalier.lexicon.files import WordFiles
+from espalier.owners import owned_cache
 from espalier.schema.patterns.cost import is_quick
 
 MAX_SHOWN = 5
@@ -123,7 +124,7 @@ def _compiled(pattern: Pattern) -> re.Pattern[str]:
     return re.compile(f"(?:{pattern.before})(?P<match>{pattern.itself})(?:{pattern.after})", re.IGNORECASE)
 
 
-@lru_cache(maxsize=16)
+@owned_cache(16)
 def _phrases(phrases: tuple[str, ...]) -> re.Pattern[str]:
     """One regex for all phrases, longer ones first, so that the longest match is reported."""
     by_length = sorted(phrases, key=len, reverse=True)
@@ -137,7 +138,7 @@ def _bordered(phrase: str) -> str:
     return f"{before}{re.escape(phrase)}{after}"
 
 
-@lru_cache(maxsize=256)
+@owned_cache(256)
 def _custom(custom: Custom, length: int) -> re.Pattern[str]:
     if not custom.is_regex:
         return re.compile(f"(?P<match>{re.escape(folded(custom.text))})")

@@ -9,11 +9,13 @@ from __future__ import annotations
 import ctypes
 import re
 import threading
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from espalier.engines.local.ports import EncodePrompt
 from espalier.errors import CapabilityError, InputError, LimitExceeded
+from espalier.time_limit import OutOfTime, left, spend
 
 SPM, BPE, RWKV, PLAMO2 = 1, 2, 5, 6  # of enum llama_vocab_type
 KINDS = (SPM, BPE, RWKV, PLAMO2)
@@ -23,6 +25,8 @@ KINDS = (SPM, BPE, RWKV, PLAMO2)
 DEEP = 4096  # bytes of text
 STACK = 2048  # bytes of stack for each
 LONGEST = 4 << 20  # bytes of text
+SLOWEST = 500_000
+"""Bytes of text for each second of CPU time: 760,000 were measured for line ends, 2 to 17 million for other texts."""
 _STACK_SIZE = threading.Lock()  # the size of a thread's stack is a setting of the process
 
 
@@ -131,7 +135,10 @@ class Tokenizer:
     def _call_deep(self, data: bytes, markers: bool) -> list[int]:
         if len(data) > LONGEST:
             raise LimitExceeded(f"a text of {len(data):,} bytes is too long to split", hint=f"at most {LONGEST:,}")
+        if len(data) > SLOWEST * left():  # the library cannot be ended
+            raise OutOfTime(f"a text of {len(data):,} bytes may take longer to encode than is left")
         found: list[int] = []
+        used: list[float] = []
         faults: list[InputError] = []
 
         def work() -> None:
@@ -139,6 +146,8 @@ class Tokenizer:
                 found.extend(self._call(data, markers))
             except InputError as error:
                 faults.append(error)
+            finally:
+                used.append(time.thread_time())
 
         worker = threading.Thread(target=work, daemon=True)
         try:
@@ -153,6 +162,7 @@ class Tokenizer:
                 f"a text of {len(data):,} bytes is too long to split here", hint="there is no memory for its stack"
             ) from error
         worker.join()
+        spend(sum(used))
         for fault in faults:
             raise fault
         return found
