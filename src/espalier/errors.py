@@ -29,7 +29,8 @@ EspalierError
 ├── Forbidden                  the key is valid but lacks the permission (HTTP 403)
 ├── TooManyRequests            a rate or concurrency limit of the key; see `retry_after` (HTTP 429)
 ├── Unavailable                the engine is closing, or not ready yet (HTTP 503)
-│   └── Overloaded             the queue is full (HTTP 503, retry later)
+│   ├── Overloaded             the queue is full (HTTP 503, retry later)
+│   └── UpstreamBusy           the server that does the work takes nothing now; see `retry_after` (HTTP 503)
 ├── MissingDependency          an optional extra is not installed; the message has the pip line
 ├── NotHere                    this model or engine cannot do it at all; the message says why (HTTP 501)
 ├── BrokenPlugin               a plug-in that was asked for cannot be used; the message names it
@@ -276,6 +277,17 @@ class Unavailable(EspalierError):
 
 class Overloaded(Unavailable):
     """Too many requests are waiting already."""
+
+
+class UpstreamBusy(Unavailable):
+    """The server that does the work takes no requests now."""
+
+    def __init__(
+        self, message: str | None = None, *, retry_after: float | None = None, hint: str | None = None
+    ) -> None:
+        self.retry_after = 1.0 if retry_after is None else retry_after
+        """Seconds, as its header `Retry-After` says; 1 if it says nothing."""
+        super().__init__(message, hint=hint)
 
 
 class UpstreamError(EspalierError):

@@ -56,6 +56,7 @@ def load(
     url: str | None = None,
     key_file: str | None = None,
     timeout: float | None = None,
+    repair: int | None = None,
     binary: str | os.PathLike[str] | None = None,
     tool_format: str | None = None,
     app: App | None = None,
@@ -74,7 +75,8 @@ def load(
 
     For servers and programs of others (docs/upstream.md). engine: `llama-server`, `openai` or `llama-cli`. url: the
     server's address. key_file: the file with its key. timeout: seconds that a server may be silent, or a program may
-    run. binary: the path of llama-completion.
+    run. repair: how often `openai` asks again for a text that breaks its constraint. binary: the path of
+    llama-completion.
 
     Raises UnknownModel, MissingDependency, CapabilityError, and InputError, also for an option that the model's engine
     does not take.
@@ -97,6 +99,7 @@ def load(
         url=url,
         key_file=key_file,
         timeout=timeout,
+        repair=repair,
         binary=None if binary is None else os.fspath(binary),
     )
     name = None if model is None else os.fspath(model)

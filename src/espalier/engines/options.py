@@ -126,6 +126,11 @@ class EngineOptions:
         float | None,
         Field("Seconds that a server may be silent, or a program may run.", above=0, flags=("--timeout",), metavar="S"),
     ] = None
+    repair: Annotated[
+        int | None,
+        Field("openai: take constraints that the server cannot hold, check all, and ask again up to N times.", least=0,
+              most=100, flags=("--repair",), metavar="N"),
+    ] = None  # fmt: skip
     binary: Annotated[
         str | None,
         Field("llama-cli: path of llama-completion, or of an old llama-cli.", flags=("--binary",), metavar="FILE"),

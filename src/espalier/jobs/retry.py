@@ -31,7 +31,5 @@ class Retry:
         passes: the least pause after an error that is known to pass, whatever its status."""
         if (status not in PASSING and passes is None) or attempts + 1 >= self.tries:
             return None
-        if passes is not None:
-            return passes * (1.0 + 0.2 * rng.random())
-        pause = min(self.most, self.first * 2.0 ** min(attempts, 60))
-        return pause * (0.5 + 0.5 * rng.random())
+        pause = min(self.most, self.first * 2.0 ** min(attempts, 60)) * (0.5 + 0.5 * rng.random())
+        return pause if passes is None else max(pause, passes * (1.0 + 0.2 * rng.random()))

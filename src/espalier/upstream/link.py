@@ -12,11 +12,13 @@ import json
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Iterator, Mapping
+from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-from espalier.errors import Cancelled, InputError, TooManyRequests, Unavailable, UpstreamError, UpstreamTimeout
+from espalier.errors import Cancelled, InputError, TooManyRequests, UpstreamBusy, UpstreamError, UpstreamTimeout
 from espalier.version import __version__
 
 SILENCE = 600.0
@@ -25,6 +27,8 @@ CONNECTING = 10.0
 MOST_BYTES = 256 * 2**20
 """Of one reply: the probabilities of 128,000 tokens are 12 MB."""
 MOST_LINE = 64 * 2**20
+MOST_PAUSE = 600.0
+"""Seconds that a server may ask us to wait: one that says more is asked again then."""
 SHOWN = 300  # characters of an error's text
 
 
@@ -242,10 +246,11 @@ def refused(url: str, reply: http.client.HTTPResponse, body: bytes) -> Exception
     if reply.status in (401, 403):
         return UpstreamError(f"{url} refuses the key", hint="name the file that holds it: --key-file")
     if reply.status == 429:
-        after = reply.getheader("Retry-After") or ""
-        return TooManyRequests(f"{url}: {said}", retry_after=float(after) if after.isdigit() else 1.0)
+        return TooManyRequests(f"{url}: {said}", retry_after=pause_of(reply) or 1.0)
     if reply.status == 503:
-        return Unavailable(f"{url} is not ready: {said}", hint="wait until its model is loaded")
+        return UpstreamBusy(
+            f"{url} is not ready: {said}", retry_after=pause_of(reply), hint="wait until its model is loaded"
+        )
     if reply.status in (400, 413, 422):
         return InputError(f"{url} refuses the request: {said}")
     if reply.status == 404:
@@ -253,6 +258,18 @@ def refused(url: str, reply: http.client.HTTPResponse, body: bytes) -> Exception
     if 300 <= reply.status < 400:
         return UpstreamError(f"{url} sends on to another address", hint="give the address that answers itself")
     return UpstreamError(f"{url} failed with status {reply.status}: {said}")
+
+
+def pause_of(reply: http.client.HTTPResponse) -> float | None:
+    """The seconds of `Retry-After`, a number or a date, up to MOST_PAUSE; None without one that can be read."""
+    given = (reply.getheader("Retry-After") or "").strip()
+    if given.isascii() and given.isdigit():
+        return min(float(given), MOST_PAUSE)
+    try:
+        until = parsedate_to_datetime(given).timestamp()
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return min(max(until - time.time(), 0.0), MOST_PAUSE)
 
 
 def message_of(body: bytes) -> str | bytes:

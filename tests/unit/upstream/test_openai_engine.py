@@ -162,3 +162,24 @@ def test_the_key_of_a_file_is_sent_and_shown_nowhere(tmp_path, caplog):
             engine.generate("hello", trace="off")
         assert server.asked[-1].headers["authorization"] == "Bearer sk-secret"
     assert "sk-secret" not in f"{caught.value!r} {caplog.text} {engine!r}"
+
+
+def test_with_repair_a_kind_without_a_judge_is_checked_by_our_matcher_and_asked_for_again():
+    texts = iter(["maybe", "no"])
+    with engine_where(lambda body: says(next(texts)), repair=2) as (engine, server):
+        result = engine.generate("hello", constraint=Gbnf('root ::= "yes" | "no"'), trace="off", seed=4)
+        assert engine.engine.repairs.to_json() == {"gbnf": {"sent": False, "answers": 1, "again": 1, "broken": 0}}
+    assert result.text == "no"
+    assert any("only checked" in note for note in result.notes)
+    assert any("satisfied by answer 2" in note for note in result.notes)
+    first, second = server.asked[1].body, server.asked[2].body
+    assert first["seed"] == 4 != second["seed"]
+    assert {k: v for k, v in first.items() if k != "seed"} == {k: v for k, v in second.items() if k != "seed"}
+    assert "grammar" not in str(first)
+
+
+def test_with_repair_a_constraint_that_is_wrong_is_told_before_anything_is_sent():
+    with engine_where(lambda body: says("x"), repair=2) as (engine, server):
+        with pytest.raises(espalier.EspalierError, match="nothing"):
+            engine.generate("hello", constraint=Gbnf("root ::= nothing"), trace="off")
+        assert [one.path for one in server.asked] == ["/v1/models"]

@@ -13,6 +13,7 @@ import json
 import shutil
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
     from espalier.store.batches.open import BatchStore
 
 CALLER = "local"
+LOCAL, OPENAI = "local", "openai"
+OTHER_THREADS = 8
+"""Of the default pool, beside those that wait for another server."""
 REPORT = ".report.json"
 TRACES = ".traces.db"
 ALL_TRACES = {"STORE_TRACES": "always", "TRACE_LEVEL": "steps", "RETENTION_DAYS": "none", "RETENTION_ROWS": "none"}
@@ -62,7 +66,13 @@ def command(
     temperature: Annotated[float | None, typer.Option(help="0: the likeliest token.", min=0)] = None,
     seed: Annotated[int | None, typer.Option(help="Of the random generator of every item.")] = None,
     body: Annotated[str | None, typer.Option(help="Further fields of every body.", metavar="JSON")] = None,
+    executor: Annotated[
+        str, typer.Option(help="local: a model in this process; openai: the server at --url.", metavar="NAME")
+    ] = LOCAL,
     pipeline: Annotated[int | None, typer.Option(help="Items that run at once. [default: 16]", min=1)] = None,
+    tries: Annotated[
+        int | None, typer.Option(help="How often an item is tried that fails for now. [default: 3]", min=1)
+    ] = None,
     traces: Annotated[bool, typer.Option("--traces", help="Keep the trace of every item, in OUT.traces.db.")] = False,
     restart: Annotated[bool, typer.Option("--restart", help="Forget what an earlier run has finished.")] = False,
     env_file: EnvFile = None,
@@ -73,6 +83,7 @@ def command(
     A file of requests (custom_id, method, url, body) is taken as it is; rows of a table become requests by --template.
     Beside OUT there is OUT.report.json: see `espalier batch report OUT`. Exit code 1 if any item failed."""
     need_server()
+    engine = _executor(executor, engine)
     format_of(out)
     shared = _shared(schema, max_tokens, temperature, seed, body)
     made = None if template is None else Template(text=template, system=system, shared=shared, endpoint=endpoint)
@@ -89,6 +100,7 @@ def command(
         "MAX_BODY_BYTES": "8000000",
         **(ALL_TRACES if traces else {}),
         **({} if pipeline is None else {"BATCH_JOB_PIPELINE_SIZE": str(pipeline)}),
+        **({} if tries is None else {"BATCH_TRIES": str(tries)}),
     }
     _, settings = read_server(flags, env_file)
     with replaced_error(folder):
@@ -96,13 +108,14 @@ def command(
     from espalier.server.process.opening import open_batches  # noqa: PLC0415  # the extra [server]
     from espalier.store.open import open_store  # noqa: PLC0415
 
-    kept = open_store(settings.database_url)
+    kept, repairs = open_store(settings.database_url), None
     try:
         store = open_batches(kept, settings)
         batch = _submitted(store, source, made, shared, endpoint, key, folder)
         if batch.state in OPEN_BATCHES:
             with load(model, engine, build_app()) as loaded, Progress() as progress:
                 asyncio.run(_work(loaded, settings, kept, batch.id, progress))
+                repairs = getattr(loaded.engine, "repairs", None)
         batch = _known(store, batch.id)
         if batch.state != BatchState.COMPLETED:
             faults = [f"line {one.line}: {one.message}" if one.line else one.message for one in batch.errors]
@@ -110,7 +123,8 @@ def command(
             for fault in faults[1:20]:
                 output.note(fault)
             raise InputError(f"{source}: {faults[0] if faults else batch.state}", field="input")
-        report = _write(store, batch, source, out, is_table=made is not None)
+        checked = {} if repairs is None else repairs.to_json()
+        report = _write(store, batch, source, out, checked, is_table=made is not None)
     finally:
         kept.close()
     if any("trace_id" in one for one in (*report["outliers"], *report["invalid"])):
@@ -158,6 +172,9 @@ async def _work(
     from espalier.server.process.opening import Parts, open_batches, open_process  # noqa: PLC0415
 
     parts = Parts(app=app_with_store(), engine=loaded, store=kept)
+    # A request to another server waits in a thread, and Python's own pool has few where there are few cores.
+    threads = ThreadPoolExecutor(settings.batch_job_pipeline_size + OTHER_THREADS, thread_name_prefix="espalier-wait")
+    asyncio.get_running_loop().set_default_executor(threads)
     stopped = asyncio.Event()
     for one in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(one, stopped.set)
@@ -232,8 +249,10 @@ def _submitted(
     return store.batches.create(plan)
 
 
-def _write(store: BatchStore, batch: Batch, source: Path, out: Path, *, is_table: bool) -> dict[str, Any]:
-    """Write the output and the report, which is returned."""
+def _write(
+    store: BatchStore, batch: Batch, source: Path, out: Path, checked: dict[str, Any], *, is_table: bool
+) -> dict[str, Any]:
+    """Write the output and the report, which is returned. checked: what came of answers that another server gave."""
     from espalier.jobs.report import report_of  # noqa: PLC0415
 
     lines = store.results.lines(batch.id, "all")
@@ -242,7 +261,12 @@ def _write(store: BatchStore, batch: Batch, source: Path, out: Path, *, is_table
             file.writelines(lines)
     else:
         write_rows(out, _rows(read_rows(source), lines))
-    report = report_of(store.results.figures(batch.id))
+    report = report_of(store.results.figures(batch.id)) | ({"checked": checked} if checked else {})
+    for kind, one in checked.items():
+        how = "sent to the server and checked" if one["sent"] else "not sent, only checked"
+        output.note(
+            f"{kind}: {how}: {one['answers']} answers, {one['again']} asked for again, {one['broken']} never valid"
+        )
     with replaced(out.with_name(out.name + REPORT), hint=GOES_ON) as temporary:
         temporary.write_text(json.dumps(report, indent=1), encoding="ascii")
     return report
@@ -280,6 +304,21 @@ def _key(source: Path, options: list[Any]) -> str:
     except OSError as error:
         raise InputError(f"cannot read {str(source)!r}: {error.strerror}", field="input") from error
     return digest.hexdigest()
+
+
+def _executor(name: str, engine: dict[str, Any]) -> dict[str, Any]:
+    """The flags of the engine with what the executor implies. Raises InputError."""
+    if name == LOCAL:
+        return engine
+    if name != OPENAI:
+        raise InputError(f"there is no executor {name!r}", hint=f"one of: {LOCAL}, {OPENAI}", field="executor")
+    if not engine.get("url"):
+        raise InputError("the address of the server is missing", hint="--url http://host:8000", field="url")
+    if engine.get("engine") not in (None, OPENAI):
+        raise InputError(
+            "another engine than that of the executor was named", hint="leave --engine out", field="engine"
+        )
+    return {**engine, "engine": OPENAI}
 
 
 def _shared(

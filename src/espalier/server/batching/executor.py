@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from espalier.constraints.words.spec import Wordlist
-from espalier.errors import Cancelled, EspalierError, Overloaded, Unavailable
+from espalier.errors import Cancelled, EspalierError, Overloaded, TooManyRequests, Unavailable, UpstreamBusy
 from espalier.jobs.values import Answer, Fault, Item
 from espalier.server.answering.generation import Generation
 from espalier.server.answering.route import Dialect, whole_reply
@@ -114,6 +114,8 @@ class ServerExecutor:
             else:
                 dialect, process, asked = await self._process.pools.bodies.run(read, owner=caller.name)
             raw, running = await whole_reply(process, dialect, asked, caller=caller, request_id=request_id)
+        except UpstreamBusy as error:  # another server, whose pauses count as tries: it may never be ready
+            return _refused(error, request_id)
         except (Overloaded, Unavailable):
             raise
         except Cancelled as error:
@@ -159,4 +161,6 @@ def _answer(raw: bytes, running: Generation, request_id: str) -> Answer:
 
 def _refused(error: EspalierError, request_id: str) -> Answer:
     passes = COSTLY_SECONDS if isinstance(error, TooCostly) else None
+    if isinstance(error, UpstreamBusy | TooManyRequests):
+        passes = float(error.retry_after)
     return Answer(status=error.http_status, body=error_body(error), request_id=request_id, passes=passes)

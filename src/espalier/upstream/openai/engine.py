@@ -6,12 +6,16 @@ says that the constraint was checked, and the verdict says whether it holds.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
 from espalier.constraints.compiler import NOWHERE, Compiler, Folders
+from espalier.constraints.kinds import KINDS
+from espalier.constraints.spec import Spec
+from espalier.constraints.verdict import judge
 from espalier.engines.base import Capabilities, Event, Request
 from espalier.engines.capabilities import check_capabilities
 from espalier.engines.local.turns import PreparedTurn, as_messages
@@ -22,17 +26,42 @@ from espalier.trace.foreign.steps import of_reply
 from espalier.upstream.link import Link
 from espalier.upstream.openai.body import MOST_LISTED, PLAIN_KINDS, VLLM_KINDS, body_of
 from espalier.upstream.openai.chunks import Chunk, chunks_of
-from espalier.upstream.runs import Answer, Begin, Current, Told, UpstreamEngine, no_matcher
+from espalier.upstream.runs import SEEDS, Answer, Begin, Current, Told, UpstreamEngine, no_matcher
 
 CHAT = "/chat/completions"
+SEED_STEP = 1_000_003
+"""Between the seeds of one text's attempts, far from the seeds of its neighbours."""
+
+
+class Repairs:
+    """What came of checked answers, by kind of constraint: how many were answered, asked for again, never valid. From
+    any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kinds: dict[str, dict[str, int | bool]] = {}
+
+    def add(self, kind: str, again: int, *, is_broken: bool, is_sent: bool) -> None:
+        with self._lock:
+            one = self._kinds.setdefault(kind, {"sent": is_sent, "answers": 0, "again": 0, "broken": 0})
+            one["answers"] += 1
+            one["again"] += again
+            one["broken"] += is_broken
+
+    def to_json(self) -> dict[str, dict[str, int | bool]]:
+        """By kind. sent: whether the server was told of the constraint."""
+        with self._lock:
+            return {kind: dict(one) for kind, one in self._kinds.items()}
 
 
 class OpenAIEngine(UpstreamEngine):
     """An Engine over one model of a server. From any thread."""
 
-    def __init__(self, link: Link, model: str = "", *, folders: Folders = NOWHERE) -> None:
-        """link: to the address that ends with `/v1`. model: its name there; "" for the only one. Raises UnknownModel
-        where it has no such model, UpstreamError."""
+    def __init__(self, link: Link, model: str = "", *, folders: Folders = NOWHERE, repair: int | None = None) -> None:
+        """link: to the address that ends with `/v1`. model: its name there; "" for the only one. repair: how often a
+        text that breaks its constraint is asked for again; with a number, 0 included, constraints that the server
+        cannot hold are taken and checked, else refused. Raises UnknownModel where it has no such model,
+        UpstreamError."""
         listed = link.get("/models")
         data = listed.get("data") if isinstance(listed, Mapping) else None
         if not isinstance(data, list):
@@ -48,6 +77,8 @@ class OpenAIEngine(UpstreamEngine):
             raise UnknownModel(f"{link.url} {what}", hint=f"--model, one of: {known}", field="model")
         self._link, self._model = link, model or next(iter(owners))
         self._is_vllm = owners.get(self._model) == "vllm"
+        self._repair = repair
+        self.repairs = Repairs()
         self._compiler = Compiler(replace(Vocab.bytes(), name=self._model), folders=folders)
 
     @property
@@ -57,8 +88,13 @@ class OpenAIEngine(UpstreamEngine):
 
     @property
     def capabilities(self) -> Capabilities:
-        kinds = VLLM_KINDS if self._is_vllm else PLAIN_KINDS
-        return Capabilities(constraints=frozenset(kinds), chat_template=True, native_sampler=True)
+        kinds = self._held if self._repair is None else frozenset(set(KINDS) - {"tool_calls"})
+        return Capabilities(constraints=kinds, chat_template=True, native_sampler=True)
+
+    @property
+    def _held(self) -> frozenset[str]:
+        """The kinds of constraints that the server is asked to hold."""
+        return frozenset(VLLM_KINDS if self._is_vllm else PLAIN_KINDS)
 
     @property
     def vocab(self) -> None:
@@ -90,8 +126,13 @@ class OpenAIEngine(UpstreamEngine):
         text = "\n".join(str(one.get("content") or "") for one in as_messages(request))
         turn = PreparedTurn(text=text, before="", spec=request.constraint)
         answer = Answer(model=self.name, request=request, turn=turn, compiler=self._compiler, is_followed=False)
-        body, notes = body_of(request, model=self._model, seed=answer.seed + request.stream, is_vllm=self._is_vllm)
-        notes += no_matcher(request.constraint)
+        spec = request.constraint
+        is_sent = spec is None or spec.kind in self._held
+        asked = request if is_sent else replace(request, constraint=None)
+        if not is_sent:
+            self._compiler.compile(spec)  # type: ignore[arg-type]  # what is wrong with it is told before anything is sent
+        body, notes = body_of(asked, model=self._model, seed=answer.seed + request.stream, is_vllm=self._is_vllm)
+        notes += no_matcher(spec) if is_sent else (not_sent(spec),)
 
         def begin(current: Current, index: int) -> Iterator[Event]:
             return self._events(answer, body, notes, current, index)
@@ -112,14 +153,42 @@ class OpenAIEngine(UpstreamEngine):
             notes += ("the server tells no probabilities: the trace has no steps",)
             yield from self._asked(answer, body, notes, current, index)
 
+    def _chunks(self, body: Mapping[str, Any], current: Current) -> Iterator[Chunk]:
+        exchange = self._link.exchange("POST", CHAT, body)
+        current.is_now(exchange)
+        return chunks_of(exchange, self._link.url)
+
+    def _repaired(self, spec: Spec, body: Mapping[str, Any], current: Current) -> tuple[list[Chunk], tuple[str, ...]]:
+        """The first answer that satisfies the constraint, or the last one that was asked for, and a note. Each has a
+        seed of its own; the whole answer is read before any of it is passed on."""
+        most = self._repair or 0
+        for attempt in range(most + 1):
+            found = list(self._chunks({**body, "seed": (body["seed"] + attempt * SEED_STEP) % SEEDS}, current))
+            is_broken = not self._satisfies(spec, "".join(one.text for one in found))
+            if not is_broken:
+                break
+        self.repairs.add(spec.kind, attempt, is_broken=is_broken, is_sent=spec.kind in self._held)
+        if is_broken:
+            return found, (f"no answer satisfied {spec.kind}: {attempt + 1} were asked for",)
+        return found, () if attempt == 0 else (f"{spec.kind} is satisfied by answer {attempt + 1}",)
+
+    def _satisfies(self, spec: Spec, text: str) -> bool:
+        """By the independent verdict, and by our matcher over bytes for a kind without one."""
+        valid = judge(spec, text, self._compiler.words).valid
+        return self._compiler.compile(spec).accepts(text) if valid is None else valid
+
     def _asked(
         self, answer: Answer, body: Mapping[str, Any], notes: tuple[str, ...], current: Current, index: int
     ) -> Iterator[Event]:
-        exchange = self._link.exchange("POST", CHAT, body)
-        current.is_now(exchange)
         usage: Mapping[str, Any] = {}
         last, count, reasoned = Chunk(), 0, False
-        for chunk in chunks_of(exchange, self._link.url):
+        spec = answer.request.constraint
+        if spec is None or self._repair is None:
+            chunks = self._chunks(body, current)
+        else:
+            found, more = self._repaired(spec, body, current)
+            chunks, notes = iter(found), notes + more
+        for chunk in chunks:
             records = [
                 of_reply(count + number, step_of(one, f"logprobs.content[{number}]"), None)
                 for number, one in enumerate(chunk.steps)
@@ -135,6 +204,11 @@ class OpenAIEngine(UpstreamEngine):
         if reasoned:
             notes += ("the server sent reasoning beside the text; it is not part of the result",)
         yield answer.end(_told(last, usage, notes), index=index)
+
+
+def not_sent(spec: Spec | None) -> str:
+    """The note on a constraint that the server is not told of."""
+    return f"{'' if spec is None else spec.kind} is only checked: the server cannot hold it, and was not told of it"
 
 
 def _told(last: Chunk, usage: Mapping[str, Any], notes: tuple[str, ...]) -> Told:

@@ -10,7 +10,7 @@ from espalier.errors import InputError
 from espalier.upstream.openai.engine import OpenAIEngine
 from espalier.upstream.opening import is_address, link_of
 
-TAKES = ("url", "key_file", "timeout")
+TAKES = ("url", "key_file", "timeout", "repair")
 
 
 def open_engine(model: str, *, options: EngineOptions = DEFAULT, folders: Folders = NOWHERE) -> OpenAIEngine:
@@ -23,4 +23,4 @@ def open_engine(model: str, *, options: EngineOptions = DEFAULT, folders: Folder
     if url and not url.endswith("/v1"):
         url += "/v1"
     link = link_of("", replace(options, url=url or None))
-    return OpenAIEngine(link, "" if is_address(model) else model, folders=folders)
+    return OpenAIEngine(link, "" if is_address(model) else model, folders=folders, repair=options.repair)

@@ -1,0 +1,1 @@
+"""What our constraints cost inside the engines of others: `processor.py`."""
