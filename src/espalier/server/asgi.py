@@ -8,13 +8,14 @@ from __future__ import annotations
 import logging
 import re
 import secrets
+from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from espalier.errors import Forbidden
-from espalier.server.admit.auth import refuses_stranger
+from espalier.server.admit.auth import has_weak_token, refuses_stranger
 from espalier.server.http.errors import BadRequest, ErrorShape, internal_error, openai_shape
 
 log = logging.getLogger(__name__)
@@ -68,7 +69,8 @@ def new_id(prefix: str) -> str:
 
 
 class LocalOnly:
-    """Refuses requests from other hosts while the server has no API key."""
+    """Refuses requests from other hosts while the server has no API key, or one that examples show: whatever program
+    serves the application, at whatever address."""
 
     def __init__(self, app: ASGIApp, *, shape: ErrorShape = openai_shape) -> None:
         self.app = app
@@ -76,13 +78,19 @@ class LocalOnly:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         process = getattr(scope["app"].state, "process", None) if scope["type"] == "http" else None
-        if process is not None and process.gate.is_open and scope["path"] not in PUBLIC:
+        if process is not None and scope["path"] not in PUBLIC and (why := _open_to_all(process)):
             server = (scope.get("server") or (None,))[0]
             if refuses_stranger(server, Headers(scope=scope).get("host")):
                 error = Forbidden(
-                    "this server has no API key, so it answers to its own machine only",
-                    hint="set SECRET_TOKEN or API_KEYS_FILE",
+                    f"{why}, so it answers to its own machine only", hint="set SECRET_TOKEN or API_KEYS_FILE"
                 )
                 await self._shape(error, Request(scope, receive))(scope, receive, send)
                 return
         await self.app(scope, receive, send)
+
+
+def _open_to_all(process: Any) -> str | None:
+    """Why the server keeps nobody out, None if it does."""
+    if process.gate.is_open:
+        return "this server has no API key"
+    return "SECRET_TOKEN of this server is a value from examples" if has_weak_token(process.settings) else None

@@ -9,10 +9,13 @@ import pytest
 
 pytest.importorskip("dotenv", reason="the extra [server] is not installed")
 
+from starlette.testclient import TestClient
+
 from espalier.errors import InputError, Unauthorized
 from espalier.server.admit import auth
 from espalier.server.admit.auth import bearer, check_bind, is_loopback, read_keys, refuses_stranger
 from espalier.server.settings import settings_of
+from tests.server_app import make_app, settings
 
 NOON = 1_800_000_000.0  # 2027-01-15
 
@@ -181,3 +184,16 @@ def test_a_unix_socket_needs_none():
 )
 def test_without_keys_strangers_are_refused_however_they_came(server, host, refused):
     assert refuses_stranger(server, host) is refused
+
+
+@pytest.mark.parametrize(
+    ("token", "address", "status"),
+    [("changeme", "203.0.113.5", 403), ("changeme", "127.0.0.1", 200), ("one-that-nobody-knows", "203.0.113.5", 200)],
+)
+def test_a_token_from_examples_opens_no_public_address_whatever_serves(token: str, address: str, status: int) -> None:
+    """gunicorn and hypercorn do not say where they listen: the address of each connection does."""
+    with TestClient(make_app(config=settings(secret_token=token)), base_url=f"http://{address}:8010") as api:
+        reply = api.get("/v1/models", headers={"authorization": f"Bearer {token}"})
+    assert reply.status_code == status, reply.text
+    if status == 403:
+        assert "a value from examples" in reply.json()["error"]["message"]

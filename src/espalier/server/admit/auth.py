@@ -129,6 +129,11 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def has_weak_token(settings: ServerSettings) -> bool:
+    """Whether SECRET_TOKEN is a value from examples, which keeps nobody out."""
+    return settings.secret_token is not None and settings.secret_token.strip().lower() in WEAK
+
+
 def check_bind(settings: ServerSettings, keyring: Keyring) -> None:
     """Raises InputError if other hosts could reach a server without a key or with a weak one. The folder of a UNIX
     socket guards it."""
@@ -138,7 +143,7 @@ def check_bind(settings: ServerSettings, keyring: Keyring) -> None:
     hint = "set SECRET_TOKEN or API_KEYS_FILE, or listen on 127.0.0.1"
     if not len(keyring):
         raise InputError(f"{where} can be reached from elsewhere, and no API key is set", hint=hint, field="HOST")
-    if settings.secret_token is not None and settings.secret_token.strip().lower() in WEAK:
+    if has_weak_token(settings):
         raise InputError(
             f"{where} can be reached from elsewhere, and SECRET_TOKEN is a value from examples",
             hint='python -c "import secrets; print(secrets.token_urlsafe(32))" makes one',
