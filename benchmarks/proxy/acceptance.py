@@ -1,11 +1,16 @@
 """What the proxy's x-ray says of many requests at once, against llama.cpp's own sampler on the same server's numbers.
 
     python -m benchmarks.proxy.acceptance                   400 requests of eight clients
-    python -m benchmarks.proxy.acceptance --requests 40
+    python -m benchmarks.proxy.acceptance --requests 40 --samplers typical dry
+    python -m benchmarks.proxy.acceptance --resume FILE     what FILE has is not run again; each sampler is added to it
 
 The truth of a request: the server is asked directly, with the same seed, for the probabilities of all tokens, and
 llama.cpp's sampler in this process draws from them, with llama.cpp's grammar. Its draws must be the server's tokens, so
 that the truth is checked too. Each step of the trace is held to it, and the bytes of the reply to the server's own.
+
+A request that fails is made again (`asked again`), alone, before a new server if the old one is gone. If it fails again,
+the server is asked without the proxy: a request that kills it there too is counted under `server died`, any other as
+failed.
 """
 
 from __future__ import annotations
@@ -17,9 +22,11 @@ import re
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from http.client import HTTPException
 from itertools import cycle, islice, product
 from pathlib import Path
 from typing import Any
@@ -66,6 +73,8 @@ OURS = {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05, "repetiti
 MIROSTAT = {"temperature": 0.8, "repetition_penalty": 1.0}
 NAMES = {"repeat_penalty": "repetition_penalty"}
 PROMPT, TOKENS, CLIENTS, NEAR = "Generate user info", 16, 8, 1e-5
+SILENCE = 60.0
+"""Seconds after which a server that says nothing has lost a request."""
 CHANGES = re.compile(rb'"(?:id|created|timings)":(?:"[^"]*"|\d+|\{[^{}]*\})|"id_slot":-?\d+')
 """What differs from one request to the next without a proxy too."""
 
@@ -198,61 +207,137 @@ def held(steps: Iterable[StepRecord], tokens: list[int], truth: list[Truth], *, 
     return counts
 
 
-def run(
-    server: LlamaServer, engine: Any, asked: list[One], folder: Path, *, near: float = NEAR
-) -> dict[str, Counter[str]]:
+Up = Callable[[], LlamaServer]
+"""The server, started again if it has died."""
+
+
+@contextmanager
+def servers(model: Path) -> Iterator[Up]:
+    with ExitStack() as stack:
+        running: list[LlamaServer] = []
+
+        def up() -> LlamaServer:
+            if not running or not is_there(running[0]):
+                stack.close()
+                running[:] = [stack.enter_context(llama_server(model))]
+            return running[0]
+
+        yield up
+
+
+def is_there(server: LlamaServer) -> bool:
+    try:
+        return httpx2.get(server.address + "/health", timeout=60).status_code == 200
+    except httpx2.HTTPError:
+        return False
+
+
+def run(up: Up, engine: Any, asked: list[One], folder: Path, *, near: float = NEAR) -> dict[str, Counter[str]]:
     """By sampler: counts of steps, of replies, and of what is wrong with them. near: of removed masses."""
     found: dict[str, Counter[str]] = {}
     for count in COUNTS:
         mine = [one for one in asked if one.count == count]
         where = folder / f"n_probs_{count}"
-        settings = proxy_settings(server.address, mode="xray", n_probs=count, output_dir=where, self_test=True)
-        with proxied(settings) as url:
-
-            def ask(place: int, mine: list[One] = mine, url: str = url) -> bytes:
-                one = mine[place]
-                reply = httpx2.post(
-                    url + one.path, json=one.body, timeout=600, headers={"x-request-id": f"ask-{place}"}
-                )
-                reply.raise_for_status()
-                return reply.content
-
-            with ThreadPoolExecutor(CLIENTS) as clients:
-                replies = list(clients.map(ask, range(len(mine))))
+        replies = through(up(), mine, range(len(mine)), where)
+        failed = [place for place in range(len(mine)) if place not in replies]
+        for place in failed:
+            replies |= through(up(), mine, [place], where)
         files = {int(re.findall(r"ask-(\d+)", one.name)[0]): one for one in files_of(where)}
         for place, one in enumerate(mine):
-            trace = Trace.from_json(json.loads(files[place].read_text())["espalier"])
-            direct = httpx2.post(server.address + one.path, json=one.body, timeout=600).content
-            counts = held(trace.steps, *truth_of(server, engine, one, trace.prompt), near=near)
-            counts["bytes differ"] += CHANGES.sub(b"_", replies[place]) != CHANGES.sub(b"_", direct)
-            counts["replies"] += 1
-            found[one.sampler] = found.get(one.sampler, Counter()) + counts
+            found[one.sampler] = found.get(one.sampler, Counter()) + Counter(
+                judged(up, engine, one, replies.get(place), files.get(place), near=near)
+            )
+            found[one.sampler]["asked again"] += place in failed
     return found
 
 
-COLUMNS = ("replies", "exact", "bounded", "untraceable", "rejected", "unknown")
-WRONG = ("wrong verdict", "wrong mass", "tokens differ", "bytes differ")
+def through(server: LlamaServer, mine: list[One], places: Sequence[int], folder: Path) -> dict[int, bytes]:
+    """The replies that eight clients at once get from a proxy; none for those that failed."""
+    found: dict[int, bytes] = {}
+    count = mine[places[0]].count if places else None
+    settings = proxy_settings(
+        server.address, mode="xray", n_probs=count, output_dir=folder, self_test=True, read_seconds=SILENCE
+    )
+    with proxied(settings) as url, ThreadPoolExecutor(CLIENTS) as clients:
+
+        def ask(place: int) -> None:
+            one = mine[place]
+            headers = {"x-request-id": f"ask-{place}"}
+            try:
+                reply = httpx2.post(url + one.path, json=one.body, timeout=600, headers=headers)
+                reply.raise_for_status()
+            except httpx2.HTTPError as error:
+                print(f"{one}: {error!r}", file=sys.stderr, flush=True)
+            else:
+                found[place] = reply.content
+
+        list(clients.map(ask, places))
+    return found
+
+
+def judged(up: Up, engine: Any, one: One, reply: bytes | None, file: Path | None, *, near: float) -> Counter[str]:
+    """The counts of one reply. reply, file: None if there is none."""
+    server = up()
+    counts = Counter(replies=1)
+    try:
+        direct = httpx2.post(server.address + one.path, json=one.body, timeout=600).content
+        if reply is None or file is None:
+            return counts + Counter({"failed": 1})
+        trace = Trace.from_json(json.loads(file.read_text())["espalier"])
+        counts += held(trace.steps, *truth_of(server, engine, one, trace.prompt), near=near)
+        counts["bytes differ"] += CHANGES.sub(b"_", reply) != CHANGES.sub(b"_", direct)
+    except (httpx2.HTTPError, HTTPException, OSError) as error:
+        if is_there(server):
+            raise
+        print(f"{one}: the server died: {error!r}", file=sys.stderr, flush=True)
+        counts["server died"] += 1
+    except RuntimeError as error:
+        print(error, file=sys.stderr, flush=True)
+        counts["no truth"] += 1
+    return counts
+
+
+COLUMNS = ("replies", "exact", "bounded", "untraceable", "rejected", "unknown", "asked again", "server died")
+WRONG = ("wrong verdict", "wrong mass", "tokens differ", "bytes differ", "failed", "no truth")
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--requests", type=int, default=400)
     parser.add_argument("--samplers", nargs="*", default=list(SAMPLERS), choices=list(SAMPLERS))
+    parser.add_argument("--resume", type=Path)
     given = parser.parse_args(arguments or [])
     model = demo_model() / "demo.gguf"
     loaded = espalier.load(model, kv_type="f32", flash_attention="off", threads=1, context=1024)
-    columns = (*COLUMNS, *WRONG)
-    print(f"{'':14}" + "".join(f"{name:>15}" for name in columns), flush=True)
-    total: Counter[str] = Counter()
     each = -(-given.requests // len(given.samplers))
-    with llama_server(model) as server, loaded as engine:
-        for sampler in given.samplers:
-            with tempfile.TemporaryDirectory() as folder:
-                counts = run(server, engine, requests(each, [sampler]), Path(folder))[sampler]
-            total += counts
-            print(f"{sampler:14}" + "".join(f"{counts[name]:15}" for name in columns), flush=True)
-    print(f"{'all':14}" + "".join(f"{total[name]:15}" for name in columns))
+    done = _done(given.resume, each)
+    _row("", {name: name for name in (*COLUMNS, *WRONG)})
+    total: Counter[str] = Counter()
+    try:
+        with servers(model) as up, loaded as engine:
+            for sampler in given.samplers:
+                if (counts := done.get(sampler)) is None:
+                    with tempfile.TemporaryDirectory() as folder:
+                        counts = run(up, engine, requests(each, [sampler]), Path(folder))[sampler]
+                    if given.resume is not None:
+                        with given.resume.open("a") as file:
+                            file.write(json.dumps({"sampler": sampler, "requests": each, "counts": counts}) + "\n")
+                total += counts
+                _row(sampler, counts)
+    finally:
+        _row("all", total)
     return 1 if any(total[name] for name in WRONG) else 0
+
+
+def _done(file: Path | None, each: int) -> dict[str, Counter[str]]:
+    """The counts that a file has, by sampler, of runs of so many requests."""
+    lines = file.read_text().splitlines() if file is not None and file.exists() else []
+    kept = [one for one in map(json.loads, lines) if one["requests"] == each]
+    return {one["sampler"]: Counter(one["counts"]) for one in kept}
+
+
+def _row(name: str, values: Mapping[str, Any]) -> None:
+    print(f"{name:14}" + "".join(f"{values.get(one, 0):>14}" for one in (*COLUMNS, *WRONG)), flush=True)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,8 @@ The truth is llama.cpp's own sampler in this process, on the server's numbers wi
 
 from __future__ import annotations
 
+import re
+
 import httpx2
 import pytest
 
@@ -14,10 +16,11 @@ pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
 
 import espalier
 from benchmarks.proxy.acceptance import CHANGES, GRAMMARS, PATHS, SAMPLERS, WRONG, One, requests, run
+from espalier.cli.main import main_code
 from espalier.wiring import demo_model
 from tests.examples import examples
 from tests.llama_server import llama_server
-from tests.proxies import proxied, proxy_settings
+from tests.proxies import files_of, proxied, proxy_settings
 
 pytestmark = pytest.mark.slow
 
@@ -70,7 +73,7 @@ def test_the_client_gets_every_byte_that_it_would_have_got(alone, path, stream):
 
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_traces_are_the_truth_for_eight_clients_at_once(alone, engine, tmp_path, name, capsys):
-    counts = run(alone, engine, requests(examples(48), [name]), tmp_path)[name]
+    counts = run(lambda: alone, engine, requests(examples(48), [name]), tmp_path)[name]
     with capsys.disabled():
         print(f"\n{name}: {dict(counts)}")  # noqa: T201
     assert {wrong: counts[wrong] for wrong in WRONG} == dict.fromkeys(WRONG, 0)
@@ -84,5 +87,19 @@ def test_traces_are_the_truth_for_eight_clients_at_once(alone, engine, tmp_path,
 
 def test_traces_are_the_truth_where_four_slots_share_a_pass(server, engine, tmp_path):
     """What one slot computes depends in its fourth digit on what the others hold, and so may a token."""
-    counts = run(server, engine, requests(24, ["defaults"]), tmp_path, near=2e-3)["defaults"]
+    counts = run(lambda: server, engine, requests(24, ["defaults"]), tmp_path, near=2e-3)["defaults"]
     assert (counts["wrong verdict"], counts["wrong mass"]) == (0, 0)
+
+
+def test_a_trace_is_replayed_with_the_model_in_this_process(alone, tmp_path, capfd):
+    """At temperature 0 our own engine takes the server's tokens, at the same cost."""
+    body = body_of("/completion", GRAMMARS["object"], seed=5, stream=False, temperature=0)
+    settings = proxy_settings(alone.address, mode="xray", n_probs=0, output_dir=tmp_path)
+    with proxied(settings) as url:
+        httpx2.post(url + "/completion", json=body, timeout=60).raise_for_status()
+    (file,) = files_of(tmp_path)
+    assert main_code(["trace", "replay", str(file), "-m", str(demo_model() / "demo.gguf")]) == 0
+    said = capfd.readouterr()
+    assert "every step takes the stored token" in said.out + said.err
+    then, now = re.findall(r"tax: ([\d.]+) nats then, ([\d.]+) now", said.out + said.err)[0]
+    assert float(now) == pytest.approx(float(then), abs=0.02)

@@ -81,6 +81,22 @@ def test_an_event_at_the_end_token_loses_no_events() -> None:
     assert states(merged(data, log(rows(OTHER, MINE)))) == truth(MINE)[:-1]
 
 
+def test_tokens_that_end_a_text_share_their_empty_spelling_and_contradict_nothing() -> None:
+    """As our server's reply has them: no ids, and no bytes for any token that ends a text."""
+    ends = {900 + place: 0.02 * (place + 1) for place in range(8)}
+    data, events = reply(MINE), rows(MINE)
+    for entry in data["choices"][0]["logprobs"]["content"]:
+        entry["top_logprobs"] += [{"token": "", "bytes": [], "logprob": math.log(p)} for p in ends.values()]
+        for one in (entry, *entry["top_logprobs"]):
+            one.pop("id", None)
+    for event in events:
+        listed = [{"id": number, "text": "", "bytes": [], "prob": p} for number, p in ends.items()]
+        event["pre_masking"] = [*listed, *event["pre_masking"]]
+    found = merged(data, log(events), task=7)
+    assert states(found) == truth(MINE)
+    assert found.data["metadata"]["link"]["by_probability"] > 5
+
+
 def test_gaps_in_the_log_probabilities_lose_no_events() -> None:
     found = (request(7, 1, seed=seed) for seed in range(50))
     one = next(one for one in found if any(step.token in HALVES for step in one.steps))

@@ -23,10 +23,9 @@ from espalier.server.http.errors import BadGateway
 from espalier.server.proxy.exchange import Exchange
 from espalier.server.proxy.forward import relay_reply
 from espalier.server.proxy.headers import passed_on, value_of
-from espalier.server.proxy.self_test import self_test
+from espalier.server.proxy.learning import Learning
 from espalier.server.proxy.state import ProxyProcess
 from espalier.upstream.link import Link
-from espalier.upstream.llama_server import vocabulary
 from espalier.upstream.llama_server.client import LlamaServer
 from espalier.upstream.xray.follow import following, has_gaps
 from espalier.upstream.xray.known import Known
@@ -44,21 +43,18 @@ MODEST = 16_384
 LEAST = 100
 MARGIN = 64
 UNTRUNCATED = 1000
-RETRY_SECONDS = 10.0
 MOST_REPLY = 256 * 2**20
 MOST_EVENT = 64 * 2**20
 
 
 class XRay:
-    """The Tracer of x-ray mode. It learns the server's tokens when the first request needs them."""
+    """The Tracer of x-ray mode. learning: of the server's tokens, when a request needs them."""
 
     def __init__(self, process: ProxyProcess) -> None:
         self._process = process
         proxy = process.proxy
         self._server = LlamaServer(Link(proxy.llama_url, key=proxy.upstream_key, silence=proxy.read_seconds))
-        self._known: Known | None = None
-        self._learning = asyncio.Lock()
-        self._tried = -RETRY_SECONDS
+        self.learning = Learning(self._server, has_self_test=proxy.self_test)
         self._tracing: set[asyncio.Task[None]] = set()
 
     async def serve(self, exchange: Exchange) -> None:
@@ -78,7 +74,7 @@ class XRay:
             if not is_whole:
                 raise Untraced("its body is too long")
             asked = read_request(path, body)
-            known = await self._learned()
+            known = await self.learning.known()
         except Untraced as why:
             log.info("a request is not traced: %s", why, extra={"fields": {"request_id": exchange.request_id}})
             await exchange.pass_through(body)
@@ -96,34 +92,11 @@ class XRay:
         """Wait for the traces of replies that have been sent."""
         await asyncio.gather(*self._tracing, return_exceptions=True)
 
-    async def _learned(self) -> Known:
-        """The server's tokens. Raises Untraced if they cannot be had now."""
-        async with self._learning:
-            if self._known is None:
-                if time.monotonic() - self._tried < RETRY_SECONDS:
-                    raise Untraced("the server's tokens are not known")
-                self._tried = time.monotonic()
-                try:
-                    self._known = await asyncio.to_thread(self._learn)
-                except EspalierError as error:
-                    log.warning("nothing is traced: %s", error)
-                    raise Untraced("the server's tokens are not known") from error
-            return self._known
-
-    def _learn(self) -> Known:
-        """The server's tokens, after the self-test. Raises what `vocabulary.fetch` and `self_test` raise."""
-        known = Known(vocabulary.fetch(self._server))
-        if self._process.proxy.self_test:
-            self_test(self._server, known)
-            log.info("replies of %s can be traced: %s, %d tokens", self._server.link.url, known.vocab.name,
-                     known.vocab.width)  # fmt: skip
-        return known
-
     async def look(self) -> None:
         """Learn what there is to know before the first request, so that the log says at once what cannot be traced. A
         server that is not there yet is asked again when a request needs it."""
         with contextlib.suppress(Untraced):
-            await self._learned()
+            await self.learning.known()
 
 
 @asynccontextmanager
@@ -245,6 +218,7 @@ class _One:
         try:
             await self._tracer.traced(self._kept())
         except EspalierError as error:
+            self._tracer.learning.doubt()
             log.warning("a reply could not be traced: %s", error, extra=self._fields)
         except Exception:
             log.exception("a reply could not be traced", extra=self._fields)
@@ -256,6 +230,8 @@ class _One:
         def made() -> tuple[Any, Any]:
             with following(told, self._known, again, count=self._count) as followed:
                 trace = trace_of(followed, told, self._asked, self._known)
+                if followed.is_lost:
+                    self._tracer.learning.doubt()
             data = trace.to_json()
             combined = combined_of(
                 trace, data, told, request_id=exchange.request_id, created=int(time.time()),

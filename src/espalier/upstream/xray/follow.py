@@ -44,8 +44,8 @@ class Again(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Followed:
     """settings: None if the reply does not tell. prompt_ids: empty if they were not needed. reason: why nothing, or
-    nothing from some token on, could be followed. asked_again: how many positions were asked for again. steps: keep
-    states of `states` alive."""
+    nothing from some token on, could be followed. is_lost: whether the reply contradicts what is known of the server.
+    asked_again: how many positions were asked for again. steps: keep states of `states` alive."""
 
     settings: SamplerSettings | None
     steps: list[Step]
@@ -53,6 +53,7 @@ class Followed:
     reason: str
     asked_again: int
     states: States | None = None
+    is_lost: bool = False
 
 
 def has_gaps(told: Told, known: Known) -> bool:
@@ -144,7 +145,8 @@ class _Run:
         steps = replay.finish()
         steps += _unknown([self._told.ids.get(place, NO_ID) for place in range(after, after + more)], reason)
         return Followed(settings=self._settings, steps=steps, prompt_ids=self._prompt,
-                        reason=replay.reason or reason, asked_again=self._asked, states=self._states)  # fmt: skip
+                        reason=replay.reason or reason, asked_again=self._asked, states=self._states,
+                        is_lost=replay.is_lost and not self._reason)  # fmt: skip
 
     def _reported(self, entries: dict[int, Entry] | None, place: int) -> Reported | None:
         entry = None if entries is None else entries.get(place)

@@ -130,7 +130,7 @@ def _record(place: int, step: Step, states: States | None, vocab: Vocab) -> Step
     verdict, reported = step.verdict, step.reported
     rejected = verdict.first if verdict.outcome == "rejected" else None
     allows = _Allows(step, states)
-    masses = _masses(step, states, allows)
+    masses = _masses(step, states)
     if reported is not None and reported.is_again:
         least = max(0.0, masses.least - AGAIN)
         masses = masses._replace(least=least, most=min(1.0, masses.most + AGAIN), tax=-math.log1p(-least))
@@ -197,7 +197,7 @@ class _Allows:
         return self._states.allows(self._step.state, token, self._step.begun)
 
 
-def _masses(step: Step, states: States | None, allows: _Allows) -> Masses:
+def _masses(step: Step, states: States | None) -> Masses:
     reported = step.reported
     if states is None or step.state is None:
         is_free = step.verdict.outcome != "unknown"  # nothing constrains it
@@ -209,7 +209,7 @@ def _masses(step: Step, states: States | None, allows: _Allows) -> Masses:
         found = measure(reported.row(), mask)
         return Masses(found.removed_mass, found.removed_mass, int(np.count_nonzero(mask)), found.tax_nats,
                       found.entropy_before, found.entropy_after)  # fmt: skip
-    refused = np.array([not allows(token) for token in reported.ids.tolist()])
+    refused = ~states.allowed(step.state, reported.ids, step.begun)
     probs = np.exp(reported.logprobs.astype(np.float64))
     out, total = math.fsum(probs[refused].tolist()), math.fsum(probs.tolist())
     rest, count = _unlisted(reported, total, float(probs[-1])), 0

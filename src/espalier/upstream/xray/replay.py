@@ -262,8 +262,7 @@ class Replay:
                 whole = reported if reported.is_whole else _filled(reported)
                 return self.chain.draw(whole, first.after, self.past, allowed)
         allowed = np.zeros(reported.width, dtype=np.bool_)
-        for token in reported.ids.tolist():
-            allowed[token] = self.states.allows(self._state, token, self._begun)
+        allowed[reported.ids] = self.states.allowed(self._state, reported.ids, self._begun)
         return self.chain.draw(reported, first.after, self.past, allowed)
 
     def _blind(self, place: Place, token: int | None) -> list[tuple[Verdict, Place]]:

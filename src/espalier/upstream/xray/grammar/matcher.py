@@ -1,7 +1,8 @@
 """What a grammar allows at each token of a text, by llama.cpp's own rules, bit for bit.
 
 A state is a set of stacks of positions in a Program. States and what follows from them are remembered in `States`,
-which requests with the same grammar share. It knows no sampler.
+which requests with the same grammar share. Code points that no symbol of the grammar tells apart are one kind, and so
+are tokens of the same kinds of code points: what was found for one holds for all. It knows no sampler.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from espalier.automata.reasons.blame import Blame
 from espalier.errors import LimitExceeded
 from espalier.time_limit import check
+from espalier.upstream.xray.grammar.kinds import Kinds
 from espalier.upstream.xray.grammar.pieces import WHOLE, Node, Part, Pieces
 from espalier.upstream.xray.grammar.program import Chars, Program, Ref, Token
 
@@ -27,13 +29,13 @@ SHOWN = 6
 
 @dataclass(slots=True, eq=False)
 class State:
-    """stacks: ids, sorted. after: the state after a code point, as far as it was asked for. masks: the allowed tokens
-    by the part of a character that has begun, `(V,) bool` each."""
+    """stacks: ids, sorted. after: the state after a kind of code point, as far as it was asked for. masks: the allowed
+    tokens by the part of a character that has begun, `(V,) bool` each. verdicts: by the kind of a token."""
 
     stacks: tuple[int, ...]
     after: dict[int, State] = field(default_factory=dict)
     masks: dict[Part, NDArray[np.bool_]] = field(default_factory=dict)
-    verdicts: dict[tuple[int, Part], bool] = field(default_factory=dict)
+    verdicts: dict[int, bool] = field(default_factory=dict)
 
 
 class States:
@@ -42,6 +44,7 @@ class States:
     def __init__(self, program: Program, pieces: Pieces) -> None:
         self.program, self.pieces = program, pieces
         self._has_tokens = any(isinstance(one, Token) for one in program.symbols)
+        self._kinds = Kinds(program, pieces)
         self._tops: list[int] = [-1]  # by stack id
         self._rests: list[int] = [-1]
         self._stacks: dict[tuple[int, int], int] = {}
@@ -60,14 +63,15 @@ class States:
 
     def after(self, state: State, char: int) -> State:
         """The state after a code point; `dead` if none may follow."""
-        found = state.after.get(char)
+        kind = self._kinds.of_char(char)
+        found = state.after.get(kind)
         if found is None:
             stacks: set[int] = set()
             for stack in state.stacks:
                 symbol = self.top(stack)
                 if isinstance(symbol, Chars) and symbol.matches(char):
                     stacks.update(self._popped(stack))
-            found = state.after[char] = self._state(stacks)
+            found = state.after[kind] = self._state(stacks)
         return found
 
     def top(self, stack: int) -> Chars | Token | None:
@@ -100,9 +104,19 @@ class States:
 
     def allows(self, state: State, token: int, begun: Part) -> bool:
         """Whether the grammar takes this token."""
-        found = state.verdicts.get((token, begun))
+        kind = self._kinds.of_token(token, begun)
+        found = state.verdicts.get(kind)
         if found is None:
-            found = state.verdicts[token, begun] = self._allows(state, token, begun)
+            found = state.verdicts[kind] = self._allows(state, token, begun)
+        return found
+
+    def allowed(self, state: State, tokens: NDArray[np.int64], begun: Part) -> NDArray[np.bool_]:
+        """`(n,) bool`, which of `(n,)` tokens the grammar takes."""
+        known, kind_of = state.verdicts, self._kinds.of_token
+        found = np.empty(tokens.shape[0], dtype=np.bool_)
+        for place, token in enumerate(tokens.tolist()):
+            verdict = known.get(kind_of(token, begun))
+            found[place] = self.allows(state, token, begun) if verdict is None else verdict
         return found
 
     def _allows(self, state: State, token: int, begun: Part) -> bool:
@@ -114,7 +128,7 @@ class States:
         if 0 in chars:
             chars = chars[: chars.index(0)]
         for char in chars:
-            if self._takes_token(state, token):
+            if self._has_tokens and self._takes_token(state, token):
                 return True
             state = self.after(state, char)
             if not state.stacks:
