@@ -8,9 +8,9 @@ The truth of a request: the server is asked directly, with the same seed, for th
 llama.cpp's sampler in this process draws from them, with llama.cpp's grammar. Its draws must be the server's tokens, so
 that the truth is checked too. Each step of the trace is held to it, and the bytes of the reply to the server's own.
 
-A request that fails is made again (`asked again`), alone, before a new server if the old one is gone. If it fails again,
-the server is asked without the proxy: a request that kills it there too is counted under `server died`, any other as
-failed.
+A request that fails is made again (`asked again`), alone, before a new server if the old one is gone. If it fails
+again, the server is asked without the proxy: a request that kills it there too is counted under `server died`, any
+other as failed.
 """
 
 from __future__ import annotations

@@ -98,8 +98,8 @@ def test_the_proxy_traces_the_new_model(tmp_path, monkeypatch):
     monkeypatch.setattr("espalier.server.proxy.learning.LOOK_SECONDS", 0.0)
     server = Swapped()
     with behind(server) as where, proxied(proxy_settings(where.url, mode="xray", output_dir=tmp_path)) as url:
-        httpx2.post(url + "/completion", json=BODY).raise_for_status()
+        httpx2.post(url + "/completion", json=BODY, timeout=60).raise_for_status()
         server.name, server.is_other = "other", True
-        httpx2.post(url + "/completion", json=BODY | {"grammar": "root ::= [AB]+"}).raise_for_status()
+        httpx2.post(url + "/completion", json=BODY | {"grammar": "root ::= [AB]+"}, timeout=60).raise_for_status()
     texts = [json.loads(one.read_text())["espalier"]["steps"][0]["token"]["text"] for one in files_of(tmp_path)]
     assert texts == ["a", "A"]
