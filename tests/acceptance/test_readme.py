@@ -1,10 +1,11 @@
-"""The README is true: every command and every Python block of it runs as written, in the folder of a clone.
+"""README and tour are true: every command and Python block of them runs as written, in the folder of a clone.
 
 Installing is left to `make`, which runs before any test does; those lines are listed here, word for word.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -30,7 +31,11 @@ INSTALLS = {
     "pip install -c constraints.txt -e '.[server,transformers]'",
 }
 BLOCK = re.compile(r"^(```|~~~)([a-z]*)\n(.*?)^\1$", re.MULTILINE | re.DOTALL)
-BLOCKS = [(match[2], match[3]) for match in BLOCK.finditer((ROOT / "README.md").read_text(encoding="utf-8"))]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+TOUR = (ROOT / "docs" / "tour.md").read_text(encoding="utf-8")
+"""It goes on where the README stops, and its Python blocks use the names of the README's."""
+BLOCKS = [(match[2], match[3]) for text in (README, TOUR) for match in BLOCK.finditer(text)]
+FIRST_SCREEN, LONGEST = 30, 250
 BASH = [text for language, text in BLOCKS if language == "bash"]
 SERVE = "espalier serve "
 
@@ -69,6 +74,38 @@ def test_only_known_languages_stand_in_the_readme() -> None:
     assert {language for language, _ in BLOCKS} == {"bash", "console", "python"}
     assert len(PLAIN) >= 4
     assert SERVED
+
+
+def test_the_readme_is_short_and_shows_what_it_is_about_in_the_first_screen() -> None:
+    lines = README.splitlines()
+    assert len(lines) <= LONGEST
+    pictures = re.findall(r"!\[[^\]]+\]\(([^)]+)\)", "\n".join(lines[:FIRST_SCREEN]))
+    assert pictures == ["docs/images/first.svg", "docs/images/trace.png"]
+    assert all(0 < (ROOT / one).stat().st_size < 300_000 for one in pictures)
+
+
+def test_every_file_that_readme_and_tour_link_to_is_there() -> None:
+    for text, folder in ((README, ROOT), (TOUR, ROOT / "docs")):
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
+            assert (folder / target).exists(), target
+
+
+def test_the_picture_shows_what_the_model_answers(demo_engine: Any) -> None:
+    spec = importlib.util.spec_from_file_location("readme_pictures", ROOT / "scripts" / "readme_pictures.py")
+    assert spec is not None
+    assert spec.loader is not None
+    pictures = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(pictures)
+    drawn = pictures.side_by_side(*pictures.run(demo_engine))
+    assert (ROOT / "docs" / "images" / "first.svg").read_text(encoding="utf-8") == drawn
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", re.findall(r"\| \[examples/(\w+\.py)\]", README))
+def test_each_of_the_five_things_runs(name: str, clone: Path) -> None:
+    done = run(f"python examples/{name}", clone)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
 
 
 def test_every_flag_that_is_named_is_one(capsys: pytest.CaptureFixture[str]) -> None:

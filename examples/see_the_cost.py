@@ -1,0 +1,13 @@
+"""Where a constraint costs: the tax of each part of the document, and a page that shows every token."""
+
+import json
+from pathlib import Path
+
+import espalier
+
+schema = json.loads(Path("examples/user.schema.json").read_text(encoding="utf-8"))
+with espalier.load("models/demo") as engine:
+    result = engine.generate("Generate user info", constraint=espalier.JsonSchema(schema), seed=2)
+    print(result.trace.by_path())
+    result.trace.save("trace.html")
+    print("trace.html shows each token: what the model wanted, what was allowed, what was taken")
