@@ -1,15 +1,16 @@
 """Tool calls on Tekken's 131,072 ids: what many tools cost to compile, and what a step costs, beside llguidance.
 
 Each tool has five parameters: an enum, a nested object, an array, a number with a range, a text; two are optional.
-llguidance compiles the same as one schema, `anyOf` of the objects that name a tool. Grammar: from the tools to the
-grammar of the calls. Build: to a compiled constraint, the grammar included; again: with another choice, the tools
-known from before. First: the first mask. Cold, warm: a step of walks over calls of three tools. Masks are compared at
+llguidance compiles the same as one schema, `anyOf` of the objects that name a tool. Build: to a compiled constraint;
+again: with another choice, the tools known from before. First: the first mask; worst: the slowest mask of a cold walk,
+where a call comes to its arguments. Cold, warm: a step of walks over calls of three tools. Masks are compared at
 each of their steps, but for tokens with DEL or a `\\u`: control characters have one spelling with us and another there.
-CPU time.
+The last rows have schemas that are not plain (`tools/plain.py`), each of which is lowered once. CPU time.
 """
 
 from __future__ import annotations
 
+import gc
 import json
 import tempfile
 import time
@@ -23,7 +24,6 @@ from benchmarks.schema.llguidance_peer import ESCAPES, WHITESPACE, LlgBackend, L
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.spec import JsonSchema, Regex
-from espalier.constraints.tools.grammar import calls_grammar
 from espalier.constraints.tools.schemas import multi_tool_call_schema
 from espalier.constraints.tools.spec import ToolCalls
 from espalier.tokens import mask as masks
@@ -38,6 +38,15 @@ THINGS = ("user", "order", "invoice", "mail", "ticket", "file", "branch", "event
 def tools(count: int) -> dict[str, Any]:
     """So many tools by name, no two of them alike."""
     return {f"{VERBS[i % 10]}_{THINGS[i // 10 % 10]}{i // 100 or ''}": _parameters(i) for i in range(count)}
+
+
+def lowered_tools(count: int) -> dict[str, Any]:
+    """The same with a pattern that all names satisfy, so that no schema is plain."""
+    found = tools(count)
+    for schema in found.values():
+        (identifier,) = (value for name, value in schema["properties"].items() if name.endswith("_id"))
+        identifier["pattern"] = "^[a-z0-9-]*$"
+    return found
 
 
 def _parameters(i: int) -> dict[str, Any]:
@@ -85,43 +94,40 @@ def main() -> None:
     trie = load_trie(vocab, Path(tempfile.gettempdir()))
     Compiler(vocab).compile(Regex("a|b")).matcher().mask()  # numba compiles or loads
     alike = np.array([b"\x7f" not in token and b"\\u" not in token for token in vocab.tokens])  # (V,)
-    head = ("grammar ms", "build ms", "again ms", "states", "first ms", "cold µs", "warm µs")
+    head = ("build ms", "again ms", "first ms", "worst ms", "cold µs", "warm µs")
     print(f"{'tools':>22}" + ("{:>12}" * len(head)).format(*head))
-    for count in COUNTS:
-        given = tools(count)
+    for count, given in [(count, tools(count)) for count in COUNTS] + [(COUNTS[-1], lowered_tools(COUNTS[-1]))]:
         texts = [vocab.encoder(text) for text in calls(list(given))]  # type: ignore[misc]  # tekken has one
         seen = []
         for name, make in (("Espalier", ours), ("llguidance", theirs)):
             compiler = Compiler(vocab)
             compiler._trie = trie  # the trie is measured elsewhere
             compiler.part(LlgBackend)
-            grammar, compiled, build, again, states = make(given, compiler)
+            gc.collect()
+            compiled, build, again = make(given, compiler)
             _, first = timed(compiled.matcher().mask)
-            found, cold = timed(lambda compiled=compiled, texts=texts: walks(compiled, texts))
+            (found, worst), cold = timed(lambda compiled=compiled, texts=texts: walks(compiled, texts))
             _, warm = timed(lambda compiled=compiled, texts=texts: walks(compiled, texts))
             seen.append([masks.unpack(mask, vocab.width) for mask in found])
             per = 1e3 / sum(map(len, texts))
-            row = (grammar, build, again, states, first, cold * per, warm * per)
+            row = (build, again, first, worst, cold * per, warm * per)
             shown = [f"{v:.1f}" if isinstance(v, float) else str(v) for v in row]
             print(f"{count:>11}{name:>11}" + ("{:>12}" * len(shown)).format(*shown), flush=True)
         different = sum((one != other)[alike].any() for one, other in zip(*seen, strict=True))
         print(f"{'':>22}  {len(seen[0])} masks, {different} differ")
 
 
-def ours(given: dict[str, Any], compiler: Compiler) -> tuple[float, Compiled, float, float, int]:
+def ours(given: dict[str, Any], compiler: Compiler) -> tuple[Compiled, float, float]:
     wanted = {"format": "openai", "choice": "required", "whitespace": "compact", "max_calls": 1}
     spec = ToolCalls(given, **wanted)  # type: ignore[arg-type]  # each is what its name says
-    _, grammar = timed(lambda: calls_grammar(spec))
     compiled, build = timed(lambda: compiler.compile(spec))
     _, again = timed(lambda: Compiler.compile(compiler, ToolCalls(given, **wanted | {"choice": "auto"})))  # type: ignore[arg-type]
-    machine = compiled.machine  # type: ignore[attr-defined]  # ours
-    states = len(machine.dfa) if hasattr(machine, "dfa") else len(machine.network.final)
-    return grammar, compiled, grammar + build, again, states
+    return compiled, build, again
 
 
-def theirs(given: dict[str, Any], compiler: Compiler) -> tuple[str, Compiled, float, str, str]:
+def theirs(given: dict[str, Any], compiler: Compiler) -> tuple[Compiled, float, str]:
     compiled, build = timed(lambda: through_llguidance(given, compiler))
-    return "", compiled, build, "", ""
+    return compiled, build, ""
 
 
 def timed(action: Callable[[], Any]) -> tuple[Any, float]:
@@ -130,19 +136,21 @@ def timed(action: Callable[[], Any]) -> tuple[Any, float]:
     return result, (time.process_time() - start) * 1e3
 
 
-def walks(compiled: Compiled, texts: list[list[int]]) -> list[Any]:
-    """The masks of walks over the texts."""
+def walks(compiled: Compiled, texts: list[list[int]]) -> tuple[list[Any], float]:
+    """The masks of walks over the texts, and the CPU milliseconds of the slowest."""
     found = []
+    worst = 0.0
     for tokens in texts:
         matcher = compiled.matcher()
         for token in tokens:
-            mask = matcher.mask()
+            mask, spent = timed(matcher.mask)
+            worst = max(worst, spent)
             if not masks.test(mask, token):
                 raise SystemExit(f"{compiled.vocab.text_of(token)!r} is refused")
             found.append(mask)
             matcher.advance(token)
         found.append(matcher.mask())
-    return found
+    return found, worst
 
 
 if __name__ == "__main__":

@@ -191,8 +191,22 @@ def test_what_can_only_be_checked_is_checked_alike_with_and_without_strict(field
     tool = {"name": "search", "parameters": TAGS, **fields}
     assert BYTES.compile(required([tool])).accepts('{"name": "search", "args": {"tags": "aab"}}')
     (read,) = tools_of([tool])
-    assert checked_afterwards(read, "schema") == ("pattern at /properties/tags",)
-    assert checked_afterwards(tools_of([{"name": "f", "parameters": {"type": "object"}}])[0], "schema") == ()
+    assert checked_afterwards(read, required([tool])) == ("pattern at /properties/tags",)
+    (free,) = tools_of([{"name": "f", "parameters": {"type": "object"}}])
+    assert checked_afterwards(free, required([free])) == ()
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_unique_items_are_checked_afterwards_where_no_tracker_reads_the_format(name):
+    schema = {"type": "object", "properties": {"tags": {"type": "array", "uniqueItems": True}}}
+    (tool,) = tools_of([{"name": "f", "parameters": schema}])
+    wire = wire_format(name)
+    spec = required([tool], format=name)
+    repeated = written(wire, ("f", {"tags": [1, 1]}))
+    is_enforced = not BYTES.compile(spec).accepts(repeated)
+    assert BYTES.compile(spec).accepts(written(wire, ("f", {"tags": [1, 2]})))
+    assert is_enforced == wire.has_json
+    assert checked_afterwards(tool, spec) == (() if is_enforced else ("uniqueItems at /properties/tags",))
 
 
 def test_formats_of_arguments_are_enforced_unless_they_are_remarks():
@@ -221,7 +235,9 @@ def test_arguments_that_python_cannot_write_name_the_tool():
 
 def test_too_many_calls_or_parts_name_what_is_too_much():
     with pytest.raises(LimitExceeded):
-        BYTES.compile(required(TOOLS, max_calls=5_000_000))
+        BYTES.compile(required(TOOLS, format="pythonic", max_calls=5_000_000))
+    # Explored on demand, counts cost nothing.
+    assert BYTES.compile(required(TOOLS, max_calls=5_000_000)).accepts('{"name": "now", "args": {}}')
 
 
 def test_a_format_whose_marker_does_not_come_first_is_refused(monkeypatch):

@@ -11,8 +11,10 @@ from collections.abc import Iterable
 
 from espalier.automata.languages.fragment import disjoint
 from espalier.automata.languages.nfa import ByteSet
-from espalier.automata.lazy.items import Call, Item, Items, Keys, Rules
+from espalier.automata.lazy.items import Call, Item, Items, Keys, Named
 from espalier.automata.lazy.linear import ENDLESS
+from espalier.automata.lazy.rules import Later, Rules
+from espalier.grammar.ast import TokenRef
 from espalier.time_limit import WorkLock
 from espalier.time_limit import check as check_time
 
@@ -97,6 +99,11 @@ class Explored:
         self._places = {}
         return held
 
+    def named(self, place: Place) -> list[tuple[TokenRef, Place]]:
+        """The tokens that can be read at a position by their names, each with the position after it."""
+        with self._lock:
+            return [(item.ref, self._place((item.after,))) for item in place.core if isinstance(item, Named)]
+
     def start(self, options: Iterable[Item]) -> Place:
         """The position at the start of these."""
         with self._lock:
@@ -126,7 +133,8 @@ class Explored:
             called: dict[Place, set[Item]] = {}
             for item in place.core:
                 if isinstance(item, Call):
-                    called.setdefault(item.start, set()).add(item.after)
+                    start = item.start.place() if isinstance(item.start, Later) else item.start
+                    called.setdefault(start, set()).add(item.after)
                     continue
                 for members, target in item.edges(self.items):
                     known = by_mask.get(members)

@@ -11,13 +11,14 @@ lead to. This module knows neither positions nor vocabularies.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from itertools import groupby
-from typing import Any, Protocol, TypeAlias
+from typing import Any
 
 from espalier.automata.languages.nfa import DONE, ByteSet, utf8_edges
 from espalier.automata.lazy.costs import Utf8, least_bytes, least_without, narrowed, rest_of_character
 from espalier.automata.lazy.linear import ENDLESS, Linear, State
+from espalier.automata.lazy.rules import Rules, Start
 from espalier.automata.lazy.walked import Walked
 from espalier.grammar.ast import (
     Alternative,
@@ -28,12 +29,10 @@ from espalier.grammar.ast import (
     Repeat,
     RuleRef,
     Sequence,
+    TokenRef,
     seq,
 )
 from espalier.time_limit import check as check_time
-
-Start: TypeAlias = Any
-"""What a call leads to: a position, opaque here."""
 
 
 class Item:
@@ -139,6 +138,20 @@ class Call(Item):
     def __init__(self, start: Start, cost: int, after: Item) -> None:
         super().__init__(cost, after)
         self.start, self.after = start, after
+
+
+class Named(Item):
+    """A token that the grammar names, then `after`. It counts as one byte."""
+
+    __slots__ = ("after", "ref")
+
+    def __init__(self, ref: TokenRef, after: Item) -> None:
+        super().__init__(1, after)
+        self.ref, self.after = ref, after
+
+    def shortened(self, items: Items, longest: int) -> Item:
+        after = self.after.shortened(items, longest)
+        return self if after is self.after else items.named(self.ref, after)
 
 
 class Choice(Item):
@@ -308,22 +321,6 @@ class Except(Item):
                 yield rest, items.leaf(target, self.after)
 
 
-class Rules(Protocol):
-    """The rules that expressions name."""
-
-    def start_of(self, name: str) -> Start:
-        """The first position of a rule."""
-        ...
-
-    def cost_of(self, name: str) -> int:
-        """The least number of bytes of a rule."""
-        ...
-
-    def shared(self, node: Node) -> Start | None:
-        """The first position of an expression that all schemas share; None for one that is read in place."""
-        ...
-
-
 class Items:
     """The items of one table, each kept once. rules: the rules that their expressions name."""
 
@@ -379,6 +376,8 @@ class Items:
                 after = self.times(node, 0, after)
             elif isinstance(node, Alternative):
                 after = self.choice(node, after)
+            elif isinstance(node, TokenRef):
+                after = self.named(node, after)
             else:
                 raise TypeError(f"{node!r} is in no automaton that is explored on demand")
             if after.least >= ENDLESS:
@@ -403,6 +402,13 @@ class Items:
 
     # Each of these makes an item, or finds the equal one.
 
+    def kept(self, key: Hashable, make: Callable[[], Item]) -> Item:
+        """The item of this key; `make` makes it."""
+        found: Item | None = self._known.get(key)
+        if found is None:
+            found = self._known[key] = make()
+        return found
+
     def text(self, text: bytes, at: int, after: Item) -> Item:
         key = (text, at, after)
         found: Item | None = self._known.get(key)
@@ -423,6 +429,9 @@ class Items:
         if found is None:
             found = self._known[key] = Call(start, cost, after)
         return found
+
+    def named(self, ref: TokenRef, after: Item) -> Item:
+        return self.kept((ref, after), lambda: Named(ref, after))
 
     def choice(self, node: Alternative, after: Item) -> Item:
         key = (node, after)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from espalier.automata.languages.fragment import Targets
 from espalier.automata.languages.nfa import ByteSet
 from espalier.automata.lazy.explored import Place
-from espalier.automata.lazy.items import Call, End, Item
+from espalier.automata.lazy.items import Call, End, Item, Named
 from espalier.errors import LimitExceeded
 from espalier.grammar.ast import TokenRef
 from espalier.time_limit import WorkLock
@@ -28,7 +28,8 @@ class LazyNetwork:
     """See `Network` for the lists. masks[p]: the bytes of each entry of `moves[p]`. live[p]: something is read there.
     plain[p]: something is read there, nothing is called, and the rule cannot end. places[p]: what the position is."""
 
-    def __init__(self, start: Place, *, most: int = MAX_POSITIONS) -> None:
+    def __init__(self, start: Place, *, most: int = MAX_POSITIONS, refs: tuple[TokenRef, ...] = ()) -> None:
+        """refs: the tokens that the expressions name."""
         self._most = self._full = most
         self._free: list[int] = []
         self._nowhere = start  # what the number of no position stands for
@@ -45,7 +46,8 @@ class LazyNetwork:
         self.plain: list[bool] = []
         self.is_met: list[bool] = []
         self.least: list[int] = []
-        self.refs: tuple[TokenRef, ...] = ()
+        self.refs = refs
+        self._of_ref = {ref: number for number, ref in enumerate(refs)}
         self._numbers: dict[Place, int] = {}
         self._lock = WorkLock()
         self.start = self.number(start)
@@ -64,7 +66,15 @@ class LazyNetwork:
             self.live[found] = live
             self.plain[found] = not ends and not calls
             self.least[found] = place.least
+            if self.refs:
+                self._name_tokens(found)
         return found
+
+    def _name_tokens(self, position: int) -> None:
+        """Note the tokens that can be read at a position by their names."""
+        place = self.places[position]
+        named = place.explored.named(place) if any(isinstance(item, Named) for item in place.core) else ()
+        self.tokens[position] = tuple([(self._of_ref[ref], (self.number(after),)) for ref, after in named])
 
     def _new(self) -> int:
         found = len(self.places)
@@ -92,6 +102,8 @@ class LazyNetwork:
             self._drop({self.start, *used})
             for explored in tables:
                 explored.forget()
+            for position in list(self._numbers.values()) if self.refs else ():
+                self._name_tokens(position)
             self._full = max(self._most, 2 * len(self._numbers))
 
     def _drop(self, used: set[int]) -> None:

@@ -14,18 +14,28 @@ from espalier.automata.languages.fragment import Fragment
 from espalier.automata.languages.network import Network
 from espalier.automata.languages.nfa import Symbol
 from espalier.automata.languages.product import intersect_network
+from espalier.automata.lazy.network import LazyNetwork
 from espalier.automata.masks.machine import Machine, State
 from espalier.automata.masks.pushdown import PushdownMachine
+from espalier.automata.masks.shared import SharedParts
 from espalier.automata.masks.stacks import Stacks
 from espalier.automata.phrases.occurrences import search
 from espalier.automata.phrases.triggers import Watched, watched
 from espalier.automata.reasons.explain import NetworkExplainer, RulePosition
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
-from espalier.constraints.matching.automaton import compile_automaton
-from espalier.constraints.tools.grammar import CallsGrammar, calls_grammar, calls_tracker, delimiters, with_specials
+from espalier.constraints.matching.automaton import AutomatonCompiled, compile_automaton
+from espalier.constraints.tools.grammar import (
+    CallsGrammar,
+    calls_grammar,
+    calls_outline,
+    calls_tracker,
+    delimiters,
+    with_specials,
+)
+from espalier.constraints.tools.lazy_calls import LazyAssembly, Outlines, outlines
 from espalier.constraints.tools.spec import ToolCalls
-from espalier.constraints.unique.places import WatchedLanguage, with_tracker
+from espalier.constraints.unique.places import WatchedLanguage, WatchedMachine, with_tracker
 from espalier.errors import GrammarError, SpecError, UnsupportedError
 from espalier.grammar.ast import (
     EMPTY,
@@ -40,6 +50,7 @@ from espalier.grammar.ast import (
     alt,
     seq,
 )
+from espalier.tokens.trie import TokenTrie
 from espalier.tokens.vocab import Vocab
 
 MAX_IN_PLACE = 1_000
@@ -59,6 +70,9 @@ def compile_tool_calls(spec: ToolCalls, compiler: Compiler) -> Compiled:
             silent.explain_with(lambda: NoCallExplainer(silent.machine, spec))
         return silent
     specials = _specials(spec, vocab)
+    known = outlines(spec, vocab)
+    if known is not None:
+        return _explored(spec, compiler, known, specials)
     tracker, is_easy = calls_tracker(spec)
     calls = calls_grammar(spec, specials, has_tracker=tracker is not None)
     found = compile_automaton(_automaton(_assembly(spec, compiler, calls, specials)), spec, vocab, trie)
@@ -71,6 +85,43 @@ def compile_tool_calls(spec: ToolCalls, compiler: Compiler) -> Compiled:
     found.explain_with(explainer)
     found.spelled = {token: text.encode() for text, token in specials.items()}
     return with_tracker(found, tracker, compiler, is_easy=is_easy)
+
+
+def _explored(spec: ToolCalls, compiler: Compiler, known: Outlines, specials: Mapping[str, int]) -> Compiled:
+    """The constraint, its arguments explored when a call reaches them."""
+    vocab, trie = compiler.vocab, compiler.trie
+    refs = tuple(TokenRef(id=token) for token in specials.values())
+
+    def network(*, named: bool = False) -> LazyNetwork:
+        return LazyNetwork(_lazily(spec, compiler, known, specials, named=named).start(), refs=refs)
+
+    machine = PushdownMachine(network(), vocab, trie, shared=compiler.part(SharedParts))
+    found = AutomatonCompiled(spec, vocab, trie, machine)
+    found.explain_with(lambda: LazyCallsExplainer(network(named=True), vocab, trie))
+    found.spelled = {token: text.encode() for text, token in specials.items()}
+    tracker, is_easy = calls_tracker(spec, known)
+    return with_tracker(found, tracker, compiler, is_easy=is_easy)
+
+
+def _lazily(
+    spec: ToolCalls, compiler: Compiler, known: Outlines, specials: Mapping[str, int], *, named: bool = False
+) -> LazyAssembly:
+    calls, tools = calls_outline(spec, specials)
+    made = LazyAssembly(spec, tools, known, named=named)
+    _fill(made, spec, compiler, calls, specials)
+    return made
+
+
+def tool_calls_machine(spec: ToolCalls, compiler: Compiler) -> WatchedMachine | None:
+    """The same as a machine that is explored on demand, for compositions; None where it cannot be, and where a
+    delimiter of the format is a special token. Raises as `calls_grammar` does."""
+    known = None if spec.choice.mode == "none" else outlines(spec, compiler.vocab)
+    if known is None or _specials(spec, compiler.vocab):
+        return None
+    network = LazyNetwork(_lazily(spec, compiler, known, {}).start())
+    tracker, is_easy = calls_tracker(spec, known)
+    machine = PushdownMachine(network, compiler.vocab, compiler.trie)
+    return WatchedMachine(machine=machine, tracker=tracker, is_easy=is_easy)
 
 
 def tool_calls_language(spec: ToolCalls, compiler: Compiler) -> Dfa | Network:
@@ -128,11 +179,24 @@ def _assembly(
     """The calls and the text around them. Each tool's arguments stay a rule of their own, so the build time grows
     linearly with the number of tools. plain: for explanations."""
     made = Assembly()
+    _fill(made, spec, compiler, calls, specials, plain=plain)
+    return made
+
+
+def _fill(
+    made: Assembly | LazyAssembly,
+    spec: ToolCalls,
+    compiler: Compiler,
+    calls: CallsGrammar,
+    specials: Mapping[str, int],
+    *,
+    plain: bool = False,
+) -> None:
     if _follows_text(spec):
         text = watched([spec.wire.marker.encode()])
         made.rule(text.fragment, "")
         _attach_calls(text, made, made.grammar(calls.after_marker, plain=plain, called=calls.arguments), spec, specials)
-        return made
+        return
     without_text = spec.choice.mode == "required" or spec.content is not None
     # In free text, calls may start as long as only whitespace has been read, which leads back to the start.
     start = _empty() if without_text else fragment_of_dfa(free_text(spec))
@@ -142,10 +206,11 @@ def _assembly(
         held = _content(spec, compiler.language(spec.content, wanted_by="ToolCalls"))
         start.symbols[0].append((made.embed(held, f"{spec.kind}.{spec.content.kind}"), (end,)))
     start.symbols[0].append((made.grammar(calls.grammar, plain=plain, called=calls.arguments), (end,)))
-    return made
 
 
-def _attach_calls(text: Watched, made: Assembly, rest: Symbol, spec: ToolCalls, specials: Mapping[str, int]) -> None:
+def _attach_calls(
+    text: Watched, made: Assembly | LazyAssembly, rest: Symbol, spec: ToolCalls, specials: Mapping[str, int]
+) -> None:
     """After the marker, spelled by its bytes or with special tokens, the rest of the calls follows, and then the
     end."""
     root, (met,), marker = text.fragment, text.met, spec.wire.marker
@@ -170,7 +235,7 @@ def _attach_calls(text: Watched, made: Assembly, rest: Symbol, spec: ToolCalls, 
         root.symbols[0].append((_spelled(lead, made, specials), (begun,)))
 
 
-def _spelled(text: str, made: Assembly, specials: Mapping[str, int]) -> Symbol:
+def _spelled(text: str, made: Assembly | LazyAssembly, specials: Mapping[str, int]) -> Symbol:
     """The symbol of a delimiter with special tokens in it."""
     if text in specials:
         return made.token(TokenRef(id=specials[text]))
@@ -258,6 +323,27 @@ class CallsExplainer(NetworkExplainer):
                 return max(pointers, key=len), None
             level = tuple({item: None for _, below in level for item in below.items})
         return next((rule[place] for place, _ in state.items if rule[place]), None), None
+
+
+class LazyCallsExplainer:
+    """The same for calls that are explored on demand. network: its positions know their rules."""
+
+    def __init__(self, network: LazyNetwork, vocab: Vocab, trie: TokenTrie) -> None:
+        self._network = network
+        self.machine: Machine = PushdownMachine(network, vocab, trie, needs_bytes=False)
+
+    def rule_position(self, state: Stacks) -> RulePosition:
+        """As `CallsExplainer.rule_position`."""
+        names = [name for item in state.items if (name := self._name(item))]
+        # Sub-schemas are named by a pointer, rules of no tool by a word.
+        return max(names, key=lambda name: ("/" in name, len(name)), default=None), None
+
+    def _name(self, item: tuple[int, Stacks]) -> str | None:
+        """The rule of a position; of what it returns to where several tools share it."""
+        position, below = item
+        while (name := self._network.places[position].explored.name) is None and below.items:
+            position, below = below.items[0]
+        return name
 
 
 class NoCallExplainer:

@@ -6,22 +6,26 @@ not know the free text around the calls, nor matchers.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
-from typing import NamedTuple, TypeAlias
 
 from espalier.chat.argument_types import ALL, argument_types
 from espalier.chat.tools import Tool
+from espalier.chat.wire.formats import WireFormat
+from espalier.constraints.tools.arguments import (
+    Outline,
+    Style,
+    converted,
+    left_by_grammar,
+    outline,
+    watched_arguments,
+)
 from espalier.constraints.tools.spec import ToolCalls
-from espalier.constraints.tools.text_grammar import grammar_in, with_grammar, with_mark
 from espalier.constraints.tools.unique_items import CallsTracker
-from espalier.constraints.unique.arrays import WatchedItems, watched_items
 from espalier.constraints.unique.spots import NOTHING
 from espalier.constraints.unique.tracker import DocumentTracker
-from espalier.errors import EspalierError, LimitExceeded, SpecError, UnsupportedError
 from espalier.grammar.analysis import references
 from espalier.grammar.ast import (
     EMPTY,
@@ -36,29 +40,19 @@ from espalier.grammar.ast import (
     alt,
     fold,
 )
-from espalier.grammar.json_mode import JsonWhitespace
 from espalier.grammar.regex.parse import parse_regex
-from espalier.owners import owned_cache
-from espalier.schema.form import Case, NodeId, NormalForm, Object, Property, Values
 from espalier.schema.gbnf.bare import Bare
-from espalier.schema.gbnf.convert import convert
+from espalier.schema.gbnf.layout import layout
 from espalier.schema.gbnf.linear import join
-from espalier.schema.gbnf.notation import CONSTANTS, Constants, DocumentStyle
-from espalier.schema.gbnf.rulebook import BASICS, Converted, RuleBook
+from espalier.schema.gbnf.notation import CONSTANTS, Constants
+from espalier.schema.gbnf.rulebook import BASICS, Converted, RuleBook, quoted
 from espalier.schema.gbnf.tagged import Tags
-from espalier.schema.normal.expand import Expansion, expand
-from espalier.schema.order import DEFAULT, Order
 
-Style: TypeAlias = DocumentStyle | Tags | Bare
 SPACE = CharClass(((10, 10), (32, 32)))
 SMALL = frozenset(("char", "space"))
 """Shared rules of a single character or a run of whitespace, referred to too often to be inlined."""
 MARKERS = re.compile(r"<[^<>\s]+>|\[[A-Z_]+\]")
 """What special tokens of models look like, such as `<|call|>` and `[ARGS]`."""
-MAY_BE_UNIQUE = ("uniqueItems", "json-schema.org")
-"""What a schema with unique items contains: the keyword, or the address of a meta-schema, which has it."""
-KEPT_TOOLS = 1024
-"""How many converted schemas are cached, because requests repeat the same tools."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,12 +114,50 @@ def calls_grammar(
     return _Calls(spec, specials or {}, has_tracker).grammar()
 
 
-def calls_tracker(spec: ToolCalls) -> tuple[CallsTracker | None, bool]:
+def calls_outline(spec: ToolCalls, specials: Mapping[str, int] | None = None) -> tuple[CallsGrammar, dict[str, Tool]]:
+    """The same grammar without the rules of arguments, which are named in it; and the tool of each by its name. For a
+    format with JSON arguments. Raises nothing for schemas."""
+    made = _Calls(spec, specials or {}, has_tracker=False, is_outline=True)
+    return made.grammar(), made.tools
+
+
+def checked_afterwards(tool: Tool, spec: ToolCalls) -> tuple[str, ...]:
+    """The keywords of a tool's schema that are only checked when its call is complete: `pattern at /properties/a`.
+    Raises as `calls_grammar` does."""
+    if is_explored(spec) and (found := outline(tool, spec.whitespace, spec.used_order)) is not None:
+        return found.checked
+    style, keys = style_of(spec.wire, tool)
+    return left_by_grammar(tool, spec.whitespace, style, keys, spec.used_order, spec.wire.has_json)
+
+
+def is_explored(spec: ToolCalls) -> bool:
+    """Whether the calls can be explored on demand, as far as the spec says: their arguments are one JSON object whose
+    whitespace does not depend on its depth."""
+    return spec.wire.has_json and spec.content is None and spec.whitespace != "indented"
+
+
+def style_of(wire: WireFormat, tool: Tool) -> tuple[Style, tuple[str, str] | None]:
+    """How the arguments of a tool are written; and the keys of a call, where it is a JSON object around them."""
+    if wire.shape == "json":
+        return "json", (wire.name_key, wire.args_key)
+    if wire.shape == "tagged":
+        types = tuple(argument_types(tool.schema).items())
+        return Tags(key=wire.key, assign=wire.assign, close=wire.value_close, types=types, every=ALL), None
+    if wire.shape == "bare":
+        return Bare(quote=wire.quote), None
+    return ("python" if wire.shape == "python" else "json"), None
+
+
+def calls_tracker(spec: ToolCalls, known: Mapping[str, Outline] | None = None) -> tuple[CallsTracker | None, bool]:
     """The tracker of arrays with unique items in the arguments, None where the grammar of the calls is enough; and
-    whether it is easy, see `ItemsCompiled`. Raises as `calls_grammar` does."""
+    whether it is easy, see `ItemsCompiled`. known: the outlines of calls that are explored on demand. Raises as
+    `calls_grammar` does."""
     if not spec.wire.has_json:
         return None, True
-    found = {tool.name: watched_arguments(tool, spec.whitespace, spec.used_order) for tool in spec.allowed}
+    if known is not None:
+        found = {name: one.items for name, one in known.items()}
+    else:
+        found = {tool.name: watched_arguments(tool, spec.whitespace, spec.used_order) for tool in spec.allowed}
     if not any(found.values()):
         return None, True
     trackers = {name.encode(): DocumentTracker(NOTHING if one is None else one.spots) for name, one in found.items()}
@@ -133,8 +165,12 @@ def calls_tracker(spec: ToolCalls) -> tuple[CallsTracker | None, bool]:
 
 
 class _Calls:
-    def __init__(self, spec: ToolCalls, specials: Mapping[str, int], has_tracker: bool) -> None:
+    def __init__(
+        self, spec: ToolCalls, specials: Mapping[str, int], has_tracker: bool, *, is_outline: bool = False
+    ) -> None:
         self._spec = spec
+        self._is_outline = is_outline
+        self.tools: dict[str, Tool] = {}
         self._has_tracker = has_tracker and spec.wire.has_json
         self._wire = spec.wire
         self._specials = specials
@@ -203,8 +239,17 @@ class _Calls:
 
     def json(self, tool: Tool) -> Node:
         """`{"name": "NAME", "arguments": {...}}`; the start is inlined, so that all calls share it."""
-        wire = self._wire
-        return self._import_rules(tool, self._converted(tool, "json", (wire.name_key, wire.args_key)))
+        if not self._is_outline:
+            return self._import_rules(tool, self._converted(tool))
+        wire, found = self._wire, layout(self._spec.whitespace)
+        pieces = (
+            Literal("{"), found.first(0), Literal(quoted(wire.name_key)), found.colon, Literal(f'"{tool.name}"'),
+            found.between(0), Literal(quoted(wire.args_key)), found.colon, self._arguments(tool), found.last(0),
+        )  # fmt: skip
+        node: Node = Literal("}")
+        for piece in reversed(pieces):
+            node = join(piece, node)
+        return node
 
     def named(self, tool: Tool) -> Node:
         """`NAME middle {...}`, or `NAME id_mark ID middle {...}`."""
@@ -212,30 +257,32 @@ class _Calls:
         middle = self._piece(wire.middle)
         if wire.id_mark:
             middle = join(self._core(wire.id_mark), join(parse_regex(wire.id_form), middle))
-        return join(Literal(tool.name), join(middle, self._arguments(tool, "json")))
+        return join(Literal(tool.name), join(middle, self._arguments(tool)))
 
     def python(self, tool: Tool) -> Node:
         """`NAME(a=1)`."""
-        return join(Literal(tool.name), self._arguments(tool, "python"))
+        return join(Literal(tool.name), self._arguments(tool))
 
     def tagged(self, tool: Tool) -> Node:
         """`name_open NAME middle`, and each argument between its tags."""
         wire = self._wire
-        types = tuple(argument_types(tool.schema).items())
-        tags = Tags(key=wire.key, assign=wire.assign, close=wire.value_close, types=types, every=ALL)
-        arguments = self._arguments(tool, tags)
-        return join(self._piece(wire.name_open), join(Literal(tool.name), join(self._piece(wire.middle), arguments)))
+        named = join(Literal(tool.name), join(self._piece(wire.middle), self._arguments(tool)))
+        return join(self._piece(wire.name_open), named)
 
     def bare(self, tool: Tool) -> Node:
         """`NAME{a:1,b:<quote>x<quote>}`."""
-        return join(Literal(tool.name), self._arguments(tool, Bare(quote=self._wire.quote)))
+        return join(Literal(tool.name), self._arguments(tool))
 
-    def _arguments(self, tool: Tool, style: Style) -> Node:
+    def _arguments(self, tool: Tool) -> Node:
         name = self._book.name(tool.name, f"{tool.name}/")
-        return self._book.add(name, self._import_rules(tool, self._converted(tool, style), name))
+        if self._is_outline:
+            self.tools[name] = tool
+            return RuleRef(name)
+        return self._book.add(name, self._import_rules(tool, self._converted(tool), name))
 
-    def _converted(self, tool: Tool, style: Style, keys: tuple[str, str] | None = None) -> Converted:
+    def _converted(self, tool: Tool) -> Converted:
         spec = self._spec
+        style, keys = style_of(spec.wire, tool)
         return converted(tool, spec.whitespace, style, keys, order=spec.used_order, has_tracker=self._has_tracker)
 
     def _import_rules(self, tool: Tool, found: Converted, root: str = "") -> Node:
@@ -301,158 +348,3 @@ def _basic(name: str, constants: Constants) -> Node:
     book = RuleBook(constants)
     book.basic(name)
     return book.grammar(EMPTY).rules[name].body
-
-
-# Arguments
-
-
-def converted(
-    tool: Tool,
-    whitespace: JsonWhitespace,
-    style: Style,
-    keys: tuple[str, str] | None = None,
-    *,
-    order: Order = DEFAULT,
-    has_tracker: bool = False,
-) -> Converted:
-    """The grammar of a tool's arguments; with keys (name key, arguments key), of the object that holds both, the name
-    first whatever the order. Raises as `calls_grammar` does."""
-    return _converted(_asked(tool), whitespace, style, keys, order, has_tracker)[0]
-
-
-def checked_afterwards(tool: Tool, order: Order) -> tuple[str, ...]:
-    """The keywords of a tool's schema that are only checked when its call is complete: `pattern at /properties/a`.
-    Raises as `calls_grammar` does."""
-    asked = _Asked(tool.name, tool.parameters, tool.strict is not True, tool.formats)
-    return _converted(asked, "natural", "json", None, order, True)[1]
-
-
-class _Asked(NamedTuple):
-    """What of a tool its grammar depends on."""
-
-    name: str
-    parameters: str
-    checked: bool
-    formats: str
-
-
-def _asked(tool: Tool) -> _Asked:
-    return _Asked(tool.name, tool.parameters, tool.strict is not True, tool.formats)
-
-
-def watched_arguments(tool: Tool, whitespace: JsonWhitespace, order: Order) -> WatchedItems | None:
-    """The arrays of a tool's arguments that need a tracker; None where there are none. Raises as `calls_grammar`."""
-    if not any(word in tool.parameters for word in MAY_BE_UNIQUE):
-        return None  # the conversion of many tools takes long, and this one would be thrown away
-    found = converted(tool, whitespace, "json", order=order, has_tracker=True)
-    if not any(gap.keyword == "uniqueItems" for gap in found.gaps):
-        return None
-    return watched_items(
-        _CallShapes(expand(json.loads(tool.parameters), order=order, format=tool.formats), tool.name, None)
-    )
-
-
-@owned_cache(KEPT_TOOLS)
-def _converted(
-    asked: _Asked,
-    whitespace: JsonWhitespace,
-    style: Style,
-    keys: tuple[str, str] | None,
-    order: Order,
-    has_tracker: bool,
-) -> tuple[Converted, tuple[str, ...]]:
-    name = asked.name
-    try:
-        schema = json.loads(asked.parameters)
-        text = grammar_in(schema)
-        if text is not None:
-            if isinstance(style, Tags):
-                raise UnsupportedError("a text of a grammar cannot be written between tags")
-            schema = with_mark(schema)
-        expansion = expand(schema, order=order, format=asked.formats)
-        shapes = _CallShapes(expansion, name, keys)
-        if not shapes.can_be_called:
-            raise SpecError("no object satisfies its schema", hint="arguments are always a JSON object")
-        found = convert(shapes, whitespace=whitespace, style=style)
-        left = _check(expansion, found, asked.checked, has_tracker and watched_items(shapes) is not None)
-        found = found if text is None else with_grammar(found, text)
-    except (UnsupportedError, LimitExceeded) as error:
-        raise type(error)(f"the tool {name}: {error.message}", hint=error.hint, field="tools") from error
-    except EspalierError as error:
-        raise SpecError(f"the tool {name}: {error.message}", hint=error.hint, field="tools") from error
-    return found, left
-
-
-def _check(expansion: Expansion, found: Converted, checked: bool, is_watched: bool) -> tuple[str, ...]:
-    """What is checked afterwards. Raises UnsupportedError for a keyword that would not be enforced, unless that may be
-    checked. is_watched: a tracker keeps items unique."""
-    gaps = [gap for gap in found.gaps if not (is_watched and gap.keyword == "uniqueItems")]
-    places = [(at, gap.text) for gap in gaps for at in expansion.places_of(gap.pointer, gap.keyword)]
-    contract = expansion.contract.with_changes((at, "checked", text) for at, text in places)
-    refused = contract.by_verdict("refused")
-    later = contract.by_verdict("checked")
-    left = refused or (() if checked else later)
-    if left:
-        first = left[0]
-        at = first.pointer.rpartition("/")[0]
-        more = f" (and {len(left) - 1} more)" if len(left) > 1 else ""
-        raise UnsupportedError(
-            f"{first.keyword} at {at or 'the top'} cannot be enforced{more}{': ' if first.note else ''}{first.note}",
-            hint="remove it" if refused else 'remove it; without "strict": true it is checked afterwards',
-        )
-    return tuple(f"{one.keyword} at {one.pointer.rpartition('/')[0] or 'the top'}" for one in later)
-
-
-class _CallShapes:
-    """The normal form of a tool's arguments, restricted to objects; with keys, inside the object of a call."""
-
-    CALL, NAME, ARGUMENTS = -1, -2, -3
-
-    def __init__(self, inner: NormalForm, name: str, keys: tuple[str, str] | None) -> None:
-        self._inner = inner
-        self._name = name
-        self._keys = keys
-        given = inner.cases(inner.root)
-        self._objects = tuple(narrowed for case in given if (narrowed := _object(case)) is not None)
-        # A recursive schema may refer to its root, which need not be an object there.
-        self._arguments: NodeId = inner.root if self._objects == given else self.ARGUMENTS
-
-    @property
-    def can_be_called(self) -> bool:
-        return bool(self._objects)
-
-    @property
-    def root(self) -> NodeId:
-        return self._arguments if self._keys is None else self.CALL
-
-    @property
-    def false(self) -> NodeId:
-        return self._inner.false
-
-    def cases(self, node: NodeId) -> tuple[Case, ...]:
-        if node == self.ARGUMENTS:
-            return self._objects
-        if node == self.NAME:
-            return (Values(values=(self._name,)),)
-        if node == self.CALL and self._keys is not None:
-            name, arguments = self._keys
-            return (
-                Object(
-                    properties=(
-                        Property(name=name, node=self.NAME, required=True),
-                        Property(name=arguments, node=self._arguments, required=True),
-                    )
-                ),
-            )
-        return self._inner.cases(node)
-
-    def pointer(self, node: NodeId) -> str:
-        return self._inner.pointer(self._inner.root if node < 0 else node)
-
-
-def _object(case: Case) -> Case | None:
-    """The part of a case that is an object, None if there is none."""
-    if isinstance(case, Values):
-        kept = tuple(value for value in case.values if isinstance(value, dict))
-        return replace(case, values=kept) if kept else None
-    return case if isinstance(case, Object) else None

@@ -178,6 +178,7 @@ KIND = Kind(
     compile="espalier.constraints.tools.compile:compile_tool_calls",
     automaton="espalier.constraints.tools.compile:tool_calls_language",
     watched="espalier.constraints.tools.compile:tool_calls_watched",
+    machine="espalier.constraints.tools.compile:tool_calls_machine",
     judge="espalier.constraints.tools.judge:judge_tool_calls",
     parse="espalier.constraints.tools.judge:parse_tool_calls",
     gbnf="espalier.constraints.tools.gbnf:tool_calls_grammar",

@@ -255,7 +255,7 @@ def _notes(
 
 def _checked_later(calls: ToolCalls) -> list[str]:
     """A note for each tool whose schema says more than can be enforced token by token."""
-    found = ((tool.name, checked_afterwards(tool, calls.used_order)) for tool in calls.allowed)
+    found = ((tool.name, checked_afterwards(tool, calls)) for tool in calls.allowed)
     return [f"the tool {name}: checked when the call is complete: {', '.join(kept)}" for name, kept in found if kept]
 
 

@@ -13,8 +13,8 @@ from functools import cache, lru_cache
 
 from espalier.automata.languages.dfa import Dfa
 from espalier.automata.lazy.explored import Explored, Place
-from espalier.automata.lazy.items import Start
 from espalier.automata.lazy.linear import Linear, Table
+from espalier.automata.lazy.rules import Start
 from espalier.errors import LimitExceeded
 from espalier.grammar.ast import (
     EMPTY,

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, replace
 from espalier.automata.languages.dfa import Dfa
 from espalier.automata.lazy.costs import least_bytes
 from espalier.automata.lazy.explored import Explored, Place
-from espalier.automata.lazy.items import Start
 from espalier.automata.lazy.linear import ENDLESS, MOST, Linear
+from espalier.automata.lazy.rules import Start
 from espalier.errors import LimitExceeded, SchemaError
 from espalier.grammar.ast import NEVER, Literal, Node, RuleRef
 from espalier.grammar.json_mode import INDENTED_DEPTH

@@ -1,0 +1,43 @@
+"""What expressions that are explored on demand need to know of the rules that they name. It knows no items."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol, TypeAlias
+
+from espalier.grammar.ast import Node
+
+Start: TypeAlias = Any
+"""What a call leads to: a position, opaque here, or a `Later`."""
+
+
+class Later:
+    """The first position of a rule that is made when a walk first reaches it. make: makes it; least: what the rule
+    costs at least."""
+
+    __slots__ = ("_make", "_place", "least")
+
+    def __init__(self, make: Callable[[], Any], least: int) -> None:
+        self._make, self._place, self.least = make, None, least
+
+    def place(self) -> Any:
+        """The position. Raises what `make` raises, each time."""
+        if self._place is None:
+            self._place = self._make()
+        return self._place
+
+
+class Rules(Protocol):
+    """The rules that expressions name."""
+
+    def start_of(self, name: str) -> Start:
+        """The first position of a rule."""
+        ...
+
+    def cost_of(self, name: str) -> int:
+        """The least number of bytes of a rule."""
+        ...
+
+    def shared(self, node: Node) -> Start | None:
+        """The first position of an expression that all schemas share; None for one that is read in place."""
+        ...
