@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 from espalier.constraints.base import Matcher
 from espalier.decoding.drafting import DraftKit
+from espalier.decoding.line_limit import LineLimit
 from espalier.decoding.options import Decoding, Sequences, single
 from espalier.decoding.ports import Answer, Need
 from espalier.decoding.step.record import Watch
@@ -48,10 +49,10 @@ class Job:
     """One generation. The matcher, chain and stream belong to this job alone.
 
     prompt: token ids, not empty. max_tokens: the most tokens to generate, EOS included. spelled: special ids that are
-    part of the text, with their spelling. clock: returns seconds; with a clock, masks are timed. options: those of the
-    strategy. encode: the tokenizer's ids of a text without BOS; None where there is no such function.
-    kit: what drafts of this model share. owner: who asks; constraint: its key, "" without one: what drafts learn is
-    kept apart by both.
+    part of the text, with their spelling. clock: returns seconds; with a clock, masks are timed. line_limit: ends the
+    text at a late new line. options: those of the strategy. encode: the tokenizer's ids of a text without BOS; None
+    where there is no such function. kit: what drafts of this model share. owner: who asks; constraint: its key, ""
+    without one: what drafts learn is kept apart by both.
     """
 
     vocab: Vocab
@@ -63,6 +64,7 @@ class Job:
     watch: Watch
     spelled: Mapping[int, bytes] = field(default_factory=dict)
     clock: Callable[[], float] | None = None
+    line_limit: LineLimit | None = None
     options: Decoding = field(default_factory=Decoding)
     encode: Callable[[str], Sequence[int]] | None = None
     kit: DraftKit = field(default_factory=DraftKit)

@@ -56,7 +56,8 @@ class Request:
     them. max_reasoning: the most tokens of reasoning. schema_in_prompt: also puts the constraint's schema into the
     prompt. turn: how the model's turn begins. schema_order: the order of properties in the tools' arguments; the
     constraint has it already. prompt_top: measure the prompt's tokens too, each with so many most probable ones.
-    only_prompt: read the prompt and generate nothing. recorders: get every step, in the thread that reads the events.
+    only_prompt: read the prompt and generate nothing. line_seconds: end the text at the first new line after so many
+    seconds of generation, as cut. recorders: get every step, in the thread that reads the events.
     request_id: the request's name in recorders. notes: for the user:
     what of a preset was replaced, and what is not enforced. sample_group: the same for all outputs that were asked for
     together.
@@ -87,6 +88,7 @@ class Request:
     template_variables: Mapping[str, Any] = field(default_factory=dict)
     prompt_ids: tuple[int, ...] | None = None
     stream: int = 0
+    line_seconds: float | None = None
     sampler: SamplerName = "espalier"
     recorders: tuple[Recorder, ...] = ()
     request_id: str = ""

@@ -53,6 +53,7 @@ def _check_without_logits(name: str, request: Request) -> None:
         "strategy": (f"{request.strategy} cannot be followed", request.strategy != WITHOUT_LOGITS),
         "prompt_top": ("the tokens of a prompt have no log probabilities", request.prompt_top is not None),
         "only_prompt": ("a prompt cannot be read alone", request.only_prompt),
+        "line_seconds": ("a text cannot be ended at a line", request.line_seconds is not None),
         "on_budget": ("the end of a text cannot be planned", request.decoding.on_budget != "truncate"),
     }
     for field, (refusal, is_asked) in asked.items():

@@ -37,8 +37,12 @@ def test_good_texts(name):
 @pytest.mark.parametrize("name", FORMATS)
 def test_bad_texts(name):
     wire = wire_format(name)
-    told = errors(written(wire, ("read", {"path": 3})), format=name)
-    assert told == "read: $.path: 3 is not of type 'string'"
+    if wire.shape == "tagged":  # between tags, whatever stands there is a string
+        assert errors(written(wire, ("read", {"path": 3})), format=name) == ""
+        assert errors(written(wire, ("read", {})), format=name) == "read: $: 'path' is a required property"
+    else:
+        told = errors(written(wire, ("read", {"path": 3})), format=name)
+        assert told == "read: $.path: 3 is not of type 'string'"
     assert errors(written(wire, ("write", {"path": "a"})), format=name) == "write is no tool"
     assert errors(written(wire, NOW), format=name, choice="read") == "now may not be called"
     assert "there are 2 calls, 1 at most" in errors(written(wire, READ, NOW), format=name, max_calls=1)

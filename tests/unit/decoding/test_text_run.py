@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from espalier import SamplingConfig, Vocab
+from espalier.decoding.line_limit import LineLimit
 from espalier.decoding.options import Decoding
 from espalier.decoding.plan import Job
 from espalier.decoding.step.record import Watch
@@ -29,10 +30,11 @@ class Done:
         return (A, EOS)
 
 
-def new(*, max_tokens=9, spelled=None, on_budget="truncate", **config):
+def new(*, max_tokens=9, spelled=None, on_budget="truncate", line_limit=None, **config):
     job = Job(
         vocab=VOCAB, prompt=(A,), matcher=None, chain=Chain(SamplingConfig(**config)), stream=RandomStream(0),
         max_tokens=max_tokens, watch=Watch("off"), spelled=spelled or {}, options=Decoding(on_budget=on_budget),
+        line_limit=line_limit,
     )  # fmt: skip
     return TextRun(EndRule(job))
 
@@ -54,6 +56,17 @@ def test_a_text_ends_with_eos_a_stop_id_a_stop_text_or_at_its_length():
     assert fed(run := new(stop=["cd"]), A, C, D) == "a"
     assert run.ending == Ending("stop", "cd")
     assert fed(run := new(max_tokens=3), A, B, C) == "abc"
+    assert run.ending == Ending("length")
+
+
+def test_a_text_that_was_rolled_back_goes_on_whatever_the_time_is():
+    times = iter([0.0, 0.0, *[9.0] * 9])
+    run = new(line_limit=LineLimit(1.0, lambda: next(times)), spelled={MARK: b"\n"})
+    assert fed(run, A, MARK, B) == "a\nb"
+    assert run.ending is None
+    run.rollback(1)
+    assert run.ending is None
+    assert fed(run, B, MARK) == "b\n"
     assert run.ending == Ending("length")
 
 

@@ -22,6 +22,7 @@ from espalier.wiring import App
 from tests.server_app import client, events, settings
 
 ASK: dict[str, Any] = {"prompt": "Say:", "temperature": 0, "n_predict": 40}
+WHOLE = "Hi there.\n  Yes.\nNo."
 FIM = {"prefix": 1, "suffix": 2, "middle": 3}
 
 
@@ -85,14 +86,33 @@ def test_n_indent_is_refused_in_a_stream(c: TestClient) -> None:
     assert (found.status_code, found.json()["error"]["param"]) == (400, "n_indent")
 
 
-@pytest.mark.parametrize(
-    "field", [{"tfs_z": 0.5}, {"penalize_nl": True}, {"t_max_predict_ms": 5}, {"t_max_prompt_ms": 500}]
-)
+@pytest.mark.parametrize("field", [{"tfs_z": 0.5}, {"penalize_nl": True}, {"t_max_prompt_ms": 500}])
 def test_fields_that_llama_cpp_has_no_more_are_taken_and_told(c: TestClient, field: dict[str, Any]) -> None:
     found = c.post("/completion", json={**ASK, **field})
     assert found.status_code == 200
     assert next(iter(field)) in found.headers["warning"]
     assert found.json()["content"] == c.post("/completion", json=ASK).json()["content"]
+
+
+@pytest.mark.parametrize(
+    ("limit", "text", "kind"),
+    [(1e-6, "Hi there.\n", "limit"), (1e9, WHOLE, "eos"), (0, WHOLE, "eos"),
+     (-1, WHOLE, "eos")],
+)  # fmt: skip
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_time_limit_ends_the_text_at_the_next_new_line(
+    c: TestClient, limit: float, text: str, kind: str, stream: bool
+) -> None:
+    found = c.post("/completion", json={**ASK, "t_max_predict_ms": limit, "stream": stream})
+    assert found.status_code == 200
+    assert "warning" not in found.headers
+    replies = (
+        [json.loads(line[6:]) for line in found.text.splitlines() if line.startswith("data: {")]
+        if stream
+        else [found.json()]
+    )
+    assert "".join(one["content"] for one in replies) == text
+    assert (replies[-1]["stop_type"], replies[-1]["stop"]) == (kind, True)
 
 
 def test_health_under_v1_needs_no_key() -> None:

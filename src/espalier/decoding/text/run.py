@@ -22,16 +22,18 @@ class Ending(NamedTuple):
 
 
 class EndRule:
-    """What ends a text of one job: EOS (unless `ignore_eos`), a stop id, a stop text, or `max_tokens`, in this order.
+    """What ends a text of one job: EOS (unless `ignore_eos`), a stop id, a stop text, `max_tokens`, or the limit on
+    new lines, in this order.
 
     ends, stop_ids: token ids. stops: the stop texts. on_budget: what a text that `max_tokens` cuts comes to.
     """
 
-    __slots__ = ("_max_tokens", "_spelled", "_vocab", "ends", "on_budget", "stop_ids", "stops")
+    __slots__ = ("_line_limit", "_max_tokens", "_spelled", "_vocab", "ends", "on_budget", "stop_ids", "stops")
 
     def __init__(self, job: Job) -> None:
         config = job.chain.config
         self._vocab, self._spelled, self._max_tokens = job.vocab, job.spelled, job.max_tokens
+        self._line_limit = job.line_limit
         self.on_budget = job.options.on_budget
         self.stops = config.stop
         self.stop_ids = frozenset(config.stop_ids)
@@ -50,7 +52,10 @@ class EndRule:
             return Ending("stop", token)
         if stop_text is not None:
             return Ending("stop", stop_text)
-        return Ending("length") if length >= self._max_tokens else None
+        return Ending("length") if length >= self._max_tokens or self._is_late(token) else None
+
+    def _is_late(self, token: int) -> bool:
+        return self._line_limit is not None and self._line_limit.is_over(self.bytes_of(token))
 
 
 class TextRun:
@@ -81,6 +86,7 @@ class TextRun:
         self.ending = None
         for token in kept:
             self.take(token)
+        self.ending = None  # a text that goes on has not ended before, whatever the time is now
 
     def fork(self) -> TextRun:
         """An independent copy in the same state."""

@@ -20,6 +20,7 @@ from espalier.constraints.matching.rewinding import Rewinding, check_only_masks,
 from espalier.constraints.spec import Spec
 from espalier.constraints.to_gbnf import portable
 from espalier.decoding.drafting import DraftKit
+from espalier.decoding.line_limit import LineLimit
 from espalier.decoding.matcher_questions import MatcherQuestions
 from espalier.decoding.native import check_native, native_plan
 from espalier.decoding.plan import STRATEGIES, Job, MakePlan, Strategy
@@ -149,6 +150,7 @@ class RunMaker:
             watch=Watch(watched(request), request.trace_top_k, counts=bool(filters_in(turn.spec))),
             spelled=compiled.spelled if compiled else {},
             clock=self._clock,
+            line_limit=None if request.line_seconds is None else LineLimit(request.line_seconds),
             options=request.decoding,
             encode=self._encode,
             kit=self._kit,

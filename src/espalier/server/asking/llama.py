@@ -30,7 +30,9 @@ from espalier.server.process.state import Process
 from espalier.server.settings import ServerSettings
 from espalier.tokens.vocab import Vocab
 
-NAMES = {"prompt_ids": "prompt", "max_tokens": "n_predict", "top_logprobs": "n_probs"}
+NAMES = {
+    "prompt_ids": "prompt", "max_tokens": "n_predict", "top_logprobs": "n_probs", "line_seconds": "t_max_predict_ms",
+}  # fmt: skip
 """From the field that an error names to the field of the body."""
 
 
@@ -122,7 +124,8 @@ def ask_llama(body: LlamaBody, process: Process) -> LlamaAsked:
         top_logprobs=body.n_probs or None,
         token_ids=bool(body.return_tokens),
         told=body.told,
-        request={"only_prompt": True} if reads_only else {},
+        request=({"only_prompt": True} if reads_only else {})
+        | ({"line_seconds": late / 1000} if (late := body.t_max_predict_ms or 0) > 0 else {}),
     )
     return assemble(draft, process, partial(LlamaAsked, body=body, sampling=to_llama(config)))
 

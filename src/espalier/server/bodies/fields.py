@@ -64,7 +64,7 @@ HINTS: Mapping[str, Hint] = {
     "n_cache_reuse": Hint("the prefix cache changes no reply", int),
     "tfs_z": Hint("llama.cpp has this sampler no more, and ignores it", NUMBER),
     "penalize_nl": Hint("llama.cpp has this switch no more, and ignores it", bool),
-    "t_max_predict_ms": Hint("REQUEST_SECONDS limits the time", NUMBER),
+    "t_max_predict_ms": Hint("only llama-server's routes end a text at a late new line", NUMBER),
     "t_max_prompt_ms": Hint("REQUEST_SECONDS limits the time", NUMBER),
     "timings_per_token": Hint("only llama-server's route /completion has timings", bool),
     # the word-list server, the logging server

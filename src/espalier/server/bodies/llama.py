@@ -14,7 +14,8 @@ class LlamaBody(SamplingFields):
     """The body of `/completion`. prompt: a text, token ids, both mixed, or a list of these.
 
     schema_order and safety are ours: see EspalierOptions. id_slot and cache_prompt have no effect. n_indent: a
-    line that begins with fewer spaces ends the text. Other fields of llama-server are refused by name.
+    line that begins with fewer spaces ends the text. t_max_predict_ms: the first new line after so much time of
+    generation does. Other fields of llama-server are refused by name.
     """
 
     prompt: str | list[int | str | list[int | str]]
@@ -38,6 +39,7 @@ class LlamaBody(SamplingFields):
     return_progress: bool | None = None
     response_fields: list[str] | None = None
     n_indent: int | None = Field(default=None, ge=0)
+    t_max_predict_ms: float | None = None
     # without effect
     cache_prompt: bool | None = None
     id_slot: int | None = Field(default=None, ge=-1)
