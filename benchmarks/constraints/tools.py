@@ -15,6 +15,7 @@ import json
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -106,8 +107,8 @@ def main() -> None:
             gc.collect()
             compiled, build, again = make(given, compiler)
             _, first = timed(compiled.matcher().mask)
-            (found, worst), cold = timed(lambda compiled=compiled, texts=texts: walks(compiled, texts))
-            _, warm = timed(lambda compiled=compiled, texts=texts: walks(compiled, texts))
+            (found, worst), cold = timed(partial(walks, compiled, texts))
+            _, warm = timed(partial(walks, compiled, texts))
             seen.append([masks.unpack(mask, vocab.width) for mask in found])
             per = 1e3 / sum(map(len, texts))
             row = (build, again, first, worst, cold * per, warm * per)

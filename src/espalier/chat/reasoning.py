@@ -38,10 +38,12 @@ REASONING: dict[str, Reasoning] = {
     "kimi": Reasoning(start="◁think▷", end="◁/think▷"),
     "begin_of_thought": Reasoning(start="<|begin_of_thought|>", end="<|end_of_thought|>"),
     "start_thinking": Reasoning(start="<|START_THINKING|>", end="<|END_THINKING|>"),
+    "harmony": Reasoning(start="<|channel|>analysis<|message|>", end="<|end|><|start|>assistant"),
     "granite": Reasoning(start="Here is my thought process:", end="Here is my response:"),
 }
 """think: DeepSeek, Qwen, GLM, MiniMax and most others. mistral: Magistral. seed: Seed-OSS. kimi: Kimi-VL.
-begin_of_thought: Sky-T1, OpenThinker. start_thinking: Cohere's Command A. granite: IBM Granite 3.2."""
+begin_of_thought: Sky-T1, OpenThinker. start_thinking: Cohere's Command A. harmony: gpt-oss. granite:
+IBM Granite 3.2."""
 
 
 def read_reasoning(data: Any) -> Reasoning:

@@ -68,6 +68,10 @@ def _check_without_logits(name: str, request: Request) -> None:
 def _check_strategy(name: str, can: Capabilities, request: Request) -> None:
     strategy: Strategy = STRATEGIES.load(request.strategy)
     strategy.check(request.decoding, request.sampling)
+    if request.line_seconds is not None and request.strategy == "beam":
+        raise CapabilityError(
+            "the texts of a beam search do not end at a new line by the time", hint="use mask", field="line_seconds"
+        )
     asked, most = strategy.sequences(request.decoding), can.max_sequences
     if asked > 1 and not can.fork:
         raise CapabilityError(f"{name} cannot follow several texts of one prompt", field="strategy")

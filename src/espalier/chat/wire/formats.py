@@ -28,6 +28,8 @@ class WireFormat:
     text_lead: what may precede free text, and is not part of it. end: what may follow everything, as a marker of the
     end of the turn.
 
+    short_middle: what parsers also accept for the middle, because models leave a part of it out.
+
     exact: parsers accept as calls only what a constraint writes: the format's own keys, the name first, a known tool.
     For turns whose content may look like calls, such as documents of a schema.
     """
@@ -39,6 +41,7 @@ class WireFormat:
     open: str = ""
     head: str = ""
     middle: str = ""
+    short_middle: str = ""
     tail: str = ""
     close: str = ""
     separator: str = "\n"
@@ -99,7 +102,8 @@ KIMI = WireFormat(
 )  # fmt: skip
 HARMONY = WireFormat(
     name="harmony", shape="named", text_lead="<|channel|>final<|message|>", head="<|channel|>commentary to=functions.",
-    middle=" <|constrain|>json<|message|>", separator="<|call|><|start|>assistant", end="<|call|>",
+    middle=" <|constrain|>json<|message|>", short_middle="<|message|>",
+    separator="<|call|><|start|>assistant", end="<|call|>",
 )  # fmt: skip
 QWEN_CODER = WireFormat(
     name="qwen_coder", shape="tagged", head="<tool_call>\n", name_open="<function=", middle=">\n", key="<parameter=",

@@ -1,12 +1,13 @@
 """The automaton of the text before a marker: any text up to it; under a token limit, only the shortest way there.
 
 If the text must begin with an opening such as `<think>`, the marker is looked for behind the opening. Special tokens
-that are spelled like the marker, like the tag that it closes or like the opening count as text here. It knows nothing
-about what follows the marker.
+that are spelled like the marker, like the tag that it closes, like the opening or like a part of one of them count as
+text here. It knows nothing about what follows the marker.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import replace
 
@@ -25,6 +26,8 @@ from espalier.grammar.ranges import merge
 from espalier.tokens.trie import TokenTrie, build_trie
 from espalier.tokens.vocab import Vocab
 
+TAG = re.compile(r"<[^<>\s]+>|\[[^\[\]\s]+\]")
+"""What special tokens within a marker look like."""
 _BLANKS = frozenset(bytes([blank]) for blank in WHITESPACE)
 
 
@@ -53,6 +56,7 @@ class Waiting:
                 field="marker",
             )
         spelled = {token: tag for tag in tags for token in _ids(vocab, tag) if token not in vocab.eos_ids}
+        spelled |= _pieces(vocab, marker) | ({} if opens is None else _pieces(vocab, opens))
         self.spelled = spelled | dict.fromkeys(self.specials, marker)
         self.vocab, self.trie = _with_text(vocab, trie, self.spelled)
         if hurries and (missing := self.vocab.missing_bytes()):
@@ -152,6 +156,13 @@ def _opened(opens: bytes, rest: Dfa) -> tuple[Dfa, int]:
 
 def _ids(vocab: Vocab, text: bytes) -> tuple[int, ...]:
     return tuple(token for token, spelling in vocab.special_texts.items() if spelling.encode() == text)
+
+
+def _pieces(vocab: Vocab, text: bytes) -> dict[int, bytes]:
+    """The special tokens that stand within a text, as in `<|end|><|start|>assistant`, with their spelling. One that
+    ends a turn is none."""
+    found = {token: spelling.encode() for token, spelling in vocab.special_texts.items() if TAG.fullmatch(spelling)}
+    return {token: one for token, one in found.items() if one in text and one != text and token not in vocab.eos_ids}
 
 
 def _with_text(vocab: Vocab, trie: TokenTrie, spelled: dict[int, bytes]) -> tuple[Vocab, TokenTrie]:

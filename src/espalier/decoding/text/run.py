@@ -22,8 +22,8 @@ class Ending(NamedTuple):
 
 
 class EndRule:
-    """What ends a text of one job: EOS (unless `ignore_eos`), a stop id, a stop text, `max_tokens`, or the limit on
-    new lines, in this order.
+    """What ends a text of one job: EOS (unless `ignore_eos`), a stop id, a stop text, or `max_tokens`, in
+    this order; and the limit on new lines.
 
     ends, stop_ids: token ids. stops: the stop texts. on_budget: what a text that `max_tokens` cuts comes to.
     """
@@ -52,9 +52,10 @@ class EndRule:
             return Ending("stop", token)
         if stop_text is not None:
             return Ending("stop", stop_text)
-        return Ending("length") if length >= self._max_tokens or self._is_late(token) else None
+        return Ending("length") if length >= self._max_tokens else None
 
-    def _is_late(self, token: int) -> bool:
+    def is_late(self, token: int) -> bool:
+        """Whether the text ends with this token, just taken, because it makes a new line late."""
         return self._line_limit is not None and self._line_limit.is_over(self.bytes_of(token))
 
 
@@ -71,6 +72,12 @@ class TextRun:
 
     def take(self, token: int) -> str:
         """Append a token. Returns the text that may be shown now; `ending` says whether the text ends here."""
+        text = self._append(token)
+        if self.ending is None and self._rule.is_late(token):
+            self.ending = Ending("length")
+        return text
+
+    def _append(self, token: int) -> str:
         rule = self._rule
         self.tokens.append(token)
         piece = self._assembler.feed(rule.bytes_of(token))
@@ -85,8 +92,7 @@ class TextRun:
         self.tokens, self._assembler = [], TextAssembler(self._rule.stops)
         self.ending = None
         for token in kept:
-            self.take(token)
-        self.ending = None  # a text that goes on has not ended before, whatever the time is now
+            self._append(token)  # whatever the time is now, the text went on there
 
     def fork(self) -> TextRun:
         """An independent copy in the same state."""
