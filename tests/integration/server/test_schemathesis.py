@@ -158,8 +158,15 @@ def test_the_document_is_openapi_and_its_schemas_are_schemas() -> None:
             assert "422" not in route["responses"], (path, method)
 
 
+STRICT = [
+    f"POST {route}"
+    for route in (CHAT, COMPLETIONS, "/completion", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens",
+                  "/tokenize", "/detokenize", "/apply-template")
+]  # fmt: skip
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["POST /v1/chat/completions", "POST /v1/completions", "POST /completion"])
+@pytest.mark.parametrize("name", STRICT)
 @pytest.mark.parametrize("mode", [RIGHT, WRONG])
 def test_a_strict_server_answers_as_it_is_documented(name: str, mode: GenerationMode) -> None:
     config = server_settings(
