@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 
 from espalier.decoding.ports import StepModel
 
-FALLS, RISES = 0.3, 0.02
-"""How much of a difference to a shorter, and to a longer measured time is taken over: others share the machine, so the
-short times are the pass itself."""
+RISES = 0.02
+"""How much of a difference to a longer measured time is taken over; a shorter one counts at once. Others share the
+machine, so the short times are the pass itself."""
+LISTED = 32
+"""The costs of passes of fewer tokens are listed, and the list is made again after so many passes."""
 MOST_STATES = 4096
 """Places known under one constraint; the oldest are forgotten."""
 MOST_BESIDE = 8
@@ -31,6 +33,8 @@ class PassCosts:
 
     def __init__(self) -> None:
         self._known: dict[int, float] = {}
+        self._listed: list[float] = []
+        self._noted = 0
 
     def note(self, tokens: int, seconds: float) -> None:
         """Record one pass."""
@@ -38,7 +42,17 @@ class PassCosts:
         if old is None:
             self._known[tokens] = seconds
         else:
-            self._known[tokens] = old + (seconds - old) * (FALLS if seconds < old else RISES)
+            self._known[tokens] = seconds if seconds < old else old + (seconds - old) * RISES
+        self._noted += 1
+        if old is None or self._noted % LISTED == 0:
+            self._listed = []
+
+    def listed(self) -> list[float]:
+        """The seconds of passes over 0 to LISTED - 1 tokens, as `of` gives them, a few passes old."""
+        found = self._listed
+        if not found:
+            found = self._listed = [0.0, *map(self.of, range(1, LISTED))]
+        return found
 
     def of(self, tokens: int) -> float:
         """Seconds of a pass over so many tokens: measured, or read off the line through the nearest measured sizes.
@@ -122,8 +136,14 @@ class DraftKit:
     def __init__(self, sibling: StepModel | None = None) -> None:
         self.costs = PassCosts()
         self.sibling = sibling
+        self.asking: dict[str, float] = {}  # seconds that asking a source takes, by its name
         self._known: OrderedDict[tuple[str, str], Continuations] = OrderedDict()
         self._lock = threading.Lock()
+
+    def asked(self, source: str, seconds: float) -> None:
+        """Record how long a source took to propose."""
+        old = self.asking.get(source, seconds)
+        self.asking[source] = min(seconds, old + (seconds - old) * RISES)
 
     def continuations(self, owner: str, constraint: str) -> Continuations:
         """What is known under a constraint, for one owner. constraint: its key, "" without one."""

@@ -121,11 +121,15 @@ def opened(model: StepModel, watch: Watch | None) -> SequenceId:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Append:
-    """Tokens to append to one branch. `branch` is the strategy's own number of a sequence; 0 holds the prompt."""
+    """Tokens to append to one branch. `branch` is the strategy's own number of a sequence; 0 holds the prompt.
+
+    optional: how many of the last tokens a driver may leave out where a pass has no room for them; their rows are then
+    missing."""
 
     branch: int
     tokens: tuple[int, ...]
     logits: Literal["last", "all", "none"] = "last"
+    optional: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

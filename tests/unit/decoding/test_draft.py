@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import pytest
 
+import espalier
 from espalier import AllOf, Ban, Choice, Gbnf, JsonSchema, Regex, Thinking, TokenBan, Wordlist
 from espalier.api import make_request
 from espalier.api.replaying import replay
@@ -20,11 +21,13 @@ from espalier.decoding.drafts.pace import MOST, Pace
 from espalier.decoding.drafts.source import SOURCES, Source
 from espalier.decoding.options import Decoding
 from espalier.engines.base import Finished, TokenEvent
+from espalier.engines.fake import FakeStepModel, noise
+from espalier.engines.local.engine import LocalEngine
 from espalier.errors import CapabilityError, DeadEnd, InputError
 from espalier.tokens import mask as masks
 from espalier.trace.records import Trace
 from tests.examples import examples
-from tests.unit.decoding.test_jump import loaded, vocab_of
+from tests.unit.decoding.test_jump import Counted, vocab_of
 
 SCHEMA = {
     "type": "object",
@@ -55,6 +58,15 @@ ENDINGS = (
     {}, {}, {"stop": ["ab", "ba!"]}, {"max_tokens": 7}, {"min_tokens": 6}, {"filters": [TokenBan.single(ord("b"))]},
     {"on_budget": "close", "max_tokens": 24}, {"stop_ids": [ord("b")]}, {"logit_bias": {ord("a"): -100.0}},
 )  # fmt: skip
+
+
+def loaded(vocab, **more):
+    model = Counted(lambda tokens: noise(tokens, vocab.width, 3.0), width=vocab.width)
+
+    def encode(text, *, add_special):
+        return [*text.encode()]
+
+    return espalier.LoadedEngine(LocalEngine(name="noise", model=model, vocab=vocab, encode=encode, **more))
 
 
 class Hostile:
@@ -159,7 +171,9 @@ def test_many_rows_of_one_batch_are_as_alone(eng, hostile):
 
 
 def test_a_good_draft_saves_passes_and_the_result_says_how_many(eng, monkeypatch):
-    monkeypatch.setattr(PassCosts, "of", lambda self, tokens: 1.0)  # the toy's own passes cost what their tokens cost
+    monkeypatch.setattr(
+        PassCosts, "listed", lambda self: [1e9] * 32
+    )  # the toy's own passes cost what their tokens cost
     asked = {"constraint": Regex("(name){9}!"), "raw": True, "temperature": 0, "trace": "off"}
     eng.generate("p", strategy="draft", drafts=["grammar"], **asked)
     model = eng.engine.model
@@ -275,3 +289,37 @@ def test_what_is_learnt_is_bounded_and_kept_apart_by_owner():
     for name in range(100):
         kit.continuations("ada", str(name))
     assert kit.continuations("ada", "c").likeliest("x") is None
+
+
+def test_a_smaller_model_drafts_and_its_cache_is_given_back(monkeypatch):
+    monkeypatch.setattr(PassCosts, "listed", lambda self: [1e9] * 32)
+    vocab = vocab_of()
+    same = FakeStepModel(lambda tokens: noise(tokens, vocab.width, 3.0), width=vocab.width)
+    with loaded(vocab) as alone, loaded(vocab, sibling=same) as eng:
+        for spec in (None, SPECS["gbnf"]):
+            asked = {"constraint": spec, "raw": True, "temperature": 0, "max_tokens": 30, "seed": 2}
+            found = eng.generate("p", strategy="draft", drafts=["model"], **asked)
+            assert found.token_ids == alone.generate("p", strategy="mask", **asked).token_ids
+            assert found.drafting.passes < len(found.token_ids)
+            assert same.live == 0
+        with pytest.raises(CapabilityError) as told:
+            alone.generate("p", strategy="draft", drafts=["model"])
+        assert told.value.field == "drafts"
+        with pytest.raises(CapabilityError, match="logits"):
+            loaded(vocab, sibling=FakeStepModel(lambda tokens: noise(tokens, 7), width=7))
+
+
+def test_on_a_server_drafts_get_only_the_room_that_is_free(eng, hostile):
+    asked = {"constraint": SPECS["gbnf"], "max_tokens": 30}
+    want = {seed: outcome(eng, "mask", seed=seed, **asked)[1].token_ids for seed in range(6)}
+    for chunk in (1, 3, 512):
+        with closing(eng.serve(prefill_chunk=chunk)) as service:
+            running = []
+            for seed in range(6):
+                Hostile.truth = want[seed]
+                request = make_request("p" * 3, raw=True, strategy="draft", drafts=["hostile"], seed=seed, **asked)
+                running.append(service.submit(request))
+            for seed, run in enumerate(running):
+                last = [*run][-1]
+                assert isinstance(last, Finished)
+                assert last.result.token_ids == want[seed]

@@ -22,6 +22,7 @@ SOURCES = Registry(
         "forced": "espalier.decoding.drafts.forced:FORCED",
         "grammar": "espalier.decoding.drafts.grammar:GRAMMAR",
         "lookup": "espalier.decoding.drafts.lookup:LOOKUP",
+        "model": "espalier.decoding.drafts.model:MODEL",
     },
     holds=f"{__name__}:Source",
 )

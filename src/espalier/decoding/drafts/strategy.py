@@ -28,7 +28,7 @@ from espalier.tokens.mask import Logits, Mask
 from espalier.trace.records import Drafted
 
 FORCED, GRAMMAR = "forced", "grammar"
-LISTENS = 8
+LISTENS = 16
 """Where nothing is worth drafting, every so many tokens a source is heard without a pass, so that its rate is known."""
 TRIES = 256
 """And every so many tokens a short draft is run, so that the cost of a pass is known."""
@@ -62,7 +62,7 @@ def draft_plan(job: Job) -> Plan:
             began = None if job.clock is None else job.clock()
             answer = yield Need(
                 truncate=() if cut is None else ((0, cut),),
-                append=(Append(branch=0, tokens=tokens, logits="all" if draft else "last"),),
+                append=(Append(branch=0, tokens=tokens, logits="all" if draft else "last", optional=len(draft)),),
             )
             run.passed(len(tokens), None if began is None or job.clock is None else job.clock() - began)
             rows = answered(answer)[0]
@@ -115,6 +115,7 @@ class _Run:
             yield Taken(token=token, text=text, record=decision.record)
             if not is_right or self.text.ending is not None or self._now() - began > FAIR:
                 break
+        right = min(right, len(rows) - 1)  # the last row computed nothing that was proposed
         self._judge(step, right)
         taken = len(self.text.tokens) - step
         # The right drafts are in the cache, and what follows them there is wrong, or comes too early.
@@ -140,13 +141,14 @@ class _Run:
         known = self._seen.known
         for name, drafter in self._drafters.items():
             rate = known.rate(name)
-            count = pace.wanted(rate, room - len(ahead))
+            seconds = kit.asking.get(name, 0.0)
+            count = pace.wanted(rate, room - len(ahead), seconds=seconds)
             if not count:
                 continue
             found = tuple(self._proposed(name, drafter, ahead, count))
             if found:
                 self._parts.append(Part(name, found))
-                pace.added(len(found), rate)
+                pace.added(len(found), rate, seconds=seconds)
                 ahead += found
         if not ahead:
             ahead = self._listen(room)
@@ -187,11 +189,13 @@ class _Run:
         """What a source proposes, as far as it can be run: ids of the vocabulary."""
         width = self.job.vocab.width
         found: list[int] = []
+        began = self._now()
         with SOURCES.blamed(name):
             for token in [*drafter.propose(ahead, most)][:most]:
                 if not 0 <= token < width or not self.job.vocab.real_ids[token]:
                     break
                 found.append(int(token))
+        self.job.kit.asked(name, self._now() - began)
         return found
 
     def _judge(self, step: int, right: int) -> None:

@@ -52,12 +52,14 @@ class LocalEngine:
         tool_template: ChatTemplate | None = None,
         tool_format: str | None = None,
         native: MakeNative | None = None,
+        sibling: StepModel | None = None,
         hidden: HiddenReader | None = None,
         generates: bool = True,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """tool_template: for requests with tools, if the model has a template of its own for them. tool_format: how
         calls are written if the template does not show it. native: makes the engine's own sampler, if it has one.
+        sibling: a smaller model with the same vocabulary, for drafts; this engine alone drives it.
         hidden: reads hidden states, for embeddings. generates: false for a model that was trained for embeddings alone.
         clock: seconds, to time compiling."""
         self._name = name
@@ -72,7 +74,9 @@ class LocalEngine:
         self._tool_turns = TurnMaker(
             name=name, template=tool_template or template, vocab=vocab, tool_format=tool_format
         )
-        self._runs = RunMaker(name=name, compiler=self._compiler, encode=self._continuation, native=native, clock=clock)
+        self._runs = RunMaker(
+            name=name, compiler=self._compiler, encode=self._continuation, native=native, sibling=sibling, clock=clock
+        )
         self._has_native = native is not None
         self._hidden = hidden
         self._generates = generates

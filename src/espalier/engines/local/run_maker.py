@@ -21,6 +21,7 @@ from espalier.constraints.spec import Spec
 from espalier.constraints.to_gbnf import portable
 from espalier.decoding.drafting import DraftKit
 from espalier.decoding.line_limit import LineLimit
+from espalier.decoding.masking import mask_plan
 from espalier.decoding.matcher_questions import MatcherQuestions
 from espalier.decoding.native import check_native, native_plan
 from espalier.decoding.plan import STRATEGIES, Job, MakePlan, Strategy
@@ -45,6 +46,7 @@ from espalier.tokens import mask as masks
 DRAFTS = "draft"
 TAKES_BACK = ("mask", DRAFTS)
 """The strategies under which text may be taken back."""
+CAPTURED = "nothing is drafted: hidden states are captured, so it runs as with the strategy mask"
 UNDRAFTED = "nothing is drafted: the constraint may take text back, so it runs as with the strategy mask"
 
 
@@ -52,7 +54,7 @@ class RunMaker:
     """Makes the runs of one model. Safe across threads.
 
     encode: tokenizes a text that continues another one (no BOS). native: makes the engine's own sampler, None if it has
-    none. clock: seconds, to time compiling and masks.
+    none. sibling: the smaller model that drafts. clock: seconds, to time compiling and masks.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class RunMaker:
         compiler: Compiler,
         encode: Callable[[str], Sequence[int]],
         native: MakeNative | None = None,
+        sibling: StepModel | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._name = name
@@ -70,7 +73,12 @@ class RunMaker:
         self._encode = encode
         self._native = native
         self._clock = clock
-        self._kit = DraftKit()
+        if sibling is not None and sibling.width != self._vocab.width:
+            raise CapabilityError(
+                f"the draft model has {sibling.width} logits and the vocabulary of {name} {self._vocab.width} tokens",
+                hint="give a smaller model with the same tokenizer", field="sibling",
+            )  # fmt: skip
+        self._kit = DraftKit(sibling)
 
     def check(self, request: Request) -> None:
         """Refuse, before rendering and compiling, settings that do not go together. `check_capabilities` has already
@@ -102,6 +110,15 @@ class RunMaker:
         strategy: Strategy = STRATEGIES.load(request.strategy)
         make_plan: MakePlan = strategy.make_plan
         make_native = self._native if request.sampler == "native" else None
+        if "model" in (request.decoding.drafts or ()) and self._kit.sibling is None:
+            raise CapabilityError(
+                f"{self._name} was opened without a smaller model to draft with",
+                hint="open a LocalEngine with sibling=, or leave the source `model` out", field="drafts",
+            )  # fmt: skip
+        if request.strategy == DRAFTS and request.activations is not None:
+            # A drafted token's state may be computed where `mask` computes none, and the other way round.
+            make_plan = mask_plan
+            turn = replace(turn, notes=(*turn.notes, CAPTURED))
         going_back = rewinding_parts(turn.spec)
         if going_back:
             self._check_rewinding(going_back[0], request, model)

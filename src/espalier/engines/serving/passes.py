@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -196,6 +197,8 @@ class Passes:
 
     def _pieces(self, lanes: Iterable[Lane]) -> list[PassPiece]:
         """What the next pass appends: every single token, and a fair share of the long appends up to the chunk size."""
+        lanes = [*lanes]
+        self._fit_drafts(lanes)
         pieces: list[PassPiece] = []
         long: list[tuple[Lane, PendingAppend]] = []
         wants: Counter[str] = Counter()
@@ -215,6 +218,20 @@ class Passes:
                 if count:
                     pieces.append(PassPiece(lane, todo, count))
         return pieces
+
+    def _fit_drafts(self, lanes: Iterable[Lane]) -> None:
+        """Give optional tokens the room that long appends leave, and leave out the rest."""
+        waiting = [todo for lane in lanes for todo in lane.todo if todo.append.optional and not todo.place]
+        if not waiting:
+            return
+        needed = sum(todo.left - todo.append.optional for lane in lanes for todo in lane.todo)
+        free = max(0, self._chunk - needed)
+        for todo in waiting:
+            kept = min(todo.append.optional, free)
+            free -= kept
+            tokens = todo.append.tokens
+            tokens = tokens[: len(tokens) - todo.append.optional + kept]
+            todo.append = replace(todo.append, tokens=tokens, optional=0)
 
     def _extend(self, pieces: list[PassPiece]) -> dict[Lane, Exception]:
         work = [piece.extension() for piece in pieces]
