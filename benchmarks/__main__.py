@@ -25,6 +25,7 @@ BENCHMARKS = {
     "sampling": "benchmarks.sampling.steps",
     "trace": "benchmarks.sampling.traces",
     "jump": "benchmarks.jump",
+    "drafts": "benchmarks.drafts.speed",
     "budget": "benchmarks.budget",
     "faithful": "benchmarks.faithful",
     "beams": "benchmarks.beams",

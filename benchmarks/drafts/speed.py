@@ -23,6 +23,7 @@ from espalier.wiring import demo_model
 ROUNDS = 3
 MOST = 48
 WAYS = ("free", "mask", "draft")
+ENGINES = ("transformers", "llama.cpp")
 COPIED = (
     "Ticket 4711: the customer Maria Lopez (maria.lopez@example.org) reports that the invoice of 12 March is wrong. "
     "Copy the values into JSON."
@@ -48,7 +49,7 @@ CASES: dict[str, list[tuple[str, Any]]] = {
 
 def main() -> None:
     torch.set_num_threads(1)
-    names = sys.argv[1:] or ["transformers", "llama.cpp"]
+    names = [one for one in sys.argv[1:] if one in ENGINES] or ENGINES
     head = ("free", "mask", "draft", "draft/free", "draft/mask", "tokens/pass", "by source: accepted/drafted")
     print(f"{'characters a second of CPU':<36}" + ("{:>12}" * len(head)).format(*head))
     for name in names:

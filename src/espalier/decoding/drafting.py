@@ -15,6 +15,8 @@ from espalier.decoding.ports import StepModel
 RISES = 0.02
 """How much of a difference to a longer measured time is taken over; a shorter one counts at once. Others share the
 machine, so the short times are the pass itself."""
+ASKED_FALLS, ASKED_RISES = 0.5, 0.1
+"""The same for the time that a source takes, which differs from place to place by itself."""
 LISTED = 32
 """The costs of passes of fewer tokens are listed, and the list is made again after so many passes."""
 MOST_STATES = 4096
@@ -141,9 +143,9 @@ class DraftKit:
         self._lock = threading.Lock()
 
     def asked(self, source: str, seconds: float) -> None:
-        """Record how long a source took to propose."""
+        """Record how long a source took to propose something."""
         old = self.asking.get(source, seconds)
-        self.asking[source] = min(seconds, old + (seconds - old) * RISES)
+        self.asking[source] = old + (seconds - old) * (ASKED_FALLS if seconds < old else ASKED_RISES)
 
     def continuations(self, owner: str, constraint: str) -> Continuations:
         """What is known under a constraint, for one owner. constraint: its key, "" without one."""

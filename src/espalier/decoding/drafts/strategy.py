@@ -30,6 +30,8 @@ from espalier.trace.records import Drafted
 FORCED, GRAMMAR = "forced", "grammar"
 LISTENS = 16
 """Where nothing is worth drafting, every so many tokens a source is heard without a pass, so that its rate is known."""
+QUIET = 8
+"""Where no source is worth asking, none is asked for so many tokens."""
 TRIES = 256
 """And every so many tokens a short draft is run, so that the cost of a pass is known."""
 TRIED = 3
@@ -92,6 +94,9 @@ class _Run:
         self._has_mask = False
         self._seen = DraftText(job, self.text.tokens, job.kit.continuations(job.owner, job.constraint))
         names = job.options.drafts or USUAL
+        if job.matcher is None:  # nothing is forced, and no state was met before
+            names = tuple(name for name in names if name not in (FORCED, GRAMMAR))
+        self._quiet = 0  # tokens for which no source is asked, because none was worth its cost
         self._sources: dict[str, Source] = {name: SOURCES.load(name) for name in names}
         self._drafters: dict[str, Drafter] = {name: one.make(self._seen) for name, one in self._sources.items()}
         self._learns = GRAMMAR in names and job.matcher is not None
@@ -116,7 +121,8 @@ class _Run:
             if not is_right or self.text.ending is not None or self._now() - began > FAIR:
                 break
         right = min(right, len(rows) - 1)  # the last row computed nothing that was proposed
-        self._judge(step, right)
+        if self._parts or self._heard:
+            self._judge(step, right)
         taken = len(self.text.tokens) - step
         # The right drafts are in the cache, and what follows them there is wrong, or comes too early.
         # The last token is computed once more where nothing else would give the logits after it.
@@ -133,9 +139,12 @@ class _Run:
         # The last token of all needs no place in the cache.
         room = min(MOST, job.max_tokens - len(self.text.tokens) - 1)
         self._here()
-        self._parts, self._heard = [], []
         if room <= 0:
             return ()
+        if self._quiet:
+            self._quiet -= 1
+            return tuple(self._listen(room))
+        wanted = False
         ahead: list[int] = []
         pace = Pace(kit.costs, len(self.feed))
         known = self._seen.known
@@ -145,11 +154,14 @@ class _Run:
             count = pace.wanted(rate, room - len(ahead), seconds=seconds)
             if not count:
                 continue
+            wanted = True
             found = tuple(self._proposed(name, drafter, ahead, count))
             if found:
                 self._parts.append(Part(name, found))
                 pace.added(len(found), rate, seconds=seconds)
                 ahead += found
+        if not wanted:
+            self._quiet = QUIET
         if not ahead:
             ahead = self._listen(room)
         return tuple(ahead)
@@ -195,7 +207,8 @@ class _Run:
                 if not 0 <= token < width or not self.job.vocab.real_ids[token]:
                     break
                 found.append(int(token))
-        self.job.kit.asked(name, self._now() - began)
+        if found:
+            self.job.kit.asked(name, self._now() - began)
         return found
 
     def _judge(self, step: int, right: int) -> None:
