@@ -334,3 +334,16 @@ def test_a_run_of_particles_that_were_all_cut_was_an_internal_error(strategy: st
     weighing = found[-1]["outputs"][0]["weighing"]
     assert weighing["log_weight"] is None
     assert "weight" in weighing["reason"]
+
+
+def test_drafting_is_told(c: TestClient) -> None:
+    body = {"model": "fake", "prompt": "hi", "max_tokens": 20, "seed": 1, "structured_outputs": {"regex": "(abc){4}"}}
+    told = c.post("/v1/completions", json={**body, "espalier": {"strategy": "draft", "drafts": ["forced", "lookup"]}})
+    plain = c.post("/v1/completions", json=body)
+    assert told.status_code == plain.status_code == 200, told.text
+    assert told.json()["choices"][0]["text"] == plain.json()["choices"][0]["text"]
+    drafting = told.json()["espalier"]["outputs"][0]["drafting"]
+    assert drafting["passes"] * drafting["tokens_per_pass"] == len("abc" * 4) + 1
+    refused = c.post("/v1/completions", json={**body, "espalier": {"strategy": "draft", "drafts": ["oracle"]}})
+    assert refused.status_code == 400
+    assert refused.json()["error"]["param"] == "espalier.drafts"
