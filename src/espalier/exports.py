@@ -25,6 +25,7 @@ EXPORTS = {
     "Decoding": "espalier.decoding.options",
     "DeterministicConfig": "espalier.sampling.presets.catalogue",
     "EspalierError": "espalier.errors",
+    "explain": "espalier.api",
     "FilterChain": "espalier.sampling.filters",
     "FilterContext": "espalier.sampling.filters",
     "Free": "espalier.constraints.free",
@@ -89,6 +90,7 @@ if TYPE_CHECKING:
     from espalier.api import PresetBuilder as PresetBuilder
     from espalier.api import compile as compile  # noqa: A004  # the public name
     from espalier.api import contract as contract
+    from espalier.api import explain as explain
     from espalier.api import generate as generate
     from espalier.api import get_preset as get_preset
     from espalier.api import load as load

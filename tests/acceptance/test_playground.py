@@ -153,7 +153,7 @@ def test_every_kind_of_constraint_is_generated_with_its_example(demo, visit, kin
     if kind != "none":
         page.locator("#tokens .forb").first.click()
         said = page.inner_text("#panel")
-        for words in ("favourite forbidden", "Wanted", "Allowed", "Removed mass", "Tax", "Why it was refused"):
+        for words in ("top choice blocked", "Wanted", "Allowed", "Removed mass", "Tax", "Why it was refused"):
             assert words in said
 
 
@@ -411,3 +411,30 @@ def test_a_server_that_goes_away_is_said(serve, visit, tmp_path):
     page.route("**/v1/chat/completions", lambda route: route.fulfill(body="data: {}", content_type="text/event-stream"))
     generate(page)
     assert "ended early" in page.inner_text("#general-fault")
+
+
+def test_a_typo_in_the_schema_is_a_warning_and_a_link_holds_the_whole_request(serve, visit):
+    address = serve('{"a": 1}')
+    page = visit(address)
+    schema = '{"type": "object", "properties": {"a": {"const": 1}}, "requried": ["a"]}'
+    page.fill("#editor", schema)
+    page.fill("#prompt", "Grüße, <b>du</b>")
+    page.fill("#temperature", "0")
+    generate(page)
+    assert "/requried is no keyword of JSON Schema" in page.locator("#warnings").inner_text()
+    assert "did you mean `required`?" in page.locator("#warnings").inner_text()
+    page.click("#link")
+    page.wait_for_function("document.getElementById('link-note').textContent !== ''")
+    link = page.evaluate("location.href")
+    assert link.startswith(f"{address}/#s=")
+    other = visit(link)
+    assert other.input_value("#editor") == schema
+    assert other.input_value("#prompt") == "Grüße, <b>du</b>"
+    assert other.input_value("#temperature") == "0"
+
+
+def test_a_link_that_is_cut_or_hostile_changes_nothing(serve, visit):
+    address = serve("Hello.")
+    usual = visit(address).input_value("#editor")
+    for fragment in ("#s=", "#s=!!", "#s=bnVsbA", "#s=eyJwcm9tcHQiOlsxXX0", "#s=eyJwcm9tcHQiOi", "#t1"):
+        assert visit(f"{address}/{fragment}").input_value("#editor") == usual, fragment

@@ -186,7 +186,7 @@ def test_chips_are_coloured_by_what_is_chosen_and_the_legend_follows(open_page):
     page = open_page(trace)
     assert "Removed mass" in page.locator("#legend").inner_text()
     page.get_by_role("button", name="Probability", exact=True).click()
-    assert "Probability for the model" in page.locator("#legend").inner_text()
+    assert "Probability" in page.locator("#legend").inner_text()
     assert "q4" in classes(page, 0), "a token of probability 0.2% is between 0.1% and 1%"
     page.locator("h1").click()
     page.keyboard.press("c")
@@ -324,6 +324,7 @@ def test_how_it_was_decoded_and_what_was_taken_back_is_said(open_page):
         rewinds=(Rewind(step=4, tokens=(7, 8), text="<i>no</i>"),), score=-3.5, weighing=weighing,
     )  # fmt: skip
     page = open_page(trace)
+    page.locator("#settings > summary").click()
     page.locator("#about details summary").last.click()
     about = page.locator("#about").inner_text()
     for words in (
@@ -408,3 +409,45 @@ def test_two_thousand_steps_are_searched_and_filtered(open_page, record_property
     page.locator("#search").fill("lovelace")
     page.keyboard.press("Enter")
     assert said(page).endswith(f"of {found} matches")
+
+
+def test_one_sentence_then_the_output_then_costs_and_the_settings_last_and_folded(open_page):
+    trace = sample_trace(20)
+    page = open_page(render(trace.to_json(), findings=[]))
+    said = page.locator("#sentence").inner_text()
+    assert "the constraint cost" in said
+    assert said.rstrip().endswith(("negligible.", "mild.", "strong.", "forced."))
+    order = ("#sentence", "#split", "#where", "#chart-card", "#settings")
+    tops = [page.locator(one).bounding_box()["y"] for one in order]
+    assert tops == sorted(tops)
+    assert not page.locator("#about").is_visible()
+
+
+def test_the_sentence_says_what_was_wanted_first_and_what_it_cost(open_page):
+    data = as_json(sample_trace(3))
+    for step in data["steps"]:
+        step |= {"was_changed": False}
+    data["steps"][0] |= {"was_changed": True}
+    data["summary"]["total_tax_nats"] = 1.3
+    said = open_page(render(data)).locator("#sentence").inner_text()
+    assert said.startswith("The model wanted ")
+    assert "; the constraint pushed it to " in said
+    assert said.endswith(
+        " at the first token. After that it agreed: the constraint cost 1.3 nats in all, which is mild."
+    )
+
+
+def test_breakers_of_dry_are_shown_as_they_are(open_page):
+    data = as_json(sample_trace(3))
+    data["metadata"]["sampling"] = {**data["metadata"]["sampling"], "dry_breakers": ["\n", '"', "*"]}
+    page = open_page(render(data))
+    page.locator("#settings > summary").click()
+    assert r'["\n", "\"", "*"]' in page.locator("#about").inner_text()
+
+
+@pytest.mark.parametrize("width", [1400, 760])
+def test_the_output_and_a_token_are_in_the_first_screen(open_page, width):
+    page = open_page(sample_trace(40))
+    page.set_viewport_size({"width": width, "height": 900})
+    for part in ("#tokens", "#panel"):
+        assert page.locator(part).bounding_box()["y"] < 800, part

@@ -15,6 +15,7 @@ from espalier.api.use_cases import (
     compile,  # noqa: A004  # as re.compile
     contract,
     default_app,
+    explain,
     generate,
     get_preset,
     load,
@@ -33,6 +34,7 @@ __all__ = [
     "compile",
     "contract",
     "default_app",
+    "explain",
     "generate",
     "get_preset",
     "load",

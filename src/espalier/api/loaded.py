@@ -34,6 +34,11 @@ class LoadedEngine:
         return self._engine.name
 
     @property
+    def presets(self) -> Presets | None:
+        """Where names of presets are looked up; None for the built-in ones."""
+        return self._presets
+
+    @property
     def kind(self) -> str | None:
         """The engine's name, such as `transformers`; None where it was not opened by name."""
         return self._kind

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any, Unpack, overload
 
+from espalier.api.explaining import Explanation
+from espalier.api.explaining import explain as explained
 from espalier.api.loaded import LoadedEngine
 from espalier.api.options import GenerateOptions, with_options
 from espalier.constraints import to_peers
@@ -24,6 +26,7 @@ from espalier.constraints.spec import JsonSchema, Spec
 from espalier.engines.base import Message, Result
 from espalier.engines.options import EngineOptions, LoraLike, read_lora
 from espalier.errors import CapabilityError, InputError, LimitExceeded, UnsupportedError
+from espalier.harness.compare.remedies import SEEDS
 from espalier.sampling.presets import spec as preset_values
 from espalier.sampling.presets.spec import Preset
 from espalier.schema.contract import Contract
@@ -123,6 +126,28 @@ def generate(prompt: Any, /, **options: Unpack[GenerateOptions]) -> Result | lis
     engine = LoadedEngine(app.default_engine(), app.presets, log=app.log, kind=app.engine_kind())
     found: Result | list[Result] = engine.generate(prompt, **options)
     return found
+
+
+def explain(
+    prompt: Any,
+    /,
+    *,
+    engine: LoadedEngine | None = None,
+    try_remedies: bool = False,
+    seeds: int = SEEDS,
+    **options: Any,
+) -> Explanation:
+    """Generate once, and explain what the constraint cost, where, why, and what to do about it.
+
+    engine: what `espalier.load` returned; by default the one of `espalier.generate`. options: the arguments of
+    `espalier.generate`, a constraint among them. try_remedies: run each remedy that is named on so many seeds, paired
+    with the run as asked; `trials` then has the differences of tax (nats), validity (share), tokens and time (seconds)
+    with their 95 % intervals, and `recommended` the one that helps. Raises as `generate` does.
+    """
+    if engine is None:
+        app = default_app()
+        engine = LoadedEngine(app.default_engine(), app.presets, log=app.log, kind=app.engine_kind())
+    return explained(prompt, engine=engine, try_remedies=try_remedies, seeds=seeds, **options)
 
 
 def compile(spec: Spec, *, vocab: Vocab | None = None, app: App | None = None) -> Compiled:  # noqa: A001  # as re.compile

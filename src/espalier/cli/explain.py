@@ -11,8 +11,9 @@ from typing import Annotated
 import typer
 
 from espalier import api
-from espalier.api.explaining import explained
+from espalier.api.explaining import explained, trials_json, try_all
 from espalier.cli import output
+from espalier.cli.progress import counting
 from espalier.cli.columns import wrapped
 from espalier.cli.flags.constraint import ConstraintFlags
 from espalier.cli.flags.decoding import DecodingFlags
@@ -25,6 +26,8 @@ from espalier.cli.flags.tools import ReasoningFlags
 from espalier.cli.flags.tracing import TraceFile
 from espalier.engines.base import Finished, Result
 from espalier.errors import InputError
+from espalier.harness.compare.remedies import SEEDS, trials_text
+from espalier.trace.measure import word_of
 from espalier.trace.records import Trace
 from espalier.trace.report.diagnose import diagnose
 from espalier.trace.report.diff import clip
@@ -51,12 +54,18 @@ def command(
     sampling: SamplingFlags,
     decoding: DecodingFlags,
     trace: TraceFile = None,
+    try_remedies: Annotated[
+        bool, typer.Option("--try", help="Run the named remedies, and recommend the one that helps.")
+    ] = False,
+    seeds: Annotated[int, typer.Option(min=1, help="With --try: runs of each remedy.", metavar="N")] = SEEDS,
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
     engine: EngineFlags,
 ) -> None:
     """Generate once, and explain what the constraint cost: where, why, and what to do about it.
 
     One screen: the text and its verdict, tokens and nats, the most expensive places and tokens, findings, remedies.
+    With --try each remedy that is named is run too, on several seeds and paired with the run as asked: what it does to
+    tax, validity, length and time, with 95 % intervals, and which one is recommended.
     """
     spec = constraint.spec()
     if spec is None and sampling.preset is None:
@@ -64,28 +73,39 @@ def command(
     options = reasoning.options() | decoding.options() | sampling.fields()
     page = check_trace_path(trace)
     app = app_with_store()
-    request = api.make_request(
-        read_prompt(prompt),
-        constraint=spec,
-        preset=sampling.preset,
-        presets=app.presets,
-        system=system,
-        raw=raw,
-        trace="steps",
+    asked = read_prompt(prompt)
+    options = {
+        "constraint": spec,
+        "preset": sampling.preset,
+        "presets": app.presets,
+        "system": system,
+        "raw": raw,
+        "trace": "steps",
         **constraint.orders(app.settings.schema_order),
         **options,
-    )
+    }
+    request = api.make_request(asked, **options)
     check_single(request.sampling)
     for note in request.notes:
         output.note(note)
     with load(model, engine, app) as loaded:
         result = next(event.result for event in run(loaded, request, command="explain") if isinstance(event, Finished))
-    if result.trace is None:
-        raise AssertionError("a trace was asked for")
+        if result.trace is None:
+            raise AssertionError("a trace was asked for")
+        if not as_json:
+            output.data("\n".join(screen(result, result.trace)))
+        trials = None
+        if try_remedies:
+            with counting("runs") as progress:
+                trials = try_all(
+                    diagnose(result.trace), result.trace, asked, options, engine=loaded, seeds=seeds,
+                    progress=progress, route="espalier explain",
+                )  # fmt: skip
     if as_json:
-        output.data_json(explained(result.trace, seed=result.seed))
-    else:
-        output.data("\n".join(screen(result, result.trace)))
+        tried = {} if trials is None else trials_json(trials)
+        output.data_json(explained(result.trace, seed=result.seed) | tried)
+    elif trials is not None:
+        output.data("\n".join(["", *trials_text(trials, seeds=seeds)]))
     if page is not None:
         result.trace.save(page)
         output.note(f"trace: {trace}")
@@ -111,11 +131,15 @@ def cost(trace: Trace) -> str:
     found = trace.summary()
     steps = found["total_steps"]
     tax = found["total_tax_nats"]
-    mean = f", {tax / steps:.2f} a token" if steps else ""
+    mean = f", {tax / steps:.2f} a token ({word_of(tax / steps)})" if steps else ""
     shares = [
         f"{name} {found[key]} ({found[key] / steps:.0%})"
-        for name, key in (("rejected", "rejected_steps"), ("changed", "changed_steps"), ("forced", "forced_steps"))
-        if steps and (found[key] or name == "changed")
+        for name, key in (
+            ("rejected", "rejected_steps"),
+            ("top choice blocked", "changed_steps"),
+            ("forced", "forced_steps"),
+        )
+        if steps and (found[key] or key == "changed_steps")
     ]
     return f"{steps} tokens, {tax:.2f} nats of tax{mean}; {', '.join(shares)}"
 

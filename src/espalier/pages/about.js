@@ -38,7 +38,7 @@ export function drawStats(node, trace) {
     tile(...verdictTile(meta.verdict)),
     tile("Grammar tax", isFinite ? `${tax.limit}${nats(tax.nats)}` : "∞ nats", isFinite ? bits(tax.nats) : ""),
     tile("Mean removed mass", tax.limit + prob(meanMass(trace)), "of the model’s probability, per step"),
-    tile("Favourite forbidden", known ? count(sum.changed_steps ?? 0) : "not recorded", known ? share(sum.changed_steps ?? 0) : ""),
+    tile("Top choice blocked", known ? count(sum.changed_steps ?? 0) : "not recorded", known ? share(sum.changed_steps ?? 0) : ""),
     sum.rejected_steps && tile("First draw refused", count(sum.rejected_steps), share(sum.rejected_steps)),
     sum.unknown_steps && tile("Rejection not known", count(sum.unknown_steps), share(sum.unknown_steps)),
     forced && tile("Forced", count(forced), share(forced)),
@@ -67,8 +67,7 @@ export function drawAbout(node, trace, shown) {
   item("Decoding", h("div", { class: "pairs" }, pair("strategy", meta.strategy), shown.decoding.map(([k, v]) => pair(k, v)),
     meta.score !== null && meta.score !== undefined && pair("score", num(meta.score))));
   if (sampling.length) {
-    const plainly = (v) => v.replace(/[["\]]/g, "").replace(/,\s*/g, ", ");
-    item("Sampling", h("div", { class: "pairs" }, greedy && h("span", { class: "pair" }, "greedy"), sampling.map(([k, v]) => pair(k, plainly(v)))));
+    item("Sampling", h("div", { class: "pairs" }, greedy && h("span", { class: "pair" }, "greedy"), sampling.map(([k, v]) => pair(k, v))));
   }
   if (meta.weighing) item("Weighing", h("div", { class: "pairs" }, weighing(meta.weighing)));
   item("Ended", FINISHES[meta.finish_reason] || meta.finish_reason, meta.closed_by_budget && "; the token limit decided how (closed by budget)");
@@ -94,6 +93,7 @@ function rewind(one) {
 
 // ---------------------------------------------------------------- findings
 
+const FINDINGS = 2; // that are shown at once: the output stays in the first screen
 const SEVERITIES = { fault: ["fault", "bad"], cost: ["cost", "plain"], note: ["note", "plain"] };
 
 /* Findings of a diagnosis, faults first, each with its remedies. go: shows a step. */
@@ -101,7 +101,7 @@ export function drawFindings(node, findings, total, go) {
   const rank = (one) => (Object.keys(SEVERITIES).indexOf(one.severity) + 4) % 4;
   const sorted = [...findings].sort((a, b) => rank(a) - rank(b));
   node.replaceChildren(h("div", { class: "row" }, h("h2", {}, "Diagnosis"), h("p", { class: "note" }, many(findings.length, "finding"))),
-    h("ul", { class: "findings" }, sorted.map((one) => {
+    ...folding(sorted.map((one) => {
       const [word, mood] = SEVERITIES[one.severity] || [one.severity, "plain"];
       const steps = (one.steps || []).filter((i) => i >= 0 && i < total).map((i) => {
         const link = h("a", { href: `#t${i}` }, String(i + 1));
@@ -115,4 +115,11 @@ export function drawFindings(node, findings, total, go) {
         h("p", {}, tag(word, mood), " ", h("b", {}, visible(one.message)), steps.length > 0 && h("span", { class: "note" }, " at token", steps)),
         one.remedies?.length > 0 && h("ul", { class: "remedies" }, one.remedies.map((r) => h("li", {}, visible(r.text)))));
     })));
+}
+
+/* The first findings as a list, and the others in one that is folded. */
+function folding(items) {
+  const list = (some) => h("ul", { class: "findings" }, some);
+  const rest = items.slice(FINDINGS);
+  return [list(items.slice(0, FINDINGS)), rest.length > 0 && h("details", { class: "more" }, h("summary", {}, `${count(rest.length)} more`), list(rest))].filter(Boolean);
 }

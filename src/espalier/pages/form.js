@@ -98,7 +98,8 @@ export function prepare() {
 
 /* presets: as /espalier/presets lists them. */
 export function offerPresets(presets) {
-  const chosen = $("preset").value;
+  const chosen = $("preset").dataset.wanted ?? $("preset").value;
+  delete $("preset").dataset.wanted;
   $("preset").replaceChildren(h("option", { value: "" }, "None"), ...presets.map((one) =>
     h("option", { value: one.id, disabled: one.problem !== null }, one.problem === null ? one.id : `${one.id} (not usable)`)));
   $("preset").value = presets.some((one) => one.id === chosen && one.problem === null) ? chosen : "";
@@ -178,6 +179,41 @@ export function request() {
   if (stops.length) body.set("stop", text(stops));
   others(body, ours);
   return object([...body, ["espalier", object(ours)]]);
+}
+
+// ---------------------------------------------------------------- a link
+
+const STATE = ["prompt", "system", "kind", "editor", "lang", "top", "preset", ...NUMBERS.map(([name]) => name), "stop-texts", "others"];
+
+/* What the form asks for, as the fragment of an address; the API key is no part of it. */
+export function asFragment() {
+  const said = Object.fromEntries(STATE.map((id) => [id, $(id).value]).filter(([id, value]) => value !== "" || id === "max_tokens"));
+  const bytes = new TextEncoder().encode(JSON.stringify(said));
+  return `#s=${btoa(Array.from(bytes, (b) => String.fromCharCode(b)).join("")).replaceAll("+", "-").replaceAll("/", "_").replace(/=+$/, "")}`;
+}
+
+/* Fills the form from a fragment; false if it is none of ours. Only texts are taken, and only for fields that there are. */
+export function fromFragment(fragment) {
+  if (!fragment.startsWith("#s=")) return false;
+  let said;
+  try {
+    const bytes = Uint8Array.from(atob(fragment.slice(3).replaceAll("-", "+").replaceAll("_", "/")), (c) => c.charCodeAt(0));
+    said = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(bytes));
+  } catch {
+    return false; // cut, or another's
+  }
+  if (said === null || typeof said !== "object") return false;
+  if ([...$("kind").options].some((one) => one.value === said.kind)) $("kind").value = said.kind;
+  choose($("kind").value);
+  for (const id of STATE) {
+    if (id === "kind" || id === "preset" || typeof (said[id] ?? "") !== "string") continue;
+    if (id !== "editor" || kind in EXAMPLES) $(id).value = said[id] ?? "";
+  }
+  if (typeof said.preset === "string") $("preset").dataset.wanted = said.preset;
+  for (const [id, box] of [["system", "system-box"], ["stop-texts", "more-box"], ["others", "more-box"]]) {
+    if ($(id).value) $(box).open = true;
+  }
+  return true;
 }
 
 // ---------------------------------------------------------------- faults

@@ -164,7 +164,7 @@ export const limitOf = (step) => (step.bounds ? (step.bounds[1] > 0 ? "at least 
 function describe(step, i) {
   const said = [`Token ${i + 1}`, step.token.is_special ? `special ${step.token.text || "end"}` : plain(step.token.bytes, step.token.text)];
   if (massOf(step) >= BINS[0]) said.push(`${limitOf(step)}${prob(massOf(step))} removed`);
-  if (isForbidden(step)) said.push("favourite forbidden");
+  if (isForbidden(step)) said.push("top choice blocked");
   if (step.was_rejected) said.push("first draw refused");
   if (step.is_unknown) said.push("not known whether a draw was refused");
   if (step.was_forced) said.push("forced");
@@ -186,7 +186,7 @@ function story(step) {
   }
   const how = step.was_forced ? " was put there without a draw: " : " was taken: ";
   if (!wish.allowed) return ["The model wanted ", wanted, ", which the constraint forbids. ", taken, how, choice, "."];
-  if (wish.id !== step.token.id) return ["The model’s favourite ", wanted, " was allowed, but ", taken, step.was_forced ? " was forced." : " was drawn."];
+  if (wish.id !== step.token.id) return ["The model’s top choice ", wanted, " was allowed, but ", taken, step.was_forced ? " was forced." : " was drawn."];
   const rest = massOf(step) >= BINS[0] ? ` The constraint removed ${limitOf(step)}${prob(massOf(step))} of the other candidates’ probability.` : "";
   return ["The model wanted ", wanted, step.was_forced ? ", which was forced anyway." : " and got it.", rest];
 }
@@ -291,7 +291,7 @@ export function drawLegend(node, steps, scale = massScale()) {
   const key = (mark, text) => h("span", { class: "key" }, mark, text);
   node.replaceChildren(scale,
     h("span", { class: "marks" },
-      key(swatch("forb"), "favourite forbidden"),
+      key(swatch("forb"), "top choice blocked"),
       steps.some((t) => t.was_rejected) && key(swatch("rej"), "first draw refused"),
       steps.some((t) => t.is_unknown) && key(swatch("unsure"), "not known whether a draw was refused"),
       steps.some((t) => t.was_forced) && key(swatch("forced"), "forced"),
@@ -382,7 +382,7 @@ export function inspector({ list, panel, onShow = () => {}, onPin = () => {}, ke
     show();
   }
 
-  /* Where a look at a whole text begins: at the first step whose favourite was forbidden. */
+  /* Where a look at a whole text begins: at the first step whose top choice was blocked. */
   function settle() {
     if (!isTouched && chips.length) place(forbidden[0] ?? 0);
     show();
@@ -436,7 +436,7 @@ export function inspector({ list, panel, onShow = () => {}, onPin = () => {}, ke
     const focused = panel.contains(document.activeElement) ? document.activeElement.id : "";
     const isFolded = panel.classList.contains("folded");
     const there = stops ?? forbidden;
-    const what = stops ? "match" : "step whose favourite was forbidden";
+    const what = stops ? "match" : "step whose top choice was blocked";
     const head = h("div", { class: "head" },
       h("h2", {}, "Token ", h("b", {}, String(i + 1)), ` of ${count(steps.length)}`, pinned >= 0 && tag("pinned", "plain")),
       h("div", { class: "nav" },
@@ -446,7 +446,7 @@ export function inspector({ list, panel, onShow = () => {}, onPin = () => {}, ke
         h("button", { type: "button", id: "fold", class: "fold", "aria-expanded": String(!isFolded), "aria-controls": "panel-body" },
           isFolded ? "More" : "Less")));
     const tags = [
-      isForbidden(step) && tag("favourite forbidden", "bad"), step.was_rejected && tag("first draw refused", "bad"),
+      isForbidden(step) && tag("top choice blocked", "bad"), step.was_rejected && tag("first draw refused", "bad"),
       step.is_unknown && tag("rejection not known", "plain"),
       step.was_forced && tag("forced", "plain"), step.token.is_special && tag("special token", "plain"),
       (step.bounds || step.exactness === "bounded") && tag("bounded, not exact", "plain"),

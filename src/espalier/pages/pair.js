@@ -38,7 +38,7 @@
           isBounded ? "not exact" : signed(change, nats), isBounded ? "" : change > 0 ? "more" : change < 0 ? "less" : ""),
         row("Mean removed mass", said.map(({ tax, mass }) => tax.limit + prob(mass)), isBounded ? "not exact" : signed(masses[1] - masses[0], prob)),
         row("Tokens", lengths.map(count), signed(lengths[1] - lengths[0], count)),
-        row("Favourite forbidden", ...counted("changed_steps")), row("First draw refused", ...counted("rejected_steps")),
+        row("Top choice blocked", ...counted("changed_steps")), row("First draw refused", ...counted("rejected_steps")),
         said.some(({ sum }) => sum.unknown_steps) && row("Rejection not known", ...counted("unknown_steps")), row("Forced", ...counted("forced_steps")),
         row("Strategy", said.map(({ meta }) => meta.strategy), ""),
         row("Verdict", said.map(({ meta }) => verdictTile(meta.verdict)[1]), "")))));

@@ -4,7 +4,7 @@
 import {
   FINISHES, count, drawKeys, drawLegend, h, inspector, many, nats, prob, tag, tile, verdictTile, visible,
 } from "./inspector.js";
-import { clearFaults, offerPresets, prepare, request, showFault } from "./form.js";
+import { asFragment, clearFaults, fromFragment, offerPresets, prepare, request, showFault } from "./form.js";
 import { Fault, generate, getJson, getState, getText, key, remove } from "./stream.js";
 
 const $ = (id) => document.getElementById(id);
@@ -23,8 +23,8 @@ function begin() {
   steps = [];
   pending = [];
   tokens.clear();
-  for (const id of ["text", "reasoning", "calls", "faults", "after"]) $(id).replaceChildren();
-  for (const id of ["reasoning-box", "calls-box", "faults", "contract"]) $(id).hidden = true;
+  for (const id of ["text", "reasoning", "calls", "faults", "warnings", "after"]) $(id).replaceChildren();
+  for (const id of ["reasoning-box", "calls-box", "faults", "warnings", "contract"]) $(id).hidden = true;
   for (const id of ["stats", "legend", "tokens", "panel", "text-box", "keys"]) $(id).hidden = true;
   run = { sent: performance.now(), first: null, last: null, usage: null, report: null, finish: null, calls: [] };
 }
@@ -63,7 +63,7 @@ function drawStats() {
   const forbidden = tokens.forbidden.length;
   const tiles = [
     run.report ? tile(...verdictTile(run.report.verdict)) : tile("Verdict", "–", run.finish === null ? "at the end" : ""),
-    tile("Removed mass", prob(steps.length ? sum("removed_mass") / steps.length : 0), `mean; ${many(forbidden, "favourite")} forbidden`),
+    tile("Removed mass", prob(steps.length ? sum("removed_mass") / steps.length : 0), `mean; top choice blocked at ${many(forbidden, "step")}`),
     tile("Grammar tax", isInfinite ? "∞ nats" : nats(sum("tax_nats")), "in total"),
     tile("Tokens", count(steps.length), run.usage ? `after ${count(run.usage.prompt_tokens)} of the prompt` : ""),
     tile("First token", run.first === null ? "–" : seconds(run.first - run.sent), run.first === null ? "not from here" : "seen from here"),
@@ -97,6 +97,7 @@ function take(chunk) {
   if (chunk.espalier?.outputs) {
     run.report = chunk.espalier.outputs[0];
     run.contract = chunk.espalier.contract;
+    run.warnings = chunk.espalier.warnings ?? [];
   }
   if (chunk.usage) run.usage = chunk.usage;
 }
@@ -115,6 +116,8 @@ function drawEnd() {
   $("faults").replaceChildren(...errors.map((error) => h("li", {}, visible(error))));
   if (report?.fault) $("faults").append(h("li", {}, visible(report.fault)));
   $("faults").hidden = !$("faults").childElementCount;
+  $("warnings").replaceChildren(...(run.warnings ?? []).map((one) => h("li", {}, visible(one))));
+  $("warnings").hidden = !$("warnings").childElementCount;
   const parts = [FINISHES[run.finish] ?? run.finish, Number.isSafeInteger(report?.seed) && `seed ${report.seed}`, report?.stop_reason && `stopped by ${JSON.stringify(report.stop_reason)}`];
   $("after").replaceChildren(...visible(parts.filter(Boolean).join(" · ")));
   if (report?.trace_id) $("after").append(" · ", pageOf(report.trace_id));
@@ -328,6 +331,7 @@ async function enter() {
 }
 
 prepare();
+fromFragment(location.hash);
 $("panel").classList.toggle("folded", narrow.matches); // where it lies over the text, it starts small
 drawKeys($("keys"));
 $("ask").addEventListener("submit", (event) => {
@@ -339,6 +343,16 @@ $("ask").addEventListener("keydown", (event) => {
   event.preventDefault();
   start();
 });
+$("link").addEventListener("click", async () => {
+  history.replaceState(null, "", asFragment());
+  try {
+    await navigator.clipboard.writeText(location.href);
+    $("link-note").textContent = "Copied: the link holds the prompt, the constraint and the settings, and no key.";
+  } catch {
+    $("link-note").textContent = "The link is in the address bar: this browser does not let the page copy it.";
+  }
+});
+addEventListener("hashchange", () => fromFragment(location.hash));
 $("stop").addEventListener("click", () => running?.abort());
 $("refresh").addEventListener("click", () => {
   keepsTraces = true;

@@ -36,6 +36,8 @@
   const made = [many(steps.length || summary.total_steps || 0, "token")];
   if (meta.model) made.push(`by ${meta.model}`);
   $("lede").textContent = made.join(" ");
+  $("sentence").append(...sentence(trace, shown.scale));
+  $("sentence").hidden = !$("sentence").childNodes.length;
   drawStats($("stats"), trace);
   drawAbout($("about"), trace, shown);
   if (shown.findings.length) drawFindings($("findings"), shown.findings, steps.length, go);

@@ -4,8 +4,8 @@
 
 // ---------------------------------------------------------------- colours
 
-/* free: the favourite was allowed; changed: it was not; rejected: a draw was refused; forced: there was none. */
-export const STAGES = ["free", "changed", "rejected", "forced"];
+/* free: the top choice was allowed; top choice blocked: it was not; rejected: a draw was refused; forced: there was none. */
+export const STAGES = ["free", "top choice blocked", "rejected", "forced"];
 export const stageOf = (step) => (step.was_forced ? 3 : step.was_rejected ? 2 : isForbidden(step) ? 1 : 0);
 
 const CHANCES = [0.9, 0.5, 0.1, 0.01, 0.001];
@@ -13,10 +13,10 @@ const CHANCE_NAMES = ["over 90%", "50–90%", "10–50%", "1–10%", "0.1–1%",
 export const chanceOf = (step) => (step.token.logprob === null ? 0 : Math.exp(step.token.logprob));
 
 export const COLOURS = {
-  tax: { label: "Tax", paint: (step) => `b${bin(massOf(step))}`, scale: () => drawScale("Removed mass", BIN_NAMES, "b") },
+  tax: { label: "Removed mass", paint: (step) => `b${bin(massOf(step))}`, scale: () => drawScale("Removed mass", BIN_NAMES, "b") },
   probability: {
     label: "Probability", paint: (step) => `q${CHANCES.filter((least) => chanceOf(step) < least).length}`,
-    scale: () => drawScale("Probability for the model", CHANCE_NAMES, "q"),
+    scale: () => drawScale("Probability", CHANCE_NAMES, "q"),
   },
   stage: { label: "Stage", paint: (step) => `s${stageOf(step)}`, scale: () => drawScale("Stage", STAGES, "s") },
 };
@@ -26,7 +26,7 @@ export const FILTERS = {
   rejected: ["Rejected", (step) => step.was_rejected],
   unknown: ["Not known", (step) => step.is_unknown],
   forced: ["Forced", (step) => step.was_forced],
-  changed: ["Changed", isForbidden],
+  changed: ["Top choice blocked", isForbidden],
 };
 
 // ---------------------------------------------------------------- search

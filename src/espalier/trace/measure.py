@@ -17,6 +17,14 @@ from espalier.tokens.mask import Logits
 
 T = TypeVar("T", bound=np.generic)
 
+SCALE: tuple[tuple[float, str], ...] = ((0.0, "negligible"), (0.1, "mild"), (0.7, "strong"), (4.6, "forced"))
+"""The least nats of tax per token, and the word: up to a tenth, half and 99 % of the probability was removed."""
+
+
+def word_of(nats: float) -> str:
+    """The word for a tax per token."""
+    return [word for least, word in SCALE if nats >= least or not least][-1]
+
 
 class Measures(NamedTuple):
     """removed_mass = 1 - Z. tax_nats = -ln Z = KL(q || p), where q is p renormalised over A. Entropies in nats.

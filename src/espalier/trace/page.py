@@ -16,7 +16,9 @@ from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
 
+from espalier.sampling.config import SamplingConfig
 from espalier.trace.files import as_json
+from espalier.trace.measure import SCALE
 from espalier.trace.paths import document_start, json_paths
 
 TITLE_LIMIT = 80
@@ -34,7 +36,7 @@ SOURCE_FIELDS = {
 
 SHARED_SCRIPTS = ("inspector.js", "view.js", "chart.js", "costs.js", "export.js", "about.js")
 """In this order: a script sees what earlier ones export, and calls later ones only once all are loaded."""
-SCRIPTS, STYLES = (*SHARED_SCRIPTS, "trace.js"), ("inspector.css", "trace.css")
+SCRIPTS, STYLES = (*SHARED_SCRIPTS, "sentence.js", "trace.js"), ("inspector.css", "trace.css")
 PAIR_SCRIPTS, PAIR_STYLES = (*SHARED_SCRIPTS, "pair.js"), (*STYLES, "pair.css")
 
 _PLACE = re.compile(r"\{\{(\w+)\}\}")
@@ -95,12 +97,19 @@ def _prepared(data: Mapping[str, Any]) -> dict[str, Any]:
     soft = [_source(one) for one in metadata.get("soft", ())]
     decoding = {k: v for k, v in metadata.get("decoding", {}).items() if k != "strategy"}
     return {
-        "sampling": _option_texts(metadata["sampling"]),
+        "scale": SCALE,
+        "sampling": _option_texts(_not_default(metadata["sampling"])),
         "decoding": _option_texts(decoding),
         "constraint": _source(metadata["constraint"]),
         "soft": soft,
         "paths": _paths(data),
     }
+
+
+def _not_default(sampling: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that differ from the defaults, as their JSON says them."""
+    usual = as_json(SamplingConfig().to_json())
+    return {name: value for name, value in as_json(sampling).items() if name not in usual or usual[name] != value}
 
 
 def _option_texts(options: Mapping[str, Any]) -> list[list[str]]:

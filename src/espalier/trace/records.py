@@ -11,6 +11,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -174,7 +175,7 @@ class Trace:
         if writer is json_text and any(one for _, _, one in found):
             # First, so that a reader who finds the JSON also finds its sidecar.
             sidecar.save(path, [(place, token, one) for place, token, one in found if one is not None])
-        write_text(path, writer(self.to_json()))
+        write_text(path, self.as_page() if writer is page.render else writer(self.to_json()))
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Trace:
@@ -194,7 +195,12 @@ class Trace:
         return with_sidecar(trace_of(data if inner is None else inner, os.fspath(path)), path)
 
     def _repr_html_(self) -> str:
-        return page.frame(page.render(self.to_json()))
+        return page.frame(self.as_page())
+
+    def as_page(self) -> str:
+        """The page of the trace, with its diagnosis."""
+        diagnose = import_module(DIAGNOSIS).diagnose
+        return page.render(self.to_json(), findings=[one.to_json() for one in diagnose(self)])
 
 
 def trace_of(data: Any, source: str) -> Trace:
@@ -219,5 +225,7 @@ def with_sidecar(trace: Trace, path: str | os.PathLike[str]) -> Trace:
     return replace(trace, steps=tuple(steps))
 
 
+DIAGNOSIS = "espalier.trace.report.diagnose"
+"""Given as text, for it reads traces."""
 WRITERS: dict[str, Callable[[Mapping[str, Any]], str]] = {".html": page.render, ".json": json_text}
 """File suffix -> writer."""

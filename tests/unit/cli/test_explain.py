@@ -137,3 +137,14 @@ def test_what_is_asked_wrongly_is_said_and_ends_with_2(
     assert (code != 0, out) == (True, "")
     assert code == 2 or "jump" in arguments
     assert said in err
+
+
+def test_the_remedies_are_tried_and_one_is_recommended_or_none(run: Run) -> None:
+    code, out, err = run(*EXPLAIN, SCHEMA, "--max-tokens", "30", "--try", "--seeds", "2")
+    assert (code, err) == (0, "")  # no bar where stderr is no terminal
+    lines = out.splitlines()
+    assert max(map(len, lines)) <= 80
+    tail = " ".join(lines[lines.index("") :])
+    assert "Recommended: " in tail or "Nothing to try" in tail
+    whole = json.loads(run(*EXPLAIN, SCHEMA, "--max-tokens", "30", "--try", "--seeds", "2", "--json")[1])
+    assert whole["recommendation"].startswith("Recommended: ")

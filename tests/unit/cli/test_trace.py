@@ -108,7 +108,7 @@ def test_the_whole_of_a_small_reply_is_shown(run: Run) -> None:
     assert err == "note: rejections are estimated from the reply alone\n"
     assert out.splitlines()[:8] == [
         "model m · strategy rejection · finish stop · constraint gbnf",
-        "3 steps · 2 rejected (66.7 %) · 0 forced · 2 favourites refused",
+        "3 steps · 2 rejected (66.7 %) · 0 forced · 2 top choices blocked",
         "tax ≥ 3.009 nats · mean removed mass ≥ 0.5186",
         "rejections are estimated, not recorded",
         "",

@@ -164,5 +164,25 @@ def test_findings_are_plain_json_and_faults_come_first():
 
 
 def test_a_made_up_trace_of_2000_steps_is_diagnosed():
-    assert codes(sample_trace(2000)) == ["phrase_loop", "misaligned"]
+    assert codes(sample_trace(2000)) == ["phrase_loop", "blocked_at_once", "misaligned"]
     assert "fights_the_prompt" not in codes(sample_trace(40))
+
+
+def test_a_top_choice_that_is_blocked_at_the_first_token_names_its_remedies():
+    (found,) = diagnose(trace([step("{", wish=("Sure", 0.97), tax=3.5), step("}"), END]))
+    assert (found.code, found.steps) == ("blocked_at_once", (0,))
+    assert "'Sure' (97%)" in found.message
+    assert [one.action for one in found.remedies] == [
+        "schema_in_prompt", "let_it_think", "prose_first", "natural_layout", "another_strategy",
+    ]  # fmt: skip
+    assert codes(trace([step("{", wish=("Sure", 0.49), tax=3.5), step("}"), END])) == []
+    assert codes(trace([step("{"), step("}"), *[step(" ")] * 3, step("a", wish=("Sure", 0.97), tax=3.5), END])) == []
+
+
+@pytest.mark.parametrize(("place", "code"), [("na", "rename_keys"), ("Ada", "widen")])
+def test_a_tax_that_sits_in_one_place_names_the_place_and_its_remedies(place, code):
+    document = ['{"', "na", "me", '": "', "Ada", '", "age": ', "3", "}"]
+    found = diagnose(trace([step(one, tax=2.5 if one == place else 0.1) for one in document] + [END]))
+    (one,) = [one for one in found if one.code == "one_place"]
+    assert one.evidence["path"] == ("" if place == "na" else "/name")
+    assert code in [remedy.action for remedy in one.remedies]

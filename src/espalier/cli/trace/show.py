@@ -87,7 +87,7 @@ def head(trace: Trace) -> list[str]:
     lines = [
         printable(" · ".join(one for one in facts if one), newline=" "),
         f"{sums['total_steps']} steps · {rejected} · {sums['forced_steps']} forced · "
-        f"{sums['changed_steps']} favourites refused",
+        f"{sums['changed_steps']} top choices blocked",
         f"tax {least}{sums['total_tax_nats']:.3f} nats · mean removed mass {least}{sums['mean_removed_mass']:.4f}"
         + ("" if bounded else f" · mean entropy {sums['mean_entropy_before']:.3f} → {sums['mean_entropy_after']:.3f}"),
     ]

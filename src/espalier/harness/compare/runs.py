@@ -77,18 +77,21 @@ def comparison_text(found: Comparison) -> str:
     """Lines of at most 80 columns."""
     lines = _wrap(f"A is {found.first}; B is {found.second}; {found.cases} cases are the same in both.")
     lines.append(f"{'':<9}{'A':>10}{'B':>10}{'B - A':>11}  95 % interval")
-    for one in found.differences:
-        if one.mean is None:
-            lines.append(f"{one.metric:<9}{'-':>10}{'-':>10}{'-':>11}  no pairs")
-            continue
-        said = {1: "B is higher", -1: "B is lower", 0: "not decided"}[one.sign] if one.tested else "not tested"
-        cells = "".join(f"{value:>10.3f}" for value in (one.first, one.second))
-        lines.append(f"{one.metric:<9}{cells}{one.mean:>+11.3f}  {one.low:+.3f} to {one.high:+.3f}  {said}")
+    lines += [difference_line(one) for one in found.differences]
     lines.append(f"Over {max(one.pairs for one in found.differences)} pairs; latency in s, tax in nats.")
     for label, names in (("Broken", found.broken), ("Mended", found.mended), ("Not compared", found.left_out)):
         if names:
             lines += _wrap(f"{label}: {', '.join(names)}")
     return "\n".join(lines)
+
+
+def difference_line(one: Difference) -> str:
+    """One figure: A, B, their difference, its interval, and what is decided."""
+    if one.mean is None:
+        return f"{one.metric:<9}{'-':>10}{'-':>10}{'-':>11}  no pairs"
+    said = {1: "B is higher", -1: "B is lower", 0: "not decided"}[one.sign] if one.tested else "not tested"
+    cells = "".join(f"{value:>10.3f}" for value in (one.first, one.second))
+    return f"{one.metric:<9}{cells}{one.mean:>+11.3f}  {one.low:+.3f} to {one.high:+.3f}  {said}"
 
 
 def _wrap(text: str) -> list[str]:

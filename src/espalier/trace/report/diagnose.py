@@ -35,6 +35,13 @@ STEADY = 0.3
 """The share of a part's steps with a high tax from which on the constraint as a whole, not one token, is to blame."""
 FEWEST = 4
 """The least number of steps with a high tax for that finding."""
+FIRST = 3
+"""The first token that costs anything is looked for among so many: a text may begin with layout."""
+SURE = 0.5
+"""From this probability on a blocked top choice at the beginning is a finding of its own."""
+PLACE_SHARE = 0.6
+PLACE_NATS = 2.0
+"""One path is to blame from this share of at least so many nats on."""
 SHOWN = 8
 MARKERS = frozenset(text.encode() for found in REASONING.values() for text in (found.start, found.end))
 ENDS = ("</s>", "<eos>", "<|endoftext|>", "<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|end|>", "<turn|>")
@@ -57,7 +64,14 @@ def diagnose(trace: Trace) -> list[Finding]:
 def _helps(remedy: Remedy, trace: Trace) -> bool:
     """Whether the remedy applies to such a constraint and is not in force already."""
     spec = trace.constraint or {}
-    if remedy in (f.SHOW_THE_SCHEMA, f.OWN_ORDER, f.BOUNDED_WHITESPACE, f.NATURAL_LAYOUT, f.BOUND_NUMBERS):
+    if remedy in (
+        f.SHOW_THE_SCHEMA,
+        f.OWN_ORDER,
+        f.BOUNDED_WHITESPACE,
+        f.NATURAL_LAYOUT,
+        f.BOUND_NUMBERS,
+        f.RENAME_KEYS,
+    ):
         has_schema = spec.get("kind") not in ("gbnf", "regex", "choice", "wordlist")
         return has_schema and remedy.change.get("whitespace", "") != spec.get("whitespace")
     if remedy.action in ("another_strategy", "jump"):
@@ -225,6 +239,46 @@ def _fights(trace: Trace) -> Iterator[Finding]:
         )
 
 
+def _first(trace: Trace) -> Iterator[Finding]:
+    """The first token at which the top choice was blocked, where nothing but prose or layout came before it."""
+    for one in trace.steps[:FIRST]:
+        if not one.pre_masking or one.tax_nats <= 0:
+            continue
+        wish = _wish(one)
+        if _forbidden(one) and wish.prob >= SURE and wish.bytes not in MARKERS and not _ends(wish, trace):
+            yield Finding(
+                code="blocked_at_once",
+                severity="cost",
+                message=f"the model wanted to begin with {wish.text!r} ({wish.prob:.0%}), not with {one.text!r}",
+                steps=(one.step,),
+                evidence={"wanted": wish.text, "prob": wish.prob, "tax_nats": one.tax_nats},
+                remedies=(f.SHOW_THE_SCHEMA, f.LET_IT_THINK, f.PROSE_FIRST, f.NATURAL_LAYOUT, f.ANOTHER_STRATEGY),
+            )
+        return
+
+
+def _one_place(trace: Trace) -> Iterator[Finding]:
+    """The one path that holds most of the tax; that of the first token is told by `_first`."""
+    table = trace.by_path() or {}
+    total = math.fsum(one["tax_nats"] for one in table.values())
+    if not math.isfinite(total) or total < PLACE_NATS or len(table) < 2:
+        return
+    path, dearest = max(table.items(), key=lambda item: item[1]["tax_nats"])
+    if dearest["tax_nats"] < PLACE_SHARE * total:
+        return
+    is_container = any(other != path and other.startswith(f"{path}/") for other in table)
+    name = f"the keys and punctuation of {path or 'the document'}" if is_container else path
+    advice = (f.RENAME_KEYS, f.OWN_ORDER, f.NATURAL_LAYOUT) if is_container else (f.WIDEN,)
+    yield Finding(
+        code="one_place",
+        severity="cost",
+        message=f"{dearest['tax_nats'] / total:.0%} of the tax sits in one place: {name}",
+        steps=(),
+        evidence={"path": path, "tax_nats": dearest["tax_nats"], "of": total},
+        remedies=(f.SHOW_THE_SCHEMA, *advice, f.ANOTHER_STRATEGY),
+    )
+
+
 def _reasoning(trace: Trace) -> Iterator[Finding]:
     for one in _with_wish(trace):
         wish = _wish(one)
@@ -263,8 +317,8 @@ def _not_known(trace: Trace) -> Iterator[Finding]:
 
 
 RULES: tuple[Rule, ...] = (
-    _whitespace_loops, _digit_loops, _phrase_loops, _rewinds, _eos, _budget, _misaligned, _fights, _reasoning,
-    _not_recorded, _not_known,
+    _whitespace_loops, _digit_loops, _phrase_loops, _rewinds, _eos, _budget, _misaligned, _first, _fights,
+    _one_place, _reasoning, _not_recorded, _not_known,
 )  # fmt: skip
 
 

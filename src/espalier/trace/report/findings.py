@@ -74,6 +74,18 @@ LET_IT_THINK = Remedy(
     text='let the model think first: --reasoning auto, or --after "</think>"',
     change={"reasoning": "auto"},
 )
+PROSE_FIRST = Remedy(
+    action="prose_first",
+    text='let the model write prose first: --after "MARKER", where the prompt asks for MARKER before the document',
+)
+RENAME_KEYS = Remedy(
+    action="rename_keys",
+    text="name the keys as the model would, or put first the key that it writes first",
+)
+WIDEN = Remedy(
+    action="widen",
+    text="widen what is allowed there: add to the enum what the model wants, or allow null or text",
+)
 SHOW_THE_SCHEMA = Remedy(
     action="schema_in_prompt",
     text="show the model the schema: --schema-in-prompt",

@@ -1,0 +1,260 @@
+"""Tries the remedies of a diagnosis: the same prompt and seeds as asked and with each remedy, run by run in turn.
+
+    trials = tried(remedies, options, make=make_request, run=engine.run, seeds=8)
+    recommended(trials)
+
+A pair is one random stream in both. The runs of a stream follow one another, so that their times share the load of the
+machine. Recommended is only what a paired test shows to help.
+"""
+
+from __future__ import annotations
+
+import textwrap
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from espalier.constraints.after.spec import After
+from espalier.constraints.spec import JsonObject, JsonSchema, Spec
+from espalier.engines.base import Event, Finished, Request, Result
+from espalier.errors import EspalierError, GenerationError, InputError
+from espalier.harness.compare.paired import Difference, paired
+from espalier.harness.compare.runs import difference_line
+from espalier.trace.report.findings import Remedy
+
+SEEDS = 8
+"""Six pairs are the fewest that can show a sign at all."""
+MOST_TOKENS = 200
+"""Of each run, where the request names no limit: texts that run on would take minutes."""
+PROSE_ENDS = "\n\n"
+PROSE_TOKENS = 64
+"""What `--after` is tried with: a paragraph of at most so many tokens."""
+
+Options = Mapping[str, Any]
+Make = Callable[..., Request]
+Run = Callable[[Sequence[Request]], Iterable[Event]]
+Progressed = Callable[[int, int], None]
+METRICS = ("tax", "valid", "tokens", "seconds")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """What one remedy does. how: its flags. differences: of `METRICS`, as asked and with it. error: why it could not be
+    tried; there are no differences then."""
+
+    remedy: Remedy
+    how: str
+    differences: tuple[Difference, ...] = ()
+    error: str | None = None
+
+    def of(self, metric: str) -> Difference:
+        return next(one for one in self.differences if one.metric == metric)
+
+    @property
+    def helps(self) -> bool:
+        """Whether it is shown to lower the tax or to raise validity, and no pair speaks for fewer valid texts."""
+        if self.error is not None:
+            return False
+        valid = self.of("valid")
+        is_as_valid = valid.mean is None or (valid.sign >= 0 and valid.mean >= 0)
+        return is_as_valid and (self.of("tax").sign < 0 or valid.sign > 0)
+
+    def to_json(self) -> dict[str, Any]:
+        found = {one.metric: one.to_json() for one in self.differences}
+        return {"action": self.remedy.action, "how": self.how, "differences": found, "helps": self.helps,
+                "error": self.error}  # fmt: skip
+
+
+def tried(
+    remedies: Iterable[Remedy],
+    options: Options,
+    *,
+    make: Make,
+    run: Run,
+    seeds: int = SEEDS,
+    clock: Callable[[], float] = time.perf_counter,
+    progress: Progressed = lambda done, of: None,
+) -> tuple[Trial, ...]:
+    """A trial of each remedy that is a matter of the request. options: the arguments of `make`, as asked. run: gives
+    the events of requests. progress: told how many generations of how many are done. Raises InputError, and what the
+    run as asked raises; the errors of a remedy are in its trial."""
+    if seeds < 1:
+        raise InputError("seeds is at least 1", field="seeds")
+    plans = [(one, *plan) for one in remedies if (plan := changed(one, options)) is not None]
+    is_limited = "max_tokens" in options
+    requests: list[Request | None] = [_base(make(**options), is_limited=is_limited)]
+    errors: dict[int, str] = {}
+    for place, (_, _, own) in enumerate(plans, 1):
+        try:
+            requests.append(_base(make(**own), is_limited=is_limited))
+        except EspalierError as error:
+            errors[place] = str(error)
+            requests.append(None)
+    figures = _figures(requests, errors, run=run, seeds=seeds, clock=clock, progress=progress)
+    return tuple(
+        Trial(remedy=remedy, how=how, error=errors[place])
+        if place in errors
+        else Trial(remedy=remedy, how=how, differences=tuple(_differences(figures[0], figures[place])))
+        for place, (remedy, how, _) in enumerate(plans, 1)
+    )
+
+
+def recommended(trials: Iterable[Trial]) -> Trial | None:
+    """The one that helps with the most valid texts, and of these with the least tax; None if none helps."""
+    good = [one for one in trials if one.helps]
+    return min(good, key=lambda one: (-(one.of("valid").second or 0), one.of("tax").second or 0), default=None)
+
+
+def changed(remedy: Remedy, options: Options) -> tuple[str, dict[str, Any]] | None:
+    """A remedy's flags and the options with it; None if it is no matter of the request, or is in force."""
+    spec = options.get("constraint")
+    found = None if remedy.action not in CHANGES else CHANGES[remedy.action](spec, options)
+    if found is None:
+        return None
+    how, own = found
+    given = {name: options.get(name) for name in own}
+    return None if given == own else (how, {**options, **own})
+
+
+def _styled(style: str) -> Callable[[Any, Options], tuple[str, dict[str, Any]] | None]:
+    def change(spec: Any, _: Options) -> tuple[str, dict[str, Any]] | None:
+        if not isinstance(spec, JsonSchema | JsonObject):
+            return None
+        return f"--whitespace {style}", {"constraint": Spec.from_json(spec.to_json() | {"whitespace": style})}
+
+    return change
+
+
+def _prose(spec: Any, _: Options) -> tuple[str, dict[str, Any]] | None:
+    if spec is None or isinstance(spec, After):
+        return None
+    after = After(PROSE_ENDS, spec, max_before=PROSE_TOKENS)
+    return f"--after $'\\n\\n' --max-before {PROSE_TOKENS}", {"constraint": after}
+
+
+def _any_order(spec: Any, options: Options) -> tuple[str, dict[str, Any]] | None:
+    if not isinstance(spec, JsonSchema) or options.get("schema_order") == "any":
+        return None
+    return "--schema-order any", {"constraint": Spec.from_json(spec.to_json() | {"order": "any"})}
+
+
+def _field(flag: str, name: str, value: Any) -> Callable[[Any, Options], tuple[str, dict[str, Any]] | None]:
+    return lambda _, options: None if options.get(name) not in (None, False) else (flag, {name: value})
+
+
+CHANGES: Mapping[str, Callable[[Any, Options], tuple[str, dict[str, Any]] | None]] = {
+    "schema_in_prompt": _field("--schema-in-prompt", "schema_in_prompt", True),
+    "let_it_think": _field("--reasoning auto", "reasoning", "auto"),
+    "prose_first": _prose,
+    "bounded_whitespace": _styled("compact"),
+    "natural_layout": _styled("natural"),
+    "property_order": _any_order,
+    "another_strategy": _field("--strategy smc", "strategy", "smc"),
+    "jump": _field("--strategy jump", "strategy", "jump"),
+    "break_loops": _field("-o dry_multiplier 0.8", "dry_multiplier", 0.8),
+    "close_in_time": _field("--on-budget close", "on_budget", "close"),
+}
+"""Action of a remedy -> what it changes of the options. Names of keys and values of a schema are for the user."""
+
+
+def _base(request: Request, *, is_limited: bool) -> Request:
+    """The request with a seed, so that its pairs share one, and with a limit on its tokens where none is asked for."""
+    sampling = request.sampling
+    seed = 0 if sampling.seed is None else sampling.seed
+    most = sampling.max_tokens if is_limited else min(sampling.max_tokens, MOST_TOKENS)
+    return replace(request, sampling=replace(sampling, seed=seed, max_tokens=most))
+
+
+def _figures(
+    requests: Sequence[Request | None],
+    errors: dict[int, str],
+    *,
+    run: Run,
+    seeds: int,
+    clock: Callable[[], float],
+    progress: Progressed,
+) -> list[list[dict[str, float | None]]]:
+    """By request and stream, the metrics of a run; errors gets the requests that fail."""
+    for place, one in enumerate(requests):  # what is done once, such as compiling, is not measured
+        if one is not None:
+            with suppress(EspalierError):  # the measured run says the same
+                _result(run, replace(one, sampling=replace(one.sampling, max_tokens=1)))
+        progress(place, len(requests) * (seeds + 1))
+    found: list[list[dict[str, float | None]]] = [[] for _ in requests]
+    done = len(requests)
+    for stream in range(seeds):
+        for turn in range(len(requests)):
+            place = (turn + stream) % len(requests)
+            request = requests[place]
+            done += 1
+            progress(done, len(requests) * (seeds + 1))
+            if request is None or place in errors:
+                continue
+            start = clock()
+            try:
+                result = _result(run, replace(request, stream=stream))
+            except EspalierError as error:
+                if place == 0:
+                    raise
+                errors[place] = str(error)
+                continue
+            found[place].append(_measured(result, clock() - start))
+    return found
+
+
+def _measured(result: Result, seconds: float) -> dict[str, float | None]:
+    verdict = result.verdict
+    return {
+        "tax": None if result.trace is None else float(result.trace.summary()["total_tax_nats"]),
+        "valid": None if verdict is None else float(verdict.valid is True),
+        "tokens": float(result.usage.completion_tokens),
+        "seconds": seconds,
+    }
+
+
+def _differences(
+    first: Sequence[Mapping[str, float | None]], second: Sequence[Mapping[str, float | None]]
+) -> Iterator[Difference]:
+    for metric in METRICS:
+        both = [(a[metric], b[metric]) for a, b in zip(first, second, strict=True)]
+        known = [(a, b) for a, b in both if a is not None and b is not None]
+        yield paired(metric, [a for a, _ in known], [b for _, b in known])
+
+
+def _result(run: Run, request: Request) -> Result:
+    for event in run([request]):
+        if isinstance(event, Finished):
+            return event.result
+    raise GenerationError("the run ended without a result")
+
+
+def trials_text(trials: Sequence[Trial], *, seeds: int) -> Iterator[str]:
+    """Lines of at most 80 columns, the recommendation last."""
+    if not trials:
+        yield "Nothing to try: no remedy that is named is a matter of the request."
+        return
+    yield f"Tried on {seeds} seeds, {MOST_TOKENS} tokens at most unless --max-tokens says otherwise."
+    yield "A: as asked, B: with the remedy; tax in nats, valid as a share."
+    for one in trials:
+        yield ""
+        yield one.how
+        if one.error is not None:
+            yield from textwrap.wrap(f"not possible: {one.error}", 76, initial_indent="  ", subsequent_indent="  ")
+        yield from (difference_line(found) for found in one.differences)
+    yield ""
+    yield from textwrap.wrap(recommendation(trials), 80, subsequent_indent="  ", break_on_hyphens=False)
+
+
+def recommendation(trials: Sequence[Trial]) -> str:
+    """One sentence: the remedy that is recommended and what it was measured to do, or that none helps."""
+    best = recommended(trials)
+    if best is None:
+        return "Recommended: none. No remedy was shown to lower the tax, or to give more valid texts, at these seeds."
+    tax, valid, seconds = best.of("tax"), best.of("valid"), best.of("seconds")
+    said = f"Recommended: {best.how}. It changes the tax from {tax.first:.2f} to {tax.second:.2f} nats"
+    said += f" ({tax.mean:+.2f}, 95 % interval {tax.low:+.2f} to {tax.high:+.2f})"
+    if valid.mean is not None:
+        said += f", valid texts from {valid.first:.0%} to {valid.second:.0%}"
+    return f"{said}, and the time by {seconds.mean:+.2f} s."
