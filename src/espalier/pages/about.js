@@ -100,6 +100,7 @@ const SEVERITIES = { fault: ["fault", "bad"], cost: ["cost", "plain"], note: ["n
 export function drawFindings(node, findings, total, go) {
   const rank = (one) => (Object.keys(SEVERITIES).indexOf(one.severity) + 4) % 4;
   const sorted = [...findings].sort((a, b) => rank(a) - rank(b));
+  const told = new Set();
   node.replaceChildren(h("div", { class: "row" }, h("h2", {}, "Diagnosis"), h("p", { class: "note" }, many(findings.length, "finding"))),
     ...folding(sorted.map((one) => {
       const [word, mood] = SEVERITIES[one.severity] || [one.severity, "plain"];
@@ -113,8 +114,17 @@ export function drawFindings(node, findings, total, go) {
       });
       return h("li", { class: one.severity === "fault" ? "fault" : "" },
         h("p", {}, tag(word, mood), " ", h("b", {}, visible(one.message)), steps.length > 0 && h("span", { class: "note" }, " at token", steps)),
-        one.remedies?.length > 0 && h("ul", { class: "remedies" }, one.remedies.map((r) => h("li", {}, visible(r.text)))));
+        remediesOf(one, told));
     })));
+}
+
+/* The remedies of a finding that no earlier one has named: the first, and the others folded. told: the texts so far. */
+function remediesOf(one, told) {
+  const fresh = (one.remedies ?? []).map((r) => r.text).filter((text) => !told.has(text));
+  fresh.forEach((text) => told.add(text));
+  const list = (texts) => h("ul", { class: "remedies" }, texts.map((text) => h("li", {}, visible(text))));
+  return [fresh.length > 0 && list(fresh.slice(0, 1)),
+    fresh.length > 1 && h("details", { class: "more" }, h("summary", {}, fresh.length > 2 ? `${count(fresh.length - 1)} more remedies` : "1 more remedy"), list(fresh.slice(1)))];
 }
 
 /* The first findings as a list, and the others in one that is folded. */

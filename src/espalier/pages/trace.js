@@ -84,6 +84,8 @@
     onHover: tokens.hover, onChoose: (i) => tokens.choose(i, false),
   });
 
+  // Where the panel lies over the output, it starts small.
+  $("panel").classList.toggle("folded", matchMedia("(max-width: 899px)").matches);
   drawKeys($("keys"), VIEW_KEYS);
   tokens.add(steps);
   view.start();
