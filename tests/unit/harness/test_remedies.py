@@ -69,7 +69,7 @@ def test_the_remedy_that_is_shown_to_help_is_recommended() -> None:
     assert (tax.first, tax.second, tax.mean, tax.low, tax.high, tax.sign) == (13.5, 8.5, -5, -5, -5, -1)
     lines = list(trials_text(found, seeds=8))
     assert max(map(len, lines)) <= 80
-    assert " ".join(lines).endswith("and the time by +0.00 s.")
+    assert " ".join(" ".join(lines).split()).endswith("and the time by +0.00 s.")
     assert recommendation(found).startswith("Recommended: --schema-in-prompt. It changes the tax from 13.50 to 8.50")
 
 
