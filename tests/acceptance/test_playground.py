@@ -427,7 +427,10 @@ def test_a_typo_in_the_schema_is_a_warning_and_a_link_holds_the_whole_request(se
     page.wait_for_function("document.getElementById('link-note').textContent !== ''")
     link = page.evaluate("location.href")
     assert link.startswith(f"{address}/#s=")
-    other = visit(link)
+    other = visit(address)
+    other.goto(link)
+    other.reload()
+    other.wait_for_selector("#server b")
     assert other.input_value("#editor") == schema
     assert other.input_value("#prompt") == "Grüße, <b>du</b>"
     assert other.input_value("#temperature") == "0"
@@ -435,6 +438,8 @@ def test_a_typo_in_the_schema_is_a_warning_and_a_link_holds_the_whole_request(se
 
 def test_a_link_that_is_cut_or_hostile_changes_nothing(serve, visit):
     address = serve("Hello.")
-    usual = visit(address).input_value("#editor")
+    page = visit(address)
+    usual = page.input_value("#editor")
     for fragment in ("#s=", "#s=!!", "#s=bnVsbA", "#s=eyJwcm9tcHQiOlsxXX0", "#s=eyJwcm9tcHQiOi", "#t1"):
-        assert visit(f"{address}/{fragment}").input_value("#editor") == usual, fragment
+        page.goto(f"{address}/{fragment}")
+        assert page.input_value("#editor") == usual, fragment

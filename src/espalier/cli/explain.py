@@ -13,7 +13,6 @@ import typer
 from espalier import api
 from espalier.api.explaining import explained, trials_json, try_all
 from espalier.cli import output
-from espalier.cli.progress import counting
 from espalier.cli.columns import wrapped
 from espalier.cli.flags.constraint import ConstraintFlags
 from espalier.cli.flags.decoding import DecodingFlags
@@ -24,6 +23,7 @@ from espalier.cli.flags.sampling import SamplingFlags, check_single
 from espalier.cli.flags.store import app_with_store
 from espalier.cli.flags.tools import ReasoningFlags
 from espalier.cli.flags.tracing import TraceFile
+from espalier.cli.progress import counting
 from espalier.engines.base import Finished, Result
 from espalier.errors import InputError
 from espalier.harness.compare.remedies import SEEDS, trials_text

@@ -207,7 +207,8 @@ export function fromFragment(fragment) {
   choose($("kind").value);
   for (const id of STATE) {
     if (id === "kind" || id === "preset" || typeof (said[id] ?? "") !== "string") continue;
-    if (id !== "editor" || kind in EXAMPLES) $(id).value = said[id] ?? "";
+    if (id !== "editor") $(id).value = said[id] ?? "";
+    else if (kind in EXAMPLES && said.editor) $(id).value = said.editor;
   }
   if (typeof said.preset === "string") $("preset").dataset.wanted = said.preset;
   for (const [id, box] of [["system", "system-box"], ["stop-texts", "more-box"], ["others", "more-box"]]) {
