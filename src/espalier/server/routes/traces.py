@@ -21,7 +21,9 @@ from espalier.server.http.errors import NotFound, documented
 from espalier.server.http.wire import JsonResponse, to_bytes_by_parts
 from espalier.server.ports import TraceStore
 from espalier.server.process.deps import admitted, while_connected
+from espalier.trace import page
 from espalier.trace.records import Trace
+from espalier.trace.report.diagnose import diagnose
 from espalier.trace.report.export import EXPORTERS, exported
 
 T = TypeVar("T")
@@ -111,7 +113,8 @@ async def show_trace(request: Request, trace_id: str) -> Response:
     """One trace as an HTML page."""
 
     def work(store: TraceStore, caller: str) -> tuple[str, str]:
-        shown = Trace.from_json(_trace(store, caller, trace_id)).as_page()
+        data = _trace(store, caller, trace_id)
+        shown = page.render(data, findings=[one.to_json() for one in diagnose(Trace.from_json(data))])
         return shown, page_policy(shown)
 
     shown, policy = await _from_store(request, work)
