@@ -18,6 +18,7 @@ from espalier.constraints.base import Matcher
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.judging import Judge
 from espalier.constraints.spec import Spec
+from espalier.constraints.verdict import Verdict
 from espalier.decoding.masking import MASK
 from espalier.decoding.matcher_questions import MatcherQuestions
 from espalier.decoding.plan import FinishReason, Job, Outcome, Taken
@@ -53,12 +54,16 @@ class Told:
 
 
 class UpstreamRun(PreparedRun):
-    """A PreparedRun whose tokens are bytes to us. `told` is set before the outcome is made."""
+    """A PreparedRun whose tokens are bytes to us. `told` is set before the outcome is made. holds: whether a text
+    satisfies a constraint of a kind without a judge, where no matcher followed the text."""
 
     told = Told(finish="stop")
+    holds: Callable[[str], bool] | None = None
 
     def result(self, outcome: Outcome, reused: int = 0, *, place: int = 0) -> Result:
         found, told = super().result(outcome, reused, place=place), self.told
+        if self.holds is not None and found.verdict is not None and found.verdict.valid is None:
+            found = _held_to(self.holds, found)
         usage = Usage(
             prompt_tokens=told.prompt_tokens,
             completion_tokens=told.completion_tokens,
@@ -68,6 +73,13 @@ class UpstreamRun(PreparedRun):
         trace = None if found.trace is None else replace(found.trace, prompt_ids=())
         notes = tuple(dict.fromkeys((*found.notes, *told.notes)))
         return replace(found, token_ids=told.token_ids, usage=usage, trace=trace, notes=notes)
+
+
+def _held_to(holds: Callable[[str], bool], found: Result) -> Result:
+    if holds(found.text):
+        return replace(found, verdict=Verdict(valid=True, judge="matcher"))
+    broken = Verdict(valid=False, judge="matcher", errors=("the text does not satisfy the constraint",))
+    return replace(found, verdict=broken, parsed=None)
 
 
 class Answer:

@@ -80,6 +80,12 @@ def test_vllm_takes_a_grammar():
     assert server.asked[1].body["structured_outputs"] == {"grammar": grammar}
 
 
+def test_a_server_that_breaks_a_grammar_is_told_by_the_verdict():
+    with engine_where(lambda body: says("maybe"), owner="vllm") as (engine, _):
+        result = engine.generate("hello", constraint=Gbnf('root ::= "yes" | "no"'), trace="off")
+    assert (result.verdict.valid, result.verdict.judge, result.parsed) == (False, "matcher", None)
+
+
 def test_a_server_without_log_probabilities_is_asked_again_without_and_the_result_says_so():
     refused = reply({"error": {"message": "logprobs is not supported"}}, "400 Bad Request")
     with engine_where(lambda body: [refused] if "logprobs" in body else says("hi")) as (engine, _):

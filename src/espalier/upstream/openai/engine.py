@@ -131,6 +131,8 @@ class OpenAIEngine(UpstreamEngine):
         asked = request if is_sent else replace(request, constraint=None)
         if not is_sent:
             self._compiler.compile(spec)  # type: ignore[arg-type]  # what is wrong with it is told before anything is sent
+        if spec is not None and KINDS.find(spec.kind, "judge") is None:
+            answer.run.holds = self._compiler.compile(spec).accepts
         body, notes = body_of(asked, model=self._model, seed=answer.seed + request.stream, is_vllm=self._is_vllm)
         notes += no_matcher(spec) if is_sent else (not_sent(spec),)
 
