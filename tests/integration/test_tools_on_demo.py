@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import jsonschema
 import pytest
@@ -19,6 +20,8 @@ SCHEMAS = {tool.name: tool.schema for tool in TOOLS}
 PROMPTS = ("Read the file /etc/hosts", "What is the weather in Madrid?", "What is the capital of France?",
            "Send an email to ana.silva@example.com about lunch")  # fmt: skip
 SEEDS = 200
+SEEDS_OF_OTHER_FORMATS = int(os.environ.get("ESPALIER_TOOL_SEEDS") or 20)
+"""For each new format and choice, of which there are forty; 200 take half an hour."""
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +118,7 @@ def test_every_new_format_calls_as_it_is_read(eng):
 @pytest.mark.parametrize("choice", ["auto", "required", "get_weather", "none"])
 @pytest.mark.parametrize("name", NEW)
 def test_parser_and_constraint_agree_in_the_formats_of_other_models(eng, name, choice):
-    results = runs(eng, tool_format=name, tool_choice=choice, max_tokens=40)
+    results = runs(eng, seeds=SEEDS_OF_OTHER_FORMATS, tool_format=name, tool_choice=choice, max_tokens=40)
     check(results)
     for result in results:
         names = [call.name for call in result.tool_calls]
