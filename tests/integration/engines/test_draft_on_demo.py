@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 pytest.importorskip("torch", reason="torch is not installed")
@@ -41,6 +43,8 @@ SAMPLERS = {
     "mirostat": {"temperature": 1.0, "mirostat": 2, "mirostat_tau": 4.0},
     "xtc": {"temperature": 1.0, "xtc_probability": 0.5, "xtc_threshold": 0.1},
 }
+SEEDS = int(os.environ.get("ESPALIER_DRAFT_SEEDS") or 3)
+"""For each constraint, sampler and engine; with 20 they are 2,160 runs and as many of `mask`, a quarter of an hour."""
 PROMPTS = ["Generate user info", "Who are you?"]
 ENDS = ({}, {"stop": ["e", "the quick"]}, {"on_budget": "close"})
 
@@ -81,8 +85,8 @@ def test_drafts_change_no_token(eng, spec, sampler):
 @pytest.mark.slow
 @pytest.mark.parametrize("sampler", SAMPLERS)
 @pytest.mark.parametrize("spec", SPECS)
-def test_drafts_change_no_token_over_2000_runs(eng, spec, sampler):
-    same, count = equal_runs(eng, spec, sampler, 20)
+def test_drafts_change_no_token_over_many_runs(eng, spec, sampler):
+    same, count = equal_runs(eng, spec, sampler, SEEDS)
     assert same == count
 
 
