@@ -94,9 +94,14 @@ def test_curl_asks_for_a_schema_and_a_tool(server: ServerProcess) -> None:
 
 @curl
 def test_what_is_wrong_is_said_where(server: ServerProcess) -> None:
-    found = json.loads(asked_by_curl(server, "/v1/chat/completions", {"messages": MESSAGES, "temperatur": 0}))
-    assert found["error"]["param"] == "temperatur"
-    assert "temperature" in found["error"]["message"]
+    asked = {"messages": MESSAGES, "temperatur": 0, "max_tokens": 4, "espalier": {"report": True}}
+    found = json.loads(asked_by_curl(server, "/v1/chat/completions", asked))
+    (told,) = found["espalier"]["warnings"]
+    assert "temperatur" in told
+    assert "temperature" in told
+    refused = json.loads(asked_by_curl(server, "/v1/chat/completions", {"messages": MESSAGES, "response_fromat": {}}))
+    assert refused["error"]["param"] == "response_fromat"
+    assert "response_format" in json.dumps(refused["error"])
 
 
 def test_the_sdk_with_our_base_url(server: ServerProcess) -> None:

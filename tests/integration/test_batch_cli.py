@@ -59,14 +59,14 @@ def lines(path: Path) -> list[dict[str, Any]]:
 def test_a_file_of_requests_is_answered_in_its_order_with_a_report(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write(here / "in.jsonl", *(request(one) for one in range(6)), request(6, colour="red"))
+    write(here / "in.jsonl", *(request(one) for one in range(6)), request(6, temperature="red"))
     assert run("-i", "in.jsonl", "-o", "out.jsonl", "--schema", json.dumps(SCHEMA)) == 1
     found = lines(here / "out.jsonl")
     assert [one["custom_id"] for one in found] == [f"c{one}" for one in range(7)]
     for one in found[:6]:
         answer = json.loads(one["response"]["body"]["choices"][0]["message"]["content"])
         assert set(answer) == {"name", "age"}
-    assert found[6]["response"]["body"]["error"]["param"] == "colour"
+    assert found[6]["response"]["body"]["error"]["param"] == "temperature"
     assert sorted(one.name for one in here.iterdir()) == ["in.jsonl", "out.jsonl", "out.jsonl.report.json"]
     capsys.readouterr()
     assert batch("report", "out.jsonl", "--json") == 0

@@ -83,9 +83,10 @@ def test_patterns_bounds_and_filters_of_one_owner_are_worked_out_again_for_anoth
     compiler = Compiler(Vocab.bytes())
     properties = {"a": {"type": "string", "pattern": "^qwx[a-z]{2,9}z$"}, "b": {"type": "integer", "minimum": 77341}}
     schema = JsonSchema({"type": "object", "properties": properties, "required": ["a", "b"]})
-    for name in ("anna", "ben"):
+    owners = ("first of this test", "second of this test")  # no other test has made anything for these
+    for name in owners:
         with working_for(name):
             compiler.compile(schema).matcher().mask()
             compiler.compile(Safety(patterns=["qwxyz"]))
     for name in ("converted", "_rewrite", "built_in_parts"):
-        assert counts[f"anna {name}"] == counts[f"ben {name}"] > 0, name
+        assert counts[f"{owners[0]} {name}"] == counts[f"{owners[1]} {name}"] > 0, name

@@ -115,19 +115,22 @@ def test_each_item_has_its_own_constraint_and_its_own_error(web: TestClient) -> 
     batch = run(web, lines(
         chat_line("json", response_format=schema, max_tokens=60),
         chat_line("wrong", response_format={**schema, "json_schema": {"name": "x", "schema": {"type": 5}}}),
-        chat_line("misspelt", temprature=1),
-        chat_line("model", model="other"),
+        chat_line("misspelt", response_fromat={"type": "json_object"}),
+        chat_line("told", temprature=1, model="other"),
         chat_line("choice", structured_outputs={"choice": ["yes", "no"]}),
     ))  # fmt: skip
     assert batch["status"] == "completed"
-    assert batch["request_counts"] == {"total": 5, "completed": 2, "failed": 3}
+    assert batch["request_counts"] == {"total": 5, "completed": 3, "failed": 2}
     good = content(web, batch["output_file_id"])
-    assert [one["custom_id"] for one in good] == ["json", "choice"]
+    assert [one["custom_id"] for one in good] == ["json", "told", "choice"]
     assert json.loads(good[0]["response"]["body"]["choices"][0]["message"]["content"]) == json.loads(WISH)
-    assert good[1]["response"]["body"]["choices"][0]["message"]["content"] in ("yes", "no")
+    warnings = " ".join(good[1]["response"]["body"]["espalier"]["warnings"])
+    assert "temprature" in warnings
+    assert "other" in warnings
+    assert good[2]["response"]["body"]["choices"][0]["message"]["content"] in ("yes", "no")
     bad = {one["custom_id"]: one["response"] for one in content(web, batch["error_file_id"])}
-    assert {name: one["status_code"] for name, one in bad.items()} == {"wrong": 400, "misspelt": 400, "model": 404}
-    assert bad["misspelt"]["body"]["error"]["param"] == "temprature"
+    assert {name: one["status_code"] for name, one in bad.items()} == {"wrong": 400, "misspelt": 400}
+    assert bad["misspelt"]["body"]["error"]["param"] == "response_fromat"
 
 
 @pytest.mark.parametrize("route", ["/v1/completions", "/completion"])
@@ -155,11 +158,13 @@ def test_wrong_uploads_and_batches_are_refused_by_name(web: TestClient) -> None:
     assert web.post("/v1/files", data={"purpose": "batch"}, files={"other": ("x", b"x")}).status_code == 400
     file_id = upload(web, lines(chat_line("a"))).json()["id"]
     for field, value in {"endpoint": "/v1/embeddings", "input_file_id": "file-none", "completion_window": "soon",
-                         "metadata": {"k": "v" * 600}, "colour": "red"}.items():  # fmt: skip
+                         "metadata": {"k": "v" * 600}}.items():  # fmt: skip
         body = {"input_file_id": file_id, "endpoint": CHAT, "completion_window": "24h", field: value}
         refused = web.post("/v1/batches", json=body)
         assert refused.status_code in (400, 404)
         assert field in refused.json()["error"]["param"]
+    told = web.post("/v1/batches", json={"input_file_id": file_id, "endpoint": CHAT, "colour": "red"})
+    assert "colour" in told.headers["warning"]
     assert web.get("/v1/batches?limit=0").status_code == 400
     assert web.get("/v1/batches/batch_none").status_code == 404
 

@@ -111,6 +111,8 @@ def send(client: TestClient, route: str, content: bytes) -> str:
     """What is wrong with the answer, "" if nothing is."""
     answer = client.post(route, content=content, headers={"content-type": "application/json"})
     shown = f"{answer.status_code} for {route} {content[:300]!r}: {answer.text[:300]}"
+    if answer.status_code == 501 and answer.json()["error"]["code"] == "not_here":
+        return ""  # the model has no tokens for it, which is said for every body
     if answer.status_code >= 500:
         return shown
     if answer.status_code >= 400 and not answer.json().get("error", {}).get("message"):

@@ -336,7 +336,8 @@ def test_long_arguments_are_read_and_deep_ones_need_no_recursion(name, step):
         tags = "\n".join(f"{wire.key}{key}{wire.assign}{value}{wire.value_close}" for key, value in pairs)
         text = rendered(wire, [f"{wire.name_open}f{wire.middle}{tags}"])
     else:
-        text = rendered(wire, [call(wire, "f", written)])
+        held = "9876543210"  # what writes the notations of some formats here recurses
+        text = rendered(wire, [call(wire, "f", written.replace(deep, held))]).replace(held, deep)
     _, turn = streamed([text[i : i + step] for i in range(0, len(text), step)], format=wire, names=NAMES)
     assert summary(turn) == [("f", f'{{"a": "{"x" * 20_000}", "b": {deep}}}')]
 

@@ -179,9 +179,9 @@ def test_missing_bytes_leave_a_regular_grammar_what_tokens_can_finish():
     assert matcher.shortest_completion() == (0, 5)
     assert matcher.explain(4).reason == "no sequence of tokens completes the text after it"
     with pytest.raises(VocabError, match="71"):
-        compile_grammar(parse('root ::= "bq"'), Gbnf("x"), vocab, trie)
+        compile_grammar(parse('root ::= "bq"'), Gbnf('root ::= "bq"'), vocab, trie)
     with pytest.raises(VocabError, match="28 29"):
-        compile_grammar(parse('root ::= "(" root ")" | "a"'), Gbnf("x"), vocab, trie)
+        compile_grammar(parse('root ::= "(" root ")" | "a"'), Gbnf('root ::= "a"'), vocab, trie)
 
 
 # What only an automaton can answer

@@ -269,7 +269,8 @@ def test_each_filter_type_becomes_what_it_says():
     assert not accepts('{"name": "rm", "args": {}}')
     assert merged(preset(grammar='root ::= "x"'))[0] == Gbnf('root ::= "x"')
     both = preset(("ban", {"phrases": ["y"]}), ("json_schema", {"schema": {"type": "object"}}), grammar="ban")
-    assert Gbnf("ban") in merged(both)[0].members  # a text, not the name of a type
+    with pytest.raises(GrammarError, match="after 'ban'"):  # a text, not the name of a type
+        merged(both)
     assert merged(preset(grammar="@list"))[0] == Gbnf(GRAMMARS.load("list"))
 
 

@@ -56,7 +56,7 @@ class Accepts:
             dfa = Dfa.of_network(network)
             self._accepts: Callable[[bytes], bool] = dfa.accepts
         else:
-            self._accepts = compile_network(network, Gbnf(""), VOCAB, TRIE).accepts
+            self._accepts = compile_network(network, Gbnf('root ::= ""'), VOCAB, TRIE).accepts
 
     def __call__(self, text: str) -> bool:
         return self._accepts(text.encode())

@@ -233,6 +233,9 @@ def test_what_cannot_be_looked_for_is_refused() -> None:
         report.containing(b"")
     with pytest.raises(UnknownName, match="'lettin'") as caught:
         report.ids_in("lettin")
+    assert "latin" in (caught.value.hint or "")
+    with pytest.raises(UnknownName) as caught:
+        report.ids_in("qqqqqq")
     assert all(name in (caught.value.hint or "") for name in CATEGORIES)
 
 

@@ -125,7 +125,7 @@ class ServerExecutor:
         except Exception:
             log.exception("an item failed", extra={"fields": {"request_id": request_id, "batch": item.lease.batch}})
             return _refused(internal_error(request_id), request_id)
-        work = partial(_answer, raw, running, request_id)
+        work = partial(_answer, raw, running, request_id, is_told=item.kind != "seed")
         if len(raw) < IN_A_THREAD and sum(one.tokens for one in running.outputs) < FEW_TOKENS:
             return work()  # a thread takes longer than this does
         return await self._process.pools.replies.run(work, owner=caller.name)
@@ -147,12 +147,16 @@ class ServerExecutor:
         return dialect, process, dialect.asked(data, process)
 
 
-def _answer(raw: bytes, running: Generation, request_id: str) -> Answer:
+def _answer(raw: bytes, running: Generation, request_id: str, *, is_told: bool) -> Answer:
+    """is_told: whether warnings stand in the body, since an item has no headers."""
+    body = json.loads(raw)
+    if is_told and running.asked.lines:
+        body["espalier"] = {**body.get("espalier", {}), "warnings": list(running.asked.lines)}
     results = [one.result for one in running.outputs if one.result is not None]
     outputs = [two for one in results for two in (one, *one.others)]
     traces = [one.trace_id for one in running.outputs if one.trace_id is not None]
     return Answer(
-        status=200, body=json.loads(raw), request_id=request_id, model=running.asked.model,
+        status=200, body=body, request_id=request_id, model=running.asked.model,
         prompt_tokens=sum(one.usage.prompt_tokens for one in results[:: running.asked.n]),
         completion_tokens=sum(one.usage.completion_tokens for one in outputs),
         valid=valid_of(outputs), trace_id=traces[0] if traces else None, figures=figures_of(outputs),
