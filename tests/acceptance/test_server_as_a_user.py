@@ -94,7 +94,7 @@ def test_curl_asks_for_a_schema_and_a_tool(server: ServerProcess) -> None:
 
 @curl
 def test_what_is_wrong_is_said_where(server: ServerProcess) -> None:
-    asked = {"messages": MESSAGES, "temperatur": 0, "max_tokens": 4, "espalier": {"report": True}}
+    asked = {"messages": MESSAGES, "temperatur": 0, "max_tokens": 4, "espalier": {}}
     found = json.loads(asked_by_curl(server, "/v1/chat/completions", asked))
     (told,) = found["espalier"]["warnings"]
     assert "temperatur" in told
