@@ -71,7 +71,7 @@ def lines_of(text: str) -> list[str]:
 
 
 def photograph(result: espalier.Result, path: Path) -> None:
-    """A screen of the trace's page, from the chart of the costs on."""
+    """The first screen of the trace's page."""
     from playwright.sync_api import sync_playwright  # noqa: PLC0415  # for this picture alone
 
     assert result.trace is not None
@@ -82,8 +82,7 @@ def photograph(result: espalier.Result, path: Path) -> None:
         browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
         page = browser.new_page(viewport=SIZE, color_scheme="light")  # type: ignore[arg-type]  # a size
         page.goto(page_path.as_uri())
-        chart = page.get_by_text("Tax per token").first
-        chart.evaluate("one => window.scrollTo(0, one.getBoundingClientRect().top + window.scrollY - 40)")
+        page.get_by_text("Tax per token").first.wait_for()
         page.screenshot(path=str(path))
         browser.close()
 
