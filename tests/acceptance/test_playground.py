@@ -233,7 +233,7 @@ def test_hostile_text_stays_text_and_what_nobody_could_see_is_shown(serve, visit
         ("wordlist", "#top", "0", "#constraint-fault", "at least 1"),
         ("spec", "#editor", '{"kind": "nothing"}', "#constraint-fault", "espalier.constraint"),
         ("none", "#temperature", "-1", "#temperature-fault", "temperature"),
-        ("none", "#max_tokens", "0", "#max_tokens-fault", "max_tokens"),
+        ("none", "#max_tokens", "-5", "#max_tokens-fault", "max_tokens"),
         ("none", "#top_p", "2", "#top_p-fault", "top_p"),
         ("none", "#top_k", "x", "#top_k-fault", "number"),
         ("none", "#others", '{"audio": {}}', "#others-fault", "audio"),

@@ -42,7 +42,7 @@ def url(
     installed()
     folder = tmp_path_factory.mktemp("clients")
     config = settings(
-        model_alias="demo", batch_jobs="true", database_url=f"sqlite:///{folder}/e.db",
+        model_alias="demo", step_seconds="5", batch_jobs="true", database_url=f"sqlite:///{folder}/e.db",
         batch_job_temp_dir=str(folder / "files"),
     )  # fmt: skip
     if request.param == "transformers":
