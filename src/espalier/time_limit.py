@@ -34,6 +34,9 @@ class OutOfTime(LimitExceeded):
     """The work exceeded its time limit."""
 
 
+HINT = "make it smaller, or raise the limit on time"
+
+
 class _Limit:
     """look: the clock that says whether there can be something to do, cheap to read: since no thread gets more CPU time
     than time passes, nothing can end before `look_at`. clock, ends: the limit itself."""
@@ -147,7 +150,7 @@ def _look(limit: _Limit) -> None:
             raise Cancelled
     left = limit.ends - limit.clock()
     if left < 0:
-        raise OutOfTime(limit.message, hint="make it smaller, or raise the limit on time")
+        raise OutOfTime(limit.message, hint=HINT)
     if limit.look is not limit.clock:
         limit.look_at = limit.look() + (left if limit.pace is None else min(left, PACE_SECONDS))
 

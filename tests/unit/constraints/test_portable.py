@@ -170,7 +170,6 @@ def test_the_text_is_a_grammar_of_ours_too_and_says_the_same():
         (Thinking(Regex("<?think>a")), "can begin with"),
         (After("END", Regex("a"), opens=" <t>"), "begins with whitespace"),
         (JsonSchema({"type": "array", "items": {"type": "integer"}, "uniqueItems": True}), "uniqueItems"),
-        (Gbnf("root ::= [a-z]{0,1000000}"), "1000000"),
         (ToolCalls(TOOLS, format="hermes", content=JsonObject()), "not regular"),
     ],
 )

@@ -31,7 +31,7 @@ from espalier.grammar.parser import parse
 from espalier.grammar.regex import classes
 from espalier.grammar.regex.parse import parse_regex
 from espalier.owners import owner
-from espalier.time_limit import OutOfTime, is_limited, left, spend, time_limit
+from espalier.time_limit import HINT, OutOfTime, is_limited, left, spend, time_limit
 
 NEAR_SECONDS = 0.1
 """CPU time that a build may take in the caller's thread; with more it begins again in a worker process."""
@@ -130,7 +130,12 @@ class FarAutomata:
         }  # fmt: skip
         try:
             seconds = round(min(left(), MOST_SECONDS), 1)
-            failed = processes.call(f"{__name__}:built", given, seconds=seconds, what=WHAT, owner=owner(), used=spend)
+            try:
+                failed = processes.call(
+                    f"{__name__}:built", given, seconds=seconds, what=WHAT, owner=owner(), used=spend
+                )
+            except OutOfTime as error:
+                raise OutOfTime(error.message, hint=HINT) from error
             if failed is not None:
                 raise _error_of(failed)
             return _read(path.read_bytes())

@@ -32,7 +32,7 @@ from espalier.errors import (
     Overloaded,
     Unavailable,
 )
-from espalier.time_limit import OutOfTime, time_limit
+from espalier.time_limit import HINT, OutOfTime, time_limit
 
 PREFILL_CHUNK = 512  # tokens: such a pass takes about as long as reading the weights a few times
 QUEUE_SIZE = 256
@@ -45,7 +45,6 @@ SLOW_STEP = 0.02  # seconds: a plan with such steps gets out of the way of the o
 DEBT_KEPT = 0.99
 ROUND_SECONDS = 0.1  # for the steps of all plans in one round; the rest go on in the next
 
-HINT = "make it smaller, or raise the limit on time"
 
 Deliver = Callable[[Sequence[tuple[Ticket, list[PlanEvent]]]], None]
 
