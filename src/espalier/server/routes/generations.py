@@ -17,7 +17,7 @@ from espalier.errors import InputError
 from espalier.server.http.errors import NotFound, documented
 from espalier.server.http.wire import JsonResponse, to_bytes_by_parts
 from espalier.server.ports import LogStore
-from espalier.server.process.deps import admitted, while_connected
+from espalier.server.routes.stored import from_store
 from espalier.server.routes.traces import LIMIT, MAX_LIMIT, PRIVATE, page_limit
 from espalier.store.generations import Wanted
 
@@ -71,14 +71,11 @@ async def get_log(request: Request, log_id: str) -> Response:
 
 
 async def _from_store(request: Request, work: Callable[[LogStore, str], T]) -> T:
-    """What the work gets from the store, for this caller, in a thread for reading. Raises Unauthorized,
-    TooManyRequests, and NotFound if no logs are kept."""
-    async with admitted(request) as (process, caller):
-        store = process.logs
-        if store is None:
-            raise NotFound("generations are not logged here", hint="set STORE_GENERATIONS=figures or content")
-        reading = process.pools.reading.run(partial(work, store, caller.name), owner=caller.name)
-        return await while_connected(request, reading)
+    """Raises what `from_store` raises."""
+    return await from_store(
+        request, lambda process: process.logs, work,
+        none="generations are not logged here", hint="set STORE_GENERATIONS=figures or content",
+    )  # fmt: skip
 
 
 def _since(given: str | None) -> float | None:

@@ -32,8 +32,9 @@ from espalier.server.http.errors import (
 from espalier.server.http.sse import HEADERS, event
 from espalier.server.http.wire import JsonResponse, to_bytes_by_parts
 from espalier.server.ports import ResponseStore
-from espalier.server.process.deps import admitted, caller_of, process_of, while_connected
+from espalier.server.process.deps import caller_of, process_of
 from espalier.server.routes.batch_store import PRIVATE, limit_of
+from espalier.server.routes.stored import from_store
 from espalier.server.settings import ServerSettings
 
 Json = dict[str, Any]
@@ -144,14 +145,11 @@ async def _history(request: Request, previous: Any) -> list[Json]:
 
 
 async def _in_store(request: Request, work: Callable[[ResponseStore, str], T]) -> T:
-    """What the work gets from the store, for this caller, in a thread for reading."""
-    async with admitted(request) as (process, caller):
-        store = process.responses
-        if store is None:
-            raise NotFound("no responses are stored here", hint="set STORE_RESPONSES=true")
-        return await while_connected(
-            request, process.pools.reading.run(partial(work, store, caller.name), owner=caller.name)
-        )
+    """Raises what `from_store` raises."""
+    return await from_store(
+        request, lambda process: process.responses, work,
+        none="no responses are stored here", hint="set STORE_RESPONSES=true",
+    )  # fmt: skip
 
 
 def _loaded(store: ResponseStore, response_id: str, caller: str) -> Mapping[str, Any]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any, TypeVar
 
 from fastapi import APIRouter, Request
@@ -20,7 +19,7 @@ from espalier.server.asking.naming import field_names
 from espalier.server.http.errors import NotFound, documented
 from espalier.server.http.wire import JsonResponse, to_bytes_by_parts
 from espalier.server.ports import TraceStore
-from espalier.server.process.deps import admitted, while_connected
+from espalier.server.routes.stored import from_store
 from espalier.trace import page
 from espalier.trace.records import Trace
 from espalier.trace.report.diagnose import diagnose
@@ -150,14 +149,11 @@ def _trace(store: TraceStore, caller: str, trace_id: str) -> Mapping[str, Any]:
 
 
 async def _from_store(request: Request, work: Callable[[TraceStore, str], T]) -> T:
-    """What the work gets from the store, for this caller, in a thread for reading. Raises Unauthorized,
-    TooManyRequests, and NotFound if no traces are stored."""
-    async with admitted(request) as (process, caller):
-        store = process.store
-        if store is None:
-            raise NotFound("no traces are stored here", hint="set STORE_TRACES=asked or STORE_TRACES=always")
-        reading = process.pools.reading.run(partial(work, store, caller.name), owner=caller.name)
-        return await while_connected(request, reading)
+    """Raises what `from_store` raises."""
+    return await from_store(
+        request, lambda process: process.store, work,
+        none="no traces are stored here", hint="set STORE_TRACES=asked or STORE_TRACES=always",
+    )  # fmt: skip
 
 
 def _unknown() -> NotFound:

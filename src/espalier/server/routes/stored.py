@@ -1,0 +1,34 @@
+"""Shared by the routes of what the store keeps for a caller: traces, generation logs, responses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+from fastapi import Request
+
+from espalier.server.http.errors import NotFound
+from espalier.server.process.deps import admitted, while_connected
+from espalier.server.process.state import Process
+
+Kept = TypeVar("Kept")
+T = TypeVar("T")
+
+
+async def from_store(
+    request: Request,
+    store_of: Callable[[Process], Kept | None],
+    work: Callable[[Kept, str], T],
+    *,
+    none: str,
+    hint: str,
+) -> T:
+    """What the work gets from a store, for this caller, in a thread for reading. none, hint: the message where there is
+    no such store. Raises Unauthorized, TooManyRequests, and NotFound without a store."""
+    async with admitted(request) as (process, caller):
+        store = store_of(process)
+        if store is None:
+            raise NotFound(none, hint=hint)
+        reading = process.pools.reading.run(partial(work, store, caller.name), owner=caller.name)
+        return await while_connected(request, reading)
