@@ -1,5 +1,5 @@
 """`Adapted`: a request of another API, asked as one of `/v1/chat/completions`. Its errors name the fields of its own
-body. It knows no body.
+body. `Talk`: the chat messages that such a body stands for. No body is known here.
 """
 
 from __future__ import annotations
@@ -34,6 +34,20 @@ class Adapted(Asked):
     def named(self, error: EspalierError) -> EspalierError:
         """The error, its field now as the body calls it."""
         return moved(Asked.named(self, error), self.places)
+
+
+@dataclass(slots=True)
+class Talk:
+    """messages: of the chat route. places: from the beginning of a path in them to where the client gave it. warnings:
+    for the client."""
+
+    messages: list[dict[str, Any]] = field(default_factory=list)
+    places: dict[str, str] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+    def add(self, message: dict[str, Any], place: str) -> None:
+        self.places[f"messages[{len(self.messages)}]"] = place
+        self.messages.append(message)
 
 
 AdaptedType = TypeVar("AdaptedType", bound=Adapted)

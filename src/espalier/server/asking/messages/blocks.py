@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
+from espalier.server.asking.adapted import Talk
 from espalier.server.http.errors import BadRequest, UnsupportedParameter
 
 Json = dict[str, Any]
@@ -18,20 +18,6 @@ BETWEEN = "\n\n"
 FAILED = "Error: "
 """What stands before the result of a tool that failed."""
 ROLES = ("user", "assistant", "system")
-
-
-@dataclass(slots=True)
-class Talk:
-    """messages: of the chat route. places: from the beginning of a path in them to its message. warnings: for the
-    client."""
-
-    messages: list[Json] = field(default_factory=list)
-    places: dict[str, str] = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)
-
-    def add(self, message: Json, place: str) -> None:
-        self.places[f"messages[{len(self.messages)}]"] = place
-        self.messages.append(message)
 
 
 def talk_of(system: str | Sequence[Any] | None, messages: Sequence[Any]) -> Talk:

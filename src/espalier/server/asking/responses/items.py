@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
+from espalier.server.asking.adapted import Talk
 from espalier.server.http.errors import BadRequest, UnsupportedParameter
 
 Json = dict[str, Any]
@@ -20,18 +20,10 @@ INPUT = "input"
 """The one field of a custom tool's arguments."""
 
 
-@dataclass(slots=True)
-class Conversation:
-    """messages: of the chat route. places: from the beginning of a path in them to its item. warnings: for the
-    client."""
+class Conversation(Talk):
+    """Its items are added one after the other."""
 
-    messages: list[Json] = field(default_factory=list)
-    places: dict[str, str] = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)
-
-    def add(self, message: Json, place: str) -> None:
-        self.places[f"messages[{len(self.messages)}]"] = place
-        self.messages.append(message)
+    __slots__ = ()
 
     def own(self, place: str, kind: str) -> Json:
         """The assistant's message to which an item of this kind belongs: the last one, or a new one. Text after calls,
