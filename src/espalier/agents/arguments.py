@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any
 
 from espalier.errors import EspalierError, InputError
+from espalier.nearest import nearest
 
 MOST_SHOWN = 60
 
@@ -95,7 +95,7 @@ def checked(schema: Mapping[str, Any], arguments: Any, *, of: str = "this tool")
 
 
 def _unknown(name: str, known: Mapping[str, Any], of: str) -> InputError:
-    near = get_close_matches(name, list(known), n=1)
+    near = nearest(name, known, most=1)
     hint = f"did you mean {near[0]}?" if near and near[0] != name else f"there are: {', '.join(known) or 'none'}"
     return InputError(f"{of} takes no parameter {name!r:.80}", hint=hint, field=name[:80] or "arguments")
 

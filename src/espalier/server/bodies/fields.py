@@ -10,12 +10,12 @@ An unknown field that looks like a constraint is always refused. `null` is alway
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from espalier.nearest import nearest
 from espalier.server.http.errors import BadRequest, UnknownParameter, UnsupportedParameter
 
 
@@ -154,7 +154,6 @@ LOOKS_LIKE = re.compile(
 _KINDS = {
     dict: "an object", bool: "true or false", str: "a text", int: "a whole number", NUMBER: "a number"
 }  # fmt: skip
-LONGEST_NAME = 60
 MOST_UNKNOWN = 16
 """Unknown fields that are told; more are refused, since looking for the nearest name of each takes time."""
 
@@ -202,21 +201,16 @@ def sort_fields(body: Mapping[str, Any], known: Collection[str], *, strict: bool
 
 def unknown(name: str, known: Collection[str], *, within: str = "") -> UnknownParameter:
     """The error for an unknown field, with the nearest known name as a hint. within: the path of its object."""
-    near = nearest(name, known if within else _every(known))
+    near = nearest(name, known if within else _every(known), most=1)
     path = f"{within}.{name}" if within else name
-    hint = f"did you mean {near!r}?" if near else None
+    hint = f"did you mean {near[0]!r}?" if near else None
     return UnknownParameter(f"there is no field {path[:200]!r}", hint=hint, field=path[:200])
 
 
 def looks_like_constraint(name: str, known: Collection[str]) -> bool:
     """Whether an unknown field may be meant to hold the answer to something."""
-    return LOOKS_LIKE.search(name[:200]) is not None or nearest(name, _every(known)) in CONSTRAINTS
-
-
-def nearest(name: str, known: Collection[str]) -> str | None:
-    """The known name that is most like this one, None if none is."""
-    near = difflib.get_close_matches(name[:LONGEST_NAME].lower(), sorted(known), n=1)
-    return near[0] if near else None
+    near = nearest(name, _every(known), most=1)
+    return LOOKS_LIKE.search(name[:200]) is not None or any(one in CONSTRAINTS for one in near)
 
 
 def _every(known: Collection[str]) -> set[str]:
