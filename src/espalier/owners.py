@@ -19,7 +19,7 @@ _OWNER: ContextVar[str] = ContextVar("working_for", default="")
 
 @contextmanager
 def working_for(owner: str) -> Iterator[None]:
-    """What is computed inside is kept for this owner alone."""
+    """Keep what is computed inside for this owner alone."""
     token = _OWNER.set(owner)
     try:
         yield

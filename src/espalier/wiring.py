@@ -64,8 +64,8 @@ class App:
             return self._log
 
     def log_level(self) -> str:
-        """What is logged of generations: `off`, `figures` or `content`. Raises InputError for a switch file that says
-        something else."""
+        """How much is logged of generations: `off`, `figures` or `content`. Raises InputError for a switch file that
+        says something else."""
         return log_level(self.settings)
 
     @property

@@ -69,7 +69,7 @@ class Kinds(Registry):
 
 
 def _other_name(name: str, value: Any) -> str | None:
-    """What is wrong with a value whose specs write another `kind` than the name under which they are read back."""
+    """Say what is wrong with a value whose specs write another `kind` than the name under which they are read back."""
     kind = getattr(value.spec, "kind", None)
     return None if kind == name else f"its specs have the kind {kind!r}"
 

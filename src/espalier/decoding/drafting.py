@@ -148,7 +148,7 @@ class DraftKit:
         self.asking[source] = old + (seconds - old) * (ASKED_FALLS if seconds < old else ASKED_RISES)
 
     def continuations(self, owner: str, constraint: str) -> Continuations:
-        """What is known under a constraint, for one owner. constraint: its key, "" without one."""
+        """The texts that are known under a constraint, for one owner. constraint: its key, "" without one."""
         with self._lock:
             key = (owner, constraint)
             found = self._known.pop(key, None)

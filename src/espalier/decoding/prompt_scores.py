@@ -40,7 +40,7 @@ class PromptToken:
 
 @dataclass(slots=True)
 class PromptScores:
-    """What is measured of a prompt: the `top` most probable tokens at each place beside the token itself. tokens: in
+    """Measures of a prompt: the `top` most probable tokens at each place beside the token itself. tokens: in
     order, complete once the prompt is read."""
 
     top: int

@@ -36,9 +36,11 @@ def joined(
     who: str = "this processor",
     elsewhere: str = "generate(suppress_tokens=...)",
 ) -> Joined:
-    """Of a preset only the constraint and the bad words hold. who, elsewhere: for messages: who enforces, and where
-    tokens can be banned instead. Raises InputError and its subclasses, naming the argument, and CapabilityError for a
-    constraint that takes text back."""
+    """Join what a request asks for; only the constraint and the bad words of a preset hold.
+
+    who, elsewhere: for messages: who enforces, and where tokens can be banned instead. Raises InputError and its
+    subclasses, naming the argument, and CapabilityError for a constraint that takes text back.
+    """
     spec = named_constraint(constraint=constraint, grammar=grammar, json_schema=json_schema, safety=safety)
     notes: tuple[str, ...] = ()
     if preset is not None:

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class RowStore(Protocol):
-    """What is needed of a store."""
+    """The part of a store that the writer uses."""
 
     def save_generation(self, row: Mapping[str, Any]) -> str: ...
 

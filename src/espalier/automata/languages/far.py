@@ -36,7 +36,7 @@ from espalier.time_limit import HINT, OutOfTime, is_limited, left, spend, time_l
 NEAR_SECONDS = 0.1
 """CPU time that a build may take in the caller's thread; with more it begins again in a worker process."""
 MOST_SECONDS = 60.0
-"""Of CPU time for one build, where the limit of the caller leaves more."""
+"""CPU time that one build may take, where the limit of the caller leaves more."""
 PROCESSES = 2
 FOR_ONE = PROCESSES - 1
 """Processes that one owner may have at a time, so that another one's build never waits for its long ones."""

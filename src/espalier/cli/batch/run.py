@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 CALLER = "local"
 LOCAL, OPENAI = "local", "openai"
 OTHER_THREADS = 8
-"""Of the default pool, beside those that wait for another server."""
+"""How many threads the default pool has beside those that wait for another server."""
 REPORT = ".report.json"
 TRACES = ".traces.db"
 ALL_TRACES = {"STORE_TRACES": "always", "TRACE_LEVEL": "steps", "RETENTION_DAYS": "none", "RETENTION_ROWS": "none"}

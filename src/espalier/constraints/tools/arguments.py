@@ -129,8 +129,8 @@ def _shapes(expansion: Expansion, name: str, keys: tuple[str, str] | None = None
 
 
 def _check(expansion: Expansion, found: tuple[Remark, ...], checked: bool, is_watched: bool) -> tuple[str, ...]:
-    """What is checked afterwards. found: what is not enforced. Raises UnsupportedError for a keyword that would not be
-    enforced, unless that may be checked. is_watched: a tracker keeps items unique."""
+    """Return what is checked afterwards. found: what is not enforced. Raises UnsupportedError for a keyword that would
+    not be enforced, unless that may be checked. is_watched: a tracker keeps items unique."""
     gaps = [gap for gap in found if not (is_watched and gap.keyword == "uniqueItems")]
     places = [(at, gap.text) for gap in gaps for at in expansion.places_of(gap.pointer, gap.keyword)]
     contract = expansion.contract.with_changes((at, "checked", text) for at, text in places)

@@ -27,7 +27,7 @@ from espalier.trace.report.findings import Remedy
 SEEDS = 8
 """Six pairs are the fewest that can show a sign at all."""
 MOST_TOKENS = 200
-"""Of each run, where the request names no limit: texts that run on would take minutes."""
+"""The limit of each run, where the request names no limit: texts that run on would take minutes."""
 PROSE_ENDS = "\n\n"
 PROSE_TOKENS = 64
 """What `--after` is tried with: a paragraph of at most so many tokens."""

@@ -19,7 +19,7 @@ Extra = tuple[tuple[str, Any], ...]
 
 
 def _problem(name: str, sampler: Sampler) -> str | None:
-    """What is wrong with a plug-in's sampler."""
+    """Say what is wrong with a plug-in's sampler."""
     if sampler.name != name:
         return f"its name is {sampler.name!r}"
     strange = [one.name for one in sampler.fields if one.name != name and not one.name.startswith(f"{name}_")]

@@ -64,7 +64,8 @@ class TextLogprobs:
         }
 
     def with_prompt(self, prompt: Sequence[PromptToken], steps: Sequence[StepRecord]) -> dict[str, Any]:
-        """Of an echoed prompt and every generated token, EOS too: clients count the tokens from both ends."""
+        """The log probabilities of an echoed prompt and of every generated token, EOS too: clients count the tokens
+        from both ends."""
         texts, logprobs, tops, offsets = [], [], [], []
         for one in prompt:
             own = one.token

@@ -33,7 +33,7 @@ NO_ARGUMENTS = {"type": "object", "properties": {}}
 COMPLETION_TOKENS = 16
 """OpenAI's default of `max_tokens` for `/v1/completions`."""
 MAX_VARIABLES = 1024
-"""Of a chat template."""
+"""The most entries of `chat_template_kwargs`."""
 OPTIONS = ("preset", "reasoning", "max_reasoning", "max_calls", "tool_format", "schema_in_prompt", "schema_order",
            "sampler", "activations")  # fmt: skip
 """Fields of `espalier` that are arguments of `make_request`."""

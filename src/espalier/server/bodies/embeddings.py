@@ -44,7 +44,7 @@ class EmbeddingList(Reply):
 
 
 class TokenVectors(Reply):
-    """Of one text: one vector, or one for each token where nothing says how to pool them."""
+    """The vectors of one text: one, or one for each token where nothing says how to pool them."""
 
     index: int
     embedding: list[list[float]]

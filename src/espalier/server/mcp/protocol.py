@@ -43,7 +43,7 @@ Find: TypeAlias = Callable[[Context], Awaitable[Found]]
 
 @dataclass(frozen=True, slots=True)
 class Handlers:
-    """What is done with each message."""
+    """Answer each message of the protocol."""
 
     find: Find
     tests: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(TESTS_AT_ONCE))

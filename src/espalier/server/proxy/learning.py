@@ -58,8 +58,8 @@ class Learning:
             return self._known
 
     def _look(self, now: float) -> Known:
-        """What is known, or read again if it may be another model's. Raises what `vocabulary.fetch` and `self_test`
-        raise."""
+        """The server as it is known, or as it is read again if it may be another model's. Raises what
+        `vocabulary.fetch` and `self_test` raise."""
         props = self._server.props()
         if self._known is not None:
             is_due = self._is_doubted and now - self._read >= AGAIN_SECONDS

@@ -13,7 +13,7 @@ from espalier.chat.reading.deltas import ArgumentsDelta, CallBegun, ContentDelta
 
 Json = dict[str, Any]
 SIGNATURE = "espalier"
-"""Of every thinking block: some clients drop blocks without one. It is not read."""
+"""Every thinking block has it: some clients drop blocks without one. It is not read."""
 
 
 class Content:

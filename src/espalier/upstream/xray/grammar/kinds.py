@@ -13,7 +13,7 @@ END, VOID = 0, 1
 
 
 class Kinds:
-    """Of one grammar over one vocabulary. Not for several threads at once."""
+    """Kinds of tokens of one grammar over one vocabulary. Not for several threads at once."""
 
     def __init__(self, program: Program, pieces: Pieces) -> None:
         self._pieces = pieces
