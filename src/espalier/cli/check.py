@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -18,11 +17,10 @@ from espalier.cli.columns import WIDTH, middle, shown, wrapped
 from espalier.cli.flags.groups import with_flags
 from espalier.cli.flags.inputs import read_text
 from espalier.cli.flags.schema import SchemaArgument, SchemaFlags
-from espalier.cli.vocab_store import KEPT, read_kept
+from espalier.cli.vocab.reading import read_vocab
 from espalier.constraints.json_schema.check import CompileCost, SchemaReport, check_schema
 from espalier.constraints.json_schema.instances import Instance, read_instances
-from espalier.engines.open import is_gguf, read_gguf_vocab
-from espalier.errors import InputError, MissingDependency, UnknownModel, UnsupportedError
+from espalier.errors import InputError, UnsupportedError
 from espalier.schema.contract import VERDICTS, Contract, Entry
 from espalier.schema.lint.engine_limits import ENGINES
 from espalier.tokens.vocab import Vocab
@@ -84,29 +82,6 @@ def command(
 
 def _source(path: str) -> str:
     return "stdin" if path == "-" else path
-
-
-def read_vocab(name: str) -> Vocab:
-    """The vocabulary of a tokenizer file, a GGUF file, a folder, a hub name, or `kept:FINGERPRINT` from the store.
-    Raises VocabError, UnknownModel, CapabilityError, MissingDependency."""
-    if name.startswith(KEPT):
-        return read_kept(name.removeprefix(KEPT))
-    path = Path(name).expanduser()
-    if is_gguf(name):
-        return read_gguf_vocab(name)
-    if path.exists():
-        return Vocab.from_tokenizer(path)
-    if path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1 or path.suffix in (".json", ".model"):
-        raise UnknownModel(f"there is no tokenizer {name}", field="tokenizer")
-    try:
-        from transformers import AutoTokenizer  # noqa: PLC0415  # heavy, and only names on the hub need it
-    except ImportError as error:
-        raise MissingDependency("transformers", extra="transformers") from error
-    try:
-        return Vocab.from_tokenizer(AutoTokenizer.from_pretrained(name, trust_remote_code=False))
-    except (OSError, ValueError) as error:
-        reason = (str(error).splitlines() or [""])[0][:200]
-        raise UnknownModel(f"there is no tokenizer {name}: {reason}", field="tokenizer") from error
 
 
 def summary(report: SchemaReport) -> str:

@@ -24,7 +24,7 @@ from espalier.cli.flags.sampling import read_fields
 from espalier.cli.flags.schema import read_schema_argument
 from espalier.cli.flags.store import app_with_store
 from espalier.cli.help import WithOverrides
-from espalier.cli.vocab import visible
+from espalier.cli.vocab.command import visible
 from espalier.constraints.joining.presets import CONSTRAINING, over_config, preset_parts
 from espalier.errors import EspalierError, InputError
 from espalier.files.json_shape import check_shape

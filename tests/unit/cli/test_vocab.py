@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
-from espalier.cli import vocab as command
 from espalier.cli.main import main_code
+from espalier.cli.vocab import command, reading
 from espalier.tokens.analyse import analyse_vocab
 from espalier.tokens.vocab import Vocab
 from espalier.wiring import demo_model
@@ -95,10 +95,10 @@ def test_the_logits_are_those_of_the_config(run, tmp_path, config, width, words)
 
 def test_a_name_on_a_hub_has_its_config_there(monkeypatch):
     transformers = pytest.importorskip("transformers")
-    monkeypatch.setattr(command, "read_vocab", lambda name: Vocab.bytes())
+    monkeypatch.setattr(reading, "read_vocab", lambda name: Vocab.bytes())
     config = transformers.PreTrainedConfig(vocab_size=300)
     monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", lambda name, **_: config)
-    vocab, logits = command.read("someone/something")
+    vocab, logits = reading.read("someone/something")
     assert (vocab.width, logits) == (300, 300)
 
 
@@ -226,7 +226,7 @@ def test_a_file_that_cannot_be_read_is_not_taken_for_a_fault_of_the_output(run, 
     def refuse(name):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(command, "read_vocab", refuse)
+    monkeypatch.setattr(reading, "read_vocab", refuse)
     assert run("some.json") == (2, "", "error: cannot read some.json: Permission denied\n")
 
 

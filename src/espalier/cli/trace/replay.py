@@ -19,7 +19,7 @@ from espalier.cli.flags.inputs import check_trace_path, read_text
 from espalier.cli.flags.model import EngineFlags, Model, load
 from espalier.cli.flags.schema import parse_json
 from espalier.cli.trace.read import SourceFlags, read_trace
-from espalier.cli.vocab import read as read_vocab
+from espalier.cli.vocab.reading import read as read_vocab
 from espalier.constraints.kinds import KINDS
 from espalier.constraints.spec import Gbnf, JsonSchema, Spec
 from espalier.decoding.plan import STRATEGIES

@@ -1,38 +1,28 @@
 """`espalier vocab`: shows what is in a tokenizer's vocabulary, in 80 columns. No model is loaded.
 
-`tokens/analyse.py` computes the report; this module finds the tokenizer and makes tokens visible.
+`tokens/analyse.py` computes the report; `reading.py` finds the tokenizer; this module makes tokens visible.
 """
 
 from __future__ import annotations
 
-import json
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from espalier import api
-from espalier.cli import output, vocab_store
-from espalier.cli.check import read_vocab
+from espalier.cli import output
 from espalier.cli.columns import END_ISOLATE, ISOLATE, clip, shown, wrapped
-from espalier.engines.open import is_gguf
+from espalier.cli.vocab import kept as shelf
+from espalier.cli.vocab.reading import read
 from espalier.errors import InputError
-from espalier.files.json_shape import check_shape
-from espalier.files.limits import MODEL_JSON
-from espalier.files.reading import read_text, shortened
 from espalier.tokens.analyse import Glitch, Matches, VocabReport, analyse_vocab, read_bytes
-from espalier.tokens.tokenizer_json import MAX_IDS
 from espalier.tokens.vocab import Vocab
-from espalier.wiring import demo_model
 
 WIDTH = 80
 LABEL = 16  # columns in front of a field
 EXAMPLES = 12  # tokens shown of each category, as far as they fit
-NAMED: Mapping[str, Callable[[], Vocab]] = {"bytes": Vocab.bytes, "fake": Vocab.bytes}
 
 
 def command(
@@ -72,14 +62,14 @@ def command(
         if tokenizer is not None or model is not None or keep:
             raise InputError("--kept and --forget take no MODEL", field="model")
         if forget is not None:
-            vocab_store.forget(forget)
+            shelf.forget(forget)
         else:
-            vocab_store.list_kept(as_json=as_json)
+            shelf.list_kept(as_json=as_json)
         return
     looked_for = None if contains is None else read_bytes(contains)
     vocab, logits = read(tokenizer if tokenizer is not None else model)
     if keep:
-        vocab_store.keep(vocab)
+        shelf.keep(vocab)
     report = analyse_vocab(vocab)
     found = [report.search(term, ignore_case=ignore_case) for term in search or ()]
     listed: dict[str, tuple[str, tuple[int, ...]]] = {}  # by the name in JSON: title of the table, ids
@@ -102,60 +92,6 @@ def command(
     if unreachable is not None:
         lines += ["", *glitch_table(report, unreachable, most)]
     output.data("\n".join(lines[1:] or summary(report, logits, most)))
-
-
-def read(name: str | None) -> tuple[Vocab, int | None]:
-    """A vocabulary, and the model's number of logits if its config has it. No weights are read.
-
-    Without a name: those of the configured model, else the demo model. Raises VocabError, UnknownModel,
-    MissingDependency.
-    """
-    name = name if name is not None else api.default_app().settings.model or str(demo_model())
-    if not name.strip():
-        raise InputError("the name of the model is empty", field="model")
-    if name in NAMED:
-        return NAMED[name](), None
-    try:
-        vocab = read_vocab(name)
-    except OSError as error:
-        raise InputError(f"cannot read {name}: {error.strerror or error}", field="model") from error
-    if is_gguf(name) or name.startswith(vocab_store.KEPT):
-        return vocab, vocab.width  # a file has one token for each logit
-    logits = model_width(name)
-    return (vocab if logits is None or logits <= len(vocab) else replace(vocab, width=logits)), logits
-
-
-def model_width(name: str) -> int | None:
-    """The number of logits that a model's config names, or None. Raises InputError for one that no model has."""
-    path = Path(name).expanduser()
-    try:
-        config = _hub_config(name) if not path.exists() else _folder_config(path)
-    except (OSError, ValueError, RecursionError):
-        return None
-    if not isinstance(config, dict):
-        return None
-    # A model of several modalities keeps its text model's config inside its own.
-    levels = [level for level in (config.get("text_config"), config) if isinstance(level, dict)]
-    widths = [level["vocab_size"] for level in levels if type(level.get("vocab_size")) is int]
-    if widths and not 0 < widths[0] <= MAX_IDS:
-        raise InputError(f"{path / 'config.json'}: vocab_size is {shortened(str(widths[0]), 30)}", field="model")
-    return widths[0] if widths else None
-
-
-def _folder_config(folder: Path) -> Any:
-    path = folder / "config.json"
-    if not path.is_file():
-        return None
-    text = read_text(path, MODEL_JSON)
-    check_shape(text, MODEL_JSON, str(path))
-    return json.loads(text)
-
-
-def _hub_config(name: str) -> dict[str, Any]:
-    from transformers import AutoConfig  # noqa: PLC0415  # heavy, and only names on the hub need it
-
-    config: dict[str, Any] = AutoConfig.from_pretrained(name, trust_remote_code=False).to_dict()
-    return config
 
 
 def summary(report: VocabReport, logits: int | None, limit: int) -> list[str]:

@@ -20,7 +20,7 @@ from espalier.cli import output
 from espalier.cli.columns import WIDTH, clip, shown
 from espalier.cli.flags.groups import sub_app
 from espalier.cli.flags.store import opened, pruned
-from espalier.cli.log_page import row_page
+from espalier.cli.logs.page import row_page
 from espalier.errors import InputError, OutputError
 from espalier.wiring import build_app
 
