@@ -348,6 +348,46 @@ def test_what_was_shown_stays_whatever_is_banned(vocab, phrases, stop, max_rewin
         assert masked.token_ids == found.token_ids
 
 
+def wanting(*wishes):
+    """Wants the letters of the n-th wish after n tokens, the first one most."""
+
+    def logits_of(tokens):
+        row = np.zeros(Vocab.bytes().width, dtype=np.float32)
+        place = min(len(tokens) - len(PROMPT), len(wishes) - 1)
+        row[list(wishes[place].encode())] = np.arange(len(wishes[place]), 0, -1, dtype=np.float32) * 9
+        return row
+
+    return logits_of
+
+
+@pytest.mark.parametrize(
+    ("phrases", "wishes", "text"),
+    [
+        (["ab"], ("a", "abc", "b", "c"), "acbc"),  # after "aa" the first "a" was shown: "ab" cannot go back from there
+        (["cad", "ab"], ("c", "a", "abd", "b", "c"), "cacb"),
+        (["aab", "ab"], ("a", "abc", "a", "b", "c"), "aacb"),
+    ],
+)
+def test_after_a_rewind_nothing_is_tried_that_would_take_back_shown_text(phrases, wishes, text):
+    eng = engine(logits_of=wanting(*wishes))
+    constraint = AllOf(Regex("[abcd]{3,4}"), Ban(phrases, mode="rewind"))
+    found = followed(eng, constraint, temperature=0, max_tokens=4)
+    assert (found.text, len(found.trace.rewinds)) == (text, 1)
+
+
+def test_phrases_that_overlap_themselves_go_back_without_touching_what_was_shown():
+    eng = engine(logits_of=lambda tokens: noise(tokens, Vocab.bytes().width, 1.0))
+    rewound = 0
+    phrases = ["ab", "aab", "caab", "bcb", "acac", "cc"]
+    for seed in range(examples(30)):
+        banned = [one for place, one in enumerate(phrases) if seed + 1 >> place & 1]
+        constraint = AllOf(Regex("[abc]{4,12}"), Ban(banned, mode="rewind"))
+        found = followed(eng, constraint, seed=seed, max_rewinds=30, max_tokens=14)
+        assert not [phrase for phrase in banned if phrase in found.text]
+        rewound += len(found.trace.rewinds)
+    assert rewound
+
+
 def test_the_random_stream_goes_on_where_text_went_back(monkeypatch):
     """Every draw takes a number of its own, those of what was taken back too."""
     numbers, following = [], RandomStream.next

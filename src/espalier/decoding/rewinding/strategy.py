@@ -126,11 +126,22 @@ class _Run:
         timed = self._timed.timed
         self._strict = timed(self._matcher.mask)
         is_tempted = self._can_rewind and self._rewinding.unsettled > 0
-        undoable = timed(self._rewinding.undoable) if is_tempted else None  # what may be tried besides
+        undoable = timed(self._undoable) if is_tempted else None  # what may be tried besides
         self._allowed = self._strict.copy() if undoable is None else self._strict | undoable
         self._questions.forbidden = forbidden = self._retries.forbidden
         self._questions.strict, self._questions.undoable = self._strict, undoable
         masks.set_bits_inplace(self._allowed, tuple(forbidden), False)
+
+    def _undoable(self) -> Mask:
+        """The tokens that may be tried, `(W,) int32`: those that take back no token that was streamed. After a rewind
+        the matcher may count tokens as unsettled that were settled when the text went on from here before."""
+        held = len(self._waiting)
+        found = self._rewinding.undoable()
+        if held < min(self._rewinding.unsettled, len(self.generated)):
+            ids = masks.allowed_ids(found, self._job.vocab.width).tolist()
+            far = (token for token in ids if not held or self._rewinding.recall(token).count > held + 1)
+            masks.set_bits_inplace(found, tuple(far), False)
+        return found
 
     def _decide(self, raw: Logits) -> Decision:
         job = self._job
@@ -154,7 +165,7 @@ class _Run:
         recall = self._rewinding.recall(token)
         tokens = [*self.generated[len(self.generated) - recall.count + 1 :], token]
         if not 2 <= recall.count <= len(self._waiting) + 1:
-            raise AssertionError(f"{recall.count} tokens are to go back where {len(self._waiting)} may")
+            raise AssertionError(f"{recall.count - 1} taken tokens are to go back where {len(self._waiting)} may")
         place = self._retries.recall(tokens, recall.blame)
         here = len(self.generated)
         self._go_back(place, [*self.generated[place:], token], recall.blame)
