@@ -424,7 +424,7 @@ def test_a_typo_in_the_schema_is_a_warning_and_a_link_holds_the_whole_request(se
     assert "/requried is no keyword of JSON Schema" in page.locator("#warnings").inner_text()
     assert "did you mean `required`?" in page.locator("#warnings").inner_text()
     page.click("#link")
-    page.wait_for_function("document.getElementById('link-note').textContent !== ''")
+    playwright.expect(page.locator("#link-note")).not_to_be_empty()
     link = page.evaluate("location.href")
     assert link.startswith(f"{address}/#s=")
     other = visit(address)

@@ -147,7 +147,7 @@ def test_the_pointer_shows_a_token(open_page):
     page = open_page(sample_trace(50))
     page.locator("#tokens [data-i='7']").hover()
     page.mouse.move(*[round(v) + 2 for v in list(page.locator("#tokens [data-i='7']").bounding_box().values())[:2]])
-    page.wait_for_function("document.querySelector('#panel').innerText.startsWith('Token 8')")
+    playwright.expect(page.locator("#panel")).to_contain_text("Token 8")
     assert current(page) == 7
 
 
@@ -296,7 +296,7 @@ def test_the_output_is_copied_as_it_is(open_page):
     page = open_page(trace)
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.get_by_role("button", name="Copy the output").click()
-    page.wait_for_function("document.querySelector('#exports [role=status]').textContent === 'Copied.'")
+    playwright.expect(page.locator("#exports [role=status]")).to_have_text("Copied.")
     assert page.evaluate("navigator.clipboard.readText()") == trace.text
 
 

@@ -30,6 +30,12 @@ SPECS: dict[str, Callable[[], Spec]] = {
 }
 
 
+@pytest.fixture(autouse=True)
+def no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clocks of these tests count in this process only."""
+    monkeypatch.setattr("espalier.automata.languages.far.is_supported", lambda: False)
+
+
 @contextmanager
 def stopped_at(count: int) -> Iterator[None]:
     """A limit that is over at the count-th look."""

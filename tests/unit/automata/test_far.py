@@ -73,6 +73,12 @@ def test_an_error_of_a_process_is_the_one_that_is_raised_here(
     assert (str(there.value), vars(there.value)) == (str(here.value), vars(here.value))
 
 
+def test_who_has_no_time_left_is_told_the_limit_that_was_set_and_not_what_was_left(automata: FarAutomata) -> None:
+    clock = iter([0.0, *[10.0] * 3])
+    with time_limit(7, clock=lambda: next(clock, 11.0)), pytest.raises(OutOfTime, match="takes longer than 7 s"):
+        automata.build(SOURCES[0])
+
+
 def test_a_build_over_the_callers_limit_ends_in_the_process(
     automata: FarAutomata, monkeypatch: pytest.MonkeyPatch
 ) -> None:

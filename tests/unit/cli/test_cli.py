@@ -103,7 +103,7 @@ FAULTS = {
     "a missing grammar": (["--grammar", "nope.gbnf", "hi"], "nope.gbnf: No such file"),
     "a bad grammar": (["--grammar", "bad.gbnf", "hi"], "line 2"),
     "constraints that contradict": (["--json-object", "--regex", "a", "hi"], "regex and all_of[1].json_object"),
-    "max tokens 0": (["--max-tokens", "0", "hi"], "max_tokens: 0 must be at least 1"),
+    "max tokens 0": (["--max-tokens", "0", "hi"], "--max-tokens: 0 must be at least 1"),
     "max tokens that is no number": (["--max-tokens", "many", "hi"], "--max-tokens"),
     "a temperature below 0": (["--temperature", "-1", "hi"], "temperature"),
     "a temperature that is not a number": (["--temperature", "nan", "hi"], "not a finite number"),

@@ -59,7 +59,7 @@ def told(schema):
 @pytest.mark.parametrize("keyword", sorted(KEYWORDS - {"id"}))
 def test_every_typo_of_one_letter_is_told_with_its_keyword(keyword):
     known = KEYWORDS | FOREIGN | set(OTHER_WORDS)
-    wrong = sorted({one for one in typos(keyword) if one and one not in known})
+    wrong = sorted({one for one in typos(keyword) if one and one not in known and one.lower() != "id"})
     picked = random.Random(keyword).sample(wrong, min(len(wrong), examples(120)))
     for typo in picked:
         found = told({typo: value_of(keyword)})

@@ -31,7 +31,7 @@ from espalier.grammar.parser import parse
 from espalier.grammar.regex import classes
 from espalier.grammar.regex.parse import parse_regex
 from espalier.owners import owner
-from espalier.time_limit import HINT, OutOfTime, is_limited, left, spend, time_limit
+from espalier.time_limit import HINT, OutOfTime, check, is_limited, left, spend, time_limit
 
 NEAR_SECONDS = 0.1
 """CPU time that a build may take in the caller's thread; with more it begins again in a worker process."""
@@ -115,8 +115,7 @@ class FarAutomata:
             with time_limit(min(NEAR_SECONDS, left()), what=WHAT):
                 return source.automaton(want)
         except OutOfTime:
-            if left() <= 0:
-                raise
+            check()  # who has no time left is told the limit that was set, not what was left of it
         return self._far(source, want)
 
     def _far(self, source: Source, want: Want) -> Automaton:
@@ -135,6 +134,7 @@ class FarAutomata:
                     f"{__name__}:built", given, seconds=seconds, what=WHAT, owner=owner(), used=spend
                 )
             except OutOfTime as error:
+                check()
                 raise OutOfTime(error.message, hint=HINT) from error
             if failed is not None:
                 raise _error_of(failed)

@@ -103,7 +103,8 @@ def meant_by(keyword: str, value: Any) -> tuple[str, ...]:
         return words if any(_fits(one, value) for one in words) or keyword in ("optional", "mandatory") else ()
     plain = _plain(keyword)
     if same := sorted(one for one in KEYWORDS if _plain(one) == plain and one != "id"):
-        is_marked = keyword[0] == "$" and same[0] in ANNOTATIONS  # such as `$default`, which is not `default`
+        # Such as `$default`, which is not `default`.
+        is_marked = keyword[0] == "$" != same[0][0] and same[0] in ANNOTATIONS
         return () if is_marked else tuple(one for one in same if _may_be(one, value))
     near = sorted((away, one) for one in KEYWORDS if (away := _away(keyword, one)) <= _reach(one))
     found = [(away, one) for away, one in near if _is_typo(one, value, away)]
