@@ -20,7 +20,7 @@ from unittest.mock import patch
 import httpx2
 
 import espalier
-from espalier.automata.languages import far
+from espalier.confined import builds
 from espalier.constraints.judging import in_this_process
 from tests.server_app import make_app, served, settings
 from tests.server_process import DEMO
@@ -77,8 +77,8 @@ def measured(urls: dict[str, str], make: Callable[[int], dict[str, Any]], runs: 
     found: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
     for number in range(runs + 1):
         for name, url in urls.items():
-            near = far.NEAR_SECONDS if name == "with" else 1e9
-            with patch.object(far, "NEAR_SECONDS", near):
+            near = builds.NEAR_SECONDS if name == "with" else 1e9
+            with patch.object(builds, "NEAR_SECONDS", near):
                 for state in ("new", "known"):
                     found.setdefault((state, name), []).append(asked(url, make(number)))
     for (state, name), rows in found.items():

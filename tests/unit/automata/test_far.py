@@ -7,10 +7,10 @@ import random
 import numpy as np
 import pytest
 
-from espalier.automata.languages import far
 from espalier.automata.languages.dfa import Dfa
-from espalier.automata.languages.far import FarAutomata, Source, Want
+from espalier.automata.languages.far import FarAutomata, Source, Want, _read, _written
 from espalier.automata.languages.network import Network
+from espalier.confined import builds
 from espalier.confined.pool import is_supported
 from espalier.errors import EspalierError, GrammarError, RegexError, UnsupportedError
 from espalier.time_limit import OutOfTime, time_limit
@@ -53,7 +53,7 @@ def same(one: Dfa | Network, other: Dfa | Network) -> bool:
 def test_an_automaton_of_a_process_is_the_one_that_is_built_here(
     source: Source, automata: FarAutomata, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(far, "NEAR_SECONDS", 0.0)
+    monkeypatch.setattr(builds, "NEAR_SECONDS", 0.0)
     wants: tuple[Want, ...] = ("machine", "language", "plain")
     for want in wants:
         with time_limit(30):
@@ -66,7 +66,7 @@ def test_an_error_of_a_process_is_the_one_that_is_raised_here(
 ) -> None:
     with pytest.raises((RegexError, GrammarError, UnsupportedError)) as here:
         source.automaton("machine")
-    monkeypatch.setattr(far, "NEAR_SECONDS", 0.0)
+    monkeypatch.setattr(builds, "NEAR_SECONDS", 0.0)
     with time_limit(30), pytest.raises(EspalierError) as there:
         automata.build(source)
     assert type(there.value) is type(here.value)
@@ -82,7 +82,7 @@ def test_who_has_no_time_left_is_told_the_limit_that_was_set_and_not_what_was_le
 def test_a_build_over_the_callers_limit_ends_in_the_process(
     automata: FarAutomata, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(far, "NEAR_SECONDS", 0.0)
+    monkeypatch.setattr(builds, "NEAR_SECONDS", 0.0)
     with time_limit(0.4), pytest.raises(OutOfTime):
         automata.build(Source(form="regex", text="((a{1,30}){1,30}){1,30}"))
     with time_limit(30):
@@ -90,12 +90,12 @@ def test_a_build_over_the_callers_limit_ends_in_the_process(
 
 
 def test_without_a_limit_nothing_is_sent_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FarAutomata, "_started", lambda self: pytest.fail("a process was started"))
+    monkeypatch.setattr(builds.Builds, "_started", lambda self: pytest.fail("a process was started"))
     assert isinstance(FarAutomata().build(Source(form="regex", text="a{1,200}")), Dfa)
 
 
 def test_quick_builds_stay_in_the_callers_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FarAutomata, "_started", lambda self: pytest.fail("a process was started"))
+    monkeypatch.setattr(builds.Builds, "_started", lambda self: pytest.fail("a process was started"))
     with time_limit(10):
         assert isinstance(FarAutomata().build(Source(form="regex", text="[ab]{1,5}")), Dfa)
 
@@ -105,4 +105,4 @@ def test_what_is_written_is_read_as_it_was() -> None:
     for _ in range(20):
         words = tuple("".join(rng.choice("abé") for _ in range(rng.randrange(5))) for _ in range(4))
         found = Source(form="words", words=words).automaton("machine")
-        assert same(far._read(far._written(found)), found)
+        assert same(_read(_written(found)), found)

@@ -8,42 +8,25 @@ knows no `Spec` and no vocabulary.
 from __future__ import annotations
 
 import marshal
-import os
-import tempfile
-import threading
-import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from espalier import errors
 from espalier.automata.languages.dfa import Dfa
 from espalier.automata.languages.network import Network, build_network
-from espalier.confined.pool import Processes, is_supported
-from espalier.errors import EspalierError, LimitExceeded, RegexError
+from espalier.confined.builds import Builds, answered
+from espalier.errors import LimitExceeded, RegexError
 from espalier.grammar.analysis import productive
 from espalier.grammar.ast import EMPTY, Grammar, Node, Position, Rule, TokenRef, alt
 from espalier.grammar.ast import Literal as Text
 from espalier.grammar.parser import parse
 from espalier.grammar.regex import classes
 from espalier.grammar.regex.parse import parse_regex
-from espalier.owners import owner
-from espalier.time_limit import HINT, OutOfTime, check, is_limited, left, spend, time_limit
 
-NEAR_SECONDS = 0.1
-"""CPU time that a build may take in the caller's thread; with more it begins again in a worker process."""
-MOST_SECONDS = 60.0
-"""CPU time that one build may take, where the limit of the caller leaves more."""
-PROCESSES = 2
-FOR_ONE = PROCESSES - 1
-"""Processes that one owner may have at a time, so that another one's build never waits for its long ones."""
-NICER = 5
 MOST_PLAIN = 100_000
 """Positions of a network for explanations; a larger one is not brought back."""
-WHAT = "compiling the constraint"
 ROOT = "root"
 
 Automaton: TypeAlias = Dfa | Network
@@ -95,66 +78,21 @@ GRAMMARS: Mapping[str, Callable[[Source], Grammar]] = {"regex": _of_regex, "gbnf
 
 
 class FarAutomata:
-    """Builds automata of sources. Thread-safe; the processes begin with `start` or the first long build, and end with
-    the object."""
+    """Builds automata of sources. builds: where the long ones are built; others may build there too. Thread-safe."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._begun: tuple[Processes, Any] | None = None
+        self.builds = Builds(warm=(f"{__name__}:warm",))
 
     def start(self) -> None:
         """Start the processes, so that the first long build finds them ready. Raises ConfinedError."""
-        if is_supported():
-            self._started()[0].start()
+        self.builds.start()
 
     def build(self, source: Source, want: Want = "machine") -> Automaton:
         """The automaton. Raises as `Source.automaton`, and with a limit OutOfTime, Cancelled, ConfinedError."""
-        if not (is_limited() and is_supported()):
-            return source.automaton(want)
-        try:
-            with time_limit(min(NEAR_SECONDS, left()), what=WHAT):
-                return source.automaton(want)
-        except OutOfTime:
-            check()  # who has no time left is told the limit that was set, not what was left of it
-        return self._far(source, want)
-
-    def _far(self, source: Source, want: Want) -> Automaton:
-        processes, folder = self._started()
-        handle, name = tempfile.mkstemp(dir=folder.name)
-        os.close(handle)
-        path = Path(name)
-        given = {
-            "form": source.form, "text": source.text, "root": source.root, "words": source.words, "want": want,
-            "file": name,
-        }  # fmt: skip
-        try:
-            seconds = round(min(left(), MOST_SECONDS), 1)
-            try:
-                failed = processes.call(
-                    f"{__name__}:built", given, seconds=seconds, what=WHAT, owner=owner(), used=spend
-                )
-            except OutOfTime as error:
-                check()
-                raise OutOfTime(error.message, hint=HINT) from error
-            if failed is not None:
-                raise _error_of(failed)
-            return _read(path.read_bytes())
-        finally:
-            path.unlink(missing_ok=True)
-
-    def _started(self) -> tuple[Processes, Any]:
-        with self._lock:
-            if self._begun is None:
-                folder = tempfile.TemporaryDirectory(prefix="espalier-")
-                processes = Processes(count=PROCESSES, for_one=FOR_ONE, nicer=NICER, warm=(f"{__name__}:warm",))
-                weakref.finalize(self, _end, processes, folder)
-                self._begun = processes, folder
-            return self._begun
-
-
-def _end(processes: Processes, folder: Any) -> None:
-    processes.close()
-    folder.cleanup()
+        given = {"form": source.form, "text": source.text, "root": source.root, "words": source.words, "want": want}
+        return self.builds.build(
+            lambda: source.automaton(want), run=f"{__name__}:built", given=given, read=_read
+        )  # fmt: skip
 
 
 # In a worker process.
@@ -168,18 +106,14 @@ def warm() -> None:
 def built(given: Mapping[str, Any]) -> dict[str, Any] | None:
     """Writes the automaton to a file; returns what is wrong with the source, None if nothing is."""
     source = Source(form=given["form"], text=given["text"], root=given["root"], words=tuple(given["words"]))
-    try:
+
+    def make() -> bytes:
         found = source.automaton(given["want"])
         if given["want"] == "plain" and isinstance(found, Network) and len(found.final) > MOST_PLAIN:
             raise LimitExceeded("the grammar is too large to be explained")
-    except OutOfTime:
-        raise
-    except EspalierError as error:
-        known = next(cls.__name__ for cls in type(error).__mro__ if cls.__module__ == errors.__name__)
-        fields = {name: one for name, one in vars(error).items() if isinstance(one, str | int | None)}
-        return {"class": known, "text": str(error.args[0]), "fields": fields}
-    Path(given["file"]).write_bytes(_written(found))
-    return None
+        return _written(found)
+
+    return answered(given, make)
 
 
 # Tables as bytes: `marshal` makes plain values alone, whatever it reads.
@@ -212,12 +146,3 @@ def _read(data: bytes) -> Automaton:
         rule=rule, leaf=[None if one is None else Position(*one) for one in leaf],
         refs=tuple(TokenRef(text=text, id=number, negated=negated) for text, number, negated in refs), start=start,
     )  # fmt: skip
-
-
-def _error_of(failed: Mapping[str, Any]) -> EspalierError:
-    """The error as it was raised over there."""
-    cls: type[EspalierError] = getattr(errors, failed["class"])
-    made = cls.__new__(cls)
-    Exception.__init__(made, failed["text"])
-    made.__dict__.update(failed["fields"])
-    return made

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from espalier.computed import computed
 from espalier.constraints.safety.folding import folded_points
 from espalier.grammar.ranges import MAX_CODE_POINT, SURROGATES, Ranges
+from espalier.time_limit import check as check_time
 
 
 class CharSet(NamedTuple):
@@ -38,7 +39,10 @@ class Alphabet:
         at = np.searchsorted(points, self._first)
         at[at == len(points)] = 0
         head = np.where(points[at] == self._first, heads[at], self._first)  # (G,)
-        rows = [_holds(char_set.ranges, head if char_set.folded else self._first) for char_set in distinct]
+        rows = []
+        for char_set in distinct:
+            check_time()
+            rows.append(_holds(char_set.ranges, head if char_set.folded else self._first))
         member = np.array(rows, dtype=np.bool_).reshape(len(distinct), len(self._first))  # (L, G)
         half = self._first == SURROGATES[0]
         member[:, half] = member[:, :1]

@@ -16,17 +16,19 @@ from espalier.automata.masks.machine import Machine, State
 from espalier.automata.reasons.blame import Blame
 from espalier.automata.reasons.describe import quoted
 from espalier.automata.reasons.explain import RulePosition
+from espalier.confined.builds import Builds
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.matching.automaton import AutomatonCompiled, AutomatonMatcher
 from espalier.constraints.matching.undoable import UndoableCompiled
 from espalier.constraints.safety.judge import first_found
 from espalier.constraints.safety.machine import NEAR, Hit, SafetyMachine
-from espalier.constraints.safety.parts import Tables, built_in_parts, custom_parts, listed_part, tables_of
+from espalier.constraints.safety.own import Own
+from espalier.constraints.safety.parts import Tables, built_in_parts, tables_of
 from espalier.constraints.safety.phrases import Phrase
-from espalier.constraints.safety.spec import Custom, Safety
+from espalier.constraints.safety.spec import Safety
 from espalier.owners import owned_cache, owner, working_for
-from espalier.time_limit import check, time_limit
+from espalier.time_limit import check, is_limited, time_limit
 from espalier.tokens.vocab import Vocab
 
 SECONDS = 60.0
@@ -58,10 +60,11 @@ class CompiledFilter(NamedTuple):
 
 
 @owned_cache(FILTERS)
-def filter_of(spec: Safety, folder: Path | None = None) -> CompiledFilter:
-    """The automata of a filter, whatever its mode. folder: where those of built-in patterns are kept. Raises
-    SpecError for a custom pattern that is found in (nearly) every text, RegexError and UnsupportedError for one that
-    cannot be compiled, LimitExceeded."""
+def filter_of(spec: Safety, folder: Path | None = None, builds: Builds | None = None) -> CompiledFilter:
+    """The automata of a filter, whatever its mode. folder: where those of built-in patterns are kept. builds: where
+    those of a user's own patterns are built if that takes long; None builds them here. Raises SpecError for a custom
+    pattern that is found in (nearly) every text, RegexError and UnsupportedError for one that cannot be compiled,
+    LimitExceeded; with builds ConfinedError."""
     with time_limit(SECONDS, what="building the automaton of the safety filter"):
         rules: list[FilterRule] = []
         built_in = spec.built_in()
@@ -72,17 +75,14 @@ def filter_of(spec: Safety, folder: Path | None = None) -> CompiledFilter:
         for (_, phrases), number in zip(spec.lists, _numbered(rules, listed), strict=True):
             words += [(phrase, number) for phrase in phrases]
         texts: list[Phrase] = []
-        expressions: list[tuple[Custom, int]] = []
+        expressions: list[tuple[str, int]] = []
         own = [FilterRule("custom", one.text[:80], quoted(one.text[:80])) for one in spec.patterns]
         for custom, number in zip(spec.patterns, _numbered(rules, own), strict=True):
             if custom.is_regex:
-                expressions.append((custom, number))
+                expressions.append((custom.text, number))
             else:
                 texts.append((custom.text, number))
-        if words:
-            parts.append(listed_part(words))
-        if texts or expressions:
-            parts += custom_parts(texts, expressions)
+        parts += Own(words=words, texts=texts, expressions=expressions).built(builds)
         return CompiledFilter(tables_of(parts), tuple(rules), bool(words or texts or expressions))
 
 
@@ -135,8 +135,9 @@ def _use_kernels() -> None:
 def compile_safety(spec: Safety, compiler: Compiler) -> Compiled:
     """The filter for one vocabulary. Raises as `filter_of` does, and VocabError."""
     load_kernels()
-    with working_for(owner() if spec.patterns or spec.lists else ""):  # what is built in tells of nobody
-        found = filter_of(_masking(spec), compiler.cache_dir)
+    is_own = bool(spec.patterns or spec.lists)
+    with working_for(owner() if is_own else ""):  # what is built in tells of nobody
+        found = filter_of(_masking(spec), compiler.cache_dir, compiler.far.builds if is_own and is_limited() else None)
     machine = SafetyMachine(found.tables, compiler.vocab, compiler.trie, near=FAR_END if found.is_custom else NEAR)
     strict = SafetyCompiled(spec, compiler, machine, found)
     return UndoableCompiled(strict, _Reader(spec, machine)) if spec.rewinds else strict

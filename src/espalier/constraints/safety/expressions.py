@@ -38,6 +38,8 @@ MAX_WALKED = 20_000
 """The most states of the DFA."""
 MAX_WORK = 20_000_000
 """The most positions looked at while the DFA is built: some seconds."""
+MAX_CELLS = 30_000_000
+"""The most states times classes of characters of one part: 120 MB."""
 BEFORE = -1
 """The state before the first character."""
 
@@ -220,7 +222,8 @@ def pattern_dfa(positions: PatternPositions, alphabet: Alphabet) -> CharDfa:
         for letter in np.flatnonzero(alphabet.of(char_set)).tolist():
             reads[letter] |= 1 << position
     distinct = list(dict.fromkeys(reads))
-    which = np.array([distinct.index(read) for read in reads])  # (K,)
+    place = {read: i for i, read in enumerate(distinct)}
+    which = np.array([place[read] for read in reads])  # (K,)
     number: dict[int, int] = {BEFORE: 0}
     order = [BEFORE]
     rows: list[list[int]] = []
@@ -241,6 +244,8 @@ def pattern_dfa(positions: PatternPositions, alphabet: Alphabet) -> CharDfa:
                 order.append(target)
             row.append(found)
         rows.append(row)
+        if len(order) * count > MAX_CELLS:
+            raise too_many_cells()
         if len(order) > MAX_WALKED or work > MAX_WORK:
             raise LimitExceeded(
                 f"the patterns need more than {MAX_WALKED} states together",
@@ -250,6 +255,13 @@ def pattern_dfa(positions: PatternPositions, alphabet: Alphabet) -> CharDfa:
     cuts = [-1 if state == BEFORE else _cut(state & positions.cuts, positions) for state in order]
     busy = np.array([state != BEFORE and bool(state & positions.begun) for state in order])
     return CharDfa(table=table, cuts=np.array(cuts, dtype=np.int32), busy=busy)
+
+
+def too_many_cells() -> LimitExceeded:
+    return LimitExceeded(
+        f"the patterns need more than {MAX_CELLS} states times classes of characters",
+        hint="give fewer patterns, or patterns with fewer different characters",
+    )
 
 
 def _cut(members: int, positions: PatternPositions) -> int:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.constraints.safety.alphabet import Alphabet, CharSet
-from espalier.constraints.safety.expressions import CharDfa
+from espalier.constraints.safety.expressions import MAX_CELLS, CharDfa, too_many_cells
 from espalier.constraints.safety.folding import folded
 from espalier.errors import LimitExceeded
 from espalier.grammar.regex.parse import parse_regex
@@ -71,6 +71,8 @@ def phrase_automaton(phrases: Sequence[Phrase], alphabet: Alphabet, *, whole: bo
                         f"the phrases have more than {MAX_NODES} distinct prefixes",
                         hint="give fewer or shorter phrases",
                     )
+                if after * max(len(is_word), alphabet.count) > MAX_CELLS:
+                    raise too_many_cells()
                 children.append({})
                 ended.append(None)
             node = after

@@ -25,6 +25,9 @@ DEPTHS[list(b"]}")] = -1
 NO_BRACKETS = bytes(byte for byte in range(256) if not DEPTHS[byte])
 IN_A_THREAD = 16_384
 """Bodies of this many bytes or more are parsed in a thread, off the event loop."""
+IN_TURN = 200_000
+"""Bodies of this many bytes or more, which take the interpreter for some hundredths of a second in one step, are parsed
+one after the other, and the model makes steps between them."""
 BODY_BYTES = "espalier.body_bytes"
 """The key of the body's size in `scope["state"]`."""
 T = TypeVar("T")
@@ -72,7 +75,9 @@ async def in_thread_if_large(request: Request, work: Callable[[], T], *, may_blo
     process = getattr(request.scope["app"].state, "process", None) if "app" in request.scope else None
     if process is None:
         return await asyncio.to_thread(work)
-    found: T = await process.pools.bodies.run(work, owner=getattr(state.get("caller"), "name", ""))
+    found: T = await process.pools.bodies.run(
+        work, owner=getattr(state.get("caller"), "name", ""), heavy=state.get(BODY_BYTES, 0) >= IN_TURN
+    )
     return found
 
 

@@ -21,7 +21,7 @@ from typing import Any, TypeAlias, TypeVar
 from espalier.engines.serving.fair_queue import FairQueue
 from espalier.errors import Cancelled, Overloaded, Unavailable
 from espalier.server.process.turns import Turns
-from espalier.time_limit import time_limit
+from espalier.time_limit import check, time_limit
 
 T = TypeVar("T")
 Charge: TypeAlias = Callable[[str, float], None]
@@ -43,6 +43,7 @@ class _Task:
     work: Callable[[], Any]
     owner: str
     number: int
+    is_heavy: bool
     future: Future[Any] = field(default_factory=Future)
     abandoned: threading.Event = field(default_factory=threading.Event)
     turn: threading.Event = field(default_factory=threading.Event)
@@ -86,11 +87,19 @@ class Workers:
         self._is_closed = False
         self._local = threading.local()
 
-    async def run(self, work: Callable[[], T], *, abandoned: Callable[[T], None] | None = None, owner: str = "") -> T:
+    async def run(
+        self,
+        work: Callable[[], T],
+        *,
+        abandoned: Callable[[T], None] | None = None,
+        owner: str = "",
+        heavy: bool = False,
+    ) -> T:
         """Run `work` in a thread and return its result. If the caller is cancelled, work that has not begun is dropped;
         work that has begun is cancelled at its next `time_limit.check`, and a result that it has all the same goes to
-        `abandoned`. owner: whose turn it takes. Raises Overloaded if the queue is full, Unavailable once closed."""
-        task = _Task(work=work, owner=owner, number=next(self._numbers))
+        `abandoned`. owner: whose turn it takes. heavy: it begins with a turn, for work that never looks whether its
+        slice is over. Raises Overloaded if the queue is full, Unavailable once closed."""
+        task = _Task(work=work, owner=owner, number=next(self._numbers), is_heavy=heavy)
         with self._lock:
             if self._is_closed:
                 raise Unavailable("the server is closing")
@@ -163,6 +172,9 @@ class Workers:
         try:
             charge = partial(self._charge, task.owner)
             with time_limit(None, cancelled=task.abandoned.is_set, pace=self._pace, spent=charge):
+                if task.is_heavy:
+                    self._turns.pace(task)
+                    check()
                 found = task.work()
         except BaseException as error:  # noqa: BLE001  # raised in the task that awaits the result
             self._ended(task)
