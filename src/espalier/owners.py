@@ -15,6 +15,7 @@ from typing import ParamSpec, TypeVar
 P = ParamSpec("P")
 T = TypeVar("T")
 _OWNER: ContextVar[str] = ContextVar("working_for", default="")
+_REQUEST: ContextVar[object | None] = ContextVar("one_request", default=None)
 
 
 @contextmanager
@@ -30,6 +31,21 @@ def working_for(owner: str) -> Iterator[None]:
 def owner() -> str:
     """Whom the calling thread or task works for; empty outside `working_for`."""
     return _OWNER.get()
+
+
+@contextmanager
+def one_request() -> Iterator[None]:
+    """What is submitted inside belongs together: several outputs of one request."""
+    token = _REQUEST.set(object())
+    try:
+        yield
+    finally:
+        _REQUEST.reset(token)
+
+
+def this_request() -> object | None:
+    """What the outputs of one request have in common; None outside `one_request`."""
+    return _REQUEST.get()
 
 
 def owned_cache(maxsize: int) -> Callable[[Callable[P, T]], Callable[P, T]]:

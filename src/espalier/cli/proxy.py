@@ -7,10 +7,9 @@ imported when the command runs, not before.
 from __future__ import annotations
 
 import contextlib
-import math
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -114,6 +113,7 @@ def _run(app: FastAPI, settings: ServerSettings, listening: socket.socket) -> li
     from espalier.server.observe.logs import configure  # noqa: PLC0415
 
     configure(settings)
+    drain: dict[str, Any] = {"timeout_graceful_shutdown": settings.drain_seconds + 0.5}  # a float will do
     config = uvicorn.Config(
         app,
         log_config=None,
@@ -122,7 +122,7 @@ def _run(app: FastAPI, settings: ServerSettings, listening: socket.socket) -> li
         date_header=False,  # the server's own is passed on
         backlog=BACKLOG,
         proxy_headers=False,
-        timeout_graceful_shutdown=math.ceil(settings.drain_seconds + 0.5),
+        **drain,
         limit_concurrency=settings.max_connections,
         http=GuardedProtocol,
         lifespan="on",

@@ -216,10 +216,10 @@ def test_growth_that_fails_leaves_the_cache_usable(monkeypatch: pytest.MonkeyPat
     second = feeder.cache.layers[1]
     real = type(second).grow
 
-    def grow(layer) -> None:
+    def grow(layer, written) -> None:
         if layer is second:
             raise RuntimeError("no memory")
-        real(layer)
+        real(layer, written)
 
     with monkeypatch.context() as patched:
         patched.setattr(type(second), "grow", grow)

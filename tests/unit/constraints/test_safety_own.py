@@ -16,6 +16,7 @@ from espalier.constraints.compiler import Compiler
 from espalier.constraints.safety import own
 from espalier.constraints.safety.compile import compile_safety
 from espalier.constraints.safety.own import NEAR_CHARACTERS, Own
+from espalier.constraints.safety.parts import Part
 from espalier.constraints.safety.spec import Safety
 from espalier.errors import EspalierError, LimitExceeded, SpecError
 from espalier.registry import imported
@@ -46,6 +47,10 @@ class Here(Builds):
         return self._file.read_bytes()
 
 
+def arrays(part: Part) -> list[np.ndarray]:
+    return [part.dfa.table, part.dfa.cuts, part.dfa.busy, *part.segments]
+
+
 @pytest.mark.parametrize("given", OWN)
 def test_parts_of_a_process_are_those_that_are_built_here(
     given: Own, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -59,8 +64,7 @@ def test_parts_of_a_process_are_those_that_are_built_here(
     assert len(found) == len(here)
     for one, other in zip(found, here, strict=True):
         assert one.rules == other.rules
-        for a, b in zip([*one.dfa.table, one.dfa.cuts, one.dfa.busy, *one.segments], [*other.dfa.table, other.dfa.cuts, other.dfa.busy, *other.segments],
-                        strict=True):  # fmt: skip
+        for a, b in zip(arrays(one), arrays(other), strict=True):
             assert a.dtype == b.dtype
             assert np.array_equal(a, b)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from espalier.decoding.plan import Outcome, Taken
@@ -17,6 +19,7 @@ from espalier.errors import (
     Overloaded,
     Unavailable,
 )
+from espalier.owners import one_request, this_request
 from tests.serving_laws import PLANS, StrictModel, World, alone, greedy, ticket
 
 LONG = tuple(i % 7 for i in range(60))
@@ -86,6 +89,45 @@ def test_owners_take_turns_and_a_flood_of_one_starves_nobody():
     assert all(isinstance(here.end_of(one), Outcome) for one in flood)
     ends = [one for one in here.said if one in flood]
     assert ends == flood  # first in, first out within one owner
+    here.close()
+
+
+def outputs(here, count, steps, owner):
+    """The outputs of one request."""
+    with one_request():
+        request = this_request()
+    return [here.submit(replace(ticket("greedy", (1,), steps, owner=owner), request=request)) for _ in range(count)]
+
+
+def test_one_text_does_not_wait_until_the_many_of_another_request_end():
+    """Four requests of 16 outputs held all 64 lanes: whoever came after them waited until one of their texts had
+    ended."""
+    here = World(StrictModel(slots=16, room=9000), prefix_tokens=0, lanes=16)
+    for _ in range(2):
+        outputs(here, 8, 40, "one")
+    here.round()
+    assert here.scheduler.load().running == 14
+    single = here.submit(ticket("greedy", (2,), 3, owner="one"))
+    (other,) = outputs(here, 1, 3, "other")
+    for _ in range(6):
+        here.round()
+    assert isinstance(here.end_of(single), Outcome)
+    assert isinstance(here.end_of(other), Outcome)
+    here.run()
+    here.close()
+
+
+def test_an_owner_with_many_single_texts_leaves_a_lane_to_others():
+    here = World(StrictModel(slots=16, room=9000), prefix_tokens=0, lanes=16)
+    for _ in range(40):
+        here.submit(ticket("greedy", (1,), 40, owner="one"))
+    here.round()
+    assert here.scheduler.load().running == 15
+    other = here.submit(ticket("greedy", (1,), 3, owner="other"))
+    for _ in range(6):
+        here.round()
+    assert isinstance(here.end_of(other), Outcome)
+    here.run()
     here.close()
 
 

@@ -26,6 +26,7 @@ import torch
 from transformers import Cache, DynamicCache, PreTrainedConfig
 from transformers.cache_utils import CacheLayerMixin
 
+from espalier.engines.huggingface.zeros import Zeros
 from espalier.errors import CapabilityError, LimitExceeded
 
 FIRST_CAPACITY = 128  # positions; costs little, and short answers never outgrow it
@@ -112,10 +113,10 @@ class SlotLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
         self.owner = owner
         self._block = NO_BLOCK  # first slot and number of slots of `_lines`
         self._lines: list[torch.Tensor] = []
+        self._held: list[Zeros] = []  # whose tensors are the keys and the values
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        self.keys = self._zeros(key_states)  # (S, H, C, D)
-        self.values = self._zeros(value_states)  # (S, H, C, D')
+        self._take([self._zeros(key_states), self._zeros(value_states)])  # (S, H, C, D), (S, H, C, D')
         self.is_initialized = True
 
     def update(
@@ -148,29 +149,33 @@ class SlotLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
     def get_max_length(self) -> int:
         return self.owner.max_positions
 
-    def grow(self) -> None:
-        """Move to buffers of the owner's current size."""
+    def grow(self, written: Sequence[int]) -> None:
+        """Move to buffers of the owner's current size. written: by slot, the positions that may be non-zero."""
         self._block = NO_BLOCK
-        if self.keys is not None and self.values is not None:
-            self.keys = _moved(self.keys, self._zeros(self.keys))
-            self.values = _moved(self.values, self._zeros(self.values))
+        if self._held:
+            self._take([_moved(one.tensor, self._zeros(one.tensor), written) for one in self._held])
 
     def copy_row(self, source: int, target: int, length: int) -> None:
         for buffer in self._buffers():
             buffer[target, :, :length].copy_(buffer[source, :, :length])  # (H, length, D)
 
     def clear(self, slot: int, start: int, end: int) -> None:
-        for buffer in self._buffers():
-            buffer[slot, :, start:end].zero_()  # (H, end - start, D)
+        for one in self._held:
+            if start:
+                one.tensor[slot, :, start:end].zero_()  # (H, end - start, D)
+            else:
+                one.clear(slot)
 
     def _buffers(self) -> tuple[torch.Tensor, ...]:
         return () if self.keys is None or self.values is None else (self.keys, self.values)
 
-    def _zeros(self, like: torch.Tensor) -> torch.Tensor:
-        shape = (self.owner.slots, like.shape[1], self.owner.capacity, like.shape[3])
-        # A tensor made in inference mode cannot be written to outside of it.
-        with torch.inference_mode(False):
-            return torch.zeros(shape, dtype=like.dtype, device=like.device)  # (S, H, C, D)
+    def _take(self, held: list[Zeros]) -> None:
+        self._held = held
+        self.keys, self.values = (one.tensor for one in held)
+
+    def _zeros(self, like: torch.Tensor) -> Zeros:
+        shape = (self.owner.slots, like.shape[1], self.owner.capacity, like.shape[3])  # (S, H, C, D)
+        return Zeros(shape, like.dtype, like.device)
 
 
 class SlotCache(Cache):
@@ -344,7 +349,7 @@ class SlotCache(Cache):
         try:
             with torch.inference_mode():
                 for layer in self._layers:
-                    layer.grow()
+                    layer.grow(self._written)
         except (RuntimeError, MemoryError):
             # Layers that have grown keep their larger buffers, which is harmless.
             self.slots, self.capacity = before
@@ -428,8 +433,9 @@ def _put(buffer: torch.Tensor, new: torch.Tensor, now: _Pass) -> torch.Tensor:
     return buffer.narrow(0, now.slots[0], len(now.slots)).narrow(2, 0, now.total)
 
 
-def _moved(old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
-    """Copy the overlapping part of one buffer into another."""
-    slots, capacity = min(old.shape[0], new.shape[0]), min(old.shape[2], new.shape[2])
-    new[:slots, :, :capacity].copy_(old[:slots, :, :capacity])
+def _moved(old: torch.Tensor, new: Zeros, written: Sequence[int]) -> Zeros:
+    """Copy what is written of one buffer into another that is at least as large."""
+    for slot, length in enumerate(written):
+        if length:
+            new.tensor[slot, :, :length].copy_(old[slot, :, :length])
     return new

@@ -6,7 +6,7 @@ It knows no models and no plans, and it is not thread-safe.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Generic, Protocol, TypeVar
 
 
@@ -58,6 +58,10 @@ class FairQueue(Generic[T]):
         """
         heads = (queue[0] for queue in self._queues.values())
         return min(heads, key=lambda one: (running.get(one.owner, 0), one.number), default=None)
+
+    def first(self, owner: str, may: Callable[[T], bool]) -> T | None:
+        """The owner's oldest item that may be next, which stays in the queue."""
+        return next(filter(may, self._queues.get(owner, ())), None)
 
     def has_place(self, owner: str, limit: int) -> bool:
         """Whether the owner may add an item. A full queue still accepts an owner that has less than its share, so

@@ -30,7 +30,7 @@ class Ticket:
     can hold; sequences: the most sequences. owner: requests are shared out by owner. deadline: by the scheduler's
     clock. cost_key: tickets of one owner with equal keys cost the same per step; None if unknown. watch: gets the
     hidden states; then no kept prefix is used, since nobody has kept its hidden states. reader: says who gets the
-    events.
+    events. request: what the outputs of one request have in common; None for a ticket that stands alone.
 
     Set by the scheduler: number: order of arrival. arrived, began: when it was submitted, when it started. reused:
     prompt tokens that a kept prefix spared. spent: CPU seconds that its steps took beyond their share.
@@ -43,6 +43,7 @@ class Ticket:
     owner: str = ""
     deadline: float | None = None
     reader: Any = None
+    request: object | None = None
     number: int = -1  # set by the scheduler: in order of arrival
     is_over: bool = False
     arrived: float = 0.0

@@ -43,6 +43,9 @@ STEP_SHARE = 0.05  # seconds: a step with a large vocabulary on a slow machine; 
 CHEAP_STEP = 0.005  # seconds: plans that have only such steps go first
 SLOW_STEP = 0.02  # seconds: a plan with such steps gets out of the way of the others
 DEBT_KEPT = 0.99
+FOR_OTHERS = 8
+"""One lane of so many is left to requests that have none, when several outputs of one request wait; of twice as many,
+to owners that have none: whoever asks for one text never waits until one of another's long texts ends."""
 ROUND_SECONDS = 0.1  # for the steps of all plans in one round; the rest go on in the next
 
 
@@ -107,6 +110,7 @@ class Scheduler:
         self._is_stopping = False
         self._numbers = itertools.count()
         self._owners: Counter[str] = Counter()  # lanes of each owner
+        self._requests: Counter[object] = Counter()  # lanes of each request with several outputs
         self._size = 0  # tokens reserved by the lanes
         self._slots = 0  # sequences reserved by the lanes
         self._next_deadline: float | None = None
@@ -233,6 +237,7 @@ class Scheduler:
             lanes = [*self._lanes.values()]
             self._lanes.clear()
             self._owners.clear()
+            self._requests.clear()
         for ticket in (*waiting, *(lane.ticket for lane in lanes)):
             self._over(ticket, _closed(ticket, self._last(error)))
         self._size = self._slots = 0
@@ -286,28 +291,47 @@ class Scheduler:
         self._over(ticket, _closed(ticket, why))
 
     def _join(self) -> list[Lane]:
-        """Admit waiting tickets that fit, in fair order. No ticket overtakes the next in turn, however small."""
+        """Admit waiting tickets that fit, in fair order. No ticket overtakes the next in turn, however small, but into
+        lanes that are not for that one."""
         joined = []
         while len(self._waiting):
             with self._changed:
-                ticket = self._waiting.next(self._owners)
+                ticket = self._next()
                 if ticket is None or not self._fits(ticket):
                     break
                 self._waiting.remove(ticket)
                 ticket.began = self._clock()
                 lane = self._lanes[ticket] = Lane(ticket)
                 self._owners[ticket.owner] += 1
+                if ticket.request is not None:
+                    self._requests[ticket.request] += 1
                 self._size += ticket.size
                 self._slots += ticket.sequences
             self._passes.make_room(self._size, self._slots, lane)
             joined.append(lane)
         return joined
 
+    def _next(self) -> Ticket | None:
+        """The next in turn; where the last lanes are not for it, the owner's first one that they are for."""
+        ticket = self._waiting.next(self._owners)
+        if ticket is None or len(self._lanes) < self._lanes_for(ticket):
+            return ticket
+        return self._waiting.first(ticket.owner, lambda one: len(self._lanes) < self._lanes_for(one))
+
+    def _lanes_for(self, ticket: Ticket) -> int:
+        """How many lanes may run for this ticket to begin."""
+        left = 0
+        if self._owners[ticket.owner]:
+            left = self._most // (2 * FOR_OTHERS)
+        if ticket.request is not None and self._requests[ticket.request]:
+            left = self._most // FOR_OTHERS
+        return self._most - left
+
     def _fits(self, ticket: Ticket) -> bool:
         """Whether there is room for everything the ticket can grow to, so that no running plan runs out. A ticket that
         would run alone always fits. Kept prefixes do not count: they are dropped."""
         return not self._lanes or (
-            len(self._lanes) < self._most
+            len(self._lanes) < self._lanes_for(ticket)
             and self._slots + ticket.sequences <= self._model.max_sequences
             and self._size + ticket.size <= self._model.capacity
         )
@@ -382,6 +406,9 @@ class Scheduler:
             self._owners[ticket.owner] -= 1
             if not self._owners[ticket.owner]:
                 del self._owners[ticket.owner]
+            if ticket.request is not None:
+                self._requests[ticket.request] -= 1
+                self._requests += Counter()  # drops requests without a lane
         self._size -= ticket.size
         self._slots -= ticket.sequences
         self._passes.free(lane, keep=keep)

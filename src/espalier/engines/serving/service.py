@@ -30,7 +30,7 @@ from espalier.engines.serving.delivery import Mailbox, hand_out
 from espalier.engines.serving.lanes import PlanEvent, Ticket
 from espalier.engines.serving.scheduler import Scheduler
 from espalier.errors import InputError
-from espalier.owners import working_for
+from espalier.owners import this_request, working_for
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -217,7 +217,7 @@ class _ServiceRun:
 def _ticket(run: PreparedRun, reader: tuple[Box, int], *, owner: str = "", deadline: float | None = None) -> Ticket:
     return Ticket(
         plan=run.plan(), prompt=run.job.prompt, size=run.size, sequences=run.sequences, owner=owner,
-        deadline=deadline, reader=reader, cost_key=run.cost_key, watch=run.watch,
+        deadline=deadline, reader=reader, cost_key=run.cost_key, watch=run.watch, request=this_request(),
     )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from espalier.constraints.spec import JsonSchema
 from espalier.engines.base import Request
 from espalier.engines.protocols import Running
 from espalier.errors import DeadlineExceeded, EspalierError, LimitExceeded
-from espalier.owners import working_for
+from espalier.owners import one_request, working_for
 from espalier.server.answering.generation import Generation, Output, too_costly
 from espalier.server.answering.recording import recorded
 from espalier.server.asking.draft import Asked
@@ -86,13 +86,14 @@ async def _submit(made: Generation) -> None:
                 if made.contract is not None:  # the contract needs the schema compiled
                     made.compiled = time.monotonic() - began
                 requests = recorded(_cut(made), process, request_id=made.request_id)
-            for one, request in zip(made.outputs, requests, strict=True):
-                left = limit - (time.monotonic() - made.began)
-                if is_off.is_set() or left <= 0:
-                    raise DeadlineExceeded
-                with time_limit(process.settings.compile_seconds, cancelled=is_off.is_set):
-                    runs.append(process.scheduler.submit(request, owner=made.caller.name, deadline=left))
-                one.submitted = time.monotonic()
+            with one_request():
+                for one, request in zip(made.outputs, requests, strict=True):
+                    left = limit - (time.monotonic() - made.began)
+                    if is_off.is_set() or left <= 0:
+                        raise DeadlineExceeded
+                    with time_limit(process.settings.compile_seconds, cancelled=is_off.is_set):
+                        runs.append(process.scheduler.submit(request, owner=made.caller.name, deadline=left))
+                    one.submitted = time.monotonic()
         except LimitExceeded as error:  # nothing is generated yet, so the request itself is too costly
             _cancel(runs)
             raise too_costly(asked, error) from error

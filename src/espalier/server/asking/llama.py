@@ -28,6 +28,7 @@ from espalier.server.http.errors import BadRequest, UnsupportedParameter
 from espalier.server.process.deps import caller_of, process_of
 from espalier.server.process.state import Process
 from espalier.server.settings import ServerSettings
+from espalier.time_limit import check
 from espalier.tokens.vocab import Vocab
 
 NAMES = {
@@ -75,6 +76,7 @@ def _ids(given: list[Any], engine: Engine, vocab: Vocab, field: str) -> list[int
     """The token ids. A text at the start gets the BOS that the tokenizer adds; other texts get none."""
     found: list[int] = []
     for place, one in enumerate(given):
+        check()
         if isinstance(one, str):
             found += engine.encode(one, add_special=place == 0)
         else:
