@@ -17,7 +17,7 @@ pytest.importorskip("fastapi")
 
 from benchmarks.hostile.bodies import LARGE, doubling, text_of
 from benchmarks.hostile.report import ATTACKER, KEYS, VICTIM
-from tests.server_process import DEMO, ServerProcess, serving
+from tests.server_process import DEMO, ServerProcess, resident_bytes, serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="CPU time is read from /proc")]
 PLAIN = {"prompt": "Once upon a time", "max_tokens": 40}
@@ -105,6 +105,28 @@ def test_what_bans_leave_nothing_of_is_an_error_of_the_request(server: ServerPro
     assert "server_error" not in text
 
 
+@pytest.mark.parametrize("levels", [18, 20, 22, 30])
+def test_schemas_whose_references_double_take_no_threads(server: ServerProcess, levels: int) -> None:
+    """Line 1, three at once: llguidance took 3.6, 14 and over 40 s for the first ones, and 6 GB for the last, without
+    a limit."""
+    before, held = cpu_of(server), resident_bytes(server.pid)
+    replies: list[httpx2.Response] = []
+
+    def act() -> None:
+        replies.append(attack(server, PLAIN | {"json_schema": doubling(levels), "espalier": {"allow": "checked"}}))
+
+    threads = [threading.Thread(target=act, daemon=True) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    check_victim(server)
+    for thread in threads:
+        thread.join(120)
+    assert [reply.status_code for reply in replies] == [200] * 3, replies[0].text[:300]
+    assert cpu_of(server) - before < 20
+    assert resident_bytes(server.pid) - held < 500_000_000
+    check_victim(server)
+
+
 def test_verdicts_whose_clients_left_keep_nobody(server: ServerProcess) -> None:
     """Line 2: eight requests with a schema whose verdict takes a lifetime."""
     body = PLAIN | {"json_schema": doubling(19), "max_tokens": 200}
@@ -134,7 +156,17 @@ def test_readers_of_a_large_trace_end_nobody_else(server: ServerProcess) -> None
         reader.join(60)
 
 
+RARE = [chr(0x4E00 + i) for i in range(20_000)]
 COSTLY: dict[str, tuple[str, Callable[[], Any]]] = {
+    "line 1: multiples of 999983": (
+        "/v1/completions", lambda: PLAIN | {"json_schema": {
+            "type": "integer", "multipleOf": 999983, "minimum": -(10**18), "maximum": 10**18}}),
+    "a filter of 1900 rare letters": (
+        "/v1/chat/completions", lambda: {"messages": [{"role": "user", "content": "a"}], "max_tokens": 5, "espalier": {
+            "safety": {"patterns": [{"regex": "".join(RARE[:1900])}, {"regex": "|".join(RARE[2000:2900])}]}}}),
+    "a filter of 4000 phrases of rare letters": (
+        "/v1/chat/completions", lambda: {"messages": [{"role": "user", "content": "a"}], "max_tokens": 5, "espalier": {
+            "safety": {"patterns": ["".join(RARE[5 * i : 5 * i + 5]) for i in range(4000)]}}}),
     "line 4: a pattern of two classes": (
         "/v1/completions", lambda: PLAIN | {"structured_outputs": {"regex": r"\p{L}{900}.*\p{N}{500}"}}),
     "line 4: pieces of 1.9 MB": ("/tokenize", lambda: {"content": text_of(LARGE), "with_pieces": True}),

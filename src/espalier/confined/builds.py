@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import tempfile
 import threading
+import traceback
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -61,9 +62,10 @@ class Builds:
             try:
                 with time_limit(min(NEAR_SECONDS, left()), what=WHAT):
                     return make()
-            except OutOfTime:
+            except OutOfTime as error:
                 if left() <= 0:
                     raise
+                traceback.clear_frames(error.__traceback__)  # what was built so far is free at once
         return read(self._far(run, given))
 
     def _far(self, run: str, given: Mapping[str, Any]) -> bytes:

@@ -375,6 +375,14 @@ def test_a_document_that_cannot_be_is_refused_when_it_is_compiled() -> None:
         BYTES.compile(JsonSchema({"type": "array", "prefixItems": first, "minItems": 11, "uniqueItems": True}))
 
 
+def test_an_array_may_need_many_different_lists() -> None:
+    """minItems: 50 was refused, because a thousand tries get no further than some forty items."""
+    compiled = BYTES.compile(JsonSchema(unique({"type": "array", "items": {"type": "integer"}}, minItems=60)))
+    text = bytes(compiled.matcher().shortest_completion()[:-1])
+    items = [json.dumps(item) for item in json.loads(text)]
+    assert len(items) == len(set(items)) == 60
+
+
 def test_a_vocabulary_that_lacks_bytes_is_refused() -> None:
     with pytest.raises(VocabError, match="could not be made different"):
         Compiler(Vocab.from_tokens([b"[", b"]", b",", b"1", b"2", b""], eos_ids=[5])).compile(JsonSchema(INTS))

@@ -49,11 +49,18 @@ def test_all_objects_are_looked_at_when_enough_has_come_together(
     assert bool(collected) == collects
 
 
-@pytest.mark.parametrize(("seconds", "again"), [(opening.QUICK_SECONDS / 2, True), (opening.QUICK_SECONDS * 2, False)])
+@pytest.mark.parametrize(
+    ("seconds", "share", "again"),
+    [
+        (opening.QUICK_SECONDS / 2, 0.0, True), (opening.QUICK_SECONDS * 2, 0.0, False),
+        (opening.QUICK_SECONDS * 2, 1e12, True),
+    ],
+)  # fmt: skip
 def test_while_the_model_works_garbage_is_collected_if_that_was_quick_before(
-    seconds: float, again: bool, monkeypatch: pytest.MonkeyPatch
+    seconds: float, share: float, again: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A model that never rests kept the memory of long work until ten million objects had come together."""
+    """A model that never rests kept the memory of long work until ten million objects had come together; so it did
+    where one collection had not been quick: now the next one only waits for longer."""
     collected: list[int] = []
     looks = 0
 
@@ -68,7 +75,8 @@ def test_while_the_model_works_garbage_is_collected_if_that_was_quick_before(
 
     monkeypatch.setattr(gc, "get_count", count)
     monkeypatch.setattr(opening, "_collected", collect)
-    monkeypatch.setattr(opening, "RETURN_SECONDS", 0.0)
+    monkeypatch.setattr(opening, "RETURN_SECONDS", 1e-9)
+    monkeypatch.setattr(opening, "SHARE", share)
 
     async def run() -> None:
         pools = make_pools(waiting=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -191,3 +192,47 @@ def test_works_that_do_not_look_give_their_places_to_those_that_wait() -> None:
         workers.close()
 
     asyncio.run(main())
+
+
+def test_heavy_work_takes_its_turn_before_it_begins() -> None:
+    """Bodies of 2 MB were parsed two at a time, beside the model's steps: each in one step that never looks."""
+    at_once: list[int] = []
+    running = 0
+
+    def parse() -> None:
+        nonlocal running
+        running += 1
+        at_once.append(running)
+        running -= 1
+
+    async def check() -> None:
+        workers = Workers(threads=4, waiting=9)
+        await asyncio.gather(*(workers.run(parse, owner=str(i), heavy=True) for i in range(6)))
+        workers.close()
+
+    asyncio.run(check())
+    assert at_once == [1] * 6
+
+
+def test_what_failed_work_held_is_free_when_it_ends() -> None:
+    """Automata half built kept hundreds of megabytes until all garbage was collected."""
+
+    class Held:
+        pass
+
+    kept: list[weakref.ref[Held]] = []
+
+    def fails() -> None:
+        held = Held()
+        kept.append(weakref.ref(held))
+        raise ValueError("broken")
+
+    async def check() -> None:
+        workers = Workers(threads=1, waiting=0)
+        with pytest.raises(ValueError, match="broken") as caught:
+            await workers.run(fails)
+        assert caught.value is not None
+        assert kept[0]() is None  # although the error is still there
+        workers.close()
+
+    asyncio.run(check())

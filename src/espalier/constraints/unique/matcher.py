@@ -19,7 +19,7 @@ from espalier.automata.reasons.blame import Blame
 from espalier.automata.reasons.describe import quoted
 from espalier.constraints.matching.automaton import AutomatonCompiled, AutomatonMatcher
 from espalier.constraints.matching.base import WrappingCompiled, WrappingMatcher
-from espalier.constraints.unique.search import GaveUp, Search
+from espalier.constraints.unique.search import MOST_TRIES, TRIES, GaveUp, Search
 from espalier.constraints.unique.tracker import Clash, Tracker
 from espalier.errors import LimitExceeded, NotAvailable, SchemaError, TokenRefused
 from espalier.tokens import mask as masks
@@ -91,7 +91,7 @@ class ItemsCompiled(WrappingCompiled):
 
     def _first_way(self) -> bytes:
         try:
-            found = self.search.find(self.inner.machine.start, self.tracker.start)
+            found = self.search.find(self.inner.machine.start, self.tracker.start, patient=True)
         except GaveUp:
             raise _not_told("whether some document repeats no item") from None
         if found is None:
@@ -350,8 +350,9 @@ class ItemsMatcher(WrappingMatcher[ItemsCompiled, AutomatonMatcher]):
 
 
 def _not_told(what: str) -> LimitExceeded:
-    hint = "ask for fewer items, or for items with more values"
-    return LimitExceeded(f"{what} could not be told in a bounded search", hint=hint)
+    hint = "ask for fewer items (minItems), or for items with more values"
+    tries = f"{TRIES} tries that got no further, {MOST_TRIES} in all"
+    return LimitExceeded(f"{what} could not be told in a bounded search ({tries})", hint=hint)
 
 
 def _strings(way: bytes) -> tuple[bytes, list[bytes]]:

@@ -21,6 +21,8 @@ from espalier.time_limit import check as check_time
 TRIES = 1_000
 """Completions that one search tries, and as many more as TRIES_AN_ITEM times the items that are remembered."""
 TRIES_AN_ITEM = 4
+MOST_TRIES = 20_000
+"""Of a patient search in all: it has as many as TRIES again after each try that got further than all before."""
 BEGINS = re.compile(rb"[\[,]")
 """After these an item may begin."""
 MAX_KNOWN = 20_000
@@ -66,13 +68,15 @@ class Search:
                 known[state] = None
         return known[state]
 
-    def find(self, state: State, point: Hashable, *, near: bool = False) -> bytes | None:
+    def find(self, state: State, point: Hashable, *, near: bool = False, patient: bool = False) -> bytes | None:
         """A completion that repeats no item; None if there is none. near: where it comes to a place from which one is
-        sure to exist, only its bytes up to there. Raises GaveUp."""
+        sure to exist, only its bytes up to there. patient: for a search that is made once, for seconds where many items
+        are wanted. Raises GaveUp."""
         first = self._tried(b"", state, point, near)
         if first is None or isinstance(first, bytes):
             return first
-        left = TRIES + TRIES_AN_ITEM * self._tracker.count(point)
+        some = TRIES + TRIES_AN_ITEM * self._tracker.count(point)
+        left, in_all = some, MOST_TRIES if patient else some
         following = [self._changed(first, near)]  # the innermost last
         best = first.clash
         waiting: list[tuple[int, int, _Try]] = []
@@ -90,15 +94,15 @@ class Search:
                 return None
             if isinstance(found, bytes):
                 return found
-            left -= 1
-            if left < 0:
+            left, in_all = left - 1, in_all - 1
+            if min(left, in_all) < 0:
                 raise GaveUp
             reached = len(found.lead) + found.clash
             if reached > best:
-                best = reached
+                best, left = reached, some if patient else left
                 following.append(self._changed(found, near))
             else:
-                heappush(waiting, (-reached, left, found))
+                heappush(waiting, (-reached, in_all, found))
 
     def _tried(self, lead: bytes, state: State, point: Hashable, near: bool) -> bytes | _Try | None:
         """The completion of fewest bytes if it repeats nothing, else where it does."""

@@ -71,6 +71,8 @@ DUE, OVERDUE = 20, 800
 """Younger collections since the last one of all objects, after which another is made: while the model rests or where
 the last one was quick, and in any case."""
 QUICK_SECONDS = 0.05
+SHARE = 0.03
+"""Of the time that collections may take while the model works, where one takes longer: one of 0.1 s every 3 s."""
 """CPU time of a collection of all objects that may be made beside steps of the model: what was loaded is frozen, so
 that only what requests have left is looked at."""
 SWITCH_SECONDS = 0.0002
@@ -221,16 +223,17 @@ async def _memory_returned(pools: Pools, rests: Callable[[], bool]) -> AsyncIter
     where it disturbs least. rests: whether the model does nothing."""
 
     async def keep() -> None:
-        before, took = 0, 0.0
+        before, trimmed, took, waited = 0, 0, 0.0, 0.0
         while True:
             await asyncio.sleep(RETURN_SECONDS)
-            since, has_ended = gc.get_count()[2], pools.ended_long != before
-            may = took < QUICK_SECONDS or rests()
-            is_due = since >= OVERDUE or (may and (since >= DUE or has_ended))
+            waited += RETURN_SECONDS
+            since, ended = gc.get_count()[2], pools.ended_long
+            may = took < QUICK_SECONDS or waited * SHARE >= took or rests()
+            is_due = since >= OVERDUE or (may and (since >= DUE or ended != before))
             if is_due:
-                took = await asyncio.to_thread(_collected)
-            if has_ended or is_due:
-                before = pools.ended_long
+                took, waited, before = await asyncio.to_thread(_collected), 0.0, ended
+            if is_due or ended != trimmed:
+                trimmed = ended
                 await asyncio.to_thread(_return_memory)
 
     task = asyncio.create_task(keep())

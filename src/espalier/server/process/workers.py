@@ -10,6 +10,7 @@ import asyncio
 import itertools
 import threading
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -177,6 +178,7 @@ class Workers:
                     check()
                 found = task.work()
         except BaseException as error:  # noqa: BLE001  # raised in the task that awaits the result
+            traceback.clear_frames(error.__traceback__)  # what the work held is free now, not when it is collected
             self._ended(task)
             task.future.set_exception(error)
         else:
