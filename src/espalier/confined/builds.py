@@ -20,7 +20,7 @@ from espalier import errors
 from espalier.confined.pool import Processes, is_supported
 from espalier.errors import EspalierError
 from espalier.owners import owner
-from espalier.time_limit import HINT, OutOfTime, is_limited, left, spend, time_limit
+from espalier.time_limit import HINT, OutOfTime, check, is_limited, left, spend, time_limit
 
 T = TypeVar("T")
 NEAR_SECONDS = 0.1
@@ -63,8 +63,7 @@ class Builds:
                 with time_limit(min(NEAR_SECONDS, left()), what=WHAT):
                     return make()
             except OutOfTime as error:
-                if left() <= 0:
-                    raise
+                check()  # who has no time left is told the limit that was set, not what was left of it
                 traceback.clear_frames(error.__traceback__)  # what was built so far is free at once
         return read(self._far(run, given))
 
@@ -80,6 +79,7 @@ class Builds:
                     run, {**given, "file": name}, seconds=seconds, what=WHAT, owner=owner(), used=spend
                 )
             except OutOfTime as error:
+                check()
                 raise OutOfTime(error.message, hint=HINT) from error
             if failed is not None:
                 raise _error_of(failed)
