@@ -1,16 +1,20 @@
 """A worker of batch jobs as a process of its own, over the fake engine or an echo, to be killed by tests.
 
-`python -m tests.batch_worker URL FOLDER KIND SECONDS PIPELINE LEASE`: until no batch is open. It prints `ready`, and at
-the end its tally. After a fault of the database it begins again, as a server does.
+`start_worker` forks it from a process that has imported everything once, so that fifty of them cost what they do and
+not what importing costs. It works until no batch is open, and says its tally. After a fault of the database it begins
+again, as a server does.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
+import multiprocessing
 import sys
-from dataclasses import asdict
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 from espalier.errors import EspalierError
 from espalier.jobs.ports import Executor
@@ -18,10 +22,55 @@ from espalier.jobs.values import Answer, Item
 from espalier.jobs.worker import Tally, Worker
 from tests.batch_jobs import Echo, open_batches
 
+END_SECONDS = 240
+READY = "ready"
+_FORKS = multiprocessing.get_context("forkserver")
+_FORKS.set_forkserver_preload(
+    [__name__, "espalier.engines.fake", "espalier.server.batching.executor", "pytest", "tests.server_app"]
+)
 
-def say(text: str) -> None:
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
+
+@dataclass(frozen=True, slots=True)
+class StartedWorker:
+    """A worker that has begun. pid: its process."""
+
+    process: BaseProcess
+    said: Connection
+
+    @property
+    def pid(self) -> int:
+        assert self.process.pid is not None
+        return self.process.pid
+
+    def kill(self) -> None:
+        """SIGKILL, and wait. Idempotent."""
+        self.process.kill()
+        self.process.join()
+        self.said.close()
+
+    def tally(self) -> Tally:
+        """Wait for its end, when it has nothing left to do. Raises AssertionError where it ends otherwise."""
+        assert self.said.poll(END_SECONDS), "the worker does not end"
+        found: Tally = self.said.recv()
+        self.process.join(END_SECONDS)
+        assert self.process.exitcode == 0
+        self.said.close()
+        return found
+
+
+def start_worker(url: str, folder: Path, *, kind: str, seconds: float, pipeline: int, lease: float) -> StartedWorker:
+    """A worker that is ready. kind: `echo`, which takes `seconds` for an item, or `fake`, an engine."""
+    here, there = _FORKS.Pipe(duplex=False)
+    process = _FORKS.Process(target=run, args=(there, url, folder, kind, seconds, pipeline, lease), daemon=True)
+    process.start()
+    there.close()
+    assert here.recv() == READY
+    return StartedWorker(process, here)
+
+
+def run(said: Connection, *given: Any) -> None:
+    """The main function of the process."""
+    said.send(asyncio.run(main(said, *given)))
 
 
 class Slow(Echo):
@@ -36,12 +85,14 @@ class Slow(Echo):
         return await super().execute(item)
 
 
-async def main(url: str, folder: str, kind: str, seconds: float, pipeline: int, lease: float) -> Tally:
-    store = open_batches(url, Path(folder), lease=lease)
+async def main(
+    said: Connection, url: str, folder: Path, kind: str, seconds: float, pipeline: int, lease: float
+) -> Tally:
+    store = open_batches(url, folder, lease=lease)
     tally = Tally()
 
     async def work(executor: Executor) -> None:
-        say("ready")
+        said.send(READY)
         while True:
             worker = Worker(queue=store.queue, executor=executor, pipeline=pipeline, until_idle=True, beat=lease / 5,
                             idle=0.2, tally=tally)  # fmt: skip
@@ -68,9 +119,3 @@ async def main(url: str, folder: str, kind: str, seconds: float, pipeline: int, 
             await work(ServerExecutor(process))
     store.database.close()
     return tally
-
-
-if __name__ == "__main__":
-    given = sys.argv[1:]
-    found = asyncio.run(main(given[0], given[1], given[2], float(given[3]), int(given[4]), float(given[5])))
-    say(json.dumps(asdict(found)))

@@ -9,8 +9,6 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -25,10 +23,10 @@ from espalier.jobs.states import OPEN_BATCHES, BatchState
 from espalier.store.batches import ATTEMPTS, RESULTS
 from espalier.store.batches.open import BatchStore
 from tests.batch_jobs import Echo, found, line, open_batches, postgres, postgres_folder, results, submit
+from tests.batch_worker import StartedWorker, start_worker
 from tests.examples import examples
 
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).resolve().parents[2]
 LEASE = 2.0
 SCHEMAS = [
     {"type": "object", "properties": {"name": {"type": "string", "maxLength": 8}}, "required": ["name"]},
@@ -53,24 +51,9 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BatchStore
         yield opened
 
 
-def start(store: BatchStore, *, kind: str = "echo", seconds: float = 0.01, pipeline: int = 8) -> subprocess.Popen[str]:
+def start(store: BatchStore, *, kind: str = "echo", seconds: float = 0.01, pipeline: int = 8) -> StartedWorker:
     url: str = store.url  # type: ignore[attr-defined]
-    arguments = [url, str(store.files.folder), kind, str(seconds), str(pipeline), str(LEASE)]
-    env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.batch_worker", *arguments], stdout=subprocess.PIPE, text=True, env=env, cwd=ROOT
-    )  # fmt: skip
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-    return process
-
-
-def end(process: subprocess.Popen[str]) -> dict[str, int]:
-    """Wait for the end of a worker that has nothing left to do; its tally."""
-    output, _ = process.communicate(timeout=240)
-    assert process.returncode == 0
-    tally: dict[str, int] = json.loads(output.splitlines()[-1])
-    return tally
+    return start_worker(url, store.files.folder, kind=kind, seconds=seconds, pipeline=pipeline, lease=LEASE)
 
 
 def check(store: BatchStore, batch_id: str, count: int) -> list[dict[str, Any]]:
@@ -100,11 +83,10 @@ def test_workers_killed_at_random_moments_leave_one_result_for_each_item(store: 
     for _ in range(kills):
         process = start(store)
         time.sleep(rng.uniform(0.0, 0.25))
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
+        process.kill()
         if found(store, batch.id).state not in OPEN_BATCHES:
             break
-    end(start(store, seconds=0.001, pipeline=32))
+    start(store, seconds=0.001, pipeline=32).tally()
     lines = check(store, batch.id, count)
     assert all(one["response"]["body"]["text"] == f"p{one['custom_id'][1:]}" for one in lines)
 
@@ -121,9 +103,8 @@ def test_items_of_the_engine_survive_kills_and_satisfy_their_schemas(store: Batc
     for _ in range(3):
         process = start(store, kind="fake")
         time.sleep(rng.uniform(0.2, 1.5))
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-    end(start(store, kind="fake"))
+        process.kill()
+    start(store, kind="fake").tally()
     for number, one in enumerate(check(store, batch.id, count), 1):
         choice = one["response"]["body"]["choices"][0]
         assert choice["finish_reason"] == "stop"
@@ -137,18 +118,18 @@ def test_a_worker_that_was_stopped_past_its_lease_writes_nothing_stale(store: Ba
     until = time.monotonic() + 30
     while not found(store, batch.id).counts.running and time.monotonic() < until:
         time.sleep(0.02)
-    sleeper.send_signal(signal.SIGSTOP)
+    os.kill(sleeper.pid, signal.SIGSTOP)
     try:
         held = found(store, batch.id).counts.running
         assert held
-        end(start(store))
+        start(store).tally()
         check(store, batch.id, count)
         before = results(store, batch.id)
     finally:
-        sleeper.send_signal(signal.SIGCONT)
-    tally = end(sleeper)
+        os.kill(sleeper.pid, signal.SIGCONT)
+    tally = sleeper.tally()
     assert results(store, batch.id) == before
-    assert tally["done"] < count
+    assert tally.done < count
     check(store, batch.id, count)
 
 
@@ -164,23 +145,23 @@ def test_a_worker_whose_connections_are_cut_goes_on(store: BatchStore) -> None:
         with store.database.writing() as connection:
             pid = connection.execute(text("select pg_backend_pid()")).scalar_one()
             connection.execute(text(own), {"own": pid})
-    end(process)
+    process.tally()
     check(store, batch.id, count)
 
 
 def test_two_workers_then_three_are_faster_and_share_nothing(store: BatchStore) -> None:
-    def seconds(workers: int, count: int = 160) -> float:
+    def seconds(workers: int, count: int = 80) -> float:
         batch = submit(store, [line(one) for one in range(1, count + 1)])
         store.queue.validate("here", Echo())
         store.batches.pause(batch.id, caller=None, paused=True)
         processes = [start(store, seconds=0.1, pipeline=2) for _ in range(workers)]
         store.batches.pause(batch.id, caller=None, paused=False)
         began = time.monotonic()
-        tallies = [end(one) for one in processes]
+        tallies = [one.tally() for one in processes]
         took = time.monotonic() - began
-        assert sum(one["done"] for one in tallies) == count
-        assert sum(one["stale"] for one in tallies) == 0
-        assert all(one["done"] for one in tallies)
+        assert sum(one.done for one in tallies) == count
+        assert sum(one.stale for one in tallies) == 0
+        assert all(one.done for one in tallies)
         assert found(store, batch.id).counts.completed == count
         return took
 

@@ -88,3 +88,19 @@ def test_while_the_model_works_garbage_is_collected_if_that_was_quick_before(
     asyncio.run(run())
     assert collected[0] == 1
     assert (len(collected) > 1) == again
+
+
+@pytest.mark.parametrize(("frozen", "done"), [(0, ["freeze", "unfreeze"]), (7, [])])
+def test_what_a_process_has_frozen_itself_stays_frozen(
+    frozen: int, done: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of a server inside another program thawed what that program had frozen."""
+    told: list[str] = []
+    thresholds = gc.get_threshold()
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: frozen)
+    monkeypatch.setattr(gc, "freeze", lambda: told.append("freeze"))
+    monkeypatch.setattr(gc, "unfreeze", lambda: told.append("unfreeze"))
+    with opening._short_collections():
+        assert gc.get_threshold() == opening.THRESHOLDS
+    assert told == done
+    assert gc.get_threshold() == thresholds

@@ -262,16 +262,18 @@ def _return_memory() -> None:
 @contextlib.contextmanager
 def _short_collections() -> Iterator[None]:
     """A garbage collection stops every thread. What was loaded stays, so it is not looked at again, and collections of
-    all objects are left to `_memory_returned`."""
-    before = gc.get_threshold()
+    all objects are left to `_memory_returned`. A process that has frozen objects itself keeps them, and no others."""
+    before, is_ours = gc.get_threshold(), not gc.get_freeze_count()
     gc.collect()
-    gc.freeze()
+    if is_ours:
+        gc.freeze()
     gc.set_threshold(*THRESHOLDS)
     try:
         yield
     finally:
         gc.set_threshold(*before)
-        gc.unfreeze()
+        if is_ours:
+            gc.unfreeze()
 
 
 async def open_kept_store(stack: AsyncExitStack, settings: ServerSettings) -> Store:
