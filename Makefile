@@ -21,7 +21,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 export CMAKE_ARGS ?= -DLLAVA_BUILD=OFF -DLLAMA_OPENSSL=OFF -DGGML_NATIVE=OFF
 
-.PHONY: help setup demo test test-all check bench train-demo clean
+.PHONY: help setup demo test test-all check check-types check-rest bench train-demo clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -36,8 +36,9 @@ demo: .setup-demo ## answer freely, then under a schema, with the demo model, an
 	@echo "The trace is in out/trace.html: open it in a browser."
 
 # One process for each core, a module's tests in one process, so that what a module sets up is set up once. Each process
-# computes with one thread: more would only wait for one another.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile --durations=10
+# computes with one thread: more would only wait for one another. Modules go out in the order of their names: those of
+# tests/acceptance and tests/integration take longest and begin first, so that no core waits for one of them at the end.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder --durations=10
 
 test: .setup-dev ## run the tests but the slow ones, property tests and long tables with a share of their examples
 	TEST_EXAMPLES=$${TEST_EXAMPLES:-0.25} $(PYTEST) -m "not slow" $(PYTEST_ARGS)
@@ -46,9 +47,15 @@ test-all: .setup-dev ## run every test with every example, as CI does
 	$(PYTEST) $(PYTEST_ARGS)
 
 check: .setup-dev ## lint, format, types, import contracts and style
+	@$(MAKE) --no-print-directory -j2 check-types check-rest
+
+# mypy takes as long as all else together and more: the two run beside one another.
+check-types: .setup-dev
+	$(BIN)/mypy
+
+check-rest: .setup-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python scripts/check_style.py
 

@@ -21,6 +21,10 @@ settings.register_profile("espalier", deadline=None, max_examples=examples(100))
 settings.register_profile("ci", parent=settings.get_profile("espalier"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "espalier")
 
+# No test needs a network. Online, a model that is not there is asked for again and again, for 20 s and more. Read when
+# the hub's library is imported, which nothing above does, and by every process that a test starts.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     left_out = rows_left_out(items)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -180,17 +182,27 @@ def test_a_batch_of_the_store_is_submitted_worked_on_and_fetched(
     assert batch("status", "batch_none", *store) == 2
 
 
+def recorded(path: Path) -> int:
+    """How many results a run has in its database."""
+    if not path.exists():
+        return 0
+    with contextlib.closing(sqlite3.connect(path, timeout=30)) as connection:
+        try:
+            return int(connection.execute("SELECT count(*) FROM batch_results").fetchone()[0])
+        except sqlite3.OperationalError:  # its tables are not made yet
+            return 0
+
+
 @pytest.mark.slow
 def test_an_interrupted_run_goes_on_and_runs_nothing_again(here: Path) -> None:
     write(here / "in.jsonl", *(request(one) for one in range(300)))
-    env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
+    env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "BATCH_LEASE_SECONDS": "5"}
     command = [sys.executable, "-m", "espalier", "batch", "run", "-m", "fake", "-i", "in.jsonl", "-o", "out.jsonl"]
     for number, how in enumerate((signal.SIGINT, signal.SIGKILL)):
         process = subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True)
         until = time.monotonic() + 120
-        while time.monotonic() < until and not (here / "out.jsonl.batch" / "jobs.db").exists():
+        while time.monotonic() < until and recorded(here / "out.jsonl.batch" / "jobs.db") < 40 * (number + 1):
             time.sleep(0.05)
-        time.sleep(4)
         process.send_signal(how)
         _, said = process.communicate(timeout=60)
         if process.returncode == 0:

@@ -112,9 +112,12 @@ def test_every_text_is_a_call_whose_arguments_fit(number: int, whitespace: str) 
 
 @pytest.mark.slow
 def test_the_same_values_as_in_json() -> None:
-    """Random schemas: where the JSON grammar takes an object, this one takes its arguments, and takes no other."""
+    """Random schemas: where the JSON grammar takes an object, this one takes its arguments, and takes no other.
+
+    120 schemas; `python -m benchmarks.fuzz tools` tries calls in the Python style for as long as it is let.
+    """
     met = {True: 0, False: 0}
-    for seed in range(250):
+    for seed in range(120):
         random = Random(seed)
         maker = Maker(random, depth=3)
         schema = maker.document()
@@ -134,7 +137,7 @@ def test_the_same_values_as_in_json() -> None:
                 got = calls is not None and calls(call(value, (",", ":")))
                 assert got == wanted, (schema, value)
                 met[wanted] += 1
-    assert min(met.values()) > 300, met
+    assert min(met.values()) > 140, met
 
 
 @pytest.mark.slow
