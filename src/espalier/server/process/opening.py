@@ -262,7 +262,7 @@ def _return_memory() -> None:
 @contextlib.contextmanager
 def _short_collections() -> Iterator[None]:
     """A garbage collection stops every thread. What was loaded stays, so it is not looked at again, and collections of
-    all objects are left to `_memory_returned`. A process that has frozen objects itself keeps them, and no others."""
+    all objects are left to `_memory_returned`. What the process has frozen itself stays frozen; nothing joins it."""
     before, is_ours = gc.get_threshold(), not gc.get_freeze_count()
     gc.collect()
     if is_ours:
