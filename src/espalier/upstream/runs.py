@@ -87,10 +87,18 @@ class Answer:
     the verdict at the end says whether it satisfies it."""
 
     def __init__(
-        self, *, model: str, request: Request, turn: PreparedTurn, compiler: Compiler, is_followed: bool = True
+        self,
+        *,
+        model: str,
+        request: Request,
+        turn: PreparedTurn,
+        compiler: Compiler,
+        is_followed: bool = True,
+        stops: tuple[str, ...] = (),
     ) -> None:
-        """Raises InputError and its subclasses for a request that is wrong in itself, UnsupportedError and
-        LimitExceeded for a constraint that cannot be compiled."""
+        """stops: stop texts that the other side does not know; the text is cut at the first of them here. Raises
+        InputError and its subclasses for a request that is wrong in itself, UnsupportedError and LimitExceeded for a
+        constraint that cannot be compiled."""
         check(request)
         config = request.sampling
         self.seed = secrets.randbelow(2**32 - MAX_N) if config.seed is None else config.seed
@@ -105,7 +113,7 @@ class Answer:
             vocab=self.vocab,
             prompt=(0,),  # unused: the prompt is the other side's
             matcher=self.matcher,
-            chain=Chain(SamplingConfig(seed=self.seed)),
+            chain=Chain(SamplingConfig(seed=self.seed, stop=stops)),
             stream=RandomStream(self.seed, request.stream),
             max_tokens=ENDLESS,
             watch=Watch(watched(request), request.trace_top_k),
@@ -119,10 +127,17 @@ class Answer:
     def is_traced(self) -> bool:
         return watched(self.request) != "off"
 
+    @property
+    def stopped(self) -> int | None:
+        """The bytes up to the end of the first of `stops`, None while none was met."""
+        return None if self._text.ending is None else len(self._text.tokens)
+
     def take(self, piece: str, *, token: int = NO_ID, record: StepRecord | None = None, index: int = 0) -> TokenEvent:
         """More text. Raises UpstreamError where the constraint does not allow it."""
         shown = []
         for byte in piece.encode("utf-8", "surrogatepass"):
+            if self.stopped is not None:
+                break
             if self.matcher is not None:
                 if not self.matcher.allows(byte):
                     raise self._broken(byte)
@@ -134,6 +149,8 @@ class Answer:
 
     def end(self, told: Told, *, index: int = 0) -> Event:
         """The end. Raises UpstreamError where the other side ended a text that is not complete."""
+        if self._text.ending is not None:
+            told = replace(told, finish="stop", stop=str(self._text.ending.stop))
         self.run.told = told
         if self.matcher is not None and told.finish == "stop" and told.stop is None:
             if not self.matcher.is_accepting:

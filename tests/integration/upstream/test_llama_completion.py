@@ -55,6 +55,18 @@ def test_it_writes_what_our_own_native_sampler_writes(engine, local, constraint,
         assert (theirs.token_ids, theirs.usage) == (ours.token_ids, ours.usage)
 
 
+@pytest.mark.parametrize(
+    ("stop", "constraint"), [(['name": "', "a"], None), (["ge", "gen"], JsonSchema(USER)), (["zzzz"], None)]
+)
+def test_a_stop_text_cuts_where_our_own_native_sampler_cuts(engine, local, stop, constraint):
+    asked = {"constraint": constraint, "seed": 1, "max_tokens": 20, "trace": "off", "stop": stop}
+    theirs, ours = engine.generate(PROMPT, **asked), local.generate(PROMPT, sampler="native", **asked)
+    assert (theirs.text, theirs.finish_reason, theirs.stop_reason) == (ours.text, ours.finish_reason, ours.stop_reason)
+    assert theirs.verdict == ours.verdict
+    if theirs.token_ids:  # its timings tell them, and can be lost
+        assert (theirs.token_ids, theirs.usage) == (ours.token_ids, ours.usage)
+
+
 def test_the_client_with_setters_answers_as_it_was_set():
     with LlamaCppClient(MODEL, binary=BINARY, threads=1) as client:
         client.set_grammar('root ::= "yes" | "no"').configure_for_tool_calls()
@@ -82,9 +94,8 @@ def test_the_client_reads_a_grammar_file(tmp_path):
 
 @pytest.mark.parametrize(
     ("asked", "field"),
-    [({"stop": ["x"]}, "stop"), ({"strategy": "jump"}, "strategy"), ({"stop_ids": [3]}, "stop_ids"),
-     ({"logit_bias": {"a": 1.0}}, "logit_bias")],
-)  # fmt: skip
+    [({"strategy": "jump"}, "strategy"), ({"stop_ids": [3]}, "stop_ids"), ({"logit_bias": {"a": 1.0}}, "logit_bias")],
+)
 def test_what_it_cannot_do_is_refused_by_name(engine, asked, field):
     with pytest.raises((CapabilityError, SamplingError)) as caught:
         engine.generate(PROMPT, max_tokens=4, **asked)

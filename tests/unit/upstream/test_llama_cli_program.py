@@ -14,6 +14,7 @@ import espalier
 from espalier import Choice
 from espalier.errors import Cancelled, CapabilityError, InputError, UpstreamError, UpstreamTimeout
 from espalier.upstream.llama_cli.output import Printed, generated, read_session, read_text
+from espalier.upstream.llama_cli.pieces import up_to
 from espalier.upstream.llama_cli.program import NEEDED, find_program
 from espalier.wiring import demo_model
 
@@ -71,6 +72,32 @@ def test_lost_output_is_tried_again_with_the_same_seed_and_then_an_error(program
     assert len(count.read_text().splitlines()) == 3
     with opened(program('printf "ye"')) as engine, pytest.raises(UpstreamError, match="was lost 6 times"):
         engine.generate("hello", constraint=Choice(["yes"]))
+
+
+@pytest.mark.parametrize(
+    ("stop", "text", "met"),
+    [
+        (["lo"], "hel", "lo"),
+        (["wor", "o w"], "hell", "o w"),
+        (["xyz"], "hello world", None),
+        (["d!", "d"], "hello worl", "d"),
+    ],
+)  # fmt: skip
+def test_a_stop_text_cuts_the_text_of_a_program_that_knows_none(program, stop, text, met):
+    with opened(program('printf "hello world [end of text]\\n"; end')) as engine:
+        *tokens, finished = engine.stream("hello", stop=stop)
+    result = finished.result
+    assert (result.text, result.stop_reason, result.finish_reason) == (text, met, "stop")
+    assert "".join(one.text for one in tokens) + finished.text == text
+
+
+def test_the_tokens_up_to_a_stop_text_are_told_only_where_their_spellings_are_the_text():
+    spelled = {1: b"he", 2: b"llo", 3: b" world"}
+    assert up_to((1, 2, 3), spelled.get, b"hello world", 4) == (1, 2)
+    assert up_to((1, 2, 3), spelled.get, b"hello world", 11) == (1, 2, 3)
+    assert up_to((2, 1, 3), spelled.get, b"hello world", 4) is None
+    assert up_to((1, 9), spelled.get, b"hello world", 4) is None
+    assert up_to((), spelled.get, b"hello world", 4) is None
 
 
 @pytest.mark.parametrize(

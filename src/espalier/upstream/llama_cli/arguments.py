@@ -33,12 +33,8 @@ OURS = {"repeat_penalty": "repetition_penalty", "repeat_last_n": "repetition_win
 
 
 def sampling_arguments(config: SamplingConfig, known: Collection[str], *, context: int) -> list[str]:
-    """known: the program's flags. context: the model's, for windows over all of the text. Raises SamplingError and
-    CapabilityError naming the field."""
-    if config.stop:
-        raise CapabilityError(
-            "a one-shot program knows no stop texts", hint="leave `stop` out, or use llama-server", field="stop"
-        )
+    """known: the program's flags. context: the model's, for windows over all of the text. Stop texts are not among
+    them: the program knows none. Raises SamplingError and CapabilityError naming the field."""
     return list(_arguments(to_llama(config), known, context))
 
 

@@ -27,6 +27,7 @@ from espalier.tokens.vocab import Vocab
 from espalier.upstream.link import excerpt
 from espalier.upstream.llama_cli.arguments import sampling_arguments
 from espalier.upstream.llama_cli.output import Printed, generated, read_session, read_text, reason
+from espalier.upstream.llama_cli.pieces import pieces_of, up_to
 from espalier.upstream.llama_cli.program import Program, Ran
 from espalier.upstream.runs import Answer, Begin, Current, Told, UpstreamEngine
 
@@ -34,6 +35,7 @@ SECONDS = 600.0
 TRIES = 6
 """Runs with the same seed until one leaves its whole output: with a tiny model every second one loses some."""
 END_KEYS = ("eos", "eot", "eom")
+NO_COUNT = "the program does not tell how many tokens there were"
 NO_STEPS = "llama-completion tells no probabilities: the trace has no steps"
 
 
@@ -64,6 +66,7 @@ class LlamaCliEngine(UpstreamEngine):
         bos = _spelled(header, "bos")
         self._begin = bos if header.values.get("tokenizer.ggml.add_bos_token") is True else ""
         self._template = _template(header, bos)
+        self._pieces = pieces_of(header)
         self._vocab = replace(Vocab.bytes(), name=self._path.name)
         self._compiler = Compiler(self._vocab, folders=folders)
         self._turns = TurnMaker(name=self.name, template=self._template, vocab=self._vocab, tool_format=tool_format)
@@ -111,8 +114,10 @@ class LlamaCliEngine(UpstreamEngine):
             raise CapabilityError("a one-shot program takes text, not token ids", field="prompt_ids")
         turn = self._turns.prepare(request)
         turn = replace(turn, spec=with_bad_words(turn.spec, request.sampling.bad_words))
-        answer = Answer(model=self.name, request=request, turn=turn, compiler=self._compiler)
-        config = replace(request.sampling, n=1, bad_words=(), seed=answer.seed + request.stream)
+        answer = Answer(
+            model=self.name, request=request, turn=turn, compiler=self._compiler, stops=request.sampling.stop
+        )
+        config = replace(request.sampling, n=1, bad_words=(), stop=(), seed=answer.seed + request.stream)
         arguments = sampling_arguments(config, self._program.flags, context=self._context or 2**31 - 1)
         grammar = None if turn.spec is None else portable(turn.spec, self._compiler, before=turn.before)
         # The program adds the BOS that its tokenizer adds, to a rendered template as well, which spells its own.
@@ -142,7 +147,16 @@ class LlamaCliEngine(UpstreamEngine):
             told = replace(told, notes=(*told.notes, NO_STEPS))
         if printed.text:
             yield answer.take(printed.text, index=index)
+        if answer.stopped is not None:
+            told = self._cut(told, printed.text, answer.stopped)
         yield answer.end(told, index=index)
+
+    def _cut(self, told: Told, text: str, size: int) -> Told:
+        """What is told of a text whose first `size` bytes end with a stop text: the tokens up to there."""
+        ids = up_to(told.token_ids, self._pieces, text.encode(), size)
+        if ids is None:
+            return replace(told, token_ids=(), completion_tokens=0, notes=(*told.notes, NO_COUNT))
+        return replace(told, token_ids=ids, completion_tokens=len(ids))
 
     def _once(self, asked: tuple[list[str], str, str | None], current: Current) -> tuple[Printed, Told] | None:
         """One process; None where its output was lost."""
@@ -189,7 +203,7 @@ def _told(printed: Printed, ids: tuple[int, ...], written: tuple[int, ...]) -> T
         prompt_tokens=len(ids) - len(written) if written else 0,
         completion_tokens=len(written),
         token_ids=written,
-        notes=() if written else ("the program does not tell how many tokens there were",),
+        notes=() if written else (NO_COUNT,),
     )
 
 
