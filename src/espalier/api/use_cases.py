@@ -60,6 +60,7 @@ def load(
     key_file: str | None = None,
     timeout: float | None = None,
     repair: int | None = None,
+    schema_as: str | None = None,
     binary: str | os.PathLike[str] | None = None,
     tool_format: str | None = None,
     app: App | None = None,
@@ -78,8 +79,8 @@ def load(
 
     For servers and programs of others (docs/upstream.md). engine: `llama-server`, `openai` or `llama-cli`. url: the
     server's address. key_file: the file with its key. timeout: seconds that a server may be silent, or a program may
-    run. repair: how often `openai` asks again for a text that breaks its constraint. binary: the path of
-    llama-completion.
+    run. repair: how often `openai` asks again for a text that breaks its constraint. schema_as: what `llama-server` is
+    sent for a schema, `gbnf` (ours) or its own `json_schema`. binary: the path of llama-completion.
 
     Raises UnknownModel, MissingDependency, CapabilityError, and InputError, also for an option that the model's engine
     does not take.
@@ -103,6 +104,7 @@ def load(
         key_file=key_file,
         timeout=timeout,
         repair=repair,
+        schema_as=schema_as,
         binary=None if binary is None else os.fspath(binary),
     )
     name = None if model is None else os.fspath(model)

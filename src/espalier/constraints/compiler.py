@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from espalier.automata.languages.dfa import Dfa
 from espalier.automata.languages.far import FarAutomata
@@ -56,6 +57,8 @@ class Compiler:
         self._kept: dict[str, Compiled] = {}
         self._lock = WorkLock()
         self.far = FarAutomata()
+        self.held_elsewhere: Callable[[Any], Any] | None = None
+        """The contract of a JsonSchema, where it is not what is compiled here that holds it."""
 
     @property
     def cache_dir(self) -> Path | None:

@@ -55,7 +55,8 @@ class Request:
     anyway. reasoning: the markers between which the model may reason first, free of the constraint; `auto` detects
     them. max_reasoning: the most tokens of reasoning. schema_in_prompt: also puts the constraint's schema into the
     prompt. turn: how the model's turn begins. schema_order: the order of properties in the tools' arguments; the
-    constraint has it already. prompt_top: measure the prompt's tokens too, each with so many most probable ones.
+    constraint has it already. logprobs: the answer shows log probabilities, so that one without them fails.
+    prompt_top: measure the prompt's tokens too, each with so many most probable ones.
     only_prompt: read the prompt and generate nothing. line_seconds: end the text at the first new line after so many
     seconds of generation, as cut. recorders: get every step, in the thread that reads the events.
     request_id: the request's name in recorders. notes: for the user:
@@ -83,6 +84,7 @@ class Request:
     schema_order: Order | None = None
     enable_thinking: bool | None = None
     turn: TurnStart = "new"
+    logprobs: bool = False
     prompt_top: int | None = None
     only_prompt: bool = False
     template_variables: Mapping[str, Any] = field(default_factory=dict)
@@ -240,13 +242,15 @@ Event: TypeAlias = TokenEvent | Finished
 class Capabilities:
     """What an engine can do. A request that asks for more is refused before anything is generated.
 
-    logits: the engine gives its logits, so every strategy, filter and soft constraint works. constraints: the kinds
+    logits: the engine gives its logits, so every strategy, filter and soft constraint works. logprobs: without logits,
+    it tells the log probabilities of tokens and of the likeliest ones, where it is asked. constraints: the kinds
     that it enforces. truncate: tokens can be removed from the end of a sequence. fork: a sequence can be copied.
     max_context: tokens of one sequence, 0 if unknown. max_sequences: sequences that one run may hold, None if unknown.
     native_sampler: the engine has a sampler of its own. activations: the sites whose hidden states it can capture.
     """
 
     logits: bool = False
+    logprobs: bool = False
     constraints: frozenset[str] = frozenset()
     chat_template: bool = False
     truncate: bool = False

@@ -15,6 +15,7 @@ from typing import Annotated, TypeAlias
 from espalier.errors import InputError
 from espalier.fields import Field, WrongValue, entries
 
+SCHEMAS_AS = ("gbnf", "json_schema")
 KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
 INT32 = 2**31 - 1  # what llama.cpp takes numbers as
 MOST_THREADS = 512  # GGML_MAX_N_THREADS: more end the process
@@ -130,6 +131,11 @@ class EngineOptions:
         int | None,
         Field("openai: take constraints that the server cannot hold, check all, and ask again up to N times.", least=0,
               most=100, flags=("--repair",), metavar="N"),
+    ] = None  # fmt: skip
+    schema_as: Annotated[
+        str | None,
+        Field("llama-server: send schemas as our grammar (gbnf), or leave them to its own json_schema.",
+              choices=SCHEMAS_AS, flags=("--schema-as",), metavar="FORM"),
     ] = None  # fmt: skip
     binary: Annotated[
         str | None,

@@ -94,11 +94,13 @@ class Answer:
         turn: PreparedTurn,
         compiler: Compiler,
         is_followed: bool = True,
+        follows: Spec | None = None,
         stops: tuple[str, ...] = (),
     ) -> None:
-        """stops: stop texts that the other side does not know; the text is cut at the first of them here. Raises
-        InputError and its subclasses for a request that is wrong in itself, UnsupportedError and LimitExceeded for a
-        constraint that cannot be compiled."""
+        """follows: what the text is held to while it comes, if not the turn's own constraint. stops: stop texts that
+        the other side does not know; the text is cut at the first of them here. Raises InputError and its subclasses
+        for a request that is wrong in itself, UnsupportedError and LimitExceeded for a constraint that cannot be
+        compiled."""
         check(request)
         config = request.sampling
         self.seed = secrets.randbelow(2**32 - MAX_N) if config.seed is None else config.seed
@@ -106,8 +108,9 @@ class Answer:
             raise InputError(f"seed: {self.seed} must be below {SEEDS - request.stream}", field="seed")
         self.turn, self.request, self.name = turn, request, model
         self.matcher: Matcher | None = None
-        if turn.spec is not None and is_followed:
-            self.matcher = compiler.compile(turn.spec).matcher(before=turn.before)
+        spec = follows or turn.spec
+        if spec is not None and is_followed:
+            self.matcher = compiler.compile(spec).matcher(before="" if follows else turn.before)
         self.vocab = compiler.vocab
         job = Job(
             vocab=self.vocab,
@@ -122,6 +125,7 @@ class Answer:
         native = replace(request, sampler="native")
         self.run = UpstreamRun(model, native, turn, self.seed, job, MASK.make_plan, compiler.words)
         self._text = TextRun(EndRule(job))
+        self._measured = 0  # tokens whose probabilities were told
 
     @property
     def is_traced(self) -> bool:
@@ -143,6 +147,7 @@ class Answer:
                     raise self._broken(byte)
                 self.matcher.advance(byte)
             shown.append(self._text.take(byte))
+        self._measured += record is not None
         event = self.run.event(Taken(token=token, text="".join(shown), record=record), index)
         assert isinstance(event, TokenEvent)
         return event
@@ -151,6 +156,8 @@ class Answer:
         """The end. Raises UpstreamError where the other side ended a text that is not complete."""
         if self._text.ending is not None:
             told = replace(told, finish="stop", stop=str(self._text.ending.stop))
+        if self.request.logprobs and self._text.tokens and not self._measured:
+            raise UpstreamError(f"{self.name} tells no log probabilities", hint="leave logprobs out")
         self.run.told = told
         if self.matcher is not None and told.finish == "stop" and told.stop is None:
             if not self.matcher.is_accepting:

@@ -168,6 +168,22 @@ def test_many_requests_are_served_at_once_and_cancelled(engine):
     with_service.close()
 
 
+@pytest.fixture(scope="module")
+def native(server) -> Iterator[espalier.LoadedEngine]:
+    with espalier.load(server.link.url, schema_as="json_schema") as opened:
+        yield opened
+
+
+def test_a_schema_left_to_the_server_is_proved_followed_and_judged(native):
+    result = native.generate(PROMPT, constraint=JsonSchema(USER), seed=1, max_tokens=80)
+    assert (result.verdict.valid, result.parsed["age"] <= 120) == (True, True)
+    assert any("the server's own grammar" in note for note in result.notes)
+    assert any("LLGuidance" in note for note in result.notes)  # xllamacpp is built with it
+    assert [step.token_id for step in result.trace.steps] == list(result.token_ids)
+    joined = native.generate(PROMPT, constraint=JsonSchema(USER), bad_words=["Z"], seed=1, max_tokens=80)
+    assert any("sent as our grammar" in note for note in joined.notes)
+
+
 def test_compositions_and_grammars_are_written_for_it(engine):
     either = AnyOf((Choice(["left"]), Gbnf('root ::= "right" [0-9]')))
     text = engine.generate(PROMPT, constraint=either, max_tokens=20, seed=1).text

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 import espalier
 from espalier import Choice, Gbnf, JsonObject, JsonSchema, Regex
-from espalier.errors import CapabilityError, UnknownModel, UpstreamError
+from espalier.errors import CapabilityError, InputError, UnknownModel, UpstreamError
 from tests.scripted_server import STREAM, Asked, Hang, ScriptedServer, event, reply, scripted_server
 
 SCHEMA = JsonSchema({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]})
@@ -27,12 +28,14 @@ def says(text: str, finish: str = "stop") -> list[bytes]:
 
 @contextmanager
 def engine_where(
-    answer: Callable[[dict[str, Any]], list[bytes | Hang]], owner: str = "someone", **options: Any
+    answer: Callable[[dict[str, Any]], list[bytes | Hang]], owner: str = "someone", version: str = "", **options: Any
 ) -> Iterator[tuple[espalier.LoadedEngine, ScriptedServer]]:
     def scripted(asked: Asked) -> list[bytes | Hang]:
         if asked.path == "/v1/models":
             return [reply({"object": "list", "data": [{"id": "org/toy", "owned_by": owner}]})]
-        assert asked.path == "/v1/chat/completions"
+        if asked.path == "/version":
+            return [reply({"version": version})]
+        assert asked.path == ("/v1/chat/completions" if "messages" in asked.body else "/v1/completions")
         return answer(asked.body)
 
     with (
@@ -66,9 +69,9 @@ def test_vllm_gets_its_own_fields():
         result = engine.generate("hello", constraint=Choice(["yes", "no"]), top_k=7, trace="off")
         assert engine.generate("hello", constraint=Regex("y.*"), trace="off").verdict.valid
     assert result.verdict.valid
-    assert server.asked[1].body["structured_outputs"] == {"choice": ["yes", "no"]}
-    assert server.asked[1].body["top_k"] == 7
-    assert server.asked[2].body["structured_outputs"] == {"regex": "y.*"}
+    assert server.asked[2].body["structured_outputs"] == {"choice": ["yes", "no"]}
+    assert server.asked[2].body["top_k"] == 7
+    assert server.asked[3].body["structured_outputs"] == {"regex": "y.*"}
 
 
 def test_vllm_takes_a_grammar():
@@ -77,7 +80,7 @@ def test_vllm_takes_a_grammar():
         result = engine.generate("hello", constraint=Gbnf(grammar), trace="off")
     assert result.verdict.valid
     assert any("checked by the verdict" in note for note in result.notes)
-    assert server.asked[1].body["structured_outputs"] == {"grammar": grammar}
+    assert server.asked[-1].body["structured_outputs"] == {"grammar": grammar}
 
 
 def test_a_server_that_breaks_a_grammar_is_told_by_the_verdict():
@@ -112,7 +115,7 @@ def test_log_probabilities_become_steps_whose_rejections_are_unknown():
         ([delta("a"), event({"error": {"message": "out of memory"}})], "out of memory"),
         ([delta(finish="content_filter")], "content_filter"),
         ([delta(refusal="I cannot")], "refuses to answer: I cannot"),
-        ([delta(tool_calls=[{}])], "was not offered"),
+        ([delta(tool_calls=[{"function": {"name": "f"}}])], "was not offered"),
         ([event({"choices": [{}]})], "without a delta"),
         ([event({"object": "x"})], "without choices"),
         ([event("nonsense")], "not JSON"),
@@ -134,11 +137,12 @@ def test_a_cut_text_is_not_valid():
     [
         ({"top_k": 3}, "top_k"),
         ({"min_tokens": 2}, "min_tokens"),
-        ({"raw": True}, "raw"),
-        ({"reasoning": "think"}, "reasoning"),
+        ({"raw": True, "constraint": SCHEMA}, "constraint"),
+        ({"reasoning": "think", "max_reasoning": 3}, "max_reasoning"),
+        ({"schema_in_prompt": True, "constraint": SCHEMA}, "schema_in_prompt"),
         ({"constraint": Regex("a")}, "constraint"),
         ({"constraint": JsonObject(kinds=("array",))}, "constraint"),
-        ({"tools": [{"name": "f", "input_schema": {"type": "object"}}]}, "tools"),
+        ({"tools": [{"name": "f", "input_schema": {"type": "object"}}], "tool_format": "hermes"}, "tool_format"),
         ({"strategy": "smc"}, "strategy"),
     ],
 )
@@ -148,6 +152,189 @@ def test_what_it_cannot_do_is_refused_by_name_and_never_dropped(asked, field):
             engine.generate("hello", **asked)
         assert len(server.asked) == 1  # the list of models, and no prompt
     assert caught.value.field == field
+
+
+WEATHER = {
+    "name": "get_weather",
+    "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+}
+
+
+def calls(*pieces: dict[str, Any], text: str | None = None, finish: str = "tool_calls") -> list[bytes]:
+    said = [] if text is None else [delta(text)]
+    return [STREAM, *said, *[delta(tool_calls=[one]) for one in pieces], delta(finish=finish), event("[DONE]")]
+
+
+def piece(index: int, arguments: str, name: str | None = None) -> dict[str, Any]:
+    return {"index": index, "function": {"arguments": arguments} | ({} if name is None else {"name": name})}
+
+
+def test_tools_are_offered_and_the_calls_come_back_as_calls_and_are_judged():
+    said = calls(piece(0, "", "get_weather"), piece(0, '{"city": '), piece(0, '"Paris"}'), text="I look it up.")
+    with engine_where(lambda body: said) as (engine, server):
+        *_, finished = engine.stream("hello", tools=[WEATHER], trace="off", max_calls=1)
+    result = finished.result
+    (call,) = result.tool_calls
+    assert (call.name, call.arguments, result.content) == ("get_weather", '{"city": "Paris"}', "I look it up.")
+    assert (result.finish_reason, result.verdict.valid) == ("tool_calls", True)
+    assert any("tool calls are checked by the verdict" in note for note in result.notes)
+    body = server.asked[-1].body
+    assert body["tools"][0]["function"]["parameters"]["required"] == ["city"]
+    assert (body["tool_choice"], body["parallel_tool_calls"]) == ("auto", False)
+
+
+@pytest.mark.parametrize(
+    ("choice", "sent"),
+    [
+        ("required", "required"),
+        ("get_weather", {"type": "function", "function": {"name": "get_weather"}}),
+        ("none", "none"),
+    ],
+)
+def test_the_choice_of_tools_is_sent(choice, sent):
+    said = says("no") if choice == "none" else calls(piece(0, '{"city": "a"}', "get_weather"))
+    with engine_where(lambda body: said) as (engine, server):
+        result = engine.generate("hello", tools=[WEATHER], tool_choice=choice, trace="off")
+    assert server.asked[-1].body["tool_choice"] == sent
+    assert result.verdict.valid
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        calls(piece(0, '{"town": 1}', "get_weather")),
+        calls(piece(0, '{"city": "a"', "get_weather")),
+        calls(piece(0, "{}", "rm")),
+        says("no call at all"),
+    ],
+    ids=["arguments", "no JSON", "unknown tool", "none"],
+)
+def test_a_call_that_breaks_what_was_asked_is_judged_invalid_and_never_dropped(said):
+    with engine_where(lambda body: said) as (engine, _):
+        result = engine.generate("hello", tools=[WEATHER], tool_choice="required", trace="off")
+    assert result.verdict.valid is False
+
+
+def test_two_calls_and_a_cut_one():
+    both = calls(piece(0, '{"city": "a"}', "get_weather"), piece(1, '{"city": "b"}', "get_weather"))
+    with engine_where(lambda body: both) as (engine, _):
+        result = engine.generate("hello", tools=[WEATHER], trace="off")
+    assert [one.arguments for one in result.tool_calls] == ['{"city": "a"}', '{"city": "b"}']
+    assert result.verdict.valid
+    with engine_where(lambda body: calls(piece(0, '{"ci', "get_weather"), finish="length")) as (engine, _):
+        cut = engine.generate("hello", tools=[WEATHER], trace="off")
+    assert (cut.finish_reason, cut.verdict.valid) == ("length", False)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "said"),
+    [
+        ([piece(0, "{}", "f"), piece(2, "{}", "f")], "out of order"),
+        ([piece(0, "{}")], "out of order"),
+        ([{"index": "x"}], "call that is none"),
+    ],
+)
+def test_pieces_of_calls_that_are_none_are_an_error(pieces, said):
+    with engine_where(lambda body: calls(*pieces)) as (engine, _), pytest.raises(UpstreamError, match=said):
+        engine.generate("hello", tools=[WEATHER], trace="off")
+
+
+def test_repair_asks_again_for_calls():
+    broken, sound = calls(piece(0, "{}", "get_weather")), calls(piece(0, '{"city": "a"}', "get_weather"))
+    seeds: list[int] = []
+
+    def answers(body: dict[str, Any]) -> list[bytes]:
+        seeds.append(body["seed"])
+        return sound if len(seeds) > 1 else broken
+
+    with engine_where(answers, repair=2) as (engine, _):
+        result = engine.generate("hello", tools=[WEATHER], trace="off")
+    assert (result.verdict.valid, len(set(seeds))) == (True, 2)
+    assert any("satisfied by answer 2" in note for note in result.notes)
+
+
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
+def test_reasoning_that_was_asked_for_is_split_off_and_judged_apart(name):
+    said = [STREAM, delta(**{name: "hm, "}), delta(**{name: "yes"}), delta('{"a": 1}'), delta(finish="stop")]
+    with engine_where(lambda body: said) as (engine, _):
+        result = engine.generate("hello", reasoning="auto", constraint=SCHEMA, trace="off")
+        unasked = engine.generate("hello", constraint=SCHEMA, trace="off")
+    assert (result.reasoning, result.content, result.parsed) == ("hm, yes", '{"a": 1}', {"a": 1})
+    assert result.verdict.valid
+    assert (unasked.reasoning, unasked.parsed) == (None, {"a": 1})
+    assert any("sent reasoning beside" in note for note in unasked.notes)
+
+
+def test_reasoning_that_the_server_leaves_in_the_content_is_split_off_too():
+    with engine_where(lambda body: says('<think>hm</think>{"a": 1}')) as (engine, _):
+        result = engine.generate("hello", reasoning="think", constraint=SCHEMA, trace="off")
+    assert (result.reasoning, result.parsed, result.verdict.valid) == ("hm", {"a": 1}, True)
+
+
+def test_a_raw_prompt_goes_to_the_route_of_texts_as_it_is():
+    chunk = {"text": "hi", "logprobs": {"tokens": ["hi"], "token_logprobs": [-0.5], "top_logprobs": [{"hi": -0.5}]}}
+    said = [STREAM, event({"choices": [chunk]}), event({"choices": [{"text": "", "finish_reason": "stop"}]})]
+    with engine_where(lambda body: said) as (engine, server):
+        result = engine.generate("<s>hello", raw=True, trace="steps", trace_top_k=2)
+    assert (result.text, [step.text for step in result.trace.steps]) == ("hi", ["hi"])
+    assert server.asked[-1].path == "/v1/completions"
+    assert (server.asked[-1].body["prompt"], server.asked[-1].body["logprobs"]) == ("<s>hello", 2)
+
+
+@pytest.mark.parametrize(
+    ("constraint", "fields"),
+    [
+        (Regex("y.*"), {"guided_regex": "y.*"}),
+        (Choice(["yes", "no"]), {"guided_choice": ["yes", "no"]}),
+        (Gbnf('root ::= "yes"'), {"guided_grammar": 'root ::= "yes"'}),
+        (JsonSchema({"type": "string"}), {"guided_json": {"type": "string"}}),
+        (JsonObject(), {"response_format": {"type": "json_object"}}),
+    ],
+)
+def test_an_older_vllm_gets_its_guided_fields(constraint, fields):
+    with engine_where(lambda body: says("yes"), owner="vllm", version="0.10.2") as (engine, server):
+        engine.generate("hello", constraint=constraint, trace="off")
+    body = server.asked[-1].body
+    assert {name: body[name] for name in fields} == fields
+    assert "structured_outputs" not in body
+
+
+def test_vllm_gets_the_variables_of_its_template_and_a_turn_to_continue():
+    messages = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "ye"}]
+    with engine_where(lambda body: says("s"), owner="vllm", version="0.12.0") as (engine, server):
+        plain = engine.requests(messages, trace="off")[0][0]
+        asked = replace(plain, enable_thinking=False, template_variables={"a": 1}, turn="continue")
+        list(engine.engine.run([asked]))
+    body = server.asked[-1].body
+    assert body["chat_template_kwargs"] == {"a": 1, "enable_thinking": False}
+    assert (body["continue_final_message"], body["add_generation_prompt"]) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("more", "field"),
+    [
+        ({"enable_thinking": False}, "enable_thinking"),
+        ({"template_variables": {"a": 1}}, "template_variables"),
+        ({"turn": "continue"}, "continue_final_message"),
+        ({"turn": "none"}, "continue_final_message"),
+    ],
+)
+def test_what_goes_into_the_prompt_of_a_plain_server_is_refused_by_name(more, field):
+    with engine_where(lambda body: says("hi")) as (engine, server):
+        asked = replace(engine.requests("hello", trace="off")[0][0], **more)
+        with pytest.raises(CapabilityError) as caught:
+            engine.engine.run([asked])
+        assert len(server.asked) == 1
+    assert caught.value.field == field
+
+
+def test_log_probabilities_that_an_answer_shows_are_never_left_out_in_silence():
+    refused = reply({"error": {"message": "logprobs is not supported"}}, "400 Bad Request")
+    for said in ([refused], says("hi")):
+        with engine_where(lambda body, said=said: said) as (engine, _):
+            asked = replace(engine.requests("hello", trace="steps")[0][0], logprobs=True)
+            with pytest.raises((InputError, UpstreamError), match=r"logprobs is not|no log probabilities"):
+                list(engine.engine.run([asked]))
 
 
 def test_a_model_that_it_does_not_have_is_named_with_those_that_it_has():

@@ -87,21 +87,7 @@ class TurnMaker:
         text = render(True)
         before = self._before(request, text, render)
         reasoning, inside, is_open = self._reasoning(request, before)
-        content, everywhere = split(request.constraint)
-        calls = _calls(request, content, format_)
-        may_call = calls is not None and bool(calls.allowed)
-        shown_reasoning = reasoning if is_open else None
-        return PreparedTurn(
-            text=text,
-            before=before,
-            spec=_spec(request, content if calls is None else calls, everywhere, shown_reasoning),
-            format=calls.wire if calls is not None and may_call else None,
-            names=() if calls is None else tuple(tool.name for tool in calls.allowed),
-            types={} if calls is None else calls.types,
-            reasoning=shown_reasoning,
-            inside=inside,
-            notes=_notes(request, content, calls, shown_reasoning),
-        )
+        return turn_with(request, text, before, format_, reasoning if is_open else None, inside=inside)
 
     @computed
     def _shown_format(self) -> str | None:
@@ -206,6 +192,28 @@ class TurnMaker:
             return None, False, False
         opened, closed = before.rfind(asked.start), before.rfind(asked.end)
         return asked, opened > closed, opened > closed or closed < 0
+
+
+def turn_with(
+    request: Request, text: str, before: str, format_: WireFormat | None, reasoning: Reasoning | None, *,
+    inside: bool = False,
+) -> PreparedTurn:  # fmt: skip
+    """The turn that follows a prompt: its constraint, and how it is split. format_: how calls are written. reasoning:
+    the markers of reasoning that is still possible; inside: whether the prompt has opened it."""
+    content, everywhere = split(request.constraint)
+    calls = _calls(request, content, format_)
+    may_call = calls is not None and bool(calls.allowed)
+    return PreparedTurn(
+        text=text,
+        before=before,
+        spec=_spec(request, content if calls is None else calls, everywhere, reasoning),
+        format=calls.wire if calls is not None and may_call else None,
+        names=() if calls is None else tuple(tool.name for tool in calls.allowed),
+        types={} if calls is None else calls.types,
+        reasoning=reasoning,
+        inside=inside,
+        notes=_notes(request, content, calls, reasoning),
+    )
 
 
 def _calls(request: Request, content: Spec | None, format_: WireFormat | None) -> ToolCalls | None:

@@ -24,7 +24,8 @@ class Logprobs(Protocol):
 
 class ChatLogprobs:
     """`{"content": [{token, bytes, logprob, top_logprobs}]}`, one entry per generated token without EOS. top: how many
-    most probable tokens each entry has. with_ids: whether tokens also have their `id`, as in llama-server's replies."""
+    most probable tokens each entry has. with_ids: whether tokens also have their `id`, as in llama-server's replies,
+    where it is known."""
 
     def __init__(self, top: int, *, with_ids: bool = False) -> None:
         self._top, self._with_ids = top, with_ids
@@ -40,7 +41,7 @@ class ChatLogprobs:
 
     def _token(self, number: int, text: str, raw: bytes) -> dict[str, Any]:
         named = {"token": text, "bytes": list(raw)}
-        return {"id": number, **named} if self._with_ids else named
+        return {"id": number, **named} if self._with_ids and number >= 0 else named
 
 
 class TextLogprobs:

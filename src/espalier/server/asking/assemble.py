@@ -35,9 +35,10 @@ def assemble(draft: Draft, process: Process, make: Callable[..., AskedType]) -> 
     top_field = draft.names.get("top_logprobs", "top_logprobs")
     if top is not None and top > settings.max_top_logprobs:
         raise BadRequest(f"{top_field}: at most {settings.max_top_logprobs}", field=top_field)
-    if top is not None and not process.engine.capabilities.logits:
+    can = process.engine.capabilities
+    if top is not None and not (can.logits or can.logprobs):
         field = draft.names.get("top_logprobs", "logprobs")
-        raise CapabilityError(f"{process.engine.name} gives no logits, so no log probabilities", field=field)
+        raise CapabilityError(f"{process.engine.name} tells no log probabilities", field=field)
     model, unknown_name = model_name(draft.model, process)
     requests = _requests(draft, process)
     one = requests[0]
@@ -72,7 +73,10 @@ def _requests(draft: Draft, process: Process) -> tuple[Request, ...]:
             one = make_request(prompt, **options)
             if draft.strict:
                 refuse_unknown(one.constraint, one.tools, "the request is strict")
-            one = replace(one, prompt_ids=ids, sampling=in_buckets(one.sampling, process.settings), **draft.request)
+            one = replace(
+                one, prompt_ids=ids, sampling=in_buckets(one.sampling, process.settings),
+                logprobs=draft.top_logprobs is not None, **draft.request,
+            )  # fmt: skip
             check_capabilities(process.engine.engine, one)
             _check_activations(one, process)
         _check_outputs(one, draft, process.settings)

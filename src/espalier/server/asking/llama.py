@@ -12,6 +12,7 @@ from typing import Any
 from fastapi import Request as HttpRequest
 
 from espalier.engines.protocols import Engine
+from espalier.errors import CapabilityError
 from espalier.sampling.config import MAX_N
 from espalier.sampling.config_names import LLAMA_NAMES, LLAMA_OFF, from_llama, to_llama
 from espalier.server.asking.assemble import assemble
@@ -91,6 +92,11 @@ def ask_llama(body: LlamaBody, process: Process) -> LlamaAsked:
     settings = process.settings
     if body.post_sampling_probs and not body.n_probs:
         raise BadRequest("post_sampling_probs needs n_probs", hint='"n_probs": 5', field="post_sampling_probs")
+    if body.post_sampling_probs and not process.engine.capabilities.logits:
+        raise CapabilityError(
+            f"{process.engine.name} tells the probabilities before sampling only", hint="leave it out",
+            field="post_sampling_probs",
+        )  # fmt: skip
     if isinstance(body.stop, list) and len(body.stop) > MAX_STOPS:
         raise BadRequest(f"stop: at most {MAX_STOPS} texts", field="stop")
     if max(body.n or 1, body.n_cmpl or 1) > MAX_N:

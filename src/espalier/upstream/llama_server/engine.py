@@ -1,14 +1,12 @@
 """llama-server as an Engine: our templates and constraints, its model, its sampler and its grammar.
 
-A constraint becomes GBNF text. Before a grammar is used, the server has to show that it enforces it: a token that the
-grammar refuses is made the most likely one, and must not come. Afterwards each piece of text is held to our own
-matcher.
+A constraint becomes GBNF text, or with `schema_as=json_schema` a schema is left to the server's own converter. Before
+either is used, the server has to show that it enforces it (`proof.py`). Afterwards each piece of text is held to the
+matcher of the grammar, and a text under the server's own grammar to the verdict too.
 """
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -18,7 +16,6 @@ from espalier.chat.prompt.template import ChatTemplate, template_of
 from espalier.constraints.compiler import NOWHERE, Compiler, Folders
 from espalier.constraints.joining.rule import with_bad_words
 from espalier.constraints.kinds import KINDS
-from espalier.constraints.to_gbnf import portable
 from espalier.engines.base import Capabilities, Event, Request
 from espalier.engines.capabilities import check_capabilities
 from espalier.engines.local.turns import PreparedTurn, TurnMaker
@@ -30,22 +27,30 @@ from espalier.trace.foreign.estimate import estimates
 from espalier.trace.foreign.responses import Response, step_of
 from espalier.trace.foreign.steps import of_reply
 from espalier.trace.records import StepRecord
+from espalier.upstream.llama_server.asked import SCHEMA_AS, Asked, asked_of, sound
 from espalier.upstream.llama_server.client import LlamaServer
+from espalier.upstream.llama_server.native_schema import native_contract
+from espalier.upstream.llama_server.proof import Proofs, used_grammar
 from espalier.upstream.llama_server.vocabulary import fetch
 from espalier.upstream.runs import NO_ID, Answer, Begin, Current, Told, UpstreamEngine
 
-CANARY_BIAS = 10_000.0
-"""Added to the logit of a token that the grammar refuses: without the grammar it would be taken for certain."""
 WINDOWS = ("repeat_last_n", "dry_penalty_last_n")
 INT32 = 2**31 - 1
-MOST_PROVED = 256  # grammars that are remembered as enforced
 
 
 class LlamaServerEngine(UpstreamEngine):
     """An Engine over one llama-server. From any thread."""
 
-    def __init__(self, server: LlamaServer, *, folders: Folders = NOWHERE, tool_format: str | None = None) -> None:
-        """Asks the server who it is. Raises what `LlamaServer.props` and `vocabulary.fetch` raise."""
+    def __init__(
+        self,
+        server: LlamaServer,
+        *,
+        folders: Folders = NOWHERE,
+        tool_format: str | None = None,
+        schema_as: str = SCHEMA_AS,
+    ) -> None:
+        """Asks the server who it is. schema_as: what a schema is sent as, one of SCHEMAS_AS. Raises what
+        `LlamaServer.props` and `vocabulary.fetch` raise."""
         server.health()
         props = server.props()
         self._server, self._props = server, props
@@ -56,8 +61,10 @@ class LlamaServerEngine(UpstreamEngine):
         # Bytes: what the server writes is read as text, and its tokens are not ours to split.
         self._compiler = Compiler(replace(Vocab.bytes(), name=props.model), folders=folders)
         self._turns = TurnMaker(name=props.model, template=self._template, vocab=self._vocab, tool_format=tool_format)
-        self._lock = threading.Lock()
-        self._proved: OrderedDict[str, None] = OrderedDict()
+        self._proofs = Proofs(server, self._vocab, props.model)
+        self._is_native = schema_as != SCHEMA_AS
+        if self._is_native:
+            self._compiler.held_elsewhere = native_contract
 
     @property
     def name(self) -> str:
@@ -66,6 +73,7 @@ class LlamaServerEngine(UpstreamEngine):
     @property
     def capabilities(self) -> Capabilities:
         return Capabilities(
+            logprobs=True,
             constraints=frozenset(KINDS.names()),  # those that no grammar expresses are refused when they are written
             chat_template=self._template is not None,
             max_context=self._props.context,
@@ -99,22 +107,25 @@ class LlamaServerEngine(UpstreamEngine):
         check_capabilities(self, request)
         turn = self._turns.prepare(request)
         turn = replace(turn, spec=with_bad_words(turn.spec, request.sampling.bad_words))
-        answer = Answer(model=self.name, request=request, turn=turn, compiler=self._compiler)
+        asked = asked_of(turn, self._compiler, self._proofs if self._is_native else None)
+        answer = Answer(
+            model=self.name, request=request, turn=turn, compiler=self._compiler, is_followed=asked.is_followed,
+            follows=asked.follows,
+        )  # fmt: skip
         # Bad words are part of the constraint by now.
         config = self._settings(replace(request.sampling, n=1, bad_words=(), seed=answer.seed + request.stream))
-        grammar = None if turn.spec is None else portable(turn.spec, self._compiler, before=turn.before)
         ids = self._ids(request, turn.text)
-        body = config | {"prompt": ids, "return_tokens": True}
-        if grammar is not None:
-            self._prove(grammar, answer)
-            body["grammar"] = grammar
+        body = config | {"prompt": ids, "return_tokens": True} | asked.fields
+        grammar = asked.grammar
+        if "grammar" in asked.fields and answer.matcher is not None:
+            self._proofs.grammar(asked.fields["grammar"], answer.matcher)
         if kept := self._written_out(turn, grammar):
             body["preserved_tokens"] = kept
         if answer.is_traced:
             body["n_probs"] = max(1, request.trace_top_k)
 
         def begin(current: Current, index: int) -> Iterator[Event]:
-            return self._events(answer, body, current, index)
+            return self._events(answer, body, asked, current, index)
 
         return answer, begin
 
@@ -156,50 +167,9 @@ class LlamaServerEngine(UpstreamEngine):
             if one and one not in ends and (one in marks or (grammar is not None and one in grammar))
         ]
 
-    def _prove(self, grammar: str, answer: Answer) -> None:
-        """Have the server show that it enforces a grammar. Raises UpstreamError where it does not."""
-        with self._lock:
-            if grammar in self._proved:
-                self._proved.move_to_end(grammar)
-                return
-        token = self._refused_token(answer)
-        if token is None:
-            return  # everything may begin such a text; each piece of it is still held to the matcher
-        said = self._server.complete(
-            {
-                "prompt": [next(i for i, text in enumerate(self._vocab.tokens) if text)],
-                "n_predict": 1,
-                "seed": 1,
-                "temperature": 1.0,
-                "samplers": ["top_k", "temperature"],
-                "top_k": 1,
-                "grammar": grammar,
-                "logit_bias": [[token, CANARY_BIAS]],
-                "return_tokens": True,
-                "cache_prompt": False,
-            }
-        )
-        if said.get("tokens") == [token] or said["content"] == self._vocab.text_of(token) or not _took(said, grammar):
-            raise UpstreamError(
-                f"{self.name} does not enforce the grammar it is given",
-                hint="its llama.cpp cannot read it: update the server, or run the model here",
-            )
-        with self._lock:
-            self._proved[grammar] = None
-            while len(self._proved) > MOST_PROVED:
-                self._proved.popitem(last=False)
-
-    def _refused_token(self, answer: Answer) -> int | None:
-        """A token of printable ASCII that the constraint does not allow to begin with, None if there is none."""
-        matcher = answer.matcher
-        if matcher is None:
-            return None
-        refused = {byte for byte in range(0x20, 0x7F) if not matcher.allows(byte)}
-        return next(
-            (i for i, text in enumerate(self._vocab.tokens) if text and text[0] in refused and text.isascii()), None
-        )
-
-    def _events(self, answer: Answer, body: Mapping[str, Any], current: Current, index: int) -> Iterator[Event]:
+    def _events(
+        self, answer: Answer, body: Mapping[str, Any], asked: Asked, current: Current, index: int
+    ) -> Iterator[Event]:
         chunks = self._server.stream(body)
         current.is_now(chunks)
         ids: list[int] = []
@@ -208,22 +178,24 @@ class LlamaServerEngine(UpstreamEngine):
             for chunk in chunks:
                 tokens = [one for one in chunk.get("tokens") or () if type(one) is int]
                 ids += tokens
-                records = self._records(chunk, body, place)
+                records = self._records(chunk, body, asked, place)
                 place += len(records)
                 text = chunk["content"]
+                for record in records[:-1]:  # several tokens in one chunk: its text goes with the last
+                    yield answer.take("", record=record, index=index)
                 if text or tokens or records:
                     record = records[-1] if records else None
                     yield answer.take(text, token=tokens[-1] if tokens else NO_ID, record=record, index=index)
                 if chunk.get("stop") is True:
-                    yield answer.end(self._told(chunk, ids, body), index=index)
+                    yield sound(answer.end(self._told(chunk, ids, body, asked), index=index), asked, self.name)
 
-    def _told(self, last: Mapping[str, Any], ids: Sequence[int], body: Mapping[str, Any]) -> Told:
+    def _told(self, last: Mapping[str, Any], ids: Sequence[int], body: Mapping[str, Any], asked: Asked) -> Told:
         url = self._server.link.url
         if last.get("truncated") is True:
             raise UpstreamError(
                 f"{url} cut the text or its prompt to fit its context", hint="start it with a larger -c"
             )
-        if "grammar" in body and not _took(last, body["grammar"]):
+        if asked.grammar is not None and used_grammar(last) != asked.grammar:
             raise UpstreamError(f"{url} did not use the grammar that it was given", hint="update the server")
         kind = last.get("stop_type")
         if kind not in ("eos", "word", "limit"):
@@ -234,7 +206,8 @@ class LlamaServerEngine(UpstreamEngine):
         # Some versions send the id of the token that ends the text, others do not.
         is_known = kind == "word" or len(ids) == predicted or (kind == "eos" and len(ids) + 1 == predicted)
         notes: tuple[str, ...] = () if is_known else ("the server does not tell the ids of tokens within a character",)
-        if "n_probs" in body and "grammar" in body:
+        notes += asked.notes
+        if "n_probs" in body and asked.grammar is not None:
             notes += ("which tokens were rejected is estimated from the probabilities that the server tells",)
         return Told(
             finish="length" if kind == "limit" else "stop",
@@ -246,21 +219,13 @@ class LlamaServerEngine(UpstreamEngine):
             notes=notes,
         )
 
-    def _records(self, chunk: Mapping[str, Any], body: Mapping[str, Any], place: int) -> list[StepRecord]:
+    def _records(self, chunk: Mapping[str, Any], body: Mapping[str, Any], asked: Asked, place: int) -> list[StepRecord]:
         """The steps of a chunk: what the model wanted, and what that proves of the grammar."""
         found = chunk.get("completion_probabilities")
         if "n_probs" not in body or not isinstance(found, list):
             return []
         steps = [step_of(one, f"completion_probabilities[{number}]") for number, one in enumerate(found)]
-        settings = {name: value for name, value in body.items() if name != "prompt"} | {
-            "grammar": body.get("grammar", "")
-        }
+        settings = {name: value for name, value in body.items() if name != "prompt"} | {"grammar": asked.grammar or ""}
         reply = Response(request_id="", model=self.name, created=0, choices=(), settings=settings)
         proved = estimates(reply, steps, temperature=body["temperature"])
         return [of_reply(place + number, *pair) for number, pair in enumerate(zip(steps, proved, strict=True))]
-
-
-def _took(said: Mapping[str, Any], grammar: str) -> bool:
-    """Whether a reply names the grammar as the one that was used."""
-    settings = said.get("generation_settings")
-    return isinstance(settings, Mapping) and settings.get("grammar") == grammar

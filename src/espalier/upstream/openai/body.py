@@ -1,4 +1,5 @@
-"""Writes requests as bodies of `/v1/chat/completions`; vLLM's fields only for vLLM. What is left out is noted."""
+"""Writes requests as bodies of `/v1/chat/completions` and `/v1/completions`; vLLM's fields only for vLLM. What is left
+out is noted."""
 
 from __future__ import annotations
 
@@ -6,8 +7,9 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
+from espalier.chat.tools import Tool
 from espalier.constraints.spec import JsonObject
 from espalier.engines.base import Request
 from espalier.engines.local.turns import as_messages
@@ -37,6 +39,12 @@ PLAIN_KINDS: Mapping[str, Callable[[Any], dict[str, Any]]] = MappingProxyType(
     }
 )
 """What a plain server may enforce: kind -> fields of the body."""
+Server: TypeAlias = Literal["plain", "vllm", "old-vllm"]
+"""old-vllm: before 0.11, which ignores `structured_outputs`."""
+VLLM_ONLY = MappingProxyType(
+    {"chat_template_kwargs": "template_variables", "add_generation_prompt": "continue_final_message"}
+)
+"""A field of chats that only vLLM has -> the field that asks for it."""
 VLLM_KINDS: Mapping[str, Callable[[Any], dict[str, Any]]] = MappingProxyType(
     {
         "json_schema": lambda spec: {"structured_outputs": {"json": json.loads(spec.text)}},
@@ -48,20 +56,78 @@ VLLM_KINDS: Mapping[str, Callable[[Any], dict[str, Any]]] = MappingProxyType(
 )
 
 
-def body_of(request: Request, *, model: str, seed: int, is_vllm: bool) -> tuple[dict[str, Any], tuple[str, ...]]:
+GUIDED = MappingProxyType({"json": "guided_json", "regex": "guided_regex", "choice": "guided_choice",
+                           "grammar": "guided_grammar"})  # fmt: skip
+"""A key of `structured_outputs` -> the field of vLLM before 0.11. `json_object` went as `response_format`."""
+
+
+def kinds_of(server: Server) -> Mapping[str, Callable[[Any], dict[str, Any]]]:
+    """The kinds of constraints that a server is asked to hold, and the fields that ask it."""
+    return PLAIN_KINDS if server == "plain" else VLLM_KINDS
+
+
+def body_of(request: Request, *, model: str, seed: int, server: Server) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The body of a streamed request, and notes on what is the server's own. Raises SamplingError and CapabilityError
     naming the field that such a server does not have."""
-    fields, notes = _sampling(replace(request.sampling, n=1, seed=seed), is_vllm=is_vllm)
-    messages = [dict(one) for one in as_messages(request)]
-    body = fields | {"model": model, "messages": messages, "stream": True, "stream_options": {"include_usage": True}}
+    fields, notes = _sampling(replace(request.sampling, n=1, seed=seed), is_vllm=server != "plain")
+    body = fields | {"model": model, "stream": True, "stream_options": {"include_usage": True}}
+    body |= _prompt(request, server)
     if isinstance(request.constraint, JsonObject) and request.constraint.kinds != ("object",):
         raise CapabilityError(
             "OpenAI's servers write objects only", hint="use JsonSchema for other values", field="constraint"
         )
     if request.constraint is not None:
-        kinds = VLLM_KINDS if is_vllm else PLAIN_KINDS
-        body |= kinds[request.constraint.kind](request.constraint)
+        if request.raw and server == "plain":
+            raise CapabilityError(
+                "text completions of such servers hold no constraint", hint="leave `raw` out", field="constraint"
+            )
+        asked = kinds_of(server)[request.constraint.kind](request.constraint)
+        body |= _guided(asked) if server == "old-vllm" else asked
     return body, notes
+
+
+def _prompt(request: Request, server: Server) -> dict[str, Any]:
+    """The prompt or the messages, with tools and the template's variables."""
+    if request.raw:
+        return {"prompt": request.prompt if request.prompt_ids is None else list(request.prompt_ids)}
+    found: dict[str, Any] = {"messages": [dict(one) for one in as_messages(request)]}
+    if request.tools:
+        allowed, choice = request.tool_choice.allowed(request.tools), request.tool_choice
+        found["tools"] = [_offered(one) for one in allowed]
+        named = {"type": "function", "function": {"name": allowed[0].name}}
+        found["tool_choice"] = named if choice.single and len(allowed) == 1 else choice.mode
+        if choice.single or request.max_calls == 1:
+            found["parallel_tool_calls"] = False
+    variables = dict(request.template_variables)
+    if request.enable_thinking is not None:
+        variables["enable_thinking"] = request.enable_thinking
+    if variables:
+        found["chat_template_kwargs"] = variables
+    if request.turn == "continue":
+        found |= {"continue_final_message": True, "add_generation_prompt": False}
+    elif request.turn == "none":
+        found["add_generation_prompt"] = False
+    for name, field in VLLM_ONLY.items():
+        if name in found and server == "plain":
+            if name == "chat_template_kwargs" and not request.template_variables:
+                field = "enable_thinking"
+            raise CapabilityError(
+                f"OpenAI's servers have no {name}", hint=f"leave `{field}` out; vLLM has it", field=field
+            )
+    return found
+
+
+def _offered(tool: Tool) -> dict[str, Any]:
+    shown = tool.to_json()
+    shown["function"].pop("formats", None)
+    return shown
+
+
+def _guided(asked: dict[str, Any]) -> dict[str, Any]:
+    (key, value), *_ = asked["structured_outputs"].items()
+    if key == "json_object":
+        return {"response_format": {"type": "json_object"}}
+    return {GUIDED[key]: value}
 
 
 def _sampling(config: SamplingConfig, *, is_vllm: bool) -> tuple[dict[str, Any], tuple[str, ...]]:

@@ -1,4 +1,5 @@
-"""Reads the stream of `/v1/chat/completions`: text, probabilities, the reason of the end, usage. It knows no engine."""
+"""Reads the streams of `/v1/chat/completions` and `/v1/completions`: text, reasoning, calls, probabilities, the reason
+of the end, usage. It knows no engine."""
 
 from __future__ import annotations
 
@@ -14,15 +15,26 @@ Finish = Literal["stop", "length"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CallPiece:
+    """More of a call. index: its place in the turn. name: in its first piece. arguments: more of its JSON text."""
+
+    index: int
+    name: str = ""
+    arguments: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
-    """text: more of the content. steps: entries of `logprobs.content`. finish: set in the chunk that ends the text.
-    usage: set in the last chunk, if the server sends it. reasoned: whether reasoning came beside the content."""
+    """text: more of the content. reasoning: more of what came beside the content. calls: more of calls. steps: entries
+    of `logprobs.content`. finish: set in the chunk that ends the text. usage: set in the last chunk, if the server
+    sends it."""
 
     text: str = ""
+    reasoning: str = ""
+    calls: tuple[CallPiece, ...] = ()
     steps: tuple[Mapping[str, Any], ...] = ()
     finish: Finish | None = None
     usage: Mapping[str, Any] | None = None
-    reasoned: bool = False
 
 
 def chunks_of(exchange: Exchange, url: str) -> Iterator[Chunk]:
@@ -56,27 +68,59 @@ def _chunk(data: Any, url: str) -> Chunk:
         return found
     choice = choices[0]
     delta = choice.get("delta") if isinstance(choice, Mapping) else None
+    if isinstance(choice, Mapping) and delta is None and isinstance(choice.get("text"), str):  # a text completion
+        delta = {"content": choice["text"]}
     if not isinstance(delta, Mapping):
         raise UpstreamError(f"{url} answered a choice without a delta", hint="check the address and the engine")
     if delta.get("refusal"):
         raise UpstreamError(f"{url} refuses to answer: {excerpt(str(delta['refusal']))}")
-    if delta.get("tool_calls"):
-        raise UpstreamError(f"{url} calls tools, which it was not offered")
-    text, logprobs = delta.get("content"), choice.get("logprobs")
-    steps = logprobs.get("content") if isinstance(logprobs, Mapping) else None
+    if delta.get("function_call"):
+        raise UpstreamError(f"{url} calls a function in a form that OpenAI has given up", hint="update the server")
     return Chunk(
-        text=text if isinstance(text, str) else "",
-        steps=tuple(one for one in steps if isinstance(one, Mapping)) if isinstance(steps, list) else (),
+        text=_text(delta.get("content")),
+        reasoning=_text(delta.get("reasoning_content")) or _text(delta.get("reasoning")),
+        calls=tuple(_call(one, url) for one in delta.get("tool_calls") or ()),
+        steps=_steps(choice.get("logprobs")),
         finish=_finish(choice.get("finish_reason"), url),
         usage=found.usage,
-        reasoned=bool(delta.get("reasoning_content") or delta.get("reasoning")),
     )
+
+
+def _text(data: Any) -> str:
+    return data if isinstance(data, str) else ""
+
+
+def _call(data: Any, url: str) -> CallPiece:
+    index = data.get("index", 0) if isinstance(data, Mapping) else None
+    function = data.get("function") if isinstance(data, Mapping) else None
+    if type(index) is not int or index < 0 or not isinstance(function, Mapping):
+        raise UpstreamError(f"{url} sent a tool call that is none: {excerpt(str(data))}")
+    return CallPiece(index=index, name=_text(function.get("name")), arguments=_text(function.get("arguments")))
+
+
+def _steps(data: Any) -> tuple[Mapping[str, Any], ...]:
+    """Entries of chats; the parallel lists of text completions become such entries."""
+    if not isinstance(data, Mapping):
+        return ()
+    content, tokens = data.get("content"), data.get("tokens")
+    if isinstance(content, list):
+        return tuple(one for one in content if isinstance(one, Mapping))
+    if not isinstance(tokens, list):
+        return ()
+    own, tops = data.get("token_logprobs"), data.get("top_logprobs")
+    own, tops = own if isinstance(own, list) else [], tops if isinstance(tops, list) else []
+    found = []
+    for place, token in enumerate(tokens):
+        near = tops[place] if place < len(tops) and isinstance(tops[place], Mapping) else {}
+        listed = [{"token": name, "logprob": value} for name, value in near.items()]
+        found.append({"token": token, "logprob": own[place] if place < len(own) else None, "top_logprobs": listed})
+    return tuple(found)
 
 
 def _finish(reason: Any, url: str) -> Finish | None:
     if reason is None:
         return None
-    if reason == "stop":
+    if reason in ("stop", "tool_calls"):
         return "stop"
     if reason == "length":
         return "length"

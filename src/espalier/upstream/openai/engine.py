@@ -1,13 +1,15 @@
 """Any OpenAI-compatible server as an Engine. It renders, samples and enforces in its own way; here its text is judged.
 
-A plain server gets `response_format`, vLLM `structured_outputs`. What it makes of them is not known here, so the result
-says that the constraint was checked, and the verdict says whether it holds.
+A plain server gets `response_format`, vLLM `structured_outputs` (`guided_…` before 0.11), either one `tools`. What it
+makes of them is not known here, so the result says that the constraint was checked, and the verdict says whether it
+holds.
 """
 
 from __future__ import annotations
 
+import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
@@ -18,17 +20,19 @@ from espalier.constraints.spec import Spec
 from espalier.constraints.verdict import judge
 from espalier.engines.base import Capabilities, Event, Request
 from espalier.engines.capabilities import check_capabilities
-from espalier.engines.local.turns import PreparedTurn, as_messages
 from espalier.errors import CapabilityError, InputError, UnknownModel, UpstreamError
 from espalier.tokens.vocab import Vocab
 from espalier.trace.foreign.responses import step_of
 from espalier.trace.foreign.steps import of_reply
 from espalier.upstream.link import Link
-from espalier.upstream.openai.body import MOST_LISTED, PLAIN_KINDS, VLLM_KINDS, body_of
+from espalier.upstream.openai.body import MOST_LISTED, Server, body_of, kinds_of
 from espalier.upstream.openai.chunks import Chunk, chunks_of
+from espalier.upstream.openai.turns import TurnText, markers_of, turn_of
 from espalier.upstream.runs import SEEDS, Answer, Begin, Current, Told, UpstreamEngine, no_matcher
 
-CHAT = "/chat/completions"
+CHAT, TEXT = "/chat/completions", "/completions"
+STRUCTURED = (0, 11)
+"""The version of vLLM that brought `structured_outputs`."""
 SEED_STEP = 1_000_003
 """Between the seeds of one text's attempts, far from the seeds of its neighbours."""
 
@@ -57,11 +61,19 @@ class Repairs:
 class OpenAIEngine(UpstreamEngine):
     """An Engine over one model of a server. From any thread."""
 
-    def __init__(self, link: Link, model: str = "", *, folders: Folders = NOWHERE, repair: int | None = None) -> None:
+    def __init__(
+        self,
+        link: Link,
+        model: str = "",
+        *,
+        folders: Folders = NOWHERE,
+        repair: int | None = None,
+        version: Callable[[], str] = lambda: "",
+    ) -> None:
         """link: to the address that ends with `/v1`. model: its name there; "" for the only one. repair: how often a
         text that breaks its constraint is asked for again; with a number, 0 included, constraints that the server
-        cannot hold are taken and checked, else refused. Raises UnknownModel where it has no such model,
-        UpstreamError."""
+        cannot hold are taken and checked, else refused. version: asks a vLLM for its version, "" where it does not
+        tell. Raises UnknownModel where it has no such model, UpstreamError."""
         listed = link.get("/models")
         data = listed.get("data") if isinstance(listed, Mapping) else None
         if not isinstance(data, list):
@@ -76,7 +88,9 @@ class OpenAIEngine(UpstreamEngine):
             what = f"has no model {model}" if model else f"has {len(owners)} models"
             raise UnknownModel(f"{link.url} {what}", hint=f"--model, one of: {known}", field="model")
         self._link, self._model = link, model or next(iter(owners))
-        self._is_vllm = owners.get(self._model) == "vllm"
+        self._server: Server = "plain"
+        if owners.get(self._model) == "vllm":
+            self._server = "old-vllm" if _is_before(version(), STRUCTURED) else "vllm"
         self._repair = repair
         self.repairs = Repairs()
         self._compiler = Compiler(replace(Vocab.bytes(), name=self._model), folders=folders)
@@ -88,13 +102,13 @@ class OpenAIEngine(UpstreamEngine):
 
     @property
     def capabilities(self) -> Capabilities:
-        kinds = self._held if self._repair is None else frozenset(set(KINDS) - {"tool_calls"})
-        return Capabilities(constraints=kinds, chat_template=True, native_sampler=True)
+        kinds = self._held | {"tool_calls"} if self._repair is None else frozenset(KINDS)
+        return Capabilities(logprobs=True, constraints=kinds, chat_template=True, native_sampler=True)
 
     @property
     def _held(self) -> frozenset[str]:
         """The kinds of constraints that the server is asked to hold."""
-        return frozenset(VLLM_KINDS if self._is_vllm else PLAIN_KINDS)
+        return frozenset(kinds_of(self._server))
 
     @property
     def vocab(self) -> None:
@@ -123,18 +137,23 @@ class OpenAIEngine(UpstreamEngine):
     def _prepared(self, request: Request) -> tuple[Answer, Begin]:
         check_capabilities(self, request)
         _refuse(self.name, request)
-        text = "\n".join(str(one.get("content") or "") for one in as_messages(request))
-        turn = PreparedTurn(text=text, before="", spec=request.constraint)
+        turn = turn_of(request)
         answer = Answer(model=self.name, request=request, turn=turn, compiler=self._compiler, is_followed=False)
         spec = request.constraint
+        if spec is not None and spec.kind == "tool_calls":
+            raise CapabilityError(
+                f"{self.name} writes calls in a format of its own", hint="give `tools`", field="constraint"
+            )
         is_sent = spec is None or spec.kind in self._held
         asked = request if is_sent else replace(request, constraint=None)
         if not is_sent:
             self._compiler.compile(spec)  # type: ignore[arg-type]  # what is wrong with it is told before anything is sent
-        if spec is not None and KINDS.find(spec.kind, "judge") is None:
-            answer.run.holds = self._compiler.compile(spec).accepts
-        body, notes = body_of(asked, model=self._model, seed=answer.seed + request.stream, is_vllm=self._is_vllm)
+        if turn.spec is not None and KINDS.find(turn.spec.kind, "judge") is None:
+            answer.run.holds = self._compiler.compile(turn.spec).accepts
+        body, notes = body_of(asked, model=self._model, seed=answer.seed + request.stream, server=self._server)
         notes += no_matcher(spec) if is_sent else (not_sent(spec),)
+        if request.tools:
+            notes += ("tool calls are checked by the verdict: whether the server enforces them is not known here",)
 
         def begin(current: Current, index: int) -> Iterator[Event]:
             return self._events(answer, body, notes, current, index)
@@ -146,50 +165,64 @@ class OpenAIEngine(UpstreamEngine):
     ) -> Iterator[Event]:
         if not answer.is_traced:
             return (yield from self._asked(answer, body, notes, current, index))
-        listed = {"logprobs": True, "top_logprobs": min(max(answer.request.trace_top_k, 1), MOST_LISTED)}
+        asked = max(answer.request.trace_top_k, 1)
+        if asked > MOST_LISTED:
+            notes += (f"such servers list {MOST_LISTED} candidates of a step at most, not {asked}",)
+        most = min(asked, MOST_LISTED)
+        listed = {"logprobs": most} if answer.request.raw else {"logprobs": True, "top_logprobs": most}
         try:
             yield from self._asked(answer, {**body, **listed}, notes, current, index)
         except InputError as error:  # before the first event: a refused body
-            if "logprob" not in error.message:
+            if "logprob" not in error.message or answer.request.logprobs:
                 raise
             notes += ("the server tells no probabilities: the trace has no steps",)
             yield from self._asked(answer, body, notes, current, index)
 
     def _chunks(self, body: Mapping[str, Any], current: Current) -> Iterator[Chunk]:
-        exchange = self._link.exchange("POST", CHAT, body)
+        exchange = self._link.exchange("POST", CHAT if "messages" in body else TEXT, body)
         current.is_now(exchange)
         return chunks_of(exchange, self._link.url)
 
-    def _repaired(self, spec: Spec, body: Mapping[str, Any], current: Current) -> tuple[list[Chunk], tuple[str, ...]]:
+    def _repaired(
+        self, answer: Answer, body: Mapping[str, Any], current: Current
+    ) -> tuple[list[Chunk], tuple[str, ...]]:
         """The first answer that satisfies the constraint, or the last one that was asked for, and a note. Each has a
         seed of its own; the whole answer is read before any of it is passed on."""
-        most = self._repair or 0
+        most, spec = self._repair or 0, answer.turn.spec
+        if spec is None:
+            raise AssertionError("an answer without a constraint is not repaired")
+        kind = spec.kind
         for attempt in range(most + 1):
             found = list(self._chunks({**body, "seed": (body["seed"] + attempt * SEED_STEP) % SEEDS}, current))
-            is_broken = not self._satisfies(spec, "".join(one.text for one in found))
+            text = self._text_of(answer)
+            is_broken = not self._satisfies(spec, "".join([text.feed(one) for one in found]))
             if not is_broken:
                 break
-        self.repairs.add(spec.kind, attempt, is_broken=is_broken, is_sent=spec.kind in self._held)
+        self.repairs.add(kind, attempt, is_broken=is_broken, is_sent=kind in self._held or kind == "tool_calls")
         if is_broken:
-            return found, (f"no answer satisfied {spec.kind}: {attempt + 1} were asked for",)
-        return found, () if attempt == 0 else (f"{spec.kind} is satisfied by answer {attempt + 1}",)
+            return found, (f"no answer satisfied {kind}: {attempt + 1} were asked for",)
+        return found, () if attempt == 0 else (f"{kind} is satisfied by answer {attempt + 1}",)
 
     def _satisfies(self, spec: Spec, text: str) -> bool:
         """By the independent verdict, and by our matcher over bytes for a kind without one."""
         valid = judge(spec, text, self._compiler.words).valid
         return self._compiler.compile(spec).accepts(text) if valid is None else valid
 
+    def _text_of(self, answer: Answer) -> TurnText:
+        request = answer.request
+        return TurnText(self.name, markers=markers_of(request), has_tools=bool(request.tools))
+
     def _asked(
         self, answer: Answer, body: Mapping[str, Any], notes: tuple[str, ...], current: Current, index: int
     ) -> Iterator[Event]:
         usage: Mapping[str, Any] = {}
-        last, count, reasoned = Chunk(), 0, False
-        spec = answer.request.constraint
-        if spec is None or self._repair is None:
+        last, count = Chunk(), 0
+        if answer.turn.spec is None or self._repair is None:
             chunks = self._chunks(body, current)
         else:
-            found, more = self._repaired(spec, body, current)
+            found, more = self._repaired(answer, body, current)
             chunks, notes = iter(found), notes + more
+        text = self._text_of(answer)
         for chunk in chunks:
             records = [
                 of_reply(count + number, step_of(one, f"logprobs.content[{number}]"), None)
@@ -197,13 +230,13 @@ class OpenAIEngine(UpstreamEngine):
             ]
             count += len(records)
             usage = chunk.usage or usage
-            reasoned = reasoned or chunk.reasoned
             last = chunk if chunk.finish is not None else last
+            piece = text.feed(chunk)
             for record in records[:-1]:  # several tokens in one chunk: its text goes with the last
                 yield answer.take("", record=record, index=index)
-            if chunk.text or records:
-                yield answer.take(chunk.text, record=records[-1] if records else None, index=index)
-        if reasoned:
+            if piece or records:
+                yield answer.take(piece, record=records[-1] if records else None, index=index)
+        if text.dropped:
             notes += ("the server sent reasoning beside the text; it is not part of the result",)
         yield answer.end(_told(last, usage, notes), index=index)
 
@@ -229,12 +262,10 @@ def _told(last: Chunk, usage: Mapping[str, Any], notes: tuple[str, ...]) -> Told
 def _refuse(name: str, request: Request) -> None:
     """Raises CapabilityError for what goes into a prompt that is rendered elsewhere."""
     asked = {
-        "raw": request.raw,
-        "prompt_ids": request.prompt_ids is not None,
-        "reasoning": request.reasoning is not None,
+        "raw": request.raw and bool(request.tools or request.messages is not None),
+        "prompt_ids": request.prompt_ids is not None and not request.raw,
         "schema_in_prompt": request.schema_in_prompt,
-        "enable_thinking": request.enable_thinking is not None,
-        "template_variables": bool(request.template_variables),
+        "tool_format": request.tool_format is not None,
     }
     for field, is_asked in asked.items():
         if is_asked:
@@ -242,6 +273,12 @@ def _refuse(name: str, request: Request) -> None:
                 f"{name} renders its prompts itself, so {field} cannot be had",
                 hint=f"leave `{field}` out, or use llama-server", field=field,
             )  # fmt: skip
+
+
+def _is_before(version: str, least: tuple[int, int]) -> bool:
+    """Whether a version such as `0.10.2` is known, and an earlier one."""
+    found = re.match(r"(\d+)\.(\d+)", version)
+    return found is not None and (int(found[1]), int(found[2])) < least
 
 
 def _is_name(value: Any) -> bool:

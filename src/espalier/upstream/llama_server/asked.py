@@ -1,0 +1,102 @@
+"""A constraint as a llama-server gets it: as our grammar, or as a schema for its own converter; and how its text is
+held to it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from espalier.constraints.compiler import Compiler
+from espalier.constraints.spec import Gbnf, JsonSchema, Spec
+from espalier.constraints.to_gbnf import portable
+from espalier.constraints.verdict import CUT
+from espalier.engines.base import Event, Finished
+from espalier.engines.local.turns import PreparedTurn
+from espalier.errors import EspalierError, UpstreamError
+from espalier.upstream.llama_server.native_schema import OWN_LAYOUT, check_native
+from espalier.upstream.llama_server.proof import Proofs
+
+SCHEMA_AS = "gbnf"
+"""What a schema is sent as, if nobody says: our grammar."""
+LLGUIDANCE = "%llguidance"
+"""How the grammar of a llama-server begins that is built with LLGuidance: it reads schemas by itself."""
+OURS = "schema_as=gbnf sends our grammar"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """fields: of the body. grammar: what the server's replies must name. is_native: whether it is the server's own.
+    follows: what the text is held to while it comes, if not the constraint itself; None under a grammar of the server's
+    that is not GBNF. may_break: whether a text that breaks the constraint is a result, since the request allows that.
+    """
+
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    grammar: str | None = None
+    is_native: bool = False
+    follows: Spec | None = None
+    notes: tuple[str, ...] = ()
+    may_break: bool = False
+
+    @property
+    def is_followed(self) -> bool:
+        return not self.is_native or self.follows is not None
+
+
+FREE = Asked()
+
+
+def asked_of(turn: PreparedTurn, compiler: Compiler, native: Proofs | None) -> Asked:
+    """The constraint of a turn. native: what the server shows, where schemas are left to its own converter. Raises what
+    `portable`, `check_native` and `Proofs.schema` raise."""
+    spec = turn.spec
+    if spec is None:
+        return FREE
+    if native is not None and isinstance(spec, JsonSchema):
+        return _native(spec, compiler, native)
+    grammar = portable(spec, compiler, before=turn.before)
+    notes = (
+        () if native is None else (f"{spec.kind} was sent as our grammar: the server has no form of its own for it",)
+    )
+    return Asked(fields={"grammar": grammar}, grammar=grammar, notes=notes)
+
+
+def _native(spec: JsonSchema, compiler: Compiler, proofs: Proofs) -> Asked:
+    left = [one.pointer for one in check_native(spec).by_verdict("checked")]
+    schema = json.loads(spec.text)
+    grammar = proofs.schema(schema)
+    follows = None if grammar.startswith(LLGUIDANCE) else _followed(grammar, compiler)
+    notes = (f"json_schema is held by the server's own grammar: {OWN_LAYOUT}",)
+    if follows is None:
+        notes += ("the server holds schemas with LLGuidance: the text is judged when it is complete",)
+    if left:
+        notes += (f"the server may not hold {', '.join(left)}: the verdict says whether the text does",)
+    return Asked(
+        fields={"json_schema": schema}, grammar=grammar, is_native=True, follows=follows, notes=notes,
+        may_break=bool(left),
+    )  # fmt: skip
+
+
+def _followed(grammar: str, compiler: Compiler) -> Gbnf:
+    try:
+        found = Gbnf(grammar)
+        compiler.compile(found)
+    except EspalierError as error:
+        raise UpstreamError(
+            f"the grammar that the server makes of the schema cannot be followed: {error.message}", hint=OURS
+        ) from error
+    return found
+
+
+def sound(last: Event, asked: Asked, name: str) -> Event:
+    """The end of a text of the server `name`. Raises UpstreamError where it breaks a schema that the server holds by a
+    grammar of its own."""
+    verdict = last.result.verdict if isinstance(last, Finished) and asked.is_native else None
+    if verdict is None or verdict.valid is not False or verdict == CUT or asked.may_break:
+        return last
+    raise UpstreamError(
+        f"{name} did not keep to the schema: {'; '.join(verdict.errors[:2])}",
+        hint=f"its own json_schema reads it in another way; {OURS}",
+    )
