@@ -62,9 +62,9 @@ def kind_of(request: Request) -> str | None:
 
 def contract_fields(request: Request, compiler: Compiler | None) -> dict[str, Any]:
     """`contract`: how each keyword of the request's schema is enforced; or `contract_error`, where that takes too long
-    or cannot be said. Nothing without a schema, or where it is compiled elsewhere."""
+    or cannot be said. Nothing without a schema."""
     spec = request.constraint
-    if not isinstance(spec, JsonSchema) or compiler is None:
+    if not isinstance(spec, JsonSchema):
         return {}
     try:
         with time_limit(CONTRACT_SECONDS):

@@ -10,8 +10,16 @@ from typing import Any
 import pytest
 
 import espalier
-from espalier import Choice, JsonObject, Regex
-from espalier.errors import Cancelled, DeadlineExceeded, InputError, Unavailable, UpstreamError, UpstreamTimeout
+from espalier import Choice, JsonObject, JsonSchema, Regex
+from espalier.errors import (
+    Cancelled,
+    DeadlineExceeded,
+    InputError,
+    Unavailable,
+    UnsupportedError,
+    UpstreamError,
+    UpstreamTimeout,
+)
 from espalier.tokens.vocab import Vocab
 from tests.scripted_server import STREAM, Asked, Hang, event, reply, scripted_server
 
@@ -118,6 +126,64 @@ def test_a_refused_generation_is_a_typed_error(status):
     errors = (InputError, UpstreamError, Unavailable)
     with engine_where(lambda body: [failed]) as (engine, _), pytest.raises(errors, match="failed to parse grammar"):
         engine.generate("hello", constraint=Regex("a+"))
+
+
+def schema_server(grammar: str, text: str = '{"a": 1}', canary: str = "{"):
+    """A server that makes this grammar of every schema, and answers this text."""
+
+    def scripted(asked: Asked) -> list[bytes | Hang]:
+        body = asked.body or {}
+        if asked.path != "/completion" or "json_schema" not in body:
+            return sound(asked)
+        end = last(body) | {"generation_settings": {"grammar": grammar}}
+        if not body.get("stream"):
+            return [reply(end | {"content": canary, "tokens": list(canary.encode()), "stop_type": "limit"})]
+        return [STREAM, event(chunk(text)), event(end)]
+
+    return scripted_server(scripted)
+
+
+INTEGER = JsonSchema({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]})
+HOLDS = r'''root ::= "{\"a\": " [0-9]+ "}"'''
+
+
+def test_a_schema_goes_as_it_is_and_is_proved_once():
+    with schema_server(HOLDS) as server, espalier.load(server.address, schema_as="json_schema") as engine:
+        for _ in range(2):
+            result = engine.generate("hello", constraint=INTEGER, trace="off")
+        assert (result.parsed, result.verdict.valid) == ({"a": 1}, True)
+        sent = [one.body for one in server.asked if one.path == "/completion" and "json_schema" in one.body]
+    assert [bool(one.get("logit_bias")) for one in sent] == [True, False, False]
+    assert all("grammar" not in one and one["json_schema"]["required"] == ["a"] for one in sent)
+
+
+@pytest.mark.parametrize(
+    ("grammar", "text", "canary", "said"),
+    [
+        ("", '{"a": 1}', "{", "does not enforce the json_schema"),
+        (HOLDS, '{"a": 1}', "!", "does not enforce the json_schema"),
+        ("root ::= (", '{"a": 1}', "{", "cannot be followed"),
+        (HOLDS, '{"b": 1}', "{", "did not keep to"),
+        (r'''root ::= "{\"a\": \"x\"}"''', '{"a": "x"}', "{", "did not keep to the schema"),
+        ("%llguidance {}", '{"a": "x"}', "{", "did not keep to the schema"),
+    ],
+    ids=["no grammar", "canary comes", "unreadable", "not its own grammar", "too wide", "too wide, not followed"],
+)
+def test_a_schema_that_the_server_does_not_hold_is_never_a_result(grammar, text, canary, said):
+    with (
+        schema_server(grammar, text, canary) as server,
+        espalier.load(server.address, schema_as="json_schema") as engine,
+        pytest.raises(UpstreamError, match=said),
+    ):
+        engine.generate("hello", constraint=INTEGER, trace="off")
+
+
+def test_a_keyword_that_the_server_drops_is_refused_before_anything_is_sent():
+    with schema_server(HOLDS) as server, espalier.load(server.address, schema_as="json_schema") as engine:
+        before = len(server.asked)
+        with pytest.raises(UnsupportedError, match="/minProperties"):
+            engine.generate("hello", constraint=JsonSchema({"type": "object", "minProperties": 1}))
+        assert len(server.asked) == before
 
 
 def test_a_server_that_falls_silent_is_a_time_out():

@@ -85,12 +85,21 @@ def schema_machine(spec: JsonSchema, compiler: Compiler) -> WatchedMachine | Non
     return WatchedMachine(machine=found, tracker=DocumentTracker(items.spots), is_easy=items.is_easy)
 
 
-def contract_of(spec: JsonSchema, compiler: Compiler) -> Contract:
-    """The contract of a schema, even if compiling it would raise UnsupportedError. Raises SchemaError,
-    UnsupportedError for an unknown draft or a document that cannot be loaded, LimitExceeded."""
+ELSEWHERE = "what the server enforces is not known here; the verdict says whether the text satisfies it"
+
+
+def contract_of(spec: JsonSchema, compiler: Compiler | None) -> Contract:
+    """The contract of a schema, even if compiling it would raise UnsupportedError. compiler: None where constraints are
+    compiled elsewhere: there each keyword is only checked. Raises SchemaError, UnsupportedError for an unknown draft or
+    a document that cannot be loaded, LimitExceeded."""
+    if compiler is None:
+        found = LoweredSchema(spec).expansion.contract
+        return found.with_changes(
+            (one.pointer, "checked", ELSEWHERE) for one in found.entries if one.verdict != "annotation"
+        )
     if compiler.held_elsewhere is not None:
-        found: Contract = compiler.held_elsewhere(spec)
-        return found
+        held: Contract = compiler.held_elsewhere(spec)
+        return held
     return LoweredSchema(spec).contract("alone")
 
 

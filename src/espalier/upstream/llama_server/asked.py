@@ -56,6 +56,7 @@ def asked_of(turn: PreparedTurn, compiler: Compiler, native: Proofs | None) -> A
         return FREE
     if native is not None and isinstance(spec, JsonSchema):
         return _native(spec, compiler, native)
+    compiler.compile(spec)  # what is wrong with it is told as our own engines tell it
     grammar = portable(spec, compiler, before=turn.before)
     notes = (
         () if native is None else (f"{spec.kind} was sent as our grammar: the server has no form of its own for it",)
@@ -68,7 +69,7 @@ def _native(spec: JsonSchema, compiler: Compiler, proofs: Proofs) -> Asked:
     schema = json.loads(spec.text)
     grammar = proofs.schema(schema)
     follows = None if grammar.startswith(LLGUIDANCE) else _followed(grammar, compiler)
-    notes = (f"json_schema is held by the server's own grammar: {OWN_LAYOUT}",)
+    notes: tuple[str, ...] = (f"json_schema is held by the server's own grammar: {OWN_LAYOUT}",)
     if follows is None:
         notes += ("the server holds schemas with LLGuidance: the text is judged when it is complete",)
     if left:

@@ -32,7 +32,7 @@ from espalier.upstream.llama_server.client import LlamaServer
 from espalier.upstream.llama_server.native_schema import native_contract
 from espalier.upstream.llama_server.proof import Proofs, used_grammar
 from espalier.upstream.llama_server.vocabulary import fetch
-from espalier.upstream.runs import NO_ID, Answer, Begin, Current, Told, UpstreamEngine
+from espalier.upstream.runs import NO_ID, Answer, Begin, Current, Told, UpstreamEngine, check
 
 WINDOWS = ("repeat_last_n", "dry_penalty_last_n")
 INT32 = 2**31 - 1
@@ -107,6 +107,7 @@ class LlamaServerEngine(UpstreamEngine):
         check_capabilities(self, request)
         turn = self._turns.prepare(request)
         turn = replace(turn, spec=with_bad_words(turn.spec, request.sampling.bad_words))
+        check(request)  # before the server is asked for a proof
         asked = asked_of(turn, self._compiler, self._proofs if self._is_native else None)
         answer = Answer(
             model=self.name, request=request, turn=turn, compiler=self._compiler, is_followed=asked.is_followed,
@@ -115,7 +116,7 @@ class LlamaServerEngine(UpstreamEngine):
         # Bad words are part of the constraint by now.
         config = self._settings(replace(request.sampling, n=1, bad_words=(), seed=answer.seed + request.stream))
         ids = self._ids(request, turn.text)
-        body = config | {"prompt": ids, "return_tokens": True} | asked.fields
+        body = {**config, "prompt": ids, "return_tokens": True, **asked.fields}
         grammar = asked.grammar
         if "grammar" in asked.fields and answer.matcher is not None:
             self._proofs.grammar(asked.fields["grammar"], answer.matcher)
@@ -184,8 +185,8 @@ class LlamaServerEngine(UpstreamEngine):
                 for record in records[:-1]:  # several tokens in one chunk: its text goes with the last
                     yield answer.take("", record=record, index=index)
                 if text or tokens or records:
-                    record = records[-1] if records else None
-                    yield answer.take(text, token=tokens[-1] if tokens else NO_ID, record=record, index=index)
+                    last = records[-1] if records else None
+                    yield answer.take(text, token=tokens[-1] if tokens else NO_ID, record=last, index=index)
                 if chunk.get("stop") is True:
                     yield sound(answer.end(self._told(chunk, ids, body, asked), index=index), asked, self.name)
 

@@ -7,8 +7,9 @@ from pathlib import PurePath
 from espalier.constraints.compiler import NOWHERE, Folders
 from espalier.engines.options import DEFAULT, EngineOptions
 from espalier.errors import UnknownModel
+from espalier.upstream.llama_server.asked import SCHEMA_AS
 from espalier.upstream.llama_server.client import LlamaServer
-from espalier.upstream.llama_server.engine import SCHEMA_AS, LlamaServerEngine
+from espalier.upstream.llama_server.engine import LlamaServerEngine
 from espalier.upstream.opening import is_address, link_of
 
 TAKES = ("url", "key_file", "timeout", "schema_as")

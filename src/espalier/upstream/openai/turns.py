@@ -10,19 +10,21 @@ from espalier.chat.reasoning import REASONING, Reasoning
 from espalier.chat.wire.formats import HERMES
 from espalier.engines.base import Request
 from espalier.engines.local.turns import PreparedTurn, as_messages, turn_with
-from espalier.errors import CapabilityError, UpstreamError
+from espalier.errors import CapabilityError, InputError, UpstreamError
 from espalier.upstream.openai.chunks import CallPiece, Chunk
 
 THINK = REASONING["think"]
 
 
 def turn_of(request: Request) -> PreparedTurn:
-    """The turn that is expected. Raises InputError for a choice of tools that names none, CapabilityError for a limit
-    on reasoning."""
+    """The turn that is expected. Raises InputError for an empty raw prompt and for a choice of tools that names none,
+    CapabilityError for a limit on reasoning."""
     if request.max_reasoning is not None:
         raise CapabilityError(
             "such a server counts reasoning in its own way", hint="leave `max_reasoning` out", field="max_reasoning"
         )
+    if request.raw and not (request.prompt or request.prompt_ids):
+        raise InputError("the prompt is empty", hint="this model needs at least one token", field="prompt")
     request.tool_choice.allowed(request.tools)  # raises if no tool has that name
     text = request.prompt or "" if request.raw else _shown(request)
     return turn_with(request, text, "", HERMES if request.tools else None, markers_of(request))

@@ -1,0 +1,66 @@
+"""Our server in front of an OpenAI-compatible one: calls, log probabilities and the contract reach the client."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+import espalier
+from tests.scripted_server import STREAM, Asked, Hang, event, reply, scripted_server
+from tests.server_app import events, make_app
+
+CALL = {"index": 0, "function": {"name": "f", "arguments": '{"a": 1}'}}
+INNER = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+TOOL = {"type": "function", "function": {"name": "f", "parameters": INNER}}
+STEP = {"token": '{"a": 1}', "bytes": None, "logprob": -0.5, "top_logprobs": [{"token": "x", "logprob": -1.0}]}
+CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}]}
+
+
+def theirs(asked: Asked) -> list[bytes | Hang]:
+    if asked.path == "/v1/models":
+        return [reply({"data": [{"id": "toy"}]})]
+    body = asked.body
+    choice: dict[str, Any] = {"index": 0, "delta": {"content": '{"a": 1}'}, "finish_reason": None}
+    if body.get("tools"):
+        choice["delta"] = {"tool_calls": [CALL]}
+    elif body.get("logprobs"):
+        choice["logprobs"] = {"content": [STEP]}
+    end = {"index": 0, "delta": {}, "finish_reason": "tool_calls" if body.get("tools") else "stop"}
+    return [STREAM, event({"choices": [choice]}), event({"choices": [end]}), event("[DONE]")]
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[TestClient]:
+    with scripted_server(theirs) as server:
+        engine = espalier.load(engine="openai", url=server.address)
+        with TestClient(make_app(engine=engine)) as found:
+            yield found
+
+
+def test_calls_reach_the_client_streamed_or_not(client: TestClient) -> None:
+    body = CHAT | {"tools": [TOOL]}
+    choice = client.post("/v1/chat/completions", json=body).json()["choices"][0]
+    (call,) = choice["message"]["tool_calls"]
+    assert (choice["finish_reason"], choice["message"]["content"]) == ("tool_calls", None)
+    assert (call["function"]["name"], json.loads(call["function"]["arguments"])) == ("f", {"a": 1})
+    text = client.post("/v1/chat/completions", json=body | {"stream": True}).text
+    chunks = [json.loads(one)["choices"] for one in events(text) if one != "[DONE]"]
+    pieces = [one for (choice,) in chunks for one in choice["delta"].get("tool_calls") or ()]
+    assert "".join(one["function"].get("arguments") or "" for one in pieces) == '{"a": 1}'
+
+
+def test_log_probabilities_and_a_contract_that_says_checked_reach_the_client(client: TestClient) -> None:
+    form = {"type": "json_schema", "json_schema": {"name": "a", "schema": INNER}}
+    body = CHAT | {"response_format": form, "logprobs": True, "top_logprobs": 1, "espalier": {}}
+    found = client.post("/v1/chat/completions", json=body).json()
+    (entry,) = found["choices"][0]["logprobs"]["content"]
+    assert entry == {
+        "token": '{"a": 1}', "bytes": list(b'{"a": 1}'), "logprob": -0.5,
+        "top_logprobs": [{"token": "x", "bytes": [120], "logprob": -1.0}],
+    }  # fmt: skip
+    assert {one["verdict"] for one in found["espalier"]["contract"]} == {"checked"}
+    assert found["espalier"]["outputs"][0]["verdict"]["valid"] is True
