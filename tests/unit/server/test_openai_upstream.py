@@ -55,7 +55,7 @@ def test_calls_reach_the_client_streamed_or_not(client: TestClient) -> None:
 
 def test_log_probabilities_and_a_contract_that_says_checked_reach_the_client(client: TestClient) -> None:
     form = {"type": "json_schema", "json_schema": {"name": "a", "schema": INNER}}
-    body = CHAT | {"response_format": form, "logprobs": True, "top_logprobs": 1, "espalier": {}}
+    body = CHAT | {"response_format": form, "logprobs": True, "top_logprobs": 1, "max_tokens": 9, "espalier": {}}
     found = client.post("/v1/chat/completions", json=body).json()
     (entry,) = found["choices"][0]["logprobs"]["content"]
     assert entry == {

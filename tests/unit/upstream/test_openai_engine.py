@@ -32,7 +32,8 @@ def engine_where(
 ) -> Iterator[tuple[espalier.LoadedEngine, ScriptedServer]]:
     def scripted(asked: Asked) -> list[bytes | Hang]:
         if asked.path == "/v1/models":
-            return [reply({"object": "list", "data": [{"id": "org/toy", "owned_by": owner}]})]
+            one = {"id": "org/toy", "owned_by": owner, "max_model_len": 4096}
+            return [reply({"object": "list", "data": [one]})]
         if asked.path == "/version":
             return [reply({"version": version})]
         assert asked.path == ("/v1/chat/completions" if "messages" in asked.body else "/v1/completions")
@@ -68,6 +69,7 @@ def test_vllm_gets_its_own_fields():
     with engine_where(lambda body: says("yes"), owner="vllm") as (engine, server):
         result = engine.generate("hello", constraint=Choice(["yes", "no"]), top_k=7, trace="off")
         assert engine.generate("hello", constraint=Regex("y.*"), trace="off").verdict.valid
+        assert engine.engine.capabilities.max_context == 4096
     assert result.verdict.valid
     assert server.asked[2].body["structured_outputs"] == {"choice": ["yes", "no"]}
     assert server.asked[2].body["top_k"] == 7

@@ -80,14 +80,14 @@ class OpenAIEngine(UpstreamEngine):
             raise UpstreamError(
                 f"{link.url} lists no models", hint="is this the address of an OpenAI-compatible server?"
             )
-        owners = {
-            one["id"]: one.get("owned_by") for one in data if isinstance(one, Mapping) and _is_name(one.get("id"))
-        }
+        entries = {one["id"]: one for one in data if isinstance(one, Mapping) and _is_name(one.get("id"))}
+        owners = {name: one.get("owned_by") for name, one in entries.items()}
         if (model and owners and model not in owners) or (not model and len(owners) != 1):
             known = ", ".join(sorted(owners)[:10]) or "none"
             what = f"has no model {model}" if model else f"has {len(owners)} models"
             raise UnknownModel(f"{link.url} {what}", hint=f"--model, one of: {known}", field="model")
         self._link, self._model = link, model or next(iter(owners))
+        self._context = _count(entries.get(self._model, {}).get("max_model_len"))  # vLLM tells it
         self._server: Server = "plain"
         if owners.get(self._model) == "vllm":
             self._server = "old-vllm" if _is_before(version(), STRUCTURED) else "vllm"
@@ -103,7 +103,9 @@ class OpenAIEngine(UpstreamEngine):
     @property
     def capabilities(self) -> Capabilities:
         kinds = self._held | {"tool_calls"} if self._repair is None else frozenset(KINDS)
-        return Capabilities(logprobs=True, constraints=kinds, chat_template=True, native_sampler=True)
+        return Capabilities(
+            logprobs=True, constraints=kinds, chat_template=True, max_context=self._context, native_sampler=True
+        )
 
     @property
     def _held(self) -> frozenset[str]:
