@@ -90,7 +90,7 @@ def test_a_list_of_items_is_said_to_be_narrowed() -> None:
     [
         ({"whitespace": "indented"}, "whitespace"),
         ({"separators": (",", ":")}, "separators"),
-        ({"order": "schema"}, "order"),
+        ({"order": ["b", "a"]}, "order"),
         ({"documents": {"http://a/b": TEXT}}, "documents"),
     ],
 )
@@ -98,3 +98,10 @@ def test_a_layout_that_the_server_does_not_write_is_refused(options: dict[str, A
     with pytest.raises(CapabilityError, match=said) as caught:
         check_native(JsonSchema({"type": "object"}, **options))
     assert caught.value.field == "constraint"
+
+
+def test_the_order_of_the_schema_may_be_asked_for_where_the_server_keeps_it() -> None:
+    kept = {"type": "object", "properties": {"a": TEXT, "b": TEXT}, "required": ["a"]}
+    assert check_native(JsonSchema(kept, order="schema"))
+    with pytest.raises(CapabilityError, match="order"):
+        check_native(JsonSchema(kept | {"required": ["b"]}, order="schema"))

@@ -26,7 +26,7 @@ BOUNDS = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
 DATES = ("date", "date-time")
 OWN_LAYOUT = "llama-server writes white space and the order of properties in its own way"
 ORDERS = (None, "any", "required-first")
-"""Required properties first, and both kinds in the order of the schema: how the server writes them."""
+"""Orders that the server keeps: it writes required properties first, and both kinds in the order of the schema."""
 
 _CHARACTER = r"[ !#%&',\-/0-9:;<=>@A-Z_`a-z~]"
 _IN_CLASS = r'[^\x00-\x1f\x7f"\\\[\]^-]'
@@ -63,7 +63,7 @@ def check_native(spec: JsonSchema) -> Contract:
     layout = {
         "whitespace": spec.whitespace not in ("natural", "flexible"),
         "separators": spec.separators is not None,
-        "order": spec.order not in ORDERS,
+        "order": spec.order not in ORDERS and not (spec.order == "schema" and _keeps_order(spec.schema)),
         "documents": bool(spec.documents),
     }
     for name, is_asked in layout.items():
@@ -79,6 +79,16 @@ def check_native(spec: JsonSchema) -> Contract:
         hint = f"schema_as=gbnf sends our grammar, which may hold it; or {error.hint}"
         raise UnsupportedError(f"llama-server's own json_schema: {error.message}", hint=hint, field="schema") from error
     return found
+
+
+def _keeps_order(schema: Any) -> bool:
+    """Whether no optional property stands before a required one, so that the server's order is the schema's."""
+    for _, node in subschemas(schema):
+        named = node.get("properties") if isinstance(node, Mapping) else None
+        needed = [name in (node.get("required") or ()) for name in named or ()] if isinstance(node, Mapping) else []
+        if needed != sorted(needed, reverse=True):
+            return False
+    return True
 
 
 def _beside(node: Schema, *besides: str) -> list[str]:
