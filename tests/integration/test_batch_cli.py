@@ -105,6 +105,7 @@ def test_what_is_wrong_is_said_and_nothing_is_left(here: Path, capsys: pytest.Ca
     assert batch("report", "nothing") == 2
 
 
+@pytest.mark.slow  # it waits for the shortest lease
 def test_a_run_that_a_full_disk_ended_goes_on_with_the_same_command(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
