@@ -1,93 +1,71 @@
-"""Garbage is collected while the model rests, and in any case before much has come together."""
+"""Garbage is collected where that is quick or while the model rests, and in any case before much has come together."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import sys
+import weakref
 
 import pytest
 
 pytest.importorskip("fastapi")
 
-from espalier.server.process import opening
+from espalier.server.process import garbage
+from espalier.server.process.garbage import DUE, LAST, OVERDUE, QUICK_SECONDS, SHARE, SHORT_SECONDS, Objects, is_due
 from espalier.server.process.pools import make_pools
 
+SOME, LONG = QUICK_SECONDS * 2, SHORT_SECONDS * 5
+
 
 @pytest.mark.parametrize(
-    ("younger", "rests", "collects"),
+    ("takes", "since", "has_ended", "waited", "rested", "due"),
     [
-        (opening.DUE - 1, True, False), (opening.DUE, True, True),
-        (opening.DUE - 1, False, False), (opening.DUE, False, True),
+        (0.0, DUE - 1, False, 9.0, 0, False), (0.0, DUE, False, 0.0, 0, True), (0.0, 0, True, 0.0, 0, True),
+        # A model that never rests kept the memory of long work until ten million objects had come together.
+        (SOME, DUE, True, SOME / SHARE * 0.9, 0, False), (SOME, DUE, True, SOME / SHARE * 1.1, 0, True),
+        (SOME, DUE, True, 0.0, 1, True), (SOME, OVERDUE, False, 0.0, 0, True),
+        # The pause between two streams was taken for rest, and all others waited for seconds.
+        (LONG, OVERDUE, True, 1e9, 0, False), (LONG, OVERDUE, True, 1e9, 1, False), (LONG, 0, True, 0.0, 2, True),
+        (LONG, 0, False, 1e9, 2, False), (LONG, LAST, False, 0.0, 0, True),
     ],
 )  # fmt: skip
-def test_all_objects_are_looked_at_when_enough_has_come_together(
-    younger: int, rests: bool, collects: bool, monkeypatch: pytest.MonkeyPatch
+def test_when_all_objects_are_looked_at(
+    takes: float, since: int, has_ended: bool, waited: float, rested: int, due: bool
 ) -> None:
-    collected: list[int] = []
-    looks = 0
+    assert is_due(takes, since=since, has_ended=has_ended, waited=waited, rested=rested) == due
 
-    def rest() -> bool:
-        return rests
 
-    def count() -> tuple[int, int, int]:
-        nonlocal looks
-        looks += 1
-        return 0, 0, younger
+def test_how_long_a_collection_takes_follows_from_what_is_there() -> None:
+    objects = Objects()
+    before = sys.getallocatedblocks()
+    held = [[number, (number,)] for number in range(10_000, 60_000)]
+    made = sys.getallocatedblocks() - before
+    assert made > len(held)
+    assert objects.seconds() == pytest.approx(made * garbage.BLOCK_SECONDS, rel=0.1)
+    del held
+    assert objects.seconds() < made * garbage.BLOCK_SECONDS / 2
 
-    monkeypatch.setattr(gc, "get_count", count)
-    monkeypatch.setattr(gc, "collect", lambda *given: collected.append(looks) or 0)
-    monkeypatch.setattr(opening, "RETURN_SECONDS", 0.0)
+
+def test_garbage_goes_while_a_server_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Node:
+        pass
+
+    node = Node()
+    node.itself = node  # type: ignore[attr-defined]
+    left = weakref.ref(node)
+    del node
+    monkeypatch.setattr(garbage, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(gc, "get_count", lambda: (0, 0, DUE))
 
     async def run() -> None:
         pools = make_pools(waiting=1)
-        async with opening._memory_returned(pools, rest):
-            while looks < 3:
+        async with garbage.memory_returned(pools, lambda: False):
+            while left() is not None:
                 await asyncio.sleep(0)
         pools.close()
 
     asyncio.run(run())
-    assert bool(collected) == collects
-
-
-@pytest.mark.parametrize(
-    ("seconds", "share", "again"),
-    [
-        (opening.QUICK_SECONDS / 2, 0.0, True), (opening.QUICK_SECONDS * 2, 0.0, False),
-        (opening.QUICK_SECONDS * 2, 1e12, True),
-    ],
-)  # fmt: skip
-def test_while_the_model_works_garbage_is_collected_if_that_was_quick_before(
-    seconds: float, share: float, again: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A model that never rests kept the memory of long work until ten million objects had come together; so it did
-    where one collection had not been quick: now the next one only waits for longer."""
-    collected: list[int] = []
-    looks = 0
-
-    def count() -> tuple[int, int, int]:
-        nonlocal looks
-        looks += 1
-        return 0, 0, opening.OVERDUE - 1
-
-    def collect() -> float:
-        collected.append(looks)
-        return seconds
-
-    monkeypatch.setattr(gc, "get_count", count)
-    monkeypatch.setattr(opening, "_collected", collect)
-    monkeypatch.setattr(opening, "RETURN_SECONDS", 1e-9)
-    monkeypatch.setattr(opening, "SHARE", share)
-
-    async def run() -> None:
-        pools = make_pools(waiting=1)
-        async with opening._memory_returned(pools, lambda: False):
-            while looks < 4:
-                await asyncio.sleep(0)
-        pools.close()
-
-    asyncio.run(run())
-    assert collected[0] == 1
-    assert (len(collected) > 1) == again
 
 
 @pytest.mark.parametrize(("frozen", "done"), [(0, ["freeze", "unfreeze"]), (7, [])])
@@ -100,7 +78,7 @@ def test_what_a_process_has_frozen_itself_stays_frozen(
     monkeypatch.setattr(gc, "get_freeze_count", lambda: frozen)
     monkeypatch.setattr(gc, "freeze", lambda: told.append("freeze"))
     monkeypatch.setattr(gc, "unfreeze", lambda: told.append("unfreeze"))
-    with opening._short_collections():
-        assert gc.get_threshold() == opening.THRESHOLDS
+    with garbage.short_collections():
+        assert gc.get_threshold() == garbage.THRESHOLDS
     assert told == done
     assert gc.get_threshold() == thresholds

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
-import gc
 import hashlib
 import logging
 import multiprocessing
@@ -16,7 +14,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +42,7 @@ from espalier.server.observe.guarded import Guarded
 from espalier.server.observe.metrics import MOST_TOKENS, PrometheusMeter, make_meter
 from espalier.server.ports import Gate, Meter, TraceStore
 from espalier.server.process.ending import Ending, ending_on_signals
+from espalier.server.process.garbage import memory_returned, short_collections
 from espalier.server.process.hidden_states import HiddenStates
 from espalier.server.process.named_stores import NamedStores
 from espalier.server.process.pools import Pools, make_pools
@@ -64,17 +63,6 @@ REJECTION = "rejection"
 """The default strategy while a rejection log is written: other strategies would leave the log empty."""
 RETENTION_SECONDS = 300.0
 DAY = 86_400.0
-RETURN_SECONDS = 3.0
-THRESHOLDS = (10_000, 5, 1_000_000)
-"""Collections of all objects are not made by themselves: they stop every thread, for seconds where many are kept."""
-DUE, OVERDUE = 20, 800
-"""Younger collections since the last one of all objects, after which another is made: while the model rests or where
-the last one was quick, and in any case."""
-QUICK_SECONDS = 0.05
-SHARE = 0.03
-"""Of the time that collections may take while the model works, where one takes longer: one of 0.1 s every 3 s."""
-"""CPU time of a collection of all objects that may be made beside steps of the model: what was loaded is frozen, so
-that only what requests have left is looked at."""
 SWITCH_SECONDS = 0.0002
 """How long a thread may keep the interpreter lock from the one that runs the model, which gives it back very often."""
 WARMING: tuple[dict[str, Any], ...] = (
@@ -139,7 +127,7 @@ async def open_process(settings: ServerSettings, parts: Parts, lists: tuple[Word
         stack.push_async_callback(_close, scheduler, ending)
         stack.enter_context(ending_on_signals(ending))
         if parts.engine is None:
-            await stack.enter_async_context(_memory_returned(pools, lambda: _steps(running) is None))
+            await stack.enter_async_context(memory_returned(pools, lambda: _steps(running) is None))
         names = _names(settings, app, engine)
         meter = parts.meter or _open_meter(stack, settings, engine, scheduler, names[0])
         recorders = await _open_recorders(stack, settings, meter)
@@ -188,7 +176,7 @@ async def _open_engine(stack: AsyncExitStack, app: App, settings: ServerSettings
     engine = LoadedEngine(opened, app.presets, kind=app.engine_kind(settings.model_name))
     stack.push_async_callback(asyncio.to_thread, engine.close)
     await asyncio.to_thread(_warm, engine)
-    stack.enter_context(_short_collections())
+    stack.enter_context(short_collections())
     return engine
 
 
@@ -215,65 +203,6 @@ def _warm_aside(compiler: Compiler) -> None:
     classes.warm()
     judging.warm()  # imports what reads the verdicts of the worker processes
     warm_filters(compiler)
-
-
-@asynccontextmanager
-async def _memory_returned(pools: Pools, rests: Callable[[], bool]) -> AsyncIterator[None]:
-    """While open, give memory back to the system after long work, which may have taken much of it, and collect garbage
-    where it disturbs least. rests: whether the model does nothing."""
-
-    async def keep() -> None:
-        before, trimmed, took, waited = 0, 0, 0.0, 0.0
-        while True:
-            await asyncio.sleep(RETURN_SECONDS)
-            waited += RETURN_SECONDS
-            since, ended = gc.get_count()[2], pools.ended_long
-            may = took < QUICK_SECONDS or waited * SHARE >= took or rests()
-            is_due = since >= OVERDUE or (may and (since >= DUE or ended != before))
-            if is_due:
-                took, waited, before = await asyncio.to_thread(_collected), 0.0, ended
-            if is_due or ended != trimmed:
-                trimmed = ended
-                await asyncio.to_thread(_return_memory)
-
-    task = asyncio.create_task(keep())
-    try:
-        yield
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-
-
-def _collected() -> float:
-    """Collect all garbage. CPU seconds that it took."""
-    began = time.thread_time()
-    gc.collect()
-    return time.thread_time() - began
-
-
-def _return_memory() -> None:
-    """What the allocator holds and nobody uses."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None  # of glibc
-    if trim is not None:
-        trim(0)
-
-
-@contextlib.contextmanager
-def _short_collections() -> Iterator[None]:
-    """A garbage collection stops every thread. What was loaded stays, so it is not looked at again, and collections of
-    all objects are left to `_memory_returned`. What the process has frozen itself stays frozen; nothing joins it."""
-    before, is_ours = gc.get_threshold(), not gc.get_freeze_count()
-    gc.collect()
-    if is_ours:
-        gc.freeze()
-    gc.set_threshold(*THRESHOLDS)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
-        if is_ours:
-            gc.unfreeze()
 
 
 async def open_kept_store(stack: AsyncExitStack, settings: ServerSettings) -> Store:
