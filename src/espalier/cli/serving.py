@@ -104,6 +104,7 @@ def signals_taken(caught: list[int]) -> Iterator[None]:
 def uvicorn_options(settings: ServerSettings) -> dict[str, Any]:
     """Arguments of `uvicorn.Config`."""
     from espalier.server.http.protocol import GuardedProtocol  # noqa: PLC0415
+    from espalier.server.process.ending import CUT_AFTER  # noqa: PLC0415
 
     return {
         "log_config": None,
@@ -113,7 +114,7 @@ def uvicorn_options(settings: ServerSettings) -> dict[str, Any]:
         "proxy_headers": True,
         "forwarded_allow_ips": list(settings.forwarded_allow_ips),
         # At the end of the drain requests are told (process/ending.py); then this cuts off who does not listen.
-        "timeout_graceful_shutdown": settings.drain_seconds + 0.5,
+        "timeout_graceful_shutdown": settings.drain_seconds + CUT_AFTER,
         "limit_concurrency": settings.max_connections,
         "http": GuardedProtocol,
         "lifespan": "on",

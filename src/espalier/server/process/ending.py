@@ -19,10 +19,15 @@ from types import FrameType
 from typing import Any
 
 log = logging.getLogger(__name__)
-FORCED_AFTER = 0.9
-"""Seconds after the drain. On a machine that many share, Python comes to the handler of a signal some tenths of a
-second late; with them the process is still gone two seconds after the drain."""
-ALARM_AFTER = 1.2
+FORCED_AFTER = 0.8
+"""Seconds after the drain. On a machine that many share, Python comes to the handler of a signal up to a second late;
+with it the process is still gone two seconds after the drain."""
+ALARM_AFTER = 1.0
+"""The kernel ends what does not even come to that."""
+GONE_AFTER = 2.0
+"""What is promised."""
+CUT_AFTER = 0.4
+"""Seconds after the drain until connections are cut whose clients do not take what they are told."""
 FORCED_STATUS = 1
 
 
