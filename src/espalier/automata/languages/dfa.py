@@ -98,6 +98,7 @@ class Dfa:
             classes[bytes_in(part)] = number
         table = np.full((len(small), len(parts)), -1, dtype=np.int32)
         for state, edges in enumerate(small.edges):
+            check_time()
             for members, (target,) in edges:
                 table[state, [c for c, part in enumerate(parts) if part & members]] = target
         return Dfa(classes=classes, table=table, accepting=np.array(small.final))

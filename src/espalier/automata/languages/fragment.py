@@ -204,6 +204,7 @@ def minimise(found: Fragment, *, max_edges: int = 2_000_000) -> Fragment:
     heads: list[int] = []
     labels: list[int] = []
     for state, (edges, row) in enumerate(zip(found.edges, found.symbols, strict=True)):
+        check_time()
         for members, targets in edges:
             if len(targets) != 1 or len(tails) > max_edges:
                 return found
@@ -228,6 +229,7 @@ def minimise(found: Fragment, *, max_edges: int = 2_000_000) -> Fragment:
     of = [number[block] for block in blocks.block_of]
     out = Fragment(edges=[], symbols=[], final=[], leaf=[])
     for block in order:
+        check_time()
         state = min(blocks.members(block))
         joined: dict[Targets, ByteSet] = {}
         for members, (target,) in found.edges[state]:
@@ -301,6 +303,7 @@ def _refine_states(final: list[bool], tails: list[int], heads: list[int], labels
     by_label = sorted(range(len(tails)), key=labels.__getitem__)
     cords.order, cords.first, cords.past = by_label, [], []
     for i, edge in enumerate(by_label):
+        check_time()
         cords.place[edge] = i
         if i == 0 or labels[edge] != labels[by_label[i - 1]]:
             if cords.first:
@@ -315,12 +318,14 @@ def _refine_states(final: list[bool], tails: list[int], heads: list[int], labels
     while cord < len(cords.first):
         check_time()
         for edge in cords.members(cord):
+            check_time()
             blocks.mark(tails[edge])
         blocks.split()
         cord += 1
         while block < len(blocks.first):
             check_time()
             for state in blocks.members(block):
+                check_time()
                 for edge in into[state]:
                     cords.mark(edge)
             cords.split()

@@ -51,7 +51,6 @@ def dfa_table(dfa: Dfa, spell: Callable[[Ranges], Node]) -> Table:
 def characters(dfa: Dfa) -> tuple[list[dict[int, Ranges]], list[bool], list[int]]:
     """The automaton over characters: for each state, the ranges that lead to each target; whether a text may end there;
     and its state in `dfa`."""
-    bytes_of = dfa.table[:, dfa.classes]  # (S, 256)
     tails: dict[tuple[int, int], list[Run]] = {}
     runs: dict[int, list[Run]] = {}
     number = {dfa.start: 0}
@@ -62,7 +61,7 @@ def characters(dfa: Dfa) -> tuple[list[dict[int, Ranges]], list[bool], list[int]
         """Bytes with the same target, from `low` to `high`."""
         found = runs.get(state)
         if found is None:
-            row = bytes_of[state]
+            row = dfa.table[state][dfa.classes]  # (256,); of all states at once it would be gigabytes
             cuts = [0, *(np.flatnonzero(row[1:] != row[:-1]) + 1).tolist(), 256]
             found = [(a, b - 1, int(row[a])) for a, b in pairwise(cuts) if row[a] >= 0]
             runs[state] = found
