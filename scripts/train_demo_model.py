@@ -1,5 +1,7 @@
 """Train the bundled demo model from nothing: `python scripts/train_demo_model.py --out models/demo`.
 
+With `--draft` it trains the small model beside it, which drafts for it: `models/demo-draft`, with the tokenizer of
+`models/demo`.
 The schedule counts tokens, never seconds, so a busy machine gives the same model, later.
 """
 
@@ -12,7 +14,7 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -73,6 +75,11 @@ class Settings:
     warmup_steps: int = 60
     flat_share: float = 0.4
     threads: int = 2
+
+
+DEMO = Path("models/demo")
+DRAFT = Settings(samples=48_000, tokens=3_000_000, hidden=64, layers=2, heads=2, feed_forward=160, threads=1)
+"""The model that drafts for the demo model."""
 
 
 @dataclass(kw_only=True)
@@ -279,8 +286,9 @@ def held_out_loss(model: Any, rows: list[Row]) -> dict[str, float | int]:
     return {"nats_per_token": round(total / count, 4), "target_tokens": count}
 
 
-def train(settings: Settings, *, quiet: bool = False) -> Outcome:
-    """From the seed to a model; the same settings and number of threads give the same weights."""
+def train(settings: Settings, *, tokenizer: Tokenizer | None = None, quiet: bool = False) -> Outcome:
+    """From the seed to a model; the same settings and number of threads give the same weights. tokenizer: None trains
+    one."""
     torch.set_num_threads(settings.threads)
     torch.manual_seed(settings.seed)
     torch.use_deterministic_algorithms(True)
@@ -288,7 +296,7 @@ def train(settings: Settings, *, quiet: bool = False) -> Outcome:
     started, used = time.monotonic(), time.process_time()
     samples = list(corpus(settings.seed, settings.samples))
     kept, held = split(samples, 100)
-    tokenizer = train_tokenizer(kept[:20_000], settings.vocab)
+    tokenizer = train_tokenizer(kept[:20_000], settings.vocab) if tokenizer is None else tokenizer
     rows = encode(tokenizer, kept, settings.positions)
     held_rows = encode(tokenizer, held[:1000], settings.positions)
     Random(settings.seed).shuffle(rows)
@@ -355,7 +363,7 @@ def train(settings: Settings, *, quiet: bool = False) -> Outcome:
     return Outcome(model=model, tokenizer=tokenizer, report=report)
 
 
-def save(outcome: Outcome, out: Path) -> None:
+def save(outcome: Outcome, out: Path, *, gguf: bool = True) -> None:
     """Write the checkpoint, the tokenizer, the GGUF and `training.json` into `out`."""
     out.mkdir(parents=True, exist_ok=True)
     settings = outcome.report["settings"]
@@ -378,21 +386,28 @@ def save(outcome: Outcome, out: Path) -> None:
     stored["tokenizer_class"] = "PreTrainedTokenizerFast"
     (out / "tokenizer_config.json").write_text(json.dumps(stored, indent=2) + "\n", encoding="utf-8")
     (out / "model.safetensors").chmod(0o644)
-    export(out, out / "demo.gguf")
+    if gguf:
+        export(out, out / "demo.gguf")
     (out / "training.json").write_text(json.dumps(outcome.report, indent=2) + "\n", encoding="utf-8")
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--out", type=Path, default=Path("models/demo"))
-    parser.add_argument("--seed", type=int, default=Settings.seed)
-    parser.add_argument("--samples", type=int, default=Settings.samples)
-    parser.add_argument("--tokens", type=int, default=Settings.tokens)
-    parser.add_argument("--threads", type=int, default=Settings.threads)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--draft", action="store_true", help="train the small model that drafts")
+    for name in ("seed", "samples", "tokens", "threads"):
+        parser.add_argument(f"--{name}", type=int)
     options = parser.parse_args(argv)
-    settings = Settings(seed=options.seed, samples=options.samples, tokens=options.tokens, threads=options.threads)
-    outcome = train(settings)
-    save(outcome, options.out)
+    given = {name: getattr(options, name) for name in ("seed", "samples", "tokens", "threads")}
+    settings = replace(
+        DRAFT if options.draft else Settings(), **{name: value for name, value in given.items() if value is not None}
+    )
+    if options.draft:
+        outcome = train(settings, tokenizer=Tokenizer.from_file(str(DEMO / "tokenizer.json")))
+        save(outcome, options.out or DEMO.with_name("demo-draft"), gguf=False)
+    else:
+        outcome = train(settings)
+        save(outcome, options.out or DEMO)
     print(json.dumps({key: outcome.report[key] for key in ("parameters", "steps", "wall_seconds", "held_out")}))
     return 0
 

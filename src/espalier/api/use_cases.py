@@ -46,6 +46,7 @@ def load(
     *,
     device: str | None = None,
     dtype: str | None = None,
+    draft_model: str | os.PathLike[str] | None = None,
     context: int | None = None,
     sequences: int | None = None,
     kv_size: int | None = None,
@@ -70,6 +71,7 @@ def load(
     so on), then from the engine's defaults.
 
     device: `cpu`, `cuda`, `cuda:1`, `mps`. dtype: the weights' type: `float32`, `bfloat16`, `float16`, `auto`.
+    draft_model: a smaller model with the same vocabulary, in this process too, which drafts under `strategy="draft"`.
     tool_format: how calls are written, if the chat template does not show it.
 
     For a GGUF file. context: positions of one sequence. sequences: how many at once. kv_size: tokens that all of them
@@ -89,6 +91,7 @@ def load(
     options = EngineOptions(
         device=device,
         dtype=dtype,
+        draft_model=None if draft_model is None else os.fspath(draft_model),
         tool_format=tool_format,
         context=context,
         sequences=sequences,

@@ -247,6 +247,7 @@ class Capabilities:
     that it enforces. truncate: tokens can be removed from the end of a sequence. fork: a sequence can be copied.
     max_context: tokens of one sequence, 0 if unknown. max_sequences: sequences that one run may hold, None if unknown.
     native_sampler: the engine has a sampler of its own. activations: the sites whose hidden states it can capture.
+    draft_model: a smaller model is open to draft for this one.
     """
 
     logits: bool = False
@@ -259,6 +260,7 @@ class Capabilities:
     max_sequences: int | None = None
     native_sampler: bool = False
     activations: tuple[str, ...] = ()
+    draft_model: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
 from espalier.constraints.compiler import NOWHERE, Folders
 from espalier.engines.gguf.header import MAGIC
 from espalier.engines.options import DEFAULT, EngineOptions
-from espalier.engines.protocols import Engine
+from espalier.engines.protocols import DraftedEngine, Engine
+from espalier.errors import CapabilityError, EspalierError
 from espalier.registry import Registry
 from espalier.tokens.vocab import Vocab
 
@@ -42,14 +44,42 @@ def open_engine(
     transformers; `options.engine` names another engine.
 
     defaults: values for options that are not set; those that the engine does not take are left out. Raises
-    UnknownModel, CapabilityError, MissingDependency, InputError for an option that the engine does not take.
+    UnknownModel, CapabilityError, MissingDependency, InputError for an option that the engine does not take, and
+    naming `draft_model` what its model raises.
     """
     name = engine or options.engine or defaults.engine or choose(model, options.over(defaults).url)
     make = ENGINES.load(name)
     taken = taken_by(name)
     options.check_only(name, taken)
-    opened: Engine = make(model, options=options.over(defaults.only(taken)), folders=folders)
+    merged = options.over(defaults.only(taken))
+    opened: Engine = make(model, options=merged, folders=folders)
+    if merged.draft_model is not None:
+        try:
+            _draft_with(opened, merged.draft_model, merged, folders)
+        except BaseException:
+            opened.close()
+            raise
     return opened
+
+
+def _draft_with(opened: Engine, model: str, options: EngineOptions, folders: Folders) -> None:
+    """Open the smaller model that drafts for an engine, which keeps it. Raises as `open_engine`, naming
+    `draft_model`."""
+    if not isinstance(opened, DraftedEngine):
+        raise CapabilityError(f"no smaller model can draft for {opened.name}", field="draft_model")
+    # Adapters, the size of the cache and the format of calls belong to the larger model alone.
+    own = replace(options, draft_model=None, lora=(), kv_size=None, tool_format=None, engine=None, url=None)
+    name = choose(model)
+    try:
+        smaller = open_engine(model, engine=name, options=own.only(taken_by(name)), folders=folders)
+        try:
+            opened.draft_with(smaller)
+        except BaseException:
+            smaller.close()
+            raise
+    except EspalierError as error:
+        error.field = "draft_model"
+        raise
 
 
 def taken_by(engine: str) -> tuple[str, ...]:

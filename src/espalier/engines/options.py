@@ -69,6 +69,11 @@ class EngineOptions:
     dtype: Annotated[
         str | None, Field("Type of the weights: float32, bfloat16, float16, auto.", flags=("--dtype",))
     ] = None
+    draft_model: Annotated[
+        str | None,
+        Field("Smaller model with the same vocabulary, which drafts for --strategy draft.", flags=("--draft-model",),
+              metavar="MODEL"),
+    ] = None  # fmt: skip
     tool_format: Annotated[str | None, Field("Wire format of calls, if the chat template does not tell.")] = None
     sequences: Annotated[int | None, Field("GGUF: sequences at once.", least=1, most=INT32)] = None
     context: Annotated[

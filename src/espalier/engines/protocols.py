@@ -7,7 +7,7 @@ An edge (CLI, server, API) never handles a model, a cache or a tokenizer: only t
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from espalier.engines.base import Capabilities, Event, Load, Progress, Request
 
@@ -67,6 +67,16 @@ class Engine(Prompts, Protocol):
 
     def close(self) -> None:
         """Free the model. Idempotent."""
+        ...
+
+
+@runtime_checkable
+class DraftedEngine(Engine, Protocol):
+    """An engine for which a smaller model can draft."""
+
+    def draft_with(self, smaller: Engine) -> None:
+        """Draft with this engine's model from now on, and close it with this engine. Raises CapabilityError for an
+        engine that gives no logits here, InputError for another vocabulary, naming the first token that differs."""
         ...
 
 

@@ -176,6 +176,13 @@ class ServerSettings:
     retention_days: Annotated[float | None, Field("How long what is stored is kept.", above=0)] = 7.0
     retention_rows: Annotated[int | None, Field("How many rows are kept.", least=1)] = 10_000
 
+    strategy: Annotated[
+        Literal["mask", "draft"], Field("Of requests that do not ask; draft gives the text of mask in fewer passes.")
+    ] = "mask"
+    drafts: Annotated[
+        tuple[str, ...], Field("Sources of drafts, for requests that name none; none: those of docs/strategies.md.")
+    ] = ()
+
     activations_store: Annotated[
         str | None, Field("Folder for hidden states; none: requests for them are refused. One worker.")
     ] = None
@@ -224,6 +231,12 @@ class ServerSettings:
                 f"ACTIVATIONS_STORE has one writer, and WORKERS is {self.workers}",
                 hint="WORKERS=1",
                 field="ACTIVATIONS_STORE",
+            )
+        if self.rejection_log is not None and self.strategy != "mask":
+            raise InputError(
+                f"REJECTION_LOG needs the strategy rejection, and STRATEGY is {self.strategy}",
+                hint="leave one of them out",
+                field="STRATEGY",
             )
         if self.rejection_log is not None and self.workers > 1:
             raise InputError(

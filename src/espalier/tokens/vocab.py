@@ -198,3 +198,18 @@ class Vocab:
             width=width,
             name=raw.name,
         )
+
+
+def first_difference(one: Vocab, other: Vocab) -> int | None:
+    """The lowest id that stands for other bytes, or another special token, in two vocabularies; None where there is
+    none. Padding, and which ids end a text, do not count."""
+    if one.tokens == other.tokens and one.special_texts == other.special_texts:
+        return None
+    for token in range(max(one.width, other.width)):
+        meant = [
+            (vocab.bytes_of(token), vocab.special_texts.get(token)) if token < vocab.width else (b"", None)
+            for vocab in (one, other)
+        ]
+        if meant[0] != meant[1]:
+            return token
+    return None

@@ -3,12 +3,14 @@
 import io
 import json
 import os
+import re
 import shutil
 import sys
 
 import pytest
 
 from espalier.cli.main import main_code
+from espalier.decoding.drafting import PassCosts
 from espalier.engines.llamacpp import report as llama_report
 from espalier.wiring import demo_model
 from tests import gguf_models as made
@@ -42,6 +44,24 @@ def test_a_gguf_file_generates_with_llama_cpps_names_of_flags_and_prints_nothing
     assert json.loads(out)
     long = ["--ctx-size", "256", "--gpu-layers", "0", "--flash-attn", "off", "--kv-type", "f32", "--threads", "1"]
     assert run("generate", "-m", DEMO, *long, "--json-object", "--seed", "1", "Generate user info") == (0, out, "")
+
+
+def test_a_draft_model_changes_no_text_and_is_told(run, monkeypatch):
+    monkeypatch.setattr(PassCosts, "listed", lambda self: [1e9] * 32)  # whatever a pass costs on a busy machine
+    asked = ["--json-object", "--seed", "3", "Generate user info"]
+    plain = run(*ONE, *asked)[1]
+    code, out, err = run(*ONE, "--draft-model", DEMO, "--strategy", "draft", "--draft", "model", *asked)
+    assert (code, out) == (0, plain)
+    assert re.match(r"\d+ forward passes, \d+\.\d+ tokens each, \d+% of \d+ drafted tokens taken\n", err), err
+    code, out, err = run(*ONE, "--strategy", "draft", "--draft", "model", *asked)
+    assert (code, out) == (2, "")
+    assert "--draft-model" in err
+    code, out, err = run(*ONE, "--draft-model", "fake", "--strategy", "draft", *asked)
+    assert (code, out) == (2, "")
+    assert "fake has another vocabulary than demo.gguf: token 0 is" in err
+    code, out, err = run(*ONE, "--draft-model", "nowhere.gguf", *asked)
+    assert (code, out) == (2, "")
+    assert "nowhere.gguf" in err
 
 
 def test_an_adapter_is_a_file_with_a_scale(run, tmp_path):

@@ -309,6 +309,35 @@ def test_a_smaller_model_drafts_and_its_cache_is_given_back(monkeypatch):
             loaded(vocab, sibling=FakeStepModel(lambda tokens: noise(tokens, 7), width=7))
 
 
+def test_a_draft_model_is_asked_unless_sources_are_named_and_is_closed_with_its_engine(monkeypatch):
+    monkeypatch.setattr(PassCosts, "listed", lambda self: [1e9] * 32)
+    with loaded(vocab_of()) as eng:
+        smaller = loaded(vocab_of()).engine
+        assert not eng.engine.capabilities.draft_model
+        eng.engine.draft_with(smaller)
+        assert eng.engine.capabilities.draft_model
+        asked = {"raw": True, "temperature": 0, "max_tokens": 20, "strategy": "draft"}
+        assert "model" in eng.generate("p", **asked).drafting.to_json()["sources"]
+        assert "model" not in eng.generate("p", drafts=["lookup"], **asked).drafting.to_json()["sources"]
+        assert smaller.model.live == 0
+    with pytest.raises(InputError, match="closed"):
+        _ = smaller.model
+
+
+def test_a_draft_model_has_the_same_tokens_whatever_its_padding():
+    vocab = vocab_of()
+    others = {
+        "token 65 is 'xyz', not 'A'": replace(vocab, tokens=(*vocab.tokens[:65], b"xyz", *vocab.tokens[66:])),
+        f"token {vocab.eos_ids[0]} is": replace(vocab, special_texts={vocab.eos_ids[0]: "<end>"}),
+    }
+    with loaded(vocab) as eng:
+        eng.engine.draft_with(loaded(replace(vocab, width=vocab.width + 3)).engine)
+        for said, other in others.items():
+            smaller = loaded(other).engine
+            with pytest.raises(InputError, match=said):
+                eng.engine.draft_with(smaller)
+
+
 def test_on_a_server_drafts_get_only_the_room_that_is_free(eng, hostile):
     asked = {"constraint": SPECS["gbnf"], "max_tokens": 30}
     want = {seed: outcome(eng, "mask", seed=seed, **asked)[1].token_ids for seed in range(6)}

@@ -87,7 +87,7 @@ def test_every_engine_says_which_options_it_takes():
     taken = {engine: set(taken_by(engine)) for engine in ENGINES}
     assert all(one <= names for one in taken.values())
     assert taken["fake"] == set()
-    assert taken["transformers"] == {"device", "dtype"}
+    assert taken["transformers"] == {"device", "dtype", "draft_model"}
     assert taken["llamacpp"] == names - {"dtype", "tool_format"}
 
 

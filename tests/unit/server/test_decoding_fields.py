@@ -14,13 +14,15 @@ pytest.importorskip("fastapi")
 from starlette.testclient import TestClient
 
 from espalier.decoding.options import Decoding
+from espalier.engines.fake import open_engine
+from espalier.engines.local.engine import LocalEngine
 from espalier.errors import EspalierError, LimitExceeded
 from espalier.server.asking.draft import Asked
 from espalier.server.asking.openai import ask_chat
 from espalier.server.bodies.base import read_body
 from espalier.server.bodies.openai import ChatBody
 from espalier.server.process.state import Process
-from tests.server_app import Stuck, client, events, make_process, settings
+from tests.server_app import Stuck, client, events, fake_engine, make_process, settings
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 ASK: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 12}
@@ -347,3 +349,46 @@ def test_drafting_is_told(c: TestClient) -> None:
     refused = c.post("/v1/completions", json={**body, "espalier": {"strategy": "draft", "drafts": ["oracle"]}})
     assert refused.status_code == 400
     assert refused.json()["error"]["param"] == "espalier.drafts"
+
+
+def test_a_server_drafts_where_its_settings_say_so_and_counts_it() -> None:
+    engine = fake_engine("abc" * 9)
+    assert isinstance(engine.engine, LocalEngine)
+    engine.engine.draft_with(open_engine(wish="abc" * 9))
+    config = settings(strategy="draft", drafts="model,lookup", metrics_public="true")
+    body = {"model": "fake", "prompt": "hi", "max_tokens": 24, "temperature": 0, "espalier": {"trace": "summary"}}
+    with client(config=config, engine=engine) as c:
+        told = c.post("/v1/completions", json=body).json()["espalier"]["outputs"][0]["drafting"]
+        assert set(told["sources"]) <= {"model", "lookup"}
+        named = c.post("/v1/completions", json={**body, "espalier": {"strategy": "mask"}}).json()
+        assert "drafting" not in named["espalier"]["outputs"][0]
+        lines = [line for line in c.get("/metrics").text.splitlines() if line.startswith("espalier:draft")]
+        found = {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines}
+    passes = next(value for name, value in found.items() if name.startswith("espalier:draft_passes_total"))
+    tokens = next(value for name, value in found.items() if name.startswith("espalier:draft_tokens_total"))
+    assert (passes, tokens) == (told["passes"], 24)
+    assert told["tokens_per_pass"] == tokens / passes
+    for kind in ("drafted", "accepted"):
+        counted = sum(value for name, value in found.items() if f'kind="{kind}"' in name)
+        assert counted == told[kind]
+
+
+@pytest.mark.parametrize(
+    ("values", "field", "said"),
+    [
+        ({"drafts": "lookup,oracle"}, "DRAFTS", "there is no source 'oracle'"),
+        ({"strategy": "draft", "drafts": "model"}, "DRAFTS", "no smaller model is open"),
+    ],
+)
+def test_drafts_that_this_server_cannot_have_are_refused_when_it_starts(
+    values: dict[str, str], field: str, said: str
+) -> None:
+    with pytest.raises(EspalierError, match=said) as told, client(config=settings(**values)):
+        pass
+    assert told.value.field == field
+
+
+def test_a_rejection_log_and_drafts_do_not_go_together() -> None:
+    with pytest.raises(EspalierError) as told:
+        settings(strategy="draft", rejection_log="refused.jsonl")
+    assert told.value.field == "STRATEGY"

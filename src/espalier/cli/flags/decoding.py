@@ -51,7 +51,10 @@ class DecodingFlags:
     ] = None
     draft: Annotated[
         str | None,
-        typer.Option(help=f"draft: sources of proposed tokens. Default: {','.join(USUAL)}.", metavar="NAME,NAME"),
+        typer.Option(
+            help=f"draft: sources of proposed tokens. Default: {','.join(USUAL)}, and model with --draft-model.",
+            metavar="NAME,NAME",
+        ),
     ] = None
     max_rewinds: Annotated[int | None, typer.Option(help="At most N rewinds. Default: 100.", metavar="N")] = None
 

@@ -5,24 +5,26 @@ A drafter only proposes: whatever it says, the strategy takes no other token tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from espalier.decoding.drafting import Continuations
 from espalier.decoding.plan import Job
+from espalier.errors import InputError, UnknownName
 from espalier.registry import Registry
 
-USUAL: tuple[str, ...] = ("forced", "grammar", "lookup")
-"""The sources of a request that names none."""
+FORCED, GRAMMAR, LOOKUP, MODEL = "forced", "grammar", "lookup", "model"
+USUAL: tuple[str, ...] = (FORCED, GRAMMAR, LOOKUP)
+"""The sources of a request that names none; `model` comes after them where a smaller model is open."""
 
 SOURCES = Registry(
     "drafts",
     {
-        "forced": "espalier.decoding.drafts.forced:FORCED",
-        "grammar": "espalier.decoding.drafts.grammar:GRAMMAR",
-        "lookup": "espalier.decoding.drafts.lookup:LOOKUP",
-        "model": "espalier.decoding.drafts.model:MODEL",
+        FORCED: "espalier.decoding.drafts.forced:FORCED",
+        GRAMMAR: "espalier.decoding.drafts.grammar:GRAMMAR",
+        LOOKUP: "espalier.decoding.drafts.lookup:LOOKUP",
+        MODEL: "espalier.decoding.drafts.model:MODEL",
     },
     holds=f"{__name__}:Source",
 )
@@ -56,3 +58,12 @@ class Source:
 
     make: Callable[[DraftText], Drafter]
     close: Callable[[Drafter], None] | None = None
+
+
+def check_sources(names: Iterable[str], *, field: str = "drafts") -> None:
+    """Raises InputError, naming the field, for a source that does not exist."""
+    for name in names:
+        try:
+            SOURCES.target(name)
+        except UnknownName as error:
+            raise InputError(f"{field}: there is no source {name!r}", hint=error.hint, field=field) from error

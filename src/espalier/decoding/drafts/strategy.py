@@ -13,7 +13,17 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from espalier.decoding.drafts.pace import MOST, Pace
-from espalier.decoding.drafts.source import SOURCES, USUAL, Drafter, DraftText, Source
+from espalier.decoding.drafts.source import (
+    FORCED,
+    GRAMMAR,
+    MODEL,
+    SOURCES,
+    USUAL,
+    Drafter,
+    DraftText,
+    Source,
+    check_sources,
+)
 from espalier.decoding.matcher_questions import MatcherQuestions
 from espalier.decoding.options import Decoding
 from espalier.decoding.plan import Drafting, Job, Outcome, Plan, Strategy, Taken
@@ -21,13 +31,11 @@ from espalier.decoding.ports import Append, Need, answered
 from espalier.decoding.step.decide import decide
 from espalier.decoding.text.run import EndRule, TextRun
 from espalier.decoding.timed_mask import TimedMask
-from espalier.errors import InputError, UnknownName
 from espalier.sampling.config import SamplingConfig
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Logits, Mask
 from espalier.trace.records import Drafted
 
-FORCED, GRAMMAR = "forced", "grammar"
 LISTENS = 16
 """Where nothing is worth drafting, every so many tokens a source is heard without a pass, so that its rate is known."""
 QUIET = 8
@@ -93,7 +101,7 @@ class _Run:
         self._mask: Mask | None = None
         self._has_mask = False
         self._seen = DraftText(job, self.text.tokens, job.kit.continuations(job.owner, job.constraint))
-        names = job.options.drafts or USUAL
+        names = job.options.drafts or ((*USUAL, MODEL) if job.kit.sibling is not None else USUAL)
         if job.matcher is None:  # nothing is forced, and no state was met before
             names = tuple(name for name in names if name not in (FORCED, GRAMMAR))
         self._quiet = 0  # tokens for which no source is asked, because none was worth its cost
@@ -280,13 +288,9 @@ class _Run:
         return 0.0 if self.job.clock is None else self.job.clock()
 
 
-def check_sources(options: Decoding, sampling: SamplingConfig) -> None:
+def check_drafts(options: Decoding, sampling: SamplingConfig) -> None:
     """Raises InputError for a source that does not exist."""
-    for name in options.drafts or ():
-        try:
-            SOURCES.target(name)
-        except UnknownName as error:
-            raise InputError(f"drafts: there is no source {name!r}", hint=error.hint, field="drafts") from error
+    check_sources(options.drafts or ())
 
 
-DRAFT = Strategy(make_plan=draft_plan, check=check_sources, truncates=True)
+DRAFT = Strategy(make_plan=draft_plan, check=check_drafts, truncates=True)

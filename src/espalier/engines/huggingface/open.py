@@ -13,7 +13,7 @@ from espalier.engines.local.engine import LocalEngine
 from espalier.engines.options import DEFAULT, EngineOptions
 from espalier.tokens.vocab import Vocab
 
-TAKES = ("device", "dtype")
+TAKES = ("device", "dtype", "draft_model")
 
 
 def open_engine(model: str, *, options: EngineOptions = DEFAULT, **shared: Any) -> LocalEngine:

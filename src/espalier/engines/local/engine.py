@@ -27,11 +27,12 @@ from espalier.engines.capabilities import check_capabilities
 from espalier.engines.embedding import HiddenReader
 from espalier.engines.local.ports import EncodePrompt, MakeNative
 from espalier.engines.local.prepared_run import PreparedRun
-from espalier.engines.local.run_maker import RunMaker
+from espalier.engines.local.run_maker import SAME, RunMaker
 from espalier.engines.local.step_engine import RunDriver
 from espalier.engines.local.turns import PreparedTurn, TurnMaker
+from espalier.engines.protocols import Engine
 from espalier.errors import CapabilityError, InputError, PromptTooLong
-from espalier.tokens.vocab import Vocab
+from espalier.tokens.vocab import Vocab, first_difference
 
 SHRINKING = 4
 """How many times shorter a tokenizer's normalizer may make a text."""
@@ -84,6 +85,7 @@ class LocalEngine:
         self._round = threading.Lock()
         self._direct = 0  # runs that have begun and drive the model without a RunDriver
         self._server: RunDriver | None = None
+        self._smaller: LocalEngine | None = None  # drafts
 
     @property
     def name(self) -> str:
@@ -121,6 +123,7 @@ class LocalEngine:
             max_sequences=self.model.max_sequences,
             native_sampler=self._has_native,
             activations=self.model.watched_sites if isinstance(self.model, WatchedModel) else (),
+            draft_model=self._runs.has_sibling,
         )
 
     @property
@@ -178,10 +181,29 @@ class LocalEngine:
         runs = [self.prepare(request) for request in requests]  # check every request before running any
         return self._events(runs)
 
+    def draft_with(self, smaller: Engine) -> None:
+        """See `DraftedEngine`."""
+        if not isinstance(smaller, LocalEngine):
+            raise CapabilityError(f"{smaller.name} gives no logits here, so it cannot draft", hint=SAME)
+        place = first_difference(self._vocab, smaller.vocab)
+        if place is not None:
+            mine, other = (
+                repr(one.text_of(place)) if place < one.width else "none" for one in (self._vocab, smaller.vocab)
+            )
+            raise InputError(
+                f"{smaller.name} has another vocabulary than {self._name}: token {place} is {other}, not {mine}",
+                hint=SAME,
+            )
+        self._runs.draft_with(smaller.model)
+        self._smaller = smaller
+
     def close(self) -> None:
         if self._server is not None:
             self._server.close()
         self._model = self._hidden = None
+        self._runs.draft_with(None)
+        if self._smaller is not None:
+            self._smaller.close()
 
     def serve_with(self, driver: RunDriver | None) -> None:
         """Give the model to `driver` alone: `run` goes through it from now on. None ends that. Raises InputError if

@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
+
 from espalier.activations.capture.tree import CaptureTree
 from espalier.constraints.base import Matcher
 from espalier.constraints.compiler import Compiler
@@ -47,6 +49,7 @@ DRAFTS = "draft"
 TAKES_BACK = ("mask", DRAFTS)
 """The strategies under which text may be taken back."""
 CAPTURED = "nothing is drafted: hidden states are captured, so it runs as with the strategy mask"
+SAME = "give a smaller model with the same tokenizer"
 UNDRAFTED = "nothing is drafted: the constraint may take text back, so it runs as with the strategy mask"
 
 
@@ -73,12 +76,23 @@ class RunMaker:
         self._encode = encode
         self._native = native
         self._clock = clock
-        if sibling is not None and sibling.width != self._vocab.width:
+        self._kit = DraftKit()
+        if sibling is not None:
+            self.draft_with(sibling)
+
+    @property
+    def has_sibling(self) -> bool:
+        """Whether a smaller model drafts."""
+        return self._kit.sibling is not None
+
+    def draft_with(self, sibling: StepModel | None) -> None:
+        """Draft with this model from now on; None for none. Raises CapabilityError for a model with too few logits."""
+        if sibling is not None and sibling.width <= (last := int(np.flatnonzero(self._vocab.real_ids)[-1])):
             raise CapabilityError(
-                f"the draft model has {sibling.width} logits and the vocabulary of {name} {self._vocab.width} tokens",
-                hint="give a smaller model with the same tokenizer", field="sibling",
+                f"the draft model has {sibling.width} logits, and the vocabulary of {self._name} {last + 1} tokens",
+                hint=SAME, field="sibling",
             )  # fmt: skip
-        self._kit = DraftKit(sibling)
+        self._kit.sibling = sibling
 
     def check(self, request: Request) -> None:
         """Refuse, before rendering and compiling, settings that do not go together. `check_capabilities` has already
@@ -110,10 +124,11 @@ class RunMaker:
         strategy: Strategy = STRATEGIES.load(request.strategy)
         make_plan: MakePlan = strategy.make_plan
         make_native = self._native if request.sampler == "native" else None
-        if "model" in (request.decoding.drafts or ()) and self._kit.sibling is None:
+        if "model" in (request.decoding.drafts or ()) and not self.has_sibling:
             raise CapabilityError(
                 f"{self._name} was opened without a smaller model to draft with",
-                hint="open a LocalEngine with sibling=, or leave the source `model` out", field="drafts",
+                hint="give one by --draft-model, draft_model= or ESPALIER_DRAFT_MODEL, or leave the source `model` out",
+                field="drafts",
             )  # fmt: skip
         if request.strategy == DRAFTS and request.activations is not None:
             # A drafted token's state may be computed where `mask` computes none, and the other way round.

@@ -24,6 +24,8 @@ from espalier.trace.records import LEVELS, TraceLevel
 
 SHOWN_CANDIDATES = 10
 """Candidates of each stage of a step, where steps are shown or written down."""
+DRAFTS = "draft"
+"""The strategy that has sources of drafts."""
 REPLY = tuple(one.name for one in fields(ReplyOptions))
 AskedType = TypeVar("AskedType", bound=Asked)
 
@@ -94,6 +96,8 @@ def _request_options(draft: Draft, process: Process) -> dict[str, Any]:
     decoding = dict(draft.decoded.fields)
     if process.default_strategy is not None and draft.options.get("sampler") != "native":
         decoding.setdefault("strategy", process.default_strategy)
+    if decoding.get("strategy") == DRAFTS and process.settings.drafts:
+        decoding.setdefault("drafts", process.settings.drafts)
     return {
         "constraint": draft.constraint,
         "soft": draft.soft,

@@ -29,6 +29,7 @@ from espalier.constraints.matching.automaton import AutomatonCompiled
 from espalier.constraints.safety.compile import warm_filters
 from espalier.constraints.spec import Gbnf, JsonSchema, Regex
 from espalier.constraints.words.spec import Wordlist
+from espalier.decoding.drafts.source import MODEL, check_sources
 from espalier.engines.protocols import Engine, ServingEngine
 from espalier.engines.serving.serve import serve_engine
 from espalier.errors import CapabilityError
@@ -61,6 +62,7 @@ from espalier.wiring import App, build_app
 
 REJECTION = "rejection"
 """The default strategy while a rejection log is written: other strategies would leave the log empty."""
+USUAL_STRATEGY = "mask"
 RETENTION_SECONDS = 300.0
 DAY = 86_400.0
 SWITCH_SECONDS = 0.0002
@@ -147,11 +149,32 @@ async def open_process(settings: ServerSettings, parts: Parts, lists: tuple[Word
             settings=settings, app=app, engine=engine, scheduler=scheduler, names=names, gate=gate, meter=meter,
             pools=pools, spans=spans, store=store if parts.store is not None or _keeps(settings) else None,
             started=int(time.time()), fingerprint=_fingerprint(engine), recorders=recorders,
-            default_strategy=REJECTION if recorders and engine.capabilities.logits else None, prebuild=prebuild,
+            default_strategy=REJECTION if recorders and engine.capabilities.logits else _drafting(settings, engine),
+            prebuild=prebuild,
             logs=logs_kept, log=writer, activations=activations, named_stores=named,
             batches=open_batches(store, settings) if has_batches and isinstance(store, Store) else None,
             responses=store if settings.store_responses and isinstance(store, Store) else None,
         )  # fmt: skip
+
+
+def _drafting(settings: ServerSettings, engine: LoadedEngine) -> str | None:
+    """The strategy of requests that name none, where it is not `mask`. Raises InputError for a source of drafts that
+    does not exist, CapabilityError for a source or a strategy that this model cannot have."""
+    check_sources(settings.drafts, field="DRAFTS")
+    can = engine.capabilities
+    if MODEL in settings.drafts and not can.draft_model:
+        raise CapabilityError(
+            "DRAFTS has the source model, and no smaller model is open to draft",
+            hint="ESPALIER_DRAFT_MODEL, or --draft-model", field="DRAFTS",
+        )  # fmt: skip
+    if settings.strategy == USUAL_STRATEGY:
+        return None
+    if not (can.logits and can.truncate):
+        raise CapabilityError(
+            f"{engine.engine.name} cannot draft: it gives no logits here, or its cache cannot be cut",
+            hint=f"STRATEGY={USUAL_STRATEGY}", field="STRATEGY",
+        )  # fmt: skip
+    return settings.strategy
 
 
 def _make_app() -> App:
