@@ -78,7 +78,7 @@ class Settings:
 
 
 DEMO = Path("models/demo")
-DRAFT = Settings(samples=48_000, tokens=3_000_000, hidden=64, layers=2, heads=2, feed_forward=160, threads=1)
+DRAFT = Settings(samples=24_000, tokens=1_200_000, hidden=48, layers=2, heads=2, feed_forward=128, threads=1)
 """The model that drafts for the demo model."""
 
 

@@ -5,9 +5,11 @@ One `DraftKit` belongs to one model. Nothing here changes a token: it decides on
 
 from __future__ import annotations
 
+import math
 import threading
+from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from espalier.decoding.ports import StepModel
@@ -53,30 +55,42 @@ class PassCosts:
         """The seconds of passes over 0 to LISTED - 1 tokens, as `of` gives them, a few passes old."""
         found = self._listed
         if not found:
-            found = self._listed = [0.0, *map(self.of, range(1, LISTED))]
+            known = self._smooth()
+            sizes = sorted(known)
+            found = self._listed = [0.0, *(_read_off(known, sizes, size) for size in range(1, LISTED))]
         return found
 
     def of(self, tokens: int) -> float:
         """Seconds of a pass over so many tokens: measured, or read off the line through the nearest measured sizes.
         Where only one size is known a further token is assumed to cost a tenth of it, so that larger ones are tried."""
-        known = dict(self._known)
-        found = known.get(tokens)
-        if found is not None:
-            return found
-        if not known:
-            return 1.0 + 0.1 * (tokens - 1)
-        sizes = sorted(known)
-        under = [size for size in sizes if size < tokens]
-        over = [size for size in sizes if size > tokens]
-        if under and over:
-            low, high = under[-1], over[0]
-        elif len(under) > 1:
-            low, high = under[-2], under[-1]
-        else:
-            nearest = (under or over)[0]
-            return max(known[nearest] * (1.0 + 0.1 * (tokens - nearest) / nearest), 1e-9)
-        slope = (known[high] - known[low]) / (high - low)
-        return max(known[low] + slope * (tokens - low), known[low] * 0.5, 1e-9)
+        known = self._smooth()
+        return _read_off(known, sorted(known), tokens)
+
+    def _smooth(self) -> dict[int, float]:
+        """What is known, where a pass takes no longer than a larger one did: sizes that are rarely run have only met a
+        busy machine, and would never be tried again."""
+        found: dict[int, float] = {}
+        least = math.inf
+        for size, seconds in sorted(dict(self._known).items(), reverse=True):
+            least = found[size] = min(least, seconds)
+        return found
+
+
+def _read_off(known: Mapping[int, float], sizes: Sequence[int], tokens: int) -> float:
+    """See `PassCosts.of`. sizes: those that are known, ascending."""
+    if tokens in known:
+        return known[tokens]
+    if not sizes:
+        return 1.0 + 0.1 * (tokens - 1)
+    if len(sizes) == 1:
+        (size,) = sizes
+        return max(known[size] * (1.0 + 0.1 * (tokens - size) / size), 1e-9)
+    place = bisect_left(sizes, tokens)
+    if place == 0:  # smaller than all that are known
+        return max(known[sizes[0]] * (1.0 + 0.1 * (tokens - sizes[0]) / sizes[0]), 1e-9)
+    low, high = (sizes[place - 1], sizes[place]) if place < len(sizes) else (sizes[-2], sizes[-1])
+    slope = (known[high] - known[low]) / (high - low)
+    return max(known[low] + slope * (tokens - low), 1e-9)
 
 
 @dataclass(slots=True)

@@ -96,3 +96,17 @@ def test_a_second_document_takes_fewer_passes_than_tokens(eng, monkeypatch):
     found = [eng.generate(PROMPTS[0], strategy="draft", drafts=["forced", "grammar"], **asked) for _ in range(3)][-1]
     assert found.token_ids == eng.generate(PROMPTS[0], strategy="mask", **asked).token_ids
     assert found.drafting.passes < len(found.token_ids)
+
+
+def test_the_bundled_draft_model_drafts_for_both_engines_and_changes_no_token(eng, monkeypatch):
+    monkeypatch.setattr(PassCosts, "listed", lambda self: [1e9] * 32)
+    with espalier.load(demo_model().with_name("demo-draft")) as smaller:
+        eng.engine.draft_with(smaller.engine)
+        try:
+            for spec, sampler in (("none", "usual"), ("spaced", "greedy"), ("grammar", "xtc")):
+                asked = {"constraint": SPECS[spec], "max_tokens": 28, "seed": 5, "trace": "off", **SAMPLERS[sampler]}
+                found = eng.generate(PROMPTS[0], strategy="draft", drafts=["model"], **asked)
+                assert found.token_ids == eng.generate(PROMPTS[0], strategy="mask", **asked).token_ids
+                assert found.drafting.passes < len(found.token_ids)
+        finally:
+            eng.engine.runs.draft_with(None)

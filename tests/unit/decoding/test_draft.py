@@ -260,6 +260,14 @@ def test_costs_of_a_pass_are_read_off_what_was_measured():
     assert costs.of(17) == pytest.approx(17.0)
 
 
+def test_a_size_that_met_a_busy_machine_costs_no_more_than_a_larger_one():
+    costs = PassCosts()
+    for size, seconds in ((1, 1.0), (4, 9.0), (6, 30.0), (8, 2.0)):
+        costs.note(size, seconds)
+    assert [costs.of(size) for size in (1, 4, 6, 8, 12)] == [1.0, 2.0, 2.0, 2.0, 2.0]
+    assert costs.listed()[1:9] == [costs.of(size) for size in range(1, 9)]
+
+
 def test_nothing_is_drafted_where_further_tokens_cost_as_much_as_passes():
     costs = PassCosts()
     for size in range(1, 17):
