@@ -43,7 +43,7 @@ SAMPLERS = {
     "mirostat": {"temperature": 1.0, "mirostat": 2, "mirostat_tau": 4.0},
     "xtc": {"temperature": 1.0, "xtc_probability": 0.5, "xtc_threshold": 0.1},
 }
-SEEDS = int(os.environ.get("ESPALIER_DRAFT_SEEDS") or 3)
+SEEDS = int(os.environ.get("TEST_DRAFT_SEEDS") or 3)
 """For each constraint, sampler and engine; with 20 they are 2,160 runs and as many of `mask`, a quarter of an hour."""
 PROMPTS = ["Generate user info", "Who are you?"]
 ENDS = ({}, {"stop": ["e", "the quick"]}, {"on_budget": "close"})
