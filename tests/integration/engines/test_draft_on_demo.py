@@ -55,7 +55,8 @@ def eng(request):
         loaded = espalier.load(demo_model())
     else:
         pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
-        loaded = espalier.load(demo_model() / "demo.gguf", threads=1)
+        # With an f16 cache a logit depends on the size of its pass in the third digit, and a draw may fall between.
+        loaded = espalier.load(demo_model() / "demo.gguf", threads=1, kv_type="f32", flash_attention="off")
     with loaded:
         yield loaded
 

@@ -13,6 +13,7 @@ from espalier.automata.ends.forced import forced
 from espalier.automata.languages.dfa import Dfa
 from espalier.automata.languages.far import FarAutomata, Source
 from espalier.automata.languages.network import MAX_STATES, Network, build_network
+from espalier.automata.masks.cache import ByteCache
 from espalier.automata.masks.machine import Machine, State
 from espalier.automata.masks.pushdown import PushdownMachine
 from espalier.automata.masks.regular import RegularMachine
@@ -94,6 +95,10 @@ def compile_dfa(dfa: Dfa, spec: Spec, vocab: Vocab, trie: TokenTrie) -> Automato
     return AutomatonCompiled(spec, vocab, trie, RegularMachine(dfa, vocab, trie))
 
 
+FORCED_BYTES = 2**20
+"""The limit on forced tokens that are kept, for all states of one constraint."""
+
+
 class AutomatonCompiled:
     """An automaton for one vocabulary. Only its caches change, which are bounded; safe across threads."""
 
@@ -106,6 +111,7 @@ class AutomatonCompiled:
         self._make_explainer: Callable[[], Explainer] = lambda: PlainExplainer(machine)
         self._explainer: Explainer | None = None
         self._ends: Ends | None = None
+        self._forced: ByteCache[State, tuple[int, ...]] = ByteCache(FORCED_BYTES)
         self._lock = WorkLock()
 
     def explain_with(self, explainer: Callable[[], Explainer]) -> None:
@@ -127,6 +133,14 @@ class AutomatonCompiled:
             if self._ends is None:
                 self._ends = self._new_ends()
             return self._ends
+
+    def forced(self, state: State) -> tuple[int, ...]:
+        """See `Matcher.forced`. Strategies that skip forced text ask at every step, mostly at places met before."""
+        found = self._forced.get(state)
+        if found is None:
+            found = forced(self.machine, self.trie, state)
+            self._forced.put(state, found, 8 * len(found))
+        return found
 
     def _new_ends(self) -> Ends:
         return Ends(self.machine, self.trie, self.vocab)
@@ -226,7 +240,7 @@ class AutomatonMatcher(MatcherBase[AutomatonCompiled]):
     def forced(self) -> tuple[int, ...]:
         if self._finished:
             return ()
-        return forced(self._machine, self._compiled.trie, self._state)
+        return self._compiled.forced(self._state)
 
     def _blame(self, token: int) -> Blame:
         explainer = self._compiled.explainer

@@ -86,6 +86,8 @@ class LocalEngine:
         self._direct = 0  # runs that have begun and drive the model without a RunDriver
         self._server: RunDriver | None = None
         self._smaller: LocalEngine | None = None  # drafts
+        self._kinds = frozenset(KINDS.names())
+        self._sites = model.watched_sites if isinstance(model, WatchedModel) else ()
 
     @property
     def name(self) -> str:
@@ -115,14 +117,14 @@ class LocalEngine:
     def capabilities(self) -> Capabilities:
         return Capabilities(
             logits=True,
-            constraints=frozenset(KINDS.names()),
+            constraints=self._kinds,
             chat_template=self._template is not None,
             truncate=self.model.can_truncate,
             fork=True,
             max_context=self.model.max_positions,
             max_sequences=self.model.max_sequences,
             native_sampler=self._has_native,
-            activations=self.model.watched_sites if isinstance(self.model, WatchedModel) else (),
+            activations=self._sites,
             draft_model=self._runs.has_sibling,
         )
 
