@@ -165,7 +165,7 @@ def _drafting(settings: ServerSettings, engine: LoadedEngine) -> str | None:
     if MODEL in settings.drafts and not can.draft_model:
         raise CapabilityError(
             "DRAFTS has the source model, and no smaller model is open to draft",
-            hint="ESPALIER_DRAFT_MODEL, or --draft-model", field="DRAFTS",
+            hint="ESPALIER_DRAFT_MODEL=PATH", field="DRAFTS",
         )  # fmt: skip
     if settings.strategy == USUAL_STRATEGY:
         return None
