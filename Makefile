@@ -27,7 +27,7 @@ export CMAKE_ARGS ?= -DLLAVA_BUILD=OFF -DLLAMA_OPENSSL=OFF -DGGML_NATIVE=OFF
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
 
-setup: .setup-dev ## make .venv and install espalier-llm[transformers,llamacpp,server,postgres,parquet,otel,activations,mcp] and the tools of development
+setup: .setup-dev ## make .venv and install espalier-llm[transformers,llamacpp,server,postgres,parquet,otel,activations,mcp,ray] and the tools of development
 
 demo: .setup-demo ## answer freely, then under a schema, with the demo model, and write the trace page
 	@mkdir -p out
@@ -87,6 +87,6 @@ $(VENV)/pyvenv.cfg:
 	@$(PIP) -c constraints.txt llama-cpp-python || { command -v "$${CXX:-c++}" >/dev/null || \
 		echo "make: llama-cpp-python has to be compiled and there is no C++ compiler:" \
 			"install one (Debian, Ubuntu: apt-get install build-essential)" >&2; exit 1; }
-	$(PIP) -c constraints.txt -e '.[transformers,llamacpp,server,postgres,parquet,otel,activations,mcp]' --group dev
+	$(PIP) -c constraints.txt -e '.[transformers,llamacpp,server,postgres,parquet,otel,activations,mcp,ray]' --group dev
 	$(BIN)/python scripts/compile_kernels.py
 	@touch .setup-demo $@

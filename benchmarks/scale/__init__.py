@@ -1,1 +1,2 @@
-"""What our constraints cost inside the engines of others: `processor.py`."""
+"""What our constraints cost inside the engines of others: `processor.py`. What Ray Serve costs: `ray.py`. Queues at
+many replicas, simulated: `queueing.py`."""

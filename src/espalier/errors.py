@@ -30,7 +30,8 @@ EspalierError
 ├── TooManyRequests            a rate or concurrency limit of the key; see `retry_after` (HTTP 429)
 ├── Unavailable                the engine is closing, or not ready yet (HTTP 503)
 │   ├── Overloaded             the queue is full (HTTP 503, retry later)
-│   └── UpstreamBusy           the server that does the work takes nothing now; see `retry_after` (HTTP 503)
+│   ├── UpstreamBusy           the server that does the work takes nothing now; see `retry_after` (HTTP 503)
+│   └── ReplicaLost            the process that had the request is gone: ask again (HTTP 503)
 ├── MissingDependency          an optional extra is not installed; the message has the pip line
 ├── NotHere                    this model or engine cannot do it at all; the message says why (HTTP 501)
 ├── BrokenPlugin               a plug-in that was asked for cannot be used; the message names it
@@ -277,6 +278,10 @@ class Unavailable(EspalierError):
 
 class Overloaded(Unavailable):
     """Too many requests are waiting already."""
+
+
+class ReplicaLost(Unavailable):
+    """The replica that had this request is gone."""
 
 
 class UpstreamBusy(Unavailable):

@@ -14,11 +14,12 @@ import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from espalier.cli import output
+from espalier.cli.cluster import need_ray, serve_on_ray
 from espalier.cli.flags.groups import with_flags
 from espalier.cli.flags.server import EnvFile, ServerFlags, need_server, read_server, variables_of
 from espalier.cli.serving import leave, listen, run_one, uvicorn_options
@@ -45,6 +46,18 @@ def command(
     upstream: Annotated[
         str | None, typer.Option(metavar="URL", help="Serve in front of the llama-server at this address.")
     ] = None,
+    on_ray: Annotated[bool, typer.Option("--ray", help="Serve on a Ray cluster: docs/scale.md.")] = False,
+    address: Annotated[
+        str | None, typer.Option(help="Of the Ray cluster: host:port, auto. [default: RAY_ADDRESS, or a new one here]")
+    ] = None,
+    replicas: Annotated[
+        str | None, typer.Option(metavar="N|MIN-MAX", help="Replicas on Ray, each with the model. [default: 1]")
+    ] = None,
+    cpus: Annotated[float | None, typer.Option(help="Cores that a replica on Ray reserves. [default: 1]")] = None,
+    gpus: Annotated[float | None, typer.Option(help="GPUs of a replica on Ray, or a part. [default: 0]")] = None,
+    ongoing: Annotated[
+        float | None, typer.Option(help="Requests of a replica that autoscaling aims at. [default: 8]")
+    ] = None,
 ) -> None:
     """Serve a model over HTTP, to any OpenAI client. Settings: docs/server.md, .env.example."""
     need_server()
@@ -57,6 +70,16 @@ def command(
 
     keyring = read_keys(read)
     check_bind(read, keyring)
+    asked = {"address": address, "replicas": replicas, "cpus": cpus, "gpus": gpus, "ongoing": ongoing}
+    given = {name: value for name, value in asked.items() if value is not None}
+    if on_ray:
+        if only != "all":
+            raise InputError(f"--only {only} is for servers without --ray", field="only")
+        if _on_ray(found, read, given, len(keyring)):
+            leave()
+        return
+    if given:
+        raise InputError(f"--{next(iter(given))} is for --ray", field=next(iter(given)))
     with contextlib.ExitStack() as stack:
         listening = stack.enter_context(listen(read))
         export_for_libraries(found)
@@ -69,6 +92,15 @@ def command(
         caught = _run(TARGETS[only], read, listening)
     if caught:
         leave()
+
+
+def _on_ray(found: Environment, settings: ServerSettings, given: dict[str, Any], keys: int) -> list[int]:
+    """Serve on a Ray cluster; returns the signals that ended it. given: what was asked of the cluster."""
+    need_ray()
+    from espalier.server.cluster.plan import read_plan  # noqa: PLC0415
+
+    address = given.pop("address", None)
+    return serve_on_ray(found, settings, read_plan(given), address, keys)
 
 
 @contextlib.contextmanager

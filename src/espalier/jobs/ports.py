@@ -30,6 +30,10 @@ class Queue(Protocol):
         """Give items back untried. A stale lease changes nothing."""
         ...
 
+    def lose(self, worker: str, leases: Sequence[Lease]) -> None:
+        """Give back items whose process has died, as if their leases had ended. A stale lease changes nothing."""
+        ...
+
     def tend(self, worker: str) -> bool:
         """Move on what time moves: leases that ended, windows that ended, batches without open items. Returns whether
         any batch is open."""
@@ -54,5 +58,5 @@ class Checker(Protocol):
 class Executor(Checker, Protocol):
     async def execute(self, item: Item) -> Answer:
         """Run one item; what is wrong with it is in the answer. Cancelling it stops within a step. Raises
-        Overloaded and Unavailable where it could not begin."""
+        Overloaded and Unavailable where it could not begin, ReplicaLost where the process died that ran it."""
         ...

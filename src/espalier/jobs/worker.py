@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
-from espalier.errors import EspalierError, Overloaded, Unavailable
+from espalier.errors import EspalierError, Overloaded, ReplicaLost, Unavailable
 from espalier.jobs.ports import Executor, Queue
 from espalier.jobs.retry import Retry
 from espalier.jobs.values import Answer, Ended, Item, Lease
@@ -82,6 +82,7 @@ class Worker:
     _ahead: list[Item] = field(default_factory=list)
     _ended: list[Ended] = field(default_factory=list)
     _back: list[Lease] = field(default_factory=list)
+    _lost: list[Lease] = field(default_factory=list)
     _tending: asyncio.Lock = field(default_factory=asyncio.Lock)
     _threads: dict[str, ThreadPoolExecutor] = field(default_factory=dict)
 
@@ -112,6 +113,7 @@ class Worker:
         while True:
             self._wake.clear()
             await self._record()
+            await self._lose()
             if await self._give_back():  # the engine is closing: it will not take them a moment later either
                 await asyncio.sleep(self.idle)
             if await self._claim() or self._ended:
@@ -150,7 +152,12 @@ class Worker:
 
     async def _execute(self, item: Item) -> None:
         try:
-            answer = await self._answer(item)
+            try:
+                answer = await self._answer(item)
+            except ReplicaLost as error:
+                log.warning("%s", error, extra={"fields": {"batch": item.lease.batch, "line": item.lease.line}})
+                self._lost.append(item.lease)
+                return
             if answer is None:
                 self._back.append(item.lease)
                 return
@@ -167,6 +174,8 @@ class Worker:
                 return await self.executor.execute(item)
             except Overloaded:  # others fill the queue: the item has not begun
                 await asyncio.sleep(FULL_SECONDS)
+            except ReplicaLost:
+                raise
             except Unavailable:  # the engine is closing
                 return None
             except EspalierError as error:
@@ -202,6 +211,14 @@ class Worker:
         del self._back[: len(leases)]
         return True
 
+    async def _lose(self) -> None:
+        """Items whose process died count that loss, so that one that kills its processes runs alone, and ends."""
+        if not self._lost:
+            return
+        leases = list(self._lost)
+        await self._ask(self.queue.lose, self.name, leases)
+        del self._lost[: len(leases)]
+
     async def _beat(self) -> None:
         """Renew the leases; stop what is paused, cancelled, expired or lost."""
         while True:
@@ -230,6 +247,8 @@ class Worker:
         await asyncio.gather(*tasks, return_exceptions=True)
         with suppress(EspalierError):
             await self._record()
+        with suppress(EspalierError):
+            await self._lose()
         with suppress(EspalierError):
             mine = {one.lease for one in self._ended}
             await self._ask(self.queue.release, self.name, [one for one in leases if one not in mine])

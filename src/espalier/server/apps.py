@@ -69,14 +69,18 @@ def create_app(
     store: TraceStore | None = None,
     judge: Judge | None = None,
     failed: Failed | None = None,
+    is_replica: bool = False,
 ) -> FastAPI:
     """The whole server. Without an engine, the model of the settings is loaded when the application starts.
 
     Parts that are given stay open. serve: makes the ServingEngine. judge: judges outputs, in place of worker processes.
     failed: with it, the application starts before the
-    model is loaded, and `failed` is called with the error if loading fails. Raises InputError for a wrong setting.
+    model is loaded, and `failed` is called with the error if loading fails. is_replica: others serve beside it and
+    share its database. Raises InputError for a wrong setting.
     """
-    parts = Parts(app=app, engine=engine, serve=serve, gate=gate, meter=meter, store=store, judge=judge)
+    parts = Parts(
+        app=app, engine=engine, serve=serve, gate=gate, meter=meter, store=store, judge=judge, is_replica=is_replica
+    )
     return _build("Espalier", settings or settings_of(read_environment().values), parts, failed, ROUTERS)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import io
 import json
 import os
@@ -71,6 +72,14 @@ def run(capfd, monkeypatch, tmp_path):
         (["--only", "none"], "--only none: one of all, chat, batch"),
         (["--log-level", "loud"], "LOG_LEVEL=LOUD: "),
         (["--port", "70000"], "--port"),
+        (["--replicas", "2"], "--replicas is for --ray"),
+        (["--address", "auto"], "--address is for --ray"),
+        (["--ray", "--replicas", "3-2"], "'3-2' is no number of replicas"),
+        (["--ray", "--cpus", "0"], "a replica needs cores"),
+        (["--ray", "--port", "0"], "the proxies of all nodes listen at one port"),
+        (["--ray", "--workers", "2"], "WORKERS is for one machine"),
+        (["--ray", "--only", "chat"], "--only chat is for servers without --ray"),
+        (["--ray", "--host", "0.0.0.0"], "can be reached from elsewhere, and no API key is set"),
     ],
 )
 def test_what_is_wrong_is_one_line_and_nothing_is_served(run, arguments, says):
@@ -78,6 +87,15 @@ def test_what_is_wrong_is_one_line_and_nothing_is_served(run, arguments, says):
     assert (code, out, served) == (2, "", [])
     assert says in err.splitlines()[0]
     assert "Traceback" not in err
+
+
+def test_without_ray_the_extra_is_named(run, monkeypatch):
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "ray" else found(name))
+    for command in (["serve", "--ray"], ["batch", "run", "-i", "x.jsonl", "-o", "y.jsonl", "--executor", "ray"]):
+        code, _, err, _ = run(*command)
+        assert code == 1
+        assert "[ray]" in err
 
 
 def test_a_default_token_is_refused_beyond_loopback(run, monkeypatch):

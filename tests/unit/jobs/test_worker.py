@@ -11,12 +11,13 @@ import pytest
 
 pytest.importorskip("sqlalchemy")
 
-from espalier.errors import EspalierError, OutputError, Overloaded, Unavailable
+from espalier.errors import EspalierError, OutputError, Overloaded, ReplicaLost, Unavailable
 from espalier.jobs.retry import Retry
 from espalier.jobs.states import BatchState
 from espalier.jobs.values import Answer, Item
 from espalier.jobs.worker import Worker
 from espalier.store.batches.open import BatchStore
+from espalier.store.batches.queue import POISON, SUSPECT
 from tests.batch_jobs import Echo, found, line, open_batches, results, submit
 
 
@@ -113,6 +114,38 @@ def test_an_item_that_an_engine_did_not_begin_is_given_back_untried(store: Batch
     executor = Fails(Unavailable(), Unavailable(), Unavailable(), Unavailable(), Unavailable())
     asyncio.run(worker(store, executor).run())
     assert found(store, batch.id).counts.completed == 1
+
+
+class Kills(Echo):
+    """Loses the process that runs one item, each time, with those beside it."""
+
+    def __init__(self, killer: str) -> None:
+        super().__init__()
+        self.killer, self.now, self.beside = killer, set[str](), list[int]()
+
+    async def execute(self, item: Item) -> Answer:
+        self.now.add(item.custom_id)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        if self.killer in self.now:
+            if item.custom_id == self.killer:
+                self.beside.append(len(self.now))
+                self.now.clear()
+            raise ReplicaLost()
+        self.now.discard(item.custom_id)
+        return await super().execute(item)
+
+
+def test_an_item_that_loses_its_processes_runs_alone_and_is_set_aside(store: BatchStore) -> None:
+    batch = submit(store, [line(one) for one in range(1, 9)])
+    executor = Kills("c3")
+    asyncio.run(worker(store, executor).run())
+    counts = found(store, batch.id).counts
+    assert (counts.completed, counts.failed) == (7, 1)
+    assert len(executor.beside) == POISON
+    assert executor.beside[SUSPECT:] == [1] * (POISON - SUSPECT)
+    (wrong,) = results(store, batch.id, "error")
+    assert (wrong["custom_id"], wrong["error"]["code"]) == ("c3", "poison_item")
 
 
 @pytest.mark.parametrize("error", [RuntimeError("boom"), EspalierError("broken")])

@@ -150,6 +150,17 @@ class QueueMachine(RuleBasedStateMachine):
         for one in items:
             self.live.pop(one.lease, None)
 
+    @rule(worker=st.sampled_from(WORKERS))
+    def loses(self, worker: str) -> None:
+        items, self.held[worker] = self.held[worker], []
+        before = {number: row["losses"] for number, row in self._items().items()}
+        self.queue.lose(worker, [one.lease for one in items])
+        lost = {one.lease.line for one in items if one.lease in self.live}
+        after = {number: row["losses"] for number, row in self._items().items()}
+        assert after == {number: count + (number in lost) for number, count in before.items()}
+        for one in items:
+            self.live.pop(one.lease, None)
+
     @rule(seconds=st.sampled_from((1.0, 4.0, 6.0, 11.0)))
     def time_passes(self, seconds: float) -> None:
         self.clock.now += seconds

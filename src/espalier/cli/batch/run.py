@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import json
 import shutil
-import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,8 +20,11 @@ import typer
 
 from espalier import api
 from espalier.cli import output
+from espalier.cli.batch.cluster import Cluster, work_on_ray
 from espalier.cli.batch.progress import Progress
-from espalier.cli.batch.store import folder_of
+from espalier.cli.batch.stopping import end_if, shown, stopped_by_signals, until_done
+from espalier.cli.batch.store import folder_of, known
+from espalier.cli.cluster import need_ray
 from espalier.cli.flags.groups import with_flags
 from espalier.cli.flags.model import EngineFlags, Model, load
 from espalier.cli.flags.schema import read_spec
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
     from espalier.store.batches.open import BatchStore
 
 CALLER = "local"
-LOCAL, OPENAI = "local", "openai"
+LOCAL, OPENAI, RAY = "local", "openai", "ray"
 OTHER_THREADS = 8
 """How many threads the default pool has beside those that wait for another server."""
 REPORT = ".report.json"
@@ -67,9 +69,17 @@ def command(
     seed: Annotated[int | None, typer.Option(help="Of the random generator of every item.")] = None,
     body: Annotated[str | None, typer.Option(help="Further fields of every body.", metavar="JSON")] = None,
     executor: Annotated[
-        str, typer.Option(help="local: a model in this process; openai: the server at --url.", metavar="NAME")
+        str, typer.Option(help="local: a model in this process; openai: the server at --url; ray.", metavar="NAME")
     ] = LOCAL,
-    pipeline: Annotated[int | None, typer.Option(help="Items that run at once. [default: 16]", min=1)] = None,
+    address: Annotated[
+        str | None, typer.Option(help="Of the Ray cluster: host:port, auto. [default: RAY_ADDRESS, or a new one here]")
+    ] = None,
+    replicas: Annotated[int | None, typer.Option(help="Ray actors, each with the model. [default: 1]", min=1)] = None,
+    cpus: Annotated[float | None, typer.Option(help="Cores that an actor reserves. [default: 1]", min=0.01)] = None,
+    gpus: Annotated[float | None, typer.Option(help="GPUs of an actor, or a part. [default: 0]", min=0)] = None,
+    pipeline: Annotated[
+        int | None, typer.Option(help="Items that run at once, with Ray on each actor. [default: 16]", min=1)
+    ] = None,
     tries: Annotated[
         int | None, typer.Option(help="How often an item is tried that fails for now. [default: 3]", min=1)
     ] = None,
@@ -83,6 +93,7 @@ def command(
     A file of requests (custom_id, method, url, body) is taken as it is; rows of a table become requests by --template.
     Beside OUT there is OUT.report.json: see `espalier batch report OUT`. Exit code 1 if any item failed."""
     need_server()
+    cluster = _cluster(executor, address=address, replicas=replicas, cpus=cpus, gpus=gpus, traces=traces)
     engine = _executor(executor, engine)
     format_of(out)
     shared = _shared(schema, max_tokens, temperature, seed, body)
@@ -102,7 +113,7 @@ def command(
         **({} if pipeline is None else {"BATCH_JOB_PIPELINE_SIZE": str(pipeline)}),
         **({} if tries is None else {"BATCH_TRIES": str(tries)}),
     }
-    _, settings = read_server(flags, env_file)
+    found, settings = read_server(flags, env_file)
     with replaced_error(folder):
         folder.mkdir(parents=True, exist_ok=True)
     from espalier.server.process.opening import open_batches  # noqa: PLC0415  # the extra [server]
@@ -112,11 +123,14 @@ def command(
     try:
         store = open_batches(kept, settings)
         batch = _submitted(store, source, made, shared, endpoint, key, folder)
-        if batch.state in OPEN_BATCHES:
+        if batch.state in OPEN_BATCHES and cluster is not None:
+            with Progress() as progress:
+                work_on_ray(cluster, found, settings, store, model, engine, progress, batch.id)
+        elif batch.state in OPEN_BATCHES:
             with load(model, engine, build_app()) as loaded, Progress() as progress:
                 asyncio.run(_work(loaded, settings, kept, batch.id, progress))
                 repairs = getattr(loaded.engine, "repairs", None)
-        batch = _known(store, batch.id)
+        batch = known(store, batch.id)
         if batch.state != BatchState.COMPLETED:
             faults = [f"line {one.line}: {one.message}" if one.line else one.message for one in batch.errors]
             shutil.rmtree(folder, ignore_errors=True)
@@ -175,50 +189,17 @@ async def _work(
     # A request to another server waits in a thread, and Python's own pool has few where there are few cores.
     threads = ThreadPoolExecutor(settings.batch_job_pipeline_size + OTHER_THREADS, thread_name_prefix="espalier-wait")
     asyncio.get_running_loop().set_default_executor(threads)
-    stopped = asyncio.Event()
-    for one in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(one, stopped.set)
+    stopped = stopped_by_signals()
     async with open_process(settings, parts, ()) as process:
         store = open_batches(kept, settings)
-        if until_idle:
-            worker = make_worker(process, store)
-            worker.until_idle = True
-            if progress is not None and batch_id is not None:
-                worker.told = progress.told
-                working = asyncio.create_task(_shown(worker.run(), store, batch_id, progress))
-            else:
-                working = asyncio.create_task(worker.run())
+        worker = make_worker(process, store)
+        worker.until_idle = True
+        if not until_idle:
+            work = keep_working(process, store)
         else:
-            working = asyncio.create_task(keep_working(process, store))
-        waiting = asyncio.create_task(stopped.wait())
-        await asyncio.wait({working, waiting}, return_when=asyncio.FIRST_COMPLETED)
-        for task in (working, waiting):
-            task.cancel()
-        found, _ = await asyncio.gather(working, waiting, return_exceptions=True)
-    if stopped.is_set():
-        if progress is not None:
-            output.note("interrupted; the same command goes on from here")
-        raise KeyboardInterrupt
-    if isinstance(found, BaseException):
-        raise found
-
-
-async def _shown(work: Any, store: BatchStore, batch_id: str, progress: Progress) -> None:
-    """Await the work; the counts of the batch, what an earlier run has finished included, go to the progress bar."""
-
-    async def watch() -> None:
-        while True:
-            batch = await asyncio.to_thread(_known, store, batch_id)
-            progress.counted(batch.counts)
-            await asyncio.sleep(0.5)
-
-    watching = asyncio.create_task(watch())
-    try:
-        await work
-    finally:
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
-        progress.counted((await asyncio.to_thread(_known, store, batch_id)).counts)
+            work = worker.run() if progress is None else shown(worker, store, str(batch_id), progress)
+        await until_done(work, stopped)
+    end_if(stopped, goes_on=progress is not None)
 
 
 def _submitted(
@@ -287,13 +268,6 @@ def replaced_error(folder: Path) -> Iterator[None]:
         yield
 
 
-def _known(store: BatchStore, batch_id: str) -> Batch:
-    found = store.batches.get(batch_id, caller=None)
-    if found is None:
-        raise InputError("the batch was deleted while it ran")
-    return found
-
-
 def _key(source: Path, options: list[Any]) -> str:
     """A digest of the input and of what its requests are made with."""
     digest = hashlib.blake2b(json.dumps(options, sort_keys=True).encode(), digest_size=16)
@@ -308,10 +282,10 @@ def _key(source: Path, options: list[Any]) -> str:
 
 def _executor(name: str, engine: dict[str, Any]) -> dict[str, Any]:
     """The flags of the engine with what the executor implies. Raises InputError."""
-    if name == LOCAL:
+    if name in (LOCAL, RAY):
         return engine
     if name != OPENAI:
-        raise InputError(f"there is no executor {name!r}", hint=f"one of: {LOCAL}, {OPENAI}", field="executor")
+        raise InputError(f"there is no executor {name!r}", hint=f"one of: {LOCAL}, {OPENAI}, {RAY}", field="executor")
     if not engine.get("url"):
         raise InputError("the address of the server is missing", hint="--url http://host:8000", field="url")
     if engine.get("engine") not in (None, OPENAI):
@@ -319,6 +293,22 @@ def _executor(name: str, engine: dict[str, Any]) -> dict[str, Any]:
             "another engine than that of the executor was named", hint="leave --engine out", field="engine"
         )
     return {**engine, "engine": OPENAI}
+
+
+def _cluster(executor: str, *, traces: bool, **given: Any) -> Cluster | None:
+    """What is asked of a Ray cluster. Raises InputError, MissingDependency."""
+    named = {name: value for name, value in given.items() if value is not None}
+    if executor != RAY:
+        if named:
+            raise InputError(f"--{next(iter(named))} is for --executor ray", field=next(iter(named)))
+        return None
+    need_ray()
+    if traces:
+        raise InputError(
+            "with --executor ray no traces are kept: the actors, on any machine, open no database",
+            hint='"espalier": {"trace": "summary"} in a body puts the trace into its answer', field="traces",
+        )  # fmt: skip
+    return Cluster(**named)
 
 
 def _shared(

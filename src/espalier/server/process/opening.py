@@ -80,7 +80,8 @@ log = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
     """Parts that the caller of `create_app` brings; None is made from the settings. serve: makes the ServingEngine.
-    takes_batches: whether the application has batch jobs, if the settings do not turn them off."""
+    takes_batches: whether the application has batch jobs, if the settings do not turn them off. is_replica: whether
+    others serve beside this one, perhaps on other machines, and share the database."""
 
     app: App | None = None
     engine: LoadedEngine | None = None
@@ -90,6 +91,7 @@ class Parts:
     store: TraceStore | None = None
     judge: Judge | None = None
     takes_batches: bool = True
+    is_replica: bool = False
 
 
 @asynccontextmanager
@@ -110,15 +112,13 @@ async def open_process(settings: ServerSettings, parts: Parts, lists: tuple[Word
             raise CapabilityError(
                 f"{engine.name} does not know its tokens, so MAX_INPUT_TOKENS cannot be kept", field="MAX_INPUT_TOKENS"
             )
-        store = parts.store
+        store, shares = parts.store, parts.is_replica or _is_one_of_several(settings)
         has_batches = parts.takes_batches and settings.batch_jobs
-        if store is None and (
-            _keeps(settings) or settings.store_responses or has_batches or _is_one_of_several(settings)
-        ):
+        if store is None and (_keeps(settings) or settings.store_responses or has_batches or shares):
             store = await open_kept_store(stack, settings)
         logs_kept = store if settings.store_generations != "off" and isinstance(store, Store) else None
         writer = None if logs_kept is None else _open_log(stack, settings, logs_kept)
-        gate = parts.gate or open_gate(stack, settings, store)
+        gate = parts.gate or open_gate(stack, settings, store, shares=shares)
         judge = parts.judge or await _open_judge(stack, settings, gate)
         running: list[ServingEngine] = []
         pools = make_pools(waiting=settings.queue_size, steps=lambda: _steps(running), charge=gate.charge)
@@ -259,10 +259,12 @@ def _open_log(stack: AsyncExitStack, settings: ServerSettings, store: Store) -> 
     return made
 
 
-def open_gate(stack: AsyncExitStack, settings: ServerSettings, store: TraceStore | None) -> KeyGate:
-    """Workers of one host count requests in their store, so that they hold limits together."""
+def open_gate(
+    stack: AsyncExitStack, settings: ServerSettings, store: TraceStore | None, *, shares: bool = False
+) -> KeyGate:
+    """Workers of one host, and replicas, count requests in their store, so that they hold limits together."""
     counters = None
-    if isinstance(store, Store) and _is_one_of_several(settings):
+    if isinstance(store, Store) and (shares or _is_one_of_several(settings)):
         counters = StoredCounters(store.database, lease=LEASE_SECONDS)
     gate = make_gate(settings, counters)
     stack.push_async_callback(gate.close)

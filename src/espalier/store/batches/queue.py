@@ -112,6 +112,19 @@ class ItemQueue:
             self._end(connection, [(lease, _given_back(row, now)) for lease, row in held.items()])
             self._close(connection, [(lease, "released") for lease in held], now)
 
+    def lose(self, worker: str, leases: Sequence[Lease]) -> None:
+        now = self._clock()
+        with self._database.writing() as connection:
+            query = (
+                select(ITEMS, *_of_batch()).join(BATCHES, BATCHES.c.id == ITEMS.c.batch_id)
+                .where(tuple_(ITEMS.c.batch_id, ITEMS.c.line).in_([(one.batch, one.line) for one in leases]))
+                .where(ITEMS.c.state == ItemState.RUNNING).order_by(ITEMS.c.batch_id, ITEMS.c.line)
+                .with_for_update(of=ITEMS)
+            )  # fmt: skip
+            for row in connection.execute(query).mappings().all():
+                if Lease(batch=row["batch_id"], line=row["line"], fence=row["fence"]) in leases:
+                    self._lose(connection, row, now)
+
     def reap(self, now: float, limit: int = 500) -> int:
         """Take items back whose lease has ended: their worker is dead, or asleep. One that was lost too often is set
         aside with an error as its result. Returns how many."""

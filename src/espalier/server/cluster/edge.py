@@ -1,0 +1,145 @@
+"""Stands before the application on each proxy of Ray Serve: a request that no replica can answer any more ends in an
+error that says so.
+
+A proxy alone would cut a stream whose replica is gone, and answer in plain text where it has none to ask. Here a stream
+ends with an error event, in the shape of its route, and everything else with 503 and `retry-after`. Answers that come
+from a replica pass unchanged. It imports no Ray.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.middleware import Middleware
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from espalier.errors import EspalierError, ReplicaLost, Unavailable
+from espalier.server.answering.messages.errors import messages_error
+from espalier.server.http.errors import NotFound, code_of, error_body, error_headers
+from espalier.server.http.sse import event
+from espalier.server.http.wire import JsonResponse
+
+REPLICA = "x-espalier-replica"
+"""The header that says which replica has answered."""
+AGAIN = "send the request again"
+MESSAGES, RESPONSES, JOBS = "/v1/messages", "/v1/responses", "/v1/batch/jobs"
+"""Routes whose errors have shapes of their own. They stand here again since a proxy starts in a second without the
+application, whose modules name them."""
+STATUSES: dict[int, EspalierError] = {
+    404: NotFound("there is no application here", hint="it is starting, or was deleted"),
+    408: Unavailable("the request took longer than Ray Serve lets it", hint="request_timeout_s of its HTTP options"),
+    429: Unavailable("too many requests wait in the cluster", hint="try again"),
+    503: Unavailable("no replica can take the request now", hint="try again"),
+}
+
+
+def middlewares() -> list[Middleware]:
+    """What Ray Serve's proxies ask for."""
+    return [Middleware(ClusterEdge)]
+
+
+class ClusterEdge:
+    """ASGI middleware of a proxy."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"].startswith("/-/"):  # Ray Serve's own: healthz, routes
+            await self.app(scope, receive, send)
+            return
+        passing = _Passing(send)
+        try:
+            await self.app(scope, receive, passing.send)
+        except Exception:
+            if passing.has_begun and not passing.is_stream:
+                raise
+        if passing.is_whole:
+            return
+        if not passing.has_begun:
+            error = passing.error or ReplicaLost(hint=AGAIN)
+            await _reply(error, _path(scope))(scope, receive, send)
+        elif passing.is_stream:
+            body = b"\n\n" + _failed(_path(scope))  # a half event ends here
+            await send({"type": "http.response.body", "body": body, "more_body": False})
+        # What had begun and is no stream stays incomplete: the server cuts it, and the client sees that.
+
+
+class _Passing:
+    """What came of the answer so far. error: for an answer that no replica gave."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.has_begun = self.is_whole = self.is_stream = False
+        self.error: EspalierError | None = None
+
+    async def send(self, message: Message) -> None:
+        if self.error is not None:
+            return
+        if message["type"] == "http.response.start":
+            headers = Headers(raw=message["headers"])
+            if REPLICA not in headers:
+                self.error = STATUSES.get(message["status"], ReplicaLost(hint=AGAIN))
+                return
+            self.has_begun = True
+            message = {**message, "headers": _once(message["headers"])}
+            self.is_stream = headers.get("content-type", "").startswith("text/event-stream")
+        elif message["type"] == "http.response.body" and not message.get("more_body", False):
+            self.is_whole = True
+        await self._send(message)
+
+
+def _once(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """Without the second x-request-id, which Ray Serve adds to the one that is there."""
+    found: list[tuple[bytes, bytes]] = []
+    for name, value in headers:
+        if name.lower() != b"x-request-id" or all(one != b"x-request-id" for one, _ in found):
+            found.append((name.lower(), value))
+    return found
+
+
+def _path(scope: Scope) -> str:
+    path: str = scope["path"].removeprefix(scope.get("root_path", ""))
+    return path
+
+
+def _reply(error: EspalierError, path: str) -> JsonResponse:
+    """As the route at this path answers an error."""
+    body: dict[str, Any] = error_body(error)
+    if path.startswith(MESSAGES):
+        body = messages_error(error)
+    elif path.startswith(JOBS):
+        body = {"detail": str(error)}
+    return JsonResponse(body, status_code=error.http_status, headers=error_headers(error))
+
+
+def _failed(path: str) -> bytes:
+    """The last event of a stream, as the route at this path writes an error."""
+    error = ReplicaLost(hint=AGAIN)
+    if path == MESSAGES:
+        return event(messages_error(error), name="error")
+    if path == RESPONSES:
+        return event({"type": "error", "code": code_of(error), "message": str(error), "param": None}, name="error")
+    return event(error_body(error))
+
+
+class Named:
+    """ASGI middleware of a replica: its answers bear its name, so that a proxy knows them from its own. name: of the
+    replica, known once it runs."""
+
+    def __init__(self, app: ASGIApp, name: str) -> None:
+        self.app, self.name = app, name
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+
+        async def named(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message)[REPLICA] = self.name
+            await send(message)
+
+        await self.app(scope, receive, named)
