@@ -48,11 +48,11 @@ def cluster() -> Iterator[RayCluster]:
 def server(cluster: RayCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """Two replicas of the fake model."""
     folder = tmp_path_factory.mktemp("serve")
-    settings = {"DATABASE_URL": f"sqlite:///{folder / 'e.db'}", "ESPALIER_CACHE_DIR": str(folder / "cache"),
-                "RAY_AUTH_MODE": "disabled", "DRAIN_SECONDS": "2"}  # fmt: skip
+    settings = {"DATABASE_URL": f"sqlite:///{folder / 'e.db'}", "RAY_AUTH_MODE": "disabled", "DRAIN_SECONDS": "2"}
     flags = ["--ray", "--address", cluster.address, "--replicas", "2", "-m", "fake", "--port", str(free_port())]
     found = start(*flags, cwd=folder, env=settings)
     try:
+        until(lambda: "serves at" in found.text or found.process.poll() is not None, seconds=900)
         found.until_ready()
         yield found
         assert found.terminate() == 0

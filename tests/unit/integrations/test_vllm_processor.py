@@ -24,7 +24,7 @@ from espalier.integrations.vllm.interface import (  # noqa: E402
     LogitsProcessor,
     MoveDirectionality,
 )
-from espalier.integrations.vllm.processor import StepReport  # noqa: E402
+from espalier.integrations.vllm.report import StepReport  # noqa: E402
 from espalier.tokens import mask as masks  # noqa: E402
 from espalier.tokens.vocab import Vocab  # noqa: E402
 from espalier.wiring import build_app, demo_model  # noqa: E402

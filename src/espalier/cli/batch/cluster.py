@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -67,9 +67,22 @@ async def _work(
                 queue=store.queue, executor=executor, pipeline=executor.pipeline * executor.count,
                 retry=Retry(tries=settings.batch_tries), until_idle=True,
             )  # fmt: skip
-            await until_done(shown(worker, store, batch_id, progress), stopped)
+            await until_done(_unless_broken(executor, shown(worker, store, batch_id, progress)), stopped)
     finally:
         executor.close()
     end_if(stopped, goes_on=True)
     if executor.lost:
         output.note(f"{executor.lost} actors were lost, and their items were run again")
+
+
+async def _unless_broken(executor: RayExecutor, work: Coroutine[Any, Any, None]) -> None:
+    """Await the work. Raises EspalierError once no actor can be had: what has not ended is given back."""
+    tasks = [asyncio.create_task(work), asyncio.create_task(executor.broken())]
+    try:
+        ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for one in ended:
+            one.result()
+    finally:
+        for one in tasks:
+            one.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -37,6 +37,11 @@ class Row:
         return self.failure is not None or self._matcher is None or self._matcher.is_finished
 
     @property
+    def is_finished(self) -> bool:
+        """Whether the text has ended as its constraint says."""
+        return self.failure is None and self._matcher is not None and self._matcher.is_finished
+
+    @property
     def length(self) -> int:
         """Tokens generated so far."""
         return len(self._output)

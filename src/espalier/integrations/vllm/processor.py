@@ -13,11 +13,9 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
 from typing import Any, ClassVar
 
 import numpy as np
@@ -25,34 +23,19 @@ import torch
 from numpy.typing import NDArray
 
 from espalier.constraints.compiler import Compiler
-from espalier.errors import DeadEnd, EspalierError, InputError, VocabError
+from espalier.errors import DeadEnd, EspalierError, VocabError
 from espalier.integrations.asked import read_asked
 from espalier.integrations.rows.device import forbid_inplace, only_inplace, taxes
 from espalier.integrations.rows.row import Row
 from espalier.integrations.vllm.checks import check_config, check_params
 from espalier.integrations.vllm.interface import BatchUpdate, LogitsProcessor, MoveDirectionality
+from espalier.integrations.vllm.report import Reporter, StepReport
+from espalier.integrations.vllm.reporter import reporter_of
 from espalier.tokens import mask as masks
 from espalier.tokens.vocab import Vocab
 from espalier.wiring import App, build_app
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepReport:
-    """One step of a request that asked for a report. id: as in its extra_args. step: from 0. tax_nats: -ln Z, inf where
-    nothing is allowed. removed_mass: 1 - Z. failure: set once, where the row had to end, with the other values of a
-    step that removes nothing."""
-
-    id: str
-    step: int
-    allowed_count: int = 0
-    tax_nats: float = 0.0
-    removed_mass: float = 0.0
-    failure: str = ""
-
-
-Reporter = Callable[[StepReport], None]
 
 
 @dataclass(slots=True)
@@ -72,7 +55,8 @@ def _app() -> App:
 
 class ConstraintProcessor(LogitsProcessor):
     """See the module. `reporter` gets the StepReports of requests with `report: true`; set it on the class, or name it
-    as `MODULE:FUNCTION` in vLLM's `additional_config={"espalier": {"reporter": ...}}`."""
+    as `MODULE:FUNCTION` in vLLM's `additional_config={"espalier": {"reporter": ...}}`; `"store": URL` keeps their sums
+    in our database."""
 
     reporter: ClassVar[Reporter | None] = None
 
@@ -97,7 +81,8 @@ class ConstraintProcessor(LogitsProcessor):
         self._pin = bool(is_pin_memory) and device.type == "cuda"
         self._compiler: Compiler = _app().compiler(self.vocab_of(vllm_config))
         self._places: dict[int, _Place] = {}
-        self._report = _reporter(vllm_config, type(self).reporter)
+        self._count = 0  # requests with a report, for the names of those that have none
+        self._report = reporter_of(vllm_config, type(self).reporter)
         self._checks: tuple[list[_Place], torch.Tensor] | None = None
 
     @classmethod
@@ -129,10 +114,10 @@ class ConstraintProcessor(LogitsProcessor):
         if batch_update is None:
             return
         for index in batch_update.removed:
-            self._places.pop(index, None)
+            self._leave(self._places.pop(index, None))
         for index, params, _, output in batch_update.added:
             place = self._place(params, output)
-            self._places.pop(index, None)
+            self._leave(self._places.pop(index, None))
             if place is not None:
                 self._places[index] = place
         for first, second, direction in batch_update.moved:
@@ -199,7 +184,16 @@ class ConstraintProcessor(LogitsProcessor):
             row = Row(self._compiler.compile(asked.spec), output)
         except EspalierError as error:
             row = Row(None, output, failure=error)
-        return _Place(row, asked.id, asked.report)
+        self._count += asked.report
+        return _Place(row, asked.id or (f"unnamed-{self._count}" if asked.report else ""), asked.report)
+
+    def _leave(self, place: _Place | None) -> None:
+        """A request left the batch: finished, cut off, or preempted, which a processor is not told."""
+        if place is None or not place.report or self._report is None:
+            return
+        place.row.follow()
+        is_finished = place.row.is_finished
+        self._report(StepReport(id=place.id, step=place.row.length, left="finished" if is_finished else "unfinished"))
 
     def _tell(self, place: _Place) -> None:
         failure = place.row.failure
@@ -214,21 +208,3 @@ class ConstraintProcessor(LogitsProcessor):
         if self._report is not None:
             self._report(StepReport(id=place.id, step=place.row.length, allowed_count=allowed, tax_nats=tax,
                                     removed_mass=-math.expm1(-tax)))  # fmt: skip
-
-
-def _reporter(config: Any, own: Reporter | None) -> Reporter | None:
-    """The reporter that the configuration names, else the class's own; none on other ranks than the first, since all
-    ranks sample the same tokens. Raises InputError."""
-    if getattr(getattr(config, "parallel_config", None), "rank", 0) != 0:
-        return None
-    options = getattr(config, "additional_config", None) or {}
-    name = options.get("espalier", {}).get("reporter") if isinstance(options, dict) else None
-    if name is None:
-        return own
-    module, _, attribute = str(name).partition(":")
-    try:
-        found: Reporter = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise InputError(f"the reporter {name!r} cannot be imported: {error}", hint="MODULE:FUNCTION",
-                         field="reporter") from error  # fmt: skip
-    return found

@@ -30,8 +30,9 @@ log = logging.getLogger(__name__)
 Ran: TypeAlias = Answer | Literal["full", "closing"]
 NOTHING_KEPT = {"STORE_TRACES": "never", "STORE_RESPONSES": "false", "STORE_GENERATIONS": "off", "BATCH_JOBS": "false"}
 """Settings of an actor: it opens no database."""
-MOST_STARTS = 5
-"""Actors in a row that could not start in place of a lost one, after which the run ends."""
+FIRST = asyncio.FIRST_COMPLETED
+MOST_STARTS = 20
+"""Actors that died in a row without an answer, for each that was asked for, after which the run ends."""
 
 
 class BatchActor:
@@ -91,14 +92,21 @@ class RayExecutor:
     _engines: list[Engine] = field(default_factory=list)
     _failures: int = 0
     _failed: EspalierError | None = None
+    _broken: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def start(self) -> None:
         """Returns when one actor is open; the others open meanwhile. Raises EspalierError where one could not."""
         self._engines = [self._begin() for _ in range(self.count)]
-        opening = [one.opening for one in self._engines if one.opening is not None]
         while not any(one.node for one in self._engines):
-            await asyncio.wait([one for one in opening if not one.done()], return_when=asyncio.FIRST_COMPLETED)
-            self._check()
+            opening = [one.opening for one in self._engines if one.opening is not None and not one.opening.done()]
+            await asyncio.wait([*opening, asyncio.ensure_future(self._broken.wait())], return_when=FIRST)
+            if self._failed is not None:
+                raise self._failed
+
+    async def broken(self) -> None:
+        """Raises EspalierError once no actor can be had any more."""
+        await self._broken.wait()
+        raise self._failed or EspalierError("the actors are broken")
 
     def close(self) -> None:
         """End the actors."""
@@ -129,7 +137,8 @@ class RayExecutor:
     async def execute(self, item: Item) -> Answer:
         """Raises Overloaded while no actor has room, ReplicaLost where the actor died meanwhile, Unavailable where no
         actor can be had."""
-        self._check()
+        if self._failed is not None:
+            raise Unavailable("no actor can be had")
         ready = [one for one in self._engines if one.node is not None and not one.is_gone and one.busy < self.pipeline]
         if not ready:
             raise Overloaded("no actor of the cluster has room")
@@ -172,7 +181,7 @@ class RayExecutor:
         except RayActorError:
             self._replace(engine)  # its node went while it was opened
         except (RayError, EspalierError) as error:
-            self._failed = failure(error)
+            self._break(failure(error))
 
     def _replace(self, engine: Engine) -> None:
         """Another actor in place of a dead one, once."""
@@ -182,11 +191,11 @@ class RayExecutor:
         self.lost += 1
         self._failures += 1
         if self._failures > MOST_STARTS * self.count:
-            self._failed = EspalierError(f"{self._failures} actors died in a row", hint="Ray's logs say why")
+            self._break(EspalierError(f"{self._failures} actors died in a row", hint="Ray's logs say why"))
             return
         log.warning("an actor of the cluster is gone; another one takes its place")
         self._engines[self._engines.index(engine)] = self._begin()
 
-    def _check(self) -> None:
-        if self._failed is not None:
-            raise self._failed
+    def _break(self, error: EspalierError) -> None:
+        self._failed = self._failed or error
+        self._broken.set()

@@ -15,15 +15,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from espalier.errors import InputError, MissingDependency
 from espalier.server import apps
+from espalier.server.cluster import joining
 from espalier.server.cluster.edge import Named
-from espalier.server.cluster.joining import machines
 from espalier.server.cluster.plan import check_machines, deployment_options, read_plan
 from espalier.server.environment import read_environment
 from espalier.server.settings import settings_of
 from espalier.wiring import build_app
 
 try:
-    import ray
     from ray import serve
 except ModuleNotFoundError as error:
     raise MissingDependency(error.name or "ray", extra="ray") from error
@@ -45,11 +44,11 @@ def application(args: Mapping[str, Any]) -> serve.Application:
 class Replica:
     """One replica. Its constructor ends when the model is loaded; what goes wrong is raised there, and Ray shows it."""
 
-    async def __init__(self, values: dict[str, str], home: str | None) -> None:
+    async def __init__(self, values: dict[str, str], home: str | None) -> None:  # type: ignore[misc]  # Ray awaits it
         found = read_environment(flags=values)
         settings = settings_of(found.values)
-        check_machines(settings, machines())
-        here = ray.util.get_node_ip_address()
+        check_machines(settings, joining.machines())
+        here = joining.home()
         if home is not None and here != home:
             raise InputError(
                 f"a replica has started on {here}, and the SQLite file is on {home}",

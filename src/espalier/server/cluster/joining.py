@@ -52,7 +52,12 @@ def joined(address: str | None, *, variables: Mapping[str, str], cpus: float = 1
 
 def machines() -> int:
     """How many machines the cluster has: nodes at one address share files."""
-    return len(addresses(ray.nodes()))
+    return len(addresses(_nodes()))
+
+
+def _nodes() -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    return found
 
 
 def addresses(nodes: Iterable[Mapping[str, Any]]) -> set[str]:
@@ -61,18 +66,19 @@ def addresses(nodes: Iterable[Mapping[str, Any]]) -> set[str]:
 
 def home() -> str:
     """The address of this machine in the cluster."""
-    return str(ray.util.get_node_ip_address())
+    return str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
 
 
 def total(resource: str) -> float:
     """What the whole cluster has of `CPU` or `GPU`."""
-    return float(ray.cluster_resources().get(resource, 0.0))
+    found: Mapping[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    return found.get(resource, 0.0)
 
 
 def room(cpus: float, gpus: float) -> int:
     """How many replicas the nodes could hold, were they empty. Raises InputError where none could, which Ray would wait
     for without end."""
-    nodes = [one["Resources"] for one in ray.nodes() if one["Alive"]]
+    nodes = [one["Resources"] for one in _nodes() if one["Alive"]]
     found = sum(_fit(one, cpus, gpus) for one in nodes)
     if not found:
         raise InputError(

@@ -22,9 +22,11 @@ EDGE = "espalier.server.cluster.edge:middlewares"
 PROXIES = {
     "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": EDGE,
     "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
+    "RAY_SERVE_PROXY_PREFER_LOCAL_NODE_ROUTING": "0",
 }
-"""Variables of Ray Serve's own processes: what stands before the application on each proxy, and how long one may take
-to start, which on a busy machine is more than Ray's five seconds."""
+"""Variables of Ray Serve's own processes: what stands before the application on each proxy; how long one may take to
+start, which on a busy machine is more than Ray's five seconds; and that a proxy does not favour the replicas of its own
+node, by which the one proxy of the head would leave all others idle."""
 SPREAD = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?")
 MARGIN_SECONDS = 5.0
 """Beyond the drain, after which Ray ends a replica that has not ended."""

@@ -1,0 +1,103 @@
+"""Keeps the tax and the removed mass of requests in our store: a generation log for each, as `espalier logs` reads.
+
+Rows are written by a thread of their own, so that no step waits for the database. A request that left without a
+finished text may come back, as one that was preempted does; its row waits for that a while.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from espalier.integrations.vllm.report import StepReport
+from espalier.store.open import open_store
+from espalier.store.writer import LogWriter
+
+log = logging.getLogger(__name__)
+WAITING_SECONDS = 60.0
+"""After which a request that left without a finished text does not come back."""
+MOST_WAITING = 1_000
+
+
+@dataclass(slots=True)
+class _Sums:
+    """began, left: seconds of the clock; left is None while it runs."""
+
+    began: float
+    steps: int = 0
+    tokens: int = 0
+    tax: float = 0.0
+    mass: float = 0.0
+    failure: str = ""
+    left: float | None = None
+
+
+class Keeper:
+    """A Reporter. put: has a row made and written. clock: seconds. closed: called at the end."""
+
+    def __init__(
+        self, put: Callable[[Callable[[], Mapping[str, Any]]], None], *, model: str,
+        clock: Callable[[], float] = time.monotonic, closed: Callable[[], object] = lambda: None,
+    ) -> None:  # fmt: skip
+        self._put, self._model, self._clock, self._closed = put, model, clock, closed
+        self._open: dict[str, _Sums] = {}
+
+    def __call__(self, step: StepReport) -> None:
+        now = self._clock()
+        if step.left and step.id not in self._open:  # it failed, and has its row
+            return
+        sums = self._open.setdefault(step.id, _Sums(began=now))
+        if step.failure:
+            sums.failure, sums.tokens = step.failure, step.step
+            self._end(step.id, None)
+        elif step.left:
+            sums.tokens, sums.left = step.step, now
+            if step.left == "finished":
+                self._end(step.id, "stop")
+        else:
+            sums.left = None
+            sums.steps += 1
+            sums.tax += step.tax_nats
+            sums.mass += step.removed_mass
+        self._sweep(now)
+
+    def close(self) -> None:
+        """Rows of all that has not ended, and the end of the writing."""
+        for name in list(self._open):
+            self._end(name, None)
+        self._closed()
+
+    def _sweep(self, now: float) -> None:
+        gone = [name for name, one in self._open.items() if one.left is not None and now - one.left > WAITING_SECONDS]
+        waiting = [name for name, one in self._open.items() if one.left is not None and name not in gone]
+        for name in (*gone, *waiting[: max(0, len(waiting) - MOST_WAITING)]):
+            self._end(name, None)
+
+    def _end(self, name: str, reason: str | None) -> None:
+        sums = self._open.pop(name)
+        row = {
+            "request_id": name or "unnamed", "caller": "vllm", "route": "vllm", "model": self._model, "engine": "vllm",
+            "completion_tokens": sums.tokens, "tax_nats": sums.tax,
+            "removed_mass": sums.mass / sums.steps if sums.steps else None,
+            "total": self._clock() - sums.began, "finish_reason": reason, "error": sums.failure or None,
+        }  # fmt: skip
+        self._put(lambda: row)
+
+
+def store_reporter(url: str, *, model: str) -> Keeper:
+    """Keeps reports in the database at a URL, which is opened now, so that a wrong one is told at the start. Raises
+    what `open_store` raises."""
+    store = open_store(url)
+    writer = LogWriter(lambda: store, with_content=False, tell=log.warning, tells_all=True)
+
+    def put(make: Callable[[], Mapping[str, Any]]) -> None:
+        writer.put(make)
+        atexit.unregister(writer.close)  # which would run before ours, and take no more rows
+
+    keeper = Keeper(put, model=model, closed=writer.close)
+    atexit.register(keeper.close)
+    return keeper
