@@ -111,7 +111,7 @@ def test_a_session_stays_with_its_replica_and_a_trace_is_found_through_any(serve
         found = {server.get("/v1/models", headers={"x-session-id": session}).headers[REPLICA] for _ in range(6)}
         assert len(found) == 1
     body = {**asked(1), "espalier": {"trace": "summary"}}
-    trace = server.post("/v1/chat/completions", body).json()["espalier"]["trace_id"]
+    trace = server.post("/v1/chat/completions", body).json()["espalier"]["outputs"][0]["trace_id"]
     seen = set()
     for number in range(40):
         reply = server.get(f"/traces/{trace}", headers={"x-session-id": str(number)})

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -18,6 +19,7 @@ try:
 except ModuleNotFoundError as error:
     raise MissingDependency(error.name or "ray", extra="ray") from error
 
+CONNECT_SECONDS = 10.0
 HINT = "`ray start --head` starts one; ray://… and clusters of other versions of Ray or Python cannot be joined"
 
 
@@ -36,6 +38,8 @@ def joined(address: str | None, *, variables: Mapping[str, str], cpus: float = 1
     if where is None:
         cores = os.cpu_count() or 1
         options |= {"include_dashboard": False, "num_cpus": max(cores, int(-(-cpus // 1)))}
+    else:
+        _check_reachable(where)
     try:
         ray.init(**options)
     except ConnectionError as error:
@@ -48,6 +52,19 @@ def joined(address: str | None, *, variables: Mapping[str, str], cpus: float = 1
         yield
     finally:
         ray.shutdown()
+
+
+def _check_reachable(where: str) -> None:
+    """Ray itself would try for minutes. Raises InputError and Unavailable."""
+    host, _, port = where.removeprefix("ray://").rpartition(":")
+    if not host:  # `auto`, or a name that Ray knows
+        return
+    if not port.isdecimal():
+        raise InputError(f"{where[:100]!r} is no address of a Ray cluster", hint="host:port, or auto", field="address")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise Unavailable(f"there is no Ray cluster at {where[:100]}: {error}", hint=HINT, field="address") from error
 
 
 def machines() -> int:
