@@ -35,6 +35,7 @@ CALLS: Mapping[str, Mapping[str, Any]] = {
     "analyze_vocabulary": {"search_terms": ["a"], "category": "digits"},
     "check_schema": {"json_schema": USER, "instances": [{"name": "Ada", "age": 36}, {"name": 1}]},
     "explain": {**ASK, "json_schema": USER},
+    "try_remedies": {**ASK, "max_tokens": 12, "regex": "yes|no", "seeds": 1},
     "safety_check": {"text": "sudo rm -rf /"},
     "logit": {"action": "generate_structured", **ASK, "json_schema": USER},
 }
@@ -58,6 +59,9 @@ def check_answer(name: str, answer: Mapping[str, Any]) -> None:
         assert [one["accepted"] for one in answer["instances"]] == [True, False]
     elif name == "explain":
         assert answer["cost"]["total_steps"] > 0
+    elif name == "try_remedies":
+        assert answer["recommended"] is None  # one seed decides nothing
+        assert answer["recommendation"].startswith("Recommended: none.")
     elif name == "safety_check":
         assert not answer["safe"]
         assert answer["caught"]

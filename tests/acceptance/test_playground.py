@@ -102,8 +102,8 @@ def done(page):
 
 
 def current(page):
-    """The number in `Token N of M`, from 0."""
-    return int(page.locator("#panel").inner_text().split()[1]) - 1
+    """The number in `Step N of 0–M`."""
+    return int(page.locator("#panel").inner_text().split()[1])
 
 
 class Gated(Service):
@@ -443,3 +443,48 @@ def test_a_link_that_is_cut_or_hostile_changes_nothing(serve, visit):
     for fragment in ("#s=", "#s=!!", "#s=bnVsbA", "#s=eyJwcm9tcHQiOlsxXX0", "#s=eyJwcm9tcHQiOi", "#t1"):
         page.goto(f"{address}/{fragment}")
         assert page.input_value("#editor") == usual, fragment
+
+
+def test_with_and_without_in_one_click_then_a_conversation_and_a_link_that_holds_both(serve, visit):
+    page = visit(serve("yes"))
+    sent = []
+    page.on("request", lambda r: sent.append(r.post_data_json) if r.method == "POST" else None)
+    page.select_option("#kind", "choice")
+    page.fill("#editor", "no\nnever")
+    page.fill("#temperature", "0")
+    page.click("#both")
+    done(page)
+    held, free = sorted(sent, key=lambda one: "structured_outputs" not in one)
+    assert "structured_outputs" not in free
+    assert "trace" not in free.get("espalier", {})
+    assert held["seed"] == free["seed"]
+    answer = page.inner_text("#text")
+    assert answer in ("no", "never")
+    assert page.inner_text("#free-text") == "yes"
+    assert "not what the constraint asks for" in page.inner_text("#free-note")
+    assert page.inner_text("#parted").startswith("At step 0 the model wanted y")
+    page.click("#next")
+    page.fill("#prompt", "Really?")
+    page.select_option("#kind", "none")
+    assert page.is_disabled("#both")
+    generate(page)
+    assert sent[-1]["messages"] == [
+        {"role": "user", "content": "Generate user info"},
+        {"role": "assistant", "content": answer},
+        {"role": "user", "content": "Really?"},
+    ]
+    assert not page.is_visible("#free")
+    page.select_option("#kind", "choice")
+    page.click("#both")
+    done(page)
+    page.click("#link")
+    again = page.context.new_page()
+    again.goto(page.url)
+    again.wait_for_selector("#server b")
+    assert again.input_value("#prompt") == "Really?"
+    assert [one.inner_text() for one in again.locator("#turns pre").all()] == ["Generate user info", answer]
+    assert again.inner_text("#turns .under") == "Choices"
+    assert again.get_attribute("#both", "aria-pressed") == "true"
+    again.click("#turns button")
+    assert again.input_value("#prompt") == "Generate user info"
+    assert again.is_hidden("#talk")

@@ -70,8 +70,8 @@ def selected(page):
 
 
 def current(page):
-    """The number in `Token N of M`, from 0."""
-    return int(page.locator("#panel").inner_text().split()[1]) - 1
+    """The number in `Step N of 0–M`."""
+    return int(page.locator("#panel").inner_text().split()[1])
 
 
 def test_every_token_is_a_chip_and_the_arrows_move_between_them(open_page):
@@ -147,7 +147,7 @@ def test_the_pointer_shows_a_token(open_page):
     page = open_page(sample_trace(50))
     page.locator("#tokens [data-i='7']").hover()
     page.mouse.move(*[round(v) + 2 for v in list(page.locator("#tokens [data-i='7']").bounding_box().values())[:2]])
-    playwright.expect(page.locator("#panel")).to_contain_text("Token 8")
+    playwright.expect(page.locator("#panel")).to_contain_text("Step 7")
     assert current(page) == 7
 
 
@@ -374,7 +374,7 @@ def test_two_traces_stand_side_by_side_and_where_they_part_is_marked(open_page):
     ids = [[s.token_id for s in one.steps] for one in (a, b)]
     apart = next(i for i, (x, y) in enumerate(zip(*ids, strict=False)) if x != y)
     page = open_page(render_pair(a.to_json(), b.to_json(), ("with <b>", "without")))
-    assert f"they part at token {apart + 1}" in page.locator("#split-at").inner_text()
+    assert f"they part at step {apart}" in page.locator("#split-at").inner_text()
     assert page.locator(".first-apart").evaluate_all("all => all.map((one) => one.id)") == [f"a{apart}", f"b{apart}"]
     assert page.locator("#texts .same").count() == 2 * apart
     change = b.total_tax_nats - a.total_tax_nats
@@ -382,7 +382,7 @@ def test_two_traces_stand_side_by_side_and_where_they_part_is_marked(open_page):
     assert f"{abs(change):.3f} nats" in row
     page.locator("#a0").click()
     page.keyboard.press("ArrowRight")
-    assert page.locator("#step-head").inner_text().startswith("Token 2 of 40 and 50")
+    assert page.locator("#step-head").inner_text().startswith("Step 1 of 0–39 and 0–49")
     page.keyboard.press("d")
     assert "the first that differs" in page.locator("#step-head").inner_text()
     same = open_page(render_pair(a.to_json(), a.to_json()))

@@ -53,6 +53,7 @@ SAMPLING: Mapping[str, Any] = {
     "stop": {"type": ["string", "array"], "items": TEXT, "description": "Texts that end the answer."},
 }
 DECODING: Mapping[str, Any] = {
+    "schema_in_prompt": {"type": "boolean", "description": "Show the schema to the model in the prompt."},
     "strategy": {"type": "string", "description": "How the constraint is applied: mask, rejection, jump, beam, ..."},
     "on_budget": {
         "enum": ["close", "truncate", "error"],

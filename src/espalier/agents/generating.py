@@ -106,14 +106,15 @@ def _generate_tool_call(arguments: Arguments, desk: Desk) -> Question:
         return _question(arguments, desk, read, tools=arguments["available_tools"], tool_choice="required", max_calls=1)
 
 
-def _explain(arguments: Arguments, desk: Desk) -> Question:
+def explain_question(arguments: Arguments, desk: Desk) -> Question:
+    """The generation that is explained. Raises InputError where no constraint is named."""
     if not any(name in arguments for name in (*FORMS, "safety", "preset")):
         raise InputError("there is no constraint to explain", hint="json_schema, regex, ...", field="json_schema")
 
     def read(result: Result, trace_id: str | None) -> Answer:
         if result.trace is None:
             raise AssertionError("a trace was asked for")
-        return explained(result.trace, seed=result.seed) | {"trace_id": trace_id}
+        return explained(result.trace, "tool", seed=result.seed) | {"trace_id": trace_id}
 
     return _question(arguments, desk, read, level="steps")
 
@@ -279,6 +280,6 @@ EXPLAIN = Verb(
         "trace_id": {"type": ["string", "null"]},
     },
     always=(*EXPLANATION, "seed", "trace_id"),
-    asks=_explain,
+    asks=explain_question,
     is_read_only=False,
 )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from espalier.agents import generating, logit, looking, testing, tracing
+from espalier.agents import generating, logit, looking, testing, tracing, trying
 from espalier.agents.arguments import blamed, checked
 from espalier.agents.verb import Answer, Verb
 from espalier.errors import EspalierError, UnknownName
@@ -23,6 +23,7 @@ VERBS: Mapping[str, Verb] = {
         looking.ANALYZE,
         looking.CHECK_SCHEMA,
         generating.EXPLAIN,
+        trying.TRY_REMEDIES,
         tracing.EXPLAIN_TRACE,
         tracing.LIST_TRACES,
         looking.SAFETY_CHECK,

@@ -44,6 +44,11 @@ def cases_of(arguments: Arguments) -> list[TestCase]:
     return made
 
 
+def iterations_of(arguments: Arguments) -> int:
+    """The iterations of all cases. Raises as `cases_of`."""
+    return sum(one.iterations for one in cases_of(arguments))
+
+
 def _case(number: int, prompt: str, arguments: Arguments) -> TestCase:
     fields: dict[str, Any] = {name: arguments[name] for name in SAME if name in arguments}
     for name in ("json_schema", "expected_json_schema"):
@@ -100,5 +105,6 @@ TEST_CONFIG = Verb(
     },
     always=("passed", "report", "model", "seed", "seconds", "results"),
     answers=_test_config,
+    runs=iterations_of,
     is_read_only=False,
 )  # fmt: skip

@@ -32,7 +32,7 @@ def _list_traces(arguments: Arguments, desk: Desk) -> Answer:
 
 
 def _explain_trace(arguments: Arguments, desk: Desk) -> Answer:
-    return explained(Trace.from_json(stored_trace(desk, arguments["trace_id"])))
+    return explained(Trace.from_json(stored_trace(desk, arguments["trace_id"])), "tool")
 
 
 LIST_TRACES = Verb(

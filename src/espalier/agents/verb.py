@@ -72,7 +72,8 @@ class Question:
 class Verb:
     """properties, required: the JSON Schema of the arguments. output: the schema of the answer's properties, all of
     which are there if they stand in `always`. asks: for a verb that generates; answers: for one that does not.
-    is_read_only: it neither generates nor stores. reads_store: it waits for the database."""
+    runs: for a verb that answers after many generations, how many at most. is_read_only: it neither generates nor
+    stores. reads_store: it waits for the database."""
 
     name: str
     title: str
@@ -83,6 +84,7 @@ class Verb:
     required: tuple[str, ...] = ()
     asks: Callable[[Arguments, Desk], Question] | None = None
     answers: Callable[[Arguments, Desk], Answer] | None = None
+    runs: Callable[[Arguments], int] | None = None
     is_read_only: bool = True
     reads_store: bool = False
 

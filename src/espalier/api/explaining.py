@@ -18,6 +18,7 @@ from espalier.harness.compare.remedies import SEEDS, Trial, recommendation, reco
 from espalier.trace.records import Trace
 from espalier.trace.report.diagnose import diagnose
 from espalier.trace.report.findings import ANOTHER_STRATEGY, SHOW_THE_SCHEMA, Finding, Remedy
+from espalier.wording import Edge
 
 USUAL = (SHOW_THE_SCHEMA, ANOTHER_STRATEGY)
 """Tried where a text has a tax, and no finding names a remedy."""
@@ -36,11 +37,12 @@ class Explanation:
         """The trial of the remedy that is recommended; None where nothing was tried, or nothing helps."""
         return recommended(self.trials or ())
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self, edge: Edge = "python") -> dict[str, Any]:
+        """edge: in whose words remedies are told."""
         if self.result.trace is None:
             raise AssertionError("a trace was asked for")
-        found = explained(self.result.trace, seed=self.result.seed)
-        return found if self.trials is None else found | trials_json(self.trials)
+        found = explained(self.result.trace, edge, seed=self.result.seed)
+        return found if self.trials is None else found | trials_json(self.trials, edge)
 
 
 def explain(
@@ -102,17 +104,19 @@ def remedies_of(found: Sequence[Finding], trace: Trace) -> list[Remedy]:
     return [*reversed(named.values())] or ([*USUAL] if trace.total_tax_nats > 0 else [])
 
 
-def trials_json(trials: Sequence[Trial]) -> dict[str, Any]:
+def trials_json(trials: Sequence[Trial], edge: Edge) -> dict[str, Any]:
+    """What each trial measured, and which remedy is recommended. edge: in whose words."""
     best = recommended(trials)
     return {
-        "tried": [one.to_json() for one in trials],
-        "recommended": None if best is None else best.how,
-        "recommendation": recommendation(trials),
+        "tried": [one.to_json(edge) for one in trials],
+        "recommended": None if best is None else best.said(edge),
+        "recommendation": recommendation(trials, edge),
     }
 
 
-def explained(trace: Trace, **more: Any) -> dict[str, Any]:
-    """What a trace says, unshortened. more: further fields, after the model's name."""
+def explained(trace: Trace, edge: Edge, /, **more: Any) -> dict[str, Any]:
+    """What a trace says, unshortened. edge: in whose words remedies are told.
+    more: further fields, after the model's name."""
     return {
         "text": trace.text,
         "finish_reason": trace.finish_reason,
@@ -120,7 +124,7 @@ def explained(trace: Trace, **more: Any) -> dict[str, Any]:
         **more,
         "verdict": trace.verdict,
         "cost": trace.summary(),
-        "findings": [one.to_json() for one in diagnose(trace)],
+        "findings": [one.to_json(edge) for one in diagnose(trace)],
     }
 
 

@@ -236,7 +236,7 @@ def _trace(conversation: Conversation, rest: str) -> None:
     if conversation.last is None or conversation.last.trace is None:
         raise InputError("there is no answer to trace yet")
     if target is not None:
-        conversation.last.trace.save(target)
+        conversation.last.trace.save(target, edge="cli")
     output.note(f"trace: {path}")
 
 

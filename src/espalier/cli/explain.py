@@ -102,12 +102,12 @@ def command(
                     progress=progress, route="espalier explain",
                 )  # fmt: skip
     if as_json:
-        tried = {} if trials is None else trials_json(trials)
-        output.data_json(explained(result.trace, seed=result.seed) | tried)
+        tried = {} if trials is None else trials_json(trials, "cli")
+        output.data_json(explained(result.trace, "cli", seed=result.seed) | tried)
     elif trials is not None:
         output.data("\n".join(["", *trials_text(trials, seeds=seeds)]))
     if page is not None:
-        result.trace.save(page)
+        result.trace.save(page, edge="cli")
         output.note(f"trace: {trace}")
     raise typer.Exit(1 if result.verdict is not None and result.verdict.valid is False else 0)
 
@@ -175,7 +175,7 @@ def worst(trace: Trace) -> Iterator[str]:
 
 def to_do(found: Sequence[Finding]) -> Iterator[str]:
     """Each remedy once, in the order of the findings."""
-    remedies = list(dict.fromkeys(one.text for finding in found for one in finding.remedies))
+    remedies = list(dict.fromkeys(one.said("cli") for finding in found for one in finding.remedies))
     for text in remedies[:REMEDIES]:
         yield from wrapped(text, WIDTH - LABEL)
     if not remedies:

@@ -103,7 +103,7 @@ def command(
     else:
         write(result, live=is_live, split=splits)
     if page is not None and result.trace is not None:
-        result.trace.save(page)
+        result.trace.save(page, edge="cli")
         output.note(f"trace: {tracing.trace}")
     for note in result.notes:
         if note not in request.notes:

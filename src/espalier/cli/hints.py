@@ -9,13 +9,8 @@ import re
 from collections.abc import Collection
 
 from espalier.errors import EspalierError
+from espalier.wording import FLAGS, replaced
 
-SPECS = {
-    "JsonSchema": "--schema SCHEMA", "Regex": "--regex PATTERN", "Choice": "--choice TEXT", "Gbnf": "--grammar FILE",
-    "JsonObject": "--json-object", "Ban": "--ban TEXT",
-}  # fmt: skip
-CALL = r"[A-Z]\w*\([^()]*\)"
-ARGUMENT = re.compile(rf"""\b([a-z][a-z_]*)=("[^"\s]*"|'[^'\s]*'|True|False|-?[0-9.]*[0-9]|{CALL}|[A-Z]\w*)""")
 NEEDS = re.compile(r"^(\w+)( needs )(\w+)$")
 
 
@@ -23,7 +18,7 @@ def in_flags(error: EspalierError, flags: Collection[str]) -> None:
     """Rewrite the message's names and the hint's arguments (`num_beams=4`) as flags of the command. flags: those that
     it has, such as `--num-beams`; any other argument becomes `-o NAME VALUE` if the command has that."""
     if error.hint:
-        error.hint = ARGUMENT.sub(lambda found: _flag(found, flags), error.hint)
+        error.hint = replaced(error.hint, lambda name, value: _flag(name, value, flags))
     message = NEEDS.sub(lambda found: _named(found[1], flags) + found[2] + _named(found[3], flags), error.message)
     name = error.field
     if name and message.startswith((f"{name}:", f"{name} ")):
@@ -31,14 +26,14 @@ def in_flags(error: EspalierError, flags: Collection[str]) -> None:
     error.message = message
 
 
-def _flag(found: re.Match[str], flags: Collection[str]) -> str:
-    name, value = found[1], found[2].strip("\"'")
+def _flag(name: str, written: str, flags: Collection[str]) -> str | None:
+    value = written.strip("\"'")
     if name in ("constraint", "json_schema"):
-        return next((flag for kind, flag in SPECS.items() if value.startswith(f"{kind}(")), found[0])
+        return next((flag for kind, flag in FLAGS.items() if value.startswith(f"{kind}(")), None)
     flag = f"--{name.replace('_', '-')}"
     if flag in flags:
         return flag if value == "True" else f"{flag} {value}"
-    return f"-o {name} {value}" if "-o" in flags and value[:1].isdigit() else found[0]
+    return f"-o {name} {value}" if "-o" in flags and value[:1].isdigit() else None
 
 
 def _named(name: str, flags: Collection[str]) -> str:

@@ -23,6 +23,9 @@ from espalier.schema.python.schemas import schema_of
 CHECKED_AT_ONCE = 1000
 """Characters of a pattern or grammar that is parsed when its spec is made; a longer one takes a while, and is parsed
 when it is compiled, within the time limit of a request."""
+READ_AT_ONCE = 10_000
+"""Characters of a schema, its documents included, that is read when its spec is made, in milliseconds; a longer one is
+read when it is compiled."""
 
 
 class Spec(ABC):
@@ -185,7 +188,9 @@ class JsonSchema(Spec):
     allow: `checked` accepts keywords that can only be checked when the text is complete.
     documents: other schemas that `$ref` may name, by address; nothing is ever fetched.
 
-    Raises SchemaError, SpecError naming the field.
+    Raises SchemaError, with a pointer to a keyword whose value has the wrong shape (`"type": "intger"`) or a reference
+    that leads to nothing; UnsupportedError for a draft or document that is not known; SpecError naming the field. What
+    cannot be enforced is told when it is compiled.
     """
 
     kind: ClassVar[str] = "json_schema"
@@ -245,6 +250,10 @@ class JsonSchema(Spec):
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
+        if sum(map(len, (self.text, *(text for _, text in self.documents)))) <= READ_AT_ONCE:
+            from espalier.schema.read.check import check_document  # noqa: PLC0415  # slow to import
+
+            check_document(self.schema, {uri: json.loads(text) for uri, text in self.documents} or None)
 
     @property
     def schema(self) -> Any:

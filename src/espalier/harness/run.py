@@ -205,7 +205,7 @@ class Harness:
 
 
 def rejection_rate(result: Result) -> float | None:
-    """The share of steps at which the constraint refused the drawn token or the model's favourite; None where no step
+    """The share of steps at which the constraint refused the drawn token or the model's top choice; None where no step
     was measured. A strategy that masks first draws nothing that is refused, so draws alone would say nothing."""
     known = [one for one in result.records if not one.is_unknown]
     if not known:

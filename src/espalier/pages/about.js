@@ -39,7 +39,7 @@ export function drawStats(node, trace) {
     tile("Grammar tax", isFinite ? `${tax.limit}${nats(tax.nats)}` : "∞ nats", isFinite ? bits(tax.nats) : ""),
     tile("Mean removed mass", tax.limit + prob(meanMass(trace)), "of the model’s probability, per step"),
     tile("Top choice blocked", known ? count(sum.changed_steps ?? 0) : "not recorded", known ? share(sum.changed_steps ?? 0) : ""),
-    sum.rejected_steps && tile("First draw refused", count(sum.rejected_steps), share(sum.rejected_steps)),
+    sum.rejected_steps && tile("First draw rejected", count(sum.rejected_steps), share(sum.rejected_steps)),
     sum.unknown_steps && tile("Rejection not known", count(sum.unknown_steps), share(sum.unknown_steps)),
     forced && tile("Forced", count(forced), share(forced)),
     meta.closed_by_budget && tile("Closed by the budget", "yes", "closed within the token limit", "bad"),
@@ -86,7 +86,7 @@ function weighing(found) {
 }
 
 function rewind(one) {
-  const where = h("a", { href: `#t${one.step}` }, `token ${one.step + 1}`);
+  const where = h("a", { href: `#t${one.step}` }, `step ${one.step}`);
   const why = one.blame && h("span", { class: "note" }, ` ${one.blame.reason}`);
   return h("li", {}, "at ", where, ": ", chip({ bytes: [], text: one.text, is_special: false }), ` (${many(one.tokens.length, "token")})`, why);
 }
@@ -105,7 +105,7 @@ export function drawFindings(node, findings, total, go) {
     ...folding(sorted.map((one) => {
       const [word, mood] = SEVERITIES[one.severity] || [one.severity, "plain"];
       const steps = (one.steps || []).filter((i) => i >= 0 && i < total).map((i) => {
-        const link = h("a", { href: `#t${i}` }, String(i + 1));
+        const link = h("a", { href: `#t${i}` }, String(i));
         link.addEventListener("click", (event) => {
           event.preventDefault();
           go(i);
@@ -113,7 +113,7 @@ export function drawFindings(node, findings, total, go) {
         return [" ", link];
       });
       return h("li", { class: one.severity === "fault" ? "fault" : "" },
-        h("p", {}, tag(word, mood), " ", h("b", {}, visible(one.message)), steps.length > 0 && h("span", { class: "note" }, " at token", steps)),
+        h("p", {}, tag(word, mood), " ", h("b", {}, visible(one.message)), steps.length > 0 && h("span", { class: "note" }, " at step", steps)),
         remediesOf(one, told));
     })));
 }

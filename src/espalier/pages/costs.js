@@ -118,7 +118,7 @@ export function drawWorst(node, steps, summary, paths, go) {
     const label = [chip(row.token), h("span", { class: "cost" }, row.limit, natsOf(row.tax), h("small", {}, " nats"))];
     const place = row.path !== null && row.path !== undefined && h("code", { class: "where" }, visible(nameOf("path", row.path)));
     if (row.i === null) return h("li", {}, label, place);
-    const link = h("a", { href: `#t${row.i}` }, label, h("span", { class: "sr" }, `, token ${row.i + 1}`));
+    const link = h("a", { href: `#t${row.i}` }, label, h("span", { class: "sr" }, `, step ${row.i}`));
     link.addEventListener("click", (event) => {
       event.preventDefault();
       go(row.i);

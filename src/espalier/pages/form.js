@@ -2,6 +2,7 @@
    typed, so that nothing is rounded. */
 
 import { h, visible } from "./inspector.js";
+import { messages, setTurns, turns } from "./talk.js";
 
 const $ = (id) => document.getElementById(id);
 
@@ -73,6 +74,7 @@ function choose(next) {
   kind = next;
   $("editor-box").hidden = !(kind in EXAMPLES);
   $("words-box").hidden = kind !== "wordlist";
+  $("both").disabled = kind === "none"; // there is nothing to compare
   if (kind in EXAMPLES) {
     $("editor").value = written[kind];
     $("editor").rows = ROWS[kind];
@@ -161,48 +163,68 @@ function others(body, ours) {
   }
 }
 
-/* The body of a request, as text. Throws Wrong. */
-export function request() {
+/* The name of the chosen constraint. */
+export const constraintName = () => $("kind").selectedOptions[0].textContent;
+
+/* Whether a text without the constraint happens to be what it asks for, as far as this page can tell: true, false, null. */
+export function wouldDo(said) {
+  if (kind === "choice") return $("editor").value.split("\n").includes(said);
+  if (kind !== "json") return null;
+  try {
+    JSON.parse(said);
+    return null; // it is JSON, and only the server knows whether it is valid
+  } catch {
+    return false;
+  }
+}
+
+/* The body of a request, as text. isFree: without the constraint, and without a trace. seed: where none is typed. Throws
+   Wrong. */
+export function request({ isFree = false, seed = null } = {}) {
   if (!$("prompt").value.trim()) throw new Wrong("prompt", "The prompt is empty.");
-  const messages = [{ role: "user", content: $("prompt").value }];
-  if ($("system").value.trim()) messages.unshift({ role: "system", content: $("system").value });
-  const body = new Map([["messages", text(messages)], ["stream", "true"], ["stream_options", text({ include_usage: true })]]);
-  const ours = new Map([["trace", text("full")], ["stream_steps", "true"]]);
-  constraint(body, ours);
+  const said = messages($("system").value, $("prompt").value);
+  const body = new Map([["messages", text(said)], ["stream", "true"], ["stream_options", text({ include_usage: true })]]);
+  const ours = new Map(isFree ? [] : [["trace", text("full")], ["stream_steps", "true"]]);
+  if (!isFree) constraint(body, ours);
   if ($("preset").value) ours.set("preset", text($("preset").value));
   for (const [name, label] of NUMBERS) {
     const value = $(name).value.trim();
     if (value && !NUMBER.test(value)) throw new Wrong(name, `${label} is a number.`);
     if (value) body.set(name, value);
   }
+  if (seed !== null && !body.has("seed")) body.set("seed", text(seed));
   const stops = $("stop-texts").value.split("\n").filter((line) => line !== "");
   if (stops.length) body.set("stop", text(stops));
   others(body, ours);
-  return object([...body, ["espalier", object(ours)]]);
+  return object(ours.size ? [...body, ["espalier", object(ours)]] : body);
 }
 
 // ---------------------------------------------------------------- a link
 
 const STATE = ["prompt", "system", "kind", "editor", "lang", "top", "preset", ...NUMBERS.map(([name]) => name), "stop-texts", "others"];
 
-/* What the form asks for, as the fragment of an address; the API key is no part of it. */
-export function asFragment() {
+/* What the form asks for, and the turns before, as the fragment of an address; the API key is no part of it. isBoth: whether
+   it is asked for with and without the constraint. */
+export function asFragment(isBoth) {
   const said = Object.fromEntries(STATE.map((id) => [id, $(id).value]).filter(([id, value]) => value !== "" || id === "max_tokens"));
+  if (turns().length) said.turns = turns();
+  if (isBoth) said.both = true;
   const bytes = new TextEncoder().encode(JSON.stringify(said));
   return `#s=${btoa(Array.from(bytes, (b) => String.fromCharCode(b)).join("")).replaceAll("+", "-").replaceAll("/", "_").replace(/=+$/, "")}`;
 }
 
-/* Fills the form from a fragment; false if it is none of ours. Only texts are taken, and only for fields that there are. */
+/* Fills the form from a fragment, and returns what it says; null if it is none of ours. Only texts are taken, and only for
+   fields that there are. */
 export function fromFragment(fragment) {
-  if (!fragment.startsWith("#s=")) return false;
+  if (!fragment.startsWith("#s=")) return null;
   let said;
   try {
     const bytes = Uint8Array.from(atob(fragment.slice(3).replaceAll("-", "+").replaceAll("_", "/")), (c) => c.charCodeAt(0));
     said = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(bytes));
   } catch {
-    return false; // cut, or another's
+    return null; // cut, or another's
   }
-  if (said === null || typeof said !== "object") return false;
+  if (said === null || typeof said !== "object") return null;
   if ([...$("kind").options].some((one) => one.value === said.kind)) $("kind").value = said.kind;
   choose($("kind").value);
   for (const id of STATE) {
@@ -214,7 +236,8 @@ export function fromFragment(fragment) {
   for (const [id, box] of [["system", "system-box"], ["stop-texts", "more-box"], ["others", "more-box"]]) {
     if ($(id).value) $(box).open = true;
   }
-  return true;
+  setTurns(said.turns);
+  return { isBoth: said.both === true };
 }
 
 // ---------------------------------------------------------------- faults

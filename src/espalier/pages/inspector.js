@@ -148,8 +148,8 @@ export function visible(text) {
 export const BINS = [0.01, 0.1, 0.5, 0.9, 0.99];
 export const BIN_NAMES = ["under 1%", "1–10%", "10–50%", "50–90%", "90–99%", "over 99%"];
 export const bin = (mass) => BINS.filter((b) => (mass || 0) >= b).length;
-const favourite = (step) => step.pre_masking[0] || null;
-export const isForbidden = (step) => step.was_changed ?? (Boolean(favourite(step)) && !favourite(step).allowed);
+const topChoice = (step) => step.pre_masking[0] || null;
+export const isForbidden = (step) => step.was_changed ?? (Boolean(topChoice(step)) && !topChoice(step).allowed);
 
 /* The removed mass; for a step with only bounds, the lower one. */
 export const massOf = (step) => Math.max(0, (step.bounds ? step.bounds[0] : step.removed_mass) || 0);
@@ -162,11 +162,11 @@ const knowsAllowed = (step) => !(step.bounds && !step.allowed_count);
 export const limitOf = (step) => (step.bounds ? (step.bounds[1] > 0 ? "at least " : "") : step.exactness === "bounded" ? "at most " : "");
 
 function describe(step, i) {
-  const said = [`Token ${i + 1}`, step.token.is_special ? `special ${step.token.text || "end"}` : plain(step.token.bytes, step.token.text)];
+  const said = [`Step ${i}`, step.token.is_special ? `special ${step.token.text || "end"}` : plain(step.token.bytes, step.token.text)];
   if (massOf(step) >= BINS[0]) said.push(`${limitOf(step)}${prob(massOf(step))} removed`);
   if (isForbidden(step)) said.push("top choice blocked");
-  if (step.was_rejected) said.push("first draw refused");
-  if (step.is_unknown) said.push("not known whether a draw was refused");
+  if (step.was_rejected) said.push("first draw rejected");
+  if (step.is_unknown) said.push("not known whether a draw was rejected");
   if (step.was_forced) said.push("forced");
   return said.join(", ");
 }
@@ -176,7 +176,7 @@ function describe(step, i) {
 export const tag = (text, kind) => h("span", { class: `tag ${kind}` }, text);
 
 function story(step) {
-  const wish = favourite(step);
+  const wish = topChoice(step);
   const taken = chip(step.token);
   if (!wish) return ["Only measures were recorded for this step, not the model’s candidates."];
   const wanted = [chip(wish), ` (${prob(wish.prob)})`];
@@ -292,8 +292,8 @@ export function drawLegend(node, steps, scale = massScale()) {
   node.replaceChildren(scale,
     h("span", { class: "marks" },
       key(swatch("forb"), "top choice blocked"),
-      steps.some((t) => t.was_rejected) && key(swatch("rej"), "first draw refused"),
-      steps.some((t) => t.is_unknown) && key(swatch("unsure"), "not known whether a draw was refused"),
+      steps.some((t) => t.was_rejected) && key(swatch("rej"), "first draw rejected"),
+      steps.some((t) => t.is_unknown) && key(swatch("unsure"), "not known whether a draw was rejected"),
       steps.some((t) => t.was_forced) && key(swatch("forced"), "forced"),
       steps.some((t) => t.token.is_special) && key(swatch("pill", "end"), "special token")),
   );
@@ -307,7 +307,7 @@ const massScale = () => drawScale("Removed mass", BIN_NAMES, "b");
 export function drawKeys(node, more = []) {
   const kbd = (text) => h("kbd", {}, text);
   node.replaceChildren(kbd("←"), kbd("→"), " token ", kbd("↑"), kbd("↓"), " line ", kbd("n"), kbd("p"),
-    more.length ? " next, previous " : " next, previous forbidden ", kbd("Enter"), " pin ",
+    more.length ? " next, previous " : " next, previous blocked ", kbd("Enter"), " pin ",
     ...more.flatMap(([keys, text]) => [...keys.map(kbd), ` ${text} `]));
 }
 
@@ -438,7 +438,7 @@ export function inspector({ list, panel, onShow = () => {}, onPin = () => {}, ke
     const there = stops ?? forbidden;
     const what = stops ? "match" : "step whose top choice was blocked";
     const head = h("div", { class: "head" },
-      h("h2", {}, "Token ", h("b", {}, String(i + 1)), ` of ${count(steps.length)}`, pinned >= 0 && tag("pinned", "plain")),
+      h("h2", {}, "Step ", h("b", {}, String(i)), ` of 0–${count(steps.length - 1)}`, pinned >= 0 && tag("pinned", "plain")),
       h("div", { class: "nav" },
         button("back", "‹", "Previous token", i === 0), button("on", "›", "Next token", i === steps.length - 1),
         button("forb-back", "‹‹", `Previous ${what}`, !there.some((j) => j < i)),
@@ -446,7 +446,7 @@ export function inspector({ list, panel, onShow = () => {}, onPin = () => {}, ke
         h("button", { type: "button", id: "fold", class: "fold", "aria-expanded": String(!isFolded), "aria-controls": "panel-body" },
           isFolded ? "More" : "Less")));
     const tags = [
-      isForbidden(step) && tag("top choice blocked", "bad"), step.was_rejected && tag("first draw refused", "bad"),
+      isForbidden(step) && tag("top choice blocked", "bad"), step.was_rejected && tag("first draw rejected", "bad"),
       step.is_unknown && tag("rejection not known", "plain"),
       step.was_forced && tag("forced", "plain"), step.token.is_special && tag("special token", "plain"),
       (step.bounds || step.exactness === "bounded") && tag("bounded, not exact", "plain"),

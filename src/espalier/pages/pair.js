@@ -94,7 +94,7 @@
       made[at]?.setAttribute("aria-selected", "true");
       if (made.length) made[Math.min(at, made.length - 1)].tabIndex = 0;
     }
-    $("step-head").replaceChildren("Token ", h("b", {}, String(at + 1)), ` of ${count(a.length)} and ${count(b.length)}`,
+    $("step-head").replaceChildren("Step ", h("b", {}, String(at)), ` of 0–${count(a.length - 1)} and 0–${count(b.length - 1)}`,
       at === apart ? tag("the first that differs", "bad") : apart < 0 || at < apart ? tag("the same", "good") : "");
     $("sides").replaceChildren(half(0), half(1));
     back.disabled = at === 0;
@@ -141,7 +141,7 @@
   const ending = a.length === b.length ? "" : ` ${apart === shortest ? "The shorter one has ended there." : ""}`;
   $("split-at").textContent = !longest ? "Neither trace has steps."
     : apart < 0 ? "Both texts are the same, token by token."
-      : apart === 0 ? "They differ from the first token on." : `The first ${many(apart, "token")} ${apart === 1 ? "is" : "are"} the same; they part at token ${count(apart + 1)}.${ending}`;
+      : apart === 0 ? "They differ from the first token on." : `The first ${many(apart, "token")} ${apart === 1 ? "is" : "are"} the same; they part at step ${apart}.${ending}`;
   drawLegend($("legend"), [...a, ...b], COLOURS.tax.scale());
   const kbd = (text) => h("kbd", {}, text);
   $("keys").replaceChildren(kbd("←"), kbd("→"), " token ", kbd("d"), " first difference ");

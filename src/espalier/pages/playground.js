@@ -4,8 +4,10 @@
 import {
   FINISHES, count, drawKeys, drawLegend, h, inspector, many, nats, prob, tag, tile, verdictTile, visible,
 } from "./inspector.js";
-import { asFragment, clearFaults, fromFragment, offerPresets, prepare, request, showFault } from "./form.js";
+import { asFragment, clearFaults, constraintName, fromFragment, offerPresets, prepare, request, showFault } from "./form.js";
+import { clearFree, generateFree, tellParting } from "./free.js";
 import { Fault, generate, getJson, getState, getText, key, remove } from "./stream.js";
+import { addTurn, setTurns } from "./talk.js";
 
 const $ = (id) => document.getElementById(id);
 const STATE_SECONDS = 5;
@@ -24,9 +26,10 @@ function begin() {
   pending = [];
   tokens.clear();
   for (const id of ["text", "reasoning", "calls", "faults", "warnings", "after"]) $(id).replaceChildren();
-  for (const id of ["reasoning-box", "calls-box", "faults", "warnings", "contract"]) $(id).hidden = true;
+  for (const id of ["reasoning-box", "calls-box", "faults", "warnings", "contract", "next"]) $(id).hidden = true;
+  clearFree();
   for (const id of ["stats", "legend", "tokens", "panel", "text-box", "keys"]) $(id).hidden = true;
-  run = { sent: performance.now(), first: null, last: null, usage: null, report: null, finish: null, calls: [] };
+  run = { sent: performance.now(), first: null, last: null, usage: null, report: null, finish: null, calls: [], text: "" };
 }
 
 function draw() {
@@ -89,7 +92,7 @@ function take(chunk) {
   }
   for (const choice of chunk.choices) {
     if (choice.index !== 0) continue;
-    if (choice.delta.content) append("text", "text-box", choice.delta.content);
+    if (choice.delta.content) append("text", "text-box", choice.delta.content), run.text += choice.delta.content;
     if (choice.delta.reasoning) append("reasoning", "reasoning-box", choice.delta.reasoning);
     for (const call of choice.delta.tool_calls ?? []) takeCall(call);
     if (choice.finish_reason) run.finish = choice.finish_reason;
@@ -140,28 +143,46 @@ function busy(controller) {
   $("ask").setAttribute("aria-busy", String(controller !== null));
 }
 
-async function start() {
+let isBoth = false; // whether the next run has a side without the constraint
+
+function choose(both) {
+  isBoth = both;
+  $("both").setAttribute("aria-pressed", String(both));
+}
+
+async function start(both) {
   if (running) return;
+  choose(both);
   clearFaults();
-  let body;
+  const seed = both ? crypto.getRandomValues(new Uint32Array(1))[0] >>> 1 : null; // both sides share one
+  let body, free;
   try {
-    body = request();
+    body = request({ seed });
+    free = both ? request({ seed, isFree: true }) : null;
   } catch (error) {
     showFault(error);
     return;
   }
   begin();
+  run.asked = { user: $("prompt").value, under: constraintName() };
   const mine = new AbortController();
   busy(mine);
   $("status").textContent = "Generating…";
+  $("held-head").hidden = !both;
+  $("empty").hidden = both;
   let said = "";
+  const beside = both ? generateFree(free, mine.signal) : null;
   try {
     await generate(body, { signal: mine.signal, onChunk: take });
+    await beside;
     said = `Done: ${many(steps.length + pending.length, "token")}.`;
   } catch (error) {
-    said = mine.signal.aborted ? `Stopped after ${many(steps.length + pending.length, "token")}.` : "Failed.";
-    if (!mine.signal.aborted) fail(error, showFault);
-    run.finish ??= mine.signal.aborted ? "Stopped; the server has stopped too" : "Cut off by an error";
+    const isStopped = mine.signal.aborted;
+    said = isStopped ? `Stopped after ${many(steps.length + pending.length, "token")}.` : "Failed.";
+    if (!isStopped) fail(error, showFault);
+    mine.abort(); // the other side too
+    await beside;
+    run.finish ??= isStopped ? "Stopped; the server has stopped too" : "Cut off by an error";
   }
   if (document.activeElement === $("stop")) $("go").disabled = false, $("go").focus();
   busy(null);
@@ -170,8 +191,10 @@ async function start() {
     tokens.settle();
     drawStats();
     drawEnd();
+    if (both) tellParting(steps);
+    $("next").hidden = !run.text;
   }
-  $("empty").hidden = steps.length > 0;
+  $("empty").hidden = steps.length > 0 || both;
   $("status").textContent = said;
   refreshState();
   refreshTraces();
@@ -330,29 +353,47 @@ async function enter() {
   await refreshTraces();
 }
 
+function open(fragment) {
+  const found = fromFragment(fragment);
+  if (found) choose(found.isBoth);
+}
+
 prepare();
-fromFragment(location.hash);
+open(location.hash);
 $("panel").classList.toggle("folded", narrow.matches); // where it lies over the text, it starts small
 drawKeys($("keys"));
 $("ask").addEventListener("submit", (event) => {
   event.preventDefault();
-  start();
+  start(false);
+});
+$("both").addEventListener("click", () => start(true));
+$("next").addEventListener("click", () => {
+  addTurn({ ...run.asked, assistant: run.text });
+  begin();
+  $("empty").hidden = false;
+  $("status").textContent = "";
+  $("prompt").value = "";
+  $("prompt").focus();
+});
+$("anew").addEventListener("click", () => {
+  setTurns([]);
+  $("prompt").focus();
 });
 $("ask").addEventListener("keydown", (event) => {
   if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
   event.preventDefault();
-  start();
+  start(isBoth);
 });
 $("link").addEventListener("click", async () => {
-  history.replaceState(null, "", asFragment());
+  history.replaceState(null, "", asFragment(isBoth));
   try {
     await navigator.clipboard.writeText(location.href);
-    $("link-note").textContent = "Copied: the link holds the prompt, the constraint and the settings, and no key.";
+    $("link-note").textContent = "Copied: the link holds the conversation, the prompt, the constraint and the settings, and no key.";
   } catch {
     $("link-note").textContent = "The link is in the address bar: this browser does not let the page copy it.";
   }
 });
-addEventListener("hashchange", () => fromFragment(location.hash));
+addEventListener("hashchange", () => open(location.hash));
 $("stop").addEventListener("click", () => running?.abort());
 $("refresh").addEventListener("click", () => {
   keepsTraces = true;
@@ -368,6 +409,7 @@ $("door-form").addEventListener("submit", (event) => {
 $("forget").addEventListener("click", () => {
   running?.abort();
   key.set("");
+  setTurns([]);
   begin();
   $("empty").hidden = false;
   $("status").textContent = "";

@@ -2,7 +2,7 @@
    and about.js precede this file in the same module. It knows no thresholds: scale is [[least nats, word], ...], from
    trace/measure.py. */
 
-const stepWord = (i) => (i === 0 ? "at the first token" : `at token ${count(i + 1)}`);
+const stepWord = (i) => (i === 0 ? "at the first token" : `at step ${i}`);
 
 /* The word for a tax per token. */
 export const wordOf = (nats, scale) => scale.filter(([least]) => nats >= least).at(-1)[1];
@@ -23,6 +23,6 @@ export function sentence(trace, scale) {
   const [i] = blocked, step = steps[i], wish = step.pre_masking[0];
   const rest = blocked.length - 1;
   const after = rest ? `After that its top choice was blocked at ${count(rest)} of ${many(total - i - 1, "token")}; ` : "After that it agreed: ";
-  return [i ? `Up to token ${count(i)} the model got its top choice. It then wanted ` : "The model wanted ", chip(wish), ` (${prob(wish.prob)}); the constraint pushed it to `,
+  return [i ? `For ${many(i, "token")} the model got its top choice. It then wanted ` : "The model wanted ", chip(wish), ` (${prob(wish.prob)}); the constraint pushed it to `,
     chip(step.token), ` ${stepWord(i)}. ${after}`, cost];
 }

@@ -57,7 +57,7 @@ GENERATION_LOGS = Table(
     Column("completion_tokens", Integer),
     Column("tax_nats", Double),
     Column("removed_mass", Double),  # mean over the steps
-    Column("rejection_rate", Double),  # share of steps whose draw or favourite was refused
+    Column("rejection_rate", Double),  # share of steps whose draw or top choice was refused
     Column("queued", Double),  # seconds, as the next two
     Column("to_first_token", Double),
     Column("total", Double),

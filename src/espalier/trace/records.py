@@ -25,6 +25,7 @@ from espalier.trace.measure import cumulative
 from espalier.trace.shapes import HINT, check_trace
 from espalier.trace.steps import LEVELS, Candidate, Drafted, Exactness, Rewind, StepRecord, TraceLevel
 from espalier.trace.summary import Summary, TokenCost, summarise, token_costs
+from espalier.wording import Edge
 
 __all__ = ["LEVELS", "Candidate", "Drafted", "Exactness", "Rewind", "StepRecord", "Trace", "TraceLevel"]
 
@@ -101,7 +102,7 @@ class Trace:
 
     @property
     def changed_steps(self) -> int:
-        """The number of steps at which the model's favourite token was not allowed."""
+        """The number of steps at which the model's top choice token was not allowed."""
         return self.sums.changed_steps if self.sums else sum(s.is_changed for s in self.steps)
 
     @property
@@ -110,7 +111,7 @@ class Trace:
 
     def safety_counts(self) -> dict[str, dict[str, dict[str, int]]]:
         """What safety filters did, by category and pattern: `refused_favourites`, the number of steps at which one
-        refused the model's favourite or the drawn token; `taken_back`, how often one made the run undo text. Empty if
+        refused the model's top choice or the drawn token; `taken_back`, how often one made the run undo text. Empty if
         none did."""
         found = {"refused_favourites": self._summed.refused_favourites, "taken_back": self._summed.taken_back}
         return {name: counts for name, counts in found.items() if counts}
@@ -159,9 +160,10 @@ class Trace:
         sums = Summary.from_json(data["summary"]) if metadata.get("level") == "summary" else None
         return Trace(steps=steps, text=data["text"], sums=sums, **{**metadata, "soft": soft})
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | os.PathLike[str], *, edge: Edge = "python") -> None:
         """Write `*.html` (a self-contained page) or `*.json`, whole or not at all. If the steps have their
         distributions (level `full`), `x.json` gets a sidecar `x.npz`; `sidecar.py` describes its layout.
+        edge: whose words a page uses for remedies, an `Edge` of `wording.py`.
 
         Raises InputError for another suffix, OutputError naming a path that cannot be written.
         """
@@ -175,7 +177,7 @@ class Trace:
         if writer is json_text and any(one for _, _, one in found):
             # First, so that a reader who finds the JSON also finds its sidecar.
             sidecar.save(path, [(place, token, one) for place, token, one in found if one is not None])
-        write_text(path, self.as_page() if writer is page.render else writer(self.to_json()))
+        write_text(path, self.as_page(edge=edge) if writer is page.render else writer(self.to_json()))
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Trace:
@@ -197,10 +199,10 @@ class Trace:
     def _repr_html_(self) -> str:
         return page.frame(self.as_page())
 
-    def as_page(self) -> str:
-        """The page of the trace, with its diagnosis."""
+    def as_page(self, *, edge: Edge = "python") -> str:
+        """The page of the trace, with its diagnosis. edge: as `save` takes it."""
         diagnose = import_module(DIAGNOSIS).diagnose
-        return page.render(self.to_json(), findings=[one.to_json() for one in diagnose(self)])
+        return page.render(self.to_json(), findings=[one.to_json(edge) for one in diagnose(self)])
 
 
 def trace_of(data: Any, source: str) -> Trace:

@@ -59,12 +59,12 @@ class StepRecord:
     with a dynamic temperature, which depends on what is allowed. entropy_before, entropy_after: nats, of the raw
     distribution and of the same renormalised over the allowed set.
 
-    blame: why the model's favourite was refused, if it was and the constraint can say; if a token was drawn and
+    blame: why the model's top choice was refused, if it was and the constraint can say; if a token was drawn and
     rejected, why that one was. removed_by: the mass that each part is the first to refuse, together removed_mass: the
     members of a composition, then the composition itself for what only all members together refuse, then the bans
     beside it (`allowed_ids`, `logit_bias`, filters by name, `min_tokens`). Without a composition: `constraint` (or
     `padding`) and the bans; empty without bans. is_unknown: whether it is not known if a token was rejected, as where a
-    rejection log does not cover the step; was_rejected is then false. was_changed: whether the model's favourite was
+    rejection log does not cover the step; was_rejected is then false. was_changed: whether the model's top choice was
     not allowed; None if unknown.
 
     rule: the grammar rule, or the position in the schema, of the token's first byte; None if the constraint cannot
@@ -111,7 +111,7 @@ class StepRecord:
 
     @property
     def is_changed(self) -> bool:
-        """Whether the model's favourite was not allowed, as far as that is known."""
+        """Whether the model's top choice was not allowed, as far as that is known."""
         if self.was_changed is not None:
             return self.was_changed
         return bool(self.pre_masking) and not self.pre_masking[0].allowed
@@ -123,7 +123,7 @@ class StepRecord:
 
     @property
     def kinds(self) -> tuple[bool, bool, bool]:
-        """(a token was drawn and rejected, no token was drawn, the favourite was not allowed)."""
+        """(a token was drawn and rejected, no token was drawn, the top choice was not allowed)."""
         return self.was_rejected, self.was_forced, self.is_changed
 
     def to_json(self) -> dict[str, Any]:

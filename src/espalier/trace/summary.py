@@ -73,14 +73,14 @@ class WorstToken:
 class Summary:
     """rejected_steps: steps at which a token was drawn and refused; unknown_steps: steps of which that is not known,
     in a trace that was made from a reply or a log; forced_steps: steps at which none was drawn;
-    changed_steps: steps at which the model's favourite was not allowed. Taxes and entropies in nats, as totals and
+    changed_steps: steps at which the model's top choice was not allowed. Taxes and entropies in nats, as totals and
     means per step.
 
     removed_by: for each member of a composition, and each ban, the mass that it is the first to refuse, averaged over
     the steps; None if no step tells. by_path, by_rule: `tokens`, `tax_nats` (sum) and `removed_mass` (mean) by JSON
     pointer and by grammar rule; None if there is no document, or no rule is known. worst_tokens: the most expensive
     first, ties by position; without tokens that cost nothing. refused_favourites: by category and pattern, the number
-    of steps at which a safety filter refused the model's favourite or the drawn token; taken_back: how often it made
+    of steps at which a safety filter refused the model's top choice or the drawn token; taken_back: how often it made
     the run undo text. None if no filter did.
     """
 

@@ -146,7 +146,7 @@ def test_a_refused_token_raises_and_changes_nothing():
 def test_where_nothing_is_left_the_favourite_is_explained():
     row = np.full(VOCAB.width, -np.inf, dtype=np.float32)
     row[ord("x")] = 3.0
-    with pytest.raises(DeadEnd, match=r"grammar: no token is left; the favourite 120 \('x'\) is refused in item"):
+    with pytest.raises(DeadEnd, match=r"grammar: no token is left; the top choice 120 \('x'\) is refused in item"):
         GrammarFilter('root ::= item\nitem ::= "a" | "b"', COMPILER).apply(row, CONTEXT)
     with pytest.raises(DeadEnd, match="json_schema: no token is left"):
         JsonSchemaFilter({"type": "object"}, COMPILER).apply(row, CONTEXT)

@@ -64,7 +64,7 @@ def test_the_remedy_that_is_shown_to_help_is_recommended() -> None:
     found = trials(cheaper, f.ANOTHER_STRATEGY, f.SHOW_THE_SCHEMA)
     best = recommended(found)
     assert best is not None
-    assert best.how == "--schema-in-prompt"
+    assert best.how == "schema_in_prompt=True"
     tax = best.of("tax")
     assert (tax.first, tax.second, tax.mean, tax.low, tax.high, tax.sign) == (13.5, 8.5, -5, -5, -5, -1)
     lines = list(trials_text(found, seeds=8))
@@ -84,7 +84,7 @@ def test_a_remedy_that_gives_valid_texts_is_recommended_whatever_its_tax() -> No
     found = trials(lambda one: 3.0, f.CLOSE_IN_TIME, valid=lambda one: one.decoding.on_budget == "close")
     best = recommended(found)
     assert best is not None
-    assert (best.how, best.of("valid").mean) == ("--on-budget close", 1.0)
+    assert (best.how, best.of("valid").mean) == ('on_budget="close"', 1.0)
 
 
 def test_a_remedy_that_cannot_be_had_says_why_and_the_others_go_on() -> None:

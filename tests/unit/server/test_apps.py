@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
+from html import unescape
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 pytest.importorskip("fastapi")
 
 from espalier.server.apps import create_app, create_chat_app
+from espalier.server.bodies.api_page import EXAMPLES
 from espalier.server.bodies.fields import HINTS, REFUSED
 from tests.server_app import Stuck, client, fake_engine, make_app, settings
 
@@ -127,6 +130,21 @@ def test_the_documentation_needs_no_network() -> None:
     assert "/v1/chat/completions" in page.text
     assert "http://" not in page.text
     assert "https://" not in page.text
+
+
+@pytest.mark.parametrize("path", EXAMPLES)
+def test_every_example_of_the_documentation_is_taken_as_it_stands(path: str) -> None:
+    with client() as c:
+        assert json.dumps(EXAMPLES[path], indent=1).splitlines()[1] in unescape(c.get("/docs").text)
+        reply = c.post(path, json=EXAMPLES[path])
+    assert reply.status_code == 200, reply.text
+
+
+def test_the_documentation_is_laid_out_for_a_phone() -> None:
+    with client() as c:
+        page = c.get("/docs").text
+    assert 'name="viewport" content="width=device-width' in page
+    assert "<table" not in page
 
 
 def test_no_field_is_both_without_effect_and_refused() -> None:

@@ -135,7 +135,7 @@ def test_what_the_constraint_did_is_counted_from_the_trace(results):
     assert found["espalier:tax_nats_sum", label] == pytest.approx(sum(r.trace.total_tax_nats for r in results))
     wanted = sum(r.trace.changed_steps for r in results)
     assert wanted > 0
-    assert found["espalier:rejected_tokens_total", (("constraint", "json_schema"), ("kind", "favourite"))] == wanted
+    assert found["espalier:rejected_tokens_total", (("constraint", "json_schema"), ("kind", "top_choice"))] == wanted
     assert ("espalier:invalid_outputs_total", label) not in found
 
 

@@ -72,7 +72,7 @@ class CaptureFlags:
                 trace_id = f"trace-{secrets.token_hex(12)}"
                 path = trace_path(store.path, trace_id)
                 path.parent.mkdir(exist_ok=True)
-                one.trace.save(path)
+                one.trace.save(path, edge="cli")
             changes: dict[str, Any] = {"trace_id": trace_id}
             if self.compression is not None:
                 changes["compression"] = self.compression

@@ -80,7 +80,7 @@ def replay_command(
     else:
         output.data("\n".join(replay_lines(made)))
     if page is not None:
-        made.trace.save(page)
+        made.trace.save(page, edge="cli")
         output.note(f"trace: {out}")
     raise typer.Exit(0 if made.is_same else 1)
 

@@ -177,7 +177,7 @@ def show_findings(found: Sequence[Finding], to: Console) -> None:
         line.append(printable(one.message, newline=" ") + where, style="default")
         to.print(line)
         for remedy in one.remedies:
-            to.print(Padding(Text(f"→ {printable(remedy.text, newline=' ')}"), (0, 0, 0, 2)))
+            to.print(Padding(Text(f"→ {printable(remedy.said('cli'), newline=' ')}"), (0, 0, 0, 2)))
 
 
 def show_step(trace: Trace, number: int, to: Console, *, limit: int | None = None) -> None:

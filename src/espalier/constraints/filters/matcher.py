@@ -103,7 +103,7 @@ class MatcherFilter:
             return f"{self.name}: the text has ended, no token can follow"
         wanted = int(np.argmax(logits))
         shown = self.compiled.vocab.text_of(wanted)
-        left = f"{self.name}: no token is left; the favourite {wanted} ({shown!r})"
+        left = f"{self.name}: no token is left; the top choice {wanted} ({shown!r})"
         if not logits[wanted] > -np.inf:
             return f"{self.name}: no token is left, nor was any before"
         try:

@@ -82,7 +82,7 @@ def decide_late(
 
     mask: builds the mask, `(W,) int32`, of the tokens that `allows` allows. It is called once where the token was
     refused or the step is recorded, and else not at all. A second draw takes `chain.draws_per_token` numbers more. The
-    blame is the reason why the drawn token was refused, or, where it was not, why the favourite was.
+    blame is the reason why the drawn token was refused, or, where it was not, why the top choice was.
     """
     step = _Step(raw, vocab, chain, stream, context, watch, questions)
     drawn, rejected = step.choose(step.left(None)), None

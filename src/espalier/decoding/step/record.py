@@ -32,7 +32,7 @@ LISTED: tuple[TraceLevel, ...] = ("steps", "full")
 
 class Watch(NamedTuple):
     """How much of a step is recorded. top_k: candidates per stage from level `steps` on. counts: whether the reason why
-    a favourite was refused is recorded at level `summary` too, because it is counted."""
+    a top choice was refused is recorded at level `summary` too, because it is counted."""
 
     level: TraceLevel = "steps"
     top_k: int = 10

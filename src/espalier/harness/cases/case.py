@@ -60,8 +60,8 @@ class TestCase:
     Checks: expected_format: a regular expression that is found. expected_json: the text is JSON. expected_json_schema:
     it is valid under that schema. banned_content, required_content: texts, whatever their case. contains, not_contains:
     regular expressions. expected_tool_call. max_tax: nats that the constraint cost. max_rejection_rate: the share of
-    steps at which the drawn token, or the model's favourite, was refused. max_latency: seconds; such a case runs alone.
-    deterministic: all outputs are one. min_success_rate: the share of iterations that must pass; an error is an
+    steps at which the drawn token, or the model's top choice, was refused. max_latency: seconds; such a case runs
+    alone. deterministic: all outputs are one. min_success_rate: the share of iterations that must pass; an error is an
     iteration that does not.
 
     Raises InputError and its subclasses naming the field.

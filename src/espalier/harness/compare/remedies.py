@@ -23,6 +23,7 @@ from espalier.errors import EspalierError, GenerationError, InputError
 from espalier.harness.compare.paired import Difference, paired
 from espalier.harness.compare.runs import difference_line
 from espalier.trace.report.findings import Remedy
+from espalier.wording import Edge, setting
 
 SEEDS = 8
 """Six pairs are the fewest that can show a sign at all."""
@@ -36,21 +37,29 @@ Options = Mapping[str, Any]
 Make = Callable[..., Request]
 Run = Callable[[Sequence[Request]], Iterable[Event]]
 Progressed = Callable[[int, int], None]
+How = Callable[[Edge], str]
+"""A change in the words of an edge."""
+Change = Callable[[Any, Options], tuple[How, dict[str, Any]] | None]
 METRICS = ("tax", "valid", "tokens", "seconds")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """What one remedy does. how: its flags. differences: of `METRICS`, as asked and with it. error: why it could not be
-    tried; there are no differences then."""
+    """What one remedy does. said: what it changes, in the words of an edge. differences: of `METRICS`, as asked and
+    with it. error: why it could not be tried; there are no differences then."""
 
     remedy: Remedy
-    how: str
+    said: How
     differences: tuple[Difference, ...] = ()
     error: str | None = None
 
     def of(self, metric: str) -> Difference:
         return next(one for one in self.differences if one.metric == metric)
+
+    @property
+    def how(self) -> str:
+        """What it changes, as an argument of Python."""
+        return self.said("python")
 
     @property
     def helps(self) -> bool:
@@ -61,9 +70,9 @@ class Trial:
         is_as_valid = valid.mean is None or (valid.sign >= 0 and valid.mean >= 0)
         return is_as_valid and (self.of("tax").sign < 0 or valid.sign > 0)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self, edge: Edge = "cli") -> dict[str, Any]:
         found = {one.metric: one.to_json() for one in self.differences}
-        return {"action": self.remedy.action, "how": self.how, "differences": found, "helps": self.helps,
+        return {"action": self.remedy.action, "how": self.said(edge), "differences": found, "helps": self.helps,
                 "error": self.error}  # fmt: skip
 
 
@@ -94,9 +103,9 @@ def tried(
             requests.append(None)
     figures = _figures(requests, errors, run=run, seeds=seeds, clock=clock, progress=progress)
     return tuple(
-        Trial(remedy=remedy, how=how, error=errors[place])
+        Trial(remedy=remedy, said=how, error=errors[place])
         if place in errors
-        else Trial(remedy=remedy, how=how, differences=tuple(_differences(figures[0], figures[place])))
+        else Trial(remedy=remedy, said=how, differences=tuple(_differences(figures[0], figures[place])))
         for place, (remedy, how, _) in enumerate(plans, 1)
     )
 
@@ -107,8 +116,8 @@ def recommended(trials: Iterable[Trial]) -> Trial | None:
     return min(good, key=lambda one: (-(one.of("valid").second or 0), one.of("tax").second or 0), default=None)
 
 
-def changed(remedy: Remedy, options: Options) -> tuple[str, dict[str, Any]] | None:
-    """A remedy's flags and the options with it; None if it is no matter of the request, or is in force."""
+def changed(remedy: Remedy, options: Options) -> tuple[How, dict[str, Any]] | None:
+    """What a remedy changes, and the options with it; None if it is no matter of the request, or is in force."""
     spec = options.get("constraint")
     found = None if remedy.action not in CHANGES else CHANGES[remedy.action](spec, options)
     if found is None:
@@ -118,33 +127,49 @@ def changed(remedy: Remedy, options: Options) -> tuple[str, dict[str, Any]] | No
     return None if given == own else (how, {**options, **own})
 
 
-def _styled(style: str) -> Callable[[Any, Options], tuple[str, dict[str, Any]] | None]:
-    def change(spec: Any, _: Options) -> tuple[str, dict[str, Any]] | None:
+def _of_constraint(flag: str, name: str, value: Any) -> How:
+    """A field of the constraint; the command line has a flag for it."""
+    said = {"cli": flag, "python": f'{name}="{value}" of the constraint'}
+    return lambda edge: said.get(edge, f'"{name}": "{value}" in the constraint')
+
+
+def _styled(style: str) -> Change:
+    def change(spec: Any, _: Options) -> tuple[How, dict[str, Any]] | None:
         if not isinstance(spec, JsonSchema | JsonObject):
             return None
-        return f"--whitespace {style}", {"constraint": Spec.from_json(spec.to_json() | {"whitespace": style})}
+        how = _of_constraint(f"--whitespace {style}", "whitespace", style)
+        return how, {"constraint": Spec.from_json(spec.to_json() | {"whitespace": style})}
 
     return change
 
 
-def _prose(spec: Any, _: Options) -> tuple[str, dict[str, Any]] | None:
+def _prose(spec: Any, _: Options) -> tuple[How, dict[str, Any]] | None:
     if spec is None or isinstance(spec, After):
         return None
     after = After(PROSE_ENDS, spec, max_before=PROSE_TOKENS)
-    return f"--after $'\\n\\n' --max-before {PROSE_TOKENS}", {"constraint": after}
+    said = {
+        "cli": f"--after $'\\n\\n' --max-before {PROSE_TOKENS}",
+        "python": f'After("\\n\\n", ..., max_before={PROSE_TOKENS})',
+    }
+    field = f'"constraint": {{"kind": "after", "marker": "\\n\\n", "max_before": {PROSE_TOKENS}, "spec": ...}}'
+    return lambda edge: said.get(edge, field), {"constraint": after}
 
 
-def _any_order(spec: Any, options: Options) -> tuple[str, dict[str, Any]] | None:
+def _any_order(spec: Any, options: Options) -> tuple[How, dict[str, Any]] | None:
     if not isinstance(spec, JsonSchema) or options.get("schema_order") == "any":
         return None
-    return "--schema-order any", {"constraint": Spec.from_json(spec.to_json() | {"order": "any"})}
+    how = _of_constraint("--schema-order any", "order", "any")
+    return how, {"constraint": Spec.from_json(spec.to_json() | {"order": "any"})}
 
 
-def _field(flag: str, name: str, value: Any) -> Callable[[Any, Options], tuple[str, dict[str, Any]] | None]:
-    return lambda _, options: None if options.get(name) not in (None, False) else (flag, {name: value})
+def _field(flag: str, name: str, value: Any) -> Change:
+    def how(edge: Edge) -> str:
+        return setting(name, value, edge, flag=flag)
+
+    return lambda _, options: None if options.get(name) not in (None, False) else (how, {name: value})
 
 
-CHANGES: Mapping[str, Callable[[Any, Options], tuple[str, dict[str, Any]] | None]] = {
+CHANGES: Mapping[str, Change] = {
     "schema_in_prompt": _field("--schema-in-prompt", "schema_in_prompt", True),
     "let_it_think": _field("--reasoning auto", "reasoning", "auto"),
     "prose_first": _prose,
@@ -230,7 +255,7 @@ def _result(run: Run, request: Request) -> Result:
     raise GenerationError("the run ended without a result")
 
 
-def trials_text(trials: Sequence[Trial], *, seeds: int) -> Iterator[str]:
+def trials_text(trials: Sequence[Trial], *, seeds: int, edge: Edge = "cli") -> Iterator[str]:
     """Lines of at most 80 columns, the recommendation last."""
     if not trials:
         yield "Nothing to try: no remedy that is named is a matter of the request."
@@ -239,21 +264,21 @@ def trials_text(trials: Sequence[Trial], *, seeds: int) -> Iterator[str]:
     yield "A: as asked, B: with the remedy; tax in nats, valid as a share."
     for one in trials:
         yield ""
-        yield one.how
+        yield one.said(edge)
         if one.error is not None:
             yield from textwrap.wrap(f"not possible: {one.error}", 76, initial_indent="  ", subsequent_indent="  ")
         yield from (difference_line(found) for found in one.differences)
     yield ""
-    yield from textwrap.wrap(recommendation(trials), 80, subsequent_indent="  ", break_on_hyphens=False)
+    yield from textwrap.wrap(recommendation(trials, edge), 80, subsequent_indent="  ", break_on_hyphens=False)
 
 
-def recommendation(trials: Sequence[Trial]) -> str:
+def recommendation(trials: Sequence[Trial], edge: Edge = "cli") -> str:
     """One sentence: the remedy that is recommended and what it was measured to do, or that none helps."""
     best = recommended(trials)
     if best is None:
         return "Recommended: none. No remedy was shown to lower the tax, or to give more valid texts, at these seeds."
     tax, valid, seconds = best.of("tax"), best.of("valid"), best.of("seconds")
-    said = f"Recommended: {best.how}. It changes the tax from {tax.first:.2f} to {tax.second:.2f} nats"
+    said = f"Recommended: {best.said(edge)}. It changes the tax from {tax.first:.2f} to {tax.second:.2f} nats"
     said += f" ({tax.mean:+.2f}, 95 % interval {tax.low:+.2f} to {tax.high:+.2f})"
     if valid.mean is not None:
         said += f", valid texts from {valid.first:.0%} to {valid.second:.0%}"

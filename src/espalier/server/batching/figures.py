@@ -55,7 +55,7 @@ def _findings(result: Result, trace: Trace, tax: float) -> list[dict[str, Any]]:
     seen = trace if trace.steps or not result.records else replace(trace, steps=result.records, sums=None)
     return [
         {"code": one.code, "severity": one.severity, "message": one.message[:200],
-         "remedies": [remedy.text for remedy in one.remedies]}
+         "remedies": [remedy.said("http") for remedy in one.remedies]}
         for one in diagnose(seen)
     ]  # fmt: skip
 

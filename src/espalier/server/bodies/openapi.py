@@ -1,4 +1,4 @@
-"""Builds the OpenAPI document and an HTML page of it that works offline. It knows no behaviour of any route.
+"""Builds the OpenAPI document, and serves it with its page (`api_page.py`). It knows no behaviour of any route.
 
 Routes read bodies themselves (`http/body.py`), so this module adds the schemas of the bodies.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from html import escape
 from typing import Any, Literal
 
 from fastapi import FastAPI, Request
@@ -16,6 +15,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 from starlette.responses import HTMLResponse, Response
 
+from espalier.server.bodies.api_page import METHODS, api_page
 from espalier.server.bodies.batches import BatchBody, PriorityBody
 from espalier.server.bodies.embeddings import EmbeddingsBody
 from espalier.server.bodies.llama import DetokenizeBody, InfillBody, LlamaBody, TokenizeBody
@@ -39,7 +39,6 @@ BODIES: tuple[type[BaseModel], ...] = (
 )
 REF = "#/components/schemas/{model}"
 STREAM = {"text/event-stream": {"schema": {"description": "With `stream`: chunks, then [DONE]."}}}
-METHODS = ("get", "put", "post", "delete", "options", "head", "patch")
 
 
 def generating_route(reply: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
@@ -82,8 +81,8 @@ def add_routes(app: FastAPI, count: Callable[[Request], None]) -> None:
         return to_bytes(app.openapi())
 
     @cache
-    def page() -> bytes:
-        return bytes(docs_page(app).body)
+    def page(root: str) -> str:
+        return api_page(app.openapi(), root=root)
 
     @app.get("/openapi.json", include_in_schema=False)
     async def openapi_json(request: Request) -> Response:
@@ -93,38 +92,9 @@ def add_routes(app: FastAPI, count: Callable[[Request], None]) -> None:
     @app.get("/docs", include_in_schema=False)
     async def docs(request: Request) -> Response:
         count(request)
-        return HTMLResponse(page())
+        return HTMLResponse(page(app.root_path or "localhost:8010"))
 
 
 def _request_body(cls: type[BaseModel]) -> dict[str, Any]:
     schema = {"$ref": REF.format(model=cls.__name__)}
     return {"required": True, "content": {"application/json": {"schema": schema}}}
-
-
-def docs_page(app: FastAPI) -> Response:
-    """A page of all routes with their descriptions. FastAPI's own page loads from a CDN; this one works offline."""
-    document = app.openapi()
-    rows = []
-    for path, item in document["paths"].items():
-        for method, route in item.items():
-            if method in METHODS:
-                text = escape(route.get("description") or route.get("summary") or "")
-                statuses = ", ".join(sorted(route.get("responses", {})))
-                rows.append(
-                    f"<tr><td>{method.upper()}</td><td><code>{escape(path)}</code></td><td>{text}</td>"
-                    f"<td>{escape(statuses)}</td></tr>"
-                )
-    return HTMLResponse(PAGE.format(title=escape(app.title), version=escape(app.version), rows="\n".join(rows)))
-
-
-PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>{title}</title>
-<style>body{{font:16px/1.5 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem}}
-table{{border-collapse:collapse;width:100%}}td,th{{border-bottom:1px solid #ccc;padding:.4rem;text-align:left;
-vertical-align:top}}@media(prefers-color-scheme:dark){{body{{background:#111;color:#eee}}a{{color:#8cf}}}}</style></head>
-<body><h1>{title} {version}</h1>
-<p>The shapes of requests and replies: <a href="openapi.json">openapi.json</a></p>
-<table><tr><th>Method</th><th>Address</th><th></th><th>Answers</th></tr>
-{rows}
-</table></body></html>
-"""

@@ -16,6 +16,7 @@ from starlette.responses import Response
 
 from espalier.errors import EspalierError, InputError, PromptTooLong, UnknownModel
 from espalier.server.http.wire import JsonResponse
+from espalier.wording import in_fields
 
 log = logging.getLogger(__name__)
 
@@ -110,7 +111,8 @@ def error_body(error: EspalierError) -> dict[str, Any]:
     """`{"error": {...}}`, for replies and for events of a stream."""
     status = error.http_status
     kind = TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
-    message = str(error)
+    hint = in_fields(error.hint) if error.hint else None
+    message = f"{error.message} ({hint})" if hint else error.message
     if len(message) > LONGEST:  # messages quote what the client sent, which may be long
         message = f"{message[:LONGEST]}…"
     return {"error": {"message": message, "type": kind, "param": error.field, "code": code_of(error)}}

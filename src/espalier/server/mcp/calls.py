@@ -20,7 +20,6 @@ import anyio.to_thread
 
 from espalier.agents.runs import Runs, Share
 from espalier.agents.table import Call, read_call
-from espalier.agents.testing import cases_of
 from espalier.agents.verb import Answer, Desk, Question
 from espalier.decoding.options import FIELDS
 from espalier.engines.base import Finished, Result
@@ -39,7 +38,7 @@ ROUTE = "/mcp"
 PROGRESS_SECONDS = 0.05
 """The least time between two notes of progress."""
 TESTS_AT_ONCE = 4
-"""Calls of test_config that run; others wait."""
+"""Calls that generate many times and run at once; others wait."""
 
 Tell = Callable[[float, float | None], Awaitable[None]]
 """Tells the client how much is done, and of how much."""
@@ -73,8 +72,8 @@ async def answered(visit: Visit, name: str, arguments: Any, tell: Tell) -> Answe
         _check_size(visit.process, call)
         if call.verb.asks is not None:
             answer = await _generated(visit, call, tell, began)
-        elif call.verb.name == "test_config":
-            answer = await _tested(visit, call, tell)
+        elif call.verb.runs is not None:
+            answer = await _run_often(visit, call, tell)
         else:
             answer = await _looked_up(visit, call)
     except EspalierError as error:
@@ -186,8 +185,8 @@ async def _looked_up(visit: Visit, call: Call) -> Answer:
             raise
 
 
-async def _tested(visit: Visit, call: Call, tell: Tell) -> Answer:
-    """The answer of `test_config`: its iterations share the model with everybody else's requests."""
+async def _run_often(visit: Visit, call: Call, tell: Tell) -> Answer:
+    """The answer of a verb that generates many times: it shares the model with everybody else's requests."""
     process, caller = visit.process, visit.caller
     loop = asyncio.get_running_loop()
     share = Share(process.scheduler, owner=caller.name, seconds=process.settings.request_seconds)
@@ -200,8 +199,9 @@ async def _tested(visit: Visit, call: Call, tell: Tell) -> Answer:
 
     desk = replace(visit.desk, runs=Runs(process.engine, lambda: share), told=told)
     assert call.verb.answers is not None
-    cases = await process.pools.preparing.run(partial(cases_of, call.arguments), owner=caller.name)
-    async with process.gate.admit(caller, requests=sum(one.iterations for one in cases)):
+    assert call.verb.runs is not None
+    count = await process.pools.preparing.run(partial(call.verb.runs, call.arguments), owner=caller.name)
+    async with process.gate.admit(caller, requests=count):
         try:
             async with asyncio.timeout(process.settings.request_seconds):
                 return await anyio.to_thread.run_sync(

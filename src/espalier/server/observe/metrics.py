@@ -113,7 +113,7 @@ class PrometheusMeter:
         )
         self._rejected = self._counter(
             "espalier:rejected_tokens",
-            "Traced steps that refused a token: `favourite`, the model's most probable one (known from full traces);"
+            "Traced steps that refused a token: `top_choice`, the model's most probable one (known from full traces);"
             " `drawn`, the one that was drawn.",
             "constraint", "kind",
         )  # fmt: skip
@@ -231,7 +231,7 @@ class PrometheusMeter:
             return
         observe_all(self._mass.labels(*labels), [step.removed_mass for step in result.records])
         self._tax.labels(*labels).observe(result.trace.total_tax_nats)
-        self._rejected.labels(*labels, "favourite").inc(result.trace.changed_steps)
+        self._rejected.labels(*labels, "top_choice").inc(result.trace.changed_steps)
         self._rejected.labels(*labels, "drawn").inc(sum(step.was_rejected for step in result.records))
 
     def _begin_at_zero(self) -> None:

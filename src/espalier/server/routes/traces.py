@@ -113,7 +113,7 @@ async def show_trace(request: Request, trace_id: str) -> Response:
 
     def work(store: TraceStore, caller: str) -> tuple[str, str]:
         data = _trace(store, caller, trace_id)
-        shown = page.render(data, findings=[one.to_json() for one in diagnose(Trace.from_json(data))])
+        shown = page.render(data, findings=[one.to_json("http") for one in diagnose(Trace.from_json(data))])
         return shown, page_policy(shown)
 
     shown, policy = await _from_store(request, work)

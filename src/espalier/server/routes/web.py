@@ -29,6 +29,8 @@ PARTS: Mapping[str, str] = {
     "inspector.js": JS,
     "stream.js": JS,
     "form.js": JS,
+    "free.js": JS,
+    "talk.js": JS,
     "playground.js": JS,
     "icon.svg": SVG,
 }

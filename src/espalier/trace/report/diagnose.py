@@ -300,7 +300,7 @@ def _not_recorded(trace: Trace) -> Iterator[Finding]:
             code="not_recorded",
             severity="note",
             message="what the model wanted at each step was not recorded, so wishes and endings cannot be looked at",
-            remedies=(f.Remedy(action="record_steps", text="record them: --trace-level steps"),),
+            remedies=(f.RECORD_STEPS,),
         )
 
 
