@@ -17,6 +17,7 @@ from espalier.cli.columns import WIDTH, middle, shown, wrapped
 from espalier.cli.flags.groups import with_flags
 from espalier.cli.flags.inputs import read_text
 from espalier.cli.flags.schema import SchemaArgument, SchemaFlags
+from espalier.cli.progress import working
 from espalier.cli.vocab.reading import read_vocab
 from espalier.constraints.json_schema.check import CompileCost, SchemaReport, check_schema
 from espalier.constraints.json_schema.instances import Instance, read_instances
@@ -62,9 +63,10 @@ def command(
     lines = None if instances is None else read_instances(read_text(instances, "instances"), _source(instances))
     vocab = Vocab.bytes() if tokenizer is None else read_vocab(tokenizer)
     try:
-        report = check_schema(
-            spec, api.default_app().compiler(vocab), engine=engine, allow_unknown=allow_unknown, instances=lines
-        )
+        with working("compiling the schema"):
+            report = check_schema(
+                spec, api.default_app().compiler(vocab), engine=engine, allow_unknown=allow_unknown, instances=lines
+            )
     except UnsupportedError as error:  # not one keyword: the whole cannot be enforced
         if as_json:
             output.data_json({"ok": False, "engine": engine, "error": error.message})

@@ -17,6 +17,7 @@ from espalier.cli import output
 from espalier.cli.flags.constraint import read_grammar
 from espalier.cli.flags.groups import sub_app, with_flags
 from espalier.cli.flags.schema import SchemaArgument, SchemaFlags
+from espalier.cli.progress import working
 from espalier.constraints.json_schema.check import grammar_contract
 from espalier.constraints.json_schema.lowered import LoweredSchema
 from espalier.constraints.json_schema.typos import typo_notes
@@ -81,7 +82,8 @@ def check_command(grammar: File, root: Root = "root", as_json: AsJson = False) -
 def too_large(text: str, root: str) -> list[Finding]:
     """A finding for a grammar whose automaton exceeds the limits, which only compiling shows."""
     try:
-        api.compile(Gbnf(text, root=root))
+        with working("compiling the grammar"):
+            api.compile(Gbnf(text, root=root))
     except LimitExceeded as error:
         return [Finding(severity="error", code="too-large", message=error.message, hint=error.hint)]
     except VocabError:
@@ -169,7 +171,8 @@ def convert_command(
 
 def judge(grammar: str, root: str, data: bytes) -> dict[str, Any]:
     """Walk the bytes of a text: accepted, or the first byte that is refused and what was expected."""
-    matcher = api.compile(Gbnf(grammar, root=root)).matcher()
+    with working("compiling the grammar"):
+        matcher = api.compile(Gbnf(grammar, root=root)).matcher()
     for place, byte in enumerate(data):
         if not matcher.allows(byte):
             blame = matcher.explain(byte)

@@ -14,6 +14,7 @@ from espalier.cli import output
 from espalier.cli.flags.groups import sub_app
 from espalier.cli.flags.inputs import read_text
 from espalier.cli.flags.safety import read_lists, warn_unenforced
+from espalier.cli.progress import working
 from espalier.constraints.safety.catalogue import CATEGORIES, NEEDS_LIST, PATTERNS, PRESET_TEXTS, PRESETS
 from espalier.constraints.safety.judge import Finding, NotSearched, find
 from espalier.constraints.safety.parts import checked_parts
@@ -62,7 +63,8 @@ def check_command(
             checked_parts(one)  # what `generate` would refuse is refused here
     data = read_text("-", "text") if text == "-" else text
     try:
-        found = find(spec, data)
+        with working("building the safety filter"):
+            found = find(spec, data)
     except NotSearched as error:
         raise UnsupportedError(str(error), hint="repeat less within what is repeated", field="patterns") from error
     if as_json:

@@ -14,6 +14,7 @@ from rich.cells import cell_len, set_cell_size
 from espalier.cli import output
 from espalier.cli.flags.groups import sub_app
 from espalier.cli.flags.inputs import read_text
+from espalier.cli.progress import working
 from espalier.constraints.words.judge import line_and_column
 from espalier.constraints.words.report import Found, WordReport, oov_report
 from espalier.constraints.words.spec import Wordlist
@@ -47,7 +48,8 @@ def build_command(
     """
     folder = build_app().folders.wordlists
     path = Path(target).expanduser() if target else (folder or Path("wordlists")) / f"{lang}.txt"
-    words = build_words(lang, count)
+    with working(f"building the list of {lang}"):
+        words = build_words(lang, count)
     text = list_text(lang, words)
     if target == "-":
         output.data(text)
@@ -138,7 +140,8 @@ def check_command(
         max_run=max_run,
     )
     text = read_text(file, "text")
-    report = oov_report(spec, text, _files())
+    with working("looking words up"):
+        report = oov_report(spec, text, _files())
     if as_json:
         output.data_json(report.to_json())
     else:

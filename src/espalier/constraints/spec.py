@@ -189,7 +189,7 @@ class JsonSchema(Spec):
     documents: other schemas that `$ref` may name, by address; nothing is ever fetched.
 
     Raises SchemaError, with a pointer to a keyword whose value has the wrong shape (`"type": "intger"`) or a reference
-    that leads to nothing; UnsupportedError for a draft or document that is not known; SpecError naming the field. What
+    that leads to nothing; UnsupportedError for a draft that is not known; SpecError naming the field. What
     cannot be enforced is told when it is compiled.
     """
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from espalier import Choice, Gbnf, JsonObject, JsonSchema, Regex
 from espalier.constraints.kinds import KINDS
 from espalier.constraints.spec import Spec
-from espalier.errors import SchemaError, SpecError
+from espalier.errors import SchemaError, SpecError, UnsupportedError
 
 WHITESPACE = st.sampled_from(["natural", "compact", "flexible"])
 JSON = st.recursive(
@@ -88,3 +88,29 @@ def test_a_schema_nested_without_end_is_refused():
 def test_a_field_that_is_left_out_is_named(kind, field):
     with pytest.raises(SpecError, match=f"needs `{field}`"):
         Spec.from_json({"kind": kind})
+
+
+@pytest.mark.parametrize(
+    ("schema", "error", "words"),
+    [
+        ({"type": "intger"}, SchemaError, 'at /type (did you mean "integer"?)'),
+        ({"properties": {"a": {"minLength": -1}}}, SchemaError, "at /properties/a/minLength"),
+        ({"items": {"$ref": "#/$defs/no"}}, SchemaError, "the reference '#/$defs/no' leads to nothing at /items/$ref"),
+        ({"$schema": "urn:of-nobody"}, UnsupportedError, "is not known"),
+    ],
+)
+def test_a_schema_checks_itself_when_it_is_made(schema, error, words):
+    with pytest.raises(error) as caught:
+        JsonSchema(schema)
+    assert words in str(caught.value)
+
+
+def test_a_schema_that_is_made_may_refer_to_itself_and_hold_what_nothing_uses():
+    assert JsonSchema({"properties": {"next": {"$ref": "#"}}})
+    assert JsonSchema({"$defs": {"unused": {"$ref": "#/nowhere"}}})
+
+
+def test_a_long_schema_is_read_when_it_is_compiled():
+    """Making a spec takes milliseconds: the time limit of a request begins with compiling."""
+    schema = {"properties": {f"p{i}": {"type": "string"} for i in range(1000)}, "type": "intger"}
+    assert JsonSchema(schema)

@@ -7,14 +7,16 @@ any document satisfies it, and what can be enforced is found out when it is comp
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
+from espalier.errors import UnsupportedError
 from espalier.schema.read.documents import DEFINITIONS, SchemaStore, Subschema
 
 
 def check_document(schema: Any, documents: Mapping[str, Any] | None = None) -> None:
-    """documents: other schemas by address. Raises SchemaError with a pointer, UnsupportedError for a draft that is not
-    known, or a document that is not among `documents`."""
+    """documents: other schemas by address; references to none of them are not looked at. Raises SchemaError with a
+    pointer, UnsupportedError for a draft that is not known."""
     store = SchemaStore(schema, documents)
     seen: set[int] = set()
     todo = [store.main.root]
@@ -24,7 +26,8 @@ def check_document(schema: Any, documents: Mapping[str, Any] | None = None) -> N
             continue
         seen.add(id(one))
         if "$ref" in one.value:
-            todo.append(store.resolve(one, one.value["$ref"], "$ref")[0])
+            with suppress(UnsupportedError):  # in a document that is not at hand, which a judge may know
+                todo.append(store.resolve(one, one.value["$ref"], "$ref")[0])
             if one.resource.draft.ref_alone:
                 continue
         for keyword, kid in one.kids.items():

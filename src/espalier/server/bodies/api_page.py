@@ -6,6 +6,7 @@ It is made from the OpenAPI document alone, needs no script and nothing from els
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from html import escape
 from typing import Any
@@ -55,7 +56,8 @@ def api_page(document: Mapping[str, Any], *, root: str) -> str:
 def _route(document: Mapping[str, Any], path: str, method: str, route: Mapping[str, Any], root: str) -> Iterator[str]:
     statuses = ", ".join(sorted(route.get("responses", {})))
     yield f'<article><h3><b class="{method}">{method.upper()}</b> <code>{escape(path)}</code></h3>'
-    yield f"<p>{escape(route.get('description') or route.get('summary') or '')}</p>"
+    about = escape(route.get("description") or route.get("summary") or "")
+    yield "<p>" + re.sub("`([^`]+)`", r"<code>\1</code>", about) + "</p>"
     if (example := _example(path, method, root)) is not None:
         yield f'<pre tabindex="0">{escape(example)}</pre>'
     fields = list(_fields(document, route))
