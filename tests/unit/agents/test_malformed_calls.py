@@ -42,6 +42,8 @@ VALUES: dict[str, list[Any]] = {
     "seed": [0, 2**32 - 1],
     "stop": ["a", ["a", "b"], "", [], ["\ud800"]],
     "strategy": ["mask", "beam", "smc", "none", "", "native"],
+    "schema_in_prompt": [True, False],
+    "seeds": [1, 2],
     "on_budget": ["close", "truncate", "error"],
     "reasoning": ["auto", "think", "none", ""],
     "max_reasoning": [1, 10**12],
