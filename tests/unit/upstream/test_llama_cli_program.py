@@ -14,7 +14,7 @@ import espalier
 from espalier import Choice
 from espalier.errors import Cancelled, CapabilityError, InputError, UpstreamError, UpstreamTimeout
 from espalier.upstream.llama_cli.output import Printed, generated, read_session, read_text
-from espalier.upstream.llama_cli.pieces import up_to
+from espalier.upstream.llama_cli.pieces import spelling, up_to
 from espalier.upstream.llama_cli.program import NEEDED, find_program
 from espalier.wiring import demo_model
 
@@ -98,6 +98,15 @@ def test_the_tokens_up_to_a_stop_text_are_told_only_where_their_spellings_are_th
     assert up_to((2, 1, 3), spelled.get, b"hello world", 4) is None
     assert up_to((1, 9), spelled.get, b"hello world", 4) is None
     assert up_to((), spelled.get, b"hello world", 4) is None
+
+
+def test_the_tokens_of_a_text_are_found_by_their_spellings_where_the_counts_are_lost():
+    spelled = {1: b"he", 2: b"llo", 3: b" world", 4: b"hello", 9: b""}
+    assert spelling((4, 1, 2, 3, 7), spelled.get, b"hello world", {7}) == (1, 2, 3, 7)
+    assert spelling((4, 4, 3), spelled.get, b"hello world", {7}) == (4, 3)
+    assert spelling((4, 7), spelled.get, b"", {7}) == (7,)
+    for ids in ((3,), (2, 3), (9, 3), (5, 3), ()):
+        assert spelling(ids, spelled.get, b"hello world", {7}) == ()
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from espalier.tokens.vocab import Vocab
 from espalier.upstream.link import excerpt
 from espalier.upstream.llama_cli.arguments import sampling_arguments
 from espalier.upstream.llama_cli.output import Printed, generated, read_session, read_text, reason
-from espalier.upstream.llama_cli.pieces import pieces_of, up_to
+from espalier.upstream.llama_cli.pieces import pieces_of, spelling, up_to
 from espalier.upstream.llama_cli.program import Program, Ran
 from espalier.upstream.runs import Answer, Begin, Current, Told, UpstreamEngine
 
@@ -175,7 +175,11 @@ class LlamaCliEngine(UpstreamEngine):
                 raise self._failed(ran)
             ids = () if session is None else read_session(session)
             printed = read_text(ran.out, session, ids, self._ends)
-        return None if printed is None else (printed, _told(printed, ids, generated(ids, ran.err)))
+        if printed is None:
+            return None
+        # The counts on stderr may be lost.
+        written = generated(ids, ran.err) or spelling(ids, self._pieces, printed.text.encode(), self._ends)
+        return printed, _told(printed, ids, written)
 
     def _fixed(self, folder: Path, text: str, grammar: str | None, session: Path | None) -> Iterator[str]:
         """The arguments that do not depend on the sampling; prompt and grammar are files that only this user reads."""

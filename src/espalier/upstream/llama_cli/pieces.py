@@ -1,11 +1,12 @@
-"""Which tokens of an answer come before a stop text: the bytes of tokens, by the spellings in a GGUF file.
+"""Which tokens of a session are the text, and which of them come before a stop text: the bytes of tokens, by the
+spellings in a GGUF file.
 
 A spelling may not tell what a token adds, so the bytes of all tokens together are held to the text that was printed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from espalier.engines.gguf.header import Header
 from espalier.tokens.pieces import BYTE_LEVEL, SPACE_MARK, byte_piece
@@ -39,6 +40,17 @@ def up_to(ids: Sequence[int], piece: Pieces, text: bytes, size: int) -> tuple[in
             # A half character at the end is not printed.
             return tuple(ids[:count]) if text.startswith(held[:size]) else None
     return None
+
+
+def spelling(ids: Sequence[int], piece: Pieces, text: bytes, ends: Collection[int]) -> tuple[int, ...]:
+    """The last ids of a session, whose bytes are the text, with a token of `ends` after it; () where none are."""
+    at = len(ids) - (1 if ids and ids[-1] in ends else 0)
+    while text:
+        added = piece(ids[at - 1]) if at > 0 else None
+        if not added or not text.endswith(added):
+            return ()
+        text, at = text[: -len(added)], at - 1
+    return tuple(ids[at:])
 
 
 def _byte_level(spelling: str) -> bytes | None:
