@@ -7,6 +7,7 @@ is an error of ours (502, 504). It knows no route and no body.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any, TypeVar
 
@@ -20,6 +21,9 @@ from espalier.server.http.wire import READ_SECONDS, cut
 from espalier.server.proxy.headers import Headers, passed_on
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
+CONNECTING = 3
+"""How often a connection is tried that is not there in time."""
 
 
 class Incoming:
@@ -129,13 +133,28 @@ class Upstream:
     async def open(self, request: httpx2.Request) -> httpx2.Response:
         """The head of the reply. Raises BadGateway, GatewayTimeout, Cancelled."""
         try:
-            return await self.client.send(request, stream=True)
+            return await self._sent(request)
+        except httpx2.ConnectTimeout as error:
+            seconds = CONNECTING * (self.client.timeout.connect or 0)
+            raise GatewayTimeout(f"no connection to {self.name} within {seconds:g} seconds") from error
         except httpx2.TimeoutException as error:
-            raise GatewayTimeout(f"{self.name} did not answer in time") from error
+            raise GatewayTimeout(
+                f"{self.name} has sent nothing for {self.client.timeout.read:g} seconds", hint="a longer --timeout"
+            ) from error
         except httpx2.HTTPError as error:
             if isinstance(error.__cause__, Cancelled):
                 raise error.__cause__ from None
             raise BadGateway(f"{self.name} does not answer", hint="is the server behind the proxy running?") from error
+
+    async def _sent(self, request: httpx2.Request) -> httpx2.Response:
+        """The clock of a connection goes on while this process gets no CPU, and may run out although the server is
+        there. Nothing has been sent by then, so that it is safe to connect again."""
+        for _ in range(CONNECTING - 1):
+            try:
+                return await self.client.send(request, stream=True)
+            except httpx2.ConnectTimeout:
+                log.info("no connection to %s in time: once more", self.name)
+        return await self.client.send(request, stream=True)
 
     def broken(self) -> BadGateway:
         """The error for a reply that ended early."""

@@ -11,10 +11,12 @@ import contextlib
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from contextvars import copy_context
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx2
 
@@ -34,7 +36,10 @@ from espalier.upstream.xray.sampler.settings import RANDOM_SEED
 from espalier.upstream.xray.wire.reply import Told, stripped
 from espalier.upstream.xray.wire.request import Asked, Untraced, read_request, rewritten
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
+FOLLOWING = 8
+"""Replies that are followed at once; the others wait."""
 HEADER = b"x-combined-data-available"
 SMALL = 1024
 """Up to so many tokens, the probabilities of all are asked for."""
@@ -56,6 +61,8 @@ class XRay:
         self._server = LlamaServer(Link(proxy.llama_url, key=proxy.upstream_key, silence=proxy.read_seconds))
         self.learning = Learning(self._server, has_self_test=proxy.self_test)
         self._tracing: set[asyncio.Task[None]] = set()
+        # Of their own, since they wait for the server: names of hosts are looked up, and replies read, in the loop's.
+        self._threads = ThreadPoolExecutor(FOLLOWING, thread_name_prefix="x-ray")
 
     async def serve(self, exchange: Exchange) -> None:
         scope = exchange.scope
@@ -88,9 +95,14 @@ class XRay:
         task.add_done_callback(self._tracing.discard)
         await asyncio.shield(task)
 
+    async def in_thread(self, work: Callable[[], T]) -> T:
+        """The result of work that may wait for the server."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, copy_context().run, work)
+
     async def close(self) -> None:
         """Wait for the traces of replies that have been sent."""
         await asyncio.gather(*self._tracing, return_exceptions=True)
+        self._threads.shutdown(wait=False)
 
     async def look(self) -> None:
         """Learn what there is to know before the first request, so that the log says at once what cannot be traced. A
@@ -239,7 +251,7 @@ class _One:
             )  # fmt: skip
             return data, combined
 
-        trace, combined = await asyncio.to_thread(made)
+        trace, combined = await self._tracer.in_thread(made)
         self._is_kept = await self._process.keeper.keep(
             trace, lambda: combined, request_id=exchange.request_id, caller=exchange.caller,
             route=exchange.scope["path"], path=self._path,

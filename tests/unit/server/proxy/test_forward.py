@@ -127,7 +127,29 @@ def test_a_server_that_never_answers_is_a_504():
         reply = httpx2.post(url + "/completion", json={})
     assert reply.status_code == 504
     assert reply.json()["error"]["code"] == "gateway_timeout"
+    assert reply.json()["error"]["message"] == f"{server.url} has sent nothing for 0.2 seconds (a longer --timeout)"
     assert server.asked[0].gone.wait(10)
+
+
+@pytest.mark.parametrize(("times", "status"), [(1, 200), (2, 200), (3, 504)])
+def test_a_connection_that_was_late_is_tried_again_since_the_proxy_may_have_slept(echoing, monkeypatch, times, status):
+    """A proxy that gets no CPU for five seconds finds its own clock run out."""
+    send, late = httpx2.AsyncClient.send, []
+
+    async def sent(client, request, **more):
+        if len(late) < times:
+            late.append(request)
+            raise httpx2.ConnectTimeout("")
+        return await send(client, request, **more)
+
+    monkeypatch.setattr(httpx2.AsyncClient, "send", sent)
+    server, url = echoing
+    reply = httpx2.post(url + "/completion", content=iter([b"whole ", b"body"]))
+    assert (reply.status_code, len(late)) == (status, times)
+    if status == 200:
+        assert reply.content.endswith(b"whole body")
+    else:
+        assert reply.json()["error"]["message"] == f"no connection to {server.url} within 15 seconds"
 
 
 def test_what_is_no_http_is_a_502():

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 
 import httpx2
 import pytest
 
+from espalier.server.proxy.xray import x_ray
 from espalier.trace.records import Trace
 from espalier.upstream.xray.wire.alignment import with_entries
 from espalier.upstream.xray.wire.reply import Told, stripped
@@ -40,7 +44,7 @@ def entry(token, probs=PROBS):
     return {**own, "top_logprobs": top}
 
 
-async def llama(asked, writer):
+async def llama(asked, writer, settings=SETTINGS):
     """Greedy: `!` is the best token, and the grammar refuses it, so `a` is taken; then the end."""
     path = asked.line.split()[1]
     body = json.loads(asked.body) if asked.body else {}
@@ -59,7 +63,7 @@ async def llama(asked, writer):
         found = {"content": "a", "completion_probabilities": [entry(1)], "stop": True,
                  "generation_settings": {"logit_bias": biases}}  # fmt: skip
     else:
-        settings = SETTINGS | {name: body.get(name, 0) for name in ("seed", "n_probs", "grammar")}
+        settings = settings | {name: body.get(name, 0) for name in ("seed", "n_probs", "grammar")}
         end = [0.6, 0.1, 0.1, 0.1, 0.05, 0.05]
         found = {
             "index": 0, "content": "a é", "tokens": [1, 0], "stop": True, "generation_settings": settings,
@@ -224,3 +228,42 @@ def test_requests_that_wait_for_one_answer_leave_no_task_behind():
 
     with behind(silent) as server, proxied(proxy_settings(server.url, mode="xray", read_seconds=0.3)) as url:
         assert httpx2.post(url + "/completion", json=BODY).status_code == 504
+
+
+def test_replies_that_wait_for_the_server_to_be_traced_keep_no_other_reply_back():
+    """Replies are read, and names of hosts looked up, in the threads of the loop: traces that wait have their own."""
+    asking, go_on = threading.Semaphore(0), threading.Event()
+
+    async def slow(asked, writer):
+        if asked.line.split()[1] == "/tokenize":
+            asking.release()
+            await asyncio.to_thread(go_on.wait)
+            raw = b'{"tokens": [1]}'
+            writer.write(OK + f"content-length: {len(raw)}\r\n\r\n".encode() + raw)
+            await writer.drain()
+        elif b'"prompt": "H"' in asked.body:
+            await llama(asked, writer, SETTINGS | {"presence_penalty": 0.5})
+        else:
+            await llama(asked, writer)
+
+    @asynccontextmanager
+    async def few_threads(process):
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2))
+        async with x_ray(process) as tracer:
+            yield tracer
+
+    with (
+        behind(slow) as server,
+        ThreadPoolExecutor(2) as clients,
+        proxied(proxy_settings(server.url, mode="xray"), tracer=few_threads) as url,
+    ):
+        replies = [clients.submit(httpx2.post, url + "/completion", json=BODY, timeout=60) for _ in range(2)]
+        try:
+            for _ in range(2):
+                assert asking.acquire(timeout=30)
+            other = httpx2.post(url + "/completion", json=BODY | {"prompt": "other"}, timeout=10)
+        finally:
+            go_on.set()
+        assert {one.result().status_code for one in replies} == {200}
+        assert other.status_code == 200
+        assert len(httpx2.get(url + "/traces").json()["data"]) == 3
