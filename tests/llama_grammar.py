@@ -52,6 +52,10 @@ def library() -> ctypes.CDLL:
         "llama_model_get_vocab": (c_void_p, [c_void_p]),
         "llama_vocab_n_tokens": (c_int32, [c_void_p]),
         "llama_sampler_init_grammar": (c_void_p, [c_void_p, c_char_p, c_char_p]),
+        "llama_sampler_init_grammar_lazy_patterns": (
+            c_void_p,
+            [c_void_p, c_char_p, c_char_p, c_void_p, c_size_t, c_void_p, c_size_t],
+        ),
         "llama_sampler_apply": (None, [c_void_p, POINTER(_TokenArray)]),
         "llama_sampler_accept": (None, [c_void_p, c_int32]),
         "llama_sampler_free": (None, [c_void_p]),
@@ -134,9 +138,20 @@ class LlamaVocab:
 class LlamaGrammar:
     """One grammar along one sequence. `mask` runs over the whole vocabulary, as its sampler does on a refusal."""
 
-    def __init__(self, vocab: LlamaVocab, text: str, root: str = "root") -> None:
+    def __init__(
+        self, vocab: LlamaVocab, text: str, root: str = "root", *, patterns: list[str] | None = None,
+        tokens: tuple[int, ...] = (),
+    ) -> None:  # fmt: skip
+        """patterns, tokens: triggers of a lazy grammar; patterns is None for one that holds from the start."""
         self.lib, self.vocab = library(), vocab
-        self.sampler = self.lib.llama_sampler_init_grammar(vocab.handle, text.encode(), root.encode())
+        if patterns is None:
+            self.sampler = self.lib.llama_sampler_init_grammar(vocab.handle, text.encode(), root.encode())
+        else:
+            spelled = (c_char_p * len(patterns))(*(one.encode() for one in patterns))
+            ids = (c_int32 * len(tokens))(*tokens)
+            self.sampler = self.lib.llama_sampler_init_grammar_lazy_patterns(
+                vocab.handle, text.encode(), root.encode(), spelled, len(patterns), ids, len(tokens)
+            )
         if not self.sampler:
             raise ValueError("llama.cpp refuses this grammar")
         self.rows = np.empty(vocab.size, dtype=TOKEN_DATA)  # (V,)

@@ -8,7 +8,7 @@ import numpy as np
 
 from espalier import SamplingConfig
 from espalier.sampling.fit import fit
-from espalier.upstream.xray.distribution import Reported
+from espalier.upstream.xray.distribution import Level, Reported
 from espalier.upstream.xray.grammar.pieces import Pieces
 
 NAMES = {
@@ -37,13 +37,15 @@ def settings_of(config: SamplingConfig, *, seed: int, grammar: str = "") -> dict
     }
 
 
-def reported(row: np.ndarray, count: int = 0) -> Reported:
-    """What the server reports of `(V,) float32` logits: the best `count` tokens, 0 for all."""
+def reported(row: np.ndarray, count: int = 0, *, off: float | None = None) -> Reported:
+    """What the server reports of `(V,) float32` logits: the best `count` tokens, 0 for all. off: how far the level of
+    the logits may be off; None does not tell it."""
     top = float(row.max())
     total = np.float32(np.log(np.exp((row - top).astype(np.float64)).sum()))
     logprobs = ((row - np.float32(top)) - total).astype(np.float32)
     order = np.argsort(-row, kind="stable")[: count or row.shape[0]]
-    return Reported(ids=order.astype(np.int64), logprobs=logprobs[order], width=row.shape[0])
+    level = None if off is None else Level(float(top) + float(total), off)
+    return Reported(ids=order.astype(np.int64), logprobs=logprobs[order], width=row.shape[0], level=level)
 
 
 def sampler_of(engine: Any, config: SamplingConfig, grammar: str | None, *, seed: int) -> Any:

@@ -36,6 +36,7 @@ import numpy as np
 
 import espalier
 from espalier import SamplingConfig
+from espalier.decoding.ports import Extend
 from espalier.errors import DeadEnd
 from espalier.trace.measure import measure
 from espalier.trace.records import Trace
@@ -137,6 +138,8 @@ def truth_of(server: LlamaServer, engine: Any, one: One, prompt: str) -> tuple[l
     )  # fmt: skip
     tokens = said["tokens"]
     rows = list(_rows(server, said, ids, engine))
+    if one.sampler == "repeat":
+        rows = [row + level for row, level in zip(rows, _levels(engine, ids, tokens), strict=True)]
     ours = {NAMES.get(name, name): value for name, value in fields.items()}
     config = SamplingConfig(**(MIROSTAT if "mirostat" in fields else OURS) | ours)
     sampler = sampler_of(engine, config, GRAMMARS[one.grammar], seed=one.seed)
@@ -147,8 +150,6 @@ def truth_of(server: LlamaServer, engine: Any, one: One, prompt: str) -> tuple[l
             allowed = _mask(sampler)
             choice = sampler.sample(row, full=False)
             if choice.taken.token != token:
-                if one.sampler == "repeat":  # by logits up to a constant, as the truth has them too, it cannot be told
-                    break
                 raise RuntimeError(f"{one}: the truth drew {choice.taken.token} where the server has {token}")
             rejected = None if choice.rejected is None else choice.rejected.token
             found.append(Truth(token, rejected, measure(row, allowed).removed_mass))
@@ -176,6 +177,19 @@ def _rows(server: LlamaServer, said: Mapping[str, Any], prompt: list[int], engin
         elif entry["id"] != tokens[place]:
             raise RuntimeError(f"entry {place} is of token {entry['id']}, not {tokens[place]}")
         yield read_entry(entry_of(entry), vocab.width).row()
+
+
+def _levels(engine: Any, prompt: list[int], tokens: list[int]) -> list[np.float32]:
+    """For each token, ln of the sum of exp(logit) by the model in this process: the server does not tell it."""
+    model = engine.engine.model
+    sequence = model.new()
+    try:
+        work = [Extend(sequence=sequence, tokens=(*prompt, *tokens[:-1]), logits="all")]
+        rows = np.asarray(model.extend(work)[0], dtype=np.float64)[-len(tokens) :]
+    finally:
+        model.free(sequence)
+    tops = rows.max(axis=1)
+    return list((tops + np.log(np.exp(rows - tops[:, None]).sum(axis=1))).astype(np.float32))
 
 
 def _mask(sampler: Any) -> np.ndarray:

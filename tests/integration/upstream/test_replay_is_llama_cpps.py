@@ -47,6 +47,15 @@ EXACT = {
     "dry": {"dry_multiplier": 2.0, "dry_allowed_length": 1, "dry_window": 100},
     "mirostat 1": {"mirostat": 1, "mirostat_tau": 4.0},
     "mirostat 2": {"mirostat": 2, "mirostat_eta": 0.3},
+    "repeat": {"repetition_penalty": 1.3},
+    "repeat, raised": {"repetition_penalty": 0.8, "repetition_window": 8},
+    "repeat and all": {
+        "repetition_penalty": 1.1,
+        "frequency_penalty": 0.2,
+        "presence_penalty": -0.5,
+        "top_n_sigma": 4.0,
+    },
+    "repeat, late": {"repetition_penalty": 1.5, "sampler_order": ("temperature", "penalties", "top_k", "min_p")},
     "temperature first": {"sampler_order": ("temperature", "top_k", "top_p", "min_p")},
 }
 UNTRUNCATED = {"mirostat": ("top_k", "top_p", "min_p", "typical_p", "top_n_sigma", "xtc_probability")}
@@ -63,7 +72,7 @@ def states(engine):
     return States(compile_program(parse(GRAMMAR), special={}), pieces_of(engine.vocab))
 
 
-def run(engine, states, fields, *, seed, count=0, scale=3.0, grammar=GRAMMAR):
+def run(engine, states, fields, *, seed, count=0, scale=3.0, grammar=GRAMMAR, off=1e-5):
     """The truth and the replay's steps. Few tokens repeat, so that penalties and DRY matter."""
     config = SamplingConfig(**PLAIN | fields)
     sampler = sampler_of(engine, config, grammar, seed=seed)
@@ -84,7 +93,7 @@ def run(engine, states, fields, *, seed, count=0, scale=3.0, grammar=GRAMMAR):
             break
         truth.append((None if choice.rejected is None else choice.rejected.token, choice.taken))
         sampler.accept(choice.taken.token)
-        replay.advance(choice.taken.token, reported(row, count))
+        replay.advance(choice.taken.token, reported(row, count, off=off))
         if choice.taken.token in engine.vocab.eos_ids:
             break
     return truth, replay.finish()

@@ -6,6 +6,7 @@ The truth is llama.cpp's own sampler in this process, on the server's numbers wi
 
 from __future__ import annotations
 
+import json
 import re
 
 import httpx2
@@ -15,8 +16,21 @@ pytest.importorskip("xllamacpp", reason="xllamacpp (a real llama-server) is not 
 pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
 
 import espalier
-from benchmarks.proxy.acceptance import CHANGES, GRAMMARS, PATHS, SAMPLERS, WRONG, One, requests, run
+from benchmarks.proxy.acceptance import (
+    CHANGES,
+    GRAMMARS,
+    PATHS,
+    SAMPLERS,
+    TOKENS,
+    WRONG,
+    One,
+    held,
+    requests,
+    run,
+    truth_of,
+)
 from espalier.cli.main import main_code
+from espalier.trace.records import Trace
 from espalier.wiring import demo_model
 from tests.examples import examples
 from tests.llama_server import llama_server
@@ -79,10 +93,57 @@ def test_traces_are_the_truth_for_eight_clients_at_once(alone, engine, tmp_path,
     assert {wrong: counts[wrong] for wrong in WRONG} == dict.fromkeys(WRONG, 0)
     assert counts["rejected"] > 5
     steps = sum(counts[one] for one in ("exact", "bounded", "untraceable"))
-    if name == "repeat":
-        assert counts["untraceable"] == steps
-    else:
-        assert counts["unknown"] <= 0.02 * steps
+    assert counts["unknown"] <= 0.02 * steps
+
+
+SCHEMA = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 8}}, "required": ["name"]}
+BEGUN = '"<|im_start|>assistant\\n" '
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("how", ["json_schema", "json_object"])
+def test_a_schema_over_chat_is_traced_from_where_its_grammar_goes_on(alone, engine, tmp_path, monkeypatch, how, stream):
+    """The server's own grammar begins with the chat template's generation prompt, which it has taken before the first
+    token: none of these replies could be followed."""
+    inner = {"json_schema": {"name": "x", "schema": SCHEMA}} if how == "json_schema" else {"schema": SCHEMA}
+    wish = {"type": how, **inner}
+    body = {"messages": [{"role": "user", "content": "Hi"}], "response_format": wish, "stream": stream}
+    with proxied(proxy_settings(alone.address, mode="xray", output_dir=tmp_path, n_probs=0)) as url:
+        for seed in range(3):
+            asked = body | {"seed": seed, "max_tokens": TOKENS, "temperature": 1.5}
+            httpx2.post(url + "/v1/chat/completions", json=asked, timeout=60).raise_for_status()
+    rejected = 0
+    for seed, file in enumerate(files_of(tmp_path)):
+        trace = Trace.from_json(json.loads(file.read_text())["espalier"])
+        assert BEGUN in trace.constraint["grammar"]
+        monkeypatch.setitem(GRAMMARS, "rest", trace.constraint["grammar"].replace(BEGUN, ""))
+        monkeypatch.setitem(SAMPLERS, "hot", {"temperature": 1.5})
+        one = One(sampler="hot", path="/completion", is_stream=False, grammar="rest", seed=seed, count=0)
+        counts = held(trace.steps, *truth_of(alone, engine, one, trace.prompt))
+        assert {wrong: counts[wrong] for wrong in (*WRONG, "unknown")} == dict.fromkeys((*WRONG, "unknown"), 0)
+        rejected += counts["rejected"]
+    assert rejected > 0
+
+
+def test_a_lazy_grammar_is_followed_from_its_trigger(alone, tmp_path):
+    body = {
+        "prompt": "Generate user info", "grammar": "root ::= [^é]{1,12} [b-d ]+", "grammar_lazy": True, "n_predict": 24,
+        "grammar_triggers": [{"type": 2, "value": r"[\s\S]{5}([\s\S]+)"}], "temperature": 1.2,
+    }  # fmt: skip
+    with proxied(proxy_settings(alone.address, mode="xray", output_dir=tmp_path, n_probs=0)) as url:
+        for seed in range(4):
+            httpx2.post(url + "/completion", json=body | {"seed": seed}, timeout=60).raise_for_status()
+    rejected = 0
+    for file in files_of(tmp_path):
+        trace = Trace.from_json(json.loads(file.read_text())["espalier"])
+        assert {one.exactness for one in trace.steps} == {"exact"}
+        text = b""
+        for step in trace.steps:
+            assert step.removed_mass == 0 or len(text) > 5
+            rejected += step.was_rejected
+            text += step.bytes
+        assert re.fullmatch(r"[\s\S]{5}[^é]{1,12}[b-d ]*", trace.text)
+    assert rejected > 0
 
 
 def test_traces_are_the_truth_where_four_slots_share_a_pass(server, engine, tmp_path):

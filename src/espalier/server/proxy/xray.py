@@ -11,7 +11,7 @@ import contextlib
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from contextvars import copy_context
@@ -22,6 +22,7 @@ import httpx2
 
 from espalier.errors import Cancelled, EspalierError, UpstreamError
 from espalier.server.http.errors import BadGateway
+from espalier.server.proxy.again import AsksAgain
 from espalier.server.proxy.exchange import Exchange
 from espalier.server.proxy.forward import relay_reply
 from espalier.server.proxy.headers import passed_on, value_of
@@ -237,7 +238,7 @@ class _One:
 
     async def _kept(self) -> None:
         exchange, told = self._exchange, self._told
-        again = _Again(self._server, self._asked) if self._process.proxy.refill else None
+        again = AsksAgain(self._server, self._asked) if self._process.proxy.refill else None
 
         def made() -> tuple[Any, Any]:
             with following(told, self._known, again, count=self._count) as followed:
@@ -258,29 +259,6 @@ class _One:
         )  # fmt: skip
 
 
-class _Again:
-    """Asks a llama-server for single positions. It never names a slot: a pinned slot has given other requests'
-    distributions under load."""
-
-    def __init__(self, server: LlamaServer, asked: Asked) -> None:
-        self._server = server
-        self._more = {name: asked.body[name] for name in ("lora",) if name in asked.body}
-
-    def prompt_ids(self, prompt: str) -> list[int]:
-        return self._server.tokenize(prompt, add_special=False)
-
-    def entry(self, tokens: Sequence[int], *, count: int, is_fresh: bool) -> Any:
-        body = {
-            # A token of whole characters is forced, since others get no entry.
-            "prompt": list(tokens), "n_predict": 1, "n_probs": count, "grammar": 'root ::= "a"', "temperature": 0,
-            "cache_prompt": not is_fresh, "return_tokens": True, **self._more,
-        }  # fmt: skip
-        entries = self._server.complete(body).get("completion_probabilities")
-        if not isinstance(entries, list) or not entries:
-            raise UpstreamError("the server gives no probabilities for this position")
-        return entries[0]
-
-
 def count_of(asked: Asked, width: int, wanted: int | None) -> int:
     """How many probabilities to ask for: as many as decide nearly every step, and no more."""
     if wanted is not None:
@@ -293,6 +271,7 @@ def count_of(asked: Asked, width: int, wanted: int | None) -> int:
     if top_k <= 0 or body.get("logit_bias"):
         return min(width, UNTRUNCATED)
     has_penalties = any(body.get(name) for name in ("presence_penalty", "frequency_penalty", "dry_multiplier"))
+    has_penalties = has_penalties or body.get("repeat_penalty") not in (None, 1)
     return min(width, max(LEAST, int(top_k) + (MARGIN if has_penalties else 0)))
 
 

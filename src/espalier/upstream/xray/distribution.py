@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,12 +13,20 @@ from numpy.typing import NDArray
 from espalier.errors import UpstreamError
 
 
+class Level(NamedTuple):
+    """value: ln of the sum of exp(logit) over all tokens, so that a logit is its logprob and this. off: how far it may
+    be from that."""
+
+    value: float
+    off: float = 0.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reported:
     """ids: `(n,) int64`, in the server's order, best first. logprobs: `(n,) float32`, ln of the model's probabilities.
     width: V. chosen: the token that was taken, if the entry names it, and its logprob, which may be beyond the n.
-    is_again: whether the server was
-    asked again, in another forward pass than the one that it drew from."""
+    is_again: whether the server was asked again, in another forward pass than the one that it drew from. level: None if
+    unknown."""
 
     ids: NDArray[np.int64]
     logprobs: NDArray[np.float32]
@@ -26,6 +34,7 @@ class Reported:
     chosen: int | None = None
     chosen_logprob: float | None = None
     is_again: bool = False
+    level: Level | None = None
 
     @property
     def is_whole(self) -> bool:

@@ -12,10 +12,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from espalier.errors import EspalierError, UpstreamError
-from espalier.upstream.xray.distribution import Entry, Reported, entry_of, read_entry
+from espalier.upstream.xray.distribution import Entry, Level, Reported, entry_of, read_entry
+from espalier.upstream.xray.grammar.lazy import Awaited
 from espalier.upstream.xray.grammar.matcher import States
 from espalier.upstream.xray.grammar.pieces import WHOLE
 from espalier.upstream.xray.known import Known
+from espalier.upstream.xray.level import Probe, level_of, probe_of
 from espalier.upstream.xray.replay import Replay, Step, Verdict
 from espalier.upstream.xray.sampler.chain import Chain
 from espalier.upstream.xray.sampler.settings import SamplerSettings, read_settings
@@ -39,6 +41,9 @@ class Again(Protocol):
     def entry(self, tokens: Sequence[int], *, count: int, is_fresh: bool) -> Any:
         """The entry of probabilities after these tokens. count: how many; is_fresh: without the server's cache. Raises
         UpstreamError."""
+
+    def probed(self, tokens: Sequence[int], probe: Probe, *, count: int, is_fresh: bool) -> Any:
+        """The entry of probabilities after sampling by the probe's settings. Raises UpstreamError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,12 +118,18 @@ class _Run:
         if self._settings.needs_history:
             self._read_prompt(is_needed=True)
         chain = Chain(self._settings, width=known.vocab.width, breakers=known.breakers(self._settings))
-        replay = Replay(chain, self._states, list(self._prompt), reason=self._reason)
+        triggers = self._settings.triggers
+        awaited = None if triggers is None else Awaited(triggers)
+        prefill = self._prefill()
+        replay = Replay(chain, self._states, list(self._prompt), reason=self._reason, awaited=awaited, prefill=prefill)
         for place in range(told.count):
             token = told.tokens[place] if told.tokens is not None else told.ids.get(place)
             reported = self._reported(entries, place)
             if reported is None:
                 reported = self._asked_for(replay, token)
+            level = self._level(replay, reported)
+            if level is not None and reported is not None:
+                reported = replace(reported, level=level)
             if token is None:
                 token = None if reported is None else replay.predict(reported, self._ends(place))
                 if token is None:
@@ -127,11 +138,12 @@ class _Run:
             if (
                 self._upgrades
                 and reported is not None
+                and (level is not None or not self._settings.has_repeat)
                 and not reported.is_whole
                 and not replay.decides(token, reported)
             ):
                 self._upgrades -= 1
-                reported = self._asked_for(replay, token, is_whole=True) or reported
+                reported = self._asked_for(replay, token, is_whole=True, level=level) or reported
             replay.advance(token, reported)
         return self._made(replay, "", more=0, after=0)
 
@@ -168,7 +180,47 @@ class _Run:
             return
         self._prompt = found
 
-    def _asked_for(self, replay: Replay, token: int | None, *, is_whole: bool = False) -> Reported | None:
+    def _prefill(self) -> list[tuple[int, bytes]]:
+        """What the grammar has taken before the first token. How it splits into tokens matters only to a grammar that
+        names tokens."""
+        text = self._told.prefill
+        if not text or self._states is None:
+            return []
+        if not self._states.has_tokens:
+            return [(-1, text.encode())]
+        try:
+            if self._again is None:
+                raise UpstreamError("the server is not asked for more")
+            found = self._again.prompt_ids(text)
+        except EspalierError as error:
+            self._reason = f"the tokens of the generation prompt are not known: {error}"
+            return []
+        return [(one, self._known.pieces.pieces[one]) for one in found]
+
+    def _level(self, replay: Replay, reported: Reported | None) -> Level | None:
+        """How large the logits are, where a repeat penalty needs to know and the server can be asked."""
+        if reported is None or self._again is None or replay.is_lost or not replay.needs_level(reported):
+            return None
+        history = [*self._prompt, *replay.tokens()]
+        probe = probe_of(reported, history, self._known.pieces.pieces)
+        if probe is None or not self._upgrades:
+            return None
+        self._upgrades -= 1
+        for is_fresh in (False, True):
+            try:
+                entry = self._again.probed(history, probe, count=self._count, is_fresh=is_fresh)
+                found = level_of(entry, reported, probe, history)
+            except EspalierError as error:
+                log.info("a position could not be asked for again: %s", error)
+                return None
+            self._asked += 1
+            if found is not None:
+                return found
+        return None
+
+    def _asked_for(
+        self, replay: Replay, token: int | None, *, is_whole: bool = False, level: Level | None = None
+    ) -> Reported | None:
         """The server's answer for the position after the tokens so far, if it fits the token."""
         if self._again is not None and not self._prompt:
             self._read_prompt(is_needed=False)
@@ -181,7 +233,7 @@ class _Run:
         for is_fresh in (False, True):
             try:
                 entry = self._again.entry([*self._prompt, *replay.tokens()], count=count, is_fresh=is_fresh)
-                found = replace(read_entry(entry_of(entry), width), is_again=True)
+                found = replace(read_entry(entry_of(entry), width), is_again=True, level=level)
             except EspalierError as error:
                 log.info("a position could not be asked for again: %s", error)
                 return None

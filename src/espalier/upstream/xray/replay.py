@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from espalier.errors import EspalierError
 from espalier.upstream.xray.distribution import Reported
+from espalier.upstream.xray.grammar.lazy import Awaited
 from espalier.upstream.xray.grammar.matcher import State, States
 from espalier.upstream.xray.grammar.pieces import WHOLE, Part
 from espalier.upstream.xray.sampler.candidates import Undecided
@@ -62,12 +63,16 @@ class Step:
 
 @dataclass(slots=True)
 class Replay:
-    """states: None without a grammar. past: the prompt's tokens, for penalties; then also the output."""
+    """states: None without a grammar. past: the prompt's tokens, for penalties; then also the output. awaited: the
+    triggers of a lazy grammar. prefill: what the grammar has taken before the first token, as tokens with their bytes.
+    """
 
     chain: Chain
     states: States | None
     past: list[int]
     reason: str = ""
+    awaited: Awaited | None = None
+    prefill: Sequence[tuple[int, bytes]] = ()
     _state: State | None = field(init=False, default=None)
     _begun: Part = field(init=False, default=WHOLE)
     _paths: list[_Path] = field(init=False, default_factory=list)
@@ -78,8 +83,9 @@ class Replay:
     _broken_at: int | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        self._state = None if self.states is None else self.states.start
         self._paths = [_Path(self.chain.start)]
+        if self.states is not None and self.awaited is None:
+            self._begin(self.prefill)
         if self.reason:
             self._paths, self._broken_at = [], 0
 
@@ -90,6 +96,10 @@ class Replay:
 
     def tokens(self) -> list[int]:
         return [token for token, *_ in self._tokens]
+
+    def needs_level(self, reported: Reported) -> bool:
+        """Whether the logits themselves must be known, for a repeat penalty."""
+        return self.chain.settings.has_repeat and not self.chain.is_level(reported, self.past)
 
     def predict(self, reported: Reported, among: frozenset[int] | None = None) -> int | None:
         """The token that the server takes next, if that can be told. among: tokens of which it is known to be one."""
@@ -144,10 +154,25 @@ class Replay:
             except EspalierError as error:
                 self._lose(place, str(error))
         self.past.append(token)
-        if self._state is not None and self.states is not None and token not in self.states.pieces.eog:
+        if self.awaited is not None and self.states is not None:
+            found_pieces = self.awaited.after(token, self.states.pieces.pieces[token])
+            if found_pieces is not None:
+                self.awaited = None
+                self._begin(found_pieces)
+        elif self._state is not None and self.states is not None and token not in self.states.pieces.eog:
             self._state, self._begun = self.states.accept(self._state, token, self._begun)
             if not self._state.stacks:
                 self._lose(len(self._tokens), "the grammar, as it is followed here, refuses a token that was taken")
+
+    def _begin(self, pieces: Sequence[tuple[int, bytes]]) -> None:
+        """The grammar holds from here, after these parts of tokens."""
+        assert self.states is not None
+        state, begun = self.states.start, WHOLE
+        for token, piece in pieces:
+            state, begun = self.states.accept_piece(state, token, piece, begun)
+        self._state, self._begun = state, begun
+        if not state.stacks:
+            self._lose(len(self._tokens), "the grammar, as it is followed here, refuses what it begins with")
 
     def finish(self) -> list[Step]:
         """The steps with what is known of them."""
@@ -165,6 +190,8 @@ class Replay:
             return self.reason
         if reported is None:
             return "the server reported no probabilities for this token"
+        if reported.level is None and self.chain.settings.has_repeat:
+            return "a repeat penalty needs the logits themselves, and the server was not asked for them or told others"
         return "the listed tokens do not decide what was drawn first"
 
     def _lose(self, place: int, reason: str) -> None:
@@ -270,7 +297,7 @@ class Replay:
         if token is None:
             raise Undecided
         once = self._skipped(place)
-        if self.states is None:
+        if self.states is None or self._state is None:
             return [(Verdict("accepted"), one) for one in once]
         twice = [two for one in once for two in self._skipped(one)]
         return [(Verdict("accepted"), one) for one in once] + [(Verdict("rejected"), one) for one in twice]

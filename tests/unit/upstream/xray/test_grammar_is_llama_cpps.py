@@ -7,9 +7,10 @@ import random
 import numpy as np
 import pytest
 
-from espalier.errors import GrammarError
+from espalier.errors import GrammarError, UpstreamError
 from espalier.grammar.parser import parse
 from espalier.tokens.vocab import Vocab
+from espalier.upstream.xray.grammar.lazy import Awaited, Triggers
 from espalier.upstream.xray.grammar.matcher import States
 from espalier.upstream.xray.grammar.pieces import WHOLE, Pieces
 from espalier.upstream.xray.grammar.program import compile_program
@@ -86,6 +87,62 @@ def test_masks_are_those_of_llama_cpp(both, name):
             other.accept(token)
             state, part = after, left
         other.close()
+
+
+LAZY = {
+    "word": ([{"type": 1, "value": "{}"}], [r"\{\}"], 'root ::= "{}" [a-c]+'),
+    "pattern": ([{"type": 2, "value": "x+(ab|é)"}], ["x+(ab|é)"], 'root ::= ("ab" | "é") [0-9é]+'),
+    "whole": ([{"type": 3, "value": r"[\s\S]*?(1+2)"}], [r"^[\s\S]*?(1+2)$"], 'root ::= "1"+ "2" "c"+'),
+    "several": ([{"type": 1, "value": "12"}, {"type": 1, "value": "zz"}], ["12", "zz"], 'root ::= ("12" | "zz") "a"*'),
+    "token": ([{"type": 0, "value": "<think>", "token": None}], [], "root ::= <think> [a-c]+"),
+}
+
+
+@pytest.mark.parametrize("name", LAZY)
+def test_a_lazy_grammar_begins_where_llama_cpp_begins_it(both, name):
+    theirs, pieces, special = both
+    said, patterns, grammar = LAZY[name]
+    said = [one | {"token": special["<think>"]} for one in said]
+    tokens = tuple(one["token"] for one in said if one["type"] == 0)
+    states = States(compile_program(parse(grammar), special=special), pieces)
+    chance = random.Random(name)
+    likely = [pieces.pieces.index(one.encode()) for one in ("x", "ab", "1", "12", "2", "{}", "é", "zz", "a", "[]")]
+    begun = 0
+    for _ in range(examples(24)):
+        other, awaited = LlamaGrammar(theirs, grammar, patterns=patterns, tokens=tokens), Awaited(Triggers.of(said))
+        state, part = None, WHOLE
+        for _ in range(20):
+            expected = other.mask()
+            assert (expected if state is None else states.mask(state, part) == expected).all()
+            if state is None:
+                token = chance.choice([*likely, *tokens])
+                found = awaited.after(token, pieces.pieces[token])
+                if found is not None:
+                    begun, state = begun + 1, states.start
+                    for one, piece in found:
+                        state, part = states.accept_piece(state, one, piece, part)
+                    if not state.stacks:  # llama.cpp ends its process there: the trigger goes on beyond the grammar
+                        break
+            else:
+                allowed = [int(i) for i in np.flatnonzero(expected) if int(i) not in pieces.eog]
+                if not allowed:
+                    break
+                token = chance.choice(allowed)
+                after, part = states.accept(state, token, part)
+                if not after.stacks:
+                    break
+                state = after
+            other.accept(token)
+        other.close()
+    assert begun > 3
+
+
+@pytest.mark.parametrize(
+    "triggers", [[], [{"type": 7, "value": "a"}], [{"type": 2, "value": "("}], [{"type": 0, "value": "a"}], [3]]
+)
+def test_triggers_that_cannot_be_followed_are_named(triggers):
+    with pytest.raises(UpstreamError, match="lazy"):
+        Triggers.of(triggers)
 
 
 def test_a_token_that_there_is_not_is_an_error(both):

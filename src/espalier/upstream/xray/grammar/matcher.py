@@ -17,7 +17,7 @@ from espalier.automata.reasons.blame import Blame
 from espalier.errors import LimitExceeded
 from espalier.time_limit import check
 from espalier.upstream.xray.grammar.kinds import Kinds
-from espalier.upstream.xray.grammar.pieces import WHOLE, Node, Part, Pieces
+from espalier.upstream.xray.grammar.pieces import WHOLE, Decoded, Node, Part, Pieces, decode
 from espalier.upstream.xray.grammar.program import Chars, Program, Ref, Token
 
 EMPTY = 0
@@ -57,6 +57,11 @@ class States:
         self.start = self._state(start)
 
     @property
+    def has_tokens(self) -> bool:
+        """Whether the grammar names tokens by their numbers."""
+        return self._has_tokens
+
+    @property
     def is_small(self) -> bool:
         """Whether it is worth keeping for the next request."""
         return len(self._states) < MOST_STATES // 10 and len(self._tops) < MOST_STACKS // 10
@@ -87,7 +92,13 @@ class States:
 
     def accept(self, state: State, token: int, begun: Part) -> tuple[State, Part]:
         """The state and the part of a character after a token that ends no text; `dead` if the grammar refuses it."""
-        decoded = self.pieces.decoded(token, begun)
+        return self._taken(state, token, self.pieces.decoded(token, begun))
+
+    def accept_piece(self, state: State, token: int, piece: bytes, begun: Part) -> tuple[State, Part]:
+        """The same of a part of a token, or of a text. token: -1 for none."""
+        return self._taken(state, token, decode(piece, begun))
+
+    def _taken(self, state: State, token: int, decoded: Decoded) -> tuple[State, Part]:
         stacks: set[int] = set()
         chars: list[int] = []
         for stack in state.stacks:

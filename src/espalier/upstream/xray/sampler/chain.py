@@ -69,14 +69,27 @@ class Chain:
     ) -> list[Draw]:
         """What the chain may have drawn. past: prompt and output before. allowed: `(V,) bool` if the grammar was
         applied first, None if not. Raises Undecided."""
-        return self._drawn(self._candidates(given, allowed), place, past)
+        if not self.settings.has_repeat or self.is_level(given, past):
+            return self._drawn(self._candidates(given, allowed), place, past)
+        if given.level is None:
+            raise Undecided
+        levels = dict.fromkeys(given.level.value + off for off in (0.0, -given.level.off, given.level.off))
+        found = [self._drawn(self._candidates(given, allowed, level=one), place, past) for one in levels]
+        return _distinct([draw for draws in found for draw in draws])
+
+    def is_level(self, given: Reported, past: Sequence[int]) -> bool:
+        """Whether a repeat penalty changes no listed token, and raises no other."""
+        last = histories.counted(self.settings, past)
+        if given.is_whole or self.settings.repeat_penalty < 1:
+            return not last
+        return not any(token in last for token in given.ids.tolist())
 
     def draw_of(self, given: Candidates, place: Place, past: Sequence[int]) -> list[Draw]:
         """As `draw`, of an array that the caller has made. Raises Undecided."""
         return self._drawn(given, place, past)
 
-    def _candidates(self, given: Reported, allowed: NDArray[np.bool_] | None) -> Candidates:
-        logits = given.logprobs
+    def _candidates(self, given: Reported, allowed: NDArray[np.bool_] | None, *, level: float = 0.0) -> Candidates:
+        logits = (given.logprobs.astype(np.float64) + level).astype(np.float32) if level else given.logprobs
         if allowed is not None:
             logits = np.where(allowed[given.ids], logits, np.float32(-np.inf))
         # As the server fills its array: by id. What is equal is then found in the order of its own sorting.
@@ -84,10 +97,10 @@ class Chain:
         ids, logits = given.ids[order], logits[order]
         if given.is_whole:
             return Candidates(ids, logits, is_sorted=False)
-        rest = float(
-            np.nextafter(given.logprobs[-1], np.float32(-np.inf))
-        )  # equal ones are listed in the server's order
-        return Candidates(ids, logits, is_sorted=False, rest=rest, whole_mass=1.0 if allowed is None else None)
+        # Equal ones are listed in the server's order.
+        rest = float(np.nextafter(np.float32(float(given.logprobs[-1]) + level), np.float32(-np.inf)))
+        whole = math.exp(level) if allowed is None else None
+        return Candidates(ids, logits, is_sorted=False, rest=rest, whole_mass=whole)
 
     @property
     def _draws_by_id(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -19,15 +20,39 @@ def biased(given: Candidates, settings: SamplerSettings) -> Candidates:
 
 
 def penalised(given: Candidates, settings: SamplerSettings, history: Sequence[int]) -> Candidates:
-    """Presence and frequency penalties. history: prompt and output."""
+    """Penalties for repetition, presence and frequency. history: prompt and output. With a repeat penalty the logits
+    are the server's own, with no constant between."""
     if not settings.has_penalties:
         return given
-    last = settings.repeat_last_n
-    counts: dict[int, int] = {}
-    for token in history[-last:] if last > 0 else history:
-        counts[token] = counts.get(token, 0) + 1
+    counts = counted(settings, history)
+    if settings.has_repeat:
+        return _repeated(given, settings, counts)
     each, once = np.float32(settings.frequency_penalty), np.float32(settings.presence_penalty)
     return _added(given, [(token, -float(np.float32(count) * each + once)) for token, count in counts.items()])
+
+
+def counted(settings: SamplerSettings, history: Sequence[int]) -> Mapping[int, int]:
+    """How often each of the last tokens is there that penalties look at."""
+    last = settings.repeat_last_n
+    return Counter(history[-last:] if last > 0 else history)
+
+
+def _repeated(given: Candidates, settings: SamplerSettings, counts: Mapping[int, int]) -> Candidates:
+    """A logit of 0 or less is multiplied, one above is divided; then as without it."""
+    factor = np.float32(settings.repeat_penalty)
+    each, once = np.float32(settings.frequency_penalty), np.float32(settings.presence_penalty)
+    places = {int(token): place for place, token in enumerate(given.ids.tolist())}
+    logits, rest = given.logits.copy(), given.rest
+    for token, count in counts.items():
+        amount = np.float32(count) * each + once
+        place = places.get(token)
+        if place is not None:
+            logit = logits[place]
+            logits[place] = (logit * factor if logit <= 0 else logit / factor) - amount
+        elif not given.is_whole:
+            most = np.float32(given.rest)
+            rest = max(rest, float((most * factor if most <= 0 else most / factor) - amount))
+    return given.with_logits(logits, is_sorted=False, rest=rest, whole_mass=None)
 
 
 def dry(given: Candidates, settings: SamplerSettings, history: Sequence[int], breakers: Breakers) -> Candidates:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from espalier.errors import UpstreamError
+from espalier.upstream.xray.grammar.lazy import Triggers
 
 RANDOM_SEED = 2**32 - 1
 FOLLOWED = frozenset(
@@ -23,9 +24,11 @@ FOLLOWED = frozenset(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplerSettings:
     """Names and meanings are llama-server's; floats are float32 values. bias: id and what is added to its logit, in
-    order. reason: why the draws cannot be followed, "" if they can."""
+    order. triggers: of a lazy grammar, None for one that holds from the start. reason: why the draws cannot be
+    followed, "" if they can."""
 
     grammar: str
+    triggers: Triggers | None
     seed: int
     samplers: tuple[str, ...]
     temperature: float
@@ -40,6 +43,7 @@ class SamplerSettings:
     xtc_probability: float
     xtc_threshold: float
     repeat_last_n: int
+    repeat_penalty: float
     presence_penalty: float
     frequency_penalty: float
     dry_multiplier: float
@@ -59,8 +63,13 @@ class SamplerSettings:
             "penalties" in self.samplers
             and not self.mirostat
             and self.repeat_last_n != 0
-            and (self.presence_penalty != 0 or self.frequency_penalty != 0)
+            and (self.repeat_penalty != 1 or self.presence_penalty != 0 or self.frequency_penalty != 0)
         )
+
+    @property
+    def has_repeat(self) -> bool:
+        """Whether logits are divided or multiplied, so that they must be known themselves."""
+        return self.has_penalties and self.repeat_penalty != 1
 
     @property
     def has_dry(self) -> bool:
@@ -102,6 +111,7 @@ def _read(data: Mapping[str, Any]) -> SamplerSettings:
             "mirostat_tau", "mirostat_eta",
         )
     }  # fmt: skip
+    single["repeat_penalty"] = float(np.float32(data.get("repeat_penalty", 1.0)))
     whole: dict[str, Any] = {
         name: int(data[name])
         for name in (
@@ -117,10 +127,15 @@ def _read(data: Mapping[str, Any]) -> SamplerSettings:
     samplers = tuple(str(one) for one in data["samplers"])
     bias = tuple((int(one["token"]), _bias(one["bias"])) for one in data.get("logit_bias") or ())
     return SamplerSettings(
-        grammar=str(data.get("grammar") or ""), samplers=samplers, bias=bias,
+        grammar=str(data.get("grammar") or ""), triggers=_triggers(data), samplers=samplers, bias=bias,
         dry_sequence_breakers=tuple(str(one) for one in data["dry_sequence_breakers"]),
         reason=_reason(data, samplers, whole), **single, **whole,
     )  # fmt: skip
+
+
+def _triggers(data: Mapping[str, Any]) -> Triggers | None:
+    is_lazy = bool(data.get("grammar_lazy")) and bool(data.get("grammar"))
+    return Triggers.of(data.get("grammar_triggers") or ()) if is_lazy else None
 
 
 def _bias(value: Any) -> float:
@@ -129,8 +144,6 @@ def _bias(value: Any) -> float:
 
 
 def _reason(data: Mapping[str, Any], samplers: tuple[str, ...], whole: Mapping[str, int]) -> str:
-    if data.get("grammar_lazy"):
-        return "the grammar is lazy: it holds only after a trigger"
     if str(data.get("grammar") or "").startswith("%llguidance"):
         return "the grammar is llguidance's"
     if str(data.get("speculative.types", "none")) != "none":
@@ -141,10 +154,6 @@ def _reason(data: Mapping[str, Any], samplers: tuple[str, ...], whole: Mapping[s
         return "the reply has the probabilities after sampling, not the model's"
     if whole["seed"] == RANDOM_SEED:
         return "the seed is not known"
-    if not whole["mirostat"]:
-        if unknown := [one for one in samplers if one not in FOLLOWED]:
-            return f"the sampler {unknown[0]} is not followed"
-        repeats = float(data.get("repeat_penalty", 1.0)) != 1.0 and whole["repeat_last_n"] != 0
-        if repeats and "penalties" in samplers:
-            return "repeat_penalty needs the logits themselves, and the server gives them only up to a constant"
+    if not whole["mirostat"] and (unknown := [one for one in samplers if one not in FOLLOWED]):
+        return f"the sampler {unknown[0]} is not followed"
     return ""

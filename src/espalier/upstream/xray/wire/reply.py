@@ -24,7 +24,7 @@ Edit = tuple[int, int, str]
 class Told:
     """What a reply has told so far. entries: by the position of their token. ids: the token there, if it was named.
     count: how many tokens were generated, as far as is known. tokens: all of them, from a reply that is no stream.
-    settings, prompt: the effective ones."""
+    settings, prompt: the effective ones. prefill: the end of the prompt, where the grammar begins with it."""
 
     entries: dict[int, Entry] = field(default_factory=dict)
     ids: dict[int, int] = field(default_factory=dict)
@@ -33,6 +33,7 @@ class Told:
     listed: list[Entry] = field(default_factory=list)
     settings: Mapping[str, Any] | None = None
     prompt: str = ""
+    prefill: str = ""
     prompt_count: int | None = None
     text: list[str] = field(default_factory=list)
     finish: str | None = None
@@ -136,6 +137,7 @@ def _learn(data: Mapping[str, Any], asked: Asked, told: Told) -> None:
         told.count = len(ids)
     if isinstance(verbose.get("generation_settings"), Mapping):
         told.settings = decoded(verbose["generation_settings"])
+        told.prefill = _prefill(told.settings, asked)
         told.prompt = text_of(verbose.get("prompt")) or told.prompt
         count = verbose.get("tokens_evaluated")
         told.prompt_count = count if isinstance(count, int) else None
@@ -143,6 +145,13 @@ def _learn(data: Mapping[str, Any], asked: Asked, told: Told) -> None:
         if asked.dialect == "completion":
             told.finish = "length" if verbose.get("stop_type") == "limit" else "stop"
     _learn_text(data, told)
+
+
+def _prefill(settings: Mapping[str, Any], asked: Asked) -> str:
+    """A grammar that the server made of a schema or of tools has taken the generation prompt of the chat template
+    before the first token; the client's own grammar has not."""
+    is_theirs = settings.get("grammar") == asked.body.get("grammar")
+    return "" if is_theirs or settings.get("grammar_lazy") else str(settings.get("generation_prompt") or "")
 
 
 def _entry(one: Any) -> Entry:

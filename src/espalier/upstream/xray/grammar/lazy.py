@@ -1,0 +1,81 @@
+"""Lazy grammars, such as those of tools that a model may call: nothing is refused until a trigger, as in llama.cpp.
+
+It knows no stacks: it says which bytes the grammar begins with.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from espalier.errors import UpstreamError
+
+
+class Kind(IntEnum):
+    """llama-server's numbers for triggers."""
+
+    TOKEN = 0
+    WORD = 1
+    PATTERN = 2
+    PATTERN_FULL = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Triggers:
+    """tokens: ids that trigger by themselves. patterns: over the bytes of the text so far."""
+
+    tokens: frozenset[int]
+    patterns: tuple[re.Pattern[bytes], ...]
+
+    @staticmethod
+    def of(data: Sequence[Mapping[str, Any]]) -> Triggers:
+        """Of `grammar_triggers`. Raises UpstreamError for those that cannot be followed."""
+        tokens, patterns = set(), []
+        try:
+            for one in data:
+                kind, value = Kind(one["type"]), str(one["value"])
+                if kind is Kind.TOKEN:
+                    tokens.add(int(one["token"]))
+                    continue
+                if kind is Kind.WORD:
+                    value = re.escape(value)
+                if kind is Kind.PATTERN_FULL:
+                    value = ("" if value.startswith("^") else "^") + value + ("" if value.endswith("$") else "$")
+                patterns.append(re.compile(value.encode("utf-8")))
+        except (KeyError, TypeError, ValueError, re.error) as error:
+            raise UpstreamError(f"a trigger of the lazy grammar cannot be followed: {error!r}") from error
+        if not tokens and not patterns:
+            raise UpstreamError("the grammar is lazy, and the reply does not tell its triggers")
+        return Triggers(frozenset(tokens), tuple(patterns))
+
+
+class Awaited:
+    """The triggers of one request, until one is met."""
+
+    def __init__(self, triggers: Triggers) -> None:
+        self._triggers = triggers
+        self._text = b""
+        self._places: list[tuple[int, int]] = []  # of each token: id, and where it begins
+
+    def after(self, token: int, piece: bytes) -> list[tuple[int, bytes]] | None:
+        """Take one more token. Returns what the grammar then begins with, None while no trigger is met: each token with
+        the part of it that counts."""
+        if token in self._triggers.tokens:
+            return [(token, piece)]
+        self._places.append((token, len(self._text)))
+        self._text += piece
+        for pattern in self._triggers.patterns:
+            if (found := pattern.search(self._text)) is None:
+                continue
+            groups = range(1, pattern.groups + 1)
+            start = next((found.start(one) for one in groups if found.group(one)), found.start())
+            ends = [begin for _, begin in self._places[1:]] + [len(self._text)]
+            return [
+                (one, self._text[max(begin, start) : end])
+                for (one, begin), end in zip(self._places, ends, strict=True)
+                if end > start
+            ]
+        return None
