@@ -12,6 +12,7 @@ import ctypes
 import gc
 import os
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 
@@ -20,17 +21,20 @@ from espalier.server.process.pools import Pools
 LOOK_SECONDS = 3.0
 THRESHOLDS = (10_000, 5, 1_000_000)
 """Collections of all objects are not made by themselves."""
-DUE, OVERDUE, LAST = 20, 800, 3200
+DUE, OVERDUE, LAST = 20, 200, 800
 """Younger collections since the last one of all objects, after which another is made: where it is quick, where it is
 short, and in any case."""
 QUICK_SECONDS = 0.05
 """A collection that may be made beside steps of the model."""
 SHARE = 0.03
 """Of the time, that collections may take while the model works, where they are not quick: one of 0.1 s every 3 s."""
-SHORT_SECONDS = 0.2
+SHORT_SECONDS = 0.15
 """A longer one is made where the model has rested for two looks, or when it must be."""
 BLOCK_SECONDS = 6e-8
-"""What a collection takes for each block of memory that objects hold: 52 to 55 ns were measured."""
+"""What a collection takes for each block of memory that objects hold: 52 to 55 ns were measured on a quiet machine, up
+to three times as much on a busy one, or where much is garbage."""
+MANY = 200_000
+"""Blocks of which a collection says how long the next one takes."""
 
 
 class Objects:
@@ -38,10 +42,21 @@ class Objects:
 
     def __init__(self) -> None:
         self._before = sys.getallocatedblocks()
+        self._rate = BLOCK_SECONDS
 
     def seconds(self) -> float:
         """CPU seconds that a collection of all of them will take, about; telling it takes a microsecond."""
-        return max(0, sys.getallocatedblocks() - self._before) * BLOCK_SECONDS
+        return self._blocks() * self._rate
+
+    def collect(self) -> None:
+        """Collect all garbage, and learn from it how long that takes."""
+        blocks, began = self._blocks(), time.thread_time()
+        gc.collect()
+        if blocks >= MANY:
+            self._rate = max(BLOCK_SECONDS, (time.thread_time() - began) / blocks)
+
+    def _blocks(self) -> int:
+        return max(0, sys.getallocatedblocks() - self._before)
 
 
 def is_due(takes: float, *, since: int, has_ended: bool, waited: float, rested: int) -> bool:
@@ -71,7 +86,7 @@ async def memory_returned(pools: Pools, rests: Callable[[], bool]) -> AsyncItera
             takes, has_ended = objects.seconds(), ended != collected
             due = is_due(takes, since=gc.get_count()[2], has_ended=has_ended, waited=waited, rested=rested)
             if due:
-                await asyncio.to_thread(gc.collect)
+                await asyncio.to_thread(objects.collect)
                 collected, waited = ended, 0.0
             if due or ended != trimmed:
                 trimmed = ended
