@@ -70,7 +70,10 @@ class UpstreamRun(PreparedRun):
             reasoning_tokens=found.usage.reasoning_tokens,
             cached_tokens=told.cached_tokens,
         )
-        trace = None if found.trace is None else replace(found.trace, prompt_ids=())
+        trace = found.trace
+        if trace is not None:  # the run here counts bytes, and has no limit of them
+            setup = {**trace.setup, "max_tokens": self.request.sampling.max_tokens}
+            trace = replace(trace, prompt_ids=(), setup=setup)
         notes = tuple(dict.fromkeys((*found.notes, *told.notes)))
         return replace(found, token_ids=told.token_ids, usage=usage, trace=trace, notes=notes)
 

@@ -85,6 +85,14 @@ def test_a_sound_server_is_an_engine():
     assert sent[-2]["logit_bias"][0][1] > 1000  # the proof came first
 
 
+def test_a_trace_of_a_server_can_be_saved_and_read_again(tmp_path):
+    with scripted_server(sound) as server, espalier.load(server.address) as engine:
+        trace = engine.generate("hello", constraint=YES, seed=1, max_tokens=9).trace
+    trace.save(tmp_path / "t.json")
+    again = espalier.Trace.load(tmp_path / "t.json")
+    assert (again.text, again.setup["max_tokens"]) == ("yes", 9)
+
+
 def test_a_grammar_that_is_not_enforced_is_found_before_the_request_is_sent():
     def fails_open(asked: Asked) -> list[bytes | Hang]:
         body = asked.body or {}
