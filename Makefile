@@ -21,7 +21,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 export CMAKE_ARGS ?= -DLLAVA_BUILD=OFF -DLLAMA_OPENSSL=OFF -DGGML_NATIVE=OFF
 
-.PHONY: help setup demo test test-all check check-types check-rest bench train-demo clean
+.PHONY: help setup demo test test-all check check-types check-rest docs bench train-demo clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -59,6 +59,10 @@ check-rest: .setup-dev
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python scripts/check_style.py
 
+docs: .setup-dev ## build the docs as a site, into out/site; broken links and anchors are errors
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
+	@echo "The docs are in out/site: open out/site/index.html in a browser."
+
 bench: .setup-dev ## run the benchmarks
 	$(BIN)/python -m benchmarks
 
@@ -87,6 +91,6 @@ $(VENV)/pyvenv.cfg:
 	@$(PIP) -c constraints.txt llama-cpp-python || { command -v "$${CXX:-c++}" >/dev/null || \
 		echo "make: llama-cpp-python has to be compiled and there is no C++ compiler:" \
 			"install one (Debian, Ubuntu: apt-get install build-essential)" >&2; exit 1; }
-	$(PIP) -c constraints.txt -e '.[transformers,llamacpp,server,postgres,parquet,otel,activations,mcp,ray]' --group dev
+	$(PIP) -c constraints.txt -e '.[transformers,llamacpp,server,postgres,parquet,otel,activations,mcp,ray]' --group dev --group docs
 	$(BIN)/python scripts/compile_kernels.py
 	@touch .setup-demo $@
