@@ -29,7 +29,7 @@ import espalier
 ROOT = Path(__file__).resolve().parents[1]
 IMAGES = ROOT / "docs" / "images"
 PROMPT, SEED = "Generate user info", 2
-COLUMNS, LINE, MARGIN, WIDTH = 44, 20, 20, 430
+COLUMNS, LINE, MARGIN, WIDTH = 44, 20, 20, 470
 SIZE = {"width": 1400, "height": 900}
 STORY, WORDS = "Tell me a short story about a fox.", 1000
 DARK, GREY, LIGHT, RED, GREEN, TEAL = "#1b1f24", "#8b949e", "#e6edf3", "#b3261e", "#146c2e", "#26a69a"
@@ -195,14 +195,17 @@ def serving() -> Iterator[str]:
                 if reply.status == 200:
                     break
             sleep(0.2)
-        yield found[1]
-        process.terminate()
+        try:
+            yield found[1]
+        finally:
+            process.terminate()
 
 
 def generate(page: Any) -> None:
     """In the playground: the example of a schema, generated."""
     page.click("#go")
-    page.wait_for_function("document.querySelector('#stop').disabled && document.body.innerText.includes('nats')")
+    page.get_by_text("nats").first.wait_for(timeout=120_000)
+    page.locator("#stop[disabled]").wait_for(state="attached", timeout=120_000)
 
 
 def main() -> None:

@@ -24,10 +24,13 @@ def pages() -> dict[str, str]:
 
 
 def routes(paths: dict[str, Any]) -> str:
-    """A section for each route: what it does, its parameters, its body, its replies."""
+    """A section for each route: what it does, its parameters, its body, its statuses."""
+    meanings = {code: one["description"] for code, one in first_of(paths).items() if code >= "400"}
+    rows = [f"| {code} | {cell(meaning)} |" for code, meaning in sorted(meanings.items())]
     parts = [
         "# Routes\n\nThis page is made from the server's [OpenAPI document](openapi.json), which a running server gives"
-        " at `/openapi.json`, with a page at `/docs`. [The server](../../server.md) tells what the fields mean.\n"
+        " at `/openapi.json`, with a page at `/docs`. [The server](../../server.md) tells what the fields mean.\n",
+        "\n".join(["| status | meaning |", "|---|---|", *rows, ""]),
     ]
     for path, methods in sorted(paths.items()):
         for method, one in methods.items():
@@ -39,13 +42,26 @@ def routes(paths: dict[str, Any]) -> str:
                     kind = type_of(field.get("schema", {}))
                     parts.append(f"| `{field['name']}` | {field['in']} | {kind} | {cell(field.get('description'))} |")
                 parts.append("")
-            contents = one.get("requestBody", {}).get("content", {})
-            if contents:
-                kinds = [type_of(value.get("schema", {})) for value in contents.values()]
-                parts.append("Body: " + ", ".join(kinds) + "\n")
-            replies = [f"{code} {reply.get('description', '')}".strip() for code, reply in one["responses"].items()]
-            parts.append("Replies: " + "; ".join(replies) + "\n")
+            if "requestBody" in one:
+                parts.append(f"Body: {body_of(one['requestBody'])}\n")
+            parts.append("Statuses: " + ", ".join(one["responses"]) + "\n")
     return "\n".join(parts)
+
+
+def first_of(paths: dict[str, Any]) -> dict[str, Any]:
+    """Status -> its reply, as the first route that has the status describes it."""
+    found: dict[str, Any] = {}
+    for methods in paths.values():
+        for one in methods.values():
+            found = one["responses"] | found
+    return found
+
+
+def body_of(request: dict[str, Any]) -> str:
+    """A link to the type of a body, or the kinds of content that it may have."""
+    if "$ref" in request:
+        return type_of(request)
+    return ", ".join(type_of(value.get("schema", {})) for value in request.get("content", {}).values())
 
 
 def bodies(models: dict[str, Any]) -> str:
