@@ -162,6 +162,7 @@ def reader(tmp_path: Path, programs: Path, server: Server, monkeypatch: pytest.M
             (tmp_path / path.name).symlink_to(path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PATH", os.pathsep.join([str(programs), os.environ["PATH"]]))
     monkeypatch.setitem(sys.modules, "page", type(sys)("page"))  # dataclasses look their module up
     found = Reader(tmp_path, programs, server)
     yield found
