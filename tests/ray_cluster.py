@@ -24,7 +24,10 @@ SETTINGS = {
     # A busy machine starts late and answers late; a dead process is told by its closed connection.
     "RAY_worker_register_timeout_seconds": "600",
     "RAY_health_check_initial_delay_ms": "60000", "RAY_health_check_period_ms": "1000",
-    "RAY_health_check_timeout_ms": "60000", "HOST": "", "PORT": "",
+    "RAY_health_check_timeout_ms": "60000",
+    # A proxy asks a replica how busy it is, and asks another one after a tenth of a second; here it waits.
+    "RAY_SERVE_QUEUE_LENGTH_RESPONSE_DEADLINE_S": "60", "RAY_SERVE_MAX_QUEUE_LENGTH_RESPONSE_DEADLINE_S": "60",
+    "HOST": "", "PORT": "",
 }  # fmt: skip
 
 

@@ -5,14 +5,21 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import sqlite3
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from pathlib import Path
 from typing import Any
 
+import httpx2
+import jsonschema
 import pytest
 
-from tests.ray_cluster import RayCluster, ray_cluster, until
+from tests.ray_cluster import RayCluster, kill, ray_cluster, until
 from tests.server_app import client, fake_engine
 from tests.server_process import ServerProcess, free_port, start
 
@@ -97,3 +104,90 @@ def test_200_mixed_requests_through_two_replicas_equal_themselves_alone(server: 
     assert together == alone(range(200))
     assert len(names) == 2
     assert min(names.values()) > 40
+
+
+def test_streams_of_a_killed_replica_end_with_an_error_and_another_one_joins(
+    server: ServerProcess, cluster: RayCluster
+) -> None:
+    sessions: dict[str, str] = {}
+    for number in range(100):
+        name = server.get("/v1/models", headers={"x-session-id": str(number)}).headers[REPLICA]
+        sessions.setdefault(name, str(number))
+    assert len(sessions) == 2
+    body = {"messages": [{"role": "user", "content": "hello"}], "stream": True, **LONG}
+    with ThreadPoolExecutor(4) as pool:
+        begun: list[str] = []
+
+        def follow(session: str) -> tuple[str, str]:
+            headers = {"x-session-id": session}
+            url = f"{server.url}/v1/chat/completions"
+            with httpx2.stream("POST", url, json=body, headers=headers, timeout=120) as reply:
+                lines = reply.iter_lines()
+                text = [next(lines)]
+                begun.append(session)
+                return reply.headers[REPLICA], "\n".join([*text, *lines])
+
+        following = [pool.submit(follow, one) for one in [*sessions.values()] * 2]
+        until(lambda: len(begun) == 4)
+        kill(cluster.pids("ServeReplica")[0])
+        ended = [one.result() for one in following]
+    by_name: dict[str, list[bool]] = {}
+    for name, text in ended:
+        is_lost = '"code":"replica_lost"' in text
+        assert is_lost != text.rstrip().endswith("data: [DONE]"), text[-500:]
+        by_name.setdefault(name, []).append(is_lost)
+    assert sorted(by_name.values()) == [[False, False], [True, True]]
+    (killed,) = [name for name, lost in by_name.items() if lost[0]]
+    # The same request again is answered, and soon by a replica that was not there before.
+    again = server.post("/v1/chat/completions", {**body, "stream": False}, headers={"x-session-id": sessions[killed]})
+    assert again.status_code == 200
+    assert again.headers[REPLICA] != killed
+
+    def joined() -> bool:
+        with ThreadPoolExecutor(8) as several:
+            found = {one.headers[REPLICA] for one in several.map(lambda _: server.get("/v1/models"), range(16))}
+        return len(found - {killed}) == 2
+
+    until(joined)
+
+
+def test_a_batch_loses_an_actor_and_a_node_and_has_one_result_for_each_item(
+    cluster: RayCluster, tmp_path: Path
+) -> None:
+    """Last: it kills the second node."""
+    count, source, out = 150, tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    with source.open("w") as file:
+        for number in range(count):
+            body = asked(number) if number % 2 else {**asked(0), "seed": number, **LONG, "max_tokens": 300}
+            line = {"custom_id": f"c{number}", "method": "POST", "url": "/v1/chat/completions", "body": body}
+            file.write(json.dumps(line) + "\n")
+    command = [sys.executable, "-m", "espalier", "batch", "run", "-i", str(source), "-o", str(out), "-m", "fake"]
+    command += ["--executor", "ray", "--address", cluster.address, "--replicas", "2", "--pipeline", "4"]
+    running = subprocess.Popen(command, cwd=tmp_path, env=cluster.env, stderr=subprocess.PIPE, text=True)
+    database = tmp_path / "out.jsonl.batch" / "jobs.db"
+
+    def done() -> int:
+        assert running.poll() is None, running.stderr.read() if running.stderr else ""
+        with suppress(sqlite3.Error), closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as read:
+            return int(read.execute("select count(*) from batch_results").fetchone()[0])
+        return 0
+
+    until(lambda: done() >= 5)
+    kill(cluster.pids("BatchActor")[0])
+    before = done()
+    until(lambda: done() >= before + 10)
+    cluster.kill_node(1)
+    _, said_there = running.communicate(timeout=240)
+    assert running.returncode == 0, said_there
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [one["custom_id"] for one in lines] == [f"c{number}" for number in range(count)]
+    odd = [number for number in range(count) if number % 2]
+    expected = alone(range(count))
+    for number in odd:
+        assert said(lines[number]["response"]["body"]) == expected[number]
+    for number in range(1, count, 5):
+        text, reason = said(lines[number]["response"]["body"])
+        if reason == "stop":
+            jsonschema.validate(json.loads(text), PERSON)
+    assert "lost, and their items were run again" in said_there
+    assert not (tmp_path / "out.jsonl.batch").exists()
