@@ -106,6 +106,20 @@ def test_200_mixed_requests_through_two_replicas_equal_themselves_alone(server: 
     assert min(names.values()) > 40
 
 
+def test_a_session_stays_with_its_replica_and_a_trace_is_found_through_any(server: ServerProcess) -> None:
+    for session in ("ann", "bob", "eve"):
+        found = {server.get("/v1/models", headers={"x-session-id": session}).headers[REPLICA] for _ in range(6)}
+        assert len(found) == 1
+    body = {**asked(1), "espalier": {"trace": "summary"}}
+    trace = server.post("/v1/chat/completions", body).json()["espalier"]["outputs"][0]["trace_id"]
+    seen = set()
+    for number in range(40):
+        reply = server.get(f"/traces/{trace}", headers={"x-session-id": str(number)})
+        assert reply.status_code == 200
+        seen.add(reply.headers[REPLICA])
+    assert len(seen) == 2
+
+
 def test_streams_of_a_killed_replica_end_with_an_error_and_another_one_joins(
     server: ServerProcess, cluster: RayCluster
 ) -> None:
