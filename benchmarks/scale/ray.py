@@ -81,7 +81,7 @@ def measure(url: str, pids: Sequence[int], *, replicas: int, at_once: int, token
         median=statistics.median(works), works=works,
     )  # fmt: skip
     print(
-        f"{replicas or 'plain'} replicas, {at_once} at once, {tokens} tokens: {found.per_second:.2f} requests/s, "
+        f"{f'{replicas} replicas' if replicas else 'plain server'}, {at_once} at once, {tokens} tokens: {found.per_second:.2f} requests/s, "
         f"{found.cpu * 1000:.1f} ms of CPU each, median {found.median:.3f} s, load {os.getloadavg()[0]:.0f}",
         flush=True,
     )
@@ -89,9 +89,9 @@ def measure(url: str, pids: Sequence[int], *, replicas: int, at_once: int, token
 
 
 @contextlib.contextmanager
-def on_ray(cluster: RayCluster, model: str, replicas: int, folder: Path) -> Iterator[ServerProcess]:
+def on_ray(cluster: RayCluster, model: str, replicas: int, port: int, folder: Path) -> Iterator[ServerProcess]:
     flags = ["--ray", "--address", cluster.address, "--replicas", str(replicas), "-m", model]
-    flags += ["--cpus", "0.5", "--port", str(free_port())]
+    flags += ["--cpus", "0.5", "--port", str(port)]
     env = {"RAY_AUTH_MODE": "disabled", "DRAIN_SECONDS": "1"}
     with serving(*flags, cwd=folder, env=env) as server:
         yield server
@@ -110,18 +110,20 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with serving("-m", model, cwd=folder) as plain:
+            measure(plain.url, [plain.pid], replicas=0, at_once=8, tokens=LONG, requests=2 * given.requests)  # warm
             found += [
                 measure(plain.url, [plain.pid], replicas=0, at_once=8, tokens=tokens, requests=given.requests)
                 for tokens in (SHORT, LONG)
             ]
+        port = free_port()  # Ray Serve keeps its first one
         with ray_cluster() as cluster:
             for replicas in map(int, given.replicas.split(",")):
-                with on_ray(cluster, model, replicas, folder) as server:
+                with on_ray(cluster, model, replicas, port, folder) as server:
                     pids = [pid for name in OURS for pid in cluster.pids(name)]
                     found += [
                         measure(server.url, pids, replicas=replicas, at_once=at_once, tokens=tokens,
                                 requests=max(given.requests, at_once))
-                        for at_once in ((1, 2, 4, 8, 16) if replicas == 1 else (8 * replicas,))
+                        for at_once in ((1, 4, 8, 16) if replicas == 1 else (8 * replicas,))
                         for tokens in (SHORT, LONG)
                     ]  # fmt: skip
     report(found)
