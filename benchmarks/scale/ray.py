@@ -80,8 +80,9 @@ def measure(url: str, pids: Sequence[int], *, replicas: int, at_once: int, token
         replicas=replicas, at_once=at_once, tokens=tokens, per_second=requests / wall, cpu=cpu / requests,
         median=statistics.median(works), works=works,
     )  # fmt: skip
+    who = f"{replicas} replicas" if replicas else "plain server"
     print(
-        f"{f'{replicas} replicas' if replicas else 'plain server'}, {at_once} at once, {tokens} tokens: {found.per_second:.2f} requests/s, "
+        f"{who}, {at_once} at once, {tokens} tokens: {found.per_second:.2f} requests/s, "
         f"{found.cpu * 1000:.1f} ms of CPU each, median {found.median:.3f} s, load {os.getloadavg()[0]:.0f}",
         flush=True,
     )
