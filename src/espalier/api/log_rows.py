@@ -68,7 +68,7 @@ def contract_fields(request: Request, compiler: Compiler | None) -> dict[str, An
         return {}
     try:
         with time_limit(CONTRACT_SECONDS):
-            return {"contract": contract_of(spec, compiler).to_json()}
+            return {"contract": contract_of(spec, compiler, request=request).to_json()}
     except EspalierError as error:
         return {"contract_error": error.message}
 

@@ -57,8 +57,9 @@ class Compiler:
         self._kept: dict[str, Compiled] = {}
         self._lock = WorkLock()
         self.far = FarAutomata()
-        self.held_elsewhere: Callable[[Any], Any] | None = None
-        """The contract of a JsonSchema, where it is not what is compiled here that holds it."""
+        self.held_elsewhere: Callable[[Any, Any], Any] | None = None
+        """The contract of a JsonSchema in a request of the engine, where it is not what is compiled here that holds it;
+        None where it is."""
 
     @property
     def cache_dir(self) -> Path | None:

@@ -79,7 +79,7 @@ def test_a_log_that_was_cut_is_shown_with_its_unknown_steps(run: Run) -> None:
     code, out, _ = run("show", "combined_output.json")
     assert "1 rejected (50.0 %) · 1 unknown" in out
     assert "a^[b]?⟨end⟩" in out
-    assert "not known at 1 steps" in out
+    assert "not known at 1 step\n" in out
     assert "whether a token was rejected here is not known" in run("show", "combined_output.json", "--step", "2")[1]
     assert "rejections_unknown" in run("diagnose", "combined_output.json", "--json")[1]
     assert run("export", "combined_output.json")[1].splitlines()[3].endswith(",unknown")

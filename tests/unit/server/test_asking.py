@@ -238,6 +238,13 @@ def test_an_unknown_field_is_told_with_the_nearest_name(process: Process) -> Non
     assert ask(process, zzz=1).warnings == ("there is no field 'zzz'",)
 
 
+@pytest.mark.parametrize("name", ["safety", "saftey", "preset", "strategy"])
+def test_a_field_of_espalier_at_the_top_of_the_body_is_told_where_it_belongs(process: Process, name: str) -> None:
+    error = refused(process, **{name: "x"}, espalier={"strict": True})
+    assert error.message == f"there is no field {name!r}"
+    assert error.hint == f"did you mean 'espalier.{'safety' if name == 'saftey' else name}'?"
+
+
 def test_a_strict_request_refuses_unknown_fields(process: Process) -> None:
     error = refused(process, temprature=1, espalier={"strict": True})
     assert (error.field, error.hint) == ("temprature", "did you mean 'temperature'?")

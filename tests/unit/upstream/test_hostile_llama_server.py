@@ -5,12 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 import espalier
 from espalier import Choice, JsonObject, JsonSchema, Regex
+from espalier.api.log_rows import contract_fields
+from espalier.constraints.compiler import Compiler
+from espalier.constraints.json_schema.compile import contract_of
+from espalier.engines.base import Request
 from espalier.errors import (
     Cancelled,
     DeadlineExceeded,
@@ -20,7 +25,9 @@ from espalier.errors import (
     UpstreamError,
     UpstreamTimeout,
 )
+from espalier.sampling.config import SamplingConfig
 from espalier.tokens.vocab import Vocab
+from espalier.upstream.llama_server.native_schema import native_contract
 from tests.scripted_server import STREAM, Asked, Hang, event, reply, scripted_server
 
 BYTES = Vocab.bytes()
@@ -184,6 +191,18 @@ def test_a_schema_that_the_server_does_not_hold_is_never_a_result(grammar, text,
         pytest.raises(UpstreamError, match=said),
     ):
         engine.generate("hello", constraint=INTEGER, trace="off")
+
+
+def test_a_schema_beside_something_else_has_the_contract_of_our_grammar():
+    joined = Request(prompt="hello", constraint=INTEGER, sampling=SamplingConfig(bad_words=("7",)))
+    with schema_server(HOLDS) as server, espalier.load(server.address, schema_as="json_schema") as opened:
+        engine = opened.engine
+        ours = contract_of(INTEGER, Compiler(Vocab.bytes()))
+        assert contract_of(INTEGER, engine.compiler, request=joined) == ours
+        assert contract_fields(joined, engine.compiler) == {"contract": ours.to_json()}
+        alone = contract_of(INTEGER, engine.compiler, request=replace(joined, sampling=SamplingConfig()))
+    assert alone == native_contract(INTEGER)
+    assert alone != ours
 
 
 def test_a_keyword_that_the_server_drops_is_refused_before_anything_is_sent():

@@ -81,22 +81,23 @@ def head(trace: Trace) -> list[str]:
     ]
     if trace.constraint is not None:
         facts.append(f"constraint {trace.constraint.get('kind', '?')}")
+    total, unknown = (f"{n} step{'' if n == 1 else 's'}" for n in (sums["total_steps"], sums["unknown_steps"]))
     rejected = f"{sums['rejected_steps']} rejected ({100 * sums['rejected_rate']:.1f} %)"
     if sums["unknown_steps"]:
         rejected += f" · {sums['unknown_steps']} unknown"
     lines = [
         printable(" · ".join(one for one in facts if one), newline=" "),
-        f"{sums['total_steps']} steps · {rejected} · {sums['forced_steps']} forced · "
-        f"{sums['changed_steps']} top choices blocked",
+        f"{total} · {rejected} · {sums['forced_steps']} forced · "
+        f"{sums['changed_steps']} top {'choice' if sums['changed_steps'] == 1 else 'choices'} blocked",
         f"tax {least}{sums['total_tax_nats']:.3f} nats · mean removed mass {least}{sums['mean_removed_mass']:.4f}"
         + ("" if bounded else f" · mean entropy {sums['mean_entropy_before']:.3f} → {sums['mean_entropy_after']:.3f}"),
     ]
     if trace.decoding.get("estimated"):
         lines.append("rejections are estimated, not recorded")
     if sums["unknown_steps"]:
-        lines.append(f"whether a token was rejected is not known at {sums['unknown_steps']} steps")
+        lines.append(f"whether a token was rejected is not known at {unknown}")
     if trace.rewinds:
-        lines.append(f"{len(trace.rewinds)} rewinds")
+        lines.append(f"{len(trace.rewinds)} rewind{'' if len(trace.rewinds) == 1 else 's'}")
     if trace.verdict is not None and trace.verdict.get("valid") is False:
         lines.append(printable(f"not valid: {'; '.join(map(str, trace.verdict.get('errors', ())))}", newline=" "))
     return lines

@@ -5,6 +5,8 @@ What a schema is lowered to is in `lowered.py`; this module knows the vocabulary
 
 from __future__ import annotations
 
+from typing import Any
+
 from espalier.automata.languages.dfa import Dfa
 from espalier.automata.languages.network import Network
 from espalier.automata.lazy.network import LazyNetwork
@@ -88,18 +90,20 @@ def schema_machine(spec: JsonSchema, compiler: Compiler) -> WatchedMachine | Non
 ELSEWHERE = "what the server enforces is not known here; the verdict says whether the text satisfies it"
 
 
-def contract_of(spec: JsonSchema, compiler: Compiler | None) -> Contract:
+def contract_of(spec: JsonSchema, compiler: Compiler | None, *, request: Any = None) -> Contract:
     """The contract of a schema, even if compiling it would raise UnsupportedError. compiler: None where constraints are
-    compiled elsewhere: there each keyword is only checked. Raises SchemaError, UnsupportedError for an unknown draft or
-    a document that cannot be loaded, LimitExceeded."""
+    compiled elsewhere: there each keyword is only checked. request: the engine's, in which the schema stands: what is
+    beside it may decide who holds it. Raises SchemaError, UnsupportedError for an unknown draft or a document that
+    cannot be loaded, LimitExceeded."""
     if compiler is None:
         found = LoweredSchema(spec).expansion.contract
         return found.with_changes(
             (one.pointer, "checked", ELSEWHERE) for one in found.entries if one.verdict != "annotation"
         )
     if compiler.held_elsewhere is not None:
-        held: Contract = compiler.held_elsewhere(spec)
-        return held
+        held: Contract | None = compiler.held_elsewhere(spec, request)
+        if held is not None:
+            return held
     return LoweredSchema(spec).contract("alone")
 
 

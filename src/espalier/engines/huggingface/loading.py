@@ -15,8 +15,8 @@ from espalier.errors import CapabilityError, InputError, MissingDependency, Unkn
 
 try:
     import torch
-    from huggingface_hub import try_to_load_from_cache
-    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 except ModuleNotFoundError as error:
     raise MissingDependency(error.name or "transformers", extra="transformers") from error
@@ -33,6 +33,9 @@ DTYPES: dict[str, Any] = {
     "float16": torch.float16,
     "bfloat16": torch.bfloat16,
 }
+
+HUB_SECONDS = 5.0
+"""For the hub to answer at all."""
 
 
 def load_model(name_or_path: str, *, device: str | None = None, dtype: str | None = None) -> tuple[Any, Any]:
@@ -54,6 +57,7 @@ def load_model(name_or_path: str, *, device: str | None = None, dtype: str | Non
             try:
                 model, tokenizer = _read(name_or_path, number, local=True)
             except OSError:
+                _check_hub(name_or_path)
                 model, tokenizer = _read(name_or_path, number, local=False)
         else:
             model, tokenizer = _read(str(folder), number, local=True)
@@ -160,6 +164,22 @@ def cached_folder(name: str) -> Path | None:
     except HFValidationError:
         return None  # no name of the hub; loading says so
     return Path(found).parent if isinstance(found, str) else None
+
+
+def _check_hub(name: str) -> None:
+    """Ask the hub for the model once: transformers would ask it again and again for half a minute. Raises UnknownModel
+    if nobody answers; what a hub that answers says is left to transformers."""
+    try:
+        get_hf_file_metadata(hf_hub_url(name, "config.json"), timeout=HUB_SECONDS)
+    except (HfHubHTTPError, HFValidationError):
+        return
+    except Exception as error:  # of the hub's HTTP library, which is another one in each of its versions
+        raise UnknownModel(
+            f"there is no folder {name!r}, nor such a model in the hub's cache, and the Hugging Face hub cannot be "
+            f"reached: {first_line(error)}",
+            hint="give a model's folder or GGUF file",
+            field="model",
+        ) from error
 
 
 def _read(source: str, dtype: Any, *, local: bool) -> tuple[Any, Any]:

@@ -136,7 +136,7 @@ def _contract(made: Generation) -> list[dict[str, str]] | None:
     spec, compiler = made.asked.constraint, made.process.engine.engine.compiler
     if not made.asked.report or not isinstance(spec, JsonSchema):
         return None
-    return contract_of(spec, compiler).to_json()
+    return contract_of(spec, compiler, request=made.asked.requests[0]).to_json()
 
 
 def _cancel(runs: Sequence[Running]) -> None:

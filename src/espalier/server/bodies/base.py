@@ -43,9 +43,16 @@ class Body(BaseModel):
         return self._told
 
     @classmethod
+    def _ours(cls) -> set[str]:
+        """The fields of its `espalier`; none if it has no such object."""
+        field = cls.model_fields.get("espalier")
+        kind = None if field is None else _model_in(field.annotation)
+        return set() if kind is None else names_of(kind)
+
+    @classmethod
     def as_sent(cls, data: Mapping[str, Any], *, strict: bool) -> tuple[dict[str, Any], Told]:
         """The object with its fields sorted, before they are validated. Raises what `sort_fields` raises."""
-        found = sort_fields(data, names_of(cls), strict=strict)
+        found = sort_fields(data, names_of(cls), strict=strict, ours=cls._ours())
         told = Told(hints=found.hints, warnings=found.unknown)
         for name in cls.OBJECTS:
             if isinstance(inner := found.fields.get(name), Mapping):

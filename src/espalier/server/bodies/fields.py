@@ -168,9 +168,11 @@ class Sorted:
     unknown: tuple[str, ...] = ()
 
 
-def sort_fields(body: Mapping[str, Any], known: Collection[str], *, strict: bool, within: str = "") -> Sorted:
+def sort_fields(
+    body: Mapping[str, Any], known: Collection[str], *, strict: bool, within: str = "", ours: Collection[str] = ()
+) -> Sorted:
     """The fields of a body, or of an object in it, by class. known: fields of the body's class, whatever the tables
-    say of them. within: the path of the object.
+    say of them. within: the path of the object. ours: fields of the body's `espalier`.
 
     Raises UnsupportedParameter for a refused field that asks for something, BadRequest for a hint of another type, and
     UnknownParameter for an unknown field that looks like a constraint, for one too many, or if strict, for any.
@@ -192,18 +194,21 @@ def sort_fields(body: Mapping[str, Any], known: Collection[str], *, strict: bool
             if value is not None and not any(_same(value, idle) for idle in refusal.idle):
                 raise UnsupportedParameter(f"{path} is not supported here", hint=refusal.why, field=path)
         elif value is not None:
-            error = unknown(name, known, within=within)
+            error = unknown(name, known, within=within, ours=ours)
             if strict or len(told) >= MOST_UNKNOWN or looks_like_constraint(name, known):
                 raise error
             told.append(str(error))
     return Sorted(fields=found, hints=tuple(hints), unknown=tuple(told))
 
 
-def unknown(name: str, known: Collection[str], *, within: str = "") -> UnknownParameter:
-    """The error for an unknown field, with the nearest known name as a hint. within: the path of its object."""
-    near = nearest(name, known if within else _every(known), most=1)
+def unknown(name: str, known: Collection[str], *, within: str = "", ours: Collection[str] = ()) -> UnknownParameter:
+    """The error for an unknown field, with the nearest known name as a hint. within: the path of its object. ours:
+    fields of the body's `espalier`, where they belong."""
+    elsewhere = {one: f"espalier.{one}" for one in ours if one not in known}
+    every = known if within else ({*_every(known)} - {name}) | elsewhere.keys()
+    near = nearest(name, every, most=1)
     path = f"{within}.{name}" if within else name
-    hint = f"did you mean {near[0]!r}?" if near else None
+    hint = f"did you mean {elsewhere.get(near[0], near[0])!r}?" if near else None
     return UnknownParameter(f"there is no field {path[:200]!r}", hint=hint, field=path[:200])
 
 

@@ -16,12 +16,14 @@ from espalier.chat.prompt.template import ChatTemplate, template_of
 from espalier.constraints.compiler import NOWHERE, Compiler, Folders
 from espalier.constraints.joining.rule import with_bad_words
 from espalier.constraints.kinds import KINDS
+from espalier.constraints.spec import JsonSchema, Spec
 from espalier.engines.base import Capabilities, Event, Request
 from espalier.engines.capabilities import check_capabilities
 from espalier.engines.local.turns import PreparedTurn, TurnMaker
-from espalier.errors import InputError, PromptTooLong, UpstreamError
+from espalier.errors import EspalierError, InputError, PromptTooLong, UpstreamError
 from espalier.sampling.config import SamplingConfig
 from espalier.sampling.config_names import to_llama
+from espalier.schema.contract import Contract
 from espalier.tokens.vocab import Vocab
 from espalier.trace.foreign.estimate import estimates
 from espalier.trace.foreign.responses import Response, step_of
@@ -64,7 +66,7 @@ class LlamaServerEngine(UpstreamEngine):
         self._proofs = Proofs(server, self._vocab, props.model)
         self._is_native = schema_as != SCHEMA_AS
         if self._is_native:
-            self._compiler.held_elsewhere = native_contract
+            self._compiler.held_elsewhere = self._contract
 
     @property
     def name(self) -> str:
@@ -106,7 +108,7 @@ class LlamaServerEngine(UpstreamEngine):
     def _prepared(self, request: Request) -> tuple[Answer, Begin]:
         check_capabilities(self, request)
         turn = self._turns.prepare(request)
-        turn = replace(turn, spec=with_bad_words(turn.spec, request.sampling.bad_words))
+        turn = replace(turn, spec=self._spec(turn, request))
         check(request)  # before the server is asked for a proof
         asked = asked_of(turn, self._compiler, self._proofs if self._is_native else None)
         answer = Answer(
@@ -129,6 +131,21 @@ class LlamaServerEngine(UpstreamEngine):
             return self._events(answer, body, asked, current, index)
 
         return answer, begin
+
+    def _spec(self, turn: PreparedTurn, request: Request) -> Spec | None:
+        return with_bad_words(turn.spec, request.sampling.bad_words)
+
+    def _contract(self, spec: JsonSchema, request: Request | None) -> Contract | None:
+        """What the server's own json_schema holds; None where other constraints join the schema, so that our grammar
+        goes."""
+        if request is not None:
+            try:
+                sent = self._spec(self._turns.prepare(request), request)
+            except EspalierError:  # the run tells it
+                return native_contract(spec)
+            if not isinstance(sent, JsonSchema):
+                return None
+        return native_contract(spec)
 
     def _settings(self, config: SamplingConfig) -> dict[str, Any]:
         """The sampling fields of the body. Raises SamplingError for what llama.cpp cannot do."""
