@@ -7,6 +7,7 @@ imported when the command runs, not before.
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -56,6 +57,9 @@ def command(
     self_test: Annotated[
         bool, typer.Option("--self-test/--no-self-test", help="Ask the server first whether its replies can be traced.")
     ] = True,
+    playground: Annotated[
+        bool, typer.Option("--playground/--no-playground", help="Serve the playground over the server at /espalier/.")
+    ] = True,
     timeout: Annotated[float, typer.Option(help="Seconds without a byte from the server.", min=0.001)] = 600.0,
     api_key_file: Annotated[str | None, typer.Option(help="TOML file with API keys of the proxy.")] = None,
     log_level: Annotated[str | None, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")] = None,
@@ -85,7 +89,10 @@ def command(
         read_seconds=timeout,
         refill=refill,
         self_test=self_test,
+        playground=playground,
     )
+    if found.file is not None:
+        os.environ["ENV_FILE"] = str(found.file.resolve())  # the playground's folders may stand there
     if settings.output_dir is not None:
         make_folder(settings.output_dir)
     with contextlib.ExitStack() as stack:
@@ -97,6 +104,7 @@ def command(
             f"  server  {settings.llama_url}",
             f"  mode    {settings.mode}",
             f"  traces  {kept}",
+            *([f"  play    {where}/espalier/"] if playground else []),
             f"  auth    {len(keyring) or 'no'} API key{'s' if len(keyring) != 1 else ''}",
         ):
             output.note(line)

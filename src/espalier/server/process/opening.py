@@ -80,7 +80,8 @@ log = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
     """Parts that the caller of `create_app` brings; None is made from the settings. serve: makes the ServingEngine.
-    takes_batches: whether the application has batch jobs, if the settings do not turn them off. is_replica: whether
+    takes_batches: whether the application has batch jobs, if the settings do not turn them off. takes_signals: whether
+    signals that end the process begin the end of what runs here. is_replica: whether
     others serve beside this one, perhaps on other machines, and share the database."""
 
     app: App | None = None
@@ -91,6 +92,7 @@ class Parts:
     store: TraceStore | None = None
     judge: Judge | None = None
     takes_batches: bool = True
+    takes_signals: bool = True
     is_replica: bool = False
 
 
@@ -127,7 +129,8 @@ async def open_process(settings: ServerSettings, parts: Parts, lists: tuple[Word
         ending = _ending(settings, scheduler, pools)
         stack.callback(pools.close)
         stack.push_async_callback(_close, scheduler, ending)
-        stack.enter_context(ending_on_signals(ending))
+        if parts.takes_signals:
+            stack.enter_context(ending_on_signals(ending))
         if parts.engine is None:
             await stack.enter_async_context(memory_returned(pools, lambda: _steps(running) is None))
         names = _names(settings, app, engine)

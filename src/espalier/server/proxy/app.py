@@ -1,4 +1,5 @@
-"""The proxy's application: `/traces` is its own, every other path and method is the llama-server's.
+"""The proxy's application: `/traces` and what is below `/espalier/` are its own, every other path and method is the
+llama-server's.
 
 Nothing is asked of the server before the lifespan begins, and it need not be there then.
 """
@@ -26,6 +27,7 @@ from espalier.server.proxy.exchange import Exchange, Tracer, pass_only
 from espalier.server.proxy.forward import Incoming, Outgoing, Upstream, make_client
 from espalier.server.proxy.keeping import Keeper, MemoryStore
 from espalier.server.proxy.log_mode import log_mode
+from espalier.server.proxy.playground import Playground, playground
 from espalier.server.proxy.settings import Mode, ProxySettings
 from espalier.server.proxy.state import ProxyProcess
 from espalier.server.proxy.xray import x_ray
@@ -57,6 +59,7 @@ def create_proxy_app(
     async def lifespan(api: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             api.state.process = process = await _opened(stack, settings, proxy, gate, store, is_kept=is_kept)
+            api.state.playground = await stack.enter_async_context(playground(process))
             api.state.tracer = await stack.enter_async_context((tracer or TRACERS[proxy.mode])(process))
             yield
 
@@ -94,6 +97,10 @@ async def relay(scope: Scope, receive: Receive, send: Send) -> None:
     """Whatever is not ours goes to the server behind the proxy, within the caller's limits."""
     if scope["type"] != "http":
         await send({"type": "websocket.close"})
+        return
+    ours: Playground | None = scope["app"].state.playground
+    if ours is not None and ours.has(scope["path"]):
+        await ours.serve(scope, receive, send)
         return
     request = Request(scope, receive)
     process: ProxyProcess = scope["app"].state.process

@@ -23,7 +23,8 @@ class ProxySettings:
     None chooses. keep: how many traces are held in memory where none is stored. upstream_key: the server's API key.
     connect_seconds, read_seconds: how long to wait for a connection, and for the next bytes of a reply. body_bytes:
     requests with a longer body are not traced. refill: whether further requests may fill what a reply leaves out.
-    self_test: whether the server has to show, before anything is traced, that its replies can be.
+    self_test: whether the server has to show, before anything is traced, that its replies can be. playground: whether
+    our own application over the server stands below `/espalier/`.
 
     Raises InputError naming the field.
     """
@@ -40,6 +41,7 @@ class ProxySettings:
     body_bytes: int = 4_000_000
     refill: bool = True
     self_test: bool = True
+    playground: bool = True
 
     def __post_init__(self) -> None:
         try:
