@@ -24,3 +24,4 @@ def test_a_user_generates_through_the_llama_server_and_sees_the_trace(visit):  #
         assert "✓ Valid" in page.locator("#stats .stat").first.inner_text()
         page.locator("#tokens [data-i]").first.click()
         assert "Wanted" in page.inner_text("#panel")
+        assert "was allowed" not in page.inner_text("#panel")  # the server does not say that

@@ -186,6 +186,7 @@ function story(step) {
   }
   const how = step.was_forced ? " was put there without a draw: " : " was taken: ";
   if (!wish.allowed) return ["The model wanted ", wanted, ", which the constraint forbids. ", taken, how, choice, "."];
+  if (wish.id !== step.token.id && step.is_unknown) return ["The model’s top choice was ", wanted, ", and ", taken, " was taken. Whether the constraint refused it is not known."];
   if (wish.id !== step.token.id) return ["The model’s top choice ", wanted, " was allowed, but ", taken, step.was_forced ? " was forced." : " was drawn."];
   const rest = massOf(step) >= BINS[0] ? ` The constraint removed ${limitOf(step)}${prob(massOf(step))} of the other candidates’ probability.` : "";
   return ["The model wanted ", wanted, step.was_forced ? ", which was forced anyway." : " and got it.", rest];

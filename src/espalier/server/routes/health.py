@@ -74,7 +74,8 @@ async def version(request: Request) -> dict[str, Any]:
         return {"version": __version__, "engine": None, "model": None}
     engine = process.engine.engine
     module = type(getattr(engine, "model", engine)).__module__.rpartition(".")[2]
-    return {"version": __version__, "engine": MODULES.get(module, module), "model": process.names[0]}
+    name = process.engine.kind or module if module == "engine" else MODULES.get(module, module)
+    return {"version": __version__, "engine": name, "model": process.names[0]}
 
 
 @router.get(

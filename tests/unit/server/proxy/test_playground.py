@@ -58,6 +58,7 @@ def test_a_generation_through_the_server_keeps_to_its_constraint_and_its_trace_i
     with llama() as server, proxied(proxy_settings(server.address)) as url:
         assert httpx2.get(f"{url}/espalier/ready").json()["status"] == "ok"
         assert httpx2.get(f"{url}/espalier/v1/models").json()["data"][0]["id"] == "toy.gguf"
+        assert httpx2.get(f"{url}/espalier/version").json()["engine"] == "llama-server"
         assert httpx2.get(f"{url}/espalier/espalier/presets").json()["data"]
         answer = httpx2.post(f"{url}/espalier/v1/chat/completions", json=ASK, headers={"x-request-id": "req-of-mine"})
         assert (answer.status_code, answer.headers.get_list("x-request-id")) == (200, ["req-of-mine"])
