@@ -19,6 +19,7 @@ import httpx2
 import jsonschema
 import pytest
 
+from espalier.store.packing import unpack
 from tests.ray_cluster import RayCluster, kill, ray_cluster, until
 from tests.server_app import client, fake_engine
 from tests.server_process import ServerProcess, free_port, start
@@ -36,6 +37,25 @@ CONSTRAINTS: list[dict[str, Any]] = [
     {"espalier": {"constraint": {"kind": "regex", "pattern": "[a-f]{3,9}"}}},
 ]  # fmt: skip
 LONG = {"espalier": {"constraint": {"kind": "regex", "pattern": "[a-z ]{900,1000}"}}, "max_tokens": 1000}
+
+
+SOON = """
+from espalier.cli.main import run
+from espalier.server.cluster import plan
+
+usual = plan.deployment_options
+
+def soon(*given):
+    options = usual(*given)
+    options["autoscaling_config"] |= {
+        "upscale_delay_s": 0.0, "downscale_delay_s": 1.0, "metrics_interval_s": 0.5, "look_back_period_s": 1.0
+    }
+    return options
+
+plan.deployment_options = soon
+run()
+"""
+"""The command, whose autoscaling decides in seconds, not in minutes."""
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +95,11 @@ def streamed(text: str) -> tuple[str, str]:
     assert not any("error" in one for one in events), text
     choices = [one["choices"][0] for one in events if one["choices"]]
     return "".join(one["delta"].get("content") or "" for one in choices), choices[-1]["finish_reason"]
+
+
+def answer_id(line: Any) -> str:
+    """The id of the completion in a line of a batch's output; each run of an item makes another."""
+    return str(line["response"]["body"]["id"])
 
 
 def alone(numbers: range) -> list[tuple[str, str]]:
@@ -165,10 +190,57 @@ def test_streams_of_a_killed_replica_end_with_an_error_and_another_one_joins(
     until(joined)
 
 
-def test_a_batch_loses_an_actor_and_a_node_and_has_one_result_for_each_item(
+def test_under_load_a_replica_joins_and_at_rest_it_is_drained_and_cuts_no_stream(
+    server: ServerProcess, cluster: RayCluster, tmp_path: Path
+) -> None:
+    """In place of the two replicas: it takes them away. Followers ask for one stream after the other, so that there is
+    always one in flight wherever a follower's session is served."""
+    assert server.terminate() == 0
+    settings = {"DATABASE_URL": f"sqlite:///{tmp_path / 'e.db'}", "RAY_AUTH_MODE": "disabled"}
+    flags = ["serve", "--ray", "--address", cluster.address, "--replicas", "1-3", "--ongoing", "4", "-m", "fake"]
+    command = [sys.executable, "-c", SOON]
+    scaled = start(*flags, "--port", server.url.rpartition(":")[2], cwd=tmp_path, env=settings, command=command)
+    body = {"messages": [{"role": "user", "content": "hello"}], "stream": True, **LONG}
+    busy, rest = set(range(6)), {0, 1}
+    wanted, ended = set(busy), [Counter[str]() for _ in busy]
+
+    def follow(number: int) -> None:
+        while number in wanted:
+            reply = scaled.post("/v1/chat/completions", body, headers={"x-session-id": str(number)})
+            assert reply.status_code == 200, reply.text
+            assert streamed(reply.text)[1] == "stop"
+            assert reply.text.rstrip().endswith("data: [DONE]")
+            ended[number][reply.headers[REPLICA]] += 1
+
+    try:
+        scaled.until_ready()
+        with ThreadPoolExecutor(len(busy)) as pool:
+            following = [pool.submit(follow, number) for number in busy]
+
+            def names(after: list[Counter[str]]) -> set[str]:
+                """Who has answered since."""
+                assert not any(one.done() and one.exception() for one in following), following
+                return {name for now, then in zip(ended, after, strict=True) for name in now - then}
+
+            try:
+                before = [one.copy() for one in ended]
+                until(lambda: len(names(before)) > 1)
+                wanted -= busy - rest
+                until(lambda: len(cluster.pids("ServeReplica")) == 1)
+            finally:
+                wanted.clear()
+            for one in following:
+                one.result()
+        assert scaled.get("/v1/models").headers[REPLICA] in names(before)
+        assert scaled.terminate() == 0
+    finally:
+        scaled.kill()
+
+
+def test_a_batch_loses_an_actor_its_driver_and_a_node_and_has_one_result_for_each_item(
     cluster: RayCluster, tmp_path: Path
 ) -> None:
-    """Last: it kills the second node."""
+    """Last: it kills the second node. After its driver was killed, the same command goes on."""
     count, source, out = 150, tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     with source.open("w") as file:
         for number in range(count):
@@ -177,24 +249,45 @@ def test_a_batch_loses_an_actor_and_a_node_and_has_one_result_for_each_item(
             file.write(json.dumps(line) + "\n")
     command = [sys.executable, "-m", "espalier", "batch", "run", "-i", str(source), "-o", str(out), "-m", "fake"]
     command += ["--executor", "ray", "--address", cluster.address, "--replicas", "2", "--pipeline", "4"]
-    running = subprocess.Popen(command, cwd=tmp_path, env=cluster.env, stderr=subprocess.PIPE, text=True)
     database = tmp_path / "out.jsonl.batch" / "jobs.db"
+    env = {**cluster.env, "BATCH_LEASE_SECONDS": "5"}
 
-    def done() -> int:
-        assert running.poll() is None, running.stderr.read() if running.stderr else ""
-        with suppress(sqlite3.Error), closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as read:
-            return int(read.execute("select count(*) from batch_results").fetchone()[0])
-        return 0
+    def begun() -> subprocess.Popen[str]:
+        return subprocess.Popen(command, cwd=tmp_path, env=env, stderr=subprocess.PIPE, text=True)
 
-    until(lambda: done() >= 5)
+    def answers() -> dict[int, str]:
+        """The id of each answer that is recorded, by its line, from 0."""
+        with suppress(sqlite3.OperationalError), closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as read:
+            rows = read.execute("select line, answer from batch_results").fetchall()
+            return {line - 1: answer_id(unpack(answer, what="answer")) for line, answer in rows}
+        return {}
+
+    def has_more(count: int) -> None:
+        before = len(answers())
+
+        def came() -> bool:
+            assert running.poll() is None, running.stderr.read() if running.stderr else ""
+            return len(answers()) >= before + count
+
+        until(came)
+
+    running = begun()
+    has_more(5)
     kill(cluster.pids("BatchActor")[0])
-    before = done()
-    until(lambda: done() >= before + 10)
+    has_more(10)
+    running.kill()
+    running.communicate()
+    kept = answers()
+    assert 15 <= len(kept) < count
+    running = begun()
+    has_more(10)
     cluster.kill_node(1)
     _, said_there = running.communicate(timeout=240)
     assert running.returncode == 0, said_there
     lines = [json.loads(line) for line in out.read_text().splitlines()]
     assert [one["custom_id"] for one in lines] == [f"c{number}" for number in range(count)]
+    assert {number: answer_id(lines[number]) for number in kept} == kept  # none of them was run again
+    assert f"going on: {len(kept)} of {count} have ended" in said_there
     odd = [number for number in range(count) if number % 2]
     expected = alone(range(count))
     for number in odd:

@@ -1,7 +1,8 @@
 """Files of the cache folder: written whole or not at all, and read only as what was written.
 
 A file is a header of fixed length and a body. The header says what the body is and has a digest of it, so that a file
-that is damaged, or holds something else, is made again. It does not know what the bytes mean.
+that is damaged, or holds something else, is made again. Of processes that want the same file at once, one makes it
+and the others read it. It does not know what the bytes mean.
 """
 
 from __future__ import annotations
@@ -10,14 +11,21 @@ import hashlib
 import logging
 import os
 import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from espalier.errors import InputError
 from espalier.files.limits import Reader
 from espalier.files.reading import read_bytes
+from espalier.time_limit import check
 
 HEADER_BYTES = 256
 """A multiple of every item size, so that arrays after it are aligned."""
+WAIT_SECONDS = 120.0
+"""For another process that makes the same file; one that was stopped meanwhile holds nobody up longer."""
+LOOK_SECONDS = 0.02
 
 _log = logging.getLogger(__name__)
 
@@ -55,6 +63,61 @@ def keep(path: Path, what: str, body: bytes, reader: Reader) -> None:
             raise
     except OSError as error:
         _log.warning("the %s could not be kept at %s: %s", reader.noun, path, error)
+
+
+@contextmanager
+def made_by_one(path: Path) -> Iterator[bool]:
+    """While open, no other process or thread makes the file. Yields whether another one did meanwhile, so that it is
+    worth a look. It only saves work: where no lock can be had, each makes its own. Raises what `check` raises."""
+    lock = path.with_name(path.name + ".lock")
+    waited, handle = _locked(lock)
+    try:
+        yield waited
+    finally:
+        if handle is not None:
+            # Whoever waits for the removed file gets it all the same, and then finds what was made.
+            with suppress(OSError):
+                lock.unlink()
+            _unlock(handle)
+
+
+def _locked(path: Path) -> tuple[bool, int | None]:
+    """Whether another one had the lock, and the open file that holds it; None without a lock."""
+    try:
+        import fcntl  # noqa: PLC0415  # not on every system
+
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except (ImportError, OSError):  # a folder that cannot be written is told by `keep`
+        return False, None
+    waited, ends = False, time.monotonic() + WAIT_SECONDS
+    try:
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                waited = True
+            else:
+                return waited, handle
+            if time.monotonic() > ends:
+                _log.warning("another process has held %s for %.0f s; it is not waited for", path, WAIT_SECONDS)
+                break
+            check()
+            time.sleep(LOOK_SECONDS)
+    except OSError as error:
+        _log.warning("%s cannot be locked, so each process makes its own: %s", path, error)
+    except BaseException:
+        os.close(handle)
+        raise
+    os.close(handle)
+    return waited, None
+
+
+def _unlock(handle: int) -> None:
+    import fcntl  # noqa: PLC0415
+
+    fcntl.flock(handle, fcntl.LOCK_UN)  # closing would not do where a child has inherited it
+    os.close(handle)
 
 
 def keep_newest(folder: Path, suffix: str, most: int) -> None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from espalier.computed import computed
 from espalier.errors import VocabError
-from espalier.files.kept import HEADER_BYTES, keep, kept
+from espalier.files.kept import HEADER_BYTES, keep, kept, made_by_one
 from espalier.files.limits import TRIE
 from espalier.tokens.vocab import Vocab
 
@@ -188,9 +188,13 @@ def load_trie(vocab: Vocab, cache_dir: Path | None) -> TokenTrie:
         return build_trie(vocab.tokens)
     path = cache_dir / f"{vocab.fingerprint[:32]}.trie"
     found = _read(path, vocab)
-    if found is None:
-        found = build_trie(vocab.tokens)
-        _write(path, found, vocab)
+    if found is not None:
+        return found
+    with made_by_one(path) as was_made:
+        found = _read(path, vocab) if was_made else None
+        if found is None:
+            found = build_trie(vocab.tokens)
+            _write(path, found, vocab)
     return found
 
 

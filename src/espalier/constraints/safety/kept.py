@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from espalier.constraints.safety.expressions import CharDfa
 from espalier.constraints.safety.patterns.pattern import Pattern
-from espalier.files.kept import keep, keep_newest, kept
+from espalier.files.kept import keep, keep_newest, kept, made_by_one
 from espalier.files.limits import FILTER
 from espalier.grammar.ranges import MAX_CODE_POINT
 
@@ -52,14 +52,23 @@ def kept_or_made(
         return make()
     fingerprint = hashlib.sha256(f"{code} {[*patterns]!r}".encode()).hexdigest()
     path, what = folder / f"{fingerprint[:32]}{SUFFIX}", f"safety filter, layout {LAYOUT}, {fingerprint}"
+    found = _read(path, what, len(patterns))
+    if found is not None:
+        return found
+    with made_by_one(path) as was_made:
+        found = _read(path, what, len(patterns)) if was_made else None
+        if found is None:
+            found = make()
+            keep(path, what, _packed(found), FILTER)
+            keep_newest(folder, SUFFIX, MOST_FILES)
+    return found
+
+
+def _read(path: Path, what: str, rules: int) -> list[Automaton] | None:
     body = kept(path, what, FILTER)
-    found = None if body is None else _unpacked(body, len(patterns))
-    if found is None:
-        if body is not None:
-            _log.warning("the %s %s is not one; it is made again", FILTER.noun, path)
-        found = make()
-        keep(path, what, _packed(found), FILTER)
-        keep_newest(folder, SUFFIX, MOST_FILES)
+    found = None if body is None else _unpacked(body, rules)
+    if found is None and body is not None:
+        _log.warning("the %s %s is not one; it is made again", FILTER.noun, path)
     return found
 
 
