@@ -36,7 +36,8 @@ CONSTRAINTS: list[dict[str, Any]] = [
     {"grammar": 'root ::= "(" root ")" | [a-z]'}, {"response_format": {"type": "json_object"}},
     {"espalier": {"constraint": {"kind": "regex", "pattern": "[a-f]{3,9}"}}},
 ]  # fmt: skip
-LONG = {"espalier": {"constraint": {"kind": "regex", "pattern": "[a-z ]{900,1000}"}}, "max_tokens": 1000}
+SHORTER = {"espalier": {"constraint": {"kind": "regex", "pattern": "[a-z ]{250,300}"}}, "max_tokens": 300}
+LONG = {"espalier": {"constraint": {"kind": "regex", "pattern": "[a-z ]{700,800}"}}, "max_tokens": 800}
 
 
 SOON = """
@@ -166,9 +167,10 @@ def test_streams_of_a_killed_replica_end_with_an_error_and_another_one_joins(
                 begun.append(session)
                 return reply.headers[REPLICA], "\n".join([*text, *lines])
 
+        victim = cluster.pids("ServeReplica")[0]
         following = [pool.submit(follow, one) for one in [*sessions.values()] * 2]
         until(lambda: len(begun) == 4)
-        kill(cluster.pids("ServeReplica")[0])
+        kill(victim)
         ended = [one.result() for one in following]
     by_name: dict[str, list[bool]] = {}
     for name, text in ended:
@@ -178,7 +180,8 @@ def test_streams_of_a_killed_replica_end_with_an_error_and_another_one_joins(
     assert sorted(by_name.values()) == [[False, False], [True, True]]
     (killed,) = [name for name, lost in by_name.items() if lost[0]]
     # The same request again is answered, and soon by a replica that was not there before.
-    again = server.post("/v1/chat/completions", {**body, "stream": False}, headers={"x-session-id": sessions[killed]})
+    short = {**body, **SHORTER, "stream": False}
+    again = server.post("/v1/chat/completions", short, headers={"x-session-id": sessions[killed]})
     assert again.status_code == 200
     assert again.headers[REPLICA] != killed
 
@@ -200,7 +203,7 @@ def test_under_load_a_replica_joins_and_at_rest_it_is_drained_and_cuts_no_stream
     flags = ["serve", "--ray", "--address", cluster.address, "--replicas", "1-3", "--ongoing", "4", "-m", "fake"]
     command = [sys.executable, "-c", SOON]
     scaled = start(*flags, "--port", server.url.rpartition(":")[2], cwd=tmp_path, env=settings, command=command)
-    body = {"messages": [{"role": "user", "content": "hello"}], "stream": True, **LONG}
+    body = {"messages": [{"role": "user", "content": "hello"}], "stream": True, **SHORTER}
     busy, rest = set(range(6)), {0, 1}
     wanted, ended = set(busy), [Counter[str]() for _ in busy]
 
@@ -244,7 +247,7 @@ def test_a_batch_loses_an_actor_its_driver_and_a_node_and_has_one_result_for_eac
     count, source, out = 150, tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     with source.open("w") as file:
         for number in range(count):
-            body = asked(number) if number % 2 else {**asked(0), "seed": number, **LONG, "max_tokens": 300}
+            body = asked(number) if number % 2 else {**asked(0), "seed": number, **LONG, "max_tokens": 100}
             line = {"custom_id": f"c{number}", "method": "POST", "url": "/v1/chat/completions", "body": body}
             file.write(json.dumps(line) + "\n")
     command = [sys.executable, "-m", "espalier", "batch", "run", "-i", str(source), "-o", str(out), "-m", "fake"]
