@@ -16,7 +16,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -28,8 +27,7 @@ import pytest
 pytest.importorskip("transformers", reason="transformers is not installed")
 
 from tests.doc_blocks import DATA, ROOT, RUN, Block, blocks_of, commands_of, shows
-from tests.server_process import ServerProcess, clean_environment, serving
-from tests.warm_shell import warm_shell
+from tests.server_process import DEMO, ServerProcess, clean_environment, serving
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCKS = {path: blocks_of(path) for path in PAGES}
@@ -55,8 +53,6 @@ NOT_YET = frozenset(
         "docs/traces.md",
         "docs/tutorial/from-your-program.md",
         "docs/tutorial/lower-the-cost.md",
-        "docs/tutorial/other-constraints.md",
-        "docs/tutorial/see-what-happened.md",
         "docs/vocab.md",
     }
 )
@@ -116,7 +112,7 @@ class Reader:
 
 @dataclass
 class Server:
-    """One server for all pages that ask one, started when the first does."""
+    """One server of the demo model for all pages that ask one, started when the first does."""
 
     folder: Path
     stack: contextlib.ExitStack
@@ -127,14 +123,8 @@ class Server:
         if self.started is None:
             pytest.importorskip("fastapi", reason="fastapi is not installed")
             settings = {"EMBEDDING_POOLING": "mean", "HOME": str(self.folder)}
-            self.started = self.stack.enter_context(serving(cwd=self.folder, env=settings))
+            self.started = self.stack.enter_context(serving("-m", str(DEMO), cwd=self.folder, env=settings))
         return self.started.url.removeprefix("http://")
-
-
-@pytest.fixture(scope="module")
-def programs() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory() as folder, warm_shell(Path(folder)) as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 """README and tour are true: every command and Python block of them runs as written, in the folder of a clone.
 
-Installing is left to `make`, which runs before any test does; those lines are listed here, word for word.
+Installing is left to `make`, which runs before any test does; those lines are listed here, word for word. Commands start
+from a process that is warm (`tests/warm_shell.py`), but for one; it and the examples start as they do for a user.
 """
 
 from __future__ import annotations
@@ -62,8 +63,10 @@ def clone(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(script: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+def run(script: str, cwd: Path, programs: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """programs: a folder of the warm shell; without it every command is a new process of its own."""
+    folders = [*filter(None, [programs]), Path(sys.executable).parent, os.environ["PATH"]]
+    path = os.pathsep.join(map(str, folders))
     return subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script], cwd=cwd, env=clean_environment() | {"PATH": path},
         stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=600,
@@ -108,6 +111,14 @@ def test_each_of_the_five_things_runs(name: str, clone: Path) -> None:
     assert done.stdout
 
 
+@pytest.mark.slow
+def test_a_command_starts_from_nothing(clone: Path) -> None:
+    """The program that pip installs, in a process that has imported nothing yet."""
+    done = run(lines_of(PLAIN[0])[0], clone)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
 def test_every_flag_that_is_named_is_one(capsys: pytest.CaptureFixture[str]) -> None:
     """Quick, and without a model: each command line is understood as far as its flags."""
     from typer.main import get_command
@@ -128,10 +139,10 @@ def test_every_flag_that_is_named_is_one(capsys: pytest.CaptureFixture[str]) -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block", PLAIN, ids=lambda block: block.split("\n")[0][:40])
-def test_every_command_runs_as_written(block: str, clone: Path) -> None:
+def test_every_command_runs_as_written(block: str, clone: Path, programs: Path) -> None:
     if "demo.gguf" in block:
         pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
-    done = run("set -x\n" + block, clone)
+    done = run("set -x\n" + block, clone, programs)
     assert done.returncode == 0, done.stderr
 
 
