@@ -44,16 +44,11 @@ NOT_YET = frozenset(
         "docs/constraints.md",
         "docs/how-to/ban-and-redact.md",
         "docs/how-to/batches.md",
-        "docs/how-to/grammar.md",
         "docs/how-to/word-lists.md",
         "docs/presets.md",
         "docs/safety.md",
         "docs/testing.md",
-        "docs/tools.md",
         "docs/traces.md",
-        "docs/tutorial/from-your-program.md",
-        "docs/tutorial/lower-the-cost.md",
-        "docs/vocab.md",
     }
 )
 """Pages whose blocks are checked and not run: they were mended, and nobody has seen all of them pass yet."""

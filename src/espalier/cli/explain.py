@@ -192,7 +192,7 @@ def _validity(result: Result) -> str:
     if verdict is None:
         return "not judged"
     if verdict.valid is None:
-        return f"not known: {'; '.join(verdict.errors) or 'the text was cut off'}"
+        return f"not known: {'; '.join(verdict.errors) or 'no independent judge reads such a constraint'}"
     if verdict.valid:
         return f"yes, says {verdict.judge}"
     return clip(f"NO, says {verdict.judge}: {'; '.join(verdict.errors)}", 2 * (WIDTH - LABEL))

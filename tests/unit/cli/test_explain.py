@@ -70,6 +70,13 @@ def test_a_text_that_is_cut_off_is_explained_with_the_flag_that_helps(run: Run) 
     assert "--max-tokens" in found["to do"]
 
 
+def test_a_whole_text_that_nobody_judges_is_not_called_cut_off(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "answer.gbnf").write_text('root ::= "yes" | "no"', encoding="utf-8")
+    code, out, _ = run(*EXPLAIN[:-1], "--grammar", "answer.gbnf")
+    assert code == 0
+    assert labelled(out)["valid"] == "not known: no independent judge reads such a constraint"
+
+
 def test_without_a_constraint_there_is_nothing_to_explain(run: Run) -> None:
     code, out, err = run("explain", "-m", "fake", "hi")
     assert (code, out) == (2, "")
