@@ -42,11 +42,7 @@ NOT_YET = frozenset(
         "docs/activations.md",
         "docs/batches.md",
         "docs/constraints.md",
-        "docs/how-to/ban-and-redact.md",
         "docs/how-to/batches.md",
-        "docs/how-to/word-lists.md",
-        "docs/presets.md",
-        "docs/safety.md",
         "docs/testing.md",
         "docs/traces.md",
     }

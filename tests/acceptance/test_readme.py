@@ -1,7 +1,7 @@
 """README and tour are true: every command and Python block of them runs as written, in the folder of a clone.
 
-Installing is left to `make`, which runs before any test does; those lines are listed here, word for word. Commands start
-from a process that is warm (`tests/warm_shell.py`), but for one; it and the examples start as they do for a user.
+Installing is left to `make`, which runs before any test does; those lines are listed here, word for word. Commands are
+started from a warm process (`tests/warm_shell.py`), but for one; it and the examples start as they do for a user.
 """
 
 from __future__ import annotations
