@@ -37,17 +37,6 @@ REASONS = ("it needs ", "it installs ", "it serves until it is ended")
 """How a reason begins: foreign packages and models, a cluster, a terminal."""
 ELSEWHERE = frozenset({"README.md", "docs/tour.md"})
 """Pages that `test_readme.py` runs."""
-NOT_YET = frozenset(
-    {
-        "docs/activations.md",
-        "docs/batches.md",
-        "docs/constraints.md",
-        "docs/how-to/batches.md",
-        "docs/testing.md",
-        "docs/traces.md",
-    }
-)
-"""Pages whose blocks are checked and not run: they were mended, and nobody has seen all of them pass yet."""
 LONGEST = 3000
 """Seconds for a block, on a machine that is busy with much else."""
 LONG_OPTION = re.compile(r"--[a-z][a-z-]*")
@@ -219,7 +208,7 @@ def test_few_blocks_are_not_run() -> None:
     [
         path
         for path in PAGES
-        if name_of(path) not in ELSEWHERE | NOT_YET and any(b.language in RUN and not b.reason for b in BLOCKS[path])
+        if name_of(path) not in ELSEWHERE and any(b.language in RUN and not b.reason for b in BLOCKS[path])
     ],
     ids=name_of,
 )
