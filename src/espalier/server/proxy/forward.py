@@ -18,7 +18,7 @@ from espalier.errors import Cancelled
 from espalier.server.http.errors import BadGateway, GatewayTimeout
 from espalier.server.http.leaving import unless_gone
 from espalier.server.http.wire import READ_SECONDS, cut
-from espalier.server.proxy.headers import Headers, passed_on
+from espalier.server.proxy.headers import Headers, passed_on, value_of
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -67,18 +67,44 @@ class Incoming:
         return await unless_gone(work, self.gone())
 
 
+class Heard:
+    """The reply that passes to a client. is_reply: whether it is no error. body: its bytes; None for an error, for one
+    that is encoded, and for one of more than `most` bytes."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.is_reply = False
+        self.body: bytearray | None = None
+
+    def begins(self, status: int, headers: Headers) -> None:
+        self.is_reply = status == 200
+        if self.is_reply and value_of(headers, b"content-encoding") in (None, b"identity"):
+            self.body = bytearray()
+
+    def takes(self, piece: bytes) -> None:
+        if self.body is not None:
+            self.body += piece
+            if len(self.body) > self._most:
+                self.body = None
+
+
 class Outgoing:
-    """What is sent to the client. has_begun: whether the head of the reply is out."""
+    """What is sent to the client. has_begun: whether the head of the reply is out. heard: takes it too."""
 
     def __init__(self, scope: Scope, send: Send) -> None:
         self._scope, self._send = scope, send
         self.has_begun = False
+        self.heard: Heard | None = None
 
     async def begin(self, status: int, headers: Headers) -> None:
         self.has_begun = True
+        if self.heard is not None:
+            self.heard.begins(status, headers)
         await self._sent({"type": "http.response.start", "status": status, "headers": headers})
 
     async def body(self, piece: bytes, *, more: bool = True) -> None:
+        if self.heard is not None:
+            self.heard.takes(piece)
         await self._sent({"type": "http.response.body", "body": piece, "more_body": more})
 
     async def cut(self) -> None:

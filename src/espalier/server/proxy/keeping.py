@@ -81,29 +81,33 @@ class Keeper:
     def __init__(self, store: TraceStore, folder: Path | None, *, clock: Callable[[], float] = time.time) -> None:
         self._store, self._folder, self._clock = store, folder, clock
 
-    def path_of(self, request_id: str) -> Path | None:
-        """The file that the trace of this request will be: `combined_<time, UTC, with microseconds>_<request id>.json`.
-        No two requests have one id, so none replaces another's."""
+    def path_of(self, request_id: str, *, index: int = 0) -> Path | None:
+        """The file that the trace of this request will be: `combined_<time, UTC, with microseconds>_<request id>.json`;
+        before the suffix `_<index>` for further outputs. No two requests have one id, so none replaces another's."""
         if self._folder is None:
             return None
         moment = datetime.fromtimestamp(self._clock(), tz=UTC).strftime("%Y%m%d_%H%M%S_%f")
-        return self._folder / f"combined_{moment}_{UNSAFE.sub('-', request_id)[:LONGEST]}.json"
+        return (
+            self._folder
+            / f"combined_{moment}_{UNSAFE.sub('-', request_id)[:LONGEST]}{f'_{index}' if index else ''}.json"
+        )
 
     async def keep(
         self, trace: Mapping[str, Any], combined: Callable[[], Mapping[str, Any]], *, request_id: str, caller: str,
-        route: str, path: Path | None,
+        route: str, path: Path | None, index: int = 0,
     ) -> bool:  # fmt: skip
         """Store the trace and write its file, each whole or not at all; what fails is logged. Returns whether there is
-        a file. combined: the content of the file, made in the thread that writes it."""
-        return await asyncio.to_thread(self._kept, trace, combined, request_id, caller, route, path)
+        a file. combined: the content of the file, made in the thread that writes it. index: which output of the
+        request."""
+        return await asyncio.to_thread(self._kept, trace, combined, request_id, caller, route, path, index)
 
     def _kept(
         self, trace: Mapping[str, Any], combined: Callable[[], Mapping[str, Any]], request_id: str, caller: str,
-        route: str, path: Path | None,
+        route: str, path: Path | None, index: int = 0,
     ) -> bool:  # fmt: skip
         fields = {"fields": {"request_id": request_id}}
         try:
-            self._store.save_trace(trace, request_id=request_id, caller=caller, index=0, route=route)
+            self._store.save_trace(trace, request_id=request_id, caller=caller, index=index, route=route)
         except EspalierError as error:
             log.warning("a trace could not be stored: %s", error, extra=fields)
         if path is not None:

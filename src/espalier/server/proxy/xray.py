@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from contextvars import copy_context
 from datetime import datetime
+from functools import partial
 from typing import Any, TypeVar
 
 import httpx2
@@ -24,7 +25,7 @@ from espalier.errors import Cancelled, EspalierError, UpstreamError
 from espalier.server.http.errors import BadGateway
 from espalier.server.proxy.again import AsksAgain
 from espalier.server.proxy.exchange import Exchange
-from espalier.server.proxy.forward import relay_reply
+from espalier.server.proxy.forward import Heard, relay_reply
 from espalier.server.proxy.headers import passed_on, value_of
 from espalier.server.proxy.learning import Learning
 from espalier.server.proxy.state import ProxyProcess
@@ -34,6 +35,7 @@ from espalier.upstream.xray.follow import following, has_gaps
 from espalier.upstream.xray.known import Known
 from espalier.upstream.xray.record import combined_of, trace_of
 from espalier.upstream.xray.sampler.settings import RANDOM_SEED
+from espalier.upstream.xray.untraceable import untraceable
 from espalier.upstream.xray.wire.reply import Told, stripped
 from espalier.upstream.xray.wire.request import Asked, Untraced, read_request, rewritten
 
@@ -51,6 +53,8 @@ MARGIN = 64
 UNTRUNCATED = 1000
 MOST_REPLY = 256 * 2**20
 MOST_EVENT = 64 * 2**20
+MOST_HEARD = 4 * 2**20
+"""Of a reply that cannot be traced, whose text its trace says."""
 
 
 class XRay:
@@ -85,9 +89,39 @@ class XRay:
             known = await self.learning.known()
         except Untraced as why:
             log.info("a request is not traced: %s", why, extra={"fields": {"request_id": exchange.request_id}})
-            await exchange.pass_through(body)
+            await self._untraceable(exchange, body, why)
             return
         await exchange.incoming.while_there(_One(self, self._process, self._server, exchange, asked, known).serve(body))
+
+    async def _untraceable(self, exchange: Exchange, body: bytes, why: Untraced) -> None:
+        """Pass a request on. If something constrains it, each output gets a trace that says why nothing was traced."""
+        asked = why.asked
+        if asked is None:
+            await exchange.pass_through(body)
+            return
+        exchange.outgoing.heard = heard = Heard(MOST_HEARD)
+        await exchange.pass_through(body)
+        if heard.is_reply:
+            await self.traced(self._kept_untraceable(exchange, asked, str(why), heard.body))
+
+    async def _kept_untraceable(self, exchange: Exchange, asked: Asked, why: str, raw: bytearray | None) -> None:
+        fields = {"fields": {"request_id": exchange.request_id}}
+        try:
+            traces = await self.in_thread(lambda: untraceable(asked, why, None if raw is None else bytes(raw)))
+            for index, trace in traces:
+                data, path = trace.to_json(), self._process.keeper.path_of(exchange.request_id, index=index)
+                made = combined_of(
+                    trace, data, Told(text=[trace.text]), request_id=exchange.request_id, created=int(time.time()),
+                    timestamp=datetime.now().isoformat(timespec="seconds"),
+                )  # fmt: skip
+                await self._process.keeper.keep(
+                    data, partial(dict, made), request_id=exchange.request_id, caller=exchange.caller,
+                    route=exchange.scope["path"], path=path, index=index,
+                )  # fmt: skip
+        except EspalierError as error:
+            log.warning("a request that cannot be traced has no trace that says so: %s", error, extra=fields)
+        except Exception:
+            log.exception("a request that cannot be traced has no trace that says so", extra=fields)
 
     async def traced(self, work: Coroutine[Any, Any, None]) -> None:
         """Do the work to its end, also if whoever waits for it is cancelled."""

@@ -62,7 +62,7 @@ def trace_of(followed: Followed, told: Told, asked: Asked, known: Known) -> Trac
         model=told.model,
         prompt=told.prompt,
         asked=asked.last_said,
-        constraint=_constraint(grammar),
+        constraint=constraint_of(grammar),
         sampling=_sampling(told.settings),
         strategy="rejection",
         prompt_ids=tuple(followed.prompt_ids),
@@ -295,7 +295,8 @@ class _Names:
         )  # fmt: skip
 
 
-def _constraint(grammar: str) -> Mapping[str, Any] | None:
+def constraint_of(grammar: str) -> Mapping[str, Any] | None:
+    """The constraint as traces state it; None for no grammar."""
     if not grammar:
         return None
     try:

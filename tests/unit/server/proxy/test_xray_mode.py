@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 import httpx2
 import pytest
 
+from espalier.cli.main import main_code
 from espalier.server.proxy.xray import x_ray
 from espalier.trace.records import Trace
 from espalier.upstream.xray.wire.alignment import with_entries
@@ -200,6 +201,47 @@ def _read_into(seen, url, body):
 def test_what_could_not_be_taken_apart_again_is_not_traced(more):
     with pytest.raises(Untraced):
         read_request("/completion", json.dumps(BODY | more).encode())
+
+
+@pytest.mark.parametrize(
+    ("more", "why", "stream"),
+    [({"n": 2}, "several outputs", False), ({"n": 2}, "several outputs", True),
+     ({"post_sampling_probs": True}, "post_sampling_probs", False), ({"verbose": True}, "verbose", False),
+     ({"response_fields": ["content"]}, "response_fields", False)],
+)  # fmt: skip
+def test_what_is_passed_on_untraced_has_a_trace_of_each_output_that_says_why(tmp_path, more, why, stream):
+    body = {"messages": [{"role": "user", "content": "H"}], "grammar": BODY["grammar"], "stream": stream, **more}
+    count = body.get("n", 1)
+    seen = []
+
+    async def answer(asked, writer):
+        if not asked.line.startswith("POST /v1/chat"):
+            await llama(asked, writer)
+            return
+        seen.append(asked.body)
+        if stream:
+            pieces = [{"choices": [{"index": i, "delta": {"content": text}, "finish_reason": None}]}
+                      for text in "ab" for i in range(count)]  # fmt: skip
+            pieces += [{"choices": [{"index": i, "delta": {}, "finish_reason": "stop"}]} for i in range(count)]
+            raw = b"".join(b"data: %s\n\n" % json.dumps(one).encode() for one in pieces) + b"data: [DONE]\n\n"
+            kind = b"text/event-stream"
+        else:
+            message = {"role": "assistant", "content": "ab"}
+            choices = [{"index": i, "message": message, "finish_reason": "stop"} for i in range(count)]
+            raw, kind = json.dumps({"id": "x", "model": "m", "choices": choices}).encode(), b"application/json"
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: %s\r\ncontent-length: %d\r\n\r\n" % (kind, len(raw)) + raw)
+        await writer.drain()
+
+    settings = {"mode": "xray", "output_dir": tmp_path}
+    with behind(answer) as server, proxied(proxy_settings(server.url, **settings)) as url:
+        assert httpx2.post(f"{url}/v1/chat/completions", json=body).status_code == 200
+    assert [json.loads(one) for one in seen] == [body]
+    kept = [Trace.load(path) for path in files_of(tmp_path)]  # the proxy waits for them before it ends
+    assert len(kept) == count
+    for trace in kept:
+        assert (trace.text, trace.constraint["kind"]) == ("ab", "gbnf")
+        assert trace.setup["reason"] == f"untraceable: it asks for {why}"
+    assert main_code(["trace", "show", str(files_of(tmp_path)[0])]) == 0
 
 
 def test_what_a_client_asked_for_stays():

@@ -63,7 +63,12 @@ class Asked:
 
 
 class Untraced(Exception):  # it never leaves the proxy
-    """This request is passed on as it is; the message says why."""
+    """This request is passed on as it is; the message says why. asked: what it asked for, where something constrains
+    it, so that its trace says that nothing could be traced."""
+
+    def __init__(self, why: str, asked: Asked | None = None) -> None:
+        super().__init__(why)
+        self.asked = asked
 
 
 def read_request(path: str, body: bytes) -> Asked:
@@ -79,25 +84,31 @@ def read_request(path: str, body: bytes) -> Asked:
         raise Untraced("the body is no object")
     if not any(data.get(name) for name in CONSTRAINTS):
         raise Untraced("nothing constrains it")
-    for name in ("verbose", "response_fields", "post_sampling_probs", "multimodal_data"):
-        if data.get(name):
-            raise Untraced(f"it asks for {name}")
-    if any(data.get(name) not in (None, 1) for name in ("n", "n_cmpl")):
-        raise Untraced("it asks for several outputs")
-    prompt = data.get("prompt")
-    if isinstance(prompt, list) and not all(type(one) is int for one in prompt):
-        raise Untraced("it has several prompts")
-    if isinstance(prompt, Mapping):
-        raise Untraced("its prompt is an object")
     seed = data.get("seed")
     is_seed = type(seed) is int and 0 <= seed < RANDOM_SEED
-    if not is_seed and seed not in (None, -1, RANDOM_SEED):
-        raise Untraced("its seed is no whole number below 2**32")
-    return Asked(
+    asked = Asked(
         dialect=dialect, body=data, is_stream=data.get("stream") is True, top=_top(dialect, data),
         has_tokens=data.get("return_tokens") is True, has_timings=data.get("timings_per_token") is True,
         seed=seed if is_seed else None,
     )  # fmt: skip
+    if (why := _untraceable(data)) is not None:
+        raise Untraced(why, asked)
+    if not is_seed and seed not in (None, -1, RANDOM_SEED):
+        raise Untraced("its seed is no whole number below 2**32", asked)
+    return asked
+
+
+def _untraceable(data: Mapping[str, Any]) -> str | None:
+    """Why a reply could not be taken apart again, None if it can."""
+    for name in ("verbose", "response_fields", "post_sampling_probs", "multimodal_data"):
+        if data.get(name):
+            return f"it asks for {name}"
+    if any(data.get(name) not in (None, 1) for name in ("n", "n_cmpl")):
+        return "it asks for several outputs"
+    prompt = data.get("prompt")
+    if isinstance(prompt, list) and not all(type(one) is int for one in prompt):
+        return "it has several prompts"
+    return "its prompt is an object" if isinstance(prompt, Mapping) else None
 
 
 def _top(dialect: Dialect, data: Mapping[str, Any]) -> int:
