@@ -54,6 +54,8 @@ def test_brackets_in_strings_are_not_deep() -> None:
     assert depth(b"") == 0
     assert depth(b'"[[[[ never closed') == 0
     assert depth(b'{"a\\\\": [[]]}') == 3
+    assert depth(b'{"a\\"[[": []}') == 2
+    assert depth(b'["\\\\\\"[[[", [], "\\\\"]') == 2
 
 
 def test_a_whole_emoji_by_its_escapes_is_taken() -> None:
