@@ -33,7 +33,7 @@ SPECS: dict[str, Callable[[], Spec]] = {
 @pytest.fixture(autouse=True)
 def no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The clocks of these tests count in this process only."""
-    monkeypatch.setattr("espalier.automata.languages.far.is_supported", lambda: False)
+    monkeypatch.setattr("espalier.confined.builds.is_supported", lambda: False)
 
 
 @contextmanager

@@ -78,6 +78,15 @@ def client_of(**more) -> TestClient:
     return client
 
 
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_what_a_library_marks_records_with_is_not_shown(stream, form):
+    """Ray marks every record of a process that has imported it."""
+    set_up(stream, LOG_FORMAT=form)
+    logging.getLogger("espalier").warning("hello", extra={"_ray_timestamp_ns": 17, "route": "/x"})
+    assert "ray" not in stream.getvalue()
+    assert "/x" in stream.getvalue()
+
+
 def test_a_response_is_one_line_with_what_is_known_of_it(stream):
     set_up(stream)
     client = client_of()

@@ -41,7 +41,8 @@ _START_FAILED = re.compile(
 )
 """uvicorn logs a failed start as the text of a traceback; of an error of ours only the message is kept."""
 _USUAL = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", "color_message", "fields"})
-"""Attributes that every record has. Others were passed in `extra`, one by one or together as `fields`."""
+"""Attributes that every record has. Others were passed in `extra`, one by one or together as `fields`; those that begin
+with an underscore are marks of libraries, such as Ray's."""
 
 
 class Lines(logging.Formatter):
@@ -58,7 +59,7 @@ class Lines(logging.Formatter):
             "level": record.levelname,
             "logger": record.name,
             "message": _START_FAILED.sub(r"\1: \2", record.getMessage()),
-            **{name: value for name, value in vars(record).items() if name not in _USUAL},
+            **{name: value for name, value in vars(record).items() if name not in _USUAL and name[0] != "_"},
             **getattr(record, "fields", {}),
         }
         if record.exc_info and record.exc_info[1] is not None:
