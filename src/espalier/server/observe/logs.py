@@ -59,7 +59,7 @@ class Lines(logging.Formatter):
             "level": record.levelname,
             "logger": record.name,
             "message": _START_FAILED.sub(r"\1: \2", record.getMessage()),
-            **{name: value for name, value in vars(record).items() if name not in _USUAL and name[0] != "_"},
+            **{name: value for name, value in vars(record).items() if name not in _USUAL and not name.startswith("_")},
             **getattr(record, "fields", {}),
         }
         if record.exc_info and record.exc_info[1] is not None:
