@@ -23,6 +23,7 @@ BENCHMARKS = {
     "safety": "benchmarks.safety",
     "safety rates": "benchmarks.safety_rates.report",
     "sampling": "benchmarks.sampling.steps",
+    "rows": "benchmarks.sampling.rows",
     "trace": "benchmarks.sampling.traces",
     "jump": "benchmarks.jump",
     "drafts": "benchmarks.drafts.speed",
@@ -38,8 +39,10 @@ def main(names: list[str]) -> int:
     if unknown:
         print(f"unknown: {', '.join(unknown)}; there are: {', '.join(BENCHMARKS)}", file=sys.stderr)
         return 2
-    for name in names or BENCHMARKS:
-        print(f"\n== {name} ==", flush=True)
+    wanted = names or list(BENCHMARKS)
+    for count, name in enumerate(wanted, 1):
+        # No spinner: its thread would take time from what is measured.
+        print(f"\n== {name} ({count} of {len(wanted)}) ==", flush=True)
         import_module(BENCHMARKS[name]).main()
     return 0
 

@@ -1,4 +1,8 @@
-"""Rules of the tree that neither ruff nor import-linter has: length, names and bare `__init__.py` files.
+"""Rules of the tree that neither ruff nor import-linter has: length, names, bare `__init__.py` files, kernels.
+
+numba keeps a compiled kernel until the file that defines it changes, and does not notice that a kernel of another file,
+which it calls, has changed. A module of kernels that calls those of others therefore has a line `# compiled with:` with
+a digest of those files: a change there is a change here too. `--stamp` writes the lines.
 
 It reads source text only; it knows nothing of what the code does.
 """
@@ -6,6 +10,8 @@ It reads source text only; it knows nothing of what the code does.
 from __future__ import annotations
 
 import ast
+import hashlib
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,12 +20,48 @@ FOLDERS = ("src", "tests", "scripts", "benchmarks")
 MAX_LINES = 500
 NAMELESS = frozenset({"util", "utils", "helper", "helpers", "common", "misc"})
 """Names that say nothing of what is inside. They hold for modules and for packages."""
+STAMP = re.compile(r"^# compiled with: (\w+)\n\n?", re.MULTILINE)
+IMPORTED = re.compile(r"^from ([\w.]+) import", re.MULTILINE)
+NUMBA = re.compile(r"^import numba$", re.MULTILINE)
 
 
 def check(root: Path) -> list[str]:
     """What is wrong below `root`, one line a finding, in order of path."""
     modules = sorted(path for folder in FOLDERS for path in (root / folder).rglob("*.py"))
-    return [f"{path.relative_to(root)}: {problem}" for path in modules for problem in _problems(path, root)]
+    findings = [(path, problem) for path in modules for problem in _problems(path, root)]
+    for path, digest in stamps(root).items():
+        if STAMP.findall(path.read_text(encoding="utf-8")) != [digest]:
+            findings.append((path, "kernels that it calls have changed: run scripts/check_style.py --stamp"))
+    return [f"{path.relative_to(root)}: {problem}" for path, problem in sorted(findings)]
+
+
+def stamps(root: Path) -> dict[Path, str]:
+    """The digest that each module of kernels has to name, by path; only those that import other modules of kernels."""
+    source = root / "src"
+    texts = {path: path.read_text(encoding="utf-8") for path in source.rglob("*.py")}
+    kernels = {
+        ".".join(path.relative_to(source).with_suffix("").parts): path
+        for path, text in texts.items()
+        if NUMBA.search(text)
+    }
+    found = {}
+    for path in kernels.values():
+        inner, left = set[Path](), [path]
+        while left:
+            imported = {kernels[name] for name in IMPORTED.findall(texts[left.pop()]) if name in kernels}
+            left += imported - inner
+            inner |= imported
+        if inner:
+            parts = "".join(STAMP.sub("", texts[other]) for other in sorted(inner))
+            found[path] = hashlib.sha256(parts.encode()).hexdigest()[:8]
+    return found
+
+
+def stamp(root: Path) -> None:
+    for path, digest in stamps(root).items():
+        text = STAMP.sub("", path.read_text(encoding="utf-8"))
+        end = [found.end() for found in re.finditer(r"^(from .*|import .*|\))\n\n", text, re.MULTILINE)][-1]
+        path.write_text(f"{text[:end]}# compiled with: {digest}\n\n{text[end:].lstrip()}", encoding="utf-8")
 
 
 def _problems(path: Path, root: Path) -> Iterator[str]:
@@ -61,7 +103,10 @@ def _is_type_checking(node: ast.stmt) -> bool:
 
 
 def main() -> int:
-    findings = check(Path(__file__).resolve().parent.parent)
+    root = Path(__file__).resolve().parent.parent
+    if "--stamp" in sys.argv[1:]:
+        stamp(root)
+    findings = check(root)
     for finding in findings:
         print(finding)
     print(f"check_style: {len(findings)} findings" if findings else "check_style: nothing found")

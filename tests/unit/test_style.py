@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.check_style import FOLDERS, MAX_LINES, check
+from scripts.check_style import FOLDERS, MAX_LINES, check, stamp
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -68,3 +68,20 @@ def test_a_bare_init_is_not_found(tmp_path: Path) -> None:
         '__all__ = ["load"]\n',
     )
     assert check(tmp_path) == []
+
+
+def test_a_kernel_that_numba_would_not_compile_again_is_found(tmp_path: Path) -> None:
+    inner, outer = "import numba\n\nx = 1\n", "import numba\n\nfrom pkg.inner import x\n\ny = x\n"
+    plant(tmp_path, "src/pkg/inner.py", inner)
+    plant(tmp_path, "src/pkg/outer.py", outer)
+    plant(tmp_path, "src/pkg/plain.py", "from pkg.outer import y\n")
+    found = ["src/pkg/outer.py: kernels that it calls have changed: run scripts/check_style.py --stamp"]
+    assert check(tmp_path) == found
+    stamp(tmp_path)
+    first = (tmp_path / "src/pkg/outer.py").read_text(encoding="utf-8")
+    assert (check(tmp_path), first.count("# compiled with")) == ([], 1)
+    plant(tmp_path, "src/pkg/inner.py", inner + "z = 2\n")
+    assert check(tmp_path) == found
+    stamp(tmp_path)
+    second = (tmp_path / "src/pkg/outer.py").read_text(encoding="utf-8")
+    assert (check(tmp_path), second == first, len(second)) == ([], False, len(first))

@@ -6,20 +6,25 @@ the caller passes the uniform number for xtc, and reports which token was taken 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
 from espalier.sampling.config import SamplingConfig
 from espalier.sampling.filters import FilterChain, FilterContext, LogitFilter
 from espalier.sampling.fit import NOTHING_FITTED, Fitted, needs_fit
-from espalier.sampling.history import History
+from espalier.sampling.history import NO_COUNTS, Counts, History
 from espalier.sampling.samplers.context import TransformContext
 from espalier.sampling.samplers.mirostat import first_mu, mirostat, next_mu
 from espalier.sampling.samplers.plugged import sampler_named
 from espalier.sampling.samplers.sampler import Transform
 from espalier.sampling.samplers.temperature import temperature
 from espalier.tokens.mask import Logits
+
+T = TypeVar("T")
+MANY = 256
+"""The counts of more tokens are not copied at every step."""
 
 
 class Chain:
@@ -57,7 +62,10 @@ class Chain:
         self.needs_chance = any(one.draws for one in samplers.values()) and not config.is_greedy
         self.takes_whole_rows = bool(config.mirostat or config.plugged)
         self._history = History(config.repetition_window if "penalties" in names else 0)
+        self._sees_tokens = "penalties" in names
+        self._sees_counts = not (config.mirostat or config.plugged or "dry" in names)
         self._room: Logits = np.empty(0, dtype=np.float32)  # (V,), allocated by `room`
+        self._kept: dict[object, Any] = {}
         self._mus = [
             first_mu(config.mirostat_tau)
         ]  # one per generated token and one before the first; the last is current
@@ -86,6 +94,22 @@ class Chain:
     def past(self) -> History:
         """The history with its token counts. Read only; the next token invalidates it."""
         return self._history
+
+    def counts(self) -> Counts | None:
+        """All that a step of this chain depends on besides its config, copied; None where that is more than the counts
+        of a few tokens: with filters, mirostat, DRY, plug-ins."""
+        if not self._sees_counts or len(self.filters):
+            return None
+        if not self._sees_tokens:
+            return NO_COUNTS
+        return self._history.counts() if self._history.tokens.shape[0] <= MANY else None
+
+    def then(self, counts: Counts) -> Chain:
+        """The chain as it was when it had these counts, to draw from; it takes no tokens."""
+        found = object.__new__(Chain)
+        found.__dict__.update(self.__dict__)
+        found._history, found._room = History.of(counts), np.empty(0, dtype=np.float32)
+        return found
 
     @property
     def generated(self) -> int:
@@ -116,6 +140,13 @@ class Chain:
         if self._room.shape[0] != width:
             self._room = np.empty(width, dtype=np.float32)
         return self._room
+
+    def kept(self, make: Callable[[Chain], T]) -> T:
+        """What a function works out of the config alone, worked out once."""
+        if make not in self._kept:
+            self._kept[make] = make(self)
+        found: T = self._kept[make]
+        return found
 
     def bias(self, logits: Logits, context: FilterContext) -> Logits:
         """Apply everything that comes before the mask, `(V,) -> (V,)`: `logit_bias` and `allowed_ids`, then the
@@ -155,9 +186,9 @@ class Chain:
             del self._mus[-count:]
 
     def fork(self) -> Chain:
-        copy = Chain(self.config, self.filters.fork(), fitted=self.fitted)
-        copy._history, copy._mus = self._history.fork(), self._mus.copy()
-        return copy
+        made = Chain(self.config, self.filters.fork(), fitted=self.fitted)
+        made._history, made._mus, made._kept = self._history.fork(), self._mus.copy(), self._kept
+        return made
 
     def _run(self, transforms: tuple[Transform, ...], logits: Logits, chance: float) -> Logits:
         if not transforms:

@@ -7,6 +7,7 @@ rollback resets a counter.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -42,9 +43,7 @@ class RandomStream:
     def next(self) -> float:
         index, place = divmod(self.count, BLOCK)
         if index != self._block_index:
-            key = np.random.SeedSequence([self.seed, self.stream, index])
-            self._block = np.random.Generator(np.random.Philox(key)).random(BLOCK)
-            self._block_index = index
+            self._block, self._block_index = _block(self.seed, self.stream, index), index
         self.count += 1
         return float(self._block[place])
 
@@ -54,9 +53,21 @@ class RandomStream:
         self.count -= count
 
     def fork(self) -> RandomStream:
-        copy = RandomStream(self.seed, self.stream)
-        copy.count = self.count
-        return copy
+        return RandomStream.at(self.seed, self.stream, self.count)
+
+    @staticmethod
+    def at(seed: int, stream: int, count: int) -> RandomStream:
+        """The stream after so many draws."""
+        found = RandomStream(seed, stream)
+        found.count = count
+        return found
+
+
+@lru_cache(maxsize=64)
+def _block(seed: int, stream: int, index: int) -> NDArray[np.float64]:
+    """`(BLOCK,) float64`. Kept for a while: a step that is looked at again draws again."""
+    key = np.random.SeedSequence([seed, stream, index])
+    return np.random.Generator(np.random.Philox(key)).random(BLOCK)
 
 
 def draw(logits: Logits, stream: RandomStream) -> Drawn:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,8 +32,7 @@ class Priority(IntEnum):
     LOW = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FilterContext:
+class FilterContext(NamedTuple):
     """What a filter may read. step: tokens generated so far. prompt, generated: token ids."""
 
     step: int

@@ -15,8 +15,10 @@ from espalier import SamplingConfig, Vocab
 from espalier.errors import DeadEnd
 from espalier.sampling.chain import Chain
 from espalier.sampling.config import DEFAULT_ORDER
+from espalier.sampling.config_names import OPENAI_ORDER
 from espalier.sampling.draw import RandomStream, draw
 from espalier.sampling.fast.draw_fast import CODES, FAST, choose, heated
+from espalier.sampling.fast.whole import drawn, shown
 from espalier.sampling.fit import fit
 from espalier.sampling.samplers.registry import TRANSFORMS
 from espalier.tokens import mask as masks
@@ -45,7 +47,7 @@ rows = st.tuples(
     st.sampled_from(WIDTHS), st.integers(0, 2**32), st.sampled_from(["any", "ties", "flat", "holes"]),
     st.sampled_from([1.0, 4.0, 300.0]),
 )  # fmt: skip
-orders = st.just(DEFAULT_ORDER) | st.permutations(DEFAULT_ORDER).flatmap(
+orders = st.sampled_from([DEFAULT_ORDER, OPENAI_ORDER]) | st.permutations(DEFAULT_ORDER).flatmap(
     lambda names: st.integers(0, 9).map(lambda n: tuple(names[:n]))
 )
 configs = st.fixed_dictionaries(
@@ -101,7 +103,10 @@ def plain(row, bits, chain, stream):
 
 
 def same(row, bits, chain, seed, **path):
-    """All that both paths give is equal; the fast one names every candidate that it is asked for."""
+    """All that the paths give is equal. The fast one names every candidate that it is asked for; the one in a single
+    kernel leaves to it what it does not cover."""
+    alone, given = RandomStream(seed), bits
+    whole = drawn(row, bits, chain, alone)
     if chain.fitted.permitted is not None:
         bits = chain.fitted.permitted if bits is None else bits & chain.fitted.permitted
     one, other = RandomStream(seed), RandomStream(seed)
@@ -111,8 +116,21 @@ def same(row, bits, chain, seed, **path):
     except DeadEnd:
         with pytest.raises(DeadEnd):
             choose(row, bits, chain, other, **path)
-        assert other.count == 0
+        assert other.count == alone.count == 0
+        assert whole is None
         return
+    if whole is None:
+        assert alone.count == 0
+    else:
+        assert (whole[0], alone.count) == (wanted.token, one.count)
+        assert whole[1] == pytest.approx(wanted.prob, rel=1e-9)
+    listed = shown(row, given, chain, RandomStream(seed))
+    if listed is not None:
+        assert (listed.token, listed.prob) == whole
+        assert np.array_equal(listed.ids, wanted.ids)
+        assert np.allclose(listed.probs, wanted.probs, rtol=1e-9, atol=0)
+        assert np.array_equal(listed.logits, shaped[wanted.ids])
+        assert listed.logit == float(shaped[wanted.token])
     best = int(np.argmax(row))
     found = choose(row, bits, chain, other, show=row.shape[0], best=best if seed % 2 else None, **path)
     assert (found.token, one.count) == (wanted.token, other.count)
@@ -220,6 +238,67 @@ def test_nothing_left_is_a_dead_end_and_takes_no_number():
         with pytest.raises(DeadEnd):
             choose(row, bits, chain, stream)
     assert stream.count == 0
+
+
+@pytest.mark.parametrize("fields", [
+    {}, {"temperature": 0}, {"temperature": 1.0, "top_k": 0}, {"bad": True}, {"sampler_order": OPENAI_ORDER},
+    {"sampler_order": OPENAI_ORDER, "top_k": 0}, {"sampler_order": OPENAI_ORDER, "min_p": 0.0},
+])  # fmt: skip
+@pytest.mark.parametrize("count", [0, 12, 1500])
+def test_the_usual_samplers_draw_in_one_kernel(fields, count):
+    chain = Chain(SamplingConfig(xtc_probability=0.5) if fields.get("bad") else SamplingConfig(**fields))
+    chain.start([1, 2, 3])
+    row, stream = row_of(2000, 6, "any", 3.0), RandomStream(3)
+    bits = allow(2000, 5, count) if count else None
+    found = drawn(row, bits, chain, stream)
+    assert (found is None) == ("bad" in fields)
+    assert stream.count == (found is not None)
+    # A short mask forbids what lies beyond it, and bits beyond the row are none.
+    if count and found is not None:
+        longer = np.concatenate([bits, np.full(3, -1, dtype=np.int32)])
+        longer[62:] |= np.int32(-1) << np.int32(2000 % 32) if 2000 % 32 else 0
+        assert drawn(row, longer, chain, RandomStream(3)) == found
+        assert drawn(row, bits[:0].copy(), chain, RandomStream(3)) is None
+
+
+usual = st.fixed_dictionaries(
+    {
+        "temperature": st.sampled_from([0, 0.7, 1.0]),
+        "top_k": st.sampled_from([0, 0, 40, 128, 129]),
+        "top_p": st.sampled_from([1.0, 0.3, 0.95]),
+        "min_p": st.sampled_from([0.0, 0.05, 1e-6]),
+        "min_keep": st.sampled_from([0, 0, 50]),
+        "repetition_penalty": st.sampled_from([1.0, 1.1, 0.5]),
+        "sampler_order": st.tuples(st.permutations(["top_k", "top_p", "min_p"]), st.booleans()).map(
+            lambda o: ("penalties", "temperature", *o[0]) if o[1] else ("penalties", *o[0], "temperature")
+        ),
+    }
+)
+
+
+@settings(max_examples=examples(80), deadline=None)
+@given(
+    st.sampled_from([1500, 2304, 17_000, 70_001]), st.integers(0, 2**32), st.sampled_from(["any", "ties", "flat"]),
+    st.sampled_from([1.0, 3.0]), usual, st.sampled_from([0, 1000, 0.05, 0.5, 0.99]), st.integers(0, 99),
+)  # fmt: skip
+def test_a_long_row_in_one_kernel_gives_the_token_and_the_candidates_of_the_plain_path(
+    width, key, kind, scale, fields, share, seed
+):
+    row = row_of(width, key, kind, scale)
+    chain = Chain(SamplingConfig(**fields))
+    chain.start([int(token) for token in np.argsort(-row)[:30]])
+    bits = allow(width, seed, share if share > 1 else int(share * width)) if share else None
+    shaped, wanted = plain(row, bits, chain, RandomStream(seed))
+    found, listed = drawn(row, bits, chain, RandomStream(seed)), shown(row, bits, chain, RandomStream(seed))
+    is_near_an_edge = kind != "any" or fields["top_k"] == 129 or fields["min_keep"]
+    assert found is not None or is_near_an_edge
+    if found is not None:
+        assert found == (wanted.token, pytest.approx(wanted.prob, rel=1e-9))
+    if listed is not None:
+        assert (listed.token, listed.prob) == found
+        assert np.array_equal(listed.ids, wanted.ids)
+        assert listed.probs == pytest.approx(wanted.probs, rel=1e-9)
+        assert np.array_equal(listed.logits, shaped[wanted.ids])
 
 
 def test_the_tables_name_transforms():

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from espalier.sampling.fast import kernels
 from espalier.sampling.fast.candidates import DEEP, at_least, leaders, likely_leaders, peaks
+from espalier.sampling.fast.kernels import finishing, masked, places, sums
 from espalier.sampling.samplers.dry import longest_repeats
 from espalier.sampling.samplers.penalties import LARGEST, penalties
 from espalier.tokens import mask as masks
@@ -33,11 +33,11 @@ def row_of(width, seed, kind):
 def test_exp_is_right_to_two_units_in_the_last_place_and_0_far_below():
     row = np.concatenate([-np.geomspace(1e-30, 707, 20_000), [0.0, -0.0]]).astype(np.float32)
     out = np.empty(row.shape[0])
-    kernels.weights(row, 0.0, out)
+    sums.weights(row, 0.0, out)
     exact = np.exp(row.astype(np.float64))
     assert float(np.abs(out / exact - 1).max()) <= 4.5e-16
     assert out[-1] == out[-2] == 1.0
-    kernels.weights(np.array([-709, -1e30, -np.inf], dtype=np.float32), 0.0, out)
+    sums.weights(np.array([-709, -1e30, -np.inf], dtype=np.float32), 0.0, out)
     assert out[:3].tolist() == [0.0, 0.0, 0.0]
 
 
@@ -46,10 +46,10 @@ def test_masks_are_walked_as_they_unpack(row, share, seed):
     flags = np.random.default_rng(seed).random(row.shape[0]) < share
     bits = masks.from_bool(flags)
     out = np.empty_like(row)
-    kernels.mask_row(row, bits.view(np.uint32), out)
+    masked.mask_row(row, bits.view(np.uint32), out)
     assert np.array_equal(out, np.where(flags, row, np.float32(-np.inf)))
     ids, values = np.empty(int(flags.sum()), dtype=np.int64), np.empty(int(flags.sum()), dtype=np.float32)
-    count = kernels.gather(row, bits.view(np.uint32), ids, values)
+    count = masked.gather(row, bits.view(np.uint32), ids, values)
     expected = np.flatnonzero(flags & (row > -np.inf))
     assert np.array_equal(ids[:count], expected)
     assert np.array_equal(values[:count], row[expected])
@@ -72,7 +72,7 @@ def test_what_is_at_least_an_edge_and_the_leaders(row, place):
 def test_the_place_of_a_mass(row, uniform, heat):
     values = (row / np.float32(heat)).astype(np.float64)
     top = float(values.max())
-    place, weight, total, before, after = kernels.find_mass(row, np.float32(heat), top, uniform)
+    place, weight, total, before, after = sums.find_mass(row, np.float32(heat), top, uniform)
     mass = np.cumsum(np.exp(values - top))
     assert total == pytest.approx(float(mass[-1]), rel=1e-12)
     assert (after, after - before) == pytest.approx((float(mass[place]), weight), rel=1e-9)
@@ -85,7 +85,7 @@ def test_the_place_of_a_mass(row, uniform, heat):
 def test_mass_by_bucket(row):
     top = float(row.max())
     masses = np.zeros(64)
-    total = kernels.mass_by_bucket(row, top, 2.0, masses)
+    total = sums.mass_by_bucket(row, top, 2.0, masses)
     alive = row[row > -np.inf].astype(np.float64)
     places = np.minimum((top - alive) * 2.0, 63).astype(np.int64)
     expected = np.bincount(places, weights=np.exp(alive - top), minlength=64)
@@ -106,7 +106,7 @@ def test_penalties_are_those_of_the_plain_function_bit_by_bit(row, window, repet
     values = row[ids]
     tokens = np.array(list(seen), dtype=np.int64)
     times = np.array([said.get(token, 0) for token in seen], dtype=np.int64)
-    kernels.penalise(
+    masked.penalise(
         values, ids[:0] if is_whole else ids, not is_whole, tokens, times,
         np.float32(min(repetition, LARGEST)), np.float32(frequency), np.float32(presence), np.float32(LARGEST),
     )  # fmt: skip
@@ -116,7 +116,7 @@ def test_penalties_are_those_of_the_plain_function_bit_by_bit(row, window, repet
 @given(st.lists(st.integers(0, 2), min_size=1, max_size=40), st.integers(0, 50), st.integers(0, 4))
 def test_repeats_are_those_of_the_plain_loops(history, limit, least):
     same = np.empty(len(history), dtype=np.int64)
-    kernels.repeats(np.array(history, dtype=np.int64), limit, least, same)
+    places.repeats(np.array(history, dtype=np.int64), limit, least, same)
     found = {}
     for back in np.flatnonzero(same >= 0):
         token = history[len(history) - back]
@@ -132,8 +132,8 @@ def test_the_sums_of_the_measures(row, seed):
     weights = np.exp(shifted)
     spread = weights * np.maximum(shifted, -746.0)
     expected = [weights.sum(), spread.sum(), weights[allowed].sum(), spread[allowed].sum()]
-    assert kernels.measure_row(row, allowed, True, top) == pytest.approx(expected, rel=1e-11, abs=1e-13)
-    assert kernels.measure_row(row, allowed[:0], False, top)[:2] == pytest.approx(expected[:2], rel=1e-11, abs=1e-13)
+    assert sums.measure_row(row, allowed, True, top) == pytest.approx(expected, rel=1e-11, abs=1e-13)
+    assert sums.measure_row(row, allowed[:0], False, top)[:2] == pytest.approx(expected[:2], rel=1e-11, abs=1e-13)
 
 
 def test_the_last_kernel_says_when_the_last_digits_decide():
@@ -141,8 +141,8 @@ def test_the_last_kernel_says_when_the_last_digits_decide():
     probs = np.empty(4)
 
     def finish(codes, amounts, uniform):
-        return kernels.finish(
-            values, np.array(codes, dtype=np.int64), np.array(amounts, dtype=np.float64), 0, np.float32(1.0), uniform,
+        return finishing.finish(
+            values, np.array(codes, dtype=np.float64), np.array(amounts, dtype=np.float64), 0, np.float32(1.0), uniform,
             1e-9, probs,
         )  # fmt: skip
 

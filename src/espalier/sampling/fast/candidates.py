@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,9 +26,9 @@ Places = NDArray[np.intp]
 
 
 @cache
-def kernels() -> Any:
-    """The numba kernels, imported when the first token is drawn."""
-    return import_module("espalier.sampling.fast.kernels")
+def kernels(name: Literal["finishing", "masked", "places", "rows", "steps", "sums"]) -> Any:
+    """A module of numba kernels, imported when the first token is drawn."""
+    return import_module(f"espalier.sampling.fast.kernels.{name}")
 
 
 class Candidates(NamedTuple):
@@ -84,9 +84,9 @@ def allowed(row: Logits, bits: Mask | None, room: Logits) -> Candidates:
     if count <= FEW:
         ids = np.empty(count, dtype=np.int64)  # (n,)
         values = np.empty(count, dtype=np.float32)  # (n,)
-        left = kernels().gather(row, bits.view(np.uint32), ids, values)
+        left = kernels("masked").gather(row, bits.view(np.uint32), ids, values)
         return Candidates(values[:left], ids[:left], True)
-    kernels().mask_row(row, bits.view(np.uint32), room)
+    kernels("masked").mask_row(row, bits.view(np.uint32), room)
     return Candidates(room, None, True)
 
 
@@ -122,5 +122,5 @@ def at_least(values: NDArray[np.floating], tops: NDArray[np.float32], edge: np.f
     """Indices, ascending, of values that are at least `edge` and not -inf. tops: from `peaks`."""
     columns = np.flatnonzero(tops >= edge)
     places = np.empty(columns.size * DEEP + values.shape[0] - tops.shape[0] * DEEP, dtype=np.int64)
-    count = kernels().at_least(values, columns, tops.shape[0], DEEP, edge, places)
+    count = kernels("places").at_least(values, columns, tops.shape[0], DEEP, edge, places)
     return places[:count]

@@ -114,7 +114,7 @@ def choose(
         raise DeadEnd
     chance = stream.next() if chain.needs_chance else 0.0
     step = FastStep(chain, TransformContext(config=config, chance=chance), room, plain, show)
-    names, heat = _without_heat(chain)
+    names, heat = without_heat(chain)
     if chain.takes_whole_rows:
         found, names, heat = _shaped_as_whole(found, row.shape[0], chain, chance), (), np.float32(1.0)
     while names and not (found.values.shape[0] <= last and CODES.keys() >= set(names)):
@@ -147,12 +147,17 @@ def _stays_best(token: int, chain: Chain) -> bool:
     return not chain.running
 
 
-def _without_heat(chain: Chain) -> tuple[tuple[str, ...], np.float32]:
+def without_heat(chain: Chain) -> tuple[tuple[str, ...], np.float32]:
     """The samplers that run, without a final plain temperature, and the temperature to divide by."""
     names, config = chain.running, chain.config
-    if names[-1:] == ("temperature",) and not config.dynatemp_range and SMALL <= config.temperature <= LARGE:
+    if names[-1:] == ("temperature",) and is_plain_heat(config):
         return names[:-1], np.float32(config.temperature)
     return names, np.float32(1.0)
+
+
+def is_plain_heat(config: SamplingConfig) -> bool:
+    """Whether the temperature is a division in float32."""
+    return not config.dynatemp_range and SMALL <= config.temperature <= LARGE
 
 
 def _run(names: Iterable[str], found: Candidates, step: FastStep) -> Candidates:
@@ -188,17 +193,19 @@ def _bias(found: Candidates, chain: Chain, room: Logits) -> Candidates:
     return found
 
 
+def penalty_amounts(config: SamplingConfig) -> tuple[np.float32, ...]:
+    """The penalties and the largest number, as the kernel `penalise` takes them."""
+    values = config.repetition_penalty, config.frequency_penalty, config.presence_penalty, LARGEST
+    return tuple(amount(one) for one in values)
+
+
 def _penalties(found: Candidates, step: FastStep) -> Candidates:
     config, past = step.context.config, step.chain.past
     found = found.mine(step.room)
-    amounts = (
-        amount(config.repetition_penalty),
-        amount(config.frequency_penalty),
-        amount(config.presence_penalty),
-        np.float32(LARGEST),
-    )
     ids = NO_IDS if found.ids is None else found.ids
-    kernels().penalise(found.values, ids, found.ids is not None, past.tokens, past.times_said, *amounts)
+    kernels("masked").penalise(
+        found.values, ids, found.ids is not None, past.tokens, past.times_said, *penalty_amounts(config)
+    )
     return found
 
 
@@ -229,7 +236,7 @@ def _dry_losses(step: FastStep) -> dict[int, float]:
     if limit < least:
         return {}
     same = np.empty(length, dtype=np.int64)  # by distance from the end
-    kernels().repeats(recent, limit, least, same)
+    kernels("places").repeats(recent, limit, least, same)
     places = np.flatnonzero(same >= 0)
     longest: dict[int, int] = {}
     for token, repeated in zip(recent[length - places].tolist(), same[places].tolist(), strict=True):
@@ -265,7 +272,7 @@ def _top_p(found: Candidates, step: FastStep) -> Candidates:
         return _run_plain("top_p", found, step)
     top = float(values.max())
     masses = np.zeros(BUCKETS)  # (BUCKETS,) float64
-    total = kernels().mass_by_bucket(values, top, SCALE, masses)
+    total = kernels("sums").mass_by_bucket(values, top, SCALE, masses)
     reached = np.cumsum(masses)
     wanted = config.top_p * total
     bucket = int(np.searchsorted(reached, wanted, side="left"))
@@ -313,10 +320,10 @@ def _finished(found: Candidates, names: Sequence[str], heat: np.float32, uniform
         found = found.alive()
     config, values = step.context.config, found.values
     coded = [CODES[name](config) for name in names]
-    codes = np.array([code for code, _ in coded], dtype=np.int64)  # (m,)
+    codes = np.array([code for code, _ in coded], dtype=np.float64)  # (m,)
     amounts = np.array([amount for _, amount in coded], dtype=np.float64)  # (m,)
     probs = np.empty(values.shape[0], dtype=np.float64)  # (n,), negative for removed candidates
-    place, is_sure = kernels().finish(values, codes, amounts, config.min_keep, heat, uniform, DOUBT, probs)
+    place, is_sure = kernels("finishing").finish(values, codes, amounts, config.min_keep, heat, uniform, DOUBT, probs)
     if not is_sure:
         return _drawn(_run(names, found, step), heat, uniform, step)
     shown = np.flatnonzero(probs >= 0.0) if step.show else np.array([place])
@@ -331,7 +338,7 @@ def _drawn(found: Candidates, heat: np.float32, uniform: float, step: FastStep) 
     values = found.values
     if not step.is_plain(found) and is_dividable(best := values.max(), heat):
         top = float(best / heat)
-        place, weight, total, before, after = kernels().find_mass(values, heat, top, uniform)
+        place, weight, total, before, after = kernels("sums").find_mass(values, heat, top, uniform)
         target, doubt = uniform * total, DOUBT * total
         if target - before >= doubt and after - target >= doubt:
             shown = np.union1d(likely_leaders(values, step.show), place) if step.show else np.array([place])

@@ -1,0 +1,1 @@
+"""Numba kernels: passes over one row of logits. Imported when the first token is drawn, by `candidates.kernels`."""

@@ -1,0 +1,180 @@
+"""Kernels that apply masks and penalties to one row of logits."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numba
+import numpy as np
+
+Array: TypeAlias = Any  # numpy arrays; shapes and types are in the docstrings
+
+
+@numba.njit(cache=True, nogil=True, boundscheck=False)
+def words_of(width: int, bits: Array, permitted: Array) -> Array:
+    """The mask, (W,) uint32, of a row of `width` that two masks leave; (0,) for all. bits, permitted: int32, ids beyond
+    them are forbidden; (0,) allows everything."""
+    if not bits.shape[0] and not permitted.shape[0]:
+        return np.empty(0, dtype=np.uint32)
+    count = (width + 31) >> 5
+    words = np.zeros(count, dtype=np.uint32)
+    first = bits if bits.shape[0] else permitted
+    for word in range(min(count, first.shape[0])):
+        words[word] = np.uint32(first[word])
+    if bits.shape[0] and permitted.shape[0]:
+        for word in range(count):
+            words[word] &= np.uint32(permitted[word]) if word < permitted.shape[0] else np.uint32(0)
+    if width & 31:
+        words[count - 1] &= np.uint32((1 << (width & 31)) - 1)
+    return words
+
+
+@numba.njit(cache=True, nogil=True, boundscheck=False)
+def _ones(word: Any) -> Any:
+    x = np.uint32(word)
+    x = np.uint32(x - (np.uint32(x >> np.uint32(1)) & np.uint32(0x55555555)))
+    x = np.uint32((x & np.uint32(0x33333333)) + (np.uint32(x >> np.uint32(2)) & np.uint32(0x33333333)))
+    x = np.uint32((x + np.uint32(x >> np.uint32(4))) & np.uint32(0x0F0F0F0F))
+    return np.uint32(np.uint32(x * np.uint32(0x01010101)) >> np.uint32(24))
+
+
+@numba.njit(cache=True, nogil=True, boundscheck=False)
+def ones(words: Array) -> int:
+    """How many bits of (W,) uint32 are set."""
+    total = np.uint32(0)
+    for word in range(words.shape[0]):
+        total = np.uint32(total + _ones(words[word]))
+    return int(total)
+
+
+@numba.njit(cache=True, nogil=True, boundscheck=False)
+def is_set(words: Array, token: int) -> bool:
+    """Whether the mask, (W,) uint32, allows a token; (0,) allows everything."""
+    return not words.shape[0] or bool((words[token >> 5] >> np.uint32(token & 31)) & np.uint32(1))
+
+
+@numba.njit(cache=True, nogil=True, boundscheck=False)
+def mask_row(raw: Array, words: Array, out: Array) -> None:
+    """Write to out (V,) float32: raw (V,) float32 where the bit of words (W,) uint32 is set, -inf elsewhere."""
+    width = raw.shape[0]
+    nothing = np.float32(-np.inf)
+    for word in range(width // 32):
+        found = words[word]
+        base = word * 32
+        for j in range(32):
+            out[base + j] = raw[base + j] if found & np.uint32(1 << j) else nothing
+    for i in range(width // 32 * 32, width):
+        out[i] = raw[i] if words[i >> 5] & np.uint32(1 << (i & 31)) else nothing
+
+
+@numba.njit(cache=True, nogil=True, boundscheck=False)
+def gather(raw: Array, words: Array, ids: Array, values: Array) -> int:
+    """Write the ids whose bit of words (W,) uint32 is set and whose logit is not -inf to ids (n,) int64, ascending, and
+    values (n,) float32; returns how many."""
+    count = 0
+    for word in range(words.shape[0]):
+        found = words[word]
+        while found:
+            i = word * 32 + np.int64(_ones(~found & np.uint32(found - np.uint32(1))))  # the lowest bit
+            found &= np.uint32(found - np.uint32(1))
+            if raw[i] > -np.inf:
+                ids[count] = i
+                values[count] = raw[i]
+                count += 1
+    return count
+
+
+@numba.njit(cache=True, nogil=True, boundscheck=False)
+def _find(ids: Array, token: int) -> int:
+    """The index of token in ids (n,) int64, ascending; -1 if it is missing."""
+    low, high = 0, ids.shape[0]
+    while low < high:
+        middle = (low + high) >> 1
+        if ids[middle] < token:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low < ids.shape[0] and ids[low] == token else -1
+
+
+@numba.njit(cache=True, nogil=True, boundscheck=False)
+def _finite(value: Any, largest: Any) -> Any:
+    """Clip to [-largest, largest]; float32 like the arguments."""
+    if value > largest:
+        return largest
+    return -largest if value < -largest else value  # noqa: FURB136  # as the plain function does with NaN
+
+
+@numba.njit(cache=True, nogil=True, boundscheck=False, error_model="numpy")
+def _penalised(value: Any, times: int, repetition: float, frequency: float, presence: float, largest: float) -> Any:
+    """The new value of a logit, float32, not -inf, of a token that was generated `times` times."""
+    if repetition != np.float32(1.0):
+        value = value * repetition if value <= 0 else value / repetition
+        value = _finite(value, largest)
+    if times:
+        value = _finite(value - _finite(np.float32(times) * frequency + presence, largest), largest)
+    return value
+
+
+@numba.njit(cache=True, nogil=True, boundscheck=False, error_model="numpy")
+def penalise(
+    values: Array,
+    ids: Array,
+    has_ids: bool,
+    tokens: Array,
+    produced: Array,
+    repetition: float,
+    frequency: float,
+    presence: float,
+    largest: float,
+) -> Any:
+    """`penalties` in place: values (n,) float32 of ids (n,) int64 ascending, or of all ids from 0 on. Returns the
+    largest of the new values, -inf without any.
+
+    tokens, produced (m,) int64: distinct tokens and how often each was generated. The other arguments are float32.
+    """
+    top = np.float32(-np.inf)
+    for k in range(tokens.shape[0]):
+        place = tokens[k]
+        if has_ids:
+            place = _find(ids, tokens[k])
+            if place < 0:
+                continue
+        if place >= values.shape[0] or values[place] == -np.inf:
+            continue
+        value = _penalised(values[place], produced[k], repetition, frequency, presence, largest)
+        values[place] = value
+        top = max(top, value)
+    return top
+
+
+@numba.njit(cache=True, nogil=True, boundscheck=False)
+def stays_best(row: Array, best: int, tokens: Array, produced: Array, factors: Array) -> bool:
+    """Whether penalties leave the logit of `best` as it is, and raise none to it. factors (4,) float32, and the rest:
+    as in `penalise`."""
+    for k in range(tokens.shape[0]):
+        if tokens[k] == best:
+            return False
+        if tokens[k] < row.shape[0] and row[tokens[k]] > -np.inf:
+            value = _penalised(row[tokens[k]], produced[k], factors[0], factors[1], factors[2], factors[3])
+            if value >= row[best]:
+                return False
+    return True
+
+
+@numba.njit(cache=True, nogil=True, boundscheck=False)
+def copy_row(row: Array, out: Array) -> None:
+    """Write row (V,) float32 to out."""
+    for i in range(row.shape[0]):
+        out[i] = row[i]
+
+
+@numba.njit(cache=True, nogil=True, boundscheck=False, error_model="numpy")
+def divide(values: Array, heat: Any) -> bool:
+    """Divide values (n,) float32 by heat, float32, in place. False where one that is finite leaves float32's range."""
+    lost = 0
+    for i in range(values.shape[0]):
+        value = values[i] / heat
+        lost += (abs(value) == np.inf) & (values[i] > -np.inf)
+        values[i] = value
+    return lost == 0

@@ -1,0 +1,113 @@
+"""Kernels for the record of a step: all sums over one row of logits, from the packed mask, in one call."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numba
+import numpy as np
+
+from espalier.sampling.fast.kernels.exponential import RUN, added, divide, spread_of, weights
+from espalier.sampling.fast.kernels.masked import is_set, ones, penalise, words_of
+
+# compiled with: 06ee486b
+
+Array: TypeAlias = Any  # numpy arrays; shapes and types are in the docstrings
+
+LARGEST = float(np.finfo(np.float32).max)
+NOTHING = np.zeros(0, dtype=np.int32)  # (0,)
+
+
+@numba.njit(cache=True, nogil=True, boundscheck=False)
+def _keep(words: Array, out: Array) -> bool:
+    """Set the weights in out (RUN,) float64 of tokens that words (n,) uint32 forbid to 0; returns whether any is
+    allowed."""
+    some = False
+    for word in range(words.shape[0]):
+        found = words[word]
+        some |= found != 0
+        for j in range(32):
+            i = word * 32 + j
+            out[i] = out[i] if (found >> np.uint32(j)) & np.uint32(1) else 0.0
+    return some
+
+
+@numba.njit(cache=True, nogil=True, boundscheck=False)
+def _shares(row: Array, words: Array, heat: Any, top: float) -> tuple[float, float]:
+    """The sum of exp(row / heat - top) over row (V,) float32, and that over the tokens of words (W,) uint32."""
+    out, heated = np.empty(RUN, dtype=np.float64), np.empty(RUN, dtype=np.float32)
+    total, inside = 0.0, 0.0
+    for start in range(0, row.shape[0], RUN):
+        part = row[start : start + RUN]
+        count = part.shape[0]
+        weights(divide(part, heat, heated), top, out)
+        total += added(out[:count])
+        if _keep(words[start >> 5 : (start + count + 31) >> 5], out):
+            inside += added(out[:count])
+    return total, inside
+
+
+@numba.njit(cache=True, nogil=True, boundscheck=False, error_model="numpy")
+def heated_logit(row: Array, token: int, tokens: Array, produced: Array, penalties: Array, heat: Any) -> float:
+    """The logit of one token after penalties and temperature. row (V,) float32; heat: float32; the rest as in
+    `penalise`, penalties (4,) or (0,) float32."""
+    value, ids = row[token : token + 1].copy(), np.empty(1, dtype=np.int64)
+    if penalties.shape[0]:
+        ids[0] = token
+        penalise(value, ids, True, tokens, produced, penalties[0], penalties[1], penalties[2], penalties[3])
+    return max(np.float64(np.float32(value[0] / heat)), -LARGEST)
+
+
+@numba.njit(cache=True, nogil=True, boundscheck=False, error_model="numpy")
+def sum_step(
+    row: Array,
+    bits: Array,
+    tokens: Array,
+    produced: Array,
+    penalties: Array,
+    heat: Any,
+    wants_mass: bool,
+    best: int,
+    token: int,
+    room: Array,
+) -> tuple[float, float, float, float, float, int, bool, float]:
+    """All sums of a step. row (V,) float32, finite or -inf, whose first maximum is at `best`; bits (W,) int32, the
+    allowed tokens, (0,) for all; room (V,) float32, overwritten; the rest as in `heated_logit`.
+
+    With w = exp(row - maximum): the sums of w and of w * (row - maximum); both over the allowed tokens alone; the share
+    of the allowed tokens after penalties and temperature, -1 without `wants_mass` and where float64 cannot hold it; how
+    many are allowed; whether `best` is; and the logit of `token` after penalties and temperature.
+    """
+    words = words_of(row.shape[0], bits, NOTHING)
+    top = np.float64(row[best])
+    out = np.empty(RUN, dtype=np.float64)
+    total, spread, inside, inside_spread, mass = 0.0, 0.0, 0.0, 0.0, -1.0
+    for start in range(0, row.shape[0], RUN):
+        part = row[start : start + RUN]
+        count = part.shape[0]
+        weights(part, top, out)
+        total += added(out[:count])
+        spread += spread_of(part, top, out)
+        if words.shape[0] and _keep(words[start >> 5 : (start + count + 31) >> 5], out):
+            inside += added(out[:count])
+            inside_spread += spread_of(part, top, out)
+    if words.shape[0] and wants_mass:
+        highest = row[best]
+        heated = row
+        if penalties.shape[0]:
+            for i in range(row.shape[0]):
+                room[i] = row[i]
+            heated = room[: row.shape[0]]
+            raised = penalise(
+                heated, tokens, False, tokens, produced, penalties[0], penalties[1], penalties[2], penalties[3]
+            )
+            highest = max(highest, raised)
+        if abs(highest / heat) < LARGEST:
+            whole, part_inside = total, inside  # what was summed above is the same
+            if penalties.shape[0] or heat != np.float32(1.0):
+                whole, part_inside = _shares(heated, words, heat, np.float64(highest / heat))
+            if part_inside > 1e-200:
+                mass = part_inside / whole
+    allowed = ones(words) if words.shape[0] else row.shape[0]
+    logit = heated_logit(row, token, tokens, produced, penalties, heat)
+    return total, spread, inside, inside_spread, mass, allowed, is_set(words, best), logit

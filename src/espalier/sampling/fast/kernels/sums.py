@@ -1,0 +1,101 @@
+"""Kernels that add up weights, `exp` of logits: over a row, up to a share of it, by bucket, and over allowed tokens.
+
+Sums are float64, but added in another order than NumPy's and with an own `exp`; a decision that hangs on the last
+digits is detected by the caller and left to the plain functions.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numba
+import numpy as np
+
+from espalier.sampling.fast.kernels.exponential import RUN, added, divide, spread_of, weights
+
+# compiled with: 22229226
+
+Array: TypeAlias = Any  # numpy arrays; shapes and types are in the docstrings
+
+
+@numba.njit(cache=True, nogil=True, boundscheck=False)
+def find_mass(row: Array, heat: Any, top: float, uniform: float) -> tuple[int, float, float, float, float]:
+    """Find the index at which the share `uniform` of the mass of exp(row / heat - top) is reached. row (n,), heat:
+    float32.
+
+    Returns the index, its weight, the sum of all weights, the sum before it and the sum up to it.
+    """
+    heated = np.empty(RUN, dtype=np.float32)
+    out = np.empty(RUN, dtype=np.float64)
+    runs = (row.shape[0] + RUN - 1) // RUN
+    sums = np.empty(runs, dtype=np.float64)
+    total = 0.0
+    for run in range(runs):
+        part = row[run * RUN : (run + 1) * RUN]
+        if heat != np.float32(1.0):
+            part = divide(part, heat, heated)
+        weights(part, top, out)
+        sums[run] = added(out[: part.shape[0]])
+        total += sums[run]
+    target = uniform * total
+    run, before = 0, 0.0
+    while run < runs - 1 and before + sums[run] <= target:
+        before += sums[run]
+        run += 1
+    part = row[run * RUN : (run + 1) * RUN]
+    if heat != np.float32(1.0):
+        part = divide(part, heat, heated)
+    weights(part, top, out)
+    i = 0
+    while i < part.shape[0] - 1 and before + out[i] <= target:
+        before += out[i]
+        i += 1
+    return run * RUN + i, out[i], total, before, before + out[i]
+
+
+@numba.njit(cache=True, nogil=True, boundscheck=False)
+def mass_by_bucket(row: Array, top: float, scale: float, masses: Array) -> float:
+    """Add the weights exp(row - top) of row (n,) float32 to masses (m,) float64, at index `(top - logit) * scale`
+    rounded down; the last bucket takes all that is lower. Returns the sum."""
+    last = np.float64(masses.shape[0] - 1)
+    out = np.empty(RUN, dtype=np.float64)
+    buckets = np.empty(RUN, dtype=np.int64)
+    total = 0.0
+    for start in range(0, row.shape[0], RUN):
+        part = row[start : start + RUN]
+        count = part.shape[0]
+        weights(part, top, out)
+        total += added(out[:count])
+        for i in range(count):
+            down = (top - np.float64(part[i])) * scale
+            buckets[i] = np.int64(down if down < last else last)  # noqa: FURB136
+        for i in range(count):
+            masses[buckets[i]] += out[i]
+    return total
+
+
+@numba.njit(cache=True, nogil=True, boundscheck=False)
+def _only(allowed: Array, out: Array) -> None:
+    for i in range(allowed.shape[0]):
+        out[i] = out[i] if allowed[i] else 0.0
+
+
+@numba.njit(cache=True, nogil=True, boundscheck=False)
+def measure_row(row: Array, allowed: Array, has_allowed: bool, top: float) -> tuple[float, float, float, float]:
+    """With w = exp(row - top): the sums of w and of w * (row - top), and both over the allowed tokens alone.
+
+    row (n,) float32, allowed (n,) bool.
+    """
+    out = np.empty(RUN, dtype=np.float64)
+    total, spread, inside, inside_spread = 0.0, 0.0, 0.0, 0.0
+    for start in range(0, row.shape[0], RUN):
+        part = row[start : start + RUN]
+        count = part.shape[0]
+        weights(part, top, out)
+        total += added(out[:count])
+        spread += spread_of(part, top, out)
+        if has_allowed:
+            _only(allowed[start : start + RUN], out)
+            inside += added(out[:count])
+            inside_spread += spread_of(part, top, out)
+    return total, spread, inside, inside_spread
