@@ -83,6 +83,29 @@ class Ruled(Protocol):
         ...
 
 
+class Place(Protocol):
+    """Where a matcher stood. It answers for that place after the matcher has moved on, in any thread."""
+
+    def explain(self, token: int) -> Blame:
+        """Why the constraint refused a token there; what it says of an allowed one means nothing. Raises NotAvailable,
+        LimitExceeded."""
+        ...
+
+    def rule_of(self, token: int) -> str | None:
+        """As in `Ruled`."""
+        ...
+
+
+@runtime_checkable
+class Placed(Protocol):
+    """Implemented besides `Matcher` by matchers whose explanations can wait until somebody reads them."""
+
+    def place(self) -> Place | None:
+        """Where the matcher stands, in constant time and memory; it answers as the matcher would now. None where it
+        cannot. Changes nothing."""
+        ...
+
+
 @runtime_checkable
 class Compiled(Protocol):
     """A spec made ready for one vocabulary. Immutable; safe across threads."""

@@ -107,6 +107,14 @@ class Compiler:
             self._put(key, compiled, keep=keep)
         return compiled
 
+    def has(self, spec: Spec) -> bool:
+        """Whether `compile` finds this spec in the cache now, for the calling owner. It waits for no lock and reads no
+        file: a spec that names word files is said to be unknown."""
+        if spec.word_languages():
+            return False
+        key, own = spec.key(), self._compiled.get(owner())
+        return key in self._kept or (own is not None and key in own)
+
     def _put(self, key: str, compiled: Compiled, *, keep: bool) -> None:
         if keep or key in self._kept:
             self._kept[key] = compiled

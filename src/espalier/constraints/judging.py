@@ -2,7 +2,8 @@
 
 Judges are foreign code: some schemas and patterns make them run for longer than a lifetime. Most verdicts take a
 millisecond: every one is first tried in a process for quick verdicts, and whoever takes longer there goes on in the
-queue of slow ones. A verdict that takes longer than its limit is `valid=None` and says so. It knows no kind.
+queue of slow ones. What was quick before has a process of its own, so that it waits for no other's first try. A verdict
+that takes longer than its limit is `valid=None` and says so. It knows no kind.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import json
 import re
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -30,10 +32,12 @@ Judge: TypeAlias = Callable[[Spec, str, WordFiles, str], Verdict]
 
 IN_PLACE = frozenset({"choice", "json_object"})
 """Kinds whose verdict takes a time that is linear in the text, in code of Python's own."""
-QUICK_SECONDS = 0.2
+QUICK_SECONDS = 0.1
 VERDICT_SECONDS = 5.0
 NICER = 5
 """Slow verdicts let everybody else go first."""
+SURE_SECONDS = 0.02
+"""A spec of which a verdict took less is taken for quick."""
 REMEMBERED_SECONDS = 60.0
 MOST_REMEMBERED = 1024
 WARM = ("espalier.constraints.judging:warm",)
@@ -44,7 +48,8 @@ class ConfinedJudge:
     """Judges in worker processes. `judge` blocks and may be called from any thread; it notices at
     `time_limit.check` of the calling thread that nobody waits any more, which ends the process.
 
-    seconds: of CPU time, for one verdict. quick, slow: how many processes. clock: seconds, to forget what was slow.
+    seconds: of CPU time, for one verdict. sure, quick, slow: how many processes for what was quick before, for first
+    tries, for what takes long. clock: seconds, to forget what was slow.
     charge: told how many CPU seconds the verdicts of an owner took.
     """
 
@@ -52,21 +57,24 @@ class ConfinedJudge:
         self,
         *,
         seconds: float = VERDICT_SECONDS,
-        quick: int = 2,
+        sure: int = 1,
+        quick: int = 1,
         slow: int = 1,
         clock: Callable[[], float] = time.monotonic,
         charge: Callable[[str, float], None] = lambda owner, seconds: None,
     ) -> None:
         self._seconds, self._clock, self._charge = seconds, clock, charge
+        self._sure = Processes(count=sure, warm=WARM)
         self._quick = Processes(count=quick, warm=WARM)
         self._slow = Processes(count=slow, nicer=NICER, warm=WARM)
         self._lock = threading.Lock()
         self._slow_until: dict[tuple[str, str], float] = {}  # by owner and spec
+        self._were_quick: OrderedDict[tuple[str, str], None] = OrderedDict()  # the one used last at the end
 
     def start(self) -> None:
         """Start the processes, which then are warm for the first verdict. Raises ConfinedError."""
-        self._quick.start()
-        self._slow.start()
+        for processes in (self._sure, self._quick, self._slow):
+            processes.start()
 
     def judge(self, spec: Spec, text: str, words: WordFiles, owner: str) -> Verdict:
         """The verdict of `verdict.judge`, or `valid=None` with the reason. Raises Cancelled where nobody waits any
@@ -78,11 +86,17 @@ class ConfinedJudge:
         what = "judging the text"
         try:
             if self._seconds > QUICK_SECONDS and not self._is_slow(owner, key):
+                tried = self._sure if self._was_quick(owner, key) else self._quick
+                took: list[float] = []
                 try:
-                    return self._called(
-                        self._quick, given, QUICK_SECONDS, what, owner, still=lambda: not self._is_slow(owner, key)
-                    )
+                    found = self._called(
+                        tried, given, QUICK_SECONDS, what, owner,
+                        still=lambda: not self._is_slow(owner, key), used=took.append,
+                    )  # fmt: skip
+                    self._note(owner, key, is_quick=sum(took) < SURE_SECONDS)
+                    return found
                 except OutOfTime:
+                    self._note(owner, key, is_quick=False)
                     self._remember(owner, key)
             return self._called(self._slow, given, self._seconds, what, owner)
         except OutOfTime as error:
@@ -94,8 +108,8 @@ class ConfinedJudge:
 
     def close(self) -> None:
         """End the processes, and with them every verdict under way. Idempotent."""
-        self._quick.close()
-        self._slow.close()
+        for processes in (self._sure, self._quick, self._slow):
+            processes.close()
 
     def _called(
         self,
@@ -105,16 +119,33 @@ class ConfinedJudge:
         what: str,
         owner: str,
         still: Callable[[], bool] = lambda: True,
+        used: Callable[[float], None] = lambda seconds: None,
     ) -> Verdict:
+        def charge(spent: float) -> None:
+            used(spent)
+            self._charge(owner, spent)
+
         found = processes.call(
             "espalier.constraints.judging:judged", given, seconds=seconds, what=what, owner=owner,
-            ends=processes is self._slow, still=still, used=partial(self._charge, owner),
+            ends=processes is self._slow, still=still, used=charge,
         )  # fmt: skip
         return Verdict(valid=found["valid"], judge=found["judge"], errors=tuple(found["errors"]))
 
     def _is_slow(self, owner: str, key: str) -> bool:
         with self._lock:
             return self._slow_until.get((owner, key), 0.0) > self._clock()
+
+    def _was_quick(self, owner: str, key: str) -> bool:
+        with self._lock:
+            return (owner, key) in self._were_quick
+
+    def _note(self, owner: str, key: str, *, is_quick: bool) -> None:
+        with self._lock:
+            self._were_quick.pop((owner, key), None)
+            if is_quick:
+                self._were_quick[owner, key] = None
+                if len(self._were_quick) > MOST_REMEMBERED:
+                    self._were_quick.popitem(last=False)
 
     def _remember(self, owner: str, key: str) -> None:
         now = self._clock()

@@ -28,6 +28,10 @@ READ_AT_ONCE = 10_000
 read when it is compiled."""
 
 
+ATOMS = frozenset({str, bytes, int, float, bool, type(None)})
+"""Types of values that hold no constraints."""
+
+
 class Spec(ABC):
     """A constraint as a user asks for it. Subclasses are frozen dataclasses with a `kind`."""
 
@@ -121,7 +125,7 @@ def _held(value: Any) -> list[Any]:
         found = [*value.values()]
     else:
         found = [*value] if isinstance(value, Sequence) and not isinstance(value, str | bytes) else []
-    return [one for one in reversed(found) if not isinstance(one, str)]  # a list of words may be long
+    return [one for one in reversed(found) if type(one) not in ATOMS]  # a list of words may be long
 
 
 def _ordered(value: Any, order: Order) -> Any:

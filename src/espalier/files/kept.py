@@ -12,11 +12,14 @@ import logging
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from espalier.errors import InputError
+from espalier.files.code import digest_of_code
 from espalier.files.limits import Reader
 from espalier.files.reading import read_bytes
 from espalier.time_limit import check
@@ -28,6 +31,60 @@ WAIT_SECONDS = 120.0
 LOOK_SECONDS = 0.02
 
 _log = logging.getLogger(__name__)
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptKind:
+    """Kept files of one kind. name: in their heads. layout: the version of their bodies. sources: patterns of the code
+    below the package that makes what they hold."""
+
+    name: str
+    suffix: str
+    layout: int
+    sources: tuple[str, ...]
+    reader: Reader
+
+
+def kept_or_made(
+    folder: Path | None,
+    kind: KeptKind,
+    key: str,
+    *,
+    make: Callable[[], Made],
+    pack: Callable[[Made], bytes],
+    unpack: Callable[[memoryview], Made | None],
+    most: int,
+) -> Made:
+    """What a kept file holds; otherwise it is made by one of those that want it, and written.
+
+    The file is found by a fingerprint of the key and the code. folder None, or code that is not in files: nothing is
+    kept. unpack: None for a body that is none, which is made again after a warning. most: files of this kind that are
+    kept, the newest. Raises what `make` raises.
+    """
+    code = None if folder is None else digest_of_code(*kind.sources)
+    if folder is None or code is None:
+        return make()
+    fingerprint = hashlib.sha256(f"{kind.layout} {code} {key}".encode()).hexdigest()
+    path, what = folder / f"{fingerprint[:32]}{kind.suffix}", f"{kind.name}, layout {kind.layout}, {fingerprint}"
+
+    def read() -> Made | None:
+        body = kept(path, what, kind.reader)
+        found = None if body is None else unpack(body)
+        if found is None and body is not None:
+            _log.warning("the %s %s is not one; it is made again", kind.reader.noun, path)
+        return found
+
+    found = read()
+    if found is not None:
+        return found
+    with made_by_one(path) as was_made:
+        found = read() if was_made else None
+        if found is None:
+            found = make()
+            keep(path, what, pack(found), kind.reader)
+            keep_newest(folder, kind.suffix, most)
+    return found
 
 
 def kept(path: Path, what: str, reader: Reader) -> memoryview | None:

@@ -111,6 +111,10 @@ FILTER = Reader(
     noun="automaton of a safety filter", by="espalier.constraints.safety.kept:kept_or_made", bytes=16 * MIB,
     count="the states and classes that it states",
 )  # fmt: skip
+WORD_DFA = Reader(
+    noun="automaton of a word list", by="espalier.constraints.words.kept:kept_or_made", bytes=64 * MIB,
+    count="the states and classes that it states",
+)  # fmt: skip
 TRIE = Reader(noun="token trie", by="espalier.tokens.trie:load_trie", bytes=GIB, count="the nodes of its vocabulary")
 SETTINGS = Reader(noun="settings file", by="espalier.server.environment:read_environment", bytes=MIB, field="ENV_FILE")
 KEYS = Reader(
@@ -164,6 +168,7 @@ READERS: Mapping[str, Reader] = MappingProxyType(
         "GGUF": GGUF,
         "token trie": TRIE,
         "safety automaton": FILTER,
+        "word list automaton": WORD_DFA,
         "settings": SETTINGS,
         "keys": KEYS,
         "index of a store": ACTIVATION_INDEX,

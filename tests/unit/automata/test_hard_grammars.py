@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import gc
+import sys
+import traceback
+
 import pytest
 
 from espalier.automata.languages.network import build_network
 from espalier.automata.masks.pushdown import PushdownMachine
 from espalier.constraints.matching.automaton import AutomatonMatcher, compile_grammar
 from espalier.constraints.spec import Gbnf
-from espalier.errors import GrammarError, LimitExceeded
+from espalier.errors import Cancelled, GrammarError, LimitExceeded
 from espalier.grammar.parser import parse
+from espalier.time_limit import time_limit
 from espalier.tokens import mask as masks
 from espalier.tokens.trie import build_trie
 from espalier.tokens.vocab import Vocab
@@ -225,3 +230,23 @@ def test_the_work_of_a_whole_mask_is_counted_and_not_that_of_many_single_steps()
 def test_what_means_nothing_is_a_grammar_error(source):
     with pytest.raises(GrammarError):
         compiled(source)
+
+
+def test_what_was_interrupted_is_free_without_a_collection_of_garbage():
+    """Forty ambiguous rules that ran out of time left five million blocks of memory that only a collection found: it
+    stopped every thread for 0.8 s."""
+    source = "\n".join(["root ::= r0", *(f"r{i} ::= r{i + 1} r{i + 1}" for i in range(40)), 'r40 ::= "a"?'])
+    compiled('root ::= "a"')
+    gc.collect()
+    gc.disable()
+    try:
+        before = sys.getallocatedblocks()
+        left = iter(range(20_000))
+        with pytest.raises(Cancelled) as raised, time_limit(None, cancelled=lambda: next(left, None) is None):
+            compiled(source)
+        most = sys.getallocatedblocks() - before
+        traceback.clear_frames(raised.tb)
+        del raised
+        assert sys.getallocatedblocks() - before < most / 10
+    finally:
+        gc.enable()

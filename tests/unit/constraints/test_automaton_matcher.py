@@ -281,3 +281,29 @@ def test_one_compiled_grammar_serves_many_threads():
     for thread in threads:
         thread.join()
     assert failures == []
+
+
+def test_a_place_answers_later_as_the_matcher_did_there():
+    """Also where the text went back, and in a fork."""
+    matcher = compiled(JSON).matcher()
+    places, answers = [], []
+
+    def look(one):
+        refused = next(token for token in b"]:\x01" if not one.allows(token))
+        taken = next(token for token in b'{"a:[1]}' if one.allows(token))
+        places.append((one.place(), refused, taken))
+        answers.append((one.explain(refused), one.rule_of(taken)))
+
+    for token in b'{"a": [1,':
+        look(matcher)
+        matcher.advance(token)
+    fork = matcher.fork()
+    matcher.rollback(4)
+    look(matcher)
+    for token in b"-2":
+        matcher.advance(token)
+        look(matcher)
+    look(fork)
+    later = [(place.explain(refused), place.rule_of(taken)) for place, refused, taken in reversed(places)]
+    assert later[::-1] == answers
+    assert len({rule for _, rule in answers}) > 1

@@ -8,8 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from espalier.constraints.compiler import Compiler
+from espalier.constraints.safety import memory
+from espalier.constraints.safety.compile import filter_of
 from espalier.constraints.safety.decoded import nested_strings, strings_of
 from espalier.constraints.safety.judge import find
+from espalier.constraints.safety.machine import SafetyMachine
 from espalier.constraints.safety.spec import Safety
 from espalier.constraints.verdict import judge
 from espalier.tokens.vocab import Vocab
@@ -190,17 +193,27 @@ def test_a_token_that_completes_a_match_in_its_middle_is_refused():
     assert Compiler(vocab).compile(STRICT).matcher().allows(258)  # outside a string, a backslash is one
 
 
-def test_masks_are_those_of_single_tokens():
-    """The masks, computed by what differs from known states, against each token read alone."""
+SPLIT = Safety(
+    "minimal",
+    patterns=[
+        {"regex": "m[\\u0080-\\u00bf]"}, {"regex": "m[\\u00c0-\\U0010ffff]"}, {"regex": "6[\\x00-\\x7f]"},
+        {"regex": "6[\\u0080-\\uffff]$"}, "日", {"regex": "\ufffd[\\u00c0-\\u00ff]"},
+    ],
+)  # fmt: skip
+"""Patterns that leave no character together, though each of them leaves some."""
+
+
+@pytest.mark.parametrize("spec", [STRICT, MIXED, SPLIT], ids=["strict", "mixed", "split"])
+def test_masks_are_those_of_single_tokens(spec):
+    """The masks, put together from what each part refuses and from what differs from known states, against each token
+    read alone."""
     random = Random(3)
-    words = 'rm|rm -|-rf| |"|\'|\\|\\n|\\u|006|sudo |apt|\n|é|4111|1111 |x|", '
-    pieces = words.split("|")
-    vocab = Vocab.from_tokens(
-        [*(bytes([b]) for b in range(256)), *(p.encode() for p in pieces), "é".encode()[:1] + b"x", b""],
-        eos_ids=[256 + len(pieces) + 1],
-    )
-    machine = Compiler(vocab).compile(STRICT).machine
-    for _ in range(examples(40)):
+    words = 'rm|rm -|-rf| |"|\'|\\|\\n|\\u|006|\\u006|6\\x|sudo |apt|\n|é|m日|4111|1111 |x|", '
+    cut = (text.encode()[:-1] for text in ("mé", "日", "6日", "rm é", "m😀", '"日', "\\ué", '"\\xé', '"m\\é', "\\é"))
+    pieces = [*(piece.encode() for piece in words.split("|")), *cut, "é".encode()[:1] + b"x"]
+    vocab = Vocab.from_tokens([*(bytes([b]) for b in range(256)), *pieces, b""], eos_ids=[256 + len(pieces)])
+    machine = Compiler(vocab).compile(spec).machine
+    for _ in range(examples(20)):
         state = machine.start
         for _ in range(12):
             told = machine.mask(state)
@@ -228,6 +241,45 @@ def test_what_was_met_may_be_forgotten():
     assert (machine.mask(state) == before).all()
     assert machine.advance(state, ord("x")) == after
     assert machine.advance(state, ord("f")) is None
+
+
+@pytest.mark.parametrize("pattern", ["\ufffd[\\u00c0-\\u00ff]", "^m\\\\[\\u00c0-\\u00ff]"])
+@pytest.mark.parametrize("before", [b"", b'"', b'"m', b'"\\u006d'])
+def test_the_mask_allowed_a_character_that_breaks_an_escape_and_completes_a_match(before, pattern):
+    """The end of a broken escape gives several characters at once, here with one that is cut off by the token's end."""
+    pieces = [text.encode()[:-1] for text in ("é", "\\ué", "\\xé", "\\é", '"\\ué', '"m\\é')]
+    vocab = Vocab.from_tokens([*(bytes([b]) for b in range(256)), *pieces, b""], eos_ids=[256 + len(pieces)])
+    machine = Compiler(vocab).compile(Safety(patterns=[{"regex": pattern}])).machine
+    state = machine.read(machine.start, before)
+    told = machine.mask(state)
+    for token in range(256, 256 + len(pieces)):
+        is_allowed = bool(told[token >> 5] >> (token & 31) & 1)
+        assert is_allowed == (machine.advance(state, token) is not None), vocab.tokens[token]
+
+
+@pytest.mark.parametrize(
+    ("patterns", "text", "is_found"),
+    [
+        (["ab"], 'x "a" "b', False),
+        ([{"regex": "^b"}], 'x "a" "b', True),
+        (["secretword", {"regex": "^b"}], 's "se secr secretwor" secret "b"', True),
+    ],
+)
+@pytest.mark.parametrize("room", [4, 8, 64])
+def test_strings_began_within_the_text_after_all_was_forgotten(monkeypatch, room, patterns, text, is_found):
+    """A string begins at the start of the patterns, whatever the machine remembers of the text before."""
+    monkeypatch.setattr(memory, "FIRST_NUMBERS", room)
+    monkeypatch.setattr(memory, "MAX_NUMBERS", room)
+    machine = SafetyMachine(filter_of(Safety(patterns=patterns)).tables, BYTES.vocab, BYTES.trie)
+    state = machine.start
+    for byte in text.encode():
+        is_allowed = bool(machine.mask(state)[byte >> 5] >> (byte & 31) & 1)
+        after = machine.advance(state, byte)
+        assert (after is not None) == is_allowed
+        if after is None:
+            break
+        state = after
+    assert (after is None) == is_found
 
 
 def test_the_verdict_says_where_it_was_found():

@@ -14,6 +14,7 @@ from espalier.constraints.safety import parts
 from espalier.constraints.safety.catalogue import PATTERNS
 from espalier.constraints.safety.compile import CompiledFilter, filter_of
 from espalier.constraints.safety.spec import Safety
+from espalier.files import kept as files
 from espalier.files.kept import HEADER_BYTES, keep
 from espalier.files.limits import FILTER
 
@@ -96,7 +97,7 @@ def test_a_file_with_a_right_digest_and_wrong_numbers_is_made_again(tmp_path: Pa
 
 def test_what_other_code_made_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made(CARD, tmp_path)
-    monkeypatch.setattr(keeping, "_code", lambda: "of tomorrow")
+    monkeypatch.setattr(files, "digest_of_code", lambda *_: "of tomorrow")
     made(CARD, tmp_path)
     assert len(list(tmp_path.iterdir())) == 2
 

@@ -22,11 +22,14 @@ from espalier.cli.flags.constraint import read_grammar, read_spec
 from espalier.cli.flags.inputs import read_text
 from espalier.cli.flags.schema import read_schema_argument
 from espalier.cli.flags.tools import read_tools_file
+from espalier.constraints.compiler import Compiler, Folders
 from espalier.constraints.json_schema import instances
 from espalier.constraints.safety.compile import filter_of
 from espalier.constraints.safety.lists import read_list
 from espalier.constraints.safety.parts import forget_parts
 from espalier.constraints.safety.spec import Safety
+from espalier.constraints.words.compile import wordlist_language
+from espalier.constraints.words.spec import Wordlist
 from espalier.engines.gguf.header import read_header
 from espalier.engines.model_folder import check_folder
 from espalier.errors import EspalierError, InputError, OutputError, TooLarge
@@ -115,6 +118,7 @@ OTHERS = {
     "GGUF",
     "token trie",
     "safety automaton",
+    "word list automaton",
 }
 NAMES = {
     "test cases": "c.yaml",
@@ -342,6 +346,16 @@ def test_a_safety_automaton_that_is_none_is_made_again(tmp_path: Path) -> None:
     filter_of.cache_clear()
     assert np.array_equal(filter_of(spec, tmp_path).tables.table, wanted)
     assert path.stat().st_size < READERS["safety automaton"].bytes
+
+
+def test_a_word_list_automaton_that_is_none_is_made_again(tmp_path: Path) -> None:
+    compiler = Compiler(Vocab.bytes(), folders=Folders(cache=tmp_path))
+    wanted = wordlist_language(Wordlist(lang="en", top=1_000), compiler).table
+    (path,) = tmp_path.iterdir()
+    with path.open("r+b") as file:
+        file.truncate(GIB * 64)
+    assert np.array_equal(wordlist_language(Wordlist(lang="en", top=1_000), compiler).table, wanted)
+    assert path.stat().st_size < READERS["word list automaton"].bytes
 
 
 def test_no_limit_is_an_error_of_ours_for_a_server() -> None:

@@ -9,15 +9,17 @@ from typing import Any
 
 import pytest
 
+import espalier.time_limit as time_limits
 from benchmarks.schema.fuzzing.schemas import HardMaker
 from espalier.automata.languages.network import build_network
 from espalier.automata.languages.nfa import bytes_in
-from espalier.automata.lazy.network import LazyNetwork
+from espalier.automata.lazy.network import PIECE, LazyNetwork
 from espalier.automata.masks.pushdown import PushdownMachine
 from espalier.automata.masks.shared import SharedParts
 from espalier.constraints.compiler import Compiler
+from espalier.constraints.json_schema.lowered import LoweredSchema
 from espalier.constraints.spec import JsonSchema
-from espalier.errors import EspalierError, LimitExceeded
+from espalier.errors import Cancelled, EspalierError, LimitExceeded
 from espalier.grammar.json_mode import JsonWhitespace
 from espalier.schema.gbnf.convert import convert
 from espalier.schema.gbnf.layout import layout
@@ -302,3 +304,43 @@ def test_large_counts_share_what_they_allow() -> None:
             state = after
         found.append(machine.mask(state))
     assert found[0] is found[1]
+
+
+def items_at_least(count: int) -> LazyNetwork:
+    return LazyNetwork(LoweredSchema(JsonSchema({"items": {"type": "integer"}, "minItems": count})).start())
+
+
+def test_the_calls_of_thousands_of_positions_are_worked_out_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`minItems: 10000` kept its lock for half a second, without a turn for others: six such requests stopped the
+    streams of everybody for as long."""
+    monkeypatch.setattr(time_limits, "PACE_SECONDS", 0.0)
+    pauses = []
+    for count in (10, 1_000):
+        turns: list[int] = []
+        network = items_at_least(count)
+        with time_limit(None, pace=lambda turns=turns: turns.append(1)):
+            network.follow_calls(network.start)
+        pauses.append(len(turns))
+    assert pauses[1] - pauses[0] >= 1_000 // PIECE
+
+
+def test_no_position_is_taken_for_known_whose_calls_an_interrupted_walk_has_not_worked_out() -> None:
+    """A step that ran out of time left positions behind whose calls led nowhere, for all later texts of the schema."""
+    whole = items_at_least(100)
+    whole.meet(whole.start)
+    network = items_at_least(100)
+    interrupted = 0
+    for most in range(20, 10_000, 200):
+        left = iter(range(most))
+        try:
+            with time_limit(None, cancelled=lambda left=left: next(left, None) is None):
+                network.meet(network.start)
+        except Cancelled:
+            interrupted += 1
+        for position in [at for at, is_met in enumerate(network.is_met) if is_met]:
+            called = [one for call in network.calls[position] for one in call]
+            assert all(network.is_met[one] for one in called if network.places[one].has_calls)
+        if network.is_met[network.start]:
+            break
+    assert interrupted
+    assert sum(network.is_met) == sum(whole.is_met)

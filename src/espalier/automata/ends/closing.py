@@ -13,7 +13,7 @@ import numpy as np
 from espalier.automata.ends.nearest import MAX_LENGTH, Nearest
 from espalier.automata.masks.cache import ByteCache
 from espalier.automata.masks.machine import Landings, Machine, State
-from espalier.automata.masks.stacks import Stacks
+from espalier.automata.masks.states import Stacks
 from espalier.time_limit import check as check_time
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Mask

@@ -26,7 +26,7 @@ from espalier.automata.languages.fragment import (
 )
 from espalier.automata.languages.nfa import ByteSet, Nfa, Symbol, bytes_in, utf8_edges
 from espalier.errors import LimitExceeded
-from espalier.grammar.analysis import components, references
+from espalier.grammar.analysis import components, nullable_costs, productive_costs, references
 from espalier.grammar.ast import (
     AnyChar,
     CharClass,
@@ -112,10 +112,13 @@ def build_fragments(
 ) -> tuple[list[Fragment], list[str], tuple[TokenRef, ...]]:
     """The arguments of `assemble`. called: rules that are never inlined; with some, even a regular grammar is not made
     one fragment, so the build time stays about linear in the grammar's size. Raises as `build_network`."""
-    validate(grammar)
+    costs = productive_costs(grammar)
+    validate(grammar, costs.names())
     # Left recursion first: removing it may add rules that are unreachable or have dead ends.
-    trimmed = trim(grammar)
-    grammar = remove_nullable_loops(remove_left_recursion(trimmed))
+    trimmed = trim(grammar, costs)
+    empty = nullable_costs(trimmed)
+    straight = remove_left_recursion(trimmed, empty)
+    grammar = remove_nullable_loops(straight, empty if straight is trimmed else None)
     grammar = grammar if grammar is trimmed else trim(grammar)
     kept, inline = ({*grammar.rules}, set[str]()) if plain else choose_inline(grammar, max_states, called)
     # The start rule comes first, so position 0 is the start.

@@ -19,9 +19,12 @@ from espalier.automata.lazy.items import Call, End, Item, Named
 from espalier.errors import LimitExceeded
 from espalier.grammar.ast import TokenRef
 from espalier.time_limit import WorkLock
+from espalier.time_limit import check as check_time
 
 MAX_POSITIONS = 250_000
 """Past so many positions those that no state in use holds are forgotten."""
+PIECE = 64
+"""Positions that are worked out before others get the lock: the calls of one position may lead to thousands."""
 
 
 class LazyNetwork:
@@ -45,6 +48,8 @@ class LazyNetwork:
         self.live: list[bool] = []
         self.plain: list[bool] = []
         self.is_met: list[bool] = []
+        self._is_listed: list[bool] = []  # the entries are true, perhaps not yet those of all that its calls lead to
+        self._epoch = 0  # how often positions were forgotten
         self.least: list[int] = []
         self.refs = refs
         self._of_ref = {ref: number for number, ref in enumerate(refs)}
@@ -85,7 +90,7 @@ class LazyNetwork:
         self.places.append(self._nowhere)
         for many in (self.masks, self.moves, self.calls, self.tokens):
             many.append(())
-        for flags in (self.final, self.pure, self.live, self.plain, self.is_met):
+        for flags in (self.final, self.pure, self.live, self.plain, self.is_met, self._is_listed):
             flags.append(False)
         self.least.append(0)
         return found
@@ -99,6 +104,7 @@ class LazyNetwork:
         """Drop all positions but these, and what was worked out of these. Not while someone walks."""
         with self._lock:
             tables = {place.explored: None for place in self._numbers if not place.explored.is_shared}
+            self._epoch += 1
             self._drop({self.start, *used})
             for explored in tables:
                 explored.forget()
@@ -108,7 +114,7 @@ class LazyNetwork:
 
     def _drop(self, used: set[int]) -> None:
         for place, number in list(self._numbers.items()):
-            self.is_met[number] = False
+            self.is_met[number] = self._is_listed[number] = False
             self.masks[number] = self.moves[number] = self.calls[number] = ()
             if number not in used:
                 del self._numbers[place]
@@ -121,24 +127,37 @@ class LazyNetwork:
             self.meet(position)
 
     def meet(self, position: int) -> None:
-        """Work out what can be read at a position, and the calls of those that its calls lead to."""
-        with self._lock:  # explanations and questions about bytes come from other threads
-            self._meet(position)
+        """Work out what can be read at a position, and the calls of those that its calls lead to. Explanations and
+        questions about bytes come from other threads, so it holds a lock, which it gives back between pieces."""
+        epoch = -1
+        while True:
+            with self._lock:
+                if epoch != self._epoch:  # numbers that were not in use may be those of other positions now
+                    epoch, todo, listed = self._epoch, [position], dict[int, None]()
+                self._list(todo, listed)
+                if not todo:
+                    for at in listed:
+                        self.is_met[at] = True
+                    return
+            check_time()
 
-    def _meet(self, position: int) -> None:
-        todo = [position]
-        while todo:
+    def _list(self, todo: list[int], listed: dict[int, None]) -> None:
+        """Fill the entries of the next positions and move these from `todo` to `listed`."""
+        number = self.number
+        for _ in range(PIECE):
+            if not todo:
+                return
             at = todo.pop()
-            if self.is_met[at]:
+            if self.is_met[at] or at in listed:
                 continue
-            place = self.places[at].met()
-            number = self.number
-            self.masks[at] = tuple([members for members, _ in place.edges])
-            self.moves[at] = tuple([(number(after),) for _, after in place.edges])
-            if place.calls:
-                calls = self.calls[at] = tuple([(number(start), number(after)) for start, after in place.calls])
-                todo += [met for call in calls for met in call if self.places[met].has_calls]
-            self.is_met[at] = True
+            if not self._is_listed[at]:
+                place = self.places[at].met()
+                self.masks[at] = tuple([members for members, _ in place.edges])
+                self.moves[at] = tuple([(number(after),) for _, after in place.edges])
+                self.calls[at] = tuple([(number(start), number(after)) for start, after in place.calls])
+                self._is_listed[at] = True
+            listed[at] = None
+            todo += [met for call in self.calls[at] for met in call if self.places[met].has_calls]
 
     def move(self, position: int, byte: int) -> Targets:
         """The positions after a byte, () where it cannot be read."""

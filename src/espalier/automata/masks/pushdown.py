@@ -33,7 +33,8 @@ from espalier.automata.masks.parts import (
     TrieNodes,
 )
 from espalier.automata.masks.rows import HandedStates, StackRows
-from espalier.automata.masks.stacks import MAX_INTERNED, MAX_WORK, StackAutomaton, Stacks
+from espalier.automata.masks.stacks import MAX_INTERNED, MAX_WORK, StackAutomaton
+from espalier.automata.masks.states import Stacks
 from espalier.automata.masks.walker import ANY_BYTE, Walker, WalkerPool, Words
 from espalier.errors import VocabError
 from espalier.grammar.ast import TokenRef

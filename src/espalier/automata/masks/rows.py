@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from espalier.automata.languages.nfa import ByteSet, bytes_in
 from espalier.automata.lazy.network import LazyNetwork
 from espalier.automata.masks.parts import Hand, PartStore
-from espalier.automata.masks.stacks import StackAutomaton, Stacks
+from espalier.automata.masks.stacks import StackAutomaton
+from espalier.automata.masks.states import Stacks
 from espalier.errors import LimitExceeded
 from espalier.time_limit import check as check_time
 

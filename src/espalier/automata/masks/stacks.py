@@ -17,16 +17,14 @@ import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import TypeAlias
 
 from espalier.automata.languages.fragment import Targets, disjoint
 from espalier.automata.languages.network import Network
 from espalier.automata.languages.nfa import ByteSet
 from espalier.automata.lazy.network import LazyNetwork
+from espalier.automata.masks.states import Items, Stacks
 from espalier.errors import LimitExceeded
 from espalier.time_limit import check as check_time
-
-Items: TypeAlias = "tuple[tuple[int, Stacks], ...]"
 
 MAX_INTERNED = 200_000
 """The most sets kept for reuse; past that all but those in use are forgotten."""
@@ -34,30 +32,6 @@ ITEMS_A_SET = 8
 """So many items count as one more set."""
 MAX_WORK = 2_000_000
 """The most stacks looked at in one step."""
-
-
-class Stacks:
-    """A set of stacks. items: (top position, set below), by ascending position. accepting: it holds the empty stack.
-    least: the least number of bytes and tokens that lead to acceptance.
-
-    closed, steps, moves, groups: caches of the automaton, which can be dropped at any time. frames: by position, the
-    interned set of that position on top of this set.
-    """
-
-    __slots__ = ("__weakref__", "accepting", "closed", "frames", "groups", "items", "least", "moves", "steps")
-
-    def __init__(self, items: Items, accepting: bool, least: int) -> None:
-        self.items = items
-        self.accepting = accepting
-        self.least = least
-        self.closed: Stacks | None = None
-        self.steps: dict[int, Stacks | None] | None = None
-        self.moves: dict[int, Stacks] | None = None
-        self.groups: tuple[tuple[Stacks, Stacks], ...] | None = None
-        self.frames: dict[int, Stacks] | None = None
-
-    def forget(self) -> None:
-        self.closed = self.groups = self.steps = self.moves = self.frames = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +80,14 @@ class StackAutomaton:
             ]
         self.end = self.make((), True)
         self.start = self.enter(network.start, self.end)
+
+    def __del__(self) -> None:
+        """Break the cycles of sets and what stands on them, one by one: what compiling left behind when it ran out of
+        time is free at once, and no collection of garbage, which stops every thread, has to find it."""
+        while self._pushed:
+            self._pushed.pop().forget()
+        while self._known:
+            self._known.popitem()[1].forget()
 
     def make(self, items: Items, accepting: bool) -> Stacks:
         """The interned set with these items, which are sorted by position."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 
@@ -26,4 +26,7 @@ class Blame:
     expected: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        return {k: v for k, v in asdict(self).items() if v is not None}
+        return {name: value for name in NAMES if (value := getattr(self, name)) is not None}
+
+
+NAMES = tuple(one.name for one in fields(Blame))

@@ -12,7 +12,7 @@ from typing import Protocol, cast
 from espalier.automata.languages.network import Network, build_network
 from espalier.automata.masks.machine import Machine, State
 from espalier.automata.masks.pushdown import PushdownMachine
-from espalier.automata.masks.stacks import Stacks
+from espalier.automata.masks.states import Stacks
 from espalier.automata.reasons.blame import Blame
 from espalier.automata.reasons.describe import expected, quoted
 from espalier.grammar.ast import Grammar, Position

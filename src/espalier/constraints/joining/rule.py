@@ -108,7 +108,7 @@ def unenforced(constraint: Spec | None) -> tuple[str, ...]:
 def _members(specs: Sequence[Spec]) -> list[Spec]:
     """The constraints, with the members of an AllOf in its place, and each only once."""
     found = [member for one in specs for member in (one.members if isinstance(one, AllOf) else (one,))]
-    return list({one.key(): one for one in found}.values())
+    return found if len(found) < 2 else list({one.key(): one for one in found}.values())
 
 
 def _all_of(members: Sequence[Spec], like: Sequence[Spec]) -> AllOf:

@@ -13,7 +13,7 @@ from espalier.automata.lazy.network import LazyNetwork
 from espalier.automata.masks.machine import Machine
 from espalier.automata.masks.pushdown import PushdownMachine
 from espalier.automata.masks.shared import SharedParts
-from espalier.automata.masks.stacks import Items, Stacks
+from espalier.automata.masks.states import Items, Stacks
 from espalier.automata.reasons.explain import RulePosition
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler

@@ -23,10 +23,10 @@ from espalier.automata.reasons.explain import (
     GrammarExplainer,
     NetworkExplainer,
     PlainExplainer,
-    blame,
-    rule_at,
 )
+from espalier.constraints.base import Place
 from espalier.constraints.matching.base import MatcherBase, check_undo
+from espalier.constraints.matching.place import AutomatonPlace
 from espalier.constraints.spec import Spec
 from espalier.errors import LimitExceeded
 from espalier.grammar.ast import Grammar
@@ -167,7 +167,7 @@ class AutomatonCompiled:
 class AutomatonMatcher(MatcherBase[AutomatonCompiled]):
     """The state of one sequence. Laws: tests/laws.py."""
 
-    __slots__ = ("_explainer_states", "_finished", "_history", "_machine", "_state", "_tokens")
+    __slots__ = ("_finished", "_history", "_machine", "_places", "_state", "_tokens")
 
     def __init__(self, compiled: AutomatonCompiled) -> None:
         super().__init__(compiled)
@@ -175,7 +175,7 @@ class AutomatonMatcher(MatcherBase[AutomatonCompiled]):
         self._state: State = compiled.machine.start
         self._history: list[State] = []  # the states before each token; EOS adds none
         self._tokens: list[int] = []  # without EOS
-        self._explainer_states: list[State] = []  # states of the explainer's machine, as far as it was asked
+        self._places: list[AutomatonPlace] = []  # before and after each token, as far as somebody asked
         self._finished = False
 
     @property
@@ -226,14 +226,14 @@ class AutomatonMatcher(MatcherBase[AutomatonCompiled]):
         if count:
             kept = len(self._history) - count
             self._state = self._history[kept]
-            del self._history[kept:], self._tokens[kept:], self._explainer_states[kept + 1 :]
+            del self._history[kept:], self._tokens[kept:], self._places[kept + 1 :]
 
     def fork(self) -> Self:
         other = type(self)(self._compiled)
         other._state = self._state
         other._history = self._history.copy()
         other._tokens = self._tokens.copy()
-        other._explainer_states = self._explainer_states.copy()
+        other._places = self._places.copy()
         other._finished = self._finished
         return other
 
@@ -243,13 +243,15 @@ class AutomatonMatcher(MatcherBase[AutomatonCompiled]):
         return self._compiled.forced(self._state)
 
     def _blame(self, token: int) -> Blame:
-        explainer = self._compiled.explainer
-        return blame(explainer, self._vocab, self._explainer_state(explainer), token, self._kind)
+        return self._here().explain(token)
 
     def rule_of(self, token: int) -> str | None:
         """See `Ruled`."""
-        explainer = self._compiled.explainer
-        return rule_at(explainer, self._compiled.vocab, self._explainer_state(explainer), token)
+        return self._here().rule_of(token)
+
+    def place(self) -> Place | None:
+        """See `Placed`."""
+        return None if self._finished else self._here()
 
     def shortest_completion(self) -> tuple[int, ...]:
         if self._finished:
@@ -285,14 +287,10 @@ class AutomatonMatcher(MatcherBase[AutomatonCompiled]):
         """The state before the last `count` tokens but EOS."""
         return self._history[-count] if count else self._state
 
-    def _explainer_state(self, explainer: Explainer) -> State:
-        """The state of the explainer's machine after the same tokens."""
-        states = self._explainer_states
-        if not states:
-            states.append(explainer.machine.start)
-        for token in self._tokens[len(states) - 1 :]:
-            after = explainer.machine.advance(states[-1], token)
-            if after is None:
-                raise AssertionError(f"token {token} was taken, and the plain automaton refuses it")
-            states.append(after)
-        return states[-1]
+    def _here(self) -> AutomatonPlace:
+        places = self._places
+        if not places:
+            places.append(AutomatonPlace(self._compiled.explainer, self._vocab, self._kind))
+        for token in self._tokens[len(places) - 1 :]:
+            places.append(places[-1].after(token))
+        return places[-1]

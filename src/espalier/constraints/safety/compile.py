@@ -172,6 +172,10 @@ class SafetyMatcher(AutomatonMatcher):
         self._filter = compiled.filter
         self._states = compiled.states
 
+    def place(self) -> None:
+        """See `Placed`: the reasons here hang on the state of the filter."""
+        return
+
     def explain(self, token: int) -> Blame:
         blame = super().explain(token)
         if self._finished or not 0 <= token < self._compiled.vocab.width:

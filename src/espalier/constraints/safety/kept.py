@@ -7,12 +7,7 @@ of Unicode it is made with. What was read is checked before it is used, because 
 
 from __future__ import annotations
 
-import hashlib
-import logging
-import sys
-import unicodedata
 from collections.abc import Callable, Sequence
-from functools import cache
 from pathlib import Path
 from typing import TypeAlias
 
@@ -21,23 +16,22 @@ from numpy.typing import NDArray
 
 from espalier.constraints.safety.expressions import CharDfa
 from espalier.constraints.safety.patterns.pattern import Pattern
-from espalier.files.kept import keep, keep_newest, kept, made_by_one
+from espalier.files.kept import KeptKind
+from espalier.files.kept import kept_or_made as once
 from espalier.files.limits import FILTER
 from espalier.grammar.ranges import MAX_CODE_POINT
 
-LAYOUT = 1
-"""The version of the file's body."""
 SUFFIX = ".filter"
 MOST_FILES = 64
 """One version of Espalier makes some twenty; older ones are removed."""
-SOURCES = ("constraints/safety/*.py", "grammar/*.py", "grammar/regex/*.py")
-"""The code that makes the automata, below the package."""
+KIND = KeptKind(
+    name="safety filter", suffix=SUFFIX, layout=1, reader=FILTER,
+    sources=("constraints/safety/*.py", "grammar/*.py", "grammar/regex/*.py"),
+)  # fmt: skip
 
 Segments: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]
 """The first code point of each segment and its class, `(G,) int64` each: `Alphabet.segments`."""
 Automaton: TypeAlias = tuple[CharDfa, Segments]
-
-_log = logging.getLogger(__name__)
 
 
 def kept_or_made(
@@ -47,45 +41,10 @@ def kept_or_made(
 
     A file that is damaged, or made by other code, is replaced. If the folder cannot be written, a warning is logged.
     folder None: nothing is kept."""
-    code = None if folder is None else _code()
-    if folder is None or code is None:
-        return make()
-    fingerprint = hashlib.sha256(f"{code} {[*patterns]!r}".encode()).hexdigest()
-    path, what = folder / f"{fingerprint[:32]}{SUFFIX}", f"safety filter, layout {LAYOUT}, {fingerprint}"
-    found = _read(path, what, len(patterns))
-    if found is not None:
-        return found
-    with made_by_one(path) as was_made:
-        found = _read(path, what, len(patterns)) if was_made else None
-        if found is None:
-            found = make()
-            keep(path, what, _packed(found), FILTER)
-            keep_newest(folder, SUFFIX, MOST_FILES)
-    return found
-
-
-def _read(path: Path, what: str, rules: int) -> list[Automaton] | None:
-    body = kept(path, what, FILTER)
-    found = None if body is None else _unpacked(body, rules)
-    if found is None and body is not None:
-        _log.warning("the %s %s is not one; it is made again", FILTER.noun, path)
-    return found
-
-
-@cache
-def _code() -> str | None:
-    """A digest of the code, None where it is not in files."""
-    package = Path(__file__).resolve().parents[2]
-    digest = hashlib.sha256(f"{LAYOUT} {sys.version} {unicodedata.unidata_version} {np.__version__}".encode())
-    count = 0
-    try:
-        for pattern in SOURCES:
-            for path in sorted(package.glob(pattern)):
-                digest.update(path.read_bytes())
-                count += 1
-    except OSError:
-        return None
-    return digest.hexdigest() if count else None
+    return once(
+        folder, KIND, repr([*patterns]), make=make, pack=_packed,
+        unpack=lambda body: _unpacked(body, len(patterns)), most=MOST_FILES,
+    )  # fmt: skip
 
 
 # The body: how many automata; of each, the numbers of states, classes and segments; then of each, the table, the cuts,

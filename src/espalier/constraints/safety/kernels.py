@@ -42,6 +42,8 @@ from espalier.constraints.safety.unescape import (
     next_character,
 )
 
+# compiled with: d2084705
+
 Array: TypeAlias = Any  # numpy arrays; shapes and types are above
 Filter: TypeAlias = Any
 Met: TypeAlias = Any
@@ -258,7 +260,9 @@ def read(
 def enter(state: Array, row: Array, tables: Filter, met: Met) -> Any:
     """Fill the row, (10,) int64, of a state, (N,) int64. 0, or FULL."""
     count = tables[3].shape[0]
-    states = np.empty(count, dtype=np.int32)
+    states = np.zeros(count, dtype=np.int32)
+    if met[5][0] == 0:
+        number_of(states, tables, met)  # after all was forgotten too, number 0 is the start: strings begin with it
     for i in range(READINGS):
         row[i] = state[i]
         for k in range(count):

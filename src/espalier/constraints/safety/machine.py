@@ -1,8 +1,9 @@
 """The machine of a safety filter over one vocabulary: masks and landings of states that are rows of numbers
 (`kernels.py`).
 
-A state's mask is computed by what differs from a state that is known already: two states that read the same bytes soon
-become one, because a match in progress seldom goes on. Only the first state of each kind is walked over the whole trie.
+A state's mask is put together from what each part refuses by itself (`alone/`). Where an escape is in progress, and for
+where tokens lead, it is computed by what differs from a state that is known already: two states that read the same
+bytes soon become one, because a match in progress seldom goes on.
 A state is the bytes of its row. It knows no patterns.
 """
 
@@ -21,7 +22,9 @@ from numpy.typing import NDArray
 from espalier.automata.languages.nfa import ByteSet
 from espalier.automata.masks.cache import ByteCache
 from espalier.automata.masks.machine import Landings
-from espalier.automata.masks.walker import KIND, laid_out
+from espalier.automata.masks.walker import KIND, Laid, laid_out
+from espalier.constraints.safety.alone.refusals import Refusals, parts_of
+from espalier.constraints.safety.alone.tries import readings_of
 from espalier.constraints.safety.memory import Met, Recent
 from espalier.constraints.safety.parts import Tables
 from espalier.errors import LimitExceeded
@@ -34,13 +37,11 @@ from espalier.tokens.vocab import Vocab
 
 CACHE_BYTES = 64 * 2**20
 LANDINGS_BYTES = 64 * 2**20
-LANES_BYTES = 64 * 2**20
+LANES_BYTES = 16 * 2**20
 MAX_NEAR = 48
 """How many known lanes a new one is compared with."""
 MAX_LANDED = 8
 """How many states whose landings are known a new one is compared with, half a megabyte each."""
-FAR = 0.5
-"""A lane that differs from all of these below more than this share of the trie is walked in full."""
 MAX_ROWS = 2**16
 """The most distinct states after one token."""
 NEAR = 8
@@ -99,22 +100,18 @@ class SafetyMachine:
         self._met = Met(self._parts, tables.letters.shape[1])
         self._masks: ByteCache[bytes, Mask] = ByteCache(CACHE_BYTES)
         self._landings: ByteCache[bytes, Landings] = ByteCache(LANDINGS_BYTES)
-        self._lanes: ByteCache[tuple[int, int, int], _Lane] = ByteCache(LANES_BYTES)
+        self._lanes: ByteCache[tuple[int, int, int], NDArray[np.uint32]] = ByteCache(LANES_BYTES)
         self._recent: dict[tuple[int, bool], Recent[_Lane]] = {}
         self._ends: Recent[_Landed] = Recent(MAX_LANDED)
         double, single = int(KIND[34] | KIND[92]), int(KIND[39] | KIND[92])
         self._kinds = (0, double, single, double)
-        special = self._holding(b'"\\')
-        self._special = [self._holding(b""), special, self._holding(b"'\\"), special]
+        self._read = readings_of(trie, vocab.tokens, self._words)
+        parts = parts_of(tables)
+        self._alone = [Refusals(tables.points, parts, n, one, self._below) for n, one in enumerate(self._read)]
         self._accepts: dict[bytes, bool] = {}
         self._least: dict[bytes, int] = {}
         self._own = frozenset(range(256)) - frozenset(vocab.missing_bytes())
         self.start: bytes = np.zeros(self._size, dtype=np.int64).tobytes()
-
-    def _holding(self, some: bytes) -> NDArray[np.uint32]:
-        """The tokens that hold one of these bytes, `(W,) uint32`."""
-        ids = [token for token, data in enumerate(self._data) if any(byte in data for byte in some)]
-        return masks.from_ids(ids, self._width).view(np.uint32)
 
     def _call(self, kernel: Callable[[Any], int]) -> int:
         """Run a kernel that begins with a state, under the lock; where there is no room, all numbers are forgotten
@@ -324,41 +321,58 @@ class SafetyMachine:
             self._walk(row, None, found, 0, READINGS, 0)
             return found
         written = int(row[NUMBER])
-        found = self._lane(row, WRITTEN, 0, written, is_whole=True).copy()
+        found = self._alone_refused(WRITTEN, written).copy()
         for reading in (DOUBLE, SINGLE, NESTED):
             escape, number = int(row[reading]), int(row[NUMBER + reading])
-            is_whole = escape & 7 > self._kernels.PLAIN
-            if escape == self._kernels.PLAIN and number != written:
-                found |= self._lane(row, WRITTEN, 0, number, is_whole=True) & ~self._special[reading]
-            found |= self._lane(row, reading, escape, number, is_whole=is_whole)
+            if escape == self._kernels.PLAIN:
+                if number != written:
+                    found |= self._alone_refused(WRITTEN, number) & ~self._read[reading].special
+                found |= self._alone_refused(reading, number)
+            else:
+                is_whole = escape & 7 > self._kernels.PLAIN
+                found |= self._lane(reading, escape, number, is_whole=is_whole)
         return found
 
-    def _lane(
-        self, row: NDArray[np.int64], reading: int, escape: int, number: int, *, is_whole: bool
-    ) -> NDArray[np.uint32]:
-        """The tokens that one reading refuses, `(W,) uint32`. is_whole: all of them, else only those that hold a
-        quotation mark of this reading or a backslash."""
+    def _alone_refused(self, reading: int, number: int) -> NDArray[np.uint32]:
+        """The tokens that one reading refuses, `(W,) uint32`, where no escape is in progress: as it is written all of
+        them, else only those that hold a quotation mark of this reading or a backslash."""
+        escape = self._kernels.PLAIN if reading else 0
         key = (reading, escape, number)
         known = self._lanes.get(key)
         if known is not None:
-            return known.refused
+            return known
+        refused, is_in_doubt = self._alone[reading].of(self._met.arrays[0][number])
+        if is_in_doubt:
+            row = np.zeros(ROW, dtype=np.int64)
+            row[reading], row[NUMBER + reading] = escape, number
+            more = np.zeros(self._words, dtype=np.uint32)
+            self._walk(row, None, more, reading, reading + 1, 0, laid=self._read[reading].doubtful.laid)
+            refused |= more
+        self._lanes.put(key, refused, refused.nbytes)
+        return refused
+
+    def _lane(self, reading: int, escape: int, number: int, *, is_whole: bool) -> NDArray[np.uint32]:
+        """The tokens that one of the decoded readings refuses, `(W,) uint32`, where no string has begun or an escape is
+        in progress. is_whole: all of them, else only those that hold a quotation mark of this reading or a backslash.
+        """
+        key = (reading, escape, number)
+        known = self._lanes.get(key)
+        if known is not None:
+            return known
         row = np.zeros(ROW, dtype=np.int64)
         row[NUMBER + reading] = number
-        if reading:
-            row[reading] = escape
+        row[reading] = escape
         after, codes = self._options(row, reading, reading + 1)
-        sign = np.where(codes == 0, after[:, NUMBER + reading] << 33 | after[:, reading] * bool(reading), -1)  # (256,)
+        sign = np.where(codes == 0, after[:, NUMBER + reading] << 33 | after[:, reading], -1)  # (256,)
         recent = self._recent.setdefault((reading, is_whole), Recent(MAX_NEAR))
-        nearest, far = recent.nearest(sign, self._below)
-        if far > FAR * self._below.sum():
-            nearest = None
+        nearest = recent.nearest(sign, self._below)
         refused = np.zeros(self._words, dtype=np.uint32) if nearest is None else nearest.refused.copy()
         kinds = 0 if is_whole else self._kinds[reading]
         self._walk(row, None if nearest is None else nearest.row, refused, reading, reading + 1, kinds)
         if not is_whole:
-            refused &= self._special[reading]
+            refused &= self._read[reading].special
         found = _Lane(row, refused)
-        self._lanes.put(key, found, refused.nbytes)
+        self._lanes.put(key, refused, refused.nbytes)
         recent.add(sign, found)
         return refused
 
@@ -371,16 +385,18 @@ class SafetyMachine:
         high: int,
         kinds: int,
         ends: _Ends | None = None,
+        laid: Laid | None = None,
     ) -> int:
         """Fill the refused tokens, and the rows after the others where `ends` is given; returns how many rows there
-        are. Raises _Forgotten."""
+        are. laid: a part of the trie, None for all of it. Raises _Forgotten."""
+        laid = self._laid if laid is None else laid
         stack = np.empty((2, self._depth, ROW), dtype=np.int64)
         stack[0, 0] = row
         stack[1, 0] = row if other is None else other
         at = _NO_ENDS if ends is None else ends
         count = self._once(
             self._kernels.walk(
-                self._laid.nodes, self._laid.ids, other is not None, low, high, kinds, KIND, stack[0], stack[1],
+                laid.nodes, laid.ids, other is not None, low, high, kinds, KIND, stack[0], stack[1],
                 refused, at.landed, at.kept, at.count, at.slots, self._filter, self._met.arrays,
             )
         )  # fmt: skip
@@ -393,9 +409,9 @@ class SafetyMachine:
         row = self._enter(state)
         after, codes = self._options(row)
         sign = np.where(codes == 0, after @ _MIXING, -1)  # (256,)
-        nearest, far = self._ends.nearest(sign, self._below)
+        nearest = self._ends.nearest(sign, self._below)
         refused = np.zeros(self._words, dtype=np.uint32)
-        if nearest is None or far > FAR * self._below.sum():
+        if nearest is None:
             ends = _Ends.empty(32 * self._words)
             ends.count = self._walk(row, None, refused, 0, READINGS, 0, ends)
         else:

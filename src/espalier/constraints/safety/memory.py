@@ -10,24 +10,24 @@ from numpy.typing import NDArray
 FIRST_NUMBERS, MAX_NUMBERS = 2**13, 2**17
 """How many combinations of the parts' states are remembered at first, and at most."""
 
+ASCII = 128
 Known = TypeVar("Known")
 
 
 class Recent(Generic[Known]):
-    """What was made last, each with a sign of what follows each byte."""
+    """What was made last, each with a sign of what follows each byte, `(width,) int64`."""
 
-    def __init__(self, size: int) -> None:
-        self._signs = np.empty((size, 256), dtype=np.int64)
+    def __init__(self, size: int, width: int = 256) -> None:
+        self._signs = np.empty((size, width), dtype=np.int64)
         self._known: list[Known] = []
         self._next = 0
 
-    def nearest(self, sign: NDArray[np.int64], weights: NDArray[np.float64]) -> tuple[Known | None, float]:
-        """What is known after which bytes of the least total weight lead elsewhere, and that weight."""
+    def nearest(self, sign: NDArray[np.int64], weights: NDArray[np.float64]) -> Known | None:
+        """The known one after which bytes of the least total weight lead elsewhere; None if nothing is known."""
         if not self._known:
-            return None, np.inf
+            return None
         far = (self._signs[: len(self._known)] != sign) @ weights  # (n,)
-        at = int(far.argmin())
-        return self._known[at], float(far[at])
+        return self._known[int(far.argmin())]
 
     def add(self, sign: NDArray[np.int64], known: Known) -> None:
         self._signs[self._next] = sign

@@ -18,7 +18,7 @@ from espalier.automata.lazy.network import LazyNetwork
 from espalier.automata.masks.machine import Machine, State
 from espalier.automata.masks.pushdown import PushdownMachine
 from espalier.automata.masks.shared import SharedParts
-from espalier.automata.masks.stacks import Stacks
+from espalier.automata.masks.states import Stacks
 from espalier.automata.phrases.occurrences import search
 from espalier.automata.phrases.triggers import Watched, watched
 from espalier.automata.reasons.explain import NetworkExplainer, RulePosition

@@ -12,6 +12,7 @@ from espalier.automata.reasons.explain import RulePosition
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.matching.automaton import compile_dfa
+from espalier.constraints.words.kept import kept_or_made
 from espalier.constraints.words.spec import Wordlist, check_top
 from espalier.errors import GrammarError, SpecError
 from espalier.lexicon.files import WordFiles
@@ -47,7 +48,7 @@ def wordlist_language(spec: Wordlist, compiler: Compiler) -> Dfa:
     rules = language(spec.lang)
     listed = listed_words(spec, compiler.words)
     try:
-        return word_loop(_parts(spec, rules, listed))
+        return kept_or_made(spec, listed, compiler.cache_dir, lambda: word_loop(_parts(spec, rules, listed)))
     except GrammarError as error:
         raise SpecError(
             "no text can be made of these words", hint="none of them stands alone", field="words"

@@ -1,0 +1,31 @@
+"""One state or frame of the pushdown automaton: a set of stacks, which `stacks.py` makes and moves to the next."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+Items: TypeAlias = "tuple[tuple[int, Stacks], ...]"
+
+
+class Stacks:
+    """A set of stacks. items: (top position, set below), by ascending position. accepting: it holds the empty stack.
+    least: the least number of bytes and tokens that lead to acceptance.
+
+    closed, steps, moves, groups: caches of the automaton, which can be dropped at any time. frames: by position, the
+    interned set of that position on top of this set.
+    """
+
+    __slots__ = ("__weakref__", "accepting", "closed", "frames", "groups", "items", "least", "moves", "steps")
+
+    def __init__(self, items: Items, accepting: bool, least: int) -> None:
+        self.items = items
+        self.accepting = accepting
+        self.least = least
+        self.closed: Stacks | None = None
+        self.steps: dict[int, Stacks | None] | None = None
+        self.moves: dict[int, Stacks] | None = None
+        self.groups: tuple[tuple[Stacks, Stacks], ...] | None = None
+        self.frames: dict[int, Stacks] | None = None
+
+    def forget(self) -> None:
+        self.closed = self.groups = self.steps = self.moves = self.frames = None

@@ -1,0 +1,101 @@
+"""What the readings of a filter need of a vocabulary: parts of its trie, made once for each. It knows no filter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from importlib import import_module
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from espalier.automata.masks.walker import Laid, laid_out
+from espalier.tokens import mask as masks
+from espalier.tokens.trie import TokenTrie
+
+Bits = NDArray[np.uint32]  # (W,)
+FIRST, SKIP = 0, 1  # of a node, as in `kernels.py`
+SPECIAL: tuple[tuple[bytes, ...], ...] = ((), (b'"', b"\\"), (b"'", b"\\"), (b'"', b"\\"))
+"""What each reading does not read as the text is written. All tokens are asked for in the first."""
+ESCAPES = b"\\u", b"\\x"
+"""The beginnings of escapes by number."""
+
+
+@cache
+def kernels() -> Any:
+    return import_module("espalier.constraints.safety.alone.kernels")  # numba is loaded with the first machine
+
+
+class Part(NamedTuple):
+    """Some tokens of a trie. high: `(N,) int32`, from `kernels.heights`."""
+
+    laid: Laid
+    high: NDArray[np.int32]
+
+
+class Reading(NamedTuple):
+    """special: the tokens that hold what is not read as it is written. all: the tokens to be judged, these or every
+    one. doubtful: those of them that end within a character, or that may be within an escape by number. invalid: those
+    that are not UTF-8 from the beginning of a character on."""
+
+    special: Bits
+    all: Part
+    doubtful: Part
+    invalid: Bits
+
+
+_MADE: WeakKeyDictionary[TokenTrie, tuple[Reading, ...]] = WeakKeyDictionary()
+
+
+def readings_of(trie: TokenTrie, tokens: Sequence[bytes], words: int) -> tuple[Reading, ...]:
+    """tokens: the bytes of each token. words: W."""
+    found = _MADE.get(trie)
+    if found is None:
+        laid = laid_out(trie)
+        depth = trie.max_depth + 2
+        invalid, unfinished = np.zeros((2, words), dtype=np.uint32)
+        kernels().sort_out(laid.nodes, laid.ids, np.zeros(depth, dtype=np.int64), invalid, unfinished)
+        escaping = _holding(tokens, ESCAPES, words)
+        made = []
+        for special in SPECIAL:
+            held = _holding(tokens, special, words)
+            judged = only(laid, held) if special else laid
+            doubtful = only(judged, unfinished | escaping if special else unfinished)
+            made.append(Reading(held, _part(judged, depth), _part(doubtful, depth), invalid))
+        found = _MADE[trie] = tuple(made)
+    return found
+
+
+def only(laid: Laid, tokens: Bits) -> Laid:
+    """The part of a trie that leads to these tokens, `(W,)`."""
+    wanted = masks.unpack(tokens.view(np.int32), 32 * len(tokens))[laid.ids]  # (T,)
+    before = np.append(0, np.cumsum(wanted))[laid.nodes[:, FIRST]]  # (N + 1,), wanted tokens before each node
+    skip = laid.nodes[:-1, SKIP]
+    stays = np.append(before[skip] > before[:-1], True)  # (N + 1,)
+    number = np.append(0, np.cumsum(stays))[:-1]  # (N + 1,), nodes that stay before each
+    nodes = laid.nodes[stays].copy()
+    nodes[:, FIRST] = before[stays]
+    nodes[:-1, SKIP] = number[skip][stays[:-1]]
+    return Laid(nodes=nodes, heads=laid.heads[:0], ids=laid.ids[wanted])
+
+
+def _holding(tokens: Sequence[bytes], some: Sequence[bytes], words: int) -> Bits:
+    """The tokens that hold one of these."""
+    text = np.frombuffer(b"".join(tokens) + bytes(1), dtype=np.uint8)
+    begins = np.cumsum([0, *map(len, tokens)])
+    found = [np.empty(0, dtype=np.intp)]
+    for one in some:
+        at = np.flatnonzero(text[:-1] == one[0])
+        for k, byte in enumerate(one[1:], 1):
+            at = at[text[at + k] == byte]
+        first, last = (np.searchsorted(begins, place, side="right") for place in (at, at + len(one) - 1))
+        found.append(first[first == last] - 1)
+    return masks.from_ids(np.unique(np.concatenate(found)).tolist(), 32 * words).view(np.uint32)
+
+
+def _part(laid: Laid, depth: int) -> Part:
+    high = np.empty(len(laid.nodes) - 1, dtype=np.int32)
+    kernels().heights(laid.nodes, np.zeros(depth, dtype=np.int32), high)
+    return Part(laid, high)
