@@ -10,10 +10,11 @@ import json
 import math
 import random
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from espalier.automata.reasons.blame import Blame
+from espalier.trace.lazy import LazySequence
 from espalier.trace.records import Candidate, StepRecord, Trace
 
 EOS_ID = 2
@@ -232,3 +233,23 @@ def as_json(trace: Trace) -> Mapping[str, Any]:
     """What a reader of a saved trace sees: the JSON, parsed."""
     parsed: Mapping[str, Any] = json.loads(json.dumps(trace.to_json()))
     return parsed
+
+
+def alike(one: StepRecord, other: StepRecord) -> None:
+    """Equal, numbers up to 1e-6."""
+    for name in (one_field.name for one_field in fields(StepRecord) if one_field.compare):
+        _same(getattr(one, name), getattr(other, name), name)
+    assert (one.distribution is None) == (other.distribution is None)
+
+
+def _same(one: Any, other: Any, name: str) -> None:
+    if isinstance(one, float) and isinstance(other, float):
+        assert one == other or math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-6), name
+    elif isinstance(one, tuple | list | LazySequence):
+        assert len(one) == len(other), name
+        for mine, theirs in zip(one, other, strict=True):
+            _same(mine, theirs, name)
+    elif hasattr(one, "to_json"):
+        _same(sorted(one.to_json().items()), sorted(other.to_json().items()), name)
+    else:
+        assert one == other, name

@@ -2,28 +2,38 @@
 
 One thread, no trace, the ways in turns on the same prompts and seeds, medians over rounds; the first round is not
 counted, but what it teaches the drafts stays, as it does in a process that serves. The tokens of `draft` are compared
-with those of `mask` in every run.
+with those of `mask` in every run. A token of JSON has fewer characters than one of free text: `a token` compares the
+time of a token alone. The large models, of 100 M parameters, have random weights: what they say in a string is random,
+so what is gained there is what the schema says.
+`python -m benchmarks.drafts.speed [transformers|llama.cpp ...] [--model demo|large|all] [--large FILE]
+[--rounds N] [--fresh] [--only KIND]`
 """
 
 from __future__ import annotations
 
+import argparse
 import statistics
-import sys
+import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
+from contextlib import ExitStack
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import torch
 
 import espalier
-from benchmarks.jump import FIELDS, PROMPTS, schema
+from benchmarks.jump import FIELDS, PROMPTS, large, schema
 from espalier.wiring import demo_model
 
 ROUNDS = 3
+FEWER = 2  # rounds of a large model
 MOST = 48
 WAYS = ("free", "mask", "draft")
 ENGINES = ("transformers", "llama.cpp")
+GGUF = demo_model() / "demo.gguf"
 COPIED = (
     "Ticket 4711: the customer Maria Lopez (maria.lopez@example.org) reports that the invoice of 12 March is wrong. "
     "Copy the values into JSON."
@@ -47,33 +57,68 @@ CASES: dict[str, list[tuple[str, Any]]] = {
 }
 
 
-def main() -> None:
+Cases = Sequence[tuple[str, Any]]
+MODELS = ("demo", "large")
+
+
+def main(
+    names: Sequence[str] = ENGINES,
+    models: Sequence[str] = ("demo",),
+    file: Path | None = None,
+    rounds: int | None = None,
+    kinds: Sequence[str] = tuple(CASES),
+    *,
+    is_fresh: bool = False,
+) -> None:
+    """file: a GGUF file for `large` on llama.cpp; else one is made. is_fresh: every round has other seeds."""
     torch.set_num_threads(1)
-    names = [one for one in sys.argv[1:] if one in ENGINES] or ENGINES
-    head = ("free", "mask", "draft", "draft/free", "draft/mask", "tokens/pass", "by source: accepted/drafted")
-    print(f"{'characters a second of CPU':<36}" + ("{:>12}" * len(head)).format(*head))
-    for name in names:
-        path = demo_model() if name == "transformers" else demo_model() / "demo.gguf"
-        with espalier.load(path, **({} if name == "transformers" else {"threads": 1})) as engine:
-            for temperature, (kind, cases) in product((0.0, 0.8), CASES.items()):
-                speed(f"{name}, {kind}, {temperature}", engine, cases, temperature)
+    head = ("free", "mask", "draft", "draft/free", "draft/mask", "a token", "tokens/pass", "said/drafted by source")
+    print(f"{'characters a second of CPU':<40}" + ("{:>12}" * (len(head) - 1) + "  {}").format(*head), flush=True)
+    for model, name in product(models, names):
+        with ExitStack() as stack:
+            engine = stack.enter_context(opened(model, name, file, stack))
+            for temperature, kind in product((0.0, 0.8), kinds):
+                cases = CASES[kind] if model == "demo" else CASES[kind][:2]
+                title = f"{name}, {kind}, {temperature}" if model == "demo" else f"{name} 100 M, {kind}, {temperature}"
+                count = rounds or (ROUNDS if model == "demo" else FEWER)
+                speed(title, engine, cases, temperature=temperature, rounds=count, is_fresh=is_fresh)
 
 
-def speed(title: str, engine: espalier.LoadedEngine, cases: list[tuple[str, Any]], temperature: float) -> None:
+def opened(model: str, name: str, file: Path | None, stack: ExitStack) -> espalier.LoadedEngine:
+    if model == "demo":
+        return espalier.load(demo_model()) if name == "transformers" else espalier.load(GGUF, threads=1)
+    if name == "transformers":
+        return large()
+    if file is None:
+        from tests.gguf_models import write_large
+
+        file = write_large(Path(stack.enter_context(tempfile.TemporaryDirectory())) / "large.gguf")
+    return espalier.load(file, threads=1)
+
+
+def speed(
+    title: str, engine: espalier.LoadedEngine, cases: Cases, *, temperature: float, rounds: int, is_fresh: bool
+) -> None:
     rates: dict[str, list[float]] = {way: [] for way in WAYS}
+    times: dict[str, list[float]] = {way: [] for way in WAYS}  # seconds of a token
     sources: Counter[tuple[str, str]] = Counter()
     passes = tokens = 0
-    for turn in range(ROUNDS + 1):
-        spent, said = dict.fromkeys(WAYS, 0.0), dict.fromkeys(WAYS, 0)
-        for seed, (prompt, spec) in enumerate(cases):
+    # A model without a template knows no end of a turn.
+    plain: dict[str, Any] = {} if engine.engine.capabilities.chat_template else {"raw": True}
+    for turn in range(rounds + 1):
+        spent, said, taken = dict.fromkeys(WAYS, 0.0), dict.fromkeys(WAYS, 0), dict.fromkeys(WAYS, 0)
+        for seed, (prompt, spec) in enumerate(cases, start=turn * len(cases) if is_fresh else 0):
             texts = {}
             for way in WAYS:
-                asked: dict[str, Any] = {"temperature": temperature, "trace": "off", "max_tokens": MOST}
+                asked: dict[str, Any] = {"temperature": temperature, "trace": "off", "max_tokens": MOST, **plain}
                 more: dict[str, Any] = {} if way == "free" else {"constraint": spec, "strategy": way}
+                if spec is None or way == "free":
+                    more["ignore_eos"] = bool(plain)
                 began = time.process_time()
                 result = engine.generate(prompt, seed=seed, **asked, **more)
                 spent[way] += time.process_time() - began
                 said[way] += len(result.text)
+                taken[way] += len(result.token_ids)
                 texts[way] = result.token_ids
             if texts["mask"] != texts["draft"]:
                 print(f"  other tokens than mask: {title}, seed {seed}", flush=True)
@@ -86,16 +131,33 @@ def speed(title: str, engine: espalier.LoadedEngine, cases: list[tuple[str, Any]
         if turn:
             for way in WAYS:
                 rates[way].append(said[way] / spent[way])
+                times[way].append(spent[way] / taken[way])
     ratios = [statistics.median(a / b for a, b in zip(rates["draft"], rates[other], strict=True)) for other in WAYS[:2]]
+    ratios.append(statistics.median(a / b for a, b in zip(times["free"], times["draft"], strict=True)))
     told = ", ".join(
         f"{name} {sources[name, 'accepted']}/{sources[name, 'drafted']}"
         for name in sorted({name for name, _ in sources})
     )
     shown = "".join(f"{statistics.median(rates[way]):>12.0f}" for way in WAYS)
     print(
-        f"{title:<36}{shown}" + "".join(f"{one:>12.2f}" for one in (*ratios, tokens / passes)) + f"  {told}", flush=True
+        f"{title:<40}{shown}" + "".join(f"{one:>12.2f}" for one in (*ratios, tokens / passes)) + f"  {told}", flush=True
     )
 
 
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser()
+    parser.add_argument("engines", nargs="*", metavar="|".join(ENGINES))
+    parser.add_argument("--model", choices=[*MODELS, "all"], default="demo")
+    parser.add_argument("--large", type=Path, help="a GGUF file of about 100 M parameters")
+    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--fresh", action="store_true", help="other seeds in every round")
+    parser.add_argument("--only", action="append", choices=CASES, help="kinds of texts")
+    given = parser.parse_args()
+    main(
+        given.engines or ENGINES,
+        MODELS if given.model == "all" else [given.model],
+        given.large,
+        given.rounds,
+        given.only or tuple(CASES),
+        is_fresh=given.fresh,
+    )

@@ -6,9 +6,11 @@ about tokens.
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from espalier.decoding.plan import Outcome, Plan, Taken
 from espalier.decoding.ports import Answer, Extend, Need, SequenceId, StepModel, Watch, opened
@@ -30,6 +32,16 @@ class _Lane:
     answer: Answer | None = None
 
 
+class PassTimes(Protocol):
+    """Gets the seconds of forward passes, while it wants them: to ask the clocks takes time too."""
+
+    is_wanted: bool
+
+    def passed(self, seconds: float) -> None: ...
+
+
+WAITS = 4
+"""While others have the processor a pass takes longer than it computes; by more than this it waits for a device."""
 MAX_LANES = 64  # plans that run in lock-step; the others wait, so that a long list does not fill the memory
 
 
@@ -40,14 +52,15 @@ def drive(
     room: Room | None = None,
     sequences: Sequence[int] | None = None,
     watches: Sequence[Watch | None] | None = None,
+    times: PassTimes | None = None,
 ) -> Generator[tuple[int, Taken | Outcome], None, None]:
     """Run all plans to their end; yields (plan number, Taken or Outcome) in the order of events.
 
     sizes: the most tokens that each plan will hold. sequences: the most sequences that it will hold at once, 1 by
     default. A plan starts only when there is room for all of it, so no started plan runs out of memory; a plan that is
     alone starts in any case. room: shared by all drivers that use this model at the same time. watches: what gets each
-    plan's hidden states; then the model is a WatchedModel. Closing the iterator, or an error in any plan, frees every
-    sequence.
+    plan's hidden states; then the model is a WatchedModel. times: gets the seconds of each forward pass, without those
+    in which others had the processor. Closing the iterator, or an error in any plan, frees every sequence.
 
     Raises LimitExceeded where no plan can start because other drivers have taken the room.
     """
@@ -75,8 +88,7 @@ def drive(
             fault: Exception | None = None
             for lane in list(lanes):
                 try:
-                    for happened in _until_need(lane):
-                        events.append((lane.index, happened))  # noqa: PERF401  # events before an error count
+                    _until_need(lane, events)
                 except Exception as error:  # noqa: BLE001  # raised below, after the events before it
                     fault = error
                     break
@@ -87,7 +99,13 @@ def drive(
             yield from events
             if fault is not None:
                 raise fault
-            _carry_out(model, lanes)
+            if times is None or not times.is_wanted:
+                _carry_out(model, lanes)
+            else:
+                began, used = time.perf_counter(), time.thread_time()
+                _carry_out(model, lanes)
+                took, used = time.perf_counter() - began, time.thread_time() - used
+                times.passed(min(took, max(used, took / WAITS)))
     finally:
         for lane in (*lanes, *waiting):
             lane.plan.close()
@@ -96,21 +114,21 @@ def drive(
             room.give_back(lane.size, lane.sequences)
 
 
-def _until_need(lane: _Lane) -> Iterator[Taken | Outcome]:
-    lane.need = None
-    while lane.need is None:
+def _until_need(lane: _Lane, events: list[tuple[int, Taken | Outcome]]) -> None:
+    """Run a plan until it needs the model or ends, and add what happens to `events`, also where it then raises."""
+    answer, lane.answer, lane.need = lane.answer, None, None
+    while True:
         try:
             # send(None) is next(): the first step of a plan, and the reply to a Taken.
-            yielded = lane.plan.send(lane.answer)
+            yielded = lane.plan.send(answer)
         except StopIteration as end:
-            yield end.value
+            events.append((lane.index, end.value))
             return
-        finally:
-            lane.answer = None
         if isinstance(yielded, Need):
             lane.need = yielded
-        else:
-            yield yielded
+            return
+        answer = None
+        events.append((lane.index, yielded))
 
 
 def _carry_out(model: StepModel, lanes: list[_Lane]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from espalier.constraints.base import Matcher
 from espalier.decoding.drafting import DraftKit
@@ -78,8 +78,7 @@ class Job:
         return FilterContext(step=len(tokens), prompt=self.prompt, generated=generated)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
+class Taken(NamedTuple):
     """A token was taken. text: may be shown now."""
 
     token: int

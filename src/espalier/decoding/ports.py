@@ -7,8 +7,7 @@ on a `StepModel`. Order of calls: `new` -> (`extend` | `fork` | `truncate`)* -> 
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, NewType, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Literal, NamedTuple, NewType, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +16,7 @@ SequenceId = NewType("SequenceId", int)
 Rows: TypeAlias = NDArray[np.float32]  # (n, V)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Extend:
+class Extend(NamedTuple):
     """Append tokens to one sequence. logits: return them for the `last` token, for `all` tokens, or for `none`."""
 
     sequence: SequenceId
@@ -119,8 +117,7 @@ def opened(model: StepModel, watch: Watch | None) -> SequenceId:
     return made
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Append:
+class Append(NamedTuple):
     """Tokens to append to one branch. `branch` is the strategy's own number of a sequence; 0 holds the prompt.
 
     optional: how many of the last tokens a driver may leave out where a pass has no room for them; their rows are then
@@ -132,8 +129,7 @@ class Append:
     optional: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Need:
+class Need(NamedTuple):
     """The next request of a strategy. Order: frees, forks (from, new), truncations (branch, length), then all appends
     in one forward pass. The driver sends back `{branch: (n, V) rows}` for the appends.
 

@@ -35,6 +35,7 @@ TRACES = Table(
     Column("rejected_steps", Integer),
     Column("changed_steps", Integer),
     Column("unknown_steps", Integer),
+    Column("bounded_steps", Integer),
     Column("body", LargeBinary, nullable=False),  # packing.py; the last column, so that lists need not read past it
     Index("traces_by_caller", "caller", "id"),
 )

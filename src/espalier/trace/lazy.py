@@ -1,9 +1,9 @@
-"""`LazySequence`: a sequence that is computed when it is first read."""
+"""`LazySequence`: a sequence that is computed when it is first read; `LateFields`: an object whose fields are."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, overload
 
 T = TypeVar("T")
 
@@ -55,3 +55,39 @@ class LazySequence(Sequence[T], Generic[T]):
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies and pickles are plain tuples: `make` may reference a whole vocabulary."""
         return tuple, (self._all(),)
+
+
+class LateFields:
+    """Base of frozen dataclasses with slots, some of which are made when one of their fields is first read. Such an
+    object equals one that was made at once, with the same hash; copies and pickles are made at once."""
+
+    __slots__ = ("_make",)
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @classmethod
+    def later(cls, make: Callable[[], Self]) -> Self:
+        """An object with the fields of what `make` returns. `make` is called at the first access to a field, and must
+        not depend on when that is; what it references is kept until then. Two threads that access first may both call
+        it."""
+        made = object.__new__(cls)
+        object.__setattr__(made, "_make", make)
+        return made
+
+    def make(self) -> None:
+        """Make the fields now, if they are not yet: who reads one later waits for nothing."""
+        getattr(self, next(iter(type(self).__dataclass_fields__)))
+
+    if not TYPE_CHECKING:  # for a type checker this would make every misspelt field an Any
+
+        def __getattr__(self, name: str) -> Any:
+            """Called for slots that hold nothing yet."""
+            names = type(self).__dataclass_fields__
+            if name not in names:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            make = object.__getattribute__(self, "_make")
+            if make is not None:  # else another thread has just filled all slots
+                made = make()
+                for one in names:
+                    object.__setattr__(self, one, getattr(made, one))
+                object.__setattr__(self, "_make", None)
+            return object.__getattribute__(self, name)

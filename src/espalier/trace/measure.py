@@ -53,7 +53,21 @@ def measure(raw: Logits, allowed: NDArray[np.bool_] | None, *, top: float | None
         rest = raw[allowed]  # (n,)
         top = float(rest.max())
         inside, inside_spread, _, _ = _sums(rest, None, top)
-    after, log_allowed = _entropy(inside, inside_spread, top)
+    return _measures(before, log_total, *_entropy(inside, inside_spread, top))
+
+
+def measures_of(
+    total: float, spread: float, inside: float, inside_spread: float, top: float, *, has_mask: bool
+) -> Measures | None:
+    """As `measure`, from the sums of `exp(logit - top)` and of that times `logit - top`, over all and over the allowed
+    tokens; None where these are too small."""
+    before, log_total = _entropy(total, spread, top)
+    if not has_mask:
+        return Measures(0.0, 0.0, before, before, log_total, log_total)
+    return _measures(before, log_total, *_entropy(inside, inside_spread, top)) if inside >= TINY else None
+
+
+def _measures(before: float, log_total: float, after: float, log_allowed: float) -> Measures:
     # The two sums are rounded separately, so that a mask which removes nothing could cost -1e-17.
     tax = max(0.0, log_total - log_allowed)
     return Measures(-math.expm1(-tax), tax, before, after, log_total, log_allowed)
@@ -145,7 +159,7 @@ def _sums(
 ) -> tuple[float, float, float, float]:
     """See `measure_row`; a token at infinite distance from the top has no weight."""
     flags = NO_FLAGS if allowed is None else plain(allowed)
-    return kernels().measure_row(plain(logits), flags, allowed is not None, top)  # type: ignore[no-any-return]
+    return kernels("sums").measure_row(plain(logits), flags, allowed is not None, top)  # type: ignore[no-any-return]
 
 
 def _entropy(total: float, spread: float, top: float) -> tuple[float, float]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from espalier.automata.reasons.blame import Blame
+from espalier.trace.lazy import LateFields
 from espalier.trace.sidecar import Distribution
 
 Exactness = Literal["exact", "bounded", "untraceable"]
@@ -51,8 +52,9 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepRecord:
-    """One generated token.
+class StepRecord(LateFields):
+    """One generated token. Many records of a run are made when they are read, from what the step left behind; those of
+    long rows with lists, and of steps with filters, DRY or mirostat, are made at the step.
 
     logprob: ln of the token's probability under the model's raw logits. removed_mass: 1 - Z. tax_nats: -ln Z.
     z_sampled: mass of the allowed set after penalties, bias and temperature, before truncation; None when greedy, and

@@ -10,7 +10,7 @@ pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
 
 import espalier
-from espalier.decoding.drafting import PassCosts
+from espalier.decoding.drafting import DraftKit, PassCosts
 from espalier.wiring import demo_model
 from tests.examples import examples
 
@@ -92,6 +92,7 @@ def test_drafts_change_no_token_over_many_runs(eng, spec, sampler):
 
 
 def test_a_second_document_takes_fewer_passes_than_tokens(eng, monkeypatch):
+    monkeypatch.setattr(eng.engine.runs, "_kit", DraftKit())  # nothing is known of what drafts were worth
     monkeypatch.setattr(PassCosts, "listed", lambda self: [1e9] * 32)  # whatever a pass costs on a busy machine
     asked = {"constraint": SPECS["compact"], "temperature": 0, "trace": "off", "max_tokens": 60}
     found = [eng.generate(PROMPTS[0], strategy="draft", drafts=["forced", "grammar"], **asked) for _ in range(3)][-1]
@@ -100,6 +101,7 @@ def test_a_second_document_takes_fewer_passes_than_tokens(eng, monkeypatch):
 
 
 def test_the_bundled_draft_model_drafts_for_both_engines_and_changes_no_token(eng, monkeypatch):
+    monkeypatch.setattr(eng.engine.runs, "_kit", DraftKit())
     monkeypatch.setattr(PassCosts, "listed", lambda self: [1e9] * 32)
     with espalier.load(demo_model().with_name("demo-draft")) as smaller:
         eng.engine.draft_with(smaller.engine)

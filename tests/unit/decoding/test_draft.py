@@ -16,8 +16,9 @@ import espalier
 from espalier import AllOf, Ban, Choice, Gbnf, JsonSchema, Regex, Thinking, TokenBan, Wordlist
 from espalier.api import make_request
 from espalier.api.replaying import replay
-from espalier.decoding.drafting import Continuations, DraftKit, PassCosts
-from espalier.decoding.drafts.pace import MOST, Pace
+from espalier.decoding.drafting import Continuations, PassCosts, Worth
+from espalier.decoding.drafts.grammar import GrammarDrafter
+from espalier.decoding.drafts.pace import Pace
 from espalier.decoding.drafts.source import SOURCES, Source
 from espalier.decoding.options import Decoding
 from espalier.engines.base import Finished, TokenEvent
@@ -92,7 +93,13 @@ HOSTILE = Source(make=Hostile)
 def hostile(monkeypatch):
     """Draws how much is proposed; the usual pace would soon propose nothing from a source that is often wrong."""
     monkeypatch.setitem(SOURCES._targets, "hostile", f"{__name__}:HOSTILE")
-    monkeypatch.setattr(Pace, "wanted", lambda self, rate, room, *, seconds=0.0: Hostile.dice.randint(0, room))
+    monkeypatch.setattr(Pace, "wanted", lambda self, rate, room, *, seconds=0.0, hit=1.0: Hostile.dice.randint(0, room))
+    monkeypatch.setattr(Pace, "kept", lambda self, rates: Hostile.dice.randint(0, len(rates)))
+
+    def pause(self, source, least=0):
+        self.due[source] = self.taken + Hostile.dice.randint(0, 4)
+
+    monkeypatch.setattr(Continuations, "pause", pause)
 
 
 @pytest.fixture(scope="module")
@@ -160,6 +167,20 @@ def test_the_tokens_are_those_of_mask_whatever_is_proposed(eng, hostile, kind, s
     assert kind == "rewinding" or 0 < accepted < drafted
 
 
+def test_a_source_that_the_draft_has_no_room_for_is_not_asked(eng, hostile, monkeypatch):
+    asked, real = [], GrammarDrafter.propose
+    monkeypatch.setattr(GrammarDrafter, "propose", lambda *given: asked.append(given[2]) or real(*given))
+    monkeypatch.setattr(Pace, "wanted", lambda self, rate, room, *, seconds=0.0, hit=1.0: room)
+    for most in (6, 30):
+        known = {"constraint": SPECS["gbnf"], "seed": 1, "max_tokens": most}
+        Hostile.truth = tuple(token for token, _ in outcome(eng, "mask", **known)[0])
+        for seed in range(4):
+            Hostile.dice = random.Random(seed)
+            outcome(eng, "draft", drafts=("hostile", "grammar"), **known)
+    assert asked
+    assert 0 not in asked
+
+
 def test_many_rows_of_one_batch_are_as_alone(eng, hostile):
     requests = [
         make_request("p", raw=True, constraint=SPECS["gbnf"], strategy=name, seed=seed, max_tokens=30)
@@ -170,10 +191,19 @@ def test_many_rows_of_one_batch_are_as_alone(eng, hostile):
         assert found[index].token_ids == found[index + 1].token_ids
 
 
-def test_a_good_draft_saves_passes_and_the_result_says_how_many(eng, monkeypatch):
-    monkeypatch.setattr(
-        PassCosts, "listed", lambda self: [1e9] * 32
-    )  # the toy's own passes cost what their tokens cost
+@pytest.fixture
+def cheap(monkeypatch):
+    """Passes that cost the same whatever their size; the toy's own cost what their tokens cost."""
+    monkeypatch.setattr(PassCosts, "listed", lambda self: [1e9] * 32)
+    monkeypatch.setattr(Worth, "note", lambda self, seconds, tokens, *, drafted: None)
+
+
+def test_a_good_draft_saves_passes_and_the_result_says_how_many(cheap):
+    with loaded(vocab_of()) as eng:
+        check_saves_passes(eng)
+
+
+def check_saves_passes(eng):
     asked = {"constraint": Regex("(name){9}!"), "raw": True, "temperature": 0, "trace": "off"}
     eng.generate("p", strategy="draft", drafts=["grammar"], **asked)
     model = eng.engine.model
@@ -187,11 +217,21 @@ def test_a_good_draft_saves_passes_and_the_result_says_how_many(eng, monkeypatch
     assert told["sources"].keys() == {"grammar"}
 
 
-def test_tokens_that_alone_are_allowed_need_no_pass(eng):
+def test_tokens_that_alone_are_allowed_need_no_pass(cheap, monkeypatch):
     asked = {"constraint": Regex("(é){3}"), "raw": True, "trace": "off", "seed": 4}  # no merges hold these bytes
-    found = eng.generate("p", strategy="draft", drafts=["forced"], **asked)
-    assert found.token_ids == eng.generate("p", strategy="mask", **asked).token_ids
-    assert found.drafting.passes == 1
+    with loaded(vocab_of()) as eng:
+        found = eng.generate("p", strategy="draft", drafts=["forced"], **asked)
+        assert found.token_ids == eng.generate("p", strategy="mask", **asked).token_ids
+        assert found.drafting.passes == 1
+    # Where a longer pass takes as long as the passes that it saves, each token has its own.
+    each = [1.1 * size for size in range(32)]
+    monkeypatch.setattr(PassCosts, "listed", lambda self: each)
+    monkeypatch.setattr(PassCosts, "switch", 0.1)
+    with loaded(vocab_of()) as eng:
+        eng.engine.runs._kit.listed = each
+        again = eng.generate("p", strategy="draft", drafts=["forced"], **asked)
+        assert again.token_ids == found.token_ids
+        assert again.drafting.passes == len(found.token_ids)
 
 
 def test_the_trace_marks_what_was_drafted_and_taken_and_replays(eng, hostile, tmp_path):
@@ -251,56 +291,7 @@ def test_the_only_allowed_id_of_a_mask():
             assert width == 1 or masks.single(masks.from_ids([token, (token + 1) % width], width)) is None
 
 
-def test_costs_of_a_pass_are_read_off_what_was_measured():
-    costs = PassCosts()
-    assert costs.of(1) < costs.of(8) < 8 * costs.of(1)  # tried where nothing is known
-    costs.note(1, 1.0)
-    costs.note(9, 9.0)
-    assert costs.of(5) == pytest.approx(5.0)
-    assert costs.of(17) == pytest.approx(17.0)
-
-
-def test_a_size_that_met_a_busy_machine_costs_no_more_than_a_larger_one():
-    costs = PassCosts()
-    for size, seconds in ((1, 1.0), (4, 9.0), (6, 30.0), (8, 2.0)):
-        costs.note(size, seconds)
-    assert [costs.of(size) for size in (1, 4, 6, 8, 12)] == [1.0, 2.0, 2.0, 2.0, 2.0]
-    assert costs.listed()[1:9] == [costs.of(size) for size in range(1, 9)]
-
-
-def test_nothing_is_drafted_where_further_tokens_cost_as_much_as_passes():
-    costs = PassCosts()
-    for size in range(1, 17):
-        costs.note(size, float(size))
-    assert Pace(costs, 1).wanted(0.95, MOST) == 0
-    cheap = PassCosts()
-    for size in range(1, 17):
-        cheap.note(size, 1.0 + size / 100)
-    assert Pace(cheap, 1).wanted(0.95, MOST) == MOST
-    assert 0 < Pace(cheap, 1).wanted(0.5, MOST) < MOST
-    assert Pace(cheap, 1).wanted(0.95, 2) == 2
-
-
-def test_what_is_learnt_is_bounded_and_kept_apart_by_owner():
-    known = Continuations()
-    for place in range(5000):
-        for token in range(12):
-            known.learn(place, token, place + 1)
-    known.learn(4999, 3, 5000)
-    assert len(known._after) == 4096
-    assert max(map(len, known._after.values())) <= 8
-    assert known.likeliest(0) is None
-    kit = DraftKit()
-    kit.continuations("ada", "c").learn("x", 1, "y")
-    assert kit.continuations("bob", "c").likeliest("x") is None
-    assert kit.continuations("ada", "c").likeliest("x") == (1, "y")
-    for name in range(100):
-        kit.continuations("ada", str(name))
-    assert kit.continuations("ada", "c").likeliest("x") is None
-
-
-def test_a_smaller_model_drafts_and_its_cache_is_given_back(monkeypatch):
-    monkeypatch.setattr(PassCosts, "listed", lambda self: [1e9] * 32)
+def test_a_smaller_model_drafts_and_its_cache_is_given_back(cheap):
     vocab = vocab_of()
     same = FakeStepModel(lambda tokens: noise(tokens, vocab.width, 3.0), width=vocab.width)
     with loaded(vocab) as alone, loaded(vocab, sibling=same) as eng:
@@ -317,8 +308,7 @@ def test_a_smaller_model_drafts_and_its_cache_is_given_back(monkeypatch):
             loaded(vocab, sibling=FakeStepModel(lambda tokens: noise(tokens, 7), width=7))
 
 
-def test_a_draft_model_is_asked_unless_sources_are_named_and_is_closed_with_its_engine(monkeypatch):
-    monkeypatch.setattr(PassCosts, "listed", lambda self: [1e9] * 32)
+def test_a_draft_model_is_asked_unless_sources_are_named_and_is_closed_with_its_engine(cheap):
     with loaded(vocab_of()) as eng:
         smaller = loaded(vocab_of()).engine
         assert not eng.engine.capabilities.draft_model

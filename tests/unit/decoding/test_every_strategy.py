@@ -20,9 +20,11 @@ from espalier.engines.base import Finished
 from espalier.engines.fake import TEMPLATE, FakeStepModel, noise, wishing
 from espalier.engines.local.engine import LocalEngine
 from espalier.errors import BudgetExceeded, Cancelled, CapabilityError, GenerationError, InputError, OutputError
+from espalier.sampling.chain import Chain
 from espalier.tokens import mask as masks
 from espalier.tokens.vocab import Vocab
 from espalier.trace.records import LEVELS, Trace
+from tests.traces import alike
 
 NAMES = STRATEGIES.names()
 SEVERAL = {"num_return_sequences": 2}
@@ -106,6 +108,21 @@ def ask(strategy, *, prompt="hi", **more):
 
 def run(eng, request):
     return [*eng.engine.run([request])][-1].result
+
+
+@pytest.mark.parametrize("kind", CONSTRAINTS)
+def test_a_trace_that_is_read_at_the_end_equals_one_that_was_made_step_by_step(eng, kind):
+    def trace(strategy):
+        return run(eng, ask(strategy, trace="steps", **CONSTRAINTS[kind])).trace
+
+    for strategy in ("mask", "rejection", "jump", "draft", "smc"):
+        found = trace(strategy)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Chain, "counts", lambda _: None)
+            expected = trace(strategy)
+        assert (found.text, len(found.steps)) == (expected.text, len(expected.steps))
+        for mine, theirs in zip(found.steps, expected.steps, strict=True):
+            alike(mine, theirs)
 
 
 def texts(result):
@@ -344,7 +361,7 @@ def test_recorders_are_told_once_and_of_the_end_whatever_comes(strategy, served)
         running = events(books[0], **ENDLESS)
         next(running)
         running.close()
-        model.fails_from = model.passes + 20
+        model.fails_from = model.passes + 3  # `draft` takes up to 16 tokens a pass
         heard = []
         with pytest.raises(GenerationError):
             listen(events(books[1], **ENDLESS), heard)

@@ -106,7 +106,7 @@ def test_a_list_shows_columns_without_what_was_written(store: Store, clock: Any)
         "finish_reason": TRACE["metadata"]["finish_reason"], "valid": None, "tokens": 8,
         "tax_nats": summary["total_tax_nats"], "removed_mass": summary["mean_removed_mass"],
         "rejected_steps": summary["rejected_steps"], "changed_steps": summary["changed_steps"],
-        "unknown_steps": summary["unknown_steps"],
+        "unknown_steps": summary["unknown_steps"], "bounded_steps": 0,
     }  # fmt: skip
 
 

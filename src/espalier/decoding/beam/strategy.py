@@ -94,8 +94,7 @@ class _Search:
             if not self._beams or self._pool.is_done(self._beams[0].total, length):
                 return (yield from self._end())
             yield from self._stream(self._agreement.reach(self._beams, self._pool))
-            need = replace(
-                moves,
+            need = moves._replace(
                 append=tuple(Append(branch=one.branch, tokens=(one.last.token,)) for one in self._beams if one.last),
             )
 

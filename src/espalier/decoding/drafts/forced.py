@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from espalier.decoding.canonical import canonical
+from espalier.decoding.drafts.source import FORCED as NAME
 from espalier.decoding.drafts.source import DraftText, Source
 
 
@@ -18,7 +19,7 @@ class ForcedDrafter:
 
     def propose(self, ahead: Sequence[int], most: int) -> Sequence[int]:
         matcher = self._text.job.matcher
-        if matcher is None or matcher.is_finished:
+        if matcher is None or matcher.is_finished or (not ahead and self._is_known()):
             return ()
         if ahead:
             matcher = matcher.fork()
@@ -35,6 +36,13 @@ class ForcedDrafter:
         if self._canonical is not None:
             split = self._canonical.going_on(self._head(ahead), b"", forced)
         return (split or forced)[:most]
+
+    def _is_known(self) -> bool:
+        """Whether `grammar` has seen this place, and is right more often: this model may split what is forced in its
+        own way, and to look is quicker than to ask the tokenizer."""
+        text = self._text
+        seen = None if text.place is None else text.known.likeliest(text.place)
+        return seen is not None and seen[1] >= text.known.rate(NAME)
 
     def _head(self, ahead: Sequence[int]) -> bytes:
         """The bytes of the last token, and of tokens before it up to a character boundary."""

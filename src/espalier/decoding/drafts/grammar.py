@@ -8,25 +8,32 @@ from espalier.decoding.drafts.source import DraftText, Source
 
 
 class GrammarDrafter:
-    """Follows the places that earlier texts went through; the strategy records them."""
+    """Follows the places that earlier texts went through; the strategy records them. sure: see `SureDrafter`."""
 
     def __init__(self, text: DraftText) -> None:
         self._text = text
+        self.sure: list[float] = []
 
     def propose(self, ahead: Sequence[int], most: int) -> Sequence[int]:
-        place, known = self._text.place, self._text.known
+        place, known, least = self._text.place, self._text.known, self._text.least
+        self.sure = sure = []
         for token in ahead:
             if place is None:
                 return ()
             place = known.leads_to(place, token)
         found: list[int] = []
+        reached = worth = 1.0
         while place is not None and len(found) < most:
             following = known.likeliest(place)
             if following is None:
                 break
-            token, place = following
+            token, rate, place = following
+            reached, worth = reached * rate, worth * least
+            if reached < worth:  # on average they are not sure enough
+                break
             found.append(token)
+            sure.append(rate)
         return found
 
 
-GRAMMAR = Source(make=GrammarDrafter)
+GRAMMAR = Source(make=GrammarDrafter, is_sure=True)

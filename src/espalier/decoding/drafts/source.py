@@ -5,11 +5,11 @@ A drafter only proposes: whatever it says, the strategy takes no other token tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from espalier.decoding.drafting import Continuations
+from espalier.decoding.drafting import Continuations, Place
 from espalier.decoding.plan import Job
 from espalier.errors import InputError, UnknownName
 from espalier.registry import Registry
@@ -34,12 +34,14 @@ SOURCES = Registry(
 @dataclass(slots=True)
 class DraftText:
     """One text as drafters see it: they change none of it. tokens: generated so far. place: identifies the state of the
-    constraint and the last token, None without a constraint. known: what followed at such places before."""
+    constraint and the last tokens, None without a constraint. known: what followed at such places before. least: the
+    probability below which a token is not worth a draft."""
 
     job: Job
     tokens: list[int]
     known: Continuations
-    place: Hashable | None = None
+    place: Place | None = None
+    least: float = 0.0
 
 
 class Drafter(Protocol):
@@ -51,12 +53,20 @@ class Drafter(Protocol):
         ...
 
 
+class SureDrafter(Drafter, Protocol):
+    """A drafter that knows how likely each of its tokens is right. It is asked at every place, so it must be quick."""
+
+    sure: Sequence[float]
+    """The probability that each token of the last proposal is right, if those before it are."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
     """One entry of the registry. make: a drafter for one text. close: what a drafter holds is given back by it; None if
-    it holds nothing."""
+    it holds nothing. is_sure: whether it makes a `SureDrafter`."""
 
     make: Callable[[DraftText], Drafter]
+    is_sure: bool = False
     close: Callable[[Drafter], None] | None = None
 
 

@@ -231,6 +231,10 @@ class RewindQuestions(MatcherQuestions):
         self.strict: Mask = masks.empty(0)
         self.undoable: Mask | None = None
 
+    def place(self) -> None:
+        """The answers change with what is tried."""
+        return
+
     def why_refused(self, token: int) -> Blame | None:
         return self.forbidden.get(token) or super().why_refused(token)
 

@@ -11,16 +11,17 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.decoding.matcher_questions import MatcherQuestions, NamedMasks
+from espalier.automata.reasons.blame import Blame
+from espalier.decoding.matcher_questions import Answers, NamedMasks
 from espalier.decoding.step.stages import CONSTRAINT, NEG_INF, PADDING, Stages, banned_by, permitted, shares
 from espalier.sampling.chain import Chain
 from espalier.sampling.fast.draw_fast import DrawnToken
 from espalier.sampling.filters import FilterContext
 from espalier.tokens.mask import Logits, Mask
 from espalier.tokens.vocab import Vocab
-from espalier.trace.measure import OTHERS, measure
-from espalier.trace.records import StepRecord, TraceLevel
-from espalier.trace.sidecar import distribution
+from espalier.trace.measure import OTHERS, Measures, measure
+from espalier.trace.records import Candidate, StepRecord, TraceLevel
+from espalier.trace.sidecar import Distribution, distribution
 
 Flags: TypeAlias = NDArray[np.bool_]  # (V,)
 Ban: TypeAlias = tuple[str, Flags]
@@ -32,11 +33,13 @@ LISTED: tuple[TraceLevel, ...] = ("steps", "full")
 
 class Watch(NamedTuple):
     """How much of a step is recorded. top_k: candidates per stage from level `steps` on. counts: whether the reason why
-    a top choice was refused is recorded at level `summary` too, because it is counted."""
+    a top choice was refused is recorded at level `summary` too, because it is counted. at_once: whether records are
+    made with their steps, because they are read as they come."""
 
     level: TraceLevel = "steps"
     top_k: int = 10
     counts: bool = False
+    at_once: bool = False
 
     @property
     def is_on(self) -> bool:
@@ -67,6 +70,7 @@ class RowRecords:
     for all. drawn: the distribution that was drawn from. kept: tokens that each candidate list holds besides its best.
     favourite: the most probable token. rejected: the token that was drawn first and refused. bans: in order of blame.
     removed_by: see `refusals`. questions: about the matcher, which has not advanced yet. z_sampled: as in StepRecord.
+    numbers: of the row, where they are known.
     """
 
     def __init__(
@@ -80,55 +84,99 @@ class RowRecords:
         favourite: int,
         vocab: Vocab,
         watch: Watch,
-        questions: MatcherQuestions,
+        questions: Answers,
         rejected: Scored | None = None,
         bans: Sequence[Ban] = (),
         min_tokens: int = 0,
         removed_by: tuple[tuple[str, float], ...] = (),
         z_sampled: float | None = None,
+        numbers: Numbers | None = None,
     ) -> None:
         self._raw, self._vocab, self._questions = raw, vocab, questions
-        self._step, self._rejected, self._removed_by, self._z_sampled = step, rejected, removed_by, z_sampled
-        self._numbers = numbers = measure(raw, allowed, top=float(raw[favourite]))
-        self._stages = stages = Stages(raw, allowed, numbers, vocab, kept, watch.top_k)
+        self._step, self._rejected, self._removed_by = step, rejected, removed_by
+        if numbers is None:
+            count = raw.shape[0] if allowed is None else int(np.count_nonzero(allowed))
+            is_changed = allowed is not None and not bool(allowed[favourite])
+            numbers = Numbers(measure(raw, allowed, top=float(raw[favourite])), count, is_changed, z_sampled, 0.0)
+        self._numbers = numbers
+        self._stages = stages = Stages(raw, allowed, numbers.measures, vocab, kept, watch.top_k)
         self._lists = (stages.wanted(), stages.allowed(), stages.sampled(drawn)) if watch.lists else ((), (), ())
-        self._count = raw.shape[0] if allowed is None else int(np.count_nonzero(allowed))
-        self._is_changed = allowed is not None and not bool(allowed[favourite])
         self._blame = None
-        if watch.says_why and (self._is_changed or rejected is not None):
+        if watch.says_why and (numbers.was_changed or rejected is not None):
             refused = favourite if rejected is None else rejected.token
             self._blame = questions.why_refused(refused) or banned_by(refused, bans, min_tokens)
         self._distribution = distribution(raw, allowed) if watch.level == "full" else None
 
     def record(self, taken: Scored, *, was_forced: bool = False) -> StepRecord:
         """The record of the step at which `taken` was taken."""
-        token, vocab, numbers, rejected = taken.token, self._vocab, self._numbers, self._rejected
-        return StepRecord(
-            step=self._step,
-            token_id=token,
-            text=vocab.text_of(token),
-            bytes=vocab.bytes_of(token),
-            logprob=float(self._raw[token]) - numbers.log_total,
-            pre_masking=self._lists[0],
-            post_grammar=self._lists[1],
-            post_chain=self._lists[2],
-            resampled=self._stages.candidate(*taken),
-            allowed_count=self._count,
-            removed_mass=numbers.removed_mass,
-            tax_nats=numbers.tax_nats,
-            z_sampled=self._z_sampled,
-            entropy_before=numbers.entropy_before,
-            entropy_after=numbers.entropy_after,
-            was_changed=self._is_changed,
-            was_rejected=rejected is not None,
-            rejected=None if rejected is None else self._stages.candidate(*rejected),
-            was_forced=was_forced,
-            is_special=token in vocab.special_texts,
+        rejected, numbers = self._rejected, self._numbers
+        return record_of(
+            self._step,
+            self._stages.candidate(*taken),
+            None if rejected is None else self._stages.candidate(*rejected),
+            numbers._replace(logprob=float(self._raw[taken.token]) - numbers.measures.log_total),
+            vocab=self._vocab,
+            questions=self._questions,
+            lists=self._lists,
             blame=self._blame,
             removed_by=self._removed_by,
-            rule=self._questions.rule_of(token),
             distribution=self._distribution,
+            was_forced=was_forced,
         )
+
+
+class Numbers(NamedTuple):
+    """The measurements of a step; the names are those of StepRecord."""
+
+    measures: Measures
+    allowed_count: int
+    was_changed: bool
+    z_sampled: float | None
+    logprob: float
+
+
+def record_of(
+    step: int,
+    taken: Candidate,
+    rejected: Candidate | None,
+    numbers: Numbers,
+    *,
+    vocab: Vocab,
+    questions: Answers,
+    lists: tuple[Sequence[Candidate], Sequence[Candidate], Sequence[Candidate]] = ((), (), ()),
+    blame: Blame | None = None,
+    removed_by: tuple[tuple[str, float], ...] = (),
+    distribution: Distribution | None = None,
+    was_forced: bool = False,
+) -> StepRecord:
+    """The record of one step. lists: the candidates before the mask, after it and after the chain."""
+    measures = numbers.measures
+    return StepRecord(
+        step=step,
+        token_id=taken.id,
+        text=taken.text,
+        bytes=taken.bytes,
+        logprob=numbers.logprob,
+        pre_masking=lists[0],
+        post_grammar=lists[1],
+        post_chain=lists[2],
+        resampled=taken,
+        allowed_count=numbers.allowed_count,
+        removed_mass=measures.removed_mass,
+        tax_nats=measures.tax_nats,
+        z_sampled=numbers.z_sampled,
+        entropy_before=measures.entropy_before,
+        entropy_after=measures.entropy_after,
+        was_changed=numbers.was_changed,
+        was_rejected=rejected is not None,
+        rejected=rejected,
+        was_forced=was_forced,
+        is_special=taken.id in vocab.special_texts,
+        blame=blame,
+        removed_by=removed_by,
+        rule=questions.rule_of(taken.id),
+        distribution=distribution,
+    )
 
 
 def bans_of(

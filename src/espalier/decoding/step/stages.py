@@ -40,7 +40,7 @@ NO_FLAGS = np.empty(0, dtype=np.bool_)  # (0,)
 def favourite_of(raw: Logits, step: int) -> int:
     """The most probable token of `(V,) float32`; of equal ones, the lowest id. Raises BadLogits for NaN, +inf, or no
     finite logit."""
-    favourite = int(np.argmax(raw))  # NaN, if there is one
+    favourite = int(raw.argmax())  # NaN, if there is one
     top = float(raw[favourite])
     if not math.isfinite(top):
         what = "NaN" if math.isnan(top) else "an infinite logit" if top > 0 else "no finite logit"
@@ -103,14 +103,8 @@ class Stages:
         self._is_mine = False  # whether the rows are copies
 
     def candidate(self, token: int, prob: float, logit: float) -> Candidate:
-        return Candidate(
-            id=token,
-            text=self._vocab.text_of(token),
-            bytes=self._vocab.bytes_of(token),
-            prob=prob,
-            logit=logit if math.isfinite(logit) else None,
-            allowed=self._allowed is None or bool(self._allowed[token]),
-        )
+        allowed = self._allowed is None or bool(self._allowed[token])
+        return candidate_of(self._vocab, token, prob, logit, allowed=allowed)
 
     def wanted(self) -> Sequence[Candidate]:
         if self._is_short():
@@ -160,6 +154,18 @@ class Stages:
         return partial(_candidates, self._vocab, ids[order], probs[order], logits[order], flags)
 
 
+def candidate_of(vocab: Vocab, token: int, prob: float, logit: float, *, allowed: bool) -> Candidate:
+    """A token with its text."""
+    return Candidate(
+        id=token,
+        text=vocab.text_of(token),
+        bytes=vocab.bytes_of(token),
+        prob=prob,
+        logit=logit if math.isfinite(logit) else None,
+        allowed=allowed,
+    )
+
+
 def _found(find: Callable[[], Callable[[], Candidates]]) -> Candidates:
     """The candidates of `find`, made at once."""
     return find()()
@@ -207,7 +213,7 @@ def top(values: NDArray[np.floating], k: int, allowed: NDArray[np.bool_] | None 
     if values.shape[0] <= SHORT and k <= FEW:
         places = np.empty(min(k, values.shape[0]), dtype=np.intp)
         flags = NO_FLAGS if allowed is None else plain(allowed)
-        return places[: kernels().best(plain(values), flags, allowed is not None, places)]
+        return places[: kernels("places").best(plain(values), flags, allowed is not None, places)]
     if allowed is None:
         near = leaders(values, k)  # may hold more than k, where the edge is tied
     else:

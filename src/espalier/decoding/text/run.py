@@ -28,12 +28,15 @@ class EndRule:
     ends, stop_ids: token ids. stops: the stop texts. on_budget: what a text that `max_tokens` cuts comes to.
     """
 
-    __slots__ = ("_line_limit", "_max_tokens", "_spelled", "_vocab", "ends", "on_budget", "stop_ids", "stops")
+    __slots__ = (
+        "_line_limit", "_max_tokens", "_spelled", "_vocab", "ends", "has_line_limit", "on_budget", "stop_ids", "stops",
+    )  # fmt: skip
 
     def __init__(self, job: Job) -> None:
         config = job.chain.config
         self._vocab, self._spelled, self._max_tokens = job.vocab, job.spelled, job.max_tokens
         self._line_limit = job.line_limit
+        self.has_line_limit = job.line_limit is not None
         self.on_budget = job.options.on_budget
         self.stops = config.stop
         self.stop_ids = frozenset(config.stop_ids)
@@ -41,7 +44,9 @@ class EndRule:
 
     def bytes_of(self, token: int) -> bytes:
         """What a token adds to the text. A stop id adds nothing."""
-        return b"" if token in self.stop_ids else self._spelled.get(token) or self._vocab.bytes_of(token)
+        if token in self.stop_ids:
+            return b""
+        return (self._spelled and self._spelled.get(token)) or self._vocab.bytes_of(token)
 
     def ending(self, token: int, length: int, stop_text: str | None) -> Ending | None:
         """Why a text of `length` tokens ends with `token`; None where it goes on. stop_text: the stop text that this
@@ -73,16 +78,16 @@ class TextRun:
     def take(self, token: int) -> str:
         """Append a token. Returns the text that may be shown now; `ending` says whether the text ends here."""
         text = self._append(token)
-        if self.ending is None and self._rule.is_late(token):
+        if self._rule.has_line_limit and self.ending is None and self._rule.is_late(token):
             self.ending = Ending("length")
         return text
 
     def _append(self, token: int) -> str:
         rule = self._rule
         self.tokens.append(token)
-        piece = self._assembler.feed(rule.bytes_of(token))
-        self.ending = rule.ending(token, len(self.tokens), piece.stop)
-        return piece.text
+        text, stop = self._assembler.feed(rule.bytes_of(token))
+        self.ending = rule.ending(token, len(self.tokens), stop)
+        return text
 
     def rollback(self, count: int) -> None:
         """Forget the last `count` tokens."""

@@ -36,6 +36,8 @@ class TextAssembler:
         """Add the bytes of one token. After a stop text, further bytes are ignored."""
         if self._stopped:
             return Piece("")
+        if not self._stops:  # the common case
+            return self._give(self._decoder.decode(data), None)
         self._held += self._decoder.decode(data)
         return self._release(final=False)
 

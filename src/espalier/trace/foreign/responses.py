@@ -121,7 +121,9 @@ def _decoded(text: str | bytes) -> str:
 
 
 def response_of(data: Any) -> Response:
-    """The reply in one JSON object. Raises ResponseError."""
+    """The reply in one JSON object, or llama-server's list of one for each output. Raises ResponseError."""
+    if isinstance(data, list) and data and all(isinstance(one, Mapping) and "content" in one for one in data):
+        return _made(data[0], [_native(one, place) for place, one in enumerate(data)], data[0])
     if not isinstance(data, Mapping):
         raise ResponseError(f"the response is no object but {_kind(data)}")
     if data.get("error") is not None and not data.get("choices"):
@@ -200,11 +202,11 @@ def _choice(data: Mapping[str, Any], place: int, verbose: Mapping[str, Any]) -> 
     )
 
 
-def _native(data: Mapping[str, Any]) -> ApiChoice:
+def _native(data: Mapping[str, Any], place: int = 0) -> ApiChoice:
     """A reply of llama-server's own route."""
-    stopped = data.get("stop_type")
+    stopped, index = data.get("stop_type"), whole(data.get("index"))
     return ApiChoice(
-        index=0,
+        index=place if index is None else index,
         text=_text(data.get("content")),
         reasoning="",
         finish_reason=None if stopped is None else "length" if stopped == "limit" else "stop",
@@ -323,7 +325,7 @@ def _streamed(events: Iterable[Mapping[str, Any]]) -> Response:
         verbose = extra if isinstance(extra, Mapping) else verbose
         choices = event.get("choices")
         if choices is None and ("content" in event or "completion_probabilities" in event):
-            native = partial.setdefault(0, _PartialChoice())
+            native = partial.setdefault(whole(event.get("index")) or 0, _PartialChoice())
             native.text.append(_text(event.get("content")))
             _extend(native, event.get("completion_probabilities"), "completion_probabilities")
             native.tokens += _ids(event.get("tokens")) or ()
