@@ -124,6 +124,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("model", nargs="?", type=Path, default=demo_model() / "demo.gguf")
     parser.add_argument("--requests", type=int, default=0)
+    parser.add_argument("--modes", nargs="*", default=list(MODES), choices=list(MODES))
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
     given = parser.parse_args(arguments or [])
     with llama_server(given.model, sequences=CLIENTS, exact=False) as server, tempfile.TemporaryDirectory() as folder:
         if given.requests:
@@ -133,11 +135,11 @@ def main(arguments: list[str] | None = None) -> None:
         print(f"{'':12} {'':10} {'ms a token':>11} {'added':>7} {'tokens/s':>9} {'share':>6} {'CPU ms a token':>15}")
         for stream in (False, True):
             how = "stream" if stream else "whole"
-            for name, flags in MODES.items():
-                with proxy(server.address, folder, flags) as (url, pid):
+            for name in given.modes:
+                with proxy(server.address, folder, MODES[name]) as (url, pid):
                     ask(url, 0, stream=stream)  # the server's tokens are read once
                     alone, through, fast, shared, spent = [], [], [], [], []
-                    for _ in range(ROUNDS):
+                    for _ in range(given.rounds):
                         alone.append(per_token(server.address, stream=stream))
                         through.append(per_token(url, stream=stream))
                         fast.append(per_second(server.address, stream=stream))

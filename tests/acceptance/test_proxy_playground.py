@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 pytest.importorskip("fastapi")
@@ -25,3 +27,7 @@ def test_a_user_generates_through_the_llama_server_and_sees_the_trace(visit):  #
         page.locator("#tokens [data-i]").first.click()
         assert "Wanted" in page.inner_text("#panel")
         assert "was allowed" not in page.inner_text("#panel")  # the server does not say that
+        page.click("#refresh")
+        page.wait_for_selector("#traces li")
+        listed = page.locator("#traces li").first.inner_text()
+        assert re.search(r"\d rejected, \d+ not known, \d+ with bounds only", listed)

@@ -92,6 +92,15 @@ class Link:
 EXAMPLE = "for example http://127.0.0.1:8080"
 
 
+class BrokeOff(UpstreamError):
+    """The connection ended before the answer did."""
+
+    @property
+    def code(self) -> str:
+        """That of every error of a server behind: clients tell them apart by their messages."""
+        return "upstream_error"
+
+
 class Exchange:
     """One request and its reply. For one reader; `interrupt` may be called from any thread."""
 
@@ -222,10 +231,10 @@ class Exchange:
             if isinstance(error, ConnectionRefusedError | socket.gaierror):
                 hint = "start the server, or check the address"
                 raise UpstreamError(f"no server answers at {self._url}", hint=hint) from error
-            raise UpstreamError(f"{self._url} broke off: {type(error).__name__}") from error
+            raise BrokeOff(f"{self._url} broke off: {type(error).__name__}") from error
         except AttributeError as error:  # http.client, where another thread closed the connection
             self._check()
-            raise UpstreamError(f"{self._url} broke off") from error
+            raise BrokeOff(f"{self._url} broke off") from error
 
 
 def parsed(url: str, text: bytes | str) -> Any:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import subprocess
 import sys
-import threading
 
 import httpx2
 import pytest
@@ -15,7 +15,7 @@ pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
 pytest.importorskip("sqlalchemy")
 
 from tests.proxies import behind, files_of
-from tests.server_process import DEMO, LOOKS, ROOT, clean_environment, serving, start
+from tests.server_process import DEMO, ROOT, clean_environment, serving, start
 from tests.unit.server.proxy.test_log_mode import Patched, ask
 
 pytestmark = pytest.mark.slow
@@ -90,16 +90,15 @@ def test_the_production_workflow_before_a_patched_server(tmp_path, saves):
 
 def address_of(proxy):
     """Where the proxy listens, once it says so and answers."""
-    waiting = threading.Event()  # never set
-    for _ in range(LOOKS):
-        found = re.search(r"proxy at (http://\S+)", proxy.text)
-        if found is not None:
-            try:
-                httpx2.get(found[1] + "/traces", timeout=60)
-            except httpx2.ConnectError:
-                pass
-            else:
-                return found[1]
-        assert proxy.process.poll() is None, proxy.text
-        waiting.wait(0.05)
-    raise AssertionError(proxy.text)
+
+    def answers():
+        if (found := re.search(r"proxy at (http://\S+)", proxy.text)) is None:
+            return False
+        proxy.url = found[1]
+        with contextlib.suppress(httpx2.ConnectError):
+            httpx2.get(proxy.url + "/traces", timeout=60)
+            return True
+        return False
+
+    proxy.until(answers, "the proxy never answered")
+    return proxy.url

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import httpx2
 import pytest
@@ -20,6 +21,7 @@ from benchmarks.proxy.acceptance import (
     CHANGES,
     GRAMMARS,
     PATHS,
+    PROMPT,
     SAMPLERS,
     TOKENS,
     WRONG,
@@ -85,9 +87,26 @@ def test_the_client_gets_every_byte_that_it_would_have_got(alone, path, stream):
         assert (through.status_code, through.content) == (direct.status_code, direct.content)
 
 
+def half_of(asked: list[One], name: str) -> list[One]:
+    """Each path, kind of reply and grammar once, with one of the two counts of probabilities; the next sampler has it
+    with the other. Every two of these values meet for every sampler."""
+    each, odd = len(PATHS) * 2 * len(GRAMMARS), list(SAMPLERS).index(name)
+    places = (place for place in range(len(asked)) if (place // each + place % each // len(GRAMMARS) + odd) % 2 == 0)
+    return [asked[place] for place in places]
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_half_of_the_requests_have_every_value_beside_every_other(name):
+    asked = half_of(requests(48, [name]), name)
+    assert len({(one.path, one.is_stream, one.grammar) for one in asked}) == len(asked) == 24
+    for first in ("path", "is_stream", "grammar"):
+        pairs = {(getattr(one, first), one.count) for one in asked}
+        assert len(pairs) == 2 * len({value for value, _ in pairs})
+
+
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_traces_are_the_truth_for_eight_clients_at_once(alone, engine, tmp_path, name, capsys):
-    counts = run(lambda: alone, engine, requests(examples(48), [name]), tmp_path)[name]
+    counts = run(lambda: alone, engine, half_of(requests(2 * examples(24), [name]), name), tmp_path)[name]
     with capsys.disabled():
         print(f"\n{name}: {dict(counts)}")  # noqa: T201
     assert {wrong: counts[wrong] for wrong in WRONG} == dict.fromkeys(WRONG, 0)
@@ -150,6 +169,30 @@ def test_traces_are_the_truth_where_four_slots_share_a_pass(server, engine, tmp_
     """What one slot computes depends in its fourth digit on what the others hold, and so may a token."""
     counts = run(lambda: server, engine, requests(24, ["defaults"]), tmp_path, near=2e-3)["defaults"]
     assert (counts["wrong verdict"], counts["wrong mass"]) == (0, 0)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("path", "more", "copies"), [
+    ("/v1/chat/completions", {"n": 2}, 2), ("/v1/completions", {"n": 2, "prompt": [PROMPT, "Hello"]}, 2),
+    ("/completion", {"n_cmpl": 3}, 3), ("/completion", {"prompt": [PROMPT, "Hello"]}, 1),
+])  # fmt: skip
+def test_each_of_several_outputs_is_traced_with_its_own_seed(server, engine, tmp_path, stream, path, more, copies):
+    one = One(sampler="defaults", path=path, is_stream=stream, grammar="not quotes", seed=11, count=None)
+    with proxied(proxy_settings(server.address, mode="xray", output_dir=tmp_path)) as url:
+        direct, through = (httpx2.post(at + path, json=one.body | more, timeout=60) for at in (server.address, url))
+    # Outputs of a stream come in any order.
+    pieces = [sorted(CHANGES.sub(b"_", reply.content).split(b"\n\n")) for reply in (direct, through)]
+    assert pieces[0] == pieces[1]
+    traces = {int(found[1]) if (found := re.search(r"_(\d)\.json$", file.name)) else 0: Trace.load(file)
+              for file in files_of(tmp_path)}  # fmt: skip
+    prompts = more.get("prompt", [PROMPT])
+    assert len(traces) == copies * len(prompts)
+    for index, trace in traces.items():
+        ids = server.post("/tokenize", {"content": prompts[index // copies], "add_special": True})
+        prompt = trace.prompt or server.post("/detokenize", ids)["content"]
+        mine = replace(one, seed=one.seed + index % copies)
+        counts = held(trace.steps, *truth_of(server, engine, mine, prompt), near=2e-3)
+        assert {wrong: counts[wrong] for wrong in (*WRONG, "unknown")} == dict.fromkeys((*WRONG, "unknown"), 0)
 
 
 def test_a_trace_is_replayed_with_the_model_in_this_process(alone, tmp_path, capfd):

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from espalier.errors import EspalierError
 from espalier.server.proxy.self_test import self_test
+from espalier.upstream.link import BrokeOff
 from espalier.upstream.llama_server import vocabulary
 from espalier.upstream.llama_server.client import LlamaServer, Props
 from espalier.upstream.xray.known import Known
@@ -51,11 +52,19 @@ class Learning:
             if self._known is None or self._is_doubted or now - self._looked >= LOOK_SECONDS:
                 self._tried = now
                 try:
-                    self._known = await asyncio.to_thread(self._look, now)
+                    self._known = await asyncio.to_thread(self._look_again, now)
                 except EspalierError as error:
                     log.warning("nothing is traced: %s", error)
                     raise Untraced("the server's tokens are not known") from error
             return self._known
+
+    def _look_again(self, now: float) -> Known:
+        """As `_look`. A busy llama-server drops a connection now and then: then it is looked at once more."""
+        try:
+            return self._look(now)
+        except BrokeOff as error:
+            log.info("%s; it is asked once more", error)
+            return self._look(now)
 
     def _look(self, now: float) -> Known:
         """The server as it is known, or as it is read again if it may be another model's. Raises what

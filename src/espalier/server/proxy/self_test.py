@@ -29,7 +29,7 @@ def self_test(server: LlamaServer, known: Known) -> None:
     content, _ = rewritten(asked, count, lambda: SEED)
     said = server.complete(json.loads(content))
     told = Told()
-    stripped(json.dumps(said).encode(), asked, told)
+    stripped(json.dumps(said).encode(), asked, {0: told})
     fault = _fault(told)
     if not fault:
         with following(told, known, None, count=count) as followed:

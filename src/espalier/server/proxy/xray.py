@@ -36,7 +36,7 @@ from espalier.upstream.xray.known import Known
 from espalier.upstream.xray.record import combined_of, trace_of
 from espalier.upstream.xray.sampler.settings import RANDOM_SEED
 from espalier.upstream.xray.untraceable import untraceable
-from espalier.upstream.xray.wire.reply import Told, stripped
+from espalier.upstream.xray.wire.reply import Told, Tolds, stripped
 from espalier.upstream.xray.wire.request import Asked, Untraced, read_request, rewritten
 
 T = TypeVar("T")
@@ -91,7 +91,9 @@ class XRay:
             log.info("a request is not traced: %s", why, extra={"fields": {"request_id": exchange.request_id}})
             await self._untraceable(exchange, body, why)
             return
-        await exchange.incoming.while_there(_One(self, self._process, self._server, exchange, asked, known).serve(body))
+        one = _One(self, self._process, self._server, exchange, asked, known)
+        await exchange.incoming.while_there(one.serve(body))
+        await one.trace_rest()  # not before: a client that leaves after its whole reply has not left it
 
     async def _untraceable(self, exchange: Exchange, body: bytes, why: Untraced) -> None:
         """Pass a request on. If something constrains it, each output gets a trace that says why nothing was traced."""
@@ -100,14 +102,22 @@ class XRay:
             await exchange.pass_through(body)
             return
         exchange.outgoing.heard = heard = Heard(MOST_HEARD)
-        await exchange.pass_through(body)
+        try:
+            await exchange.pass_through(body)
+        except Cancelled:  # the client has left, or the server ended its reply early
+            if heard.is_reply:
+                self.traces(self._kept_untraceable(exchange, asked, str(why), heard.body, is_cut=True))
+            raise
         if heard.is_reply:
             await self.traced(self._kept_untraceable(exchange, asked, str(why), heard.body))
 
-    async def _kept_untraceable(self, exchange: Exchange, asked: Asked, why: str, raw: bytearray | None) -> None:
+    async def _kept_untraceable(
+        self, exchange: Exchange, asked: Asked, why: str, raw: bytearray | None, *, is_cut: bool = False
+    ) -> None:
         fields = {"fields": {"request_id": exchange.request_id}}
+        heard = None if raw is None else bytes(raw)
         try:
-            traces = await self.in_thread(lambda: untraceable(asked, why, None if raw is None else bytes(raw)))
+            traces = await self.in_thread(lambda: untraceable(asked, why, heard, is_cut=is_cut))
             for index, trace in traces:
                 data, path = trace.to_json(), self._process.keeper.path_of(exchange.request_id, index=index)
                 made = combined_of(
@@ -123,12 +133,16 @@ class XRay:
         except Exception:
             log.exception("a request that cannot be traced has no trace that says so", extra=fields)
 
-    async def traced(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do the work to its end, also if whoever waits for it is cancelled."""
+    def traces(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Begin the work, which goes on to its end."""
         task = asyncio.ensure_future(work)
         self._tracing.add(task)
         task.add_done_callback(self._tracing.discard)
-        await asyncio.shield(task)
+        return task
+
+    async def traced(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do the work to its end, also if whoever waits for it is cancelled."""
+        await asyncio.shield(self.traces(work))
 
     async def in_thread(self, work: Callable[[], T]) -> T:
         """The result of work that may wait for the server."""
@@ -168,12 +182,13 @@ class _One:
     ) -> None:
         self._tracer, self._process, self._server, self._exchange = tracer, process, server, exchange
         self._asked, self._known = asked, known
-        self._told = Told()
+        self._tolds: Tolds = {}
         self._count = count_of(asked, known.vocab.width, process.proxy.n_probs)
         # The last digits of the server's numbers depend on how many are asked for, so that the client's wish stands.
         self._wanted = asked.top if asked.top and process.proxy.n_probs is None else self._count
         self._path = process.keeper.path_of(exchange.request_id)
         self._is_kept = False
+        self._rest: bool | None = None  # whether a reply was cut that is sent and has no traces yet
         self._fields = {"fields": {"request_id": exchange.request_id}}
 
     async def serve(self, body: bytes) -> None:
@@ -195,6 +210,11 @@ class _One:
         finally:
             await answer.aclose()
 
+    async def trace_rest(self) -> None:
+        """Trace a reply that was sent without waiting for its traces."""
+        if self._rest is not None:
+            await self._trace(is_cut=self._rest)
+
     async def _whole(self, answer: httpx2.Response) -> None:
         outgoing = self._exchange.outgoing
         try:
@@ -202,7 +222,7 @@ class _One:
         except httpx2.HTTPError as error:
             raise self._exchange.upstream.broken() from error
         try:
-            raw, _ = await asyncio.to_thread(stripped, raw, self._asked, self._told)
+            raw, _ = await asyncio.to_thread(stripped, raw, self._asked, self._tolds)
         except UpstreamError as error:
             log.warning("a reply could not be read, so it is passed on with what was added: %s", error)
         else:
@@ -221,27 +241,33 @@ class _One:
             headers.append((HEADER, str(self._path).encode()))
         await outgoing.begin(answer.status_code, headers)
         held: list[bytes] = []
-        is_ended = False
+        ended = 0
         try:
             async for event in _events(answer):
                 made, is_end = self._event(event)
-                is_ended = is_ended or is_end
-                if is_ended:
+                ended += is_end
+                if ended >= self._asked.outputs:
                     held.append(made)
                 else:
                     await outgoing.body(made)
         except httpx2.HTTPError:
             for made in held:
                 await outgoing.body(made)
-            await self._trace(is_cut=not is_ended)
+            await self._trace(is_cut=ended < self._asked.outputs)
             await outgoing.cut()
             raise Cancelled("the server behind the proxy has ended its reply early") from None
-        waits = is_ended and self._process.proxy.refill and has_gaps(self._told, self._known)
+        except (asyncio.CancelledError, Cancelled):  # the client has left, or does not read
+            self._tracer.traces(self._kept(is_cut=True))
+            raise
+        has_all = ended >= self._asked.outputs
+        waits = (
+            has_all and self._process.proxy.refill and any(has_gaps(one, self._known) for one in self._tolds.values())
+        )
         if waits:
             await self._trace()
         await outgoing.body(b"".join(held), more=False)
         if not waits:
-            await self._trace(is_cut=not is_ended)
+            self._rest = not has_all
 
     def _event(self, event: bytes) -> tuple[bytes, bool]:
         """An event as the client gets it, and whether it says why the text ended."""
@@ -251,32 +277,34 @@ class _One:
         start = event.index(b"{")
         end = start + len(body) - len(b"data: ")
         try:
-            made, is_end = stripped(event[start:end], self._asked, self._told)
+            made, is_end = stripped(event[start:end], self._asked, self._tolds)
         except UpstreamError as error:
             log.warning("an event could not be read: %s", error, extra=self._fields)
             return event, False
         return event[:start] + made + event[end:], is_end
 
     async def _trace(self, *, is_cut: bool = False) -> None:
-        """Follow the reply and keep its trace. Nothing that goes wrong reaches the client."""
-        if self._told.settings is None and is_cut:
-            log.info("a reply was cut before it told its settings: it has no trace", extra=self._fields)
-            return
-        try:
-            await self._tracer.traced(self._kept())
-        except EspalierError as error:
-            self._tracer.learning.doubt()
-            log.warning("a reply could not be traced: %s", error, extra=self._fields)
-        except Exception:
-            log.exception("a reply could not be traced", extra=self._fields)
+        """Follow the reply and keep its traces. Nothing that goes wrong reaches the client."""
+        await self._tracer.traced(self._kept(is_cut=is_cut))
 
-    async def _kept(self) -> None:
-        exchange, told = self._exchange, self._told
+    async def _kept(self, *, is_cut: bool = False) -> None:
+        for index, told in sorted(self._tolds.items()):
+            told.is_cut = is_cut and told.finish is None
+            try:
+                await self._kept_one(index, told)
+            except EspalierError as error:
+                self._tracer.learning.doubt()
+                log.warning("a reply could not be traced: %s", error, extra=self._fields)
+            except Exception:
+                log.exception("a reply could not be traced", extra=self._fields)
+
+    async def _kept_one(self, index: int, told: Told) -> None:
+        exchange = self._exchange
         again = AsksAgain(self._server, self._asked) if self._process.proxy.refill else None
 
         def made() -> tuple[Any, Any]:
             with following(told, self._known, again, count=self._count) as followed:
-                trace = trace_of(followed, told, self._asked, self._known)
+                trace = trace_of(followed, told, self._asked, self._known, index=index)
                 if followed.is_lost:
                     self._tracer.learning.doubt()
             data = trace.to_json()
@@ -287,10 +315,12 @@ class _One:
             return data, combined
 
         trace, combined = await self._tracer.in_thread(made)
-        self._is_kept = await self._process.keeper.keep(
+        path = self._process.keeper.path_of(exchange.request_id, index=index) if index else self._path
+        is_kept = await self._process.keeper.keep(
             trace, lambda: combined, request_id=exchange.request_id, caller=exchange.caller,
-            route=exchange.scope["path"], path=self._path,
+            route=exchange.scope["path"], path=path, index=index,
         )  # fmt: skip
+        self._is_kept = self._is_kept or (is_kept and path == self._path)
 
 
 def count_of(asked: Asked, width: int, wanted: int | None) -> int:

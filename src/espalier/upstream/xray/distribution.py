@@ -57,13 +57,15 @@ class Reported:
 class Entry:
     """One entry of a reply without its texts, as it is held until the reply is followed: the numbers of V tokens as
     JSON objects take a hundred times the memory. ids, logprobs, chosen, chosen_logprob: as in Reported; empty with the
-    fault of an entry that cannot be read."""
+    fault of an entry that cannot be read. sent: the bytes that the token has sent, those of tokens before it that were
+    held back included; None if it does not tell."""
 
     ids: NDArray[np.int64]
     logprobs: NDArray[np.float32]
     chosen: int | None
     chosen_logprob: float | None
     fault: str = ""
+    sent: bytes | None = None
 
 
 def entry_of(data: Any) -> Entry:
@@ -80,8 +82,15 @@ def entry_of(data: Any) -> Entry:
         return Entry(none, none.astype(np.float32), chosen if isinstance(chosen, int) else None, None, repr(error))
     return Entry(
         ids, logprobs, chosen if isinstance(chosen, int) else None,
-        float(own) if isinstance(own, int | float) else None,
+        float(own) if isinstance(own, int | float) else None, sent=_sent(data.get("bytes")),
     )  # fmt: skip
+
+
+def _sent(data: Any) -> bytes | None:
+    try:
+        return bytes(data) if isinstance(data, list) else None
+    except (TypeError, ValueError):
+        return None
 
 
 def read_entry(entry: Entry, width: int) -> Reported:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from espalier.errors import EspalierError, UpstreamError
 from espalier.upstream.xray.distribution import Entry, Level, Reported, entry_of, read_entry
-from espalier.upstream.xray.grammar.lazy import Awaited
+from espalier.upstream.xray.grammar.lazy import Awaited, thinks
 from espalier.upstream.xray.grammar.matcher import States
 from espalier.upstream.xray.grammar.pieces import WHOLE
 from espalier.upstream.xray.known import Known
@@ -28,6 +28,12 @@ log = logging.getLogger(__name__)
 NO_ID = -1
 MOST_UPGRADES = 256
 """Positions of one reply that are asked for again to decide what the listed tokens do not."""
+CUT = "the reply was cut before it told its settings"
+THINKING = "the model may think here, where a lazy grammar is suspended by tags that the server does not tell"
+LOOKED_BACK = 128
+"""Bytes in which a tag is looked for, after each token."""
+HELD = 3
+"""Tokens at the end of a text, at most, that are held back as parts of one character."""
 WIDEST = 300_000
 """Up to so many tokens, a single position is asked for with all of them."""
 
@@ -74,8 +80,12 @@ def following(told: Told, known: Known, again: Again | None, *, count: int) -> I
     nothing. count: probabilities to ask for."""
     settings, states, reason = None, None, ""
     try:
+        if told.settings is None and told.is_cut:
+            raise UpstreamError(CUT)
         settings = read_settings(told.settings)
-        reason = settings.reason
+        reason = settings.reason or (_laid_out(told, known) if told.is_rest else "")
+        if told.is_rest and not reason and told.finish == "length" and told.count < settings.most <= told.count + HELD:
+            told.count = settings.most
         if settings.grammar and not reason:
             states = known.borrow(settings.grammar)
     except UpstreamError as error:
@@ -109,6 +119,7 @@ class _Run:
         self._upgrades = MOST_UPGRADES
         self._prompt: list[int] = []
         self._reason = ""
+        self._thinks = False
 
     def followed(self) -> Followed:
         told, known = self._told, self._known
@@ -122,7 +133,11 @@ class _Run:
         awaited = None if triggers is None else Awaited(triggers)
         prefill = self._prefill()
         replay = Replay(chain, self._states, list(self._prompt), reason=self._reason, awaited=awaited, prefill=prefill)
+        seen = b"" if triggers is None else str((told.settings or {}).get("generation_prompt") or "").encode()
         for place in range(told.count):
+            if not self._thinks and thinks(seen):
+                self._thinks = True
+                replay.give_up(THINKING)
             token = told.tokens[place] if told.tokens is not None else told.ids.get(place)
             reported = self._reported(entries, place)
             if reported is None:
@@ -145,6 +160,7 @@ class _Run:
                 self._upgrades -= 1
                 reported = self._asked_for(replay, token, is_whole=True, level=level) or reported
             replay.advance(token, reported)
+            seen = b"" if triggers is None else (seen + known.pieces.pieces[token])[-LOOKED_BACK:]
         return self._made(replay, "", more=0, after=0)
 
     def _ends(self, place: int) -> frozenset[int] | None:
@@ -158,7 +174,7 @@ class _Run:
         steps += _unknown([self._told.ids.get(place, NO_ID) for place in range(after, after + more)], reason)
         return Followed(settings=self._settings, steps=steps, prompt_ids=self._prompt,
                         reason=replay.reason or reason, asked_again=self._asked, states=self._states,
-                        is_lost=replay.is_lost and not self._reason)  # fmt: skip
+                        is_lost=replay.is_lost and not self._reason and not self._thinks)  # fmt: skip
 
     def _reported(self, entries: dict[int, Entry] | None, place: int) -> Reported | None:
         entry = None if entries is None else entries.get(place)
@@ -170,6 +186,8 @@ class _Run:
         try:
             if self._again is None:
                 raise UpstreamError("the server is not asked for more")
+            if not told.has_prompt:
+                raise UpstreamError("the reply tells the prompt of the first outputs only")
             found = self._again.prompt_ids(told.prompt)
             if told.prompt_count is not None and len(found) != told.prompt_count:
                 raise UpstreamError("its text splits into other tokens")
@@ -255,6 +273,20 @@ def _aligned(told: Told, known: Known) -> dict[int, Entry] | None:
     if any(entry.chosen != told.tokens[place] for place, entry in found.items()):
         return None
     return found
+
+
+def _laid_out(told: Told, known: Known) -> str:
+    """Give the entries of a further output their positions. Returns why they do not follow one another, "" if they
+    do."""
+    why = ""
+    for place, entry in enumerate(told.listed):
+        told.entries[place] = entry
+        if entry.chosen is not None:
+            told.ids[place] = entry.chosen
+        if entry.chosen is None or _spelled([entry.chosen], known) != [entry.sent]:
+            why = "the reply leaves out tokens of this output, and does not tell how many"
+    told.count = len(told.listed)
+    return why
 
 
 def _spelled(tokens: Sequence[int], known: Known) -> list[bytes]:

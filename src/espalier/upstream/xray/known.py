@@ -12,9 +12,10 @@ from espalier.grammar.parser import parse
 from espalier.sampling.samplers.context import NO_BREAKERS, Breakers
 from espalier.sampling.samplers.dry import resolve_breakers
 from espalier.tokens.vocab import Vocab
+from espalier.upstream.xray.grammar.kinds import Kinds
 from espalier.upstream.xray.grammar.matcher import States
 from espalier.upstream.xray.grammar.pieces import Pieces
-from espalier.upstream.xray.grammar.program import compile_program
+from espalier.upstream.xray.grammar.program import Program, compile_program
 from espalier.upstream.xray.sampler.settings import SamplerSettings
 
 KEPT = 32
@@ -29,13 +30,27 @@ class Known:
         self.pieces = Pieces(spelled, frozenset(vocab.eos_ids))
         self._special = {text: token for token, text in vocab.special_texts.items()}
         self._idle: OrderedDict[str, States] = OrderedDict()
+        self._read: OrderedDict[str, tuple[Program, Kinds]] = OrderedDict()
         self._lock = threading.Lock()
 
     def borrow(self, grammar: str) -> States:
         """The states of a grammar, to be given back. Raises GrammarError, LimitExceeded."""
         with self._lock:
             found = self._idle.pop(grammar, None)
-        return found or States(compile_program(parse(grammar), special=self._special), self.pieces)
+            if found is not None:
+                return found
+            known = self._read.get(grammar)
+            if known is not None:
+                self._read.move_to_end(grammar)
+        if known is None:
+            program = compile_program(parse(grammar), special=self._special)
+            known = program, Kinds(program, self.pieces)
+            with self._lock:
+                self._read[grammar] = known
+                while len(self._read) > KEPT:
+                    self._read.popitem(last=False)
+        program, kinds = known
+        return States(program, self.pieces, kinds)
 
     def give_back(self, grammar: str, states: States) -> None:
         """States that have grown large are dropped."""

@@ -33,6 +33,8 @@ AGAIN = 5e-3
 ROUNDED = 2.0**-24
 """What one addition of single floats may lose of a sum of about 1."""
 ALMOST = 1.0 - 2.0**-53
+CANCELLED = "cancelled"
+"""Why a text ended that was cut: its client left, or its server died."""
 FROM = "llama-server"
 """`sampler` of the trace's sampling: it drew the tokens with random numbers of its own."""
 
@@ -48,8 +50,8 @@ class Masses(NamedTuple):
     after: float
 
 
-def trace_of(followed: Followed, told: Told, asked: Asked, known: Known) -> Trace:
-    """The trace of one reply."""
+def trace_of(followed: Followed, told: Told, asked: Asked, known: Known, *, index: int = 0) -> Trace:
+    """The trace of one output of a reply."""
     records = [_record(place, step, followed.states, known.vocab) for place, step in enumerate(followed.steps)]
     text = b"".join(one.bytes for one in records).decode("utf-8", "replace")
     settings = followed.settings
@@ -58,11 +60,11 @@ def trace_of(followed: Followed, told: Told, asked: Asked, known: Known) -> Trac
     return Trace(
         steps=tuple(records),
         text=text,
-        finish_reason=told.finish or "stop",
+        finish_reason=told.finish or (CANCELLED if told.is_cut else "stop"),
         model=told.model,
         prompt=told.prompt,
-        asked=asked.last_said,
-        constraint=constraint_of(grammar),
+        asked=asked.last_said(index),
+        constraint=asked_constraint(asked) if settings is None else constraint_of(grammar),
         sampling=_sampling(told.settings),
         strategy="rejection",
         prompt_ids=tuple(followed.prompt_ids),
@@ -303,6 +305,16 @@ def constraint_of(grammar: str) -> Mapping[str, Any] | None:
         return Gbnf(grammar).to_json()
     except EspalierError:
         return {"kind": "gbnf", "grammar": grammar}
+
+
+def asked_constraint(asked: Asked) -> Mapping[str, Any]:
+    """What the request holds its outputs to, as far as it says so itself."""
+    grammar = asked.body.get("grammar")
+    if isinstance(grammar, str) and (found := constraint_of(grammar)) is not None:
+        return found
+    if asked.schema is not None:
+        return {"kind": "json_schema", "schema": asked.schema}
+    return {"kind": "tool_calls" if asked.body.get("tools") else "json_object"}
 
 
 def _sampling(settings: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -174,6 +174,10 @@ class Replay:
         if not state.stacks:
             self._lose(len(self._tokens), "the grammar, as it is followed here, refuses what it begins with")
 
+    def give_up(self, reason: str) -> None:
+        """Say nothing of the tokens from here on."""
+        self._lose(len(self._tokens), reason)
+
     def finish(self) -> list[Step]:
         """The steps with what is known of them."""
         verdicts = self._settled()

@@ -5,30 +5,30 @@ What the reply itself lists of a step stands there; it is held for no verdict.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from espalier.trace.foreign.responses import ApiChoice, Response, ResponseError, read_response
 from espalier.trace.foreign.steps import of_reply
 from espalier.trace.records import Trace
-from espalier.upstream.xray.record import FROM, constraint_of
+from espalier.upstream.xray.record import CANCELLED, FROM, asked_constraint
 from espalier.upstream.xray.wire.request import Asked
 
 
-def untraceable(asked: Asked, why: str, raw: bytes | None) -> list[tuple[int, Trace]]:
+def untraceable(asked: Asked, why: str, raw: bytes | None, *, is_cut: bool = False) -> list[tuple[int, Trace]]:
     """A trace of each output, by its index; one without text where the reply cannot be read. raw: the reply, whole or
-    as a stream; None where it is not known."""
+    as a stream; None where it is not known. is_cut: whether it ended before its end."""
+    end = CANCELLED if is_cut else "stop"
+    why = f"{why}; the reply was cut" if is_cut else why
     try:
         reply = None if raw is None else read_response(raw)
     except ResponseError as error:
         reply, why = None, f"{why}; its reply cannot be read: {error.message}"
     if reply is None:
-        return [(0, _trace(asked, why, None, None))]
-    return [(one.index, _trace(asked, why, reply, one)) for one in reply.choices]
+        return [(0, _trace(asked, why, None, None, end=end))]
+    return [(one.index, _trace(asked, why, reply, one, end=end)) for one in reply.choices]
 
 
-def _trace(asked: Asked, why: str, reply: Response | None, choice: ApiChoice | None) -> Trace:
+def _trace(asked: Asked, why: str, reply: Response | None, choice: ApiChoice | None, *, end: str) -> Trace:
     listed = () if choice is None or choice.steps is None else choice.steps
     steps = tuple(
         replace(of_reply(place, one, None), exactness="untraceable", note=why) for place, one in enumerate(listed)
@@ -36,11 +36,11 @@ def _trace(asked: Asked, why: str, reply: Response | None, choice: ApiChoice | N
     return Trace(
         steps=steps,
         text="" if choice is None else choice.text,
-        finish_reason=(None if choice is None else choice.finish_reason) or "stop",
+        finish_reason=(None if choice is None else choice.finish_reason) or end,
         model="" if reply is None else reply.model,
         prompt="" if reply is None else reply.prompt,
-        asked=asked.last_said,
-        constraint=_constraint(asked),
+        asked=asked.last_said(0 if choice is None else choice.index),
+        constraint=asked_constraint(asked),
         sampling={"sampler": FROM},
         strategy="rejection",
         setup={
@@ -52,13 +52,3 @@ def _trace(asked: Asked, why: str, reply: Response | None, choice: ApiChoice | N
             "reason": f"untraceable: {why}",
         },
     )
-
-
-def _constraint(asked: Asked) -> Mapping[str, Any]:
-    """What the request holds its outputs to, as far as it says so itself."""
-    grammar = asked.body.get("grammar")
-    if isinstance(grammar, str) and (found := constraint_of(grammar)) is not None:
-        return found
-    if asked.schema is not None:
-        return {"kind": "json_schema", "schema": asked.schema}
-    return {"kind": "tool_calls" if asked.body.get("tools") else "json_object"}

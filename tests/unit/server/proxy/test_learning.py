@@ -8,8 +8,9 @@ import json
 import httpx2
 import pytest
 
+from espalier.errors import UpstreamError
 from espalier.server.proxy.learning import AGAIN_SECONDS, LOOK_SECONDS, RETRY_SECONDS, Learning
-from espalier.upstream.link import Link
+from espalier.upstream.link import BrokeOff, Link
 from espalier.upstream.llama_server.client import LlamaServer
 from espalier.upstream.xray.wire.request import Untraced
 from tests.proxies import OK, behind, files_of, proxied, proxy_settings
@@ -21,9 +22,13 @@ class Swapped:
 
     def __init__(self):
         self.name, self.is_other, self.is_there = "m", False, True
+        self.drops = 0  # of the next connections
 
     async def __call__(self, asked, writer):
         path, body = asked.line.split()[1], json.loads(asked.body) if asked.body else {}
+        if self.drops:
+            self.drops -= 1
+            return
         if path == "/props" and self.is_there:
             found = {"default_generation_settings": {"n_ctx": 64}, "eos_token": "<end>", "model_path": self.name}
         elif path == "/props":
@@ -82,6 +87,16 @@ def test_replies_that_never_fit_do_not_make_all_tokens_be_read_for_each(learning
         spelled(found)
     asked = [one.line.split()[1] for one in where.asked]
     assert (asked.count("/completion"), asked.count("/props")) == (1, 1 + 1 + 4)
+
+
+def test_a_connection_that_a_busy_server_drops_costs_no_trace(learning):
+    server, found, _, _ = learning
+    server.drops = 1
+    assert spelled(found) == b"a"
+
+
+def test_a_connection_that_broke_off_keeps_the_code_of_errors_of_the_server_behind():
+    assert BrokeOff("x").code == UpstreamError("x").code
 
 
 def test_a_server_that_is_gone_for_a_while_is_not_traced_meanwhile(learning):

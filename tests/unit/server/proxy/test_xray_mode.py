@@ -14,8 +14,9 @@ import pytest
 from espalier.cli.main import main_code
 from espalier.server.proxy.xray import x_ray
 from espalier.trace.records import Trace
+from espalier.upstream.xray.grammar.lazy import thinks
 from espalier.upstream.xray.wire.alignment import with_entries
-from espalier.upstream.xray.wire.reply import Told, stripped
+from espalier.upstream.xray.wire.reply import stripped
 from espalier.upstream.xray.wire.request import Untraced, read_request, rewritten
 from tests.proxies import OK, behind, files_of, proxied, proxy_settings
 
@@ -45,8 +46,9 @@ def entry(token, probs=PROBS):
     return {**own, "top_logprobs": top}
 
 
-async def llama(asked, writer, settings=SETTINGS):
-    """Greedy: `!` is the best token, and the grammar refuses it, so `a` is taken; then the end."""
+async def llama(asked, writer, settings=SETTINGS, first=1):
+    """Greedy: `!` is the best token, and the grammar refuses it, so `a` is taken; then the end. first: the token that
+    is taken instead."""
     path = asked.line.split()[1]
     body = json.loads(asked.body) if asked.body else {}
     found: dict = {}
@@ -67,9 +69,9 @@ async def llama(asked, writer, settings=SETTINGS):
         settings = settings | {name: body.get(name, 0) for name in ("seed", "n_probs", "grammar")}
         end = [0.6, 0.1, 0.1, 0.1, 0.05, 0.05]
         found = {
-            "index": 0, "content": "a é", "tokens": [1, 0], "stop": True, "generation_settings": settings,
+            "index": 0, "content": "a é", "tokens": [first, 0], "stop": True, "generation_settings": settings,
             "prompt": "Hé", "tokens_evaluated": 1, "stop_type": "eos",
-            "completion_probabilities": [entry(1), entry(0, end)],
+            "completion_probabilities": [entry(first), entry(0, end)],
         }  # fmt: skip
     raw = json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode()
     writer.write(OK + f"content-length: {len(raw)}\r\n\r\n".encode() + raw)
@@ -195,8 +197,9 @@ def _read_into(seen, url, body):
 
 
 @pytest.mark.parametrize(
-    "more", [{"verbose": True}, {"n": 2}, {"post_sampling_probs": True}, {"prompt": ["a", "b"]}, {"seed": 1.5},
-             {"grammar": ""}, {"response_fields": ["content"]}],
+    "more", [{"verbose": True}, {"n": 0}, {"n": 1.5}, {"n": 10**12}, {"post_sampling_probs": True},
+             {"prompt": ["a", {"prompt_string": ""}]}, {"seed": 1.5}, {"grammar": ""},
+             {"response_fields": ["content"]}],
 )  # fmt: skip
 def test_what_could_not_be_taken_apart_again_is_not_traced(more):
     with pytest.raises(Untraced):
@@ -205,7 +208,7 @@ def test_what_could_not_be_taken_apart_again_is_not_traced(more):
 
 @pytest.mark.parametrize(
     ("more", "why", "stream"),
-    [({"n": 2}, "several outputs", False), ({"n": 2}, "several outputs", True),
+    [({"n": 2, "verbose": True}, "verbose", False), ({"n": 2, "verbose": True}, "verbose", True),
      ({"post_sampling_probs": True}, "post_sampling_probs", False), ({"verbose": True}, "verbose", False),
      ({"response_fields": ["content"]}, "response_fields", False)],
 )  # fmt: skip
@@ -244,12 +247,40 @@ def test_what_is_passed_on_untraced_has_a_trace_of_each_output_that_says_why(tmp
     assert main_code(["trace", "show", str(files_of(tmp_path)[0])]) == 0
 
 
+@pytest.mark.parametrize(("begun", "exact"), [("<think>\n", 0), ("<think>\n\n</think>\n\n", 2), ("", 2)])
+def test_a_lazy_grammar_of_a_model_that_thinks_is_untraceable_while_it_may_be_suspended(tmp_path, begun, exact):
+    more = {"grammar_lazy": True, "grammar_triggers": [{"type": 1, "value": "b"}], "generation_prompt": begun}
+
+    async def lazy(asked, writer):
+        await llama(asked, writer, SETTINGS | more, first=3)
+
+    with (
+        behind(lazy) as server,
+        proxied(proxy_settings(server.url, mode="xray", output_dir=tmp_path)) as url,
+    ):
+        httpx2.post(url + "/completion", json=BODY | {"temperature": 0})
+    (file,) = files_of(tmp_path)
+    trace = Trace.load(file)
+    assert trace.setup["steps"]["exact"] == exact
+    assert ("may think" in trace.setup.get("reason", "")) is (exact == 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_thinking"),
+    [("<think>", True), ("a<|START_THINKING|>b", True), ("<think>a</think>", False), ("[THINK]a[/THINK]", False),
+     ("<|channel|>analysis<|message|>", True), ("<|START_THINKING|>a<|END_THINKING|>", False), ("I think", False),
+     ('{"a": "<b>"}', False), ("<seed:think>x</seed:think>y<seed:think>", True)],
+)  # fmt: skip
+def test_tags_of_thoughts_are_told_by_their_look(text, is_thinking):
+    assert thinks(text.encode()) is is_thinking
+
+
 def test_what_a_client_asked_for_stays():
     asked = read_request("/completion", json.dumps(BODY | {"n_probs": 2, "return_tokens": True, "seed": 4}).encode())
     body, seed = rewritten(asked, 6, lambda: 99)
     assert (seed, json.loads(body)["n_probs"]) == (4, 6)
     reply = {"tokens": [1], "generation_settings": {"seed": 4, "n_probs": 6}, "completion_probabilities": [entry(1)]}
-    made, _ = stripped(json.dumps(reply).encode(), asked, Told())
+    made, _ = stripped(json.dumps(reply).encode(), asked, {})
     data = json.loads(made)
     assert data["tokens"] == [1]
     assert data["generation_settings"] == {"seed": 4, "n_probs": 2}

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from array import array
 from bisect import bisect_right
+from itertools import count
+
+import numpy as np
+from numpy.typing import NDArray
 
 from espalier.upstream.xray.grammar.pieces import WHOLE, Part, Pieces
 from espalier.upstream.xray.grammar.program import Chars, Program, Token
@@ -13,7 +16,7 @@ END, VOID = 0, 1
 
 
 class Kinds:
-    """Kinds of tokens of one grammar over one vocabulary. Not for several threads at once."""
+    """Kinds of tokens of one grammar over one vocabulary. From any thread: what two find at once is the same."""
 
     def __init__(self, program: Program, pieces: Pieces) -> None:
         self._pieces = pieces
@@ -26,7 +29,10 @@ class Kinds:
         self._has_tokens = any(isinstance(one, Token) for one in program.symbols)
         self._chars: dict[int, int] = {}
         self._numbers: dict[object, int] = {}
-        self._whole = array("i", [-1]) * len(pieces)
+        self._next = count(2)
+        self._whole = np.full(len(pieces), -1, dtype=np.int32)
+        # Of the code points of one byte, where their kinds fit into one.
+        self._table = bytes(bisect_right(self._edges, char) for char in range(256)) if len(self._edges) < 256 else None
         self._begun: dict[tuple[int, Part], int] = {}
 
     def of_char(self, char: int) -> int:
@@ -39,7 +45,7 @@ class Kinds:
     def of_token(self, token: int, begun: Part) -> int:
         """The kind of a token after a part of a character."""
         if begun == WHOLE:
-            found = self._whole[token]
+            found = int(self._whole[token])
             if found < 0:
                 found = self._whole[token] = self._made(token, begun)
             return found
@@ -48,13 +54,29 @@ class Kinds:
             known = self._begun[token, begun] = self._made(token, begun)
         return known
 
+    def of_tokens(self, tokens: NDArray[np.int64], begun: Part) -> list[int]:
+        """The kinds of `(n,)` tokens."""
+        if begun != WHOLE:
+            return [self.of_token(token, begun) for token in tokens.tolist()]
+        found: NDArray[np.int32] = self._whole[tokens]
+        for place in np.flatnonzero(found < 0).tolist():
+            found[place] = self.of_token(int(tokens[place]), WHOLE)
+        return list(found.tolist())
+
     def _made(self, token: int, begun: Part) -> int:
         if token in self._pieces.eog:
             return END
         if self._pieces.is_void(token):
             return VOID
+        piece, number = self._pieces.pieces[token], token if self._has_tokens else -1
+        if begun == WHOLE and self._table is not None and piece.isascii() and b"\0" not in piece:
+            return self._numbered((piece.translate(self._table), WHOLE, number))
         chars, part, _ = self._pieces.decoded(token, begun)
         spelled = tuple(self.of_char(char) for char in chars)
         # A part is not a code point yet, so that its value counts; and a grammar may name a token by its number.
-        key = (spelled, part if part.missing else WHOLE, token if self._has_tokens else -1)
-        return self._numbers.setdefault(key, len(self._numbers) + 2)
+        return self._numbered((spelled, part if part.missing else WHOLE, number))
+
+    def _numbered(self, key: object) -> int:
+        """The number of a kind; no two kinds have one, also where two threads come upon them at once."""
+        found = self._numbers.get(key)
+        return self._numbers.setdefault(key, next(self._next)) if found is None else found

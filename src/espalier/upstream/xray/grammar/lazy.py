@@ -13,6 +13,18 @@ from typing import Any
 
 from espalier.errors import UpstreamError
 
+_TAG = rb"(?:think|thought|reason|analysis|inner_prefix)"
+_BEGINS = re.compile(rb"(?i)(?:<|\[|\|>)(?!/)(?!\|?end)[^\s<\[]{0,24}" + _TAG)
+_ENDS = re.compile(rb"(?i)(?:</|\[/|<\|end)[^\s<\[]{0,24}" + _TAG)
+
+
+def thinks(text: bytes) -> bool:
+    """Whether a model may be thinking after this text, in which the server suspends a lazy grammar. Which tags are
+    those of the template it does not tell, so that all that look like one count."""
+    begins = [one.start() for one in _BEGINS.finditer(text)]
+    ends = [one.start() for one in _ENDS.finditer(text)]
+    return bool(begins) and max(begins) > max(ends, default=-1)
+
 
 class Kind(IntEnum):
     """llama-server's numbers for triggers."""

@@ -41,10 +41,11 @@ class State:
 class States:
     """The states of one grammar. Not for several threads at once."""
 
-    def __init__(self, program: Program, pieces: Pieces) -> None:
+    def __init__(self, program: Program, pieces: Pieces, kinds: Kinds | None = None) -> None:
+        """kinds: of this program and these pieces, None to find them anew."""
         self.program, self.pieces = program, pieces
         self._has_tokens = any(isinstance(one, Token) for one in program.symbols)
-        self._kinds = Kinds(program, pieces)
+        self._kinds = kinds or Kinds(program, pieces)
         self._tops: list[int] = [-1]  # by stack id
         self._rests: list[int] = [-1]
         self._stacks: dict[tuple[int, int], int] = {}
@@ -123,12 +124,11 @@ class States:
 
     def allowed(self, state: State, tokens: NDArray[np.int64], begun: Part) -> NDArray[np.bool_]:
         """`(n,) bool`, which of `(n,)` tokens the grammar takes."""
-        known, kind_of = state.verdicts, self._kinds.of_token
-        found = np.empty(tokens.shape[0], dtype=np.bool_)
-        for place, token in enumerate(tokens.tolist()):
-            verdict = known.get(kind_of(token, begun))
-            found[place] = self.allows(state, token, begun) if verdict is None else verdict
-        return found
+        found = [*map(state.verdicts.get, self._kinds.of_tokens(tokens, begun))]
+        for place, verdict in enumerate(found):
+            if verdict is None:
+                found[place] = self.allows(state, int(tokens[place]), begun)
+        return np.array(found, dtype=np.bool_)
 
     def _allows(self, state: State, token: int, begun: Part) -> bool:
         if token in self.pieces.eog:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import NamedTuple
 
 LENGTHS = (1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 2, 2, 3, 4)
@@ -36,6 +37,23 @@ class Decoded(NamedTuple):
 def decode(piece: bytes, begun: Part) -> Decoded:
     """As llama.cpp's `decode_utf8`: it stops at a NUL."""
     data = piece.partition(b"\0")[0]
+    if begun == WHOLE and (text := _valid(data)) is not None:
+        chars = tuple(map(ord, text))
+        if len(text) == len(data):
+            return Decoded(chars, WHOLE, tuple(range(1, len(data) + 1)))
+        return Decoded(chars, WHOLE, tuple(accumulate(1 + (c > 0x7F) + (c > 0x7FF) + (c > 0xFFFF) for c in chars)))
+    return _decode(data, begun)
+
+
+def _valid(data: bytes) -> str | None:
+    """The text of valid UTF-8, which needs no rules of its own."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _decode(data: bytes, begun: Part) -> Decoded:
     place, (value, missing) = 0, begun
     chars: list[int] = []
     ends: list[int] = []
@@ -59,7 +77,7 @@ def decode(piece: bytes, begun: Part) -> Decoded:
         if missing == 0:
             chars.append(value)
             ends.append(place)
-    return Decoded(tuple(chars), Part(value, missing), tuple(ends))
+    return Decoded(tuple(chars), Part(value, missing) if missing else WHOLE, tuple(ends))
 
 
 @dataclass(slots=True)

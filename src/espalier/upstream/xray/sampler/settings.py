@@ -24,8 +24,8 @@ FOLLOWED = frozenset(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplerSettings:
     """Names and meanings are llama-server's; floats are float32 values. bias: id and what is added to its logit, in
-    order. triggers: of a lazy grammar, None for one that holds from the start. reason: why the draws cannot be
-    followed, "" if they can."""
+    order. triggers: of a lazy grammar, None for one that holds from the start. most: tokens of an output (n_predict),
+    below 1 for no limit. reason: why the draws cannot be followed, "" if they can."""
 
     grammar: str
     triggers: Triggers | None
@@ -55,6 +55,7 @@ class SamplerSettings:
     mirostat_tau: float
     mirostat_eta: float
     bias: tuple[tuple[int, float], ...]
+    most: int
     reason: str
 
     @property
@@ -129,7 +130,7 @@ def _read(data: Mapping[str, Any]) -> SamplerSettings:
     return SamplerSettings(
         grammar=str(data.get("grammar") or ""), triggers=_triggers(data), samplers=samplers, bias=bias,
         dry_sequence_breakers=tuple(str(one) for one in data["dry_sequence_breakers"]),
-        reason=_reason(data, samplers, whole), **single, **whole,
+        most=int(data.get("n_predict", -1)), reason=_reason(data, samplers, whole), **single, **whole,
     )  # fmt: skip
 
 

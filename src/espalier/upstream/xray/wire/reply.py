@@ -5,7 +5,7 @@ Everything that the client would have received without us stays as the server wr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,9 +22,11 @@ Edit = tuple[int, int, str]
 
 @dataclass(slots=True)
 class Told:
-    """What a reply has told so far. entries: by the position of their token. ids: the token there, if it was named.
-    count: how many tokens were generated, as far as is known. tokens: all of them, from a reply that is no stream.
-    settings, prompt: the effective ones. prefill: the end of the prompt, where the grammar begins with it."""
+    """What a reply has told so far of one output. entries: by the position of their token. ids: the token there, if it
+    was named. count: how many tokens were generated, as far as is known. tokens: all of them, from a reply that is no
+    stream. listed: entries whose positions are not told; is_rest: of which nothing else tells the tokens, either.
+    settings, prompt: the effective ones; has_prompt: whether the prompt is told. prefill: the end of the prompt, where
+    the grammar begins with it. is_cut: whether the reply ended before its end."""
 
     entries: dict[int, Entry] = field(default_factory=dict)
     ids: dict[int, int] = field(default_factory=dict)
@@ -40,20 +42,30 @@ class Told:
     reply_id: str = ""
     model: str = ""
     is_stopped_by_word: bool = False
+    is_rest: bool = False
+    has_prompt: bool = True
+    is_cut: bool = False
 
 
-def stripped(raw: bytes, asked: Asked, told: Told) -> tuple[bytes, bool]:
-    """One JSON object of the reply as the client gets it, and whether it says why the text has ended. Raises
-    UpstreamError for what is no JSON object."""
+Tolds = dict[int, Told]
+"""By the index of the output."""
+
+
+def stripped(raw: bytes, asked: Asked, tolds: Tolds) -> tuple[bytes, bool]:
+    """One JSON object of the reply, or its list of them, as the client gets it; and whether it says why a text has
+    ended. Raises UpstreamError for anything else."""
     text = raw.decode("latin-1")
     found = parsed(text, WITH_LISTS) if asked.top else parsed(text, INSIDE, ENTRIES)
-    data = found.data
-    _learn(data, asked, told)
-    return edited(text, _edits(found, asked)).encode("latin-1"), is_last(data)
+    edits: list[Edit] = []
+    objects = found.items if isinstance(found.data, list) else [found]
+    for one in objects:
+        _learn(one.data, asked, tolds)
+        edits += _edits(one, asked)
+    return edited(text, edits).encode("latin-1"), any(is_last(one.data) for one in objects)
 
 
 def is_last(data: Mapping[str, Any]) -> bool:
-    """Whether the chunk says why the text has ended."""
+    """Whether the chunk says why a text has ended."""
     if data.get("stop") is True:
         return True
     choices = data.get("choices")
@@ -116,7 +128,17 @@ def _settings(settings: Value, asked: Asked) -> Iterator[Edit]:
         yield seed.value.start, seed.value.end, str(RANDOM_SEED)
 
 
-def _learn(data: Mapping[str, Any], asked: Asked, told: Told) -> None:
+def _learn(data: Mapping[str, Any], asked: Asked, tolds: Tolds) -> None:
+    choices = [one for one in data.get("choices") or () if isinstance(one, Mapping)]
+    if asked.outputs > 1 and asked.dialect != "completion" and not choices:
+        return  # the counts of a stream, which do not say of which output
+    told = tolds.setdefault(_index(choices[0] if choices else data, 0), Told())
+    _learn_one(data, asked, told, choices[:1])
+    for place, choice in enumerate(choices[1:], 1):
+        _learn_rest(choice, asked, told, tolds.setdefault(_index(choice, place), Told()), _index(choice, place))
+
+
+def _learn_one(data: Mapping[str, Any], asked: Asked, told: Told, choices: Sequence[Mapping[str, Any]]) -> None:
     told.reply_id = told.reply_id or str(data.get("id") or "")
     told.model = text_of(data.get("model")) or told.model
     verbose = data if asked.dialect == "completion" else data.get("__verbose")
@@ -144,7 +166,26 @@ def _learn(data: Mapping[str, Any], asked: Asked, told: Told) -> None:
         told.is_stopped_by_word = verbose.get("stop_type") == "word"
         if asked.dialect == "completion":
             told.finish = "length" if verbose.get("stop_type") == "limit" else "stop"
-    _learn_text(data, told)
+    _learn_text(data, choices, told)
+
+
+def _learn_rest(choice: Mapping[str, Any], asked: Asked, first: Told, told: Told, index: int) -> None:
+    """Learn of a further output in a reply that tells settings and tokens of the first only."""
+    entries = entries_of({"choices": [choice]})
+    told.is_rest, told.listed = True, [_entry(one) for one in entries]
+    told.reply_id, told.model = first.reply_id, first.model
+    if first.settings is not None and type(seed := first.settings.get("seed")) is int:
+        told.settings = {**first.settings, "seed": asked.seed_of(seed, index)}
+    told.prefill = first.prefill
+    is_same = index < asked.copies
+    told.prompt, told.prompt_count = (first.prompt, first.prompt_count) if is_same else ("", None)
+    told.has_prompt = is_same
+    _learn_text({}, [choice], told)
+
+
+def _index(data: Mapping[str, Any], place: int) -> int:
+    found = data.get("index")
+    return found if type(found) is int else place
 
 
 def _prefill(settings: Mapping[str, Any], asked: Asked) -> str:
@@ -158,10 +199,10 @@ def _entry(one: Any) -> Entry:
     return one if isinstance(one, Entry) else entry_of(one)
 
 
-def _learn_text(data: Mapping[str, Any], told: Told) -> None:
+def _learn_text(data: Mapping[str, Any], choices: Sequence[Mapping[str, Any]], told: Told) -> None:
     if isinstance(data.get("content"), str):
         told.text.append(data["content"])
-    for choice in data.get("choices") or ():
+    for choice in choices:
         part = choice.get("delta") or choice.get("message") or choice
         for name in ("content", "text"):
             if isinstance(part.get(name), str):

@@ -6,7 +6,7 @@ A request that asks for something in a way that could not be taken apart again i
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -22,13 +22,14 @@ VERBOSE = ["tokens", "generation_settings", "prompt", "tokens_evaluated", "stop_
 DEFAULT_TOP = 20
 """What llama-server gives for `"logprobs": true`."""
 PROMPT_SHOWN = 4000
+MOST_COPIES = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
     """A request as the client sent it. top: how many probabilities of each token the client wanted. has_tokens,
     has_timings: whether it asked for token ids, and for timings in each chunk. seed: None if it left that to the
-    server. body: all of it."""
+    server. copies: how many outputs of each prompt. body: all of it."""
 
     dialect: Dialect
     body: Mapping[str, Any]
@@ -37,6 +38,18 @@ class Asked:
     has_tokens: bool
     has_timings: bool
     seed: int | None
+    copies: int = 1
+
+    @property
+    def prompts(self) -> Sequence[Any]:
+        """Each prompt; of a chat its messages."""
+        prompt = self.body.get("prompt")
+        return prompt if isinstance(prompt, list) and _has_several(prompt) else (prompt,)
+
+    @property
+    def outputs(self) -> int:
+        """How many outputs the reply has: those of the first prompt, then those of the second."""
+        return self.copies * len(self.prompts)
 
     @property
     def schema(self) -> Any:
@@ -49,17 +62,25 @@ class Asked:
         inner = wanted.get("json_schema")
         return inner.get("schema") if isinstance(inner, Mapping) else wanted.get("schema")
 
-    @property
-    def last_said(self) -> str:
-        """The last text of a person, for lists of traces."""
+    def last_said(self, index: int) -> str:
+        """The last text of a person before this output, for lists of traces."""
         messages = self.body.get("messages")
         if not isinstance(messages, list):
-            prompt = self.body.get("prompt")
+            prompt = self.prompt_of(index)
             return prompt[:PROMPT_SHOWN] if isinstance(prompt, str) else ""
         for one in reversed(messages):
             if isinstance(one, Mapping) and one.get("role") == "user" and isinstance(one.get("content"), str):
                 return str(one["content"])[:PROMPT_SHOWN]
         return ""
+
+    def prompt_of(self, index: int) -> Any:
+        """The prompt of this output; None for one that there is not."""
+        place = index // self.copies
+        return self.prompts[place] if 0 <= place < len(self.prompts) else None
+
+    def seed_of(self, first: int, index: int) -> int:
+        """The seed of this output, as the server counts on from that of the first; prompts begin anew."""
+        return (first + index % self.copies) % 2**32
 
 
 class Untraced(Exception):  # it never leaves the proxy
@@ -89,7 +110,7 @@ def read_request(path: str, body: bytes) -> Asked:
     asked = Asked(
         dialect=dialect, body=data, is_stream=data.get("stream") is True, top=_top(dialect, data),
         has_tokens=data.get("return_tokens") is True, has_timings=data.get("timings_per_token") is True,
-        seed=seed if is_seed else None,
+        seed=seed if is_seed else None, copies=_copies(data) or 1,
     )  # fmt: skip
     if (why := _untraceable(data)) is not None:
         raise Untraced(why, asked)
@@ -103,12 +124,26 @@ def _untraceable(data: Mapping[str, Any]) -> str | None:
     for name in ("verbose", "response_fields", "post_sampling_probs", "multimodal_data"):
         if data.get(name):
             return f"it asks for {name}"
-    if any(data.get(name) not in (None, 1) for name in ("n", "n_cmpl")):
-        return "it asks for several outputs"
+    if _copies(data) is None:
+        return f"its n is no whole number from 1 to {MOST_COPIES}"
     prompt = data.get("prompt")
-    if isinstance(prompt, list) and not all(type(one) is int for one in prompt):
-        return "it has several prompts"
-    return "its prompt is an object" if isinstance(prompt, Mapping) else None
+    if any(isinstance(one, Mapping) for one in (prompt, *(prompt if isinstance(prompt, list) else ()))):
+        return "its prompt is an object"
+    return None
+
+
+def _copies(data: Mapping[str, Any]) -> int | None:
+    """How many outputs of each prompt, by the server's own name first; None for what is no number of them."""
+    given = data.get("n_cmpl")
+    given = data.get("n") if given is None else given
+    if given is None:
+        return 1
+    return given if type(given) is int and 0 < given <= MOST_COPIES else None
+
+
+def _has_several(prompt: list[Any]) -> bool:
+    """A list with a number in it is one prompt, of tokens and texts."""
+    return bool(prompt) and not any(type(one) is int for one in prompt)
 
 
 def _top(dialect: Dialect, data: Mapping[str, Any]) -> int:
@@ -128,7 +163,8 @@ def _top(dialect: Dialect, data: Mapping[str, Any]) -> int:
 def rewritten(asked: Asked, count: int, new_seed: Callable[[], int]) -> tuple[bytes, int]:
     """The body for the server, and the seed in it. count: probabilities of each token that are wanted."""
     data = dict(asked.body)
-    seed = new_seed() if asked.seed is None else asked.seed
+    # The seeds of further outputs follow it, and none of them is the server's word for a random one.
+    seed = min(new_seed(), RANDOM_SEED - asked.copies) if asked.seed is None else asked.seed
     count = max(count, asked.top)
     data["seed"] = seed
     if asked.dialect == "chat" and data.get("logprobs") is True:

@@ -48,14 +48,19 @@ class Member:
 
 
 def parsed(text: str, inside: frozenset[str], made: Made | None = None) -> Value:
-    """The object in a text; values under the names of `inside` are gone into. made: for lists under some of these
-    names, what is made at once of each item, so that the items of a long list are never all there as JSON objects.
-    Raises UpstreamError for what is no JSON object."""
+    """The object in a text, or the list of objects; values under the names of `inside` are gone into. made: for lists
+    under some of these names, what is made at once of each item, so that the items of a long list are never all there
+    as JSON objects. Raises UpstreamError for anything else."""
     try:
         place = _skipped(text, 0)
-        if text[place : place + 1] != "{":
+        if text[place : place + 1] == "[":
+            found = _array(text, place, inside, made or {}, "")
+            if not found.data or not all(isinstance(one, dict) for one in found.data):
+                raise ValueError("no list of objects")
+        elif text[place : place + 1] == "{":
+            found = _object(text, place, inside, made or {})
+        else:
             raise ValueError("no object")
-        found = _object(text, place, inside, made or {})
     except (ValueError, IndexError, RecursionError) as error:
         raise UpstreamError(f"the reply is no JSON object: {error}") from error
     if _skipped(text, found.end) != len(text):
