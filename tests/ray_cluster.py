@@ -89,6 +89,7 @@ def _start(cluster: RayCluster, folder: Path, port: int, cpus: int) -> subproces
     command = [
         sys.executable, "-m", "ray.scripts.scripts", "start", "--block", f"--num-cpus={cpus}", "--num-gpus=0",
         "--node-ip-address=127.0.0.1", "--object-store-memory=80000000", "--min-worker-port=0", "--max-worker-port=0",
+        "--include-log-monitor=false",
         f"--dashboard-agent-listen-port={free_port()}", f"--runtime-env-agent-port={free_port()}",
     ]  # fmt: skip
     if cluster.nodes:
@@ -113,10 +114,10 @@ def kill(pid: int) -> None:
     os.kill(pid, 9)
 
 
-def until(what: object, *, seconds: float = 120) -> None:
+def until(what: object, *, seconds: float = 120, every: float = 0.1) -> None:
     """Look until a function says so."""
     assert callable(what)
     ends = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < ends, f"never came: {what}"
-        time.sleep(0.1)
+        time.sleep(every)

@@ -5,13 +5,17 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import socket
 import sqlite3
 import subprocess
 import sys
+import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +23,15 @@ import httpx2
 import jsonschema
 import pytest
 
+pytest.importorskip("prometheus_client", reason="the extra [server] is not installed")
+
+from prometheus_client.parser import text_string_to_metric_families
+
 from espalier.store.packing import unpack
+from tests.batch_jobs import postgres, postgres_folder
 from tests.ray_cluster import RayCluster, kill, ray_cluster, until
 from tests.server_app import client, fake_engine
-from tests.server_process import ServerProcess, free_port, start
+from tests.server_process import FREE, KEYS, TIGHT, ServerProcess, free_port, start
 
 pytestmark = [
     pytest.mark.slow,
@@ -36,6 +45,7 @@ CONSTRAINTS: list[dict[str, Any]] = [
     {"grammar": 'root ::= "(" root ")" | [a-z]'}, {"response_format": {"type": "json_object"}},
     {"espalier": {"constraint": {"kind": "regex", "pattern": "[a-f]{3,9}"}}},
 ]  # fmt: skip
+HAS_POSTGRES = importlib.util.find_spec("psycopg") is not None and postgres_folder() is not None
 SHORTER = {"espalier": {"constraint": {"kind": "regex", "pattern": "[a-z ]{250,300}"}}, "max_tokens": 300}
 LONG = {"espalier": {"constraint": {"kind": "regex", "pattern": "[a-z ]{700,800}"}}, "max_tokens": 800}
 
@@ -49,7 +59,7 @@ usual = plan.deployment_options
 def soon(*given):
     options = usual(*given)
     options["autoscaling_config"] |= {
-        "upscale_delay_s": 0.0, "downscale_delay_s": 1.0, "metrics_interval_s": 0.5, "look_back_period_s": 1.0
+        "upscale_delay_s": 0.0, "downscale_delay_s": 2.0, "metrics_interval_s": 0.5, "look_back_period_s": 2.0
     }
     return options
 
@@ -66,12 +76,27 @@ def cluster() -> Iterator[RayCluster]:
 
 
 @pytest.fixture(scope="module")
-def server(cluster: RayCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Of the replicas: PostgreSQL where there is one."""
+    if not HAS_POSTGRES:
+        yield f"sqlite:///{tmp_path_factory.mktemp('store') / 'e.db'}"
+        return
+    with postgres() as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def server(cluster: RayCluster, database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """Two replicas of the fake model."""
     folder = tmp_path_factory.mktemp("serve")
-    settings = {"DATABASE_URL": f"sqlite:///{folder / 'e.db'}", "RAY_AUTH_MODE": "disabled", "DRAIN_SECONDS": "2"}
+    (folder / "keys.toml").write_text(KEYS)
+    settings = {
+        "DATABASE_URL": database, "RAY_AUTH_MODE": "disabled", "DRAIN_SECONDS": "2",
+        "API_KEYS_FILE": str(folder / "keys.toml"), "BATCH_JOB_TEMP_DIR": str(folder / "uploads"),
+    }  # fmt: skip
     flags = ["--ray", "--address", cluster.address, "--replicas", "2", "-m", "fake", "--port", str(free_port())]
     found = start(*flags, cwd=folder, env=settings)
+    found.headers = FREE
     try:
         until(lambda: "serves at" in found.text or found.process.poll() is not None, seconds=900)
         found.until_ready()
@@ -103,10 +128,23 @@ def answer_id(line: Any) -> str:
     return str(line["response"]["body"]["id"])
 
 
-def alone(numbers: range) -> list[tuple[str, str]]:
-    """What one engine answers to each by itself."""
+@cache
+def alone() -> list[tuple[str, str]]:
+    """What one engine answers to each of 200 by itself."""
     with client(engine=fake_engine_of_the_command()) as one:
-        return [said(one.post("/v1/chat/completions", json=asked(number)).json()) for number in numbers]
+        return [said(one.post("/v1/chat/completions", json=asked(number)).json()) for number in range(200)]
+
+
+def sessions_of_each(server: ServerProcess) -> list[str]:
+    """For each of the two replicas a session that it answers."""
+    found: dict[str, str] = {}
+    for number in range(100):
+        if len(found) == 2:
+            break
+        name = server.get("/v1/models", headers={"x-session-id": str(number)}).headers[REPLICA]
+        found.setdefault(name, str(number))
+    assert len(found) == 2
+    return [*found.values()]
 
 
 def fake_engine_of_the_command() -> Any:
@@ -127,48 +165,116 @@ def test_200_mixed_requests_through_two_replicas_equal_themselves_alone(server: 
 
     with ThreadPoolExecutor(16) as pool:
         together = list(pool.map(ask, range(200)))
-    assert together == alone(range(200))
+    assert together == alone()
     assert len(names) == 2
     assert min(names.values()) > 40
 
 
-def test_a_session_stays_with_its_replica_and_a_trace_is_found_through_any(server: ServerProcess) -> None:
-    for session in ("ann", "bob", "eve"):
-        found = {server.get("/v1/models", headers={"x-session-id": session}).headers[REPLICA] for _ in range(6)}
-        assert len(found) == 1
+def test_a_session_and_a_beginning_stay_with_their_replica(server: ServerProcess) -> None:
+    """Sessions however many ask at once: Ray's own router would give a replica to whoever has waited longest."""
+
+    def ask(number: int, session: str | None = None, system: str | None = None) -> str:
+        messages = [{"role": "system", "content": f"{system} " * 80}] if system else []
+        messages.append({"role": "user", "content": str(number)})
+        body = {"messages": messages, "max_tokens": 2, "seed": number}
+        headers = {"x-session-id": session} if session else {}
+        name: str = server.post("/v1/chat/completions", body, headers=headers).headers[REPLICA]
+        return name
+
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda number: (number % 7, ask(number, session=f"ann{number % 7}")), range(56)))
+    assert len(set(found)) == 7
+    for topic in ("weather", "cooking", "gardens"):  # one after the other: nobody is busy, so the beginning decides
+        assert len({ask(number, system=topic) for number in range(6)}) == 1
+
+
+@pytest.mark.skipif(not HAS_POSTGRES, reason="no PostgreSQL: psycopg and the Debian package postgresql")
+def test_traces_limits_and_batches_of_both_replicas_are_in_one_postgresql(server: ServerProcess, database: str) -> None:
+    import psycopg
+
+    sessions = [{"x-session-id": one} for one in sessions_of_each(server)]
+    one, other = sessions
     body = {**asked(1), "espalier": {"trace": "summary"}}
-    trace = server.post("/v1/chat/completions", body).json()["espalier"]["outputs"][0]["trace_id"]
-    seen = set()
-    for number in range(40):
-        reply = server.get(f"/traces/{trace}", headers={"x-session-id": str(number)})
-        assert reply.status_code == 200
-        seen.add(reply.headers[REPLICA])
-    assert len(seen) == 2
+    for asking, reading in (sessions, sessions[::-1]):
+        reply = server.post("/v1/chat/completions", body, headers=asking)
+        trace = reply.json()["espalier"]["outputs"][0]["trace_id"]
+        found = server.get(f"/traces/{trace}", headers=reading)
+        assert found.status_code == 200
+        assert found.headers[REPLICA] != reply.headers[REPLICA]
+    began = time.monotonic()
+    tight = [server.post("/v1/chat/completions", {**body, "max_tokens": 1}, headers={**sessions[number % 2], **TIGHT})
+             for number in range(16)]  # fmt: skip
+    taken, given_back = sum(reply.status_code == 200 for reply in tight), (time.monotonic() - began) / 10
+    assert 6 <= taken <= 7 + given_back, "six a minute, whoever is asked"
+    assert len({reply.headers[REPLICA] for reply in tight}) == 2
+    content = "".join(
+        json.dumps({"custom_id": f"c{number}", "method": "POST", "url": "/v1/chat/completions", "body": asked(number)})
+        + "\n"
+        for number in range(10)
+    )
+    options = {"headers": {**FREE, **one}, "timeout": 60, "verify": False}
+    uploaded = httpx2.post(f"{server.url}/v1/files", files={"file": ("in.jsonl", content)}, data={"purpose": "batch"},
+                           **options)  # fmt: skip
+    wanted = {"input_file_id": uploaded.json()["id"], "endpoint": "/v1/chat/completions", "completion_window": "24h"}
+    made = server.post("/v1/batches", wanted, headers=other).json()
+
+    def ended() -> bool:
+        return bool(server.get(f"/v1/batches/{made['id']}", headers=one).json()["status"] == "completed")
+
+    until(ended)
+    done = server.get(f"/v1/batches/{made['id']}", headers=other).json()
+    lines = server.get(f"/v1/files/{done['output_file_id']}/content", headers=one).text.splitlines()
+    answers = {line["custom_id"]: said(line["response"]["body"]) for line in map(json.loads, lines)}
+    assert answers == {f"c{number}": alone()[number] for number in range(10)}
+    with psycopg.connect(database) as connection:
+        counts = [connection.execute(query).fetchone() for query in (
+            "select count(*) from traces", "select count(*) from rates where name like '%tight%'",
+            "select count(*) from batch_results",
+        )]  # fmt: skip
+    assert counts[0][0] >= 2
+    assert counts[1:] == [(1,), (10,)]
+
+
+def test_metrics_of_both_replicas_are_in_each_scrape(server: ServerProcess) -> None:
+    def counted() -> dict[str, float]:
+        return {
+            one.labels["replica"]: one.value
+            for family in text_string_to_metric_families(server.get("/metrics").text)
+            for one in family.samples
+            if one.name == "espalier:http_responses_total"
+            and (one.labels["route"], one.labels["code"]) == ("/v1/models", "200")
+        }
+
+    sessions_of_each(server)
+    first = counted()
+    for _ in range(8):
+        server.get("/v1/models")
+    for _ in range(4):  # whichever is asked
+        last = counted()
+        assert last.keys() == first.keys()
+        assert sum(last.values()) == sum(first.values()) + 8
+    assert len(last) == 2
 
 
 def test_streams_of_a_killed_replica_end_with_an_error_and_another_one_joins(
     server: ServerProcess, cluster: RayCluster
 ) -> None:
-    sessions: dict[str, str] = {}
-    for number in range(100):
-        name = server.get("/v1/models", headers={"x-session-id": str(number)}).headers[REPLICA]
-        sessions.setdefault(name, str(number))
-    assert len(sessions) == 2
+    sessions = sessions_of_each(server)
     body = {"messages": [{"role": "user", "content": "hello"}], "stream": True, **LONG}
     with ThreadPoolExecutor(4) as pool:
         begun: list[str] = []
 
         def follow(session: str) -> tuple[str, str]:
-            headers = {"x-session-id": session}
+            headers = {"x-session-id": session, **FREE}
             url = f"{server.url}/v1/chat/completions"
-            with httpx2.stream("POST", url, json=body, headers=headers, timeout=120) as reply:
+            with httpx2.stream("POST", url, json=body, headers=headers, timeout=120, verify=False) as reply:
                 lines = reply.iter_lines()
                 text = [next(lines)]
                 begun.append(session)
                 return reply.headers[REPLICA], "\n".join([*text, *lines])
 
         victim = cluster.pids("ServeReplica")[0]
-        following = [pool.submit(follow, one) for one in [*sessions.values()] * 2]
+        following = [pool.submit(follow, one) for one in sessions * 2]
         until(lambda: len(begun) == 4)
         kill(victim)
         ended = [one.result() for one in following]
@@ -181,70 +287,78 @@ def test_streams_of_a_killed_replica_end_with_an_error_and_another_one_joins(
     (killed,) = [name for name, lost in by_name.items() if lost[0]]
     # The same request again is answered, and soon by a replica that was not there before.
     short = {**body, **SHORTER, "stream": False}
-    again = server.post("/v1/chat/completions", short, headers={"x-session-id": sessions[killed]})
-    assert again.status_code == 200
-    assert again.headers[REPLICA] != killed
+    for session in sessions:
+        again = server.post("/v1/chat/completions", short, headers={"x-session-id": session})
+        assert again.status_code == 200
+        assert again.headers[REPLICA] != killed
 
     def joined() -> bool:
-        with ThreadPoolExecutor(8) as several:
-            found = {one.headers[REPLICA] for one in several.map(lambda _: server.get("/v1/models"), range(16))}
-        return len(found - {killed}) == 2
+        sessions = ({"x-session-id": str(number)} for number in range(8))
+        return len({server.get("/v1/models", headers=one).headers[REPLICA] for one in sessions} - {killed}) == 2
 
-    until(joined)
+    until(joined, every=1)
 
 
 def test_under_load_a_replica_joins_and_at_rest_it_is_drained_and_cuts_no_stream(
     server: ServerProcess, cluster: RayCluster, tmp_path: Path
 ) -> None:
-    """In place of the two replicas: it takes them away. Followers ask for one stream after the other, so that there is
-    always one in flight wherever a follower's session is served."""
+    """In place of the two replicas: it takes them away. The load is uploads that do not go on, which cost no CPU. Then
+    two followers ask for one stream after the other, each of the less busy replica, so that there is one in flight on
+    each when one of them is taken away."""
     assert server.terminate() == 0
     settings = {"DATABASE_URL": f"sqlite:///{tmp_path / 'e.db'}", "RAY_AUTH_MODE": "disabled"}
-    flags = ["serve", "--ray", "--address", cluster.address, "--replicas", "1-3", "--ongoing", "4", "-m", "fake"]
+    flags = ["serve", "--ray", "--address", cluster.address, "--replicas", "1-2", "--ongoing", "2", "-m", "fake"]
     command = [sys.executable, "-c", SOON]
     scaled = start(*flags, "--port", server.url.rpartition(":")[2], cwd=tmp_path, env=settings, command=command)
     body = {"messages": [{"role": "user", "content": "hello"}], "stream": True, **SHORTER}
-    busy, rest = set(range(6)), {0, 1}
-    wanted, ended = set(busy), [Counter[str]() for _ in busy]
+    ended: list[str] = []
+    is_resting = threading.Event()
 
-    def follow(number: int) -> None:
-        while number in wanted:
-            reply = scaled.post("/v1/chat/completions", body, headers={"x-session-id": str(number)})
+    def follow() -> None:
+        while not is_resting.is_set():
+            reply = scaled.post("/v1/chat/completions", body)
             assert reply.status_code == 200, reply.text
             assert streamed(reply.text)[1] == "stop"
             assert reply.text.rstrip().endswith("data: [DONE]")
-            ended[number][reply.headers[REPLICA]] += 1
+            ended.append(reply.headers[REPLICA])
+
+    def answering() -> set[str]:
+        return {scaled.get("/v1/models").headers[REPLICA] for _ in range(6)}
 
     try:
         scaled.until_ready()
-        with ThreadPoolExecutor(len(busy)) as pool:
-            following = [pool.submit(follow, number) for number in busy]
-
-            def names(after: list[Counter[str]]) -> set[str]:
-                """Who has answered since."""
-                assert not any(one.done() and one.exception() for one in following), following
-                return {name for now, then in zip(ended, after, strict=True) for name in now - then}
-
+        with ExitStack() as held:
+            for _ in range(6):
+                held.enter_context(upload_that_does_not_go_on(scaled.url))
+            until(lambda: len(answering()) == 2, every=0.5)
+        with ThreadPoolExecutor(2) as pool:
+            following = [pool.submit(follow) for _ in range(2)]
             try:
-                before = [one.copy() for one in ended]
-                until(lambda: len(names(before)) > 1)
-                wanted -= busy - rest
-                until(lambda: len(cluster.pids("ServeReplica")) == 1)
+                until(lambda: len(cluster.pids("ServeReplica")) == 1 or any(one.done() for one in following), every=0.5)
             finally:
-                wanted.clear()
+                is_resting.set()
             for one in following:
                 one.result()
-        assert scaled.get("/v1/models").headers[REPLICA] in names(before)
+        assert len(set(ended)) == 2
+        assert answering() < set(ended)
         assert scaled.terminate() == 0
     finally:
         scaled.kill()
+
+
+def upload_that_does_not_go_on(url: str) -> socket.socket:
+    host, _, port = url.removeprefix("http://").partition(":")
+    made = socket.create_connection((host, int(port)))
+    head = f"POST /v1/files HTTP/1.1\r\nhost: {host}\r\ncontent-type: multipart/form-data; boundary=x\r\n"
+    made.sendall(f"{head}content-length: 999\r\n\r\n--x\r\n".encode())
+    return made
 
 
 def test_a_batch_loses_an_actor_its_driver_and_a_node_and_has_one_result_for_each_item(
     cluster: RayCluster, tmp_path: Path
 ) -> None:
     """Last: it kills the second node. After its driver was killed, the same command goes on."""
-    count, source, out = 150, tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    count, source, out = 100, tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     with source.open("w") as file:
         for number in range(count):
             body = asked(number) if number % 2 else {**asked(0), "seed": number, **LONG, "max_tokens": 100}
@@ -292,9 +406,8 @@ def test_a_batch_loses_an_actor_its_driver_and_a_node_and_has_one_result_for_eac
     assert {number: answer_id(lines[number]) for number in kept} == kept  # none of them was run again
     assert f"going on: {len(kept)} of {count} have ended" in said_there
     odd = [number for number in range(count) if number % 2]
-    expected = alone(range(count))
     for number in odd:
-        assert said(lines[number]["response"]["body"]) == expected[number]
+        assert said(lines[number]["response"]["body"]) == alone()[number]
     for number in range(1, count, 5):
         text, reason = said(lines[number]["response"]["body"])
         if reason == "stop":

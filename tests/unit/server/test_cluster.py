@@ -321,17 +321,6 @@ class TestWithRay:
         for name in PROXIES:
             assert name in Path(constants.__file__).read_text(), f"Ray does not read {name} any more"
 
-    def test_requests_of_a_session_are_ranked_and_others_go_to_the_less_busy(self) -> None:
-        from types import SimpleNamespace
-
-        from espalier.server.cluster.routing import SessionRouter
-
-        replicas = [SimpleNamespace(replica_id=SimpleNamespace(unique_id=name)) for name in "abc"]
-        asked = SimpleNamespace(metadata=SimpleNamespace(session_id="ann"))
-        router = SessionRouter.__new__(SessionRouter)
-        found = asyncio.run(router.choose_replicas(replicas, asked))
-        assert [one.replica_id.unique_id for (one,) in found] == ranked("ann", "abc")
-
     def test_a_failure_of_a_replica_is_told_by_its_own_words(self) -> None:
         from espalier.server.cluster.joining import addresses, failure
 

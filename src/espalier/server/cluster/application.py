@@ -19,11 +19,14 @@ from espalier.server.cluster import joining
 from espalier.server.cluster.edge import Named
 from espalier.server.cluster.plan import check_machines, deployment_options, read_plan
 from espalier.server.environment import read_environment
+from espalier.server.process.state import Process
 from espalier.server.settings import settings_of
 from espalier.wiring import build_app
 
 try:
     from ray import serve
+
+    from espalier.server.cluster.siblings import Siblings
 except ModuleNotFoundError as error:
     raise MissingDependency(error.name or "ray", extra="ray") from error
 
@@ -54,9 +57,13 @@ class Replica:
                 f"a replica has started on {here}, and the SQLite file is on {home}",
                 hint="DATABASE_URL=postgresql://… (the extra postgres)", field="DATABASE_URL",
             )  # fmt: skip
-        api = apps.create_app(settings, app=build_app(environ=found.values), is_replica=True)
+        api = apps.create_app(settings, app=build_app(environ=found.values), replicas=Siblings(self.own_metrics))
         self._opened = Opened(api)
         await self._opened.start()
+
+    async def own_metrics(self) -> tuple[str, bytes]:
+        """Its name, and its metrics alone: what `Siblings` asks all replicas for."""
+        return serve.get_replica_context().replica_tag, await self._opened.metrics()
 
     def __serve_build_asgi_app__(self) -> ASGIApp:
         return Named(self._opened, serve.get_replica_context().replica_tag)
@@ -78,6 +85,11 @@ class Opened:
         await asyncio.wait({begun, self._task}, return_when=asyncio.FIRST_COMPLETED)
         if self._task.done():
             self._task.result()
+
+    async def metrics(self) -> bytes:
+        """The metrics of this process, in Prometheus' text format."""
+        process: Process = self._api.state.process
+        return await process.pools.replies.run(process.meter.text, owner="")
 
     async def _run(self, begun: asyncio.Future[None]) -> None:
         async with self._api.router.lifespan_context(self._api):

@@ -1,5 +1,5 @@
-"""Stands before the application on each proxy of Ray Serve: a request that no replica can answer any more ends in an
-error that says so.
+"""Stands before the application on each proxy of Ray Serve: tells the router how a prompt begins, and ends a request
+that no replica can answer any more in an error that says so.
 
 A proxy alone would cut a stream whose replica is gone, and answer in plain text where it has none to ask. Here a stream
 ends with an error event, in the shape of its route, and everything else with 503 and `retry-after`. Answers that come
@@ -8,6 +8,8 @@ from a replica pass unchanged. It imports no Ray.
 
 from __future__ import annotations
 
+import os
+from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
@@ -17,12 +19,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from espalier.errors import EspalierError, ReplicaLost, Unavailable
 from espalier.server.answering.messages.errors import messages_error
+from espalier.server.cluster.prefixes import LAST, marks
 from espalier.server.http.errors import NotFound, code_of, error_body, error_headers
 from espalier.server.http.sse import event
 from espalier.server.http.wire import JsonResponse
 
 REPLICA = "x-espalier-replica"
 """The header that says which replica has answered."""
+SESSION = os.environ.get("RAY_SERVE_SESSION_ID_HEADER_KEY", "x-session-id").lower()
+"""The header that Ray Serve hands to our router."""
 AGAIN = "send the request again"
 MESSAGES, RESPONSES, JOBS = "/v1/messages", "/v1/responses", "/v1/batch/jobs"
 """Routes whose errors have shapes of their own. They stand here again since a proxy starts in a second without the
@@ -52,6 +57,8 @@ class ClusterEdge:
             return
         passing = _Passing(send)
         try:
+            if scope["method"] == "POST":
+                scope, receive = await _marked(scope, receive)
             await self.app(scope, receive, passing.send)
         except Exception:
             if passing.has_begun and not passing.is_stream:
@@ -65,6 +72,29 @@ class ClusterEdge:
             body = b"\n\n" + _failed(_path(scope))  # a half event ends here
             await send({"type": "http.response.body", "body": body, "more_body": False})
         # What had begun and is no stream stays incomplete: the server cuts it, and the client sees that.
+
+
+async def _marked(scope: Scope, receive: Receive) -> tuple[Scope, Receive]:
+    """The same request; where it has a prompt and names no session, digests of how the prompt begins are in its
+    head."""
+    headers = Headers(scope=scope)
+    if SESSION in headers or "json" not in headers.get("content-type", ""):
+        return scope, receive
+    begun: deque[Message] = deque()
+    body = bytearray()
+    while len(body) < LAST:
+        message = await receive()
+        begun.append(message)
+        body += message.get("body", b"")
+        if not message.get("more_body", False):
+            break
+
+    async def again() -> Message:
+        return begun.popleft() if begun else await receive()
+
+    if found := marks(body):
+        scope = {**scope, "headers": [*scope["headers"], (SESSION.encode(), found.encode())]}
+    return scope, again
 
 
 class _Passing:

@@ -17,7 +17,7 @@ from espalier.server.settings import ServerSettings
 APPLICATION = "espalier"
 """The name of the application, and of its deployment, in Ray Serve."""
 IMPORT_PATH = "espalier.server.cluster.application:application"
-ROUTER = "espalier.server.cluster.routing:SessionRouter"
+ROUTER = "espalier.server.cluster.routing:EspalierRouter"
 EDGE = "espalier.server.cluster.edge:middlewares"
 PROXIES = {
     "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": EDGE,

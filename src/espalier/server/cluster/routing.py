@@ -1,35 +1,73 @@
-"""Which replica a proxy asks: one with few requests, or, for requests of one session, always the same.
+"""Which replica a proxy asks: for requests of one session always the same, for a prompt whose beginning a replica has
+answered that one, otherwise one with few requests.
 
-Ray Serve's router that compares prompts (`ray.serve.llm.request_router.PrefixCacheAffinityRouter`) reads them from the
-arguments of a call. A proxy hands an ASGI application the head of a request and streams the body behind it, so no
-router sees the prompt here. What it sees is the session that a client names in a header (`x-session-id`; Ray's variable
-RAY_SERVE_SESSION_ID_HEADER_KEY says another): requests of one session meet the prefixes that the replica has kept.
+What a proxy sees is the head of a request: the session that a client names in a header (`x-session-id`; Ray's variable
+RAY_SERVE_SESSION_ID_HEADER_KEY says another), or the digests of the prompt that the edge puts in its place
+(`prefixes.py`).
 """
 
 from __future__ import annotations
 
+from typing import Any
+
+from espalier.server.cluster.prefixes import SLACK, Prefixes, read_marks
 from espalier.server.cluster.sessions import ranked
 
 try:
     import ray.serve  # noqa: F401  # first: its parts import one another
+    from ray.serve._private.replica_result import ReplicaResult
     from ray.serve._private.request_router.pow_2_router import PowerOfTwoChoicesRequestRouter  # Ray's own default
-    from ray.serve.request_router import PendingRequest, RunningReplica
+    from ray.serve.request_router import (
+        LocalityMixin,
+        MultiplexMixin,
+        PendingRequest,
+        ReplicaID,
+        RequestRouter,
+        RunningReplica,
+    )
 except ModuleNotFoundError as error:
     from espalier.errors import MissingDependency
 
     raise MissingDependency(error.name or "ray", extra="ray") from error
 
 
-class SessionRouter(PowerOfTwoChoicesRequestRouter):
-    """Ray's own router for requests without a session."""
+POWER_OF_TWO: Any = PowerOfTwoChoicesRequestRouter.choose_replicas
+"""Ray's own choice, a method that its prefix router borrows in the same way."""
+
+
+class EspalierRouter(LocalityMixin, MultiplexMixin, RequestRouter):
+    """Ray's own choice for requests with neither. Not a subclass of Ray's default router: that one is FIFO, and gives
+    the replica that was chosen for one request to another that has waited longer."""
+
+    def initialize_state(self, **kwargs: object) -> None:
+        self._prefixes = Prefixes()
 
     async def choose_replicas(
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
     ) -> list[list[RunningReplica]]:
         session = "" if pending_request is None else pending_request.metadata.session_id
-        if not session:
-            found: list[list[RunningReplica]] = await super().choose_replicas(candidate_replicas, pending_request)
-            return found
         by_name = {one.replica_id.unique_id: one for one in candidate_replicas}
-        # The second is asked where the first is full, and so on.
-        return [[by_name[name]] for name in ranked(session, by_name)]
+        digests = read_marks(session)
+        if session and digests is None:
+            # The second is asked where the first is full, and so on.
+            return [[by_name[name]] for name in ranked(session, by_name)]
+        found: list[list[RunningReplica]] = await POWER_OF_TWO(self, candidate_replicas, pending_request)
+        if digests and (kept := self._best([by_name[one] for one in self._prefixes.holders(digests, by_name)])):
+            return [[kept], *found]
+        return found
+
+    def on_request_routed(self, pending_request: PendingRequest, replica_id: ReplicaID, result: ReplicaResult) -> None:
+        if digests := read_marks(pending_request.metadata.session_id):
+            self._prefixes.keep(digests, replica_id.unique_id)
+
+    def _best(self, holders: list[RunningReplica]) -> RunningReplica | None:
+        """The idlest of them; None where another replica has much less to do."""
+        if not holders:
+            return None
+        best = min(holders, key=self._ongoing)
+        idlest = min(self._ongoing(one) for one in self.curr_replicas.values())
+        return best if self._ongoing(best) - idlest < SLACK else None
+
+    def _ongoing(self, replica: RunningReplica) -> int:
+        """Requests that it has, as far as this proxy knows."""
+        return self.replica_queue_len_cache.get(replica.replica_id) or 0

@@ -14,6 +14,7 @@ import threading
 from bisect import bisect_left
 from collections import Counter as Counts
 from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 from math import fsum
 from pathlib import Path
 
@@ -177,9 +178,9 @@ class PrometheusMeter:
         generated = sum(one.usage.completion_tokens for one in (result, *result.others))
         for counter in self._generated:
             counter.labels(finish.model, ENGINE).inc(generated)
-        for name, seconds in _durations(finish, result):
-            for prefix in PREFIXES:
-                observe_all(self._times[prefix, name].labels(finish.model, ENGINE), seconds)
+        for names, seconds in _durations(finish, result):
+            found = [self._times[key].labels(finish.model, ENGINE) for key in product(PREFIXES, names)]
+            observe_all(found, seconds)
         self._count_drafts(finish, result)
         self._constrained(finish, result)
 
@@ -229,7 +230,7 @@ class PrometheusMeter:
             self._mask.labels(*labels).observe(result.mask_seconds / len(result.token_ids))
         if result.trace is None or not result.records:
             return
-        observe_all(self._mass.labels(*labels), [step.removed_mass for step in result.records])
+        observe_all([self._mass.labels(*labels)], [step.removed_mass for step in result.records])
         self._tax.labels(*labels).observe(result.trace.total_tax_nats)
         self._rejected.labels(*labels, "top_choice").inc(result.trace.changed_steps)
         self._rejected.labels(*labels, "drawn").inc(sum(step.was_rejected for step in result.records))
@@ -284,30 +285,31 @@ def make_meter(
     )
 
 
-def observe_all(histogram: Histogram, values: Sequence[float]) -> None:
-    """Like `observe` for each value, negative values as 0, but with one update per bucket: an output has as many values
-    as tokens, and this runs on the event loop."""
-    bounds: list[float] = histogram._upper_bounds
+def observe_all(histograms: Sequence[Histogram], values: Sequence[float]) -> None:
+    """Like `observe` for each value in each of these histograms, which have the same buckets, negative values as 0; but
+    with one update per bucket: an output has as many values as tokens, and this runs on the event loop."""
+    bounds: list[float] = histograms[0]._upper_bounds
     counts = Counts(bisect_left(bounds, max(0.0, value)) for value in values)
-    histogram._sum.inc(fsum(max(0.0, value) for value in values))
-    for index, count in counts.items():
-        histogram._buckets[index].inc(count)
+    total = fsum(max(0.0, value) for value in values)
+    for histogram in histograms:
+        histogram._sum.inc(total)
+        for index, count in counts.items():
+            histogram._buckets[index].inc(count)
 
 
-def _durations(finish: Finish, result: Result) -> Iterator[tuple[str, Sequence[float]]]:
-    yield "e2e_request_latency_seconds", [finish.total]
-    yield "request_queue_time_seconds", [finish.queued]
+def _durations(finish: Finish, result: Result) -> Iterator[tuple[tuple[str, ...], Sequence[float]]]:
+    yield ("e2e_request_latency_seconds",), [finish.total]
+    yield ("request_queue_time_seconds",), [finish.queued]
     first = finish.to_first_token
     if first is None:
         return
-    yield "time_to_first_token_seconds", [first]
-    yield "request_prefill_time_seconds", [first - finish.preparing - finish.queued]
-    yield "request_decode_time_seconds", [finish.total - first]
+    yield ("time_to_first_token_seconds",), [first]
+    yield ("request_prefill_time_seconds",), [first - finish.preparing - finish.queued]
+    yield ("request_decode_time_seconds",), [finish.total - first]
     later = result.usage.completion_tokens - 1
     # Without times of single tokens their mean stands for each: sum and count are right, the distribution is not.
     gaps = finish.gaps or ((finish.total - first) / later,) * later if later > 0 else ()
-    yield "inter_token_latency_seconds", gaps
-    yield "time_per_output_token_seconds", gaps
+    yield ("inter_token_latency_seconds", "time_per_output_token_seconds"), gaps
 
 
 def _forget_the_dead(folder: Path) -> None:
