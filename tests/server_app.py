@@ -32,9 +32,16 @@ from espalier.wiring import App
 
 
 def settings(**values: str) -> ServerSettings:
-    """Settings that no environment changes, and that open no database."""
+    """Settings that no environment changes, and that open no database. A step may take long: in a process with the
+    objects of thousands of tests, a garbage collection takes the half second that a server allows."""
     return settings_of(
-        {"STORE_TRACES": "never", "STORE_RESPONSES": "false", "BATCH_JOBS": "false", "MODEL_ALIAS": "fake"}
+        {
+            "STORE_TRACES": "never",
+            "STORE_RESPONSES": "false",
+            "BATCH_JOBS": "false",
+            "MODEL_ALIAS": "fake",
+            "STEP_SECONDS": "10",
+        }
         | {k.upper(): v for k, v in values.items()}
     )
 
@@ -226,7 +233,7 @@ class _StuckRun:
         self.cancelled.wait()
         return iter(())
 
-    async def events(self) -> Any:
+    async def bursts(self) -> Any:
         self._begun.set()
         if self._fails is not None:
             raise self._fails

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,15 +22,34 @@ DEMO = ROOT / "models" / "demo"
 LOOKS = 2400
 """How often a process is looked at before it is given up; each look waits for 50 ms."""
 NOT_OURS = re.compile(r"[A-Z]+_PROXY|ENV_FILE|MODEL_NAME|ESPALIER_|PROMETHEUS_|[a-z]+_proxy")
+FREE, TIGHT, OTHER = ({"authorization": f"Bearer sk-of-{name}-long"} for name in ("free", "tight", "other"))
+KEYS = """
+[[key]]
+name = "free"
+key = "sk-of-free-long"
+may_read_metrics = true
+
+[[key]]
+name = "tight"
+key = "sk-of-tight-long"
+requests_per_minute = 6
+
+[[key]]
+name = "other"
+key = "sk-of-other-long"
+"""
+"""A key file for FREE, which may do all, TIGHT and OTHER."""
 
 
 @dataclass
 class ServerProcess:
-    """url: where it answers, once it is ready. said: the lines that it wrote."""
+    """url: where it answers, once it is ready. said: the lines that it wrote. headers: of each request that `get` and
+    `post` send."""
 
     process: subprocess.Popen[str]
     said: list[str] = field(default_factory=list)
     url: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def pid(self) -> int:
@@ -42,10 +61,15 @@ class ServerProcess:
         return "\n".join(self.said)
 
     def get(self, path: str, **options: Any) -> httpx2.Response:
-        return httpx2.get(self.url + path, **{"timeout": 60, **options})
+        return httpx2.get(self.url + path, **self._options(60, options))
 
     def post(self, path: str, body: Any, **options: Any) -> httpx2.Response:
-        return httpx2.post(self.url + path, json=body, **{"timeout": 120, **options})
+        return httpx2.post(self.url + path, json=body, **self._options(120, options))
+
+    def _options(self, timeout: float, given: dict[str, Any]) -> dict[str, Any]:
+        """verify: without it each call reads the certificates of this machine, 25 ms for a plain http address."""
+        headers = {**self.headers, **given.pop("headers", {})}
+        return {"timeout": timeout, "verify": False, "headers": headers, **given}
 
     def terminate(self) -> int:
         """SIGTERM, and wait. Its exit code."""
@@ -77,19 +101,28 @@ class ServerProcess:
 
     def until_ready(self) -> None:
         """Raises AssertionError, with what it said, where it ends or never is."""
+
+        def ready() -> bool:
+            if (found := re.search(r"serves at (http://\S+)", self.text)) is None:
+                return False
+            self.url = found[1]
+            with contextlib.suppress(httpx2.HTTPError):
+                return httpx2.get(f"{self.url}/ready", timeout=5, verify=False).status_code == 200
+            return False
+
+        self.until(ready, "the server was never ready")
+
+    def until(self, holds: Callable[[], object], otherwise: str) -> None:
+        """Look until it holds. Raises AssertionError, with this message and what the server said, where it ends or the
+        looks do."""
         for _ in range(LOOKS):
             with contextlib.suppress(subprocess.TimeoutExpired):
                 code = self.process.wait(0.05)
                 self._reader.join()
                 raise AssertionError(f"the server ended with {code}:\n{self.text}")
-            found = re.search(r"serves at (http://\S+)", self.text)
-            if found is None:
-                continue
-            self.url = found[1]
-            with contextlib.suppress(httpx2.HTTPError):
-                if httpx2.get(f"{self.url}/ready", timeout=5).status_code == 200:
-                    return
-        raise AssertionError(f"the server was never ready:\n{self.text}")
+            if holds():
+                return
+        raise AssertionError(f"{otherwise}:\n{self.text}")
 
 
 def clean_environment(**more: str) -> dict[str, str]:

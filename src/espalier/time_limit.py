@@ -14,8 +14,8 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 
 from espalier.errors import Cancelled, LimitExceeded
@@ -41,19 +41,20 @@ class _Limit:
     """look: the clock that says whether there can be something to do, cheap to read: since no thread gets more CPU time
     than time passes, nothing can end before `look_at`. clock, ends: the limit itself."""
 
-    __slots__ = ("cancelled", "clock", "ends", "look", "look_at", "message", "pace", "spent")
+    __slots__ = ("cancelled", "clock", "ends", "look", "look_at", "message", "pace", "seconds", "spent")
 
     def __init__(
         self,
         look: Clock,
         clock: Clock,
+        seconds: float | None,
         ends: float,
         message: str,
         cancelled: Flag | None,
         pace: Pace | None,
         spent: Spent | None,
     ) -> None:
-        self.look, self.clock, self.ends, self.message = look, clock, ends, message
+        self.look, self.clock, self.seconds, self.ends, self.message = look, clock, seconds, ends, message
         self.cancelled, self.pace, self.spent = cancelled, pace, spent
         # A clock that was given is read once for each check.
         self.look_at = ends if look is clock and pace is None else -math.inf
@@ -62,43 +63,67 @@ class _Limit:
 _LIMIT: ContextVar[_Limit | None] = ContextVar("time_limit", default=None)
 
 
-@contextmanager
 def time_limit(
     seconds: float | None,
     *,
     what: str = "compiling the constraint",
     clock: Clock | None = None,
+    since: float | None = None,
     cancelled: Flag | None = None,
     pace: Pace | None = None,
     spent: Spent | None = None,
-) -> Iterator[None]:
+) -> AbstractContextManager[None]:
     """Limit the work inside: `check` raises OutOfTime, a LimitExceeded, once it has taken `seconds` of the CPU time of
     this thread; None sets no limit. The work must stay in this thread.
 
-    what: names the work in the message. clock: counts instead of the CPU time. cancelled: called at every check, in the
-    thread of the work; once it returns True, `check` raises Cancelled. pace: called at checks, every few milliseconds;
-    it may wait, which costs no CPU time. spent: told of CPU seconds that `spend` reports. Inside another limit, the
-    earlier end counts, the `cancelled` of both, and the inner `pace` and `spent` if there are any.
+    what: names the work in the message. clock: counts instead of the CPU time. since: what the clock says now, if the
+    caller knows it. cancelled: called at every check, in the thread of the work; once it returns True, `check` raises
+    Cancelled. pace: called at checks, every few milliseconds; it may wait, which costs no CPU time. spent: told of CPU
+    seconds that `spend` reports. Inside another limit, the earlier end counts, the `cancelled` of both, and the inner
+    `pace` and `spent` if there are any.
     """
     if seconds is None and cancelled is None and pace is None and spent is None:
-        yield
-        return
-    outer = _LIMIT.get()
-    flag = _either(cancelled, None if outer is None else outer.cancelled)
-    pace = pace or (None if outer is None else outer.pace)
-    spent = spent or (None if outer is None else outer.spent)
-    look, clock = (time.monotonic, time.thread_time) if clock is None else (clock, clock)
-    ends, message = (
-        (math.inf, "") if seconds is None else (clock() + seconds, f"{what} takes longer than {seconds:g} s")
-    )
-    made = _Limit(look, clock, ends, message, flag, pace, spent)
-    if outer is not None and (seconds is None or (outer.ends <= ends and outer.clock is clock)):
-        made = _Limit(outer.look, outer.clock, outer.ends, outer.message, flag, pace, spent)
-    token = _LIMIT.set(made)
-    try:
-        yield
-    finally:
-        _LIMIT.reset(token)
+        return nullcontext()
+    return _Limited(seconds, what, clock, since, cancelled, pace, spent)
+
+
+class _Limited:
+    """A class, since a generator would cost microseconds at each step of each text."""
+
+    __slots__ = ("_cancelled", "_clock", "_pace", "_seconds", "_since", "_spent", "_token", "_what")
+
+    def __init__(
+        self,
+        seconds: float | None,
+        what: str,
+        clock: Clock | None,
+        since: float | None,
+        cancelled: Flag | None,
+        pace: Pace | None,
+        spent: Spent | None,
+    ) -> None:
+        self._seconds, self._what, self._clock, self._since = seconds, what, clock, since
+        self._cancelled, self._pace, self._spent = cancelled, pace, spent
+
+    def __enter__(self) -> None:
+        seconds, outer = self._seconds, _LIMIT.get()
+        flag, pace, spent = self._cancelled, self._pace, self._spent
+        if outer is not None:
+            flag, pace, spent = _either(flag, outer.cancelled), pace or outer.pace, spent or outer.spent
+        look, clock = (time.monotonic, time.thread_time) if self._clock is None else (self._clock, self._clock)
+        ends, message = math.inf, ""
+        if seconds is not None:
+            ends = (clock() if self._since is None else self._since) + seconds
+            message = f"{self._what} takes longer than {seconds:g} s"
+        made = _Limit(look, clock, seconds, ends, message, flag, pace, spent)
+        if outer is not None and (seconds is None or (outer.ends <= ends and outer.clock is clock)):
+            made = _Limit(outer.look, outer.clock, outer.seconds, outer.ends, outer.message, flag, pace, spent)
+        elif pace is None and seconds is not None and look is not clock:
+            made.look_at = look() + seconds
+        self._token = _LIMIT.set(made)
+
+    def __exit__(self, *_: object) -> None:
+        _LIMIT.reset(self._token)
 
 
 def check() -> None:
@@ -133,10 +158,15 @@ class WorkLock:
     def __exit__(self, *_: object) -> None:
         _HELD.count -= self._counts
         self._lock.release()
+        if _HELD.missed is not None and _HELD.count == 0:
+            _HELD.missed.look_at, _HELD.missed = -math.inf, None
 
 
 class _Held(threading.local):
+    """missed: the limit whose `pace` was due while a lock was held; the next check without one makes up for it."""
+
     count = 0
+    missed: _Limit | None = None
 
 
 _HELD = _Held()
@@ -144,7 +174,9 @@ _HELD = _Held()
 
 def _look(limit: _Limit) -> None:
     """Pace the work and raise if the time is up; otherwise set when to look again."""
-    if limit.pace is not None and _HELD.count == 0:
+    if limit.pace is not None and _HELD.count:
+        _HELD.missed = limit
+    elif limit.pace is not None:
         limit.pace()
         if limit.cancelled is not None and limit.cancelled():
             raise Cancelled
@@ -159,6 +191,12 @@ def left() -> float:
     """Seconds that the calling work may still take by the clock of its limit; infinity without one."""
     limit = _LIMIT.get()
     return math.inf if limit is None else max(0.0, limit.ends - limit.clock())
+
+
+def granted() -> float | None:
+    """Seconds that the limit of the calling work gave it at its start, for work like it later; None without one."""
+    limit = _LIMIT.get()
+    return None if limit is None else limit.seconds
 
 
 def spend(seconds: float) -> None:

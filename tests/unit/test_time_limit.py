@@ -214,6 +214,26 @@ def test_who_holds_a_lock_does_not_wait_for_its_turn_and_keeps_its_limit() -> No
         assert len(turns) == before + 1
 
 
+def test_who_missed_his_turn_under_a_lock_takes_it_as_soon_as_he_has_released_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Work that checks often under a lock that it takes for a moment at a time never waited for its turn."""
+    now, turns = [0.0], [0]
+    monkeypatch.setattr("espalier.time_limit.time.monotonic", lambda: now[0])
+
+    def pace() -> None:
+        turns[0] += 1
+
+    with time_limit(None, pace=pace):
+        for _ in range(100):
+            with WorkLock():
+                for _ in range(6):
+                    now[0] += 0.001
+                    check()
+            check()
+    assert turns[0] == 100
+
+
 def test_who_waits_for_a_lock_looks_at_its_limit() -> None:
     lock, entered, done = WorkLock(), threading.Event(), threading.Event()
 

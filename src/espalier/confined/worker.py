@@ -22,8 +22,8 @@ from espalier.confined import frames
 from espalier.registry import imported
 from espalier.time_limit import OutOfTime, time_limit
 
-TIDY = 120_000_000
-"""Bytes of memory from which a process gives back what it does not need, after a call."""
+TIDY = 20_000_000
+"""Bytes of memory that a process may gain until it gives back what it does not need, after a call."""
 LARGE = 400_000_000
 """Bytes of memory that a process may keep after a call; with more it ends, and the next one begins small."""
 
@@ -46,6 +46,7 @@ def main() -> None:
     _limit(resource.RLIMIT_AS, int(sys.argv[1]))
     replies.write(frames.packed({"ready": True}))
     replies.flush()
+    kept = _resident()
     while True:
         try:
             call = frames.read(calls)
@@ -59,8 +60,9 @@ def main() -> None:
             return
         if is_last:
             return
-        if _resident() > TIDY:
+        if _resident() > kept + TIDY:
             _give_back()
+            kept = max(kept, _resident())
 
 
 def _give_back() -> None:

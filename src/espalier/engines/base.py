@@ -58,7 +58,8 @@ class Request:
     constraint has it already. logprobs: the answer shows log probabilities, so that one without them fails.
     prompt_top: measure the prompt's tokens too, each with so many most probable ones.
     only_prompt: read the prompt and generate nothing. line_seconds: end the text at the first new line after so many
-    seconds of generation, as cut. recorders: get every step, in the thread that reads the events.
+    seconds of generation, as cut. live: the records of steps are read as they come, so each is made with its token, as
+    it is for recorders. recorders: get every step, in the thread that reads the events.
     request_id: the request's name in recorders. notes: for the user:
     what of a preset was replaced, and what is not enforced. sample_group: the same for all outputs that were asked for
     together.
@@ -92,6 +93,7 @@ class Request:
     stream: int = 0
     line_seconds: float | None = None
     sampler: SamplerName = "espalier"
+    live: bool = field(default=False, compare=False)
     recorders: tuple[Recorder, ...] = ()
     request_id: str = ""
     notes: tuple[str, ...] = ()

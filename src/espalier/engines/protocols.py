@@ -6,7 +6,7 @@ An edge (CLI, server, API) never handles a model, a cache or a tokenizer: only t
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from espalier.engines.base import Capabilities, Event, Load, Progress, Request
@@ -95,6 +95,10 @@ class Running(Protocol):
 
     def events(self) -> AsyncIterator[Event]:
         """The same events, on the running event loop."""
+        ...
+
+    def bursts(self) -> AsyncGenerator[list[Event]]:
+        """As `events`, with all events at once that have come since the last ones were read."""
         ...
 
     def cancel(self) -> None:

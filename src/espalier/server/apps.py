@@ -22,7 +22,7 @@ from espalier.server.http import errors
 from espalier.server.http.browsers import HEADERS, BrowserAccess
 from espalier.server.http.loading import Failed, Loading, beside
 from espalier.server.observe import logs
-from espalier.server.ports import Gate, Meter, TraceStore
+from espalier.server.ports import Gate, Meter, Replicas, TraceStore
 from espalier.server.process.deps import count_public
 from espalier.server.process.opening import Parts, open_process
 from espalier.server.process.prebuild import wanted_lists
@@ -69,17 +69,17 @@ def create_app(
     store: TraceStore | None = None,
     judge: Judge | None = None,
     failed: Failed | None = None,
-    is_replica: bool = False,
+    replicas: Replicas | None = None,
 ) -> FastAPI:
     """The whole server. Without an engine, the model of the settings is loaded when the application starts.
 
     Parts that are given stay open. serve: makes the ServingEngine. judge: judges outputs, in place of worker processes.
     failed: with it, the application starts before the
-    model is loaded, and `failed` is called with the error if loading fails. is_replica: others serve beside it and
-    share its database. Raises InputError for a wrong setting.
+    model is loaded, and `failed` is called with the error if loading fails. replicas: those that serve
+    beside it and share its database. Raises InputError for a wrong setting.
     """
     parts = Parts(
-        app=app, engine=engine, serve=serve, gate=gate, meter=meter, store=store, judge=judge, is_replica=is_replica
+        app=app, engine=engine, serve=serve, gate=gate, meter=meter, store=store, judge=judge, replicas=replicas
     )
     return _build("Espalier", settings or settings_of(read_environment().values), parts, failed, ROUTERS)
 

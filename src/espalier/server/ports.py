@@ -89,6 +89,22 @@ class Meter(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gathered:
+    """texts: the metrics of each replica, by its name. lost: how many did not answer."""
+
+    texts: Mapping[str, bytes]
+    lost: int = 0
+
+
+class Replicas(Protocol):
+    """The replicas that serve one application, this process among them."""
+
+    async def metrics(self) -> Gathered:
+        """The metrics of all that answer, of this one at the least. Does not raise."""
+        ...
+
+
 class ResponseStore(Protocol):
     """Stores replies of `/v1/responses`. Every method blocks: call it in a thread."""
 

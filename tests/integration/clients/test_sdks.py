@@ -1,16 +1,19 @@
 """The SDKs that people use, unchanged, against the demo model on both engines.
 
 Each runs in a process of its own, in the environment that scripts/setup_clients.sh makes; without it the tests skip by
-name.
+name. The process asks both servers.
 """
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
 import json
 import os
 import shutil
 import subprocess
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -35,46 +38,89 @@ def installed() -> Path:
     return folder
 
 
-@pytest.fixture(scope="module", params=["transformers", "llamacpp"])
-def url(
-    request: pytest.FixtureRequest, demo_engine: espalier.LoadedEngine, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[str]:
+@pytest.fixture(scope="module")
+def urls(demo_engine: espalier.LoadedEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """A server for each engine that is here."""
     installed()
-    folder = tmp_path_factory.mktemp("clients")
-    config = settings(
-        model_alias="demo", step_seconds="5", batch_jobs="true", database_url=f"sqlite:///{folder}/e.db",
-        batch_job_temp_dir=str(folder / "files"),
-    )  # fmt: skip
-    if request.param == "transformers":
-        with served(make_app(engine=demo_engine, config=config)) as found:
-            yield found
-        return
-    pytest.importorskip("llama_cpp")
-    with (
-        espalier.load(str(ROOT / "models" / "demo" / "demo.gguf")) as engine,
-        served(make_app(engine=engine, config=config)) as found,
-    ):
+    with contextlib.ExitStack() as stack:
+        engines = {"transformers": demo_engine}
+        if importlib.util.find_spec("llama_cpp") is not None:
+            loaded = espalier.load(str(ROOT / "models" / "demo" / "demo.gguf"))
+            engines["llamacpp"] = stack.enter_context(loaded)
+        found = {}
+        for name, engine in engines.items():
+            folder = tmp_path_factory.mktemp("clients")
+            config = settings(
+                model_alias="demo", step_seconds="5", batch_jobs="true", database_url=f"sqlite:///{folder}/e.db",
+                batch_job_temp_dir=str(folder / "files"),
+            )  # fmt: skip
+            found[name] = stack.enter_context(served(make_app(engine=engine, config=config)))
         yield found
 
 
+@dataclass
+class Ran:
+    """A program that has run. checks: by server, what it told of each."""
+
+    checks: dict[str, list[dict[str, str]]]
+    code: int = 0
+    said: str = ""
+
+    def add(self, done: subprocess.CompletedProcess[str], url: str) -> None:
+        """url: the first server that it asked."""
+        for line in done.stdout.splitlines():
+            if line.startswith('{"base"'):
+                url = json.loads(line)["base"]
+            elif line.startswith('{"check"'):
+                self.checks.setdefault(url, []).append(json.loads(line))
+        self.code, self.said = self.code or done.returncode, self.said + done.stderr[-3000:]
+
+
+@pytest.fixture(scope="module")
+def ran() -> dict[str, Ran]:
+    """By program: each runs once for both engines."""
+    return {}
+
+
 @pytest.mark.parametrize("program", sorted(path.name for path in PROGRAMS.glob("with_*")))
-def test_the_sdk_works_unchanged(url: str, program: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ["transformers", "llamacpp"])
+def test_the_sdk_works_unchanged(
+    urls: dict[str, str], ran: dict[str, Ran], engine: str, program: str, tmp_path: Path
+) -> None:
+    if engine not in urls:
+        pytest.skip("llama-cpp-python is not installed")
+    if program not in ran:
+        ran[program] = run(program, list(urls.values()), tmp_path)
+    found = ran[program]
+    assert urls[engine] in found.checks, found.said
+    assert len({len(checks) for checks in found.checks.values()}) == 1, found.said
+    faults = {line["check"]: line["fault"] for line in found.checks[urls[engine]] if line["fault"]}
+    assert not faults, "\n".join(f"{name}:\n{fault}" for name, fault in faults.items())
+    assert found.code == 0, found.said
+
+
+def run(program: str, urls: list[str], cwd: Path) -> Ran:
+    """The program against each server: a Python program in one process for all of them."""
     folder = installed()
-    command = [str(folder / "venv" / "bin" / "python"), str(PROGRAMS / program)]
+    command = [str(folder / "venv" / "bin" / "python"), str(PROGRAMS / "each_server.py"), str(PROGRAMS / program)]
+    runs = [" ".join(urls)]
     if program.endswith(".mjs"):
         node = shutil.which("node")
         if node is None or not (folder / "node_modules").is_dir():
             pytest.skip("node or npm's packages are not here")
         here = folder / program  # node looks for packages beside the file
         shutil.copyfile(PROGRAMS / program, here)
-        command = [node, str(here)]
-    environment = {**os.environ, "BASE_URL": url, "MODEL": "demo", "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1",
-                   "PYTHONPATH": str(PROGRAMS), "LITELLM_LOCAL_MODEL_COST_MAP": "True"}  # fmt: skip
-    done = subprocess.run(
-        command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS, check=False
-    )
-    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"check"')]
-    assert lines, done.stderr[-3000:]
-    faults = {line["check"]: line["fault"] for line in lines if line["fault"]}
-    assert not faults, "\n".join(f"{name}:\n{fault}" for name, fault in faults.items())
-    assert done.returncode == 0, done.stderr[-3000:]
+        command, runs = [node, str(here)], urls
+    found = Ran({})
+    for some in runs:
+        environment = {
+            **os.environ, "BASE_URLS": some, "BASE_URL": some, "MODEL": "demo", "NO_PROXY": "127.0.0.1",
+            "no_proxy": "127.0.0.1", "PYTHONPATH": str(PROGRAMS), "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+        }  # fmt: skip
+        found.add(
+            subprocess.run(
+                command, env=environment, cwd=cwd, capture_output=True, text=True, timeout=2 * SECONDS, check=False
+            ),
+            some,
+        )
+    return found

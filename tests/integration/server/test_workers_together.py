@@ -18,27 +18,11 @@ pytest.importorskip("sqlalchemy")
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.server_process import ServerProcess, serving
+from tests.server_process import FREE, KEYS, OTHER, TIGHT, ServerProcess, serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="workers are told apart in /proc")]
 URL = "/v1/chat/completions"
 CHAT = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 5, "espalier": {"trace": True}}
-FREE, TIGHT, OTHER = ({"authorization": f"Bearer sk-of-{name}-long"} for name in ("free", "tight", "other"))
-KEYS = """
-[[key]]
-name = "free"
-key = "sk-of-free-long"
-may_read_metrics = true
-
-[[key]]
-name = "tight"
-key = "sk-of-tight-long"
-requests_per_minute = 6
-
-[[key]]
-name = "other"
-key = "sk-of-other-long"
-"""
 
 
 @pytest.fixture(scope="module")
@@ -116,14 +100,14 @@ def test_a_caller_meets_its_own_traces_alone_whoever_answers(server: ServerProce
 
 
 def test_a_worker_that_is_killed_is_replaced(server: ServerProcess) -> None:
-
     before = children(server.pid)
     os.kill(min(before & answering(server)), signal.SIGKILL)
-    for _ in range(400):
+
+    def replaced() -> bool:
         assert server.get("/health").status_code in (200, 503)
-        if len(children(server.pid) - before) >= 1:
-            break
-    assert children(server.pid) - before, "there is no new worker"
+        return bool(children(server.pid) - before)
+
+    server.until(replaced, "there is no new worker")
     assert server.post(URL, CHAT, headers=FREE).status_code == 200
 
 

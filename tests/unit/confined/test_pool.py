@@ -169,6 +169,20 @@ def test_a_large_parent_does_not_make_its_processes_large() -> None:
     assert ballast
 
 
+def test_a_process_gives_back_what_a_call_left_behind() -> None:
+    """Two processes that had encoded long texts kept 80 MB each, which a server's memory then seemed to have lost."""
+    held = "int(open('/proc/self/statm').read().split()[1]) * 4096"
+    cycles = "[one.append(one) for one in ([0] * 50_000 for _ in range(150))] and None"  # 60 MB
+    one = Processes(count=1)
+    try:
+        before = evaluated(one, held)
+        evaluated(one, cycles)
+        assert isinstance(before, int)
+        assert evaluated(one, f"{held} - {before}") < 30_000_000  # type: ignore[operator]
+    finally:
+        one.close()
+
+
 def test_one_owner_leaves_a_process_to_the_others() -> None:
     """One key's builds kept both processes, and another key's build waited for them."""
     made = Processes(count=2, for_one=1)

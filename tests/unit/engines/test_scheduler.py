@@ -147,16 +147,49 @@ def test_a_flood_fills_the_queue_for_its_owner_only():
     here.close()
 
 
-def test_nobody_begins_for_whom_there_is_no_room_and_nobody_overtakes_him():
+def test_nobody_begins_for_whom_there_is_no_room_and_nobody_of_the_same_size_overtakes_him():
     here = world(StrictModel(room=100))
     first = here.submit(ticket("greedy", LONG[:30], 5))  # 60 of 100
     large = here.submit(ticket("greedy", LONG[:40], 5))  # 70
-    small = here.submit(ticket("greedy", (1,), 1))  # 11
+    small = here.submit(ticket("greedy", (1,), 1))  # 11, which is more than half of the spare room
     here.round()
     assert (here.scheduler.load().running, here.scheduler.load().waiting) == (1, 2)
     here.run()
     assert list(here.said) == [first, large, small]
     assert here.model.refused == 0
+
+
+def test_a_small_text_does_not_wait_until_the_large_ones_that_fill_the_cache_end():
+    """Sixteen long outputs filled the cache of llama.cpp, and whoever came after them waited for two seconds."""
+    here = World(StrictModel(slots=32, room=1000), prefix_tokens=0, lanes=32)
+    for _ in range(4):
+        outputs(here, 8, 23, "one")  # 121 tokens each
+    here.round()
+    assert here.scheduler.load().running == 7  # the eighth would leave too little
+    single = here.submit(ticket("greedy", (2,), 3, owner="one"))
+    (other,) = outputs(here, 1, 3, "other")
+    for _ in range(5):
+        here.round()
+    assert isinstance(here.end_of(single), Outcome)
+    assert isinstance(here.end_of(other), Outcome)
+    here.run()
+    assert here.model.refused == 0
+    here.close()
+
+
+def test_a_stream_of_small_texts_does_not_keep_a_large_one_from_its_turn():
+    here = World(StrictModel(slots=32, room=1000), prefix_tokens=0, lanes=32)
+    here.submit(ticket("greedy", (1,), 20))
+    large = here.submit(replace(ticket("greedy", LONG, 9), size=1000))  # it can only run alone
+    rounds = 0
+    while large.began is None:
+        here.submit(ticket("greedy", (2,), 3))
+        here.round()
+        rounds += 1
+    assert 20 < rounds < 30  # once the first one and the small ones of its time have ended
+    here.run()
+    assert isinstance(here.end_of(large), Outcome)
+    here.close()
 
 
 def test_one_that_is_alone_begins_even_if_it_may_outgrow_the_room():

@@ -21,6 +21,7 @@ from espalier.decoding.plan import STRATEGIES
 from espalier.engines.base import Finished, TokenEvent
 from espalier.engines.fake import FakeStepModel, noise
 from espalier.engines.local.engine import LocalEngine
+from espalier.engines.serving import service as service_module
 from espalier.engines.serving.delivery import Mailbox, hand_out
 from espalier.errors import (
     Cancelled,
@@ -207,6 +208,22 @@ def test_a_slow_reader_makes_nobody_wait(eng, service):
         whole(service.submit(requests(eng)[0]))
     tokens, result = whole(slow)
     assert len(tokens) == len(result.token_ids)
+
+
+@pytest.mark.parametrize("most", [3, 64])
+def test_a_reader_of_bursts_gets_at_once_what_has_come(eng, service, monkeypatch, most):
+    monkeypatch.setattr(service_module, "AT_ONCE", most)
+    request = requests(eng)[0]
+    alone = list(service.submit(request))
+    late = service.submit(request)
+    assert service._scheduler.wait_idle(60)
+
+    async def read():
+        return [burst async for burst in late.bursts()]
+
+    *tokens, last = asyncio.run(read())
+    assert tokens == [alone[:-1][start : start + most] for start in range(0, len(alone) - 1, most)]
+    assert comparable(last[0].result) == comparable(alone[-1].result)
 
 
 def test_cancelling_and_letting_go_frees_at_once(eng, service):

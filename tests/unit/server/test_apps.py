@@ -140,6 +140,15 @@ def test_every_example_of_the_documentation_is_taken_as_it_stands(path: str) -> 
     assert reply.status_code == 200, reply.text
 
 
+@pytest.mark.parametrize(
+    ("host", "shown"), [("127.0.0.1:8020", "127.0.0.1:8020"), ("[::1]:8020", "[::1]:8020"),
+                        ("$(reboot)", "localhost"), ("a;b", "localhost")],
+)  # fmt: skip
+def test_the_examples_of_the_documentation_name_the_address_that_the_reader_asked(host: str, shown: str) -> None:
+    with client() as c:
+        assert f"curl -s {shown}/health<" in c.get("/docs", headers={"host": host}).text
+
+
 def test_the_documentation_is_laid_out_for_a_phone() -> None:
     with client() as c:
         page = c.get("/docs").text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import sys
 import weakref
 
@@ -43,16 +44,33 @@ def test_how_long_a_collection_takes_follows_from_what_is_there(monkeypatch: pyt
     made = sys.getallocatedblocks() - before
     assert made > len(held)
     assert objects.seconds() == pytest.approx(made * garbage.BLOCK_SECONDS, rel=0.1)
-    clock = iter((0.0, 1.0))
+    clock = iter((0.0, 2 * made * garbage.BLOCK_SECONDS))
     monkeypatch.setattr(garbage, "MANY", 1)
     monkeypatch.setattr(garbage.time, "thread_time", lambda: next(clock))
     monkeypatch.setattr(gc, "collect", lambda: None)
-    objects.collect()  # which takes a second
-    assert objects.seconds() == pytest.approx(1.0, rel=0.1)
+    objects.collect()  # which takes twice as long
+    assert objects.seconds() == pytest.approx(2 * made * garbage.BLOCK_SECONDS, rel=0.1)
+    clock = iter((0.0, 1000.0))
+    objects.collect()  # which says nothing about the next one
+    assert objects.seconds() == pytest.approx(garbage.SLOWEST * made * garbage.BLOCK_SECONDS, rel=0.1)
     del held
     monkeypatch.setattr(garbage.time, "thread_time", lambda: 0.0)
     objects.collect()  # which takes none: what is known of quiet machines counts
     assert objects.seconds() < made * garbage.BLOCK_SECONDS / 2
+
+
+def test_a_collection_that_found_much_garbage_does_not_put_off_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Garbage takes longer than what stays: after much of it the next collection seemed to take three times as long,
+    was put off, and then took 3.4 s."""
+    blocks = iter((0, 2_000_000, 100_000, 2_000_000))
+    took = (100_000 + garbage.GARBAGE_TIMES * 1_900_000) * garbage.BLOCK_SECONDS
+    clock = iter((0.0, took))
+    monkeypatch.setattr(garbage.sys, "getallocatedblocks", lambda: next(blocks))
+    monkeypatch.setattr(garbage.time, "thread_time", lambda: next(clock))
+    monkeypatch.setattr(gc, "collect", lambda: None)
+    objects = Objects()
+    objects.collect()
+    assert objects.seconds() == pytest.approx(2_000_000 * garbage.BLOCK_SECONDS)
 
 
 def test_garbage_goes_while_a_server_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,12 +86,41 @@ def test_garbage_goes_while_a_server_is_open(monkeypatch: pytest.MonkeyPatch) ->
 
     async def run() -> None:
         pools = make_pools(waiting=1)
-        async with garbage.memory_returned(pools, lambda: False):
+        async with garbage.memory_returned(pools, itertools.count().__next__):
             while left() is not None:
                 await asyncio.sleep(0)
         pools.close()
 
     asyncio.run(run())
+
+
+def test_a_moment_between_two_streams_is_no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two looks that fell between streams took the model to rest, and a collection of 1.1 s stopped the next ones."""
+    rested: list[int] = []
+    steps = iter((0, 5, 9, 9, 9, 10, 10, 12))
+    over = asyncio.Event()
+
+    def note(takes: float, **seen: int) -> bool:
+        rested.append(seen["rested"])
+        return False
+
+    def made() -> int:
+        found = next(steps, None)
+        if found is None:
+            over.set()
+        return found or 0
+
+    monkeypatch.setattr(garbage, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(garbage, "is_due", note)
+
+    async def run() -> None:
+        pools = make_pools(waiting=1)
+        async with garbage.memory_returned(pools, made):
+            await over.wait()
+        pools.close()
+
+    asyncio.run(run())
+    assert rested[:8] == [0, 0, 0, 1, 2, 0, 1, 0]
 
 
 @pytest.mark.parametrize(("frozen", "done"), [(0, ["freeze", "unfreeze"]), (7, [])])

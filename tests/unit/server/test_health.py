@@ -50,6 +50,7 @@ def client_of(engine=None, load: Load | None = None, **given: str) -> TestClient
             meter=PrometheusMeter(model="m", load=lambda: load or Load(), queue_size=4),
             pools=make_pools(waiting=4),
             batches=None,
+            replicas=None,
         )
     return TestClient(app)
 

@@ -178,8 +178,8 @@ def test_many_at_once_count_as_one_by_one():
     plain, fast = (prometheus.Histogram("x", "x", buckets=(0.5, 1, 2), registry=registry) for registry in registries)
     for value in values:
         plain.observe(max(0.0, value))
-    observe_all(fast, values)
-    observe_all(fast, [])
+    observe_all([fast], values)
+    observe_all([fast], [])
     texts = [
         [line for line in prometheus.generate_latest(registry).decode().splitlines() if "_created" not in line]
         for registry in registries

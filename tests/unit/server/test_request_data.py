@@ -86,7 +86,7 @@ class Told:
     """A Running with another Progress."""
 
     def __init__(self, running: Running, progress: Progress) -> None:
-        self.events, self.cancel, self.progress = running.events, running.cancel, progress
+        self.bursts, self.cancel, self.progress = running.bursts, running.cancel, progress
 
 
 def test_a_prompt_of_several_outputs_is_counted_once() -> None:

@@ -68,6 +68,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "instructions": {"instructions": "Be short."},
     "cut": {"max_output_tokens": 4},
     "a schema": {"text": FORMAT},
+    "a schema without a name": {"text": {"format": {"type": "json_schema", "schema": SCHEMA}}},
     "json": {"text": {"format": {"type": "json_object"}}, "max_output_tokens": 30},
     "log probabilities": {"include": ["message.output_text.logprobs"], "top_logprobs": 2, "max_output_tokens": 6},
     "a function": {"tools": [FUNCTION], "tool_choice": "required"},

@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+import espalier.server.process.workers as workers_module
 from espalier.errors import Cancelled
 from espalier.server.process.turns import STUCK_SECONDS, Turns
 from espalier.server.process.workers import LIGHT_SECONDS, Workers
@@ -71,6 +72,26 @@ def test_closing_stops_what_computes() -> None:
             await task
 
     asyncio.run(main())
+
+
+def test_light_work_lets_the_model_make_a_step_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first moments of sixty requests that came at once, none of them heavy, stopped all streams for 0.3 s."""
+    monkeypatch.setattr(workers_module, "LIGHT_SECONDS", 1e9)
+    asked: list[int] = []
+
+    def steps() -> int:
+        asked.append(len(asked))
+        return len(asked)
+
+    async def main() -> None:
+        workers = Workers(threads=1, waiting=5, turns=Turns(steps))
+        await workers.run(lambda: None)
+        assert not asked
+        await workers.run(lambda: burn(20 * workers_module.GIVE_WAY_SECONDS, "a", []))
+        workers.close()
+
+    asyncio.run(main())
+    assert len(asked) >= 2 * 2  # before and after each of the steps that it waited for
 
 
 class Piece:

@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("fastapi")
 
 from espalier.server.answering import route as answering
+from espalier.server.answering.replies import ChatChunks
 from espalier.server.http.wire import ABORT, PIECE, JsonResponse, to_bytes, to_bytes_by_parts
 from tests.server_app import client
 
@@ -62,13 +63,15 @@ def test_a_reply_that_nobody_reads_is_cut() -> None:
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_reply_with_a_full_trace_is_made_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch, stream: bool) -> None:
     made: list[threading.Thread] = []
-    report = answering.reports if not stream else answering._events
+    owner, name = (ChatChunks, "sent") if stream else (answering, "reports")
+    report = getattr(owner, name)
 
-    def watched(*given: Any) -> Any:
-        made.append(threading.current_thread())
-        return report(*given)
+    def watched(*given: Any, **options: Any) -> Any:
+        if not stream or options:
+            made.append(threading.current_thread())
+        return report(*given, **options)
 
-    monkeypatch.setattr(answering, "_events" if stream else "reports", watched)
+    monkeypatch.setattr(owner, name, watched)
     loops: list[threading.Thread] = []
     begin = answering._begin
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import weakref
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from espalier.errors import Overloaded, Unavailable
 from espalier.server.process.workers import Workers
 from espalier.time_limit import check as look
 from espalier.time_limit import time_limit
+from tests.server_app import client
 
 
 def nothing(_: object) -> None:
@@ -194,6 +196,28 @@ def test_works_that_do_not_look_give_their_places_to_those_that_wait() -> None:
     asyncio.run(main())
 
 
+def test_work_that_waits_and_looks_gives_its_place_to_those_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The verdicts of thirty texts kept all places while they waited for a process, and others' waited behind them."""
+    monkeypatch.setattr("espalier.server.process.workers.WAITING_SECONDS", 0.0)
+    monkeypatch.setattr("espalier.server.process.workers.SHORT_SECONDS", 1e9)
+    go = threading.Event()
+
+    def wait() -> None:
+        while not go.wait(0.001):
+            look()
+
+    async def check() -> None:
+        workers = Workers(threads=1, waiting=5)
+        waiting = asyncio.create_task(workers.run(wait))
+        await asyncio.sleep(0)
+        assert await workers.run(lambda: "done") == "done"
+        go.set()
+        await waiting
+        workers.close()
+
+    asyncio.run(check())
+
+
 def test_heavy_work_takes_its_turn_before_it_begins() -> None:
     """Bodies of 2 MB were parsed two at a time, beside the model's steps: each in one step that never looks."""
     at_once: list[int] = []
@@ -236,3 +260,78 @@ def test_what_failed_work_held_is_free_when_it_ends() -> None:
         workers.close()
 
     asyncio.run(check())
+
+
+def test_a_thread_that_waits_for_work_holds_nothing_of_what_it_has_done() -> None:
+    """A kept thread held its first task, with a whole run and its trace, for weeks."""
+
+    class Held:
+        pass
+
+    async def check() -> None:
+        workers = Workers(threads=1, waiting=0)
+        kept: list[weakref.ref[Held]] = []
+
+        def work_on(held: Held) -> Callable[[], Held]:
+            def work() -> Held:
+                found = Held()
+                kept.extend((weakref.ref(held), weakref.ref(found)))
+                return found
+
+            return work
+
+        for _ in range(3):
+            await workers.run(work_on(Held()))
+        for _ in range(100):  # the thread may still be telling the last
+            if any(one() for one in kept):
+                await asyncio.sleep(0)
+                gc.collect()
+        assert [one() for one in kept] == [None] * 6
+        workers.close()
+
+    asyncio.run(check())
+
+
+def test_who_finds_no_thread_is_told_and_who_waits_for_one_gets_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that could not start another died with the task that it had just been handed, which never ended."""
+    started, left = threading.Thread.start, [0]
+
+    def start(thread: threading.Thread) -> None:
+        if thread.name.startswith("espalier-few"):
+            if not left[0]:
+                raise RuntimeError("can't start new thread")
+            left[0] -= 1
+        started(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+
+    async def check() -> None:
+        workers, go = Workers(threads=3, waiting=9, name="few"), threading.Event()
+        with pytest.raises(Overloaded, match="no thread"):
+            await workers.run(lambda: 1)
+        left[0] = 1
+        tasks = [asyncio.create_task(workers.run(go.wait, owner=owner)) for owner in "abcabc"]
+        await asyncio.sleep(0)
+        go.set()
+        assert await asyncio.gather(*tasks) == [True] * 6
+        workers.close()
+
+    asyncio.run(check())
+
+
+def test_what_needs_no_compiling_does_not_wait_behind_what_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream whose schema was compiled long ago waited 0.4 s behind sixty expressions that were being compiled."""
+    with client("aaa") as http:
+
+        def status(**more: object) -> int:
+            reply = http.post("/v1/completions", json={"prompt": "x", "max_tokens": 3, **more})
+            return int(reply.status_code)
+
+        known, new = ({"structured_outputs": {"regex": pattern}} for pattern in ("a{1,9}", "a{1,8}"))
+        assert status(**known) == 200
+
+        async def is_full(*args: object, **options: object) -> None:
+            raise Overloaded("full")
+
+        monkeypatch.setattr(http.app.state.process.pools.preparing, "run", is_full)  # type: ignore[attr-defined]
+        assert [status(), status(**known), status(**new)] == [200, 200, 503]

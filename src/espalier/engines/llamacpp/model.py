@@ -145,6 +145,8 @@ class LlamaStepModel:
             self._free_slots.append(slot)
 
     def extend(self, work: Sequence[Extend]) -> list[Rows]:
+        if len(work) == 1 and len(work[0].tokens) == 1:
+            return [self._extend_by_one(work)]
         total, most_rows = self._check(work)
         if not total:
             return []
@@ -164,6 +166,21 @@ class LlamaStepModel:
             answers.append(rows[end : end + count])
             end += count
         return answers
+
+    def _extend_by_one(self, work: Sequence[Extend]) -> Rows:
+        """As `extend`, for one token of one sequence: what one text asks for at every step."""
+        item = work[0]
+        (token,), sequence = item.tokens, item.sequence
+        length = self._lengths[sequence]
+        if not 0 <= token < self._width or sequence in self._broken or length >= self._max_positions:
+            self._check(work)  # raises
+        self._tokens[0] = token
+        self._positions[0] = length
+        self._slot_of[0] = self._slots[sequence]
+        self._wanted[0] = wanted = item.logits != "none"
+        self._decode(1, work)
+        self._lengths[sequence] = length + 1
+        return self._view(int(wanted))
 
     def _check(self, work: Sequence[Extend]) -> tuple[int, int]:
         """The number of tokens, and the most rows of logits wanted. Raises, before anything has changed, for arguments

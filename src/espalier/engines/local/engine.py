@@ -27,7 +27,7 @@ from espalier.engines.capabilities import check_capabilities
 from espalier.engines.embedding import HiddenReader
 from espalier.engines.local.ports import EncodePrompt, MakeNative
 from espalier.engines.local.prepared_run import PreparedRun
-from espalier.engines.local.run_maker import SAME, RunMaker
+from espalier.engines.local.run_maker import DRAFTS, SAME, RunMaker
 from espalier.engines.local.step_engine import RunDriver
 from espalier.engines.local.turns import PreparedTurn, TurnMaker
 from espalier.engines.protocols import Engine
@@ -241,7 +241,11 @@ class LocalEngine:
                 driver = server.drive(runs)
             else:
                 sizes, many = [r.size for r in runs], [r.sequences for r in runs]
-                driver = drive(model, [r.plan() for r in runs], sizes, self._room, many, [r.watch for r in runs])
+                drafts = any(run.request.strategy == DRAFTS for run in runs)
+                driver = drive(
+                    model, [r.plan() for r in runs], sizes, self._room, many, [r.watch for r in runs],
+                    self._runs.kit if drafts else None,
+                )  # fmt: skip
             self._direct += server is None
         # The lock is held for one step, not for the whole run, so that streams of several threads take turns on the
         # model. A RunDriver has the model to itself: waiting for it must not make others wait.

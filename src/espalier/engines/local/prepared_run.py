@@ -1,6 +1,6 @@
 """One run, ready to start, and the events that its reader gets: tokens, and at the end the Result and its Trace.
 
-It works in the reader's thread. It knows no model and no driver.
+It works in the thread that calls it. It knows no model and no driver.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import cached_property
 from hashlib import blake2b
 
 from espalier.activations.capture.tree import CaptureTree
@@ -26,6 +27,11 @@ from espalier.schema.python.instances import BuildError
 from espalier.trace.recorders.protocol import RunInfo, RunRecorder
 from espalier.trace.records import LEVELS, StepRecord, Trace, TraceLevel
 from espalier.trace.summary import summarise
+
+FEW, SHORT = 64, 16_384
+"""Tokens of an output, and characters of texts, that are little work."""
+UNMADE = 8
+"""Step records that are little work to make, 13 us each without lists; a thread costs some 100 us."""
 
 
 def watched(request: Request) -> TraceLevel:
@@ -81,8 +87,9 @@ class PreparedRun:
     @property
     def cost_key(self) -> bytes | None:
         """Equal for equal constraints; None without a constraint."""
-        spec = self.turn.spec
-        return None if spec is None else blake2b(spec.key().encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        if self.turn.spec is None:
+            return None
+        return blake2b(self._spec_key.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
     @property
     def size(self) -> int:
@@ -124,6 +131,20 @@ class PreparedRun:
         self._end(result.trace)
         return Finished(index=index, text=happened.tail, result=result, deltas=deltas)
 
+    def is_soon_told(self, outcome: Outcome) -> bool:
+        """Whether `event` of the end takes so little that a thread would cost more: nothing is judged, captured or
+        recorded, there is little to sum up, and few records of steps are still to be made."""
+        request, spec = self.request, self.turn.spec
+        is_judged = spec is not None and (outcome.is_complete or len(self._spec_key) > SHORT)
+        is_large = len(outcome.tokens) > FEW or len(outcome.text) > SHORT or len(self.turn.text) > SHORT
+        is_more = outcome.others or request.recorders or self.watch is not None or self._scores is not None
+        is_traced = len(self.records) > UNMADE or request.trace not in ("off", "summary")
+        return not (is_judged or is_large or is_more or is_traced or request.tools)
+
+    @cached_property
+    def _spec_key(self) -> str:
+        return "" if self.turn.spec is None else self.turn.spec.key()
+
     def _measured(self) -> tuple[PromptToken, ...]:
         """The measured tokens of the prompt, once."""
         if self._scores is None or self._has_told:
@@ -136,7 +157,7 @@ class PreparedRun:
         level = self.request.trace
         if record is None or level == "off":
             return None
-        if record.distribution is not None and level != "full":
+        if self.job.watch.level == "full" and level != "full":
             record = replace(record, distribution=None)
         if level == "summary" and self.job.watch.level != level:
             blame = record.blame if self.job.watch.counts else None
@@ -177,7 +198,11 @@ class PreparedRun:
 
     def deltas(self, text: str, *, is_last: bool = False) -> tuple[Delta, ...]:
         """The deltas of more text; calls get their ids."""
-        found = [*self.parser.feed(text), *(self.parser.finish() if is_last else ())]
+        found = self.parser.feed(text)
+        if is_last:
+            found = [*found, *self.parser.finish()]
+        if not found:
+            return ()
         return tuple(
             replace(one, id=call_id(self.turn.text, self.seed, one.index)) if isinstance(one, CallBegun) else one
             for one in found

@@ -85,6 +85,11 @@ class RunMaker:
         """Whether a smaller model drafts."""
         return self._kit.sibling is not None
 
+    @property
+    def kit(self) -> DraftKit:
+        """What drafts of this model share."""
+        return self._kit
+
     def draft_with(self, sibling: StepModel | None) -> None:
         """Draft with this model from now on; None for none. Raises CapabilityError for a model with too few logits."""
         if sibling is not None and sibling.width <= (last := int(np.flatnonzero(self._vocab.real_ids)[-1])):
@@ -179,7 +184,12 @@ class RunMaker:
             chain=Chain(config, self._filters(request), fitted=fitted),
             stream=RandomStream(seed, request.stream),
             max_tokens=max_tokens,
-            watch=Watch(watched(request), request.trace_top_k, counts=bool(filters_in(turn.spec))),
+            watch=Watch(
+                watched(request),
+                request.trace_top_k,
+                counts=bool(filters_in(turn.spec)),
+                at_once=request.live or bool(request.recorders),
+            ),
             spelled=compiled.spelled if compiled else {},
             clock=self._clock,
             line_limit=None if request.line_seconds is None else LineLimit(request.line_seconds),

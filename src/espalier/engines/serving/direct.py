@@ -11,7 +11,8 @@ import asyncio
 import threading
 import time
 import weakref
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from contextlib import aclosing
 from typing import Any, Protocol, runtime_checkable
 
 from espalier.constraints.judging import Judge, in_this_process
@@ -135,6 +136,10 @@ class _DirectRun:
         self._read_once()
         return self._async_events()
 
+    def bursts(self) -> AsyncGenerator[list[Event]]:
+        self._read_once()
+        return one_by_one(self._async_events())
+
     def cancel(self) -> None:
         self._cancelled.set()
         self._end()
@@ -149,7 +154,7 @@ class _DirectRun:
         finally:
             self.cancel()
 
-    async def _async_events(self) -> AsyncIterator[Event]:
+    async def _async_events(self) -> AsyncGenerator[Event]:
         try:
             is_finished = False
             while not is_finished:
@@ -207,6 +212,13 @@ class _DirectRun:
         if self._is_read:
             raise InputError("the events of a request can be read once, by one reader")
         self._is_read = True
+
+
+async def one_by_one(events: AsyncGenerator[Event]) -> AsyncGenerator[list[Event]]:
+    """Bursts of one event each."""
+    async with aclosing(events):
+        async for event in events:
+            yield [event]
 
 
 def _interrupt(events: weakref.ref[Any]) -> None:

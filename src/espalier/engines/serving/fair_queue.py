@@ -50,18 +50,15 @@ class FairQueue(Generic[T]):
         if not queue:
             del self._queues[one.owner]
 
-    def next(self, running: Mapping[str, int]) -> T | None:
+    def next(self, running: Mapping[str, int], may: Callable[[T], bool] = lambda one: True) -> T | None:
         """The next item, which stays in the queue: the oldest first item among the owners with the fewest running
-        items.
+        items. may: which items may be next.
 
         No owner waits forever: once its running items end it has none, and its first item becomes the oldest.
         """
-        heads = (queue[0] for queue in self._queues.values())
+        firsts = (next(filter(may, queue), None) for queue in self._queues.values())
+        heads = (one for one in firsts if one is not None)
         return min(heads, key=lambda one: (running.get(one.owner, 0), one.number), default=None)
-
-    def first(self, owner: str, may: Callable[[T], bool]) -> T | None:
-        """The owner's oldest item that may be next, which stays in the queue."""
-        return next(filter(may, self._queues.get(owner, ())), None)
 
     def has_place(self, owner: str, limit: int) -> bool:
         """Whether the owner may add an item. A full queue still accepts an owner that has less than its share, so

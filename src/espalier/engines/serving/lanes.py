@@ -33,7 +33,8 @@ class Ticket:
     events. request: what the outputs of one request have in common; None for a ticket that stands alone.
 
     Set by the scheduler: number: order of arrival. arrived, began: when it was submitted, when it started. reused:
-    prompt tokens that a kept prefix spared. spent: CPU seconds that its steps took beyond their share.
+    prompt tokens that a kept prefix spared. spent: CPU seconds that its steps took beyond their share. ahead: its size,
+    if it began before one whose turn it was; otherwise 0.
     """
 
     plan: Plan
@@ -52,6 +53,7 @@ class Ticket:
     cost_key: Hashable = None
     watch: Watch | None = None
     spent: float = 0.0
+    ahead: int = 0
 
 
 @dataclass(slots=True, eq=False)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -231,7 +230,7 @@ class Passes:
             free -= kept
             tokens = todo.append.tokens
             tokens = tokens[: len(tokens) - todo.append.optional + kept]
-            todo.append = replace(todo.append, tokens=tokens, optional=0)
+            todo.append = todo.append._replace(tokens=tokens, optional=0)
 
     def _extend(self, pieces: list[PassPiece]) -> dict[Lane, Exception]:
         work = [piece.extension() for piece in pieces]

@@ -11,7 +11,7 @@ import itertools
 import math
 import threading
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 
 from espalier.decoding.drive import MAX_LANES
@@ -23,6 +23,7 @@ from espalier.engines.serving.fair_queue import FairQueue
 from espalier.engines.serving.lanes import Lane, PlanEvent, Ticket
 from espalier.engines.serving.passes import Passes
 from espalier.engines.serving.prefix_cache import KEPT_SEQUENCES, KEPT_TOKENS
+from espalier.engines.serving.step_meter import StepMeter
 from espalier.errors import (
     Cancelled,
     DeadlineExceeded,
@@ -45,7 +46,8 @@ SLOW_STEP = 0.02  # seconds: a plan with such steps gets out of the way of the o
 DEBT_KEPT = 0.99
 FOR_OTHERS = 8
 """One lane of so many is left to requests that have none, when several outputs of one request wait; of twice as many,
-to owners that have none: whoever asks for one text never waits until one of another's long texts ends."""
+to owners that have none: whoever asks for one text never waits until one of another's long texts ends. The same part
+of the KV cache is left to smaller requests, where large ones fill it."""
 ROUND_SECONDS = 0.1  # for the steps of all plans in one round; the rest go on in the next
 
 
@@ -95,9 +97,11 @@ class Scheduler:
                 raise InputError(f"{name} is a number above 0, not {seconds}", field=name)
         self._model, self._deliver, self._clock, self._cpu = model, deliver, clock, cpu or clock
         self._step_seconds, self._plan_seconds, self._charge = step_seconds, plan_seconds, charge
+        self._meter = StepMeter(self._cpu)
         self._costly = CostlyKeys()
         self._queue_size = queue_size
         self._most = min(lanes, model.max_sequences)
+        self._spare = model.capacity // FOR_OTHERS  # tokens
         # With one cache for all sequences, every pass also reads what is kept, so little is kept.
         kept = min(model.capacity // 16, KEPT_TOKENS) if prefix_tokens is None else prefix_tokens
         self._passes = Passes(model, chunk=prefill_chunk, kept_tokens=kept, kept_sequences=prefix_sequences)
@@ -113,6 +117,7 @@ class Scheduler:
         self._requests: Counter[object] = Counter()  # lanes of each request with several outputs
         self._size = 0  # tokens reserved by the lanes
         self._slots = 0  # sequences reserved by the lanes
+        self._ahead = 0  # tokens reserved by lanes that began before one whose turn it was
         self._next_deadline: float | None = None
         self._debts: dict[str, float] = {}  # by owner: seconds of slow steps, less for every round since
         self._slow_from = -math.inf  # when a slow step may begin beside cheap plans
@@ -201,23 +206,27 @@ class Scheduler:
         """One step. Returns whether there is more to do. Errors of a plan or of the model go to the plan's reader; an
         error that this raises is a bug, after which only `end` may be called."""
         self._leave()
-        spent: dict[str, float] = defaultdict(float)  # seconds of this round, by owner
-        for lane in self._join():
-            self._advance(lane, spent)
+        if joined := self._join():
+            self._meter.begin()
+            for lane in joined:
+                self._advance(lane)
+            self._meter.settle()
         self._tell()
         for lane, error in self._passes.run([*self._lanes.values()]).items():
             self._fail(lane, error)
         are_beside_cheap = any(lane.cost < SLOW_STEP for lane in self._lanes.values())
+        self._meter.begin()
         for lane in sorted(self._lanes.values(), key=self._turn):
             if lane.answer is not None:
                 waits = are_beside_cheap and lane.cost >= SLOW_STEP and self._clock() < self._slow_from
-                if waits or sum(spent.values()) >= ROUND_SECONDS:
+                if waits or self._meter.seconds >= ROUND_SECONDS:
                     lane.hold()
                     continue
                 if lane.cost >= CHEAP_STEP:
                     self._tell()  # what is known need not wait for a step that may be slow
-                self._advance(lane, spent)
-        for owner, seconds in spent.items():
+                self._advance(lane)
+        self._meter.settle()
+        for owner, seconds in self._meter.drain().items():
             self._charge(owner, seconds)
         self._debts = {owner: debt * DEBT_KEPT for owner, debt in self._debts.items() if debt > SLOW_STEP / 100}
         self._tell()
@@ -240,7 +249,7 @@ class Scheduler:
             self._requests.clear()
         for ticket in (*waiting, *(lane.ticket for lane in lanes)):
             self._over(ticket, _closed(ticket, self._last(error)))
-        self._size = self._slots = 0
+        self._size = self._slots = self._ahead = 0
         self._tell()
         with self._changed:
             self._changed.notify_all()
@@ -291,13 +300,13 @@ class Scheduler:
         self._over(ticket, _closed(ticket, why))
 
     def _join(self) -> list[Lane]:
-        """Admit waiting tickets that fit, in fair order. No ticket overtakes the next in turn, however small, but into
-        lanes that are not for that one."""
+        """Admit waiting tickets that fit, in fair order. No ticket overtakes the next in turn, but into lanes that are
+        not for that one, or a small one into room that is too little for it."""
         joined = []
         while len(self._waiting):
             with self._changed:
                 ticket = self._next()
-                if ticket is None or not self._fits(ticket):
+                if ticket is None:
                     break
                 self._waiting.remove(ticket)
                 ticket.began = self._clock()
@@ -307,16 +316,28 @@ class Scheduler:
                     self._requests[ticket.request] += 1
                 self._size += ticket.size
                 self._slots += ticket.sequences
+                self._ahead += ticket.ahead
             self._passes.make_room(self._size, self._slots, lane)
             joined.append(lane)
         return joined
 
     def _next(self) -> Ticket | None:
-        """The next in turn; where the last lanes are not for it, the owner's first one that they are for."""
+        """The next ticket that may begin now, if any."""
         ticket = self._waiting.next(self._owners)
-        if ticket is None or len(self._lanes) < self._lanes_for(ticket):
+        if ticket is None or self._fits(ticket):
             return ticket
-        return self._waiting.first(ticket.owner, lambda one: len(self._lanes) < self._lanes_for(one))
+        if len(self._lanes) >= self._lanes_for(ticket):  # the last lanes are for others
+            return self._waiting.next(self._owners, lambda one: one.owner == ticket.owner and self._fits(one))
+        if all(one.ahead for one in self._lanes):
+            return None  # whoever has overtaken ends first, so the next in turn does not wait forever
+        small = self._waiting.next(self._owners, lambda one: self._may_overtake(one, ticket) and self._fits(one))
+        if small is not None:
+            small.ahead = small.size
+        return small
+
+    def _may_overtake(self, ticket: Ticket, large: Ticket) -> bool:
+        """Whether a ticket is so small that it takes half at most of what is left of the spare room."""
+        return ticket.size < large.size and self._ahead + 2 * ticket.size <= self._spare
 
     def _lanes_for(self, ticket: Ticket) -> int:
         """How many lanes may run for this ticket to begin."""
@@ -328,33 +349,35 @@ class Scheduler:
         return self._most - left
 
     def _fits(self, ticket: Ticket) -> bool:
-        """Whether there is room for everything the ticket can grow to, so that no running plan runs out. A ticket that
-        would run alone always fits. Kept prefixes do not count: they are dropped."""
-        return not self._lanes or (
+        """Whether there is room for everything the ticket can grow to, so that no running plan runs out, and for a
+        smaller one beside it. A ticket that would run alone always fits. Kept prefixes do not count: they are
+        dropped."""
+        if not self._lanes:
+            return True
+        has_lanes = ticket.request is not None and self._requests[ticket.request] > 0
+        left = self._spare if has_lanes else min(ticket.size, self._spare)
+        return (
             len(self._lanes) < self._lanes_for(ticket)
             and self._slots + ticket.sequences <= self._model.max_sequences
-            and self._size + ticket.size <= self._model.capacity
+            and self._size + ticket.size + left <= self._model.capacity
         )
 
-    def _advance(self, lane: Lane, spent: dict[str, float]) -> None:
+    def _advance(self, lane: Lane) -> None:
         ticket = lane.ticket
         if ticket.is_over:  # ended together with another plan of the same cost key
             return
         events = self._events.setdefault(ticket, [])
-        began = self._cpu()
+        began, own = self._meter.start(), None if self._cpu is time.thread_time else self._cpu
         try:
-            own = None if self._cpu is time.thread_time else self._cpu
-            with time_limit(self._step_seconds, what="one step of the constraint", clock=own):
+            with time_limit(self._step_seconds, what="one step of the constraint", clock=own, since=began):
                 goes_on = lane.advance(events)
         except Exception as error:  # noqa: BLE001  # goes to the plan's reader
-            self._took(lane, self._cpu() - began, spent)
+            self._took(lane)
             self._fail(lane, error)
             if isinstance(error, OutOfTime):
                 self._fail_alike(ticket)
             return
-        took = self._cpu() - began
-        self._took(lane, took, spent)
-        ticket.spent += max(0.0, took - STEP_SHARE)
+        ticket.spent += max(0.0, self._took(lane) - STEP_SHARE)
         if goes_on and self._plan_seconds is not None and ticket.spent > self._plan_seconds:
             self._fail(lane, OutOfTime(f"the constraint takes longer than {self._plan_seconds:g} s in all", hint=HINT))
             self._fail_alike(ticket)
@@ -373,13 +396,15 @@ class Scheduler:
             lane.cost,
         )
 
-    def _took(self, lane: Lane, took: float, spent: dict[str, float]) -> None:
-        """Note the CPU time of a step."""
-        spent[lane.ticket.owner] += took
+    def _took(self, lane: Lane) -> float:
+        """Note the CPU seconds of the step that has ended, and return them."""
+        owner = lane.ticket.owner
+        took = self._meter.stop(owner)
         lane.cost = max(took, 0.8 * lane.cost)
         if took >= SLOW_STEP:
-            self._debts[lane.ticket.owner] = self._debts.get(lane.ticket.owner, 0.0) + took
+            self._debts[owner] = self._debts.get(owner, 0.0) + took
             self._slow_from = self._clock() + took
+        return took
 
     def _fail_alike(self, costly: Ticket) -> None:
         """One plan has taken too long, and so would all of its owner with the same constraint. Other owners' plans go
@@ -411,6 +436,7 @@ class Scheduler:
                 self._requests += Counter()  # drops requests without a lane
         self._size -= ticket.size
         self._slots -= ticket.sequences
+        self._ahead -= ticket.ahead
         self._passes.free(lane, keep=keep)
         self._passes.make_room(self._size, self._slots)
 

@@ -1,7 +1,8 @@
 """Serves a StepEngine to many callers: one thread runs the scheduler, readers build their own events.
 
-The thread computes masks, sampling and forward passes (`scheduler.py`); checking, rendering, compiling, turn parsing,
-verdicts and traces happen in the callers' threads. It knows no HTTP.
+The thread computes masks, sampling and forward passes (`scheduler.py`); checking, rendering and compiling happen in the
+threads of callers, turn parsing in those of readers, and so do verdicts and traces, save that an asynchronous reader
+has them made aside wherever they may take long. It knows no HTTP.
 
 A service may be garbage-collected without being closed: the thread holds the scheduler and the model, not the service,
 whose finalizer tells the thread to end. The thread is a daemon, so it keeps no process alive; at exit it is stopped and
@@ -16,7 +17,8 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Sequence
+from contextlib import aclosing
 from functools import partial
 from typing import Any, Protocol, TypeAlias, TypeVar
 
@@ -31,9 +33,12 @@ from espalier.engines.serving.lanes import PlanEvent, Ticket
 from espalier.engines.serving.scheduler import Scheduler
 from espalier.errors import InputError
 from espalier.owners import this_request, working_for
+from espalier.time_limit import check
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
+AT_ONCE = 64
+"""The most events of a burst."""
 
 
 class Aside(Protocol):
@@ -55,9 +60,10 @@ Box: TypeAlias = "Mailbox[tuple[int, PlanEvent]]"
 class Service:
     """A ServingEngine over a StepEngine. It owns the engine until it is closed: `engine.run` goes through it too.
 
-    judge: judges outputs. aside: where an output is parsed, judged and traced, off the event loop of its reader.
-    options: a Scheduler's. Nothing runs before the first request. Raises InputError for an option out of range, and if
-    the engine is served or generates already.
+    judge: judges outputs. aside: where the end of an output is parsed, judged and traced, and the records of its steps
+    are made, off the event loop of its reader; a short end that costs less than a thread is made on the loop. options:
+    a Scheduler's. Nothing runs before the first request. Raises InputError for an option out of range, and if the
+    engine is served or generates already.
     """
 
     def __init__(
@@ -169,8 +175,11 @@ class _ServiceRun:
         return self._events()
 
     def events(self) -> AsyncIterator[Event]:
+        return self._async_events(self.bursts())
+
+    def bursts(self) -> AsyncGenerator[list[Event]]:
         self._read_once()
-        return self._async_events()
+        return self._bursts()
 
     def cancel(self) -> None:
         self._scheduler.cancel(self.ticket)
@@ -187,18 +196,41 @@ class _ServiceRun:
             self.cancel()  # the reader stopped, or an error; does nothing after the end
             self._prepared.close()
 
-    async def _async_events(self) -> AsyncIterator[Event]:
+    @staticmethod
+    async def _async_events(bursts: AsyncGenerator[list[Event]]) -> AsyncIterator[Event]:
+        async with aclosing(bursts):
+            async for burst in bursts:
+                for event in burst:
+                    yield event
+
+    async def _bursts(self) -> AsyncGenerator[list[Event]]:
         try:
             while True:
+                found: list[Event] = []
+                last: Outcome | Exception | None = None
                 for _, happened in await self._box.take_async():
-                    # Judging the output may take long, so it does not run on the event loop.
-                    if isinstance(happened, Outcome):
-                        event = await self._service.aside(partial(self._event, happened), self.ticket.owner)
-                    else:
-                        event = self._event(happened)
-                    yield event
-                    if isinstance(event, Finished):
-                        return
+                    if not isinstance(happened, Taken):
+                        last = happened  # nothing follows it
+                        break
+                    if len(found) == AT_ONCE:
+                        yield found
+                        found = []
+                        await asyncio.sleep(0)  # a reader that was slow has much to read, and others wait
+                    try:
+                        found.append(self._event(happened))
+                    except Exception as error:  # noqa: BLE001  # raised below, after what came before it
+                        last = error
+                        break
+                if found:
+                    yield found
+                if isinstance(last, Outcome):
+                    if self._prepared.is_soon_told(last):
+                        yield [self._end(last)]
+                    else:  # judging the output may take long, so it does not run on the event loop
+                        yield [await self._service.aside(partial(self._end, last), self.ticket.owner)]
+                    return
+                if last is not None:
+                    raise last
         finally:
             self.cancel()
             self._prepared.close()
@@ -207,6 +239,16 @@ class _ServiceRun:
         if isinstance(happened, Exception):
             raise happened
         return self._prepared.event(happened, reused=self.ticket.reused)
+
+    def _end(self, outcome: Outcome) -> Event:
+        """The last event, with the records of all steps made: a reader on an event loop finds no work in them."""
+        event = self._event(outcome)
+        if isinstance(event, Finished):
+            for result in (event.result, *event.result.others):
+                for record in result.records:
+                    check()
+                    record.make()
+        return event
 
     def _read_once(self) -> None:
         if self._is_read:

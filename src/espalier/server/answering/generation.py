@@ -9,9 +9,10 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from espalier.api.log_rows import log_row
 from espalier.decoding.plan import STRATEGIES, Strategy
@@ -26,7 +27,8 @@ from espalier.server.ports import Caller, Finish
 from espalier.server.process.state import Process
 
 log = logging.getLogger(__name__)
-Source = tuple[int, Event]
+Burst: TypeAlias = list[tuple[int, Event]]
+"""Events that have come, in order, each with the index of its output."""
 
 
 @dataclass(slots=True)
@@ -102,38 +104,37 @@ class Generation:
             "finish_reason": ",".join(one.finish or self.code for one in self.outputs),
         }
 
-    async def events(self) -> AsyncGenerator[Source]:
-        """The events of all outputs as they come, each with the index of its output. Raises the error of any output."""
-        queue: asyncio.Queue[Source | Exception | None] = asyncio.Queue(maxsize=64)
+    async def events(self) -> AsyncGenerator[Burst]:
+        """The events of all outputs as they come, those at once that have come. Raises the error of any output."""
         runs = [one.running for one in self.outputs if one.running is not None]
-        tasks = [asyncio.create_task(_read(i, one, queue)) for i, one in enumerate(runs)]
-        left = len(tasks)
+        bursts = _alone(runs[0]) if len(runs) == 1 else _merged(runs)
         try:
-            while left:
-                found = await queue.get()
-                if isinstance(found, Cancelled):  # not by us: nobody would read this any more
-                    found = Unavailable("the server is closing", hint="send the request again")
-                if isinstance(found, Exception):
-                    if isinstance(found, LimitExceeded) and _may_cost(self.asked):
-                        found = too_costly(self.asked, found)  # a step is over its limit: the request is at fault
-                    elif isinstance(found, DeadEnd) and found.http_status == 500 and _may_cost(self.asked):
-                        fields = {"request_id": self.request_id, "constraint": self.kind}
-                        log.warning("%s", found, extra={"fields": fields})
-                        found = impasse(self.asked, found)
-                    self.failed(found)
-                    raise found
-                if found is None:
-                    left -= 1
-                    continue
-                index, happened = found
-                self._note(index, happened)
-                if isinstance(happened, Finished):
-                    await self._keep(index, happened.result)
-                yield found
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            async with aclosing(bursts):
+                async for burst in bursts:
+                    for index, happened in burst:
+                        self._note(index, happened)
+                        if isinstance(happened, Finished):
+                            await self._keep(index, happened.result)
+                    yield burst
+        except EspalierError as error:
+            told = self._told(error)
+            self.failed(told)
+            raise told from told.__cause__
+        except Exception as error:
+            self.failed(error)
+            raise
+
+    def _told(self, error: EspalierError) -> EspalierError:
+        """The error as the client is told of it."""
+        if isinstance(error, Cancelled):  # not by us: nobody would read this any more
+            return Unavailable("the server is closing", hint="send the request again")
+        if isinstance(error, LimitExceeded) and _may_cost(self.asked):
+            return too_costly(self.asked, error)  # a step is over its limit: the request is at fault
+        if isinstance(error, DeadEnd) and error.http_status == 500 and _may_cost(self.asked):
+            fields = {"request_id": self.request_id, "constraint": self.kind}
+            log.warning("%s", error, extra={"fields": fields})
+            return impasse(self.asked, error)
+        return error
 
     def _note(self, index: int, happened: Event) -> None:
         one = self.outputs[index]
@@ -289,10 +290,37 @@ def _likely_field(asked: Asked) -> str:
     return part or branches_field(asked) or "prompt"
 
 
-async def _read(index: int, running: Running, queue: asyncio.Queue[Source | Exception | None]) -> None:
+async def _alone(running: Running) -> AsyncGenerator[Burst]:
+    """The bursts of the only output, without a queue between."""
+    async with aclosing(running.bursts()) as bursts:
+        async for burst in bursts:
+            yield [(0, happened) for happened in burst]
+
+
+async def _merged(runs: Sequence[Running]) -> AsyncGenerator[Burst]:
+    """The bursts of all outputs, in order of arrival. Raises the error of any."""
+    queue: asyncio.Queue[Burst | Exception | None] = asyncio.Queue(maxsize=64)
+    tasks = [asyncio.create_task(_read(i, one, queue)) for i, one in enumerate(runs)]
+    left = len(tasks)
     try:
-        async for happened in running.events():
-            await queue.put((index, happened))
+        while left:
+            found = await queue.get()
+            if isinstance(found, Exception):
+                raise found
+            if found is None:
+                left -= 1
+            else:
+                yield found
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _read(index: int, running: Running, queue: asyncio.Queue[Burst | Exception | None]) -> None:
+    try:
+        async for burst in running.bursts():
+            await queue.put([(index, happened) for happened in burst])
     except Exception as error:  # noqa: BLE001  # `events` raises it
         await queue.put(error)
     else:

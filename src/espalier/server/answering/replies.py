@@ -21,6 +21,7 @@ from espalier.server.asgi import new_id
 from espalier.server.asking.draft import Asked
 from espalier.server.http.errors import error_body
 from espalier.server.http.sse import event
+from espalier.server.http.wire import text_to_bytes
 from espalier.trace.records import StepRecord
 
 Json = dict[str, Any]
@@ -202,6 +203,10 @@ class Chunks(ABC):
         """A chunk as an event. by_parts: as in `event`."""
         return event(chunk, by_parts=by_parts)
 
+    def sent(self, run: int, happened: Event, trace_id: str | None, *, by_parts: bool = False) -> bytes:
+        """The chunks of one event as they are sent."""
+        return b"".join(self.encoded(chunk, by_parts=by_parts) for chunk in self.of(run, happened, trace_id))
+
 
 @dataclass(slots=True)
 class NamedChunks(Chunks):
@@ -218,6 +223,27 @@ class ChoiceChunks(Chunks):
     comes at the end in one piece."""
 
     _logprobs: dict[int, Logprobs] = field(default_factory=dict)
+    _frames: dict[int, tuple[bytes, bytes]] = field(default_factory=dict)
+
+    def sent(self, run: int, happened: Event, trace_id: str | None, *, by_parts: bool = False) -> bytes:
+        """The chunks of one event as they are sent. What is only text is put into a frame that is made once."""
+        asked = self.asked
+        if isinstance(happened, TokenEvent) and asked.top_logprobs is None and not (
+            asked.token_ids or asked.stream_steps
+        ):  # fmt: skip
+            text = self.only_text(run, happened)
+            if text is not None:
+                return self._framed(run, text) if text else b""
+        return Chunks.sent(self, run, happened, trace_id, by_parts=by_parts)
+
+    def _framed(self, run: int, text: str) -> bytes:
+        frame = self._frames.get(run)
+        if frame is None:
+            index = run * self.asked.returned
+            whole = self.encoded(self._chunk([self._completed(index, self.with_text(""))]))
+            before, _, after = whole.rpartition(b'""')  # no other value is an empty text
+            frame = self._frames[run] = before, after
+        return frame[0] + text_to_bytes(text) + frame[1]
 
     def first(self) -> list[Json]:
         """The chunks before all others."""
@@ -233,6 +259,14 @@ class ChoiceChunks(Chunks):
     @abstractmethod
     def at_once(self, result: Result) -> Json | None:
         """A choice, as from `pieces`, with the whole output; None for an empty output."""
+
+    @abstractmethod
+    def only_text(self, run: int, happened: TokenEvent) -> str | None:
+        """The text of an event that gives a choice with a text and no more, empty for no choice; None for others."""
+
+    @abstractmethod
+    def with_text(self, text: str) -> Json:
+        """A choice, as from `pieces`, of such an event."""
 
     @abstractmethod
     def pieces(self, index: int, happened: Event) -> list[Json]:
@@ -327,6 +361,15 @@ class ChatChunks(ChoiceChunks):
             delta |= _calls([{"index": place, **call} for place, call in calls], self.asked)
         return {"delta": delta} if delta else None
 
+    def only_text(self, run: int, happened: TokenEvent) -> str | None:
+        deltas = happened.deltas
+        if not deltas:
+            return ""
+        return deltas[0].text if len(deltas) == 1 and isinstance(deltas[0], ContentDelta) else None
+
+    def with_text(self, text: str) -> Json:
+        return {"delta": {"content": text}}
+
     def pieces(self, index: int, happened: Event) -> list[Json]:
         deltas = [_delta(one) for one in happened.deltas]
         if self.asked.has_functions:
@@ -389,6 +432,12 @@ class TextChunks(ChoiceChunks):
 
     def at_once(self, result: Result) -> Json | None:
         return {"text": result.text} if result.text else None
+
+    def only_text(self, run: int, happened: TokenEvent) -> str | None:
+        return None if self._measures(run) and run not in self._measured else happened.text
+
+    def with_text(self, text: str) -> Json:
+        return {"text": text}
 
     def pieces(self, index: int, happened: Event) -> list[Json]:
         return [{"text": happened.text}] if happened.text else []

@@ -152,9 +152,8 @@ async def _whole(running: Generation, dialect: Dialect[B], head: Head) -> bytes:
     asked = running.asked
     results: dict[int, Result] = {}
     async with aclosing(running.events()) as events:
-        async for index, happened in events:
-            if isinstance(happened, Finished):
-                results[index] = happened.result
+        async for burst in events:
+            results |= {index: happened.result for index, happened in burst if isinstance(happened, Finished)}
     ordered = [results[index] for index in range(len(asked.requests))]
     if running.process.settings.seed_compat and (logged := ordered[0].activations) is not None:
         head = replace(head, id=logged.record.prompt_hash)  # the logging server's key of the entry
@@ -175,21 +174,28 @@ async def _whole(running: Generation, dialect: Dialect[B], head: Head) -> bytes:
 
 
 async def _stream(running: Generation, chunks: Chunks, dialect: Dialect[B]) -> AsyncGenerator[bytes]:
-    """The events of a stream. An error after the start is sent as the last event."""
+    """The events of a stream. An error after the start is sent as the last event, after all that came before
+    it."""
+    ready = b""
     try:
         for chunk in chunks.first():
             yield chunks.encoded(chunk)
         async with aclosing(running.events()) as events:
-            async for index, happened in events:
-                trace_id = running.outputs[index].trace_id
-                if (
-                    isinstance(happened, Finished) and running.asked.shown_trace == "steps"
-                ):  # the whole trace: encode it in a thread
-                    work = partial(_events, chunks, index, happened, trace_id)
-                    yield await running.process.pools.replies.run(work, owner=running.caller.name)
-                    continue
-                for chunk in chunks.of(index, happened, trace_id):
-                    yield chunks.encoded(chunk)
+            async for burst in events:  # what has come at once is sent at once
+                for index, happened in burst:
+                    trace_id = running.outputs[index].trace_id
+                    if isinstance(happened, Finished) and running.asked.shown_trace == "steps":
+                        if ready:
+                            sent, ready = ready, b""
+                            yield sent
+                        # The whole trace: encode it in a thread.
+                        work = partial(chunks.sent, index, happened, trace_id, by_parts=True)
+                        yield await running.process.pools.replies.run(work, owner=running.caller.name)
+                    else:
+                        ready += chunks.sent(index, happened, trace_id)
+                if ready:
+                    sent, ready = ready, b""
+                    yield sent
         running.ended(chunks.head.id, [chunks.results[index] for index in sorted(chunks.results)])
         if dialect.ended is not None:
             keep = partial(dialect.ended, chunks, running)
@@ -200,6 +206,8 @@ async def _stream(running: Generation, chunks: Chunks, dialect: Dialect[B]) -> A
         if dialect.done:
             yield dialect.done
     except EspalierError as error:
+        if ready:
+            yield ready
         for chunk in chunks.failed(running.asked.named(error)):
             yield chunks.encoded(chunk)
     except (asyncio.CancelledError, GeneratorExit):
@@ -207,12 +215,10 @@ async def _stream(running: Generation, chunks: Chunks, dialect: Dialect[B]) -> A
     except Exception as error:
         log.exception("stream failed", extra={"fields": {"request_id": running.request_id}})
         running.failed(error)
+        if ready:
+            yield ready
         for chunk in chunks.failed(internal_error(running.request_id)):
             yield chunks.encoded(chunk)
-
-
-def _events(chunks: Chunks, index: int, happened: Finished, trace_id: str | None) -> bytes:
-    return b"".join(chunks.encoded(chunk, by_parts=True) for chunk in chunks.of(index, happened, trace_id))
 
 
 def _headers(asked: Asked, request_id: str) -> dict[str, str]:

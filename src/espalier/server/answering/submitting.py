@@ -23,11 +23,15 @@ from espalier.server.answering.generation import Generation, Output, too_costly
 from espalier.server.answering.recording import recorded
 from espalier.server.asking.draft import Asked
 from espalier.server.asking.truncate import cut_prompts
+from espalier.server.http.body import BODY_BYTES
 from espalier.server.observe import logs
 from espalier.server.observe.telemetry import RequestSpan
 from espalier.server.ports import Caller
 from espalier.server.process.state import Process
 from espalier.time_limit import time_limit
+
+SMALL = 16_384
+"""Bytes of a body."""
 
 
 @asynccontextmanager
@@ -55,7 +59,7 @@ async def generating(
         n=asked.n * asked.returned, constraint=made.kind, stream=asked.stream,
     )  # fmt: skip
     async with process.gate.admit(caller, requests=len(asked.requests) * asked.returned):
-        await _submit(made)
+        await _submit(made, is_small=log_state.get(BODY_BYTES, SMALL) < SMALL)
         process.meter.started(route=route, max_tokens=sampling.max_tokens, outputs=len(asked.requests) * asked.returned)
         try:
             yield made
@@ -70,8 +74,9 @@ async def generating(
             logs.add_fields(log_state, **made.line())
 
 
-async def _submit(made: Generation) -> None:
-    """Submit every output from a worker thread. On an error, all of them are cancelled."""
+async def _submit(made: Generation, *, is_small: bool) -> None:
+    """Submit every output from a worker thread. On an error, all of them are cancelled. is_small: the body is, so that
+    looking up whether its constraint is known takes no time to speak of."""
     process, asked = made.process, made.asked
     limit = process.settings.request_seconds
     is_off = threading.Event()
@@ -104,7 +109,8 @@ async def _submit(made: Generation) -> None:
 
     try:
         async with asyncio.timeout(max(0.0, limit - (time.monotonic() - made.began))):
-            runs = await process.pools.preparing.run(submit, abandoned=_cancel, owner=made.caller.name)
+            pool = process.pools.known if is_small and _is_known(made) else process.pools.preparing
+            runs = await pool.run(submit, abandoned=_cancel, owner=made.caller.name)
     except TimeoutError:
         raise DeadlineExceeded(f"preparing the request took longer than {limit:g} s") from None
     except EspalierError as error:
@@ -117,6 +123,17 @@ async def _submit(made: Generation) -> None:
     if made.kind is not None:  # the first output compiled it, the others found it in the cache
         made.compiled += runs[0].progress.compiled
         process.meter.compiled(constraint=made.kind, seconds=made.compiled)
+
+
+def _is_known(made: Generation) -> bool:
+    """Whether nothing has to be compiled: then the request does not wait behind those that compile for seconds."""
+    request, compiler = made.asked.requests[0], made.process.engine.engine.compiler
+    if request.tools or request.soft or request.filters:
+        return False
+    if request.constraint is None or compiler is None:
+        return request.constraint is None
+    with working_for(made.caller.name):
+        return compiler.has(request.constraint)
 
 
 def _cut(made: Generation) -> tuple[Request, ...]:

@@ -77,13 +77,18 @@ def _requests(draft: Draft, process: Process) -> tuple[Request, ...]:
                 refuse_unknown(one.constraint, one.tools, "the request is strict")
             one = replace(
                 one, prompt_ids=ids, sampling=in_buckets(one.sampling, process.settings),
-                logprobs=draft.top_logprobs is not None, **draft.request,
+                logprobs=draft.top_logprobs is not None, live=_reads_steps(draft), **draft.request,
             )  # fmt: skip
             check_capabilities(process.engine.engine, one)
             _check_activations(one, process)
         _check_outputs(one, draft, process.settings)
         found += outputs_of(one)
     return tuple(found)
+
+
+def _reads_steps(draft: Draft) -> bool:
+    """Whether the event loop reads the records of steps one by one, where each should be made already."""
+    return draft.stream and (draft.top_logprobs is not None or draft.stream_steps)
 
 
 def _request_options(draft: Draft, process: Process) -> dict[str, Any]:

@@ -5,8 +5,9 @@ Routes read bodies themselves (`http/body.py`), so this module adds the schemas 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Literal
 
 from fastapi import FastAPI, Request
@@ -38,6 +39,7 @@ BODIES: tuple[type[BaseModel], ...] = (
     InfillBody,
 )
 REF = "#/components/schemas/{model}"
+HOST = re.compile(r"[\w.:\[\]-]{1,255}", re.ASCII)
 STREAM = {"text/event-stream": {"schema": {"description": "With `stream`: chunks, then [DONE]."}}}
 
 
@@ -80,7 +82,7 @@ def add_routes(app: FastAPI, count: Callable[[Request], None]) -> None:
     def document() -> bytes:
         return to_bytes(app.openapi())
 
-    @cache
+    @lru_cache(maxsize=4)
     def page(root: str) -> str:
         return api_page(app.openapi(), root=root)
 
@@ -92,7 +94,15 @@ def add_routes(app: FastAPI, count: Callable[[Request], None]) -> None:
     @app.get("/docs", include_in_schema=False)
     async def docs(request: Request) -> Response:
         count(request)
-        return HTMLResponse(page(app.root_path or "localhost:8010"))
+        return HTMLResponse(page(_address(request) + app.root_path))
+
+
+def _address(request: Request) -> str:
+    """The server as the reader reached it, for commands that the reader copies."""
+    host = request.headers.get("host", "")
+    if not HOST.fullmatch(host):
+        host = "localhost"  # nothing that a shell could read as more than a name
+    return f"https://{host}" if request.url.scheme == "https" else host
 
 
 def _request_body(cls: type[BaseModel]) -> dict[str, Any]:

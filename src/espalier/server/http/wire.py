@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Iterator, Mapping
+from json.encoder import encode_basestring
 from typing import Any
 
 from starlette.responses import Response
@@ -30,6 +31,11 @@ def to_bytes(data: Any) -> bytes:
     """JSON without spaces. A lone surrogate, which UTF-8 cannot encode, becomes `\\ufffd`. Raises ValueError for NaN
     and infinities, which whoever builds a reply must replace."""
     return _encoded(ENCODER.encode(data))
+
+
+def text_to_bytes(text: str) -> bytes:
+    """The bytes of `to_bytes` for a text."""
+    return _encoded(encode_basestring(text))
 
 
 def to_bytes_by_parts(data: Any, *, is_ascii: bool = False) -> bytes:

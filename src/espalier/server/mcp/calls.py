@@ -130,12 +130,13 @@ async def _followed(running: Any, most: int, tell: Tell) -> Result:
     """Read the events to the end; tell how many tokens there are."""
     tokens, told_at = 0, -PROGRESS_SECONDS
     async with aclosing(running.events()) as events:
-        async for _, happened in events:
-            if isinstance(happened, Finished):
+        async for burst in events:
+            _, last = burst[-1]
+            tokens += len(burst) - isinstance(last, Finished)
+            if isinstance(last, Finished):
                 await tell(tokens, float(max(tokens, most)))
-                result: Result = happened.result
+                result: Result = last.result
                 return result
-            tokens += 1
             if time.monotonic() - told_at >= PROGRESS_SECONDS:
                 told_at = time.monotonic()
                 await tell(tokens, float(max(tokens, most)))

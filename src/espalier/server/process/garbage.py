@@ -31,10 +31,13 @@ SHARE = 0.03
 SHORT_SECONDS = 0.15
 """A longer one is made where the model has rested for two looks, or when it must be."""
 BLOCK_SECONDS = 6e-8
-"""What a collection takes for each block of memory that objects hold: 52 to 55 ns were measured on a quiet machine, up
-to three times as much on a busy one, or where much is garbage."""
-MANY = 200_000
-"""Blocks of which a collection says how long the next one takes."""
+"""What a collection takes for each block of memory that objects hold: 52 to 82 ns were measured on a quiet machine."""
+GARBAGE_TIMES = 2.2
+"""How much longer it takes for a block of garbage, which it also frees."""
+SLOWEST = 3.0
+"""How many times as long it may take on a busy machine: what took even longer says little about the next one."""
+MANY = 1_000_000
+"""Blocks of which a collection says how long the next one takes; of fewer, what is the same for all counts too much."""
 
 
 class Objects:
@@ -49,11 +52,15 @@ class Objects:
         return self._blocks() * self._rate
 
     def collect(self) -> None:
-        """Collect all garbage, and learn from it how long that takes."""
+        """Collect all garbage, and learn from it how long that takes. What was garbage does not count as what stays: by
+        a rate that was learned from much of it, the next collection is put off until it takes seconds."""
         blocks, began = self._blocks(), time.thread_time()
         gc.collect()
-        if blocks >= MANY:
-            self._rate = max(BLOCK_SECONDS, (time.thread_time() - began) / blocks)
+        left = min(blocks, self._blocks())
+        work = left + GARBAGE_TIMES * (blocks - left)
+        if work >= MANY:
+            rate = (time.thread_time() - began) / work
+            self._rate = min(max(BLOCK_SECONDS, rate), SLOWEST * BLOCK_SECONDS)
 
     def _blocks(self) -> int:
         return max(0, sys.getallocatedblocks() - self._before)
@@ -72,16 +79,19 @@ def is_due(takes: float, *, since: int, has_ended: bool, waited: float, rested: 
 
 
 @asynccontextmanager
-async def memory_returned(pools: Pools, rests: Callable[[], bool]) -> AsyncIterator[None]:
+async def memory_returned(pools: Pools, steps: Callable[[], int]) -> AsyncIterator[None]:
     """While open, give memory back to the system after long work, which may have taken much of it, and collect garbage
-    where it disturbs least. rests: whether the model does nothing."""
+    where it disturbs least. steps: how many steps the model has made; while it makes none from one look to the next, it
+    rests. That nothing runs at the moment of a look is not enough: there are such moments between two streams."""
 
     async def keep() -> None:
         collected, trimmed, waited, rested, objects = 0, 0, 0.0, 0, Objects()
+        made = -1
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             waited += LOOK_SECONDS
-            rested = rested + 1 if rests() else 0
+            before, made = made, steps()
+            rested = rested + 1 if made == before else 0
             ended = pools.ended_long
             takes, has_ended = objects.seconds(), ended != collected
             due = is_due(takes, since=gc.get_count()[2], has_ended=has_ended, waited=waited, rested=rested)

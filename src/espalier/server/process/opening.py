@@ -41,7 +41,7 @@ from espalier.server.environment import export_for_libraries, read_environment
 from espalier.server.observe import logs, telemetry
 from espalier.server.observe.guarded import Guarded
 from espalier.server.observe.metrics import MOST_TOKENS, PrometheusMeter, make_meter
-from espalier.server.ports import Gate, Meter, TraceStore
+from espalier.server.ports import Gate, Meter, Replicas, TraceStore
 from espalier.server.process.ending import Ending, ending_on_signals
 from espalier.server.process.garbage import memory_returned, short_collections
 from espalier.server.process.hidden_states import HiddenStates
@@ -81,8 +81,8 @@ log = logging.getLogger(__name__)
 class Parts:
     """Parts that the caller of `create_app` brings; None is made from the settings. serve: makes the ServingEngine.
     takes_batches: whether the application has batch jobs, if the settings do not turn them off. takes_signals: whether
-    signals that end the process begin the end of what runs here. is_replica: whether
-    others serve beside this one, perhaps on other machines, and share the database."""
+    signals that end the process begin the end of what runs here. replicas: those that
+    serve beside this one, perhaps on other machines, and share the database."""
 
     app: App | None = None
     engine: LoadedEngine | None = None
@@ -93,7 +93,7 @@ class Parts:
     judge: Judge | None = None
     takes_batches: bool = True
     takes_signals: bool = True
-    is_replica: bool = False
+    replicas: Replicas | None = None
 
 
 @asynccontextmanager
@@ -114,7 +114,7 @@ async def open_process(settings: ServerSettings, parts: Parts, lists: tuple[Word
             raise CapabilityError(
                 f"{engine.name} does not know its tokens, so MAX_INPUT_TOKENS cannot be kept", field="MAX_INPUT_TOKENS"
             )
-        store, shares = parts.store, parts.is_replica or _is_one_of_several(settings)
+        store, shares = parts.store, parts.replicas is not None or _is_one_of_several(settings)
         has_batches = parts.takes_batches and settings.batch_jobs
         if store is None and (_keeps(settings) or settings.store_responses or has_batches or shares):
             store = await open_kept_store(stack, settings)
@@ -132,7 +132,7 @@ async def open_process(settings: ServerSettings, parts: Parts, lists: tuple[Word
         if parts.takes_signals:
             stack.enter_context(ending_on_signals(ending))
         if parts.engine is None:
-            await stack.enter_async_context(memory_returned(pools, lambda: _steps(running) is None))
+            await stack.enter_async_context(memory_returned(pools, lambda: _made(running)))
         names = _names(settings, app, engine)
         meter = parts.meter or _open_meter(stack, settings, engine, scheduler, names[0])
         recorders = await _open_recorders(stack, settings, meter)
@@ -157,6 +157,7 @@ async def open_process(settings: ServerSettings, parts: Parts, lists: tuple[Word
             logs=logs_kept, log=writer, activations=activations, named_stores=named,
             batches=open_batches(store, settings) if has_batches and isinstance(store, Store) else None,
             responses=store if settings.store_responses and isinstance(store, Store) else None,
+            replicas=parts.replicas,
         )  # fmt: skip
 
 
@@ -293,6 +294,11 @@ async def _open_recorders(stack: AsyncExitStack, settings: ServerSettings, meter
     return (Guarded(log, failed=meter.unrecorded),)
 
 
+def _made(running: list[ServingEngine]) -> int:
+    """How many steps the model has made, whether it does something now or not."""
+    return running[0].load().steps if running else 0
+
+
 def _steps(running: list[ServingEngine]) -> int | None:
     """How many steps the model has made; None while it does nothing, or is not there yet."""
     load = running[0].load() if running else None
@@ -304,6 +310,7 @@ def _ending(settings: ServerSettings, scheduler: ServingEngine, pools: Pools) ->
 
     async def finish() -> None:
         pools.preparing.close()
+        pools.known.close()
         pools.tokens.close()
         pools.reading.close()
         await asyncio.to_thread(scheduler.close, drain=0)

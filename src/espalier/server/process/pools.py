@@ -12,15 +12,17 @@ from espalier.server.process.turns import Turns
 from espalier.server.process.workers import Charge, Workers, nobody
 
 PREPARING = 4
+KNOWN = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pools:
-    """preparing: rendering, encoding, compiling. tokens: the routes that tokenize and render alone. bodies: reading
-    what was sent. results: parsing what was generated, and waiting for verdicts. saving: writing to the store.
-    reading: stored traces. replies: encoding what is sent."""
+    """preparing: rendering, encoding, compiling. known: the same, where nothing has to be compiled any more. tokens:
+    the routes that tokenize and render alone. bodies: reading what was sent. results: parsing what was generated, and
+    waiting for verdicts. saving: writing to the store. reading: stored traces. replies: encoding what is sent."""
 
     preparing: Workers
+    known: Workers
     tokens: Workers
     bodies: Workers
     results: Workers
@@ -47,6 +49,7 @@ def make_pools(*, waiting: int, steps: Callable[[], int | None] = lambda: None, 
         return Workers(threads=threads, waiting=waiting, turns=turns, name=name, charge=charge)
 
     return Pools(
-        preparing=pool(PREPARING, "preparing"), tokens=pool(2, "tokens"), bodies=pool(2, "bodies"),
-        results=pool(4, "results"), saving=pool(2, "saving"), reading=pool(2, "reading"), replies=pool(2, "replies"),
+        preparing=pool(PREPARING, "preparing"), known=pool(KNOWN, "preparing what is known"),
+        tokens=pool(2, "tokens"), bodies=pool(2, "bodies"), results=pool(4, "results"), saving=pool(2, "saving"),
+        reading=pool(2, "reading"), replies=pool(2, "replies"),
     )  # fmt: skip

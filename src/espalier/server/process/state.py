@@ -9,7 +9,7 @@ from espalier.api.loaded import LoadedEngine
 from espalier.engines.protocols import ServingEngine
 from espalier.sampling.presets.catalogue import Presets
 from espalier.server.observe.telemetry import Spans
-from espalier.server.ports import Gate, LogStore, Meter, ResponseStore, TraceStore
+from espalier.server.ports import Gate, LogStore, Meter, Replicas, ResponseStore, TraceStore
 from espalier.server.process.hidden_states import HiddenStates
 from espalier.server.process.named_stores import NamedStores
 from espalier.server.process.overwrites import Overwrites
@@ -30,7 +30,8 @@ class Process:
     None leaves the choice to the engine. prebuild: how far the word lists are that are compiled at the start. logs:
     stored generation logs; log: writes them; None where they are not kept. activations: takes hidden states.
     named_stores: those that requests name. overwrites: set for all requests. batches: None where batch jobs are off.
-    responses: None where they are not stored. wakers: called when there is a new batch, or one is to stop."""
+    responses: None where they are not stored. replicas: those that serve beside it, on a cluster. wakers: called when
+    there is a new batch, or one is to stop."""
 
     settings: ServerSettings
     app: App
@@ -54,6 +55,7 @@ class Process:
     overwrites: Overwrites = field(default_factory=Overwrites)
     batches: BatchStore | None = None
     responses: ResponseStore | None = None
+    replicas: Replicas | None = None
     wakers: list[Callable[[], None]] = field(default_factory=list)
 
     @property

@@ -17,6 +17,9 @@ STEPS = 2
 """Steps of the model between two slices."""
 PAUSE_SECONDS = 0.3
 """The longest pause: a step that takes longer is not waited for."""
+GIVE_WAY_SECONDS = 0.1
+"""The longest that light work waits for one step of the model."""
+POLL_SECONDS = 0.003
 LOOK_SECONDS = 0.05
 STUCK_SECONDS = 0.5
 """By the clock: whose turn it is loses it after so long, however little it computes, if another one waits: it waits for
@@ -86,15 +89,28 @@ class Turns:
     def _release(self) -> None:
         self._holder, self._steps_before = None, self._steps()
 
+    def give_way(self, work: Heavy) -> None:
+        """Called by light work now and then: returns when the model has made a step, or does nothing."""
+        self._wait_for_step(self._steps(), 1, GIVE_WAY_SECONDS, work, lambda: None)
+
     def _pause(self, work: Heavy) -> None:
         """Until the model has made STEPS steps since the last slice, or does nothing."""
-        before, ends = self._steps_before, time.monotonic() + PAUSE_SECONDS
+
+        def look() -> None:
+            self._looked = time.monotonic()
+
+        self._wait_for_step(self._steps_before, STEPS, PAUSE_SECONDS, work, look)
+
+    def _wait_for_step(
+        self, before: int | None, count: int, seconds: float, work: Heavy, look: Callable[[], None]
+    ) -> None:
+        ends = time.monotonic() + seconds
         while before is not None and time.monotonic() < ends and not work.is_abandoned:
             steps = self._steps()
-            if steps is None or steps >= before + STEPS:
+            if steps is None or steps >= before + count:
                 return
-            self._looked = time.monotonic()
-            time.sleep(PAUSE_SECONDS / 100)
+            look()
+            time.sleep(POLL_SECONDS)
 
     def _grant(self) -> None:
         """The owner that was served longest ago is next; its works in the order in which they began to wait."""

@@ -14,9 +14,10 @@ import traceback
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import suppress
+from contextvars import Context
 from dataclasses import dataclass, field
 from functools import partial
+from queue import Empty, SimpleQueue
 from typing import Any, TypeAlias, TypeVar
 
 from espalier.engines.serving.fair_queue import FairQueue
@@ -29,8 +30,15 @@ Charge: TypeAlias = Callable[[str, float], None]
 """Told how many CPU seconds were spent for an owner; any thread calls it."""
 LIGHT_SECONDS = 0.02
 """CPU time after which work is heavy: from then on it takes turns."""
+GIVE_WAY_SECONDS = 0.003
+"""CPU time after which light work waits for a step of the model: the first moments of many requests that come at once
+are as long as heavy work."""
+WAITING_SECONDS = 0.05
+"""After which work that only waits, and looks, gives its place to the next one."""
 SHORT_SECONDS = 0.25
-"""After which work that only waits gives its place to the next one."""
+"""After which work that does not look gives its place to the next one."""
+IDLE_SECONDS = 5.0
+"""How long a thread without a task is kept."""
 MOST_LONG = 64
 """Long works at once; beyond them, long work keeps its place."""
 
@@ -51,6 +59,7 @@ class _Task:
     slice_began: float = 0.0
     cpu_began: float = 0.0
     cpu_charged: float = 0.0
+    cpu_gave_way: float = 0.0
     began: float = 0.0
     is_long: bool = False
 
@@ -87,6 +96,8 @@ class Workers:
         self._last: str | None = None  # the owner whose task ended last
         self._is_closed = False
         self._local = threading.local()
+        self._idle = 0  # threads that wait, less tasks that were handed to them
+        self._handed: SimpleQueue[_Task | None] = SimpleQueue()
 
     async def run(
         self,
@@ -107,16 +118,25 @@ class Workers:
             if not self._queue.has_place(owner, self._limit - self._running.total()):
                 raise Overloaded(f"too many requests wait ({self._name})", hint="try again")
             self._queue.add(task)
-            self._begin()
+            try:
+                self._begin()
+            except Overloaded:
+                self._queue.remove(task)
+                raise
         loop = asyncio.get_running_loop()
-        ended = asyncio.Event()
-        task.future.add_done_callback(lambda _: _on_loop(loop, ended.set))
+        ended: asyncio.Future[None] = loop.create_future()
+        task.future.add_done_callback(lambda _: _on_loop(loop, partial(_end, ended)))
+        timer: asyncio.TimerHandle
+
+        def relieve() -> None:
+            nonlocal timer
+            self._relieve()
+            timer = loop.call_later(SHORT_SECONDS, relieve)
+
+        timer = loop.call_later(SHORT_SECONDS, relieve)
         is_taken = False
         try:
-            while not ended.is_set():
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(ended.wait(), SHORT_SECONDS)
-                self._relieve()
+            await ended
             is_taken = True
             if task.future.cancelled():  # by `close`
                 raise Unavailable("the server is closing")
@@ -126,6 +146,7 @@ class Workers:
                 raise Unavailable("the server is closing") if self._is_closed else Cancelled from None
             return found
         finally:
+            timer.cancel()
             if not is_taken:
                 task.abandoned.set()
                 self._drop(task)
@@ -142,59 +163,107 @@ class Workers:
             self._is_closed = True
             waiting, self._queue = [*self._queue], FairQueue()
             running = [*self._tasks]
+            for _ in range(self._idle):
+                self._handed.put(None)
+            self._idle = 0
         for task in waiting:
             task.future.cancel()
         for task in running:
             task.abandoned.set()
 
     def _begin(self) -> None:
-        """Start the next tasks while threads are free. The caller holds the lock."""
+        """Start the next tasks while threads are free. The caller holds the lock. Raises Overloaded if no thread can be
+        started and none runs that could go on with them."""
         while not self._is_closed and self._running.total() < self._threads:
             # The owner that ran last counts as still running: otherwise a single thread would not alternate.
             had = self._running + Counter([self._last] if self._last is not None else [])
             task = next((one for one in map(self._queue.next, (had, self._running)) if self._may(one)), None)
             if task is None:
                 return
+            if self._idle:
+                self._idle -= 1
+            elif not self._has_started():
+                return
             self._last = None
             self._queue.remove(task)
             self._running[task.owner] += 1
             self._tasks.add(task)
-            # A thread for each task: nothing is kept of a crowd once it has gone, and none keeps the process alive.
-            threading.Thread(target=self._do, args=(task,), name=f"espalier-{self._name}", daemon=True).start()
+            self._handed.put(task)
+
+    def _has_started(self) -> bool:
+        """Start a thread for a task that is handed over next. False if there can be none now."""
+        thread = threading.Thread(target=self._serve, name=f"espalier-{self._name}", daemon=True)
+        try:
+            thread.start()  # without the task, which it would keep
+        except RuntimeError as error:  # the system has none left
+            if not self._tasks:
+                raise Overloaded(f"no thread can be started ({self._name})", hint="try again") from error
+            return False
+        return True
 
     def _may(self, task: _Task | None) -> bool:
         return task is not None and self._running[task.owner] < self._for_one
 
-    def _do(self, task: _Task) -> None:
-        """A thread's function."""
+    def _serve(self) -> None:
+        """A thread's function: the tasks that come while the thread is kept, since starting one costs more than most
+        tasks. No more idle ones are kept than tasks may run, each for IDLE_SECONDS: under steady traffic they stay, so
+        none may hold on to what it has done."""
+        stays = True
+        while stays and (task := self._wait()) is not None:
+            tell = Context().run(self._do, task)  # nothing of one task is seen by the next
+            self._local.task = None
+            stays = self._ended(task)
+            del task
+            tell()
+            del tell
+
+    def _wait(self) -> _Task | None:
+        """The next task for this thread, which is counted as idle; None if there is none for long."""
+        try:
+            return self._handed.get(timeout=IDLE_SECONDS)
+        except Empty:
+            with self._lock:
+                try:
+                    return self._handed.get_nowait()  # it came just now
+                except Empty:
+                    self._idle -= 1
+                    return None
+
+    def _do(self, task: _Task) -> Callable[[], None]:
+        """Do a task. Returns what tells its result."""
         self._local.task = task
         task.began, task.cpu_began = time.monotonic(), time.thread_time()
-        task.cpu_charged = task.cpu_began
+        task.cpu_charged = task.cpu_gave_way = task.cpu_began
         try:
             charge = partial(self._charge, task.owner)
-            with time_limit(None, cancelled=task.abandoned.is_set, pace=self._pace, spent=charge):
-                if task.is_heavy:
-                    self._turns.pace(task)
-                    check()
-                found = task.work()
+            try:
+                with time_limit(None, cancelled=task.abandoned.is_set, pace=self._pace, spent=charge):
+                    if task.is_heavy:
+                        self._turns.pace(task)
+                        check()
+                    found = task.work()
+            finally:
+                self._turns.leave(task)
+                self._charge_for(task)
         except BaseException as error:  # noqa: BLE001  # raised in the task that awaits the result
             traceback.clear_frames(error.__traceback__)  # what the work held is free now, not when it is collected
-            self._ended(task)
-            task.future.set_exception(error)
-        else:
-            self._ended(task)
-            task.future.set_result(found)
+            return partial(task.future.set_exception, error)
+        return partial(task.future.set_result, found)
 
     def _pace(self) -> None:
         """Called by the work of this thread, every few milliseconds."""
         task: _Task = self._local.task
-        is_heavy = time.thread_time() - task.cpu_began >= LIGHT_SECONDS
-        if not task.is_long and (is_heavy or time.monotonic() - task.began >= SHORT_SECONDS):
+        used = time.thread_time()
+        is_heavy = used - task.cpu_began >= LIGHT_SECONDS
+        if not task.is_long and (is_heavy or time.monotonic() - task.began >= WAITING_SECONDS):
             with self._lock:
                 self._make_long(task)
         if is_heavy:
             self._charge_for(task)
             self._turns.pace(task)
+        elif used - task.cpu_gave_way >= GIVE_WAY_SECONDS:
+            task.cpu_gave_way = used
+            self._turns.give_way(task)
 
     def _relieve(self) -> None:
         """Give the places of works that have not looked for long to those that wait."""
@@ -211,6 +280,7 @@ class Workers:
             self._long += 1
             task.is_long = True
             self._leave_place(task)
+            self._begin()
 
     def _charge_for(self, task: _Task) -> None:
         """In the task's own thread."""
@@ -218,9 +288,10 @@ class Workers:
         self._charge(task.owner, now - task.cpu_charged)
         task.cpu_charged = now
 
-    def _ended(self, task: _Task) -> None:
-        self._charge_for(task)
-        self._turns.leave(task)
+    def _ended(self, task: _Task) -> bool:
+        """Free the task's place, which who is told of its end may have at once, count the thread as idle, unless there
+        are enough, and let the next tasks begin. Returns whether the thread is kept. It has still to tell the result,
+        which cannot fail: no task is handed to a thread that may yet do so."""
         with self._lock:
             self._tasks.discard(task)
             if task.is_long:
@@ -228,13 +299,16 @@ class Workers:
                 self.ended_long += 1
             else:
                 self._leave_place(task)
+            stays = not self._is_closed and self._idle < self._threads
+            self._idle += stays
+            self._begin()
+        return stays
 
     def _leave_place(self, task: _Task) -> None:
-        """Let the next task begin. The caller holds the lock."""
+        """The caller holds the lock, and lets the next task begin."""
         self._running[task.owner] -= 1
         self._running += Counter()  # drops owners with no running task
         self._last = task.owner
-        self._begin()
 
     def _drop(self, task: _Task) -> None:
         """Remove a task that has not begun."""
@@ -248,6 +322,11 @@ class Workers:
 def _hand_over(future: Future[T], abandoned: Callable[[T], None]) -> None:
     if not future.cancelled() and future.exception() is None:
         abandoned(future.result())
+
+
+def _end(ended: asyncio.Future[None]) -> None:
+    if not ended.done():
+        ended.set_result(None)
 
 
 def _on_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:

@@ -13,6 +13,7 @@ from fastapi.responses import JSONResponse
 
 from espalier.errors import Forbidden, Unavailable
 from espalier.server.observe.batch_items import batch_metrics
+from espalier.server.observe.merged import merged
 from espalier.server.observe.metrics import CONTENT_TYPE
 from espalier.server.process.deps import cheap_caller_of, count_public, process_of
 from espalier.server.process.state import Process
@@ -90,15 +91,18 @@ async def version(request: Request) -> dict[str, Any]:
     },
 )
 async def metrics(request: Request) -> Response:
-    """Metrics in Prometheus' text format 0.0.4."""
+    """Metrics in Prometheus' text format 0.0.4; on a cluster those of all replicas, with the label `replica`."""
     process = process_of(request)
     if process.settings.metrics_public:
         count_public(request)
     elif not cheap_caller_of(request).may_read_metrics:
         raise Forbidden("this key may not read the metrics", hint="may_read_metrics = true in the key file")
 
+    gathered = None if process.replicas is None else await process.replicas.metrics()
+
     def text() -> bytes:
-        return process.meter.text() + (b"" if process.batches is None else batch_metrics(process.batches))
+        own = process.meter.text() if gathered is None else merged(gathered)
+        return own + (b"" if process.batches is None else batch_metrics(process.batches))
 
     # In a thread, since files are read with several workers; one at a time, however many ask.
     return Response(await process.pools.replies.run(text, owner=""), headers={"content-type": CONTENT_TYPE})

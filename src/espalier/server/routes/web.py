@@ -6,6 +6,7 @@ The page is public and contains nothing about this server; it calls the other ro
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -21,6 +22,7 @@ from espalier.sampling.presets.catalogue import Presets
 from espalier.server.http.errors import READING_ERRORS, NotFound, documented
 from espalier.server.http.wire import JsonResponse
 from espalier.server.process.deps import cheap_caller_of, count_public, process_of
+from espalier.trace.measure import SCALE
 
 HTML, CSS, JS, SVG = "text/html", "text/css", "text/javascript", "image/svg+xml"
 PARTS: Mapping[str, str] = {
@@ -31,10 +33,15 @@ PARTS: Mapping[str, str] = {
     "form.js": JS,
     "free.js": JS,
     "talk.js": JS,
+    "scale.js": JS,
     "playground.js": JS,
     "icon.svg": SVG,
 }
 """The files of the page with their types. No other file of the package can be requested."""
+MADE: Mapping[str, str] = {
+    "scale.js": f"/* What `wordOf` takes. */\nexport const SCALE = {json.dumps(SCALE)};\n",
+}
+"""Files that are made from what Python knows."""
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
@@ -111,7 +118,8 @@ class File:
 
 @cache
 def _file(name: str) -> File:
-    content = resources.files("espalier.pages").joinpath(name).read_bytes()
+    made = MADE.get(name)
+    content = resources.files("espalier.pages").joinpath(name).read_bytes() if made is None else made.encode()
     return File(content=content, tag=f'"{hashlib.blake2b(content, digest_size=12).hexdigest()}"')
 
 

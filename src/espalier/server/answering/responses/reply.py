@@ -22,6 +22,8 @@ from espalier.trace.records import StepRecord
 Json = dict[str, Any]
 PREFIX = "resp"
 IDS = Ids(time.time)
+UNNAMED = "schema"
+"""The name of a schema that was sent without one, as OpenAI's SDK needs it in a reply."""
 
 
 def responses_head(asked: Asked, fingerprint: str) -> Head:
@@ -58,7 +60,10 @@ def begun(asked: ResponsesAsked, head: Head) -> Json:
     body, sampling = asked.body, asked.requests[0].sampling
     thinking = body.reasoning
     shape = None if body.text is None else body.text.format
-    text: Json = {"format": {"type": "text"} if shape is None else shape.model_dump(exclude_unset=True, by_alias=True)}
+    shown = {"type": "text"} if shape is None else shape.model_dump(exclude_unset=True, by_alias=True)
+    if shape is not None and shape.type == "json_schema":
+        shown["name"] = shape.name or UNNAMED
+    text: Json = {"format": shown}
     if body.text is not None and body.text.verbosity is not None:
         text["verbosity"] = body.text.verbosity
     return {
