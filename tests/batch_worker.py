@@ -8,7 +8,7 @@ again, as a server does.
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
+import os
 import sys
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -20,14 +20,12 @@ from espalier.errors import EspalierError
 from espalier.jobs.ports import Executor
 from espalier.jobs.values import Answer, Item
 from espalier.jobs.worker import Tally, Worker
+from espalier.store.batches import stages
 from tests.batch_jobs import Echo, open_batches
+from tests.forks import FORKS
 
 END_SECONDS = 240
 READY = "ready"
-_FORKS = multiprocessing.get_context("forkserver")
-_FORKS.set_forkserver_preload(
-    [__name__, "espalier.engines.fake", "espalier.server.batching.executor", "pytest", "tests.server_app"]
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +57,10 @@ class StartedWorker:
 
 
 def start_worker(url: str, folder: Path, *, kind: str, seconds: float, pipeline: int, lease: float) -> StartedWorker:
-    """A worker that is ready. kind: `echo`, which takes `seconds` for an item, or `fake`, an engine."""
-    here, there = _FORKS.Pipe(duplex=False)
-    process = _FORKS.Process(target=run, args=(there, url, folder, kind, seconds, pipeline, lease), daemon=True)
+    """A worker that is ready. kind: `echo`, which takes `seconds` for an item, `together:3`,
+    an echo that holds its first item until three workers hold one, or `fake`, an engine."""
+    here, there = FORKS.Pipe(duplex=False)
+    process = FORKS.Process(target=run, args=(there, url, folder, kind, seconds, pipeline, lease), daemon=True)
     process.start()
     there.close()
     assert here.recv() == READY
@@ -85,9 +84,24 @@ class Slow(Echo):
         return await super().execute(item)
 
 
+class Together(Echo):
+    """Holds its first item until so many workers hold one: workers that wait for each other never end."""
+
+    def __init__(self, folder: Path, workers: int) -> None:
+        super().__init__()
+        self._folder, self._workers = folder, workers
+
+    async def execute(self, item: Item) -> Answer:
+        (self._folder / f"holds-{os.getpid()}").touch()
+        while sum(1 for _ in self._folder.glob("holds-*")) < self._workers:
+            await asyncio.sleep(0.01)
+        return await super().execute(item)
+
+
 async def main(
     said: Connection, url: str, folder: Path, kind: str, seconds: float, pipeline: int, lease: float
 ) -> Tally:
+    stages.READING_SECONDS = lease
     store = open_batches(url, folder, lease=lease)
     tally = Tally()
 
@@ -105,6 +119,8 @@ async def main(
 
     if kind == "echo":
         await work(Slow(seconds))
+    elif kind.startswith("together:"):
+        await work(Together(folder.parent, int(kind.removeprefix("together:"))))
     else:
         from espalier.engines.fake import open_engine
         from espalier.server.batching.executor import ServerExecutor

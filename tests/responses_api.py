@@ -77,7 +77,7 @@ def gathered(found: Sequence[Json]) -> Json:
             opened = copy.deepcopy(one["item"])
             assert opened["status"] == "in_progress"
             continue
-        assert opened is not None
+        assert opened is not None, one
         assert one["output_index"] == len(items)
         if kind == "output_item.done":
             assert one["item"].items() >= {k: v for k, v in opened.items() if k != "status"}.items()

@@ -2,13 +2,16 @@
 
 `WarmShell` gives a folder with the programs `espalier` and `python` for the PATH of a shell. Each sends its arguments,
 its folder, its environment and its three streams to the process, and ends with the child's exit code. So a script runs
-as written, in a real shell, and a command costs what it does, not what importing costs. `python` does this for script
-files; any other use of it starts Python anew.
+as written, in a real shell, and a command costs what it does, not what importing costs, nor what taking apart all that
+was imported costs at the end: four times as much as most commands. `python` does this for script files; any other use
+of it starts Python anew.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import gc
 import json
 import os
 import runpy
@@ -16,9 +19,11 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from tests.server_process import ROOT, clean_environment
 
@@ -105,6 +110,8 @@ def warm() -> None:
     assert torch.get_num_threads() == 1
     assert transformers.__version__
     load_kernels()
+    gc.collect()
+    gc.freeze()  # no collection of a child looks at it again, which would copy all of its pages
 
 
 def read(link: socket.socket) -> tuple[dict[str, Any], list[int]]:
@@ -115,23 +122,51 @@ def read(link: socket.socket) -> tuple[dict[str, Any], list[int]]:
     return json.loads(data), list(streams)
 
 
-def answer(asked: dict[str, Any], streams: list[int]) -> None:
-    """Becomes the command: its streams, folder, environment and arguments. Ends the process."""
+def answer(asked: dict[str, Any], streams: list[int]) -> NoReturn:
+    """Becomes the command: its streams, folder, environment and arguments. Ends the process as Python does, after what
+    it does at its end, but leaves what was imported to the operating system."""
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
     os.chdir(asked["folder"])
     os.environ.clear()
     os.environ.update(asked["environment"])
-    if asked["program"] == "python":
-        sys.argv = asked["arguments"]
-        sys.path.insert(0, str(Path(sys.argv[0]).resolve().parent))
-        runpy.run_path(sys.argv[0], run_name="__main__")
-        sys.exit(0)
-    from espalier.cli.main import run
+    code = 1
+    try:
+        run(asked["program"], asked["arguments"])
+        code = 0
+    except SystemExit as ended:
+        code = code_of(ended)
+    except BaseException:  # noqa: BLE001  # shown, as Python would
+        traceback.print_exc()
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for threads that are no daemons
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            code = 120
+    os._exit(code)
 
-    sys.argv = ["espalier", *asked["arguments"]]
-    run()
+
+def run(program: str, arguments: list[str]) -> None:
+    if program == "python":
+        sys.argv = arguments
+        sys.path.insert(0, str(Path(arguments[0]).resolve().parent))
+        runpy.run_path(arguments[0], run_name="__main__")
+        return
+    from espalier.cli.main import run as espalier
+
+    sys.argv = ["espalier", *arguments]
+    espalier()
+
+
+def code_of(ended: SystemExit) -> int:
+    """The exit code that Python makes of it."""
+    if ended.code is None or isinstance(ended.code, int):
+        return (ended.code or 0) & 0xFF
+    sys.stderr.write(f"{ended.code}\n")
+    return 1
 
 
 if __name__ == "__main__":

@@ -249,7 +249,7 @@ def test_a_row_of_the_costs_shows_its_tokens_and_the_table_sorts(open_page):
     rows = page.locator("#costs tbody tr")
     assert rows.count() == len(told)
     by_tax = sorted(told, key=lambda path: -told[path]["tax_nats"])
-    assert rows.nth(0).locator("th").inner_text() == (by_tax[0] or "the document itself")
+    assert rows.nth(0).locator("th").inner_text() == (by_tax[0] or "(its keys and punctuation)")
     page.locator("#costs [data-by=tokens] button").click()
     counts = [int(text) for text in page.locator("#costs tbody td:nth-of-type(1)").all_inner_texts()]
     assert counts == sorted((round(cost["tokens"]) for cost in told.values()), reverse=True)

@@ -55,7 +55,9 @@ def run(arguments: list[str] | None = None) -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")  # data is UTF-8 whatever the locale says
     gc.set_threshold(GARBAGE, 20, 20)
-    sys.exit(main_code(arguments))
+    code = main_code(arguments)
+    gc.freeze()  # by now all is closed: Python's last look for cycles in all that was imported takes a second
+    sys.exit(code)
 
 
 def main_code(arguments: list[str] | None = None) -> int:

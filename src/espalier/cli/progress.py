@@ -5,6 +5,7 @@ Every command's progress is made here. It knows no work.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -87,11 +88,16 @@ _NOTHING = object()
 
 
 def bar(*columns: Any) -> Progress:
-    """A bar of these columns (rich's), taken away at its end; disabled where stderr is no terminal."""
+    """A bar of these columns (rich's), taken away at its end; disabled where stderr is no terminal.
+
+    Data written to stdout meanwhile stays on stdout where that is no terminal; on one, it is written above the bar.
+    """
     from rich import progress as bars  # noqa: PLC0415
 
     lines = output.console()
-    return bars.Progress(*columns, console=lines, transient=True, disable=not lines.is_terminal)
+    return bars.Progress(
+        *columns, console=lines, transient=True, disable=not lines.is_terminal, redirect_stdout=sys.stdout.isatty()
+    )
 
 
 @contextmanager

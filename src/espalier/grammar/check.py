@@ -73,9 +73,9 @@ def check(grammar: Grammar) -> list[Finding]:
     return [*_errors(grammar, alive), *_warnings(grammar, alive), *_notes(grammar)]
 
 
-def validate(grammar: Grammar) -> None:
-    """Raises GrammarError for the first finding that is an error."""
-    for found in _errors(grammar, productive(grammar)):
+def validate(grammar: Grammar, alive: frozenset[str] | None = None) -> None:
+    """Raises GrammarError for the first finding that is an error. alive: `productive(grammar)`, where it is known."""
+    for found in _errors(grammar, productive(grammar) if alive is None else alive):
         place = found.position
         raise GrammarError(
             found.message,

@@ -55,12 +55,12 @@ MAX_NODES = 2_000_000
 """Nodes that one rewrite may make."""
 
 
-def trim(grammar: Grammar) -> Grammar:
+def trim(grammar: Grammar, costs: Costs | None = None) -> Grammar:
     """The grammar without dead ends: rules and options that derive no finite sentence, or that the root does not reach.
 
-    Raises GrammarError if no sentence is left at all.
+    costs: `productive_costs(grammar)`, where they are known. Raises GrammarError if no sentence is left at all.
     """
-    costs = productive_costs(grammar)
+    costs = costs or productive_costs(grammar)
     if costs.rule(grammar.root) is None:
         raise GrammarError(f"rule {grammar.root!r} derives no finite sentence")
     live = [_trimmed(rule, costs) for rule in grammar.rules.values() if costs.rule(rule.name) is not None]
@@ -71,9 +71,10 @@ def trim(grammar: Grammar) -> Grammar:
     return grammar if unchanged else grammar.with_rules(rules)
 
 
-def remove_nullable_loops(grammar: Grammar) -> Grammar:
-    """The grammar without repetitions of items that can be empty: `("x"?)*` becomes `"x"*`."""
-    empty = nullable_costs(grammar)
+def remove_nullable_loops(grammar: Grammar, empty: Costs | None = None) -> Grammar:
+    """The grammar without repetitions of items that can be empty: `("x"?)*` becomes `"x"*`. empty:
+    `nullable_costs(grammar)`, where they are known."""
+    empty = empty or nullable_costs(grammar)
     if not any(nullable_loops(rule.body, empty) for rule in grammar.rules.values()):
         return grammar
     made = _Nonempty(grammar)
@@ -102,14 +103,16 @@ def is_nullable_loop(node: Repeat, empty: Costs) -> bool:
     return (node.max is None or node.max > 1) and empty.node(node.item) is not None
 
 
-def remove_left_recursion(grammar: Grammar) -> Grammar:
+def remove_left_recursion(grammar: Grammar, empty: Costs | None = None) -> Grammar:
     """The grammar without rules that can start with themselves. Exact, and always possible up to the limits on size.
 
-    Raises GrammarError naming the cycle if the rewrite would be larger than MAX_GROUP or MAX_NODES allow.
+    empty: `nullable_costs(grammar)`, where they are known. Raises GrammarError naming the cycle if the rewrite would be
+    larger than MAX_GROUP or MAX_NODES allow.
     """
-    if not left_recursive_groups(grammar):
+    empty = empty or nullable_costs(grammar)
+    if not left_recursive_groups(grammar, left_references(grammar, empty)):
         return grammar
-    grammar = remove_nullable_loops(grammar)
+    grammar = remove_nullable_loops(grammar, empty)
     edges = left_references(grammar)
     groups = left_recursive_groups(grammar, edges)
     for group, cycle in zip(groups, left_recursive_cycles(grammar, edges), strict=True):
@@ -132,7 +135,9 @@ def portable(grammar: Grammar, *, root: str = "root") -> Grammar:
 
     Counts above 2,000, which llama.cpp refuses, stay as they are; `check` reports them.
     """
-    plain = remove_left_recursion(remove_nullable_loops(grammar))
+    empty = nullable_costs(grammar)
+    plain = remove_nullable_loops(grammar, empty)
+    plain = remove_left_recursion(plain, empty if plain is grammar else None)
     names = {name: name for name in plain.rules if "_" not in name and name != root}
     names[plain.root] = root
     taken = set(names.values())

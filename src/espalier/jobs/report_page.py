@@ -28,7 +28,7 @@ def render(report: Mapping[str, Any], *, title: str = "Batch report", traces: st
     parts = [_table("", ("", ""), (((name, False), (text, False)) for name, text in facts.items()))]
     paths = report["by_path"].items()
     parts.append(_table("Costs by path", ("path", "#items", "#tokens", "#nats", "#removed"), (
-        ((path or "(keys and punctuation)", False), (one["items"], True), (f"{one['tokens']:.0f}", True),
+        ((path or "(its keys and punctuation)", False), (one["items"], True), (f"{one['tokens']:.0f}", True),
          (f"{one['tax_nats']:.2f}", True), (f"{one['removed_mass']:.1%}", True)) for path, one in paths
     )))  # fmt: skip
     parts.append(_table("Dearest values", ("item", "path", "value", "#nats"), (

@@ -34,7 +34,7 @@ export function costTables(steps, paths, summary) {
   return Object.fromEntries(Object.entries({ path: byPath, rule: byRule }).filter(([, rows]) => rows.length));
 }
 
-const nameOf = (kind, key) => (kind === "path" && key === "" ? "the document itself" : key);
+const nameOf = (kind, key) => (kind === "path" && key === "" ? "(its keys and punctuation)" : key);
 const natsOf = (tax) => (Number.isFinite(tax) ? num(tax) : "∞");
 
 /* Draws into node. select: called with the name and the steps of a row, or null. */

@@ -38,6 +38,8 @@ export function num(x) {
   return x.toFixed(a < 10 ? 3 : a < 1000 ? 1 : 0).replace("-", "−");
 }
 export const nats = (x, infinite) => (x === null || x === undefined ? infinite : `${num(x)} nats`);
+/* The word for a tax per token. scale: [[least nats, word], ...], from trace/measure.py. */
+export const wordOf = (x, scale) => scale.filter(([least]) => x >= least).at(-1)[1];
 export const bits = (x) => `${num(x / Math.LN2)} bits`;
 
 // ---------------------------------------------------------------- visible text

@@ -2,10 +2,11 @@
    nodes and attributes, never as HTML; the page's policy enforces that. */
 
 import {
-  FINISHES, count, drawKeys, drawLegend, h, inspector, many, nats, prob, tag, tile, verdictTile, visible,
+  FINISHES, count, drawKeys, drawLegend, h, inspector, many, nats, prob, tag, tile, verdictTile, visible, wordOf,
 } from "./inspector.js";
 import { asFragment, clearFaults, constraintName, fromFragment, offerPresets, prepare, request, showFault } from "./form.js";
 import { clearFree, generateFree, tellParting } from "./free.js";
+import { SCALE } from "./scale.js";
 import { Fault, generate, getJson, getState, getText, key, remove } from "./stream.js";
 import { addTurn, setTurns } from "./talk.js";
 
@@ -67,7 +68,7 @@ function drawStats() {
   const tiles = [
     run.report ? tile(...verdictTile(run.report.verdict)) : tile("Verdict", "–", run.finish === null ? "at the end" : ""),
     tile("Removed mass", prob(steps.length ? sum("removed_mass") / steps.length : 0), `mean; top choice blocked at ${many(forbidden, "step")}`),
-    tile("Grammar tax", isInfinite ? "∞ nats" : nats(sum("tax_nats")), "in total"),
+    tile("Grammar tax", isInfinite ? "∞ nats" : nats(sum("tax_nats")), steps.length ? `in total: ${wordOf(isInfinite ? Infinity : sum("tax_nats") / steps.length, SCALE)}` : ""),
     tile("Tokens", count(steps.length), run.usage ? `after ${count(run.usage.prompt_tokens)} of the prompt` : ""),
     tile("First token", run.first === null ? "–" : seconds(run.first - run.sent), run.first === null ? "not from here" : "seen from here"),
     tile("Speed", run.last === null ? "–" : `${rate(steps.length, run.last - run.sent)}/s`, run.last === null ? "" : "tokens, the first one’s wait included"),
@@ -239,6 +240,15 @@ async function guarded(work) {
   }
 }
 
+/* What is known of the draws: rows of older versions lack some counts. */
+function drawsOf(trace) {
+  const { rejected_steps: rejected, unknown_steps: unknown, bounded_steps: bounded } = trace;
+  return [
+    rejected !== null && `${unknown ? "at least " : ""}${rejected} rejected`,
+    unknown > 0 && `${unknown} not known`, bounded > 0 && `${bounded} with bounds only`,
+  ].filter(Boolean).join(", ");
+}
+
 function row(trace) {
   const look = h("button", { type: "button" }, "Look");
   const gone = h("button", { type: "button", "aria-label": `Delete the trace ${trace.id}` }, "Delete");
@@ -247,6 +257,7 @@ function row(trace) {
     h("span", { class: "when" }, visible(when)),
     h("span", { class: "what" }, visible(trace.constraint_kind ?? "no constraint")),
     h("span", { class: "numbers" }, `${many(trace.tokens, "token")}, ${nats(trace.tax_nats, "∞ nats")}, ${prob(trace.removed_mass)} removed`),
+    h("span", { class: "numbers" }, drawsOf(trace)),
     trace.valid === null ? tag("not judged", "plain") : trace.valid ? tag("valid", "good") : tag("not valid", "bad"),
     h("span", { class: "note" }, visible(trace.finish_reason)),
     h("span", { class: "deeds" }, look, pageOf(trace.id), gone));

@@ -4,9 +4,6 @@
 
 const stepWord = (i) => (i === 0 ? "at the first token" : `at step ${i}`);
 
-/* The word for a tax per token. */
-export const wordOf = (nats, scale) => scale.filter(([least]) => nats >= least).at(-1)[1];
-
 /* The nodes of the sentence; none where nothing was generated. */
 export function sentence(trace, scale) {
   const { steps, summary, metadata: meta } = trace;

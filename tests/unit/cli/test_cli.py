@@ -1,11 +1,13 @@
 """The command on the fake engine: streams, exit codes, and one clear line for every fault."""
 
+import gc
 import io
 import json
 import sys
 
 import pytest
 
+from espalier.cli import main
 from espalier.cli.main import main_code
 
 FAKE = ["generate", "-m", "fake"]
@@ -192,6 +194,16 @@ def test_version_and_doctor(run):
     text = run("doctor")[1]
     assert max(map(len, text.splitlines()[1:])) <= 80
     assert "Engines" in text
+
+
+def test_the_program_ends_with_the_code_and_without_a_last_look_for_cycles(monkeypatch):
+    """In all that a model needs to be imported, that look took a second and more."""
+    done = []
+    monkeypatch.setattr(gc, "freeze", lambda: done.append("freeze"))
+    monkeypatch.setattr(gc, "set_threshold", lambda *_: None)
+    with pytest.raises(SystemExit) as ended:
+        main.run(["no-such-command"])
+    assert (ended.value.code, done) == (2, ["freeze"])
 
 
 def test_chat_keeps_a_conversation_and_switches_the_constraint(run, tmp_path):

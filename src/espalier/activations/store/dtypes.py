@@ -38,6 +38,9 @@ def to_bytes(values: npt.NDArray[Any], dtype: str) -> bytes:
         scales = np.abs(exact).max(axis=1, initial=0) / LARGEST_INT8
         if not np.isfinite(scales).all():
             raise ValueError("int8 holds finite numbers alone")
+        with np.errstate(over="ignore"):  # the quotient of the largest numbers is rounded up
+            is_over = np.isinf(scales * LARGEST_INT8)
+        scales = np.where(is_over, np.nextafter(scales, np.float32(0)), scales)
         divisors = np.where(scales == 0, 1, scales)[:, None]
         rounded: npt.NDArray[np.int8] = np.rint(exact / divisors).astype(np.int8)
         return _little(scales.astype(np.float32)) + rounded.tobytes()

@@ -47,6 +47,8 @@ class TurnBuilder:
         self._add(ReasoningDelta, self._reasoning, text)
 
     def content(self, text: str) -> None:
+        if not text:
+            return
         if self._blank is not None:
             self._blank.append(text)
             if not text.strip(SPACE):
@@ -89,9 +91,13 @@ class TurnBuilder:
 
     def take(self) -> list[Delta]:
         """The deltas since the last call of `take`."""
-        self._flush()
-        found, self._deltas = self._deltas, []
-        return found
+        if self._make is not None:
+            self._flush()
+        found = self._deltas
+        if found:
+            self._deltas = []
+            return found
+        return []
 
     @property
     def turn(self) -> Turn:

@@ -47,12 +47,17 @@ class TurnParser:
         self._builder = TurnBuilder()
         self._is_over = False
         self.is_reasoning = False
+        # Where all of the text is content nothing has to be looked for.
+        self._is_plain = format is None and reasoning is None
         self._reading = self._read(format, frozenset(names), types, reasoning, inside)
 
     def feed(self, text: str) -> list[Delta]:
         """The new deltas after more text. Raises InputError after `finish`."""
         if self._is_over:
             raise InputError("the turn is finished", hint="begin another parser for the next turn")
+        if self._is_plain:
+            self._builder.content(text)
+            return self._builder.take()
         self._text.push(text)
         return self._advance()
 

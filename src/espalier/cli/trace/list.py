@@ -58,7 +58,7 @@ def _row(path: Path) -> dict[str, Any]:
         rejected_steps=sums["rejected_steps"],
         unknown_steps=sums["unknown_steps"],
         finish_reason=trace.finish_reason,
-        bounded=kind != "trace",
+        bounded=kind != "trace" or any(one.bounds is not None for one in trace.steps),
     )
 
 
@@ -88,6 +88,7 @@ def _stored(url: str, limit: int) -> Iterator[dict[str, Any]]:
                     rejected_steps=one["rejected_steps"],
                     unknown_steps=one["unknown_steps"],
                     finish_reason=one["finish_reason"],
+                    bounded=bool(one["bounded_steps"]),
                 )
             if len(page) < min(limit, PAGE):
                 return
@@ -97,10 +98,19 @@ def _stored(url: str, limit: int) -> Iterator[dict[str, Any]]:
         store.close()
 
 
+NAME_WIDTH, MODEL_WIDTH = 24, 24
+"""Characters: at least of a file's name, and at most of a model's."""
+
+
+def _ending(name: str) -> str:
+    """The end of a long name, which tells models in one folder apart."""
+    return name if len(name) <= MODEL_WIDTH else "…" + name[1 - MODEL_WIDTH :]
+
+
 def draw(rows: list[dict[str, Any]], to: Console) -> None:
     """Print rows as a table; names are never cut."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("name", overflow="fold")
+    table.add_column("name", overflow="fold", min_width=NAME_WIDTH)
     table.add_column("kind", overflow="fold")
     table.add_column("model", no_wrap=True, overflow="ellipsis")
     for name in ("steps", "tax", "rejected"):
@@ -111,7 +121,7 @@ def draw(rows: list[dict[str, Any]], to: Console) -> None:
         table.add_row(
             printable(row["name"], newline="\\n"),
             row["kind"],
-            printable(str(row["model"]), newline="\\n"),
+            printable(_ending(str(row["model"])), newline="\\n"),
             "" if row["steps"] is None else str(row["steps"]),
             tax,
             "" if row["rejected_steps"] is None else f"{row['rejected_steps']}{' ?' if row['unknown_steps'] else ''}",
