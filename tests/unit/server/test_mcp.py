@@ -21,6 +21,7 @@ import espalier
 from espalier.agents.table import TOOLS
 from espalier.cli.main import main_code
 from espalier.constraints.judging import in_this_process
+from espalier.server.mcp import calls
 from espalier.server.mcp.http import create_mcp_app
 from espalier.server.process.opening import Parts
 from espalier.settings import Settings
@@ -117,6 +118,29 @@ def test_progress_says_how_many_tokens_there_are(url: str, mode: str) -> None:
             await client.call_tool("test_config", dict(CALLS["test_config"]), progress_callback=told)
             assert seen[-1] == (2, 2)
 
+    asyncio.run(ask())
+
+
+def test_an_answer_waits_until_its_progress_is_told(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client forgets a call with its answer: progress that came later, from a busy loop, was lost."""
+    tell = calls._tell
+
+    async def slow(*given: Any) -> None:
+        for _ in range(20_000):
+            await asyncio.sleep(0)
+        await tell(*given)
+
+    async def ask() -> None:
+        seen: list[tuple[float, float | None]] = []
+
+        async def told(done: float, total: float | None, message: str | None) -> None:
+            seen.append((done, total))
+
+        async with connected(url) as client:
+            await client.call_tool("test_config", dict(CALLS["test_config"]), progress_callback=told)
+            assert seen[-1] == (2, 2)
+
+    monkeypatch.setattr(calls, "_tell", slow)
     asyncio.run(ask())
 
 
