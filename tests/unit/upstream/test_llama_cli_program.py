@@ -102,11 +102,13 @@ def test_the_tokens_up_to_a_stop_text_are_told_only_where_their_spellings_are_th
 
 def test_the_tokens_of_a_text_are_found_by_their_spellings_where_the_counts_are_lost():
     spelled = {1: b"he", 2: b"llo", 3: b" world", 4: b"hello", 9: b""}
-    assert spelling((4, 1, 2, 3, 7), spelled.get, b"hello world", {7}) == (1, 2, 3, 7)
-    assert spelling((4, 4, 3), spelled.get, b"hello world", {7}) == (4, 3)
-    assert spelling((4, 7), spelled.get, b"", {7}) == (7,)
+    assert spelling((4, 1, 2, 3, 7), spelled.get, b"hello world", ended=True) == (1, 2, 3, 7)
+    assert spelling((4, 1, 2, 3), spelled.get, b"hello world", ended=True) == (1, 2, 3)
+    assert spelling((4, 4, 3), spelled.get, b"hello world", ended=False) == (4, 3)
+    assert spelling((4, 7), spelled.get, b"", ended=True) == (7,)
     for ids in ((3,), (2, 3), (9, 3), (5, 3), ()):
-        assert spelling(ids, spelled.get, b"hello world", {7}) == ()
+        assert spelling(ids, spelled.get, b"hello world", ended=True) == ()
+        assert spelling((*ids, 7), spelled.get, b"hello world", ended=False) == ()
 
 
 @pytest.mark.parametrize(
@@ -181,11 +183,22 @@ def test_a_text_that_ends_with_the_words_of_the_end_is_told_apart_by_its_last_to
     session = Path("/tmp/s")
     end = b"\nmain: saving final output to session file '/tmp/s'\n\n\n"
     text = b"it says [end of text]\n"
-    assert read_text(text + end, session, (5, 7), {2}) == Printed("it says [end of text]\n", False)
-    assert read_text(text + end, session, (5, 2), {2}) == Printed("it says", True)
-    assert read_text(b"half \xe2\x82" + end, session, (), {2}) == Printed("half ", False)
-    assert read_text(b"", session, (), {2}) is None
-    assert read_text(b"text\n\n", None, (), {2}) == Printed("text", False)
+    piece = {5: b"it", 7: b"]\n"}.get
+    assert read_text(text + end, session, (5, 7), {2}, piece) == Printed("it says [end of text]\n", False)
+    assert read_text(text + end, session, (5, 2), {2}, piece) == Printed("it says", True)
+    assert read_text(b"half \xe2\x82" + end, session, (), {2}, piece) == Printed("half ", False)
+    assert read_text(b"", session, (), {2}, piece) is None
+    assert read_text(b"text\n\n", None, (), {2}, piece) == Printed("text", False)
+
+
+def test_an_end_that_the_file_does_not_name_as_one_is_an_end():
+    """llama.cpp ends texts at `<|endoftext|>` too where the file names `<|im_end|>` alone: by the names of tokens."""
+    session = Path("/tmp/s")
+    out = b"yes [end of text]\n\nmain: saving final output to session file '/tmp/s'\n\n\n"
+    piece = {5: b"yes", 0: b"<|endoftext|>"}.get
+    assert read_text(out, session, (5, 0), {2}, piece) == Printed("yes", True)
+    assert read_text(out, session, (5, 9), {2}, piece) == Printed("yes", True)  # a token that nobody can spell
+    assert spelling((5, 0), piece, b"yes", ended=True) == (5, 0)
 
 
 def test_a_session_file_that_is_cut_or_of_another_kind_tells_nothing(tmp_path):

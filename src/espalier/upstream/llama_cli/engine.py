@@ -174,11 +174,11 @@ class LlamaCliEngine(UpstreamEngine):
             if ran.status != 0:
                 raise self._failed(ran)
             ids = () if session is None else read_session(session)
-            printed = read_text(ran.out, session, ids, self._ends)
+            printed = read_text(ran.out, session, ids, self._ends, self._pieces)
         if printed is None:
             return None
         # The counts on stderr may be lost.
-        written = generated(ids, ran.err) or spelling(ids, self._pieces, printed.text.encode(), self._ends)
+        written = generated(ids, ran.err) or spelling(ids, self._pieces, printed.text.encode(), ended=printed.ended)
         return printed, _told(printed, ids, written)
 
     def _fixed(self, folder: Path, text: str, grammar: str | None, session: Path | None) -> Iterator[str]:

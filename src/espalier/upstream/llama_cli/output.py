@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from espalier.errors import UpstreamError
+from espalier.upstream.llama_cli.pieces import Pieces
 
 ENDED = b" [end of text]\n"
 MAGIC = 0x6767736E  # "ggsn"
@@ -27,10 +28,13 @@ class Printed(NamedTuple):
     ended: bool
 
 
-def read_text(out: bytes, session: Path | None, ids: tuple[int, ...], ends: Collection[int]) -> Printed | None:
+def read_text(
+    out: bytes, session: Path | None, ids: tuple[int, ...], ends: Collection[int], piece: Pieces
+) -> Printed | None:
     """The text on stdout; None where part of it is lost. session: the file that it was told to save, whose name it
-    prints last; None if it has no sessions. ids: of the whole session. ends: ids that end a text. Raises
-    UpstreamError for a text that is not UTF-8."""
+    prints last; None if it has no sessions. ids: of the whole session. ends: ids that the file names as ends of a
+    text; llama.cpp knows others by their names. piece: the bytes of an id. Raises UpstreamError for a text that is not
+    UTF-8."""
     if session is None:
         if not out.endswith(b"\n\n"):
             return None
@@ -41,8 +45,9 @@ def read_text(out: bytes, session: Path | None, ids: tuple[int, ...], ends: Coll
         if found is None:
             return None
         body = out[: found.start()]
-    # The text itself may end with these words: then the last token tells.
-    ended = body.endswith(ENDED) and (not ids or not ends or ids[-1] in ends)
+    # The text itself may end with these words: then the last token is a part of them, and no end.
+    last = piece(ids[-1]) if ids and ids[-1] not in ends else None
+    ended = body.endswith(ENDED) and not (last and body.endswith(last))
     if ended:
         body = body.removesuffix(ENDED)
     decoder = codecs.getincrementaldecoder("utf-8")()

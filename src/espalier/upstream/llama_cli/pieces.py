@@ -6,7 +6,7 @@ A spelling may not tell what a token adds, so the bytes of all tokens together a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 
 from espalier.engines.gguf.header import Header
 from espalier.tokens.pieces import BYTE_LEVEL, SPACE_MARK, byte_piece
@@ -42,15 +42,24 @@ def up_to(ids: Sequence[int], piece: Pieces, text: bytes, size: int) -> tuple[in
     return None
 
 
-def spelling(ids: Sequence[int], piece: Pieces, text: bytes, ends: Collection[int]) -> tuple[int, ...]:
-    """The last ids of a session, whose bytes are the text, with a token of `ends` after it; () where none are."""
-    at = len(ids) - (1 if ids and ids[-1] in ends else 0)
+def spelling(ids: Sequence[int], piece: Pieces, text: bytes, *, ended: bool) -> tuple[int, ...]:
+    """The last ids of a session, whose bytes are the text; () where none are. ended: whether a token ended the text,
+    which is then the last one, unless the session lacks it."""
+    for at in (len(ids) - 1, len(ids)) if ended else (len(ids),):
+        found = _start(ids, at, piece, text)
+        if found is not None:
+            return tuple(ids[found:])
+    return ()
+
+
+def _start(ids: Sequence[int], at: int, piece: Pieces, text: bytes) -> int | None:
+    """The index from which on the ids before `at` spell the text."""
     while text:
         added = piece(ids[at - 1]) if at > 0 else None
         if not added or not text.endswith(added):
-            return ()
+            return None
         text, at = text[: -len(added)], at - 1
-    return tuple(ids[at:])
+    return max(at, 0)
 
 
 def _byte_level(spelling: str) -> bytes | None:
