@@ -71,13 +71,18 @@ def against(
     for count in at_once:
         with ExitStack() as stack:
             mine = stack.enter_context(ours(path, threads=threads, ESPALIER_KV_SIZE=str(max(4, count) * CONTEXT)))
+            slots = {"ESPALIER_KV_UNIFIED": "false", "ESPALIER_SEQUENCES": str(count)}  # as llama-server has them
+            apart = stack.enter_context(ours(path, threads=threads, **slots))
             asks = {"ours": _ask(mine, count, tokens), "ours, no schema": _ask(mine, count, tokens, is_free=True)}
+            asks["--no-kv-unified"] = _ask(apart, count, tokens)
+            asks["  no schema"] = _ask(apart, count, tokens, is_free=True)
             for name in ("llama-server", "llama_cpp.server"):
                 if why := missing(name):
                     print(f"{count:<9}{name:<24}left out: {why}")
                 elif name == "llama-server":
                     server = stack.enter_context(llama_server(path, slots=count, threads=threads))
                     asks[name] = _ask(server, count, tokens)
+                    asks["llama-server, no schema"] = _ask(server, count, tokens, is_free=True)
                 elif is_slow and count > SLOW:
                     print(f"{count:<9}{name:<24}left out: one after the other, it is as fast as at {SLOW}")
                 else:

@@ -75,7 +75,10 @@ class EngineOptions:
               metavar="MODEL"),
     ] = None  # fmt: skip
     tool_format: Annotated[str | None, Field("Wire format of calls, if the chat template does not tell.")] = None
-    sequences: Annotated[int | None, Field("GGUF: sequences at once.", least=1, most=INT32)] = None
+    sequences: Annotated[
+        int | None,
+        Field("GGUF: sequences at once.", least=1, most=INT32, flags=("--parallel", "-np"), metavar="N"),
+    ] = None
     context: Annotated[
         int | None,
         Field("GGUF: context of one sequence, in tokens.", least=2, most=INT32, flags=("--ctx-size", "-c"), metavar="N",
@@ -104,6 +107,11 @@ class EngineOptions:
         int | None,
         Field("GGUF: size of the KV cache, in tokens.", least=1, most=INT32, flags=("--kv-size",), metavar="N"),
     ] = None
+    kv_unified: Annotated[
+        bool | None,
+        Field("GGUF: whether all sequences share one KV cache, or each has its own.",
+              flags=("--kv-unified/--no-kv-unified", "-kvu/-no-kvu")),
+    ] = None  # fmt: skip
     batch_size: Annotated[
         int | None,
         Field("GGUF: tokens of one decode.", least=1, most=INT32, flags=("--batch-size", "-b"), metavar="N"),

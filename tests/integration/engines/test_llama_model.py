@@ -90,6 +90,24 @@ def test_the_laws_hold_exactly_with_a_float32_cache(folder, name):
     )
 
 
+@pytest.mark.parametrize("batch_size", [None, 5])
+@pytest.mark.parametrize("name", ["bpe.gguf", "window.gguf", DEMO])
+def test_the_laws_hold_where_each_sequence_has_a_cache_of_its_own(folder, name, batch_size):
+    """Capacity is no limit there: each sequence can grow to its whole context."""
+    path = folder / name
+    usual = {"context": CONTEXT, "sequences": 12, "kv_unified": False, "batch_size": batch_size}
+    model = model_of(path, **usual)
+    assert model.capacity == 12 * 256 * -(-CONTEXT // 256)
+    assert model.max_positions == CONTEXT
+    check_step_model(
+        lambda: model_of(path, **usual),
+        oracle=oracle_of(path, context=CONTEXT),
+        programs=2,
+        tolerance=5e-3 if name == "window.gguf" else 1e-4,
+        batch_tolerance=5e-3 if name == "window.gguf" else 1e-4,
+    )
+
+
 def test_the_laws_hold_for_sliding_windows_which_can_be_cut(folder):
     """Its GELU is a table over float16 in llama.cpp, where the smallest difference may be one of 1e-3."""
     path = folder / "window.gguf"
@@ -385,6 +403,19 @@ def test_a_cache_smaller_than_one_context_is_refused_where_both_were_said(folder
     with pytest.raises(InputError, match="cannot hold one sequence of 400"):
         model_of(folder / "bpe.gguf", context=400, kv_size=256)
     assert model_of(folder / "bpe.gguf", kv_size=256).max_positions == 256
+
+
+def test_caches_of_their_own_must_hold_a_whole_context_each(folder):
+    model = model_of(folder / "bpe.gguf", kv_unified=False)
+    assert (model.max_sequences, model.max_positions, model.capacity) == (4, 512, 4 * 512)
+    model = model_of(folder / "bpe.gguf", kv_unified=False, kv_size=1200)  # 300 each, rounded up
+    assert (model.max_sequences, model.max_positions, model.capacity) == (4, 512, 4 * 512)
+    with pytest.raises(InputError, match="1200 cannot hold 4 sequences of 301") as caught:
+        model_of(folder / "bpe.gguf", kv_unified=False, kv_size=1200, context=301)
+    assert caught.value.field == "kv_size"
+    assert "kv_size 1204" in str(caught.value.hint)
+    with pytest.raises(InputError, match="no token for each of 4"):
+        model_of(folder / "bpe.gguf", kv_unified=False, kv_size=3)
 
 
 def test_capacity_is_padded_up_as_llama_cpp_pads_it(folder):

@@ -43,10 +43,14 @@ def transformers_engine():
     return open_engine(str(DEMO), options=EngineOptions(device="cpu", dtype="float32"))
 
 
-def llamacpp_engine():
+def llamacpp_engine(**more):
     pytest.importorskip("llama_cpp")
-    options = EngineOptions(kv_type="f32", flash_attention="off", threads=1)
+    options = EngineOptions(kv_type="f32", flash_attention="off", threads=1, **more)
     return open_engine(str(DEMO / "demo.gguf"), options=options)
+
+
+def own_caches_engine():
+    return llamacpp_engine(kv_unified=False, sequences=12)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -59,7 +63,14 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-@pytest.fixture(scope="module", params=[transformers_engine, llamacpp_engine], ids=["transformers", "llamacpp"])
+ENGINES = {
+    "transformers": transformers_engine,
+    "llamacpp": llamacpp_engine,
+    "llamacpp-no-kv-unified": own_caches_engine,
+}
+
+
+@pytest.fixture(scope="module", params=ENGINES.values(), ids=ENGINES)
 def eng(request):
     with espalier.LoadedEngine(request.param()) as loaded:
         yield loaded

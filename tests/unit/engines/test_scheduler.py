@@ -177,6 +177,17 @@ def test_a_small_text_does_not_wait_until_the_large_ones_that_fill_the_cache_end
     here.close()
 
 
+def test_where_no_sequence_takes_the_room_of_another_as_many_large_ones_run_as_there_are_sequences():
+    here = World(StrictModel(slots=4, room=200, max_positions=50), prefix_tokens=0, lanes=4)
+    for owner in "abcd":
+        here.submit(replace(ticket("greedy", (1,), 9, owner=owner), size=50))
+    here.round()
+    assert here.scheduler.load().running == 4  # none is kept from beginning by room for smaller ones
+    here.run()
+    assert here.model.refused == 0
+    here.close()
+
+
 def test_a_stream_of_small_texts_does_not_keep_a_large_one_from_its_turn():
     here = World(StrictModel(slots=32, room=1000), prefix_tokens=0, lanes=32)
     here.submit(ticket("greedy", (1,), 20))

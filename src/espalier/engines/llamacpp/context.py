@@ -20,7 +20,7 @@ CONTEXT = 4096  # default positions of one sequence: a trained context of 128 Ki
 SEQUENCES = 64  # default
 STATES = 8  # default sequences of a recurrent model: each holds its whole state, used or not
 SMALL = 20_000_000  # parameters below which one thread is fastest
-SHARES = 4  # sequences of full length that the KV cache holds by default
+SHARES = 4  # sequences of full length that the KV cache holds by default; sequences at once, if each has its own
 BATCH = 2048
 CELL = 48  # bytes of bookkeeping for each cell of the KV cache, on the CPU
 PADDING = 256  # llama.cpp rounds the size of a KV cache up to a multiple of this
@@ -78,15 +78,8 @@ def context_params(lib: Any, file: LlamaFile, options: EngineOptions) -> tuple[i
             hint=f"at most {file.trained_context}",
             field="context",
         )
-    most = int(lib.llama_max_parallel_sequences())
-    sequences = options.sequences or min(most, STATES if file.is_recurrent else SEQUENCES)
-    if sequences > most:
-        raise InputError(f"llama.cpp runs at most {most} sequences at once, not {sequences}", field="sequences")
-    size = options.kv_size or min(context * min(SHARES, sequences), MOST)
-    if size > MOST:
-        raise InputError(f"kv_size is at most {MOST}, not {size}", hint="leave it out for the default", field="kv_size")
-    if options.context and size < context:
-        raise InputError(f"a kv_size of {size} cannot hold one sequence of {context}", field="kv_size")
+    sequences = _sequences(lib, file, options)
+    size = _size(context, sequences, options)
     threads = options.threads or default_threads(int(lib.llama_model_n_params(file.handle)))
     _check_threads(threads)
     kv, flash = options.kv_type or "f16", options.flash_attention or "auto"
@@ -99,8 +92,8 @@ def context_params(lib: Any, file: LlamaFile, options: EngineOptions) -> tuple[i
     number, width = KV[kv]
     _check_memory(file.cache_bytes(size, width) + size * CELL, size, lib)
     params = lib.llama_context_default_params()
-    params.n_ctx = -(-size // PADDING) * PADDING
-    params.n_seq_max, params.kv_unified = sequences, True
+    params.n_ctx = size
+    params.n_seq_max, params.kv_unified = sequences, is_unified(options)
     # Fewer than `sequences` would end the process (GGML_ASSERT on n_outputs_max); a batch may still be smaller.
     params.n_batch = min(max(options.batch_size or BATCH, sequences), params.n_ctx)
     params.type_k = params.type_v = number
@@ -108,6 +101,40 @@ def context_params(lib: Any, file: LlamaFile, options: EngineOptions) -> tuple[i
     params.n_threads = params.n_threads_batch = threads
     params.no_perf = True
     return context, params
+
+
+def is_unified(options: EngineOptions) -> bool:
+    """Whether all sequences share one KV cache, as they do by default."""
+    return options.kv_unified is not False
+
+
+def _sequences(lib: Any, file: LlamaFile, options: EngineOptions) -> int:
+    """Sequences at once."""
+    most = int(lib.llama_max_parallel_sequences())
+    default = STATES if file.is_recurrent else SEQUENCES if is_unified(options) else SHARES
+    sequences = options.sequences or min(most, default)
+    if sequences > most:
+        raise InputError(f"llama.cpp runs at most {most} sequences at once, not {sequences}", field="sequences")
+    return sequences
+
+
+def _size(context: int, sequences: int, options: EngineOptions) -> int:
+    """Tokens of the KV cache. llama.cpp rounds them up: those of the whole cache, or of each sequence."""
+    parts = 1 if is_unified(options) else sequences
+    size = options.kv_size or min(context * (min(SHARES, sequences) if parts == 1 else parts), MOST)
+    if size > MOST:
+        raise InputError(f"kv_size is at most {MOST}, not {size}", hint="leave it out for the default", field="kv_size")
+    each = size // parts
+    if options.context and each < context:
+        whose = "one sequence" if parts == 1 else f"{parts} sequences"
+        raise InputError(
+            f"a kv_size of {size} cannot hold {whose} of {context}",
+            hint=None if parts == 1 else f"kv_size {context * parts}, fewer sequences, or one cache for all of them",
+            field="kv_size",
+        )
+    if not each:
+        raise InputError(f"a kv_size of {size} has no token for each of {parts} sequences", field="kv_size")
+    return -(-each // PADDING) * PADDING * parts
 
 
 def _check_threads(threads: int) -> None:
@@ -164,7 +191,7 @@ def check_made(lib: Any, ctx: Any, params: Any) -> None:
     """Check that the context has the requested sizes: it has not if a field of the struct has moved."""
     made = {
         "n_ctx": (lib.llama_n_ctx(ctx), params.n_ctx),
-        "n_ctx_seq": (lib.llama_n_ctx_seq(ctx), params.n_ctx),
+        "n_ctx_seq": (lib.llama_n_ctx_seq(ctx), params.n_ctx // (1 if params.kv_unified else params.n_seq_max)),
         "n_seq_max": (lib.llama_n_seq_max(ctx), params.n_seq_max),
         "n_batch": (lib.llama_n_batch(ctx), params.n_batch),
     }

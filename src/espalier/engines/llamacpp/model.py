@@ -1,4 +1,4 @@
-"""A GGUF model as a StepModel over `llama_decode`: many sequences in one unified KV cache.
+"""A GGUF model as a StepModel over `llama_decode`: many sequences, in one unified KV cache or in one each.
 
 It turns token ids into logits. It knows no vocabulary, no constraints and no sampling.
 """
@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
 
 from espalier.decoding.ports import Extend, Rows, SequenceId
-from espalier.engines.llamacpp.context import BATCH, LlamaContext, check_made, context_params
+from espalier.engines.llamacpp.context import BATCH, LlamaContext, check_made, context_params, is_unified
 from espalier.engines.llamacpp.library import address_of, library
 from espalier.engines.llamacpp.weights import LlamaFile
 from espalier.engines.options import EngineOptions
@@ -34,9 +35,10 @@ class LlamaStepModel:
         self._memory: Any = lib.llama_get_memory(self._ctx)
         self._sequences: int = params.n_seq_max
         self._capacity = int(lib.llama_n_ctx(self._ctx))
-        self._max_positions = min(context, self._capacity)
+        self._max_positions = min(context, int(lib.llama_n_ctx_seq(self._ctx)))
         self._width = int(lib.llama_vocab_n_tokens(file.vocab))
-        self._free_slots = list(range(self._sequences))[::-1]
+        self._is_unified = is_unified(options)
+        self._free_slots = list(range(self._sequences))  # a heap: the least is taken first
         self._slots: dict[SequenceId, int] = {}
         self._lengths: dict[SequenceId, int] = {}
         self._broken: set[SequenceId] = set()  # could not be restored after a failed pass
@@ -107,7 +109,7 @@ class LlamaStepModel:
             )
         sequence = SequenceId(self._next)
         self._next += 1
-        self._slots[sequence] = self._free_slots.pop()
+        self._slots[sequence] = heappop(self._free_slots)
         self._lengths[sequence] = 0
         return sequence
 
@@ -142,11 +144,24 @@ class LlamaStepModel:
         self._broken.discard(sequence)
         # Removing a whole sequence always works; if it did not, its slot must not be used again.
         if self._lib.llama_memory_seq_rm(self._memory, slot, -1, -1):
-            self._free_slots.append(slot)
+            heappush(self._free_slots, slot)
 
     def extend(self, work: Sequence[Extend]) -> list[Rows]:
         if len(work) == 1 and len(work[0].tokens) == 1:
             return [self._extend_by_one(work)]
+        if not self._is_unified and len(work) > 1:
+            return self._in_order_of_slots(work)
+        return self._extend(work)
+
+    def _in_order_of_slots(self, work: Sequence[Extend]) -> list[Rows]:
+        """As `extend`. llama.cpp computes sequences with caches of their own together only where each takes the slot
+        after that of the one before."""
+        slots = self._slots
+        order = sorted(range(len(work)), key=lambda at: slots[work[at].sequence])
+        answers = self._extend([work[at] for at in order])
+        return [answers[at] for at in np.argsort(order)]
+
+    def _extend(self, work: Sequence[Extend]) -> list[Rows]:
         total, most_rows = self._check(work)
         if not total:
             return []

@@ -101,7 +101,8 @@ class Scheduler:
         self._costly = CostlyKeys()
         self._queue_size = queue_size
         self._most = min(lanes, model.max_sequences)
-        self._spare = model.capacity // FOR_OTHERS  # tokens
+        shares = model.capacity < model.max_sequences * model.max_positions  # else no sequence takes another's room
+        self._spare = model.capacity // FOR_OTHERS if shares else 0  # tokens
         # With one cache for all sequences, every pass also reads what is kept, so little is kept.
         kept = min(model.capacity // 16, KEPT_TOKENS) if prefix_tokens is None else prefix_tokens
         self._passes = Passes(model, chunk=prefill_chunk, kept_tokens=kept, kept_sequences=prefix_sequences)
