@@ -166,14 +166,6 @@ def serving(
         server.kill()
 
 
-def free_port() -> int:
-    """One that was free just now."""
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        port: int = bound.getsockname()[1]
-        return port
-
-
 def resident_bytes(pid: int) -> int:
     """Memory that a process holds. Linux."""
     fields = Path(f"/proc/{pid}/statm").read_text().split()

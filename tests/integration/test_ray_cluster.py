@@ -29,9 +29,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from espalier.store.packing import unpack
 from tests.batch_jobs import postgres, postgres_folder
+from tests.ports import free_port
 from tests.ray_cluster import RayCluster, kill, ray_cluster, until
 from tests.server_app import client, fake_engine
-from tests.server_process import FREE, KEYS, TIGHT, ServerProcess, free_port, start
+from tests.server_process import FREE, KEYS, TIGHT, ServerProcess, start
 
 pytestmark = [
     pytest.mark.slow,
