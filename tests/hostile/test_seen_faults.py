@@ -121,7 +121,7 @@ def test_schemas_whose_references_double_take_no_threads(server: ServerProcess, 
         thread.start()
     check_victim(server)
     for thread in threads:
-        thread.join(120)
+        thread.join(600)
     assert [reply.status_code for reply in replies] == [200] * 3, replies[0].text[:300]
     assert cpu_of(server) - before < 20
     assert resident_bytes(server.pid) - held < 500_000_000
