@@ -14,7 +14,6 @@ import threading
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
