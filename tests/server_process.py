@@ -39,6 +39,14 @@ name = "other"
 key = "sk-of-other-long"
 """
 """A key file for FREE, which may do all, TIGHT and OTHER."""
+PATIENT = """
+from espalier.cli.main import run
+from espalier.server.process import ending
+
+ending.CUT_AFTER, ending.FORCED_AFTER, ending.ALARM_AFTER = 60.0, 120.0, 150.0
+run()
+"""
+"""The command, for a server that has as long as it takes to end after its drain: a second is short on a busy machine."""
 
 
 @dataclass

@@ -17,7 +17,7 @@ pytest.importorskip("fastapi")
 
 from benchmarks.hostile.bodies import LARGE, doubling, text_of
 from benchmarks.hostile.report import ATTACKER, KEYS, VICTIM
-from tests.server_process import DEMO, ServerProcess, resident_bytes, serving
+from tests.server_process import DEMO, PATIENT, ServerProcess, resident_bytes, serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="CPU time is read from /proc")]
 PLAIN = {"prompt": "Once upon a time", "max_tokens": 40}
@@ -207,7 +207,8 @@ def test_a_costly_request_has_its_answer_in_bounded_cpu_time(server: ServerProce
 
 def test_streams_that_the_drain_cuts_are_told_so(tmp_path: Path) -> None:
     """Line 6: past the drain a stream gets the promised event, and the process ends."""
-    with serving("-m", str(DEMO), cwd=tmp_path, env={"DRAIN_SECONDS": "0.5"}) as server:
+    command = [sys.executable, "-c", PATIENT, "serve"]
+    with serving("-m", str(DEMO), cwd=tmp_path, env={"DRAIN_SECONDS": "0.5"}, command=command) as server:
         body = STREAM | {"max_tokens": 1900, "n": 4}
         with httpx2.stream("POST", f"{server.url}/v1/completions", json=body, timeout=60) as reply:
             lines = reply.iter_lines()
