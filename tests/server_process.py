@@ -46,7 +46,7 @@ from espalier.server.process import ending
 ending.CUT_AFTER, ending.FORCED_AFTER, ending.ALARM_AFTER = 60.0, 120.0, 150.0
 run()
 """
-"""The command, for a server that has as long as it takes to end after its drain: a second is short on a busy machine."""
+"""The command, for a server that may take long to end after its drain: a second is short on a busy machine."""
 
 
 @dataclass
