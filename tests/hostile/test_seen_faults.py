@@ -45,7 +45,7 @@ def attack(server: ServerProcess, body: Any, path: str = "/v1/completions") -> h
 
 def streamed(server: ServerProcess, body: Any, key: str, path: str = "/v1/completions") -> list[str]:
     """The data of all events."""
-    with httpx2.stream("POST", server.url + path, json=body, headers=bearer(key), timeout=120) as reply:
+    with httpx2.stream("POST", server.url + path, json=body, headers=bearer(key), timeout=600) as reply:
         assert reply.status_code == 200, reply.read()
         return [line.removeprefix("data: ") for line in reply.iter_lines() if line.startswith("data: ")]
 
@@ -157,7 +157,7 @@ def test_readers_of_a_large_trace_end_nobody_else(server: ServerProcess) -> None
         reader.start()
     check_victim(server)
     schema = {"type": "object", "properties": {"fresh": {"type": "string", "pattern": "^[a-q]{1,5}$"}}}
-    reply = server.post("/v1/completions", PLAIN | {"json_schema": schema}, headers=bearer(VICTIM))
+    reply = server.post("/v1/completions", PLAIN | {"json_schema": schema}, headers=bearer(VICTIM), timeout=600)
     assert reply.status_code == 200, reply.text
     is_over.set()
     for reader in readers:
