@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ from espalier.jobs.values import Answer, Batch, Fault, Item, Plan
 from espalier.store import migrate
 from espalier.store.batches.open import BatchStore
 from espalier.store.db import open_database
+from tests.ports import free_port
 
 ROUTE = "/v1/completions"
 
@@ -113,15 +113,13 @@ def postgres() -> Iterator[str]:
         if os.geteuid() == 0:  # PostgreSQL refuses to run as root
             shutil.chown(folder, "postgres")
             as_user = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
-        with socket.socket() as taken:
-            taken.bind(("127.0.0.1", 0))
-            port = taken.getsockname()[1]
         data = folder / "data"
         subprocess.run(
             [*as_user, str(programs / "initdb"), "-D", str(data), "-U", "espalier", "-A", "trust", "--no-sync"],
             check=True, capture_output=True, cwd=folder,
         )  # fmt: skip
         run = [*as_user, str(programs / "pg_ctl"), "-D", str(data), "-w"]
+        port = free_port()
         options = f"-h 127.0.0.1 -p {port} -k {folder} -F"
         with (folder / "log").open("wb") as log:
             if as_user:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ import pytest
 from espalier.errors import Unavailable, UpstreamError
 from espalier.upstream.link import Link
 from espalier.upstream.llama_server.client import LlamaServer
+from tests.ports import free_port
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "build_llama_tools.sh"
 
@@ -31,8 +31,7 @@ def tool(name: str) -> str:
 def llama_server_program(model: Path, *more: str) -> Iterator[str]:
     """The address of the built `llama-server` program, serving a model on a free port until the block ends.
     more: further arguments."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     arguments = ["-m", str(model), "--host", "127.0.0.1", "--port", str(port), "-c", "2048", "-np", "2", "-t", "1"]
     process = subprocess.Popen(
         [tool("llama-server"), *arguments, "--no-warmup", *more], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL

@@ -133,12 +133,5 @@ def proxied(proxy: ProxySettings, *, settings: ServerSettings | None = None, **p
             thread.join()
 
 
-def free_port() -> int:
-    """A port where nobody listens."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
-
-
 def files_of(folder: Path) -> list[Path]:
     return sorted(folder.glob("combined_*.json"))

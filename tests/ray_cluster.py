@@ -15,7 +15,8 @@ from pathlib import Path
 
 import psutil
 
-from tests.server_process import clean_environment, free_port
+from tests.ports import free_port
+from tests.server_process import clean_environment
 
 LOOKS, STARTS = 1200, 5
 SETTINGS = {

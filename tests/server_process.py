@@ -39,6 +39,14 @@ name = "other"
 key = "sk-of-other-long"
 """
 """A key file for FREE, which may do all, TIGHT and OTHER."""
+PATIENT = """
+from espalier.cli.main import run
+from espalier.server.process import ending
+
+ending.CUT_AFTER, ending.FORCED_AFTER, ending.ALARM_AFTER = 60.0, 120.0, 150.0
+run()
+"""
+"""The command, for a server that may take long to end after its drain: a second is short on a busy machine."""
 
 
 @dataclass
@@ -164,14 +172,6 @@ def serving(
         yield server
     finally:
         server.kill()
-
-
-def free_port() -> int:
-    """One that was free just now."""
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        port: int = bound.getsockname()[1]
-        return port
 
 
 def resident_bytes(pid: int) -> int:

@@ -26,8 +26,9 @@ from typing import Any
 import httpx2
 import psutil
 
+from tests.ports import free_port
 from tests.ray_cluster import RayCluster, ray_cluster
-from tests.server_process import ServerProcess, free_port, serving
+from tests.server_process import ServerProcess, serving
 
 SHORT, LONG = 10, 110
 """Tokens of a request."""

@@ -179,7 +179,7 @@ def test_tokens_come_while_it_generates_and_stop_ends_it_on_the_server(serve, vi
     assert not held[0].left.is_set()
     page.click("#stop")
     done(page)
-    assert held[0].left.wait(10), "the server must have stopped"
+    assert held[0].left.wait(60), "the server must have stopped"
     assert page.inner_text("#status") == "Stopped after 4 tokens."
     assert page.inner_text("#text") == "abcd"
     held[0].gate.set()

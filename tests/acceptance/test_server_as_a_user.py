@@ -17,7 +17,8 @@ pytest.importorskip("transformers")
 
 import jsonschema
 
-from tests.server_process import ROOT, ServerProcess, clean_environment, free_port, serving, start
+from tests.ports import free_port
+from tests.server_process import ROOT, ServerProcess, clean_environment, serving, start
 
 curl = pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl here")
 unix = pytest.mark.skipif(sys.platform == "win32", reason="signals and scripts of UNIX")

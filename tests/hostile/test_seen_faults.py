@@ -17,7 +17,7 @@ pytest.importorskip("fastapi")
 
 from benchmarks.hostile.bodies import LARGE, doubling, text_of
 from benchmarks.hostile.report import ATTACKER, KEYS, VICTIM
-from tests.server_process import DEMO, ServerProcess, resident_bytes, serving
+from tests.server_process import DEMO, PATIENT, ServerProcess, resident_bytes, serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="CPU time is read from /proc")]
 PLAIN = {"prompt": "Once upon a time", "max_tokens": 40}
@@ -45,7 +45,7 @@ def attack(server: ServerProcess, body: Any, path: str = "/v1/completions") -> h
 
 def streamed(server: ServerProcess, body: Any, key: str, path: str = "/v1/completions") -> list[str]:
     """The data of all events."""
-    with httpx2.stream("POST", server.url + path, json=body, headers=bearer(key), timeout=120) as reply:
+    with httpx2.stream("POST", server.url + path, json=body, headers=bearer(key), timeout=600) as reply:
         assert reply.status_code == 200, reply.read()
         return [line.removeprefix("data: ") for line in reply.iter_lines() if line.startswith("data: ")]
 
@@ -121,7 +121,7 @@ def test_schemas_whose_references_double_take_no_threads(server: ServerProcess, 
         thread.start()
     check_victim(server)
     for thread in threads:
-        thread.join(120)
+        thread.join(600)
     assert [reply.status_code for reply in replies] == [200] * 3, replies[0].text[:300]
     assert cpu_of(server) - before < 20
     assert resident_bytes(server.pid) - held < 500_000_000
@@ -157,7 +157,7 @@ def test_readers_of_a_large_trace_end_nobody_else(server: ServerProcess) -> None
         reader.start()
     check_victim(server)
     schema = {"type": "object", "properties": {"fresh": {"type": "string", "pattern": "^[a-q]{1,5}$"}}}
-    reply = server.post("/v1/completions", PLAIN | {"json_schema": schema}, headers=bearer(VICTIM))
+    reply = server.post("/v1/completions", PLAIN | {"json_schema": schema}, headers=bearer(VICTIM), timeout=600)
     assert reply.status_code == 200, reply.text
     is_over.set()
     for reader in readers:
@@ -207,7 +207,8 @@ def test_a_costly_request_has_its_answer_in_bounded_cpu_time(server: ServerProce
 
 def test_streams_that_the_drain_cuts_are_told_so(tmp_path: Path) -> None:
     """Line 6: past the drain a stream gets the promised event, and the process ends."""
-    with serving("-m", str(DEMO), cwd=tmp_path, env={"DRAIN_SECONDS": "0.5"}) as server:
+    command = [sys.executable, "-c", PATIENT, "serve"]
+    with serving("-m", str(DEMO), cwd=tmp_path, env={"DRAIN_SECONDS": "0.5"}, command=command) as server:
         body = STREAM | {"max_tokens": 1900, "n": 4}
         with httpx2.stream("POST", f"{server.url}/v1/completions", json=body, timeout=60) as reply:
             lines = reply.iter_lines()

@@ -20,11 +20,13 @@ from espalier.jobs.worker import Worker
 from espalier.store.batches.open import BatchStore
 from espalier.store.batches.queue import ItemQueue
 from espalier.store.batches.results import Results
-from tests.batch_jobs import Echo, found, line, open_batches, results, submit
+from tests.batch_jobs import Clock, Echo, found, line, open_batches, results, submit
 from tests.server_app import client, settings
 from tests.small_disk import MIB, fill, mounted
 
 CHAT = "/v1/chat/completions"
+LATER = 1000.0
+"""Seconds after which every lease has ended."""
 
 
 @pytest.fixture
@@ -94,7 +96,8 @@ def test_a_full_folder_of_uploads_is_said_by_submit(
 def test_a_full_disk_below_the_database_ends_the_worker_and_the_batch_goes_on(
     disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = open_batches(f"sqlite:///{disk}/e.db", tmp_path / "files", lease=0.1)
+    clock = Clock()
+    store = open_batches(f"sqlite:///{disk}/e.db", tmp_path / "files", clock=clock)
     batch = submit(store, [line(one, pad="x" * 200) for one in range(1, 301)])
     with monkeypatch.context() as patched:
         filler = fill_at(patched, disk, 20)
@@ -106,6 +109,7 @@ def test_a_full_disk_below_the_database_ends_the_worker_and_the_batch_goes_on(
     with pytest.raises(OutputError, match="the disk is full"):
         store.batches.pause(batch.id, caller=None, paused=True)
     filler.unlink()
+    clock.now += LATER
     later = Echo()
     asyncio.run(run(store, later))
     assert found(store, batch.id).state == BatchState.COMPLETED
@@ -116,13 +120,15 @@ def test_a_full_disk_below_the_database_ends_the_worker_and_the_batch_goes_on(
 
 @pytest.mark.slow
 def test_an_input_that_a_full_disk_did_not_take_is_read_again(disk: Path, tmp_path: Path) -> None:
-    store = open_batches(f"sqlite:///{disk}/e.db", tmp_path / "files", lease=0.1)
+    clock = Clock()
+    store = open_batches(f"sqlite:///{disk}/e.db", tmp_path / "files", clock=clock)
     batch = submit(store, [line(one, pad="x" * 200) for one in range(1, 401)])
     filler = fill(disk)
     with pytest.raises(OutputError, match="the disk is full"):
         asyncio.run(run(store, Echo()))
     filler.unlink()
     assert found(store, batch.id).state == BatchState.VALIDATING
+    clock.now += LATER
     asyncio.run(run(store, Echo()))
     assert found(store, batch.id).counts.completed == 400
     store.database.close()

@@ -9,6 +9,7 @@ import json
 import os
 import random
 import signal
+import sqlite3
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -128,14 +129,40 @@ def test_items_of_the_engine_survive_kills_and_satisfy_their_schemas(store: Batc
         jsonschema.validate(json.loads(choice["message"]["content"]), SCHEMAS[number % len(SCHEMAS)])
 
 
+def stop(worker: StartedWorker, store: BatchStore) -> None:
+    """SIGSTOP, at a moment at which it has no transaction: all others would wait for its locks."""
+    for _ in range(100):
+        os.kill(worker.pid, signal.SIGSTOP)
+        if not is_locked(store):
+            return
+        os.kill(worker.pid, signal.SIGCONT)
+        time.sleep(0.01)
+    raise AssertionError("it is always within a transaction")
+
+
+def is_locked(store: BatchStore) -> bool:
+    """Whether another process is within a transaction."""
+    if store.database.is_sqlite:
+        with contextlib.closing(sqlite3.connect(str(store.database.engine.url.database), timeout=0)) as connection:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError:
+                return True
+            return False
+    query = "select count(*) from pg_stat_activity where application_name='espalier' and state<>'idle' and pid<>:own"
+    with store.database.writing() as connection:
+        own = connection.execute(text("select pg_backend_pid()")).scalar_one()
+        return bool(connection.execute(text(query), {"own": own}).scalar_one())
+
+
 def test_a_worker_that_was_stopped_past_its_lease_writes_nothing_stale(store: BatchStore) -> None:
     count = 60
     batch = submit(store, [line(one) for one in range(1, count + 1)])
     sleeper = start(store, seconds=0.4, pipeline=16)
-    until = time.monotonic() + 30
+    until = time.monotonic() + 60
     while not found(store, batch.id).counts.running and time.monotonic() < until:
         time.sleep(0.02)
-    os.kill(sleeper.pid, signal.SIGSTOP)
+    stop(sleeper, store)
     try:
         held = found(store, batch.id).counts.running
         assert held

@@ -29,9 +29,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from espalier.store.packing import unpack
 from tests.batch_jobs import postgres, postgres_folder
+from tests.ports import free_port
 from tests.ray_cluster import RayCluster, kill, ray_cluster, until
 from tests.server_app import client, fake_engine
-from tests.server_process import FREE, KEYS, TIGHT, ServerProcess, free_port, start
+from tests.server_process import FREE, KEYS, TIGHT, ServerProcess, start
 
 pytestmark = [
     pytest.mark.slow,
@@ -246,9 +247,11 @@ def test_metrics_of_both_replicas_are_in_each_scrape(server: ServerProcess) -> N
         }
 
     sessions_of_each(server)
+    until(lambda: counted() == counted())  # an answer is counted just after it is sent
     first = counted()
     for _ in range(8):
         server.get("/v1/models")
+    until(lambda: sum(counted().values()) >= sum(first.values()) + 8)
     for _ in range(4):  # whichever is asked
         last = counted()
         assert last.keys() == first.keys()

@@ -23,7 +23,7 @@ pytest.importorskip("sqlalchemy")
 import httpx2
 
 from espalier.trace.records import Trace
-from tests.server_process import ServerProcess, serving
+from tests.server_process import PATIENT, ServerProcess, serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL here")]
 URL = "/v1/chat/completions"
@@ -100,7 +100,7 @@ def nobody_is_let_in(server: ServerProcess) -> bool:
     for _ in range(10_000):
         try:
             assert server.post(URL, CHAT).status_code in (200, 503)
-        except (httpx2.ConnectError, httpx2.ReadError, httpx2.RemoteProtocolError):
+        except (httpx2.NetworkError, httpx2.RemoteProtocolError):
             return True
     return False
 
@@ -110,7 +110,7 @@ LONG = CHAT | {"stream": True, "max_tokens": 3000, "structured_outputs": {"regex
 
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
 def test_a_server_that_is_told_to_end_ends_what_it_has_begun(tmp_path: Path, sign: signal.Signals) -> None:
-    with serving(cwd=tmp_path, env={"STORE_TRACES": "never"}) as server:
+    with serving(cwd=tmp_path, env={"STORE_TRACES": "never", "DRAIN_SECONDS": "300"}) as server:
         with httpx2.stream("POST", server.url + URL, json=LONG, timeout=120) as answer:
             lines = answer.iter_lines()
             text = content(next(lines))
@@ -125,7 +125,8 @@ def test_a_server_that_is_told_to_end_ends_what_it_has_begun(tmp_path: Path, sig
 
 
 def test_what_takes_too_long_to_end_is_cut_and_the_server_ends(tmp_path: Path) -> None:
-    with serving(cwd=tmp_path, env={"STORE_TRACES": "never", "DRAIN_SECONDS": "0"}) as server:
+    command = [sys.executable, "-c", PATIENT, "serve", "-m", "fake"]
+    with serving(cwd=tmp_path, env={"STORE_TRACES": "never", "DRAIN_SECONDS": "0"}, command=command) as server:
         with httpx2.stream("POST", server.url + URL, json=LONG, timeout=120) as answer:
             lines = answer.iter_lines()
             next(lines)

@@ -55,8 +55,17 @@ def start(url: str, later: float) -> subprocess.Popen[str]:
 
 def kill_after(process: subprocess.Popen[str], lines: int) -> list[str]:
     """Read so many ids, kill, and return all ids that were said, the last line only if it is whole."""
+    return after_kill(process, lines_of(process, lines))
+
+
+def lines_of(process: subprocess.Popen[str], count: int) -> list[str]:
     assert process.stdout is not None
-    said = [process.stdout.readline() for _ in range(lines)]
+    return [process.stdout.readline() for _ in range(count)]
+
+
+def after_kill(process: subprocess.Popen[str], said: list[str]) -> list[str]:
+    """What it said, with the lines that were read before."""
+    assert process.stdout is not None
     process.send_signal(signal.SIGKILL)
     rest = process.stdout.read()  # not `communicate`, which would leave out what `readline` has read ahead
     assert process.wait(60) == -signal.SIGKILL
@@ -99,7 +108,10 @@ def test_what_was_kept_is_whole_after_every_kill_and_writing_goes_on(tmp_path: P
     for turn in range(4):
         later = turn * 1000.0  # by which the lease of the killed one has run out
         two = [start(url, later) for _ in range(1 + turn % 2)]
-        said = [kill_after(process, moments.randrange(1, 60)) for process in two]
+        read = [lines_of(process, moments.randrange(1, 60)) for process in two]
+        for process in two:  # at once: one that died amid its deletes keeps the other from deleting
+            process.send_signal(signal.SIGKILL)
+        said = [after_kill(process, lines) for process, lines in zip(two, read, strict=True)]
         check(path)
         store = open_store(url)
         there = all_ids(store)

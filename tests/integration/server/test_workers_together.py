@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -69,27 +70,35 @@ def test_both_answer_and_their_traces_and_figures_are_in_one_place(server: Serve
                 break
     assert len(answering(server)) == 2, "one worker has answered all"
     assert server.pid not in answering(server)
+
+    def counted() -> float:
+        text = server.get("/metrics", headers=FREE).text
+        assert "vllm:request_success_total" in text
+        return next(
+            sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+            if sample.name == "espalier:http_responses_total"
+            and (sample.labels["route"], sample.labels["code"]) == (URL, "200")
+        )
+
+    # An answer is counted just after it is sent.
+    server.until(lambda: counted() >= len(kept), "figures of both do not add up")
     for _ in range(6):  # whichever worker is asked
         found = server.get("/traces", params={"limit": 100}, headers=FREE).json()["data"]
         assert set(kept[-50:]) <= {one["id"] for one in found}
         assert all(server.get(f"/traces/{one}", headers=FREE).status_code == 200 for one in kept[:3])
-        text = server.get("/metrics", headers=FREE).text
-        counted = {
-            sample.labels["code"]: sample.value
-            for family in text_string_to_metric_families(text)
-            for sample in family.samples
-            if sample.name == "espalier:http_responses_total" and sample.labels["route"] == URL
-        }
-        assert counted["200"] == len(kept), "figures of both add up, whoever is asked"
-        assert "vllm:request_success_total" in text
+        assert counted() == len(kept), "figures of both add up, whoever is asked"
 
 
 def test_a_limit_holds_for_both_together(server: ServerProcess) -> None:
+    began = time.monotonic()
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda _: server.post(URL, CHAT, headers=TIGHT), range(24)))
+    given_back = (time.monotonic() - began) / 10
     statuses = Counter(one.status_code for one in answers)
     assert set(statuses) == {200, 429}
-    assert 6 <= statuses[200] <= 8, "six, and what a few slow seconds give back"
+    assert 6 <= statuses[200] <= 7 + given_back, "six a minute"
     assert all(int(one.headers["retry-after"]) >= 1 for one in answers if one.status_code == 429)
 
 

@@ -74,7 +74,8 @@ def test_no_actor_has_more_than_its_pipeline(pool: Callable[..., Any]) -> None:
     async def main() -> None:
         executor = pool(good)
         await executor.start()
-        await asyncio.sleep(0.01)
+        while sum(executor.nodes.values()) < 2:  # it returns when the first one is open
+            await asyncio.sleep(0)
         running = [asyncio.create_task(executor.execute(item(number))) for number in range(4)]
         await asyncio.sleep(0)
         with pytest.raises(Overloaded):

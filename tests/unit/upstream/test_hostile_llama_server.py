@@ -214,10 +214,11 @@ def test_a_keyword_that_the_server_drops_is_refused_before_anything_is_sent():
 
 
 def test_a_server_that_falls_silent_is_a_time_out():
-    with engine_where(lambda body: [STREAM, event(chunk("ye")), Hang()], timeout=0.1) as (engine, server):
+    # As long as a busy machine may take for the answers that do come, those of opening the engine among them.
+    with engine_where(lambda body: [STREAM, event(chunk("ye")), Hang()], timeout=3) as (engine, server):
         with pytest.raises(UpstreamTimeout):
             engine.generate("hello", constraint=YES)
-        assert server.left.wait(10)
+        assert server.left.wait(60)
 
 
 def test_a_cancelled_request_hangs_up_on_a_silent_server():
@@ -229,7 +230,7 @@ def test_a_cancelled_request_hangs_up_on_a_silent_server():
         threading.Timer(0.05, run.cancel).start()
         with pytest.raises(Cancelled):
             next(events)
-        assert server.left.wait(10)
+        assert server.left.wait(60)
 
 
 def test_a_deadline_ends_a_request_to_a_silent_server():
@@ -237,7 +238,7 @@ def test_a_deadline_ends_a_request_to_a_silent_server():
         service = engine.serve(queue_size=2)
         with pytest.raises(DeadlineExceeded):
             list(service.submit(engine.requests("hello")[0][0], deadline=0.1))
-        assert server.left.wait(10)
+        assert server.left.wait(60)
 
 
 def test_closing_a_stream_hangs_up():
@@ -245,7 +246,7 @@ def test_closing_a_stream_hangs_up():
         stream = engine.stream("hello", constraint=YES)
         next(stream)
         stream.close()
-        assert server.left.wait(10)
+        assert server.left.wait(60)
 
 
 def test_a_half_json_object_is_not_passed_on_as_whole():

@@ -134,7 +134,7 @@ def test_a_stream_that_hangs_is_interrupted_from_another_thread_and_the_server_s
         threading.Timer(0.05, stream.interrupt).start()
         with pytest.raises(Cancelled):
             next(chunks)
-        assert server.left.wait(10)
+        assert server.left.wait(60)
 
 
 def test_a_server_that_is_not_llama_server_is_told_apart():

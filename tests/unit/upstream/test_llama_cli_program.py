@@ -131,11 +131,11 @@ def test_a_program_that_fails_or_breaks_the_constraint_is_an_error(program, scri
 def test_a_program_that_hangs_is_killed_with_its_children(program, tmp_path):
     pid = tmp_path / "pid"
     script = f"trap '' TERM; sleep 600 & echo $! > {pid}; wait; wait"
-    with opened(program(script), timeout=0.5) as engine, pytest.raises(UpstreamTimeout, match="ran for more than"):
+    with opened(program(script), timeout=5) as engine, pytest.raises(UpstreamTimeout, match="ran for more than"):
         engine.generate("hello")
     killed = int(pid.read_text())
     waiting = threading.Event()  # never set: the kernel takes a moment to end what was killed
-    assert any(not _is_running(killed) or waiting.wait(0.05) for _ in range(100))
+    assert any(not _is_running(killed) or waiting.wait(0.05) for _ in range(1200))
 
 
 def test_a_cancelled_request_ends_the_program(program):

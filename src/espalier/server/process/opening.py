@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from espalier.api import LoadedEngine
 from espalier.confined.pool import is_supported
@@ -74,6 +74,8 @@ WARMING: tuple[dict[str, Any], ...] = (
     {"temperature": 1.0, "dry_multiplier": 0.8},
 )  # fmt: skip
 """Samplings that need each of the kernels that draw."""
+OBJECT = JsonSchema({"type": "object", "properties": {"a": {"type": "string"}}})
+TRACES: tuple[Literal["summary", "steps"], ...] = ("summary", "steps")
 log = logging.getLogger(__name__)
 
 
@@ -210,7 +212,7 @@ async def _open_engine(stack: AsyncExitStack, app: App, settings: ServerSettings
 def _warm(engine: LoadedEngine) -> None:
     """Do what a process does once, such as loading compiled code, before a request waits for it."""
     if (compiler := engine.engine.compiler) is not None:
-        for spec in (JsonSchema({"type": "object", "properties": {"a": {"type": "string"}}}), Regex("[a-z]{1,9}")):
+        for spec in (OBJECT, Regex("[a-z]{1,9}")):
             compiler.compile(spec).matcher().mask()
         nested = compiler.compile(Gbnf('root ::= "(" root ")" | "a"'))
         assert isinstance(nested, AutomatonCompiled)
@@ -219,6 +221,11 @@ def _warm(engine: LoadedEngine) -> None:
         for sampling in WARMING:
             engine.generate("a", raw=True, max_tokens=2, constraint=Regex("[a-z]{1,9}"), **sampling)
             engine.generate("a", raw=True, max_tokens=2, **sampling)
+        for trace in TRACES:  # they are summed by kernels too, and keys of objects are masked by one
+            for sampling in WARMING[:2]:
+                made = engine.generate("a", raw=True, max_tokens=4, constraint=OBJECT, trace=trace, **sampling)
+                assert made.trace is not None
+                made.trace.to_json()  # records may be made when they are read
     if compiler is not None:
         compiler.far.start()
         # The kernels of filters are compiled once for an installation, which takes some 20 s: nobody waits for that.

@@ -10,7 +10,8 @@ import threading
 import httpx2
 import pytest
 
-from tests.proxies import OK, behind, free_port, proxied, proxy_settings, server_settings
+from tests.ports import free_port
+from tests.proxies import OK, behind, proxied, proxy_settings, server_settings
 
 
 async def echo(asked, writer):
@@ -196,7 +197,7 @@ def test_a_client_that_leaves_before_the_answer_ends_it_too():
         host, _, port = url.removeprefix("http://").partition(":")
         with socket.create_connection((host, int(port))) as one:
             one.sendall(b"GET /slots HTTP/1.1\r\nhost: localhost\r\n\r\n")
-            assert server.arrived.acquire(timeout=10)
+            assert server.arrived.acquire(timeout=60)
         assert server.asked[0].gone.wait(60)
 
 

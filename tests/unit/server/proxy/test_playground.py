@@ -10,7 +10,8 @@ import httpx2
 import pytest
 
 from espalier.server.proxy import playground
-from tests.proxies import free_port, proxied, proxy_settings, server_settings
+from tests.ports import free_port
+from tests.proxies import proxied, proxy_settings, server_settings
 from tests.scripted_server import reply, scripted_server
 from tests.server_app import events
 from tests.unit.upstream.test_hostile_llama_server import PROPS, sound

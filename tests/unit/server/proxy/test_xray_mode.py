@@ -333,8 +333,8 @@ def test_replies_that_wait_for_the_server_to_be_traced_keep_no_other_reply_back(
         replies = [clients.submit(httpx2.post, url + "/completion", json=BODY, timeout=60) for _ in range(2)]
         try:
             for _ in range(2):
-                assert asking.acquire(timeout=30)
-            other = httpx2.post(url + "/completion", json=BODY | {"prompt": "other"}, timeout=10)
+                assert asking.acquire(timeout=60)
+            other = httpx2.post(url + "/completion", json=BODY | {"prompt": "other"}, timeout=60)
         finally:
             go_on.set()
         assert {one.result().status_code for one in replies} == {200}
