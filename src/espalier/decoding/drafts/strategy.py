@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterator
 from dataclasses import replace
 from typing import NamedTuple, cast
 
-from espalier.decoding.drafting import PAUSE, Place
+from espalier.decoding.drafting.continuations import PAUSE, Place
 from espalier.decoding.drafts.pace import MOST, Pace, least_rate
 from espalier.decoding.drafts.source import (
     FORCED,
