@@ -9,12 +9,12 @@ import numpy as np
 
 from espalier.sampling.fast.kernels.exponential import RUN, added, divide, spread_of, weights
 from espalier.sampling.fast.kernels.masked import is_set, ones, penalise, words_of
+from espalier.tokens.mask import LARGEST
 
-# compiled with: 06ee486b
+# compiled with: 41f209fb
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are in the docstrings
 
-LARGEST = float(np.finfo(np.float32).max)
 NOTHING = np.zeros(0, dtype=np.int32)  # (0,)
 
 
