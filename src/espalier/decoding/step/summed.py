@@ -6,14 +6,17 @@ kept.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.decoding.matcher_questions import Answers
+from espalier.decoding.matcher_questions import Answers, MatcherQuestions
+from espalier.decoding.step.allowed import real
 from espalier.decoding.step.record import Numbers, Scored, Watch, record_of
+from espalier.decoding.step.row import Decision, Row
 from espalier.decoding.step.stages import candidate_of
 from espalier.sampling.chain import Chain
 from espalier.sampling.fast.candidates import kernels
@@ -35,6 +38,14 @@ class _Heating(NamedTuple):
 def can_sum(chain: Chain) -> bool:
     """Whether `summed` covers the chain's steps: what one kernel draws, where only a constraint can ban a token."""
     return not chain.can_ban and chain.kept(_heating) is not None
+
+
+def can_sum_step(row: Row, questions: MatcherQuestions) -> bool:
+    """Whether the numbers of a record without lists can be had from one kernel."""
+    chain = row.chain
+    if len(chain.filters) or row.context.step < chain.config.min_tokens or questions.has_members:
+        return False
+    return can_sum(chain)
 
 
 def _heating(chain: Chain) -> _Heating | None:
@@ -93,23 +104,46 @@ def sums_of(raw: Logits, bits: Mask | None, chain: Chain, token: int, favourite:
 
 
 def summed(
-    found: StepSums,
+    row: Row,
+    mask: Mask | None,
     taken: tuple[int, float],
-    logit: float,
-    *,
-    step: int,
-    favourite: int,
-    vocab: Vocab,
     watch: Watch,
-    questions: Answers,
+    questions: MatcherQuestions,
     rejected: Scored | None = None,
-) -> StepRecord:
+) -> StepRecord | None:
     """The record without lists of a step that took `taken`, a token with its probability, made when it is read, or at
-    once if `watch` says so. logit: the model's. questions: asked after the matcher has moved on, or now. rejected: the
-    token that was drawn first and refused.
-    """
-    make = partial(_made, found, taken, logit, rejected, step, favourite, vocab, watch.says_why, questions)
+    once if `watch` says so; None where it has to be made from the row. rejected: the token that was drawn first and
+    refused."""
+    vocab, token = row.vocab, taken[0]
+    found = sums_of(row.raw, real(mask, vocab), row.chain, token, row.favourite)
+    if found is None:
+        return None
+    refused = row.favourite if rejected is None else rejected.token
+    is_asked = watch.says_why and (rejected is not None or not found.is_allowed)
+    asked = questions.kept(None, token, refused if is_asked else None)
+    make = partial(
+        _made, found, taken, float(row.raw[token]), rejected, row.context.step, row.favourite, vocab, watch.says_why,
+        asked,
+    )  # fmt: skip
     return make() if watch.at_once else StepRecord.later(make)
+
+
+def summed_late(
+    row: Row, mask: Callable[[], Mask], allows: Callable[[int], bool], watch: Watch, questions: MatcherQuestions
+) -> Decision | None:
+    """`decide_late` at a level without lists; None where `summed` is, and where no kernel can draw."""
+    first, rejected = row.draw(None), None
+    if first is None:
+        return None
+    bits, taken = mask(), first
+    if not allows(first[0]):
+        rejected = Scored(*first, logit_of(row.raw, row.chain, first[0]))
+        again = row.draw(bits)
+        if again is None:
+            return None
+        taken = again
+    record = summed(row, bits, taken, watch, questions, rejected)
+    return None if record is None else Decision(*taken, record)
 
 
 def _made(
