@@ -206,11 +206,10 @@ def test_a_step_whose_numbers_no_kernel_holds_builds_its_mask_once(monkeypatch, 
     def counted(row, _, **more):
         return steps.decide_late(row, lambda: built.append(1) or mask, lambda token: token == 5, **more)
 
-    if is_drawn:
-        monkeypatch.setattr(summed, "sums_of", lambda *_: None)
-    else:
-        real = steps.Row.draw
-        monkeypatch.setattr(steps.Row, "draw", lambda self, bits: None if bits is not None else real(self, bits))
+    real = summed._found
+    monkeypatch.setattr(
+        summed, "_found", lambda row, bits, allowed: real(row, bits, allowed) if is_drawn and bits is None else None
+    )
     found, _ = decided(counted, np.arange(WIDTH, dtype=np.float32), None, "default", [1], 0, "summary")
     assert (found.token, len(built)) == (5, 1)
     assert found.record.was_rejected

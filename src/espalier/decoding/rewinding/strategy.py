@@ -233,6 +233,10 @@ class RewindQuestions(MatcherQuestions):
         self.strict: Mask = masks.empty(0)
         self.undoable: Mask | None = None
 
+    @property
+    def has_members(self) -> bool:
+        return super().has_members or bool(self.forbidden)
+
     def place(self) -> None:
         """The answers change with what is tried."""
         return

@@ -16,7 +16,7 @@ from espalier.decoding.step.plain import PlainStep, decide_late_plainly, decide_
 from espalier.decoding.step.record import Watch
 from espalier.decoding.step.row import Decision, Row, drawn_quickly
 from espalier.decoding.step.stages import favourite_of
-from espalier.decoding.step.summed import can_sum_step, summed, summed_late
+from espalier.decoding.step.summed import decide_late_summed, decide_summed
 from espalier.sampling.chain import Chain
 from espalier.sampling.draw import RandomStream
 from espalier.sampling.fast.draw_fast import DrawnToken
@@ -57,13 +57,11 @@ def decide(
     if not is_on and (found := drawn_quickly(raw, mask, vocab, chain, stream, context, favourite)) is not None:
         return Decision(*found, None)
     row = Row(raw, vocab, chain, stream, context, favourite)
-    if is_on and not watch.lists and can_sum_step(row, questions):
+    if is_on and not watch.lists:
         began = stream.count
-        if (quick := row.draw(mask)) is not None:
-            record = summed(row, mask, quick, watch, questions)
-            if record is not None:
-                return Decision(*quick, record)
-            stream.rollback(stream.count - began)
+        if (decision := decide_summed(row, mask, watch, questions)) is not None:
+            return decision
+        stream.rollback(stream.count - began)
     counts = row.counts(watch) if is_on else None
     if counts is None:
         return decide_plainly(row, mask, watch, questions)
@@ -95,10 +93,10 @@ def decide_late(
     """
     row = Row(raw, vocab, chain, stream, context, favourite_of(raw, context.step))
     is_on = watch.is_on
-    if is_on and not watch.lists and can_sum_step(row, questions):
+    if is_on and not watch.lists:
         began, mask = stream.count, _Once(mask)
-        if (found := summed_late(row, mask, allows, watch, questions)) is not None:
-            return found
+        if (decision := decide_late_summed(row, mask, watch, questions)) is not None:
+            return decision
         stream.rollback(stream.count - began)
     counts = row.counts(watch) if is_on and questions.can_wait else None
     if counts is None:

@@ -29,7 +29,7 @@ from espalier.sampling.fast.kernels.places import taken
 from espalier.sampling.fast.kernels.sums import find_mass
 from espalier.tokens.mask import LARGEST
 
-# compiled with: aad17e60
+# compiled with: 3f3d3d5c
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are in the docstrings
 
