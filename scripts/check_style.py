@@ -1,8 +1,8 @@
 """Rules of the tree that neither ruff nor import-linter has: length, names, bare `__init__.py` files, kernels.
 
 numba keeps a compiled kernel until the file that defines it changes, and does not notice that a kernel of another file,
-which it calls, has changed. A module of kernels that calls those of others therefore has a line `# compiled with:` with
-a digest of those files: a change there is a change here too. `--stamp` writes the lines.
+which it calls, or a number of another file, has changed. A module of kernels that imports others of ours therefore has
+a line `# compiled with:` with a digest of those files: a change there is a change here too. `--stamp` writes the lines.
 
 It reads source text only; it knows nothing of what the code does.
 """
@@ -31,24 +31,22 @@ def check(root: Path) -> list[str]:
     findings = [(path, problem) for path in modules for problem in _problems(path, root)]
     for path, digest in stamps(root).items():
         if STAMP.findall(path.read_text(encoding="utf-8")) != [digest]:
-            findings.append((path, "kernels that it calls have changed: run scripts/check_style.py --stamp"))
+            findings.append(
+                (path, "what its kernels are compiled with has changed: run scripts/check_style.py --stamp")
+            )
     return [f"{path.relative_to(root)}: {problem}" for path, problem in sorted(findings)]
 
 
 def stamps(root: Path) -> dict[Path, str]:
-    """The digest that each module of kernels has to name, by path; only those that import other modules of kernels."""
+    """The digest that each module of kernels has to name, by path; only those that import other modules of ours."""
     source = root / "src"
     texts = {path: path.read_text(encoding="utf-8") for path in source.rglob("*.py")}
-    kernels = {
-        ".".join(path.relative_to(source).with_suffix("").parts): path
-        for path, text in texts.items()
-        if NUMBA.search(text)
-    }
+    modules = {".".join(path.relative_to(source).with_suffix("").parts): path for path in texts}
     found = {}
-    for path in kernels.values():
+    for path in (path for path, text in texts.items() if NUMBA.search(text)):
         inner, left = set[Path](), [path]
         while left:
-            imported = {kernels[name] for name in IMPORTED.findall(texts[left.pop()]) if name in kernels}
+            imported = {modules[name] for name in IMPORTED.findall(texts[left.pop()]) if name in modules}
             left += imported - inner
             inner |= imported
         if inner:

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from espalier.decoding.matcher_questions import MatcherQuestions
 from espalier.decoding.plan import Job, Plan, Strategy
-from espalier.decoding.step.decide import Decision, decide
+from espalier.decoding.step.decide import decide
+from espalier.decoding.step.row import Decision
 from espalier.decoding.timed_mask import TimedMask
 from espalier.decoding.walk import Take, walk
 from espalier.sampling.filters import FilterContext

@@ -76,8 +76,8 @@ class MatcherQuestions(Answers):
 
     @property
     def has_members(self) -> bool:
-        """Whether the matcher may have members, or a strategy has named some."""
-        return self._composite is not None or len(self.member_masks()) > 0
+        """Whether `member_masks` may be anything but empty."""
+        return self._composite is not None
 
     @property
     def can_wait(self) -> bool:

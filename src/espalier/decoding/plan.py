@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from espalier.constraints.base import Matcher
-from espalier.decoding.drafting import DraftKit
+from espalier.decoding.drafting.kit import DraftKit
 from espalier.decoding.line_limit import LineLimit
 from espalier.decoding.options import Decoding, Sequences, single
 from espalier.decoding.ports import Answer, Need

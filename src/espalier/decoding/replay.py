@@ -21,7 +21,7 @@ from espalier.automata.reasons.blame import Blame
 from espalier.decoding.matcher_questions import MatcherQuestions
 from espalier.decoding.plan import Job, Outcome, Plan
 from espalier.decoding.ports import Append, Need, answered
-from espalier.decoding.step.decide import Decision
+from espalier.decoding.step.row import Decision
 from espalier.decoding.timed_mask import TimedMask
 from espalier.decoding.walk import Take
 from espalier.errors import DeadEnd

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from espalier.decoding.plan import Job, Plan, Taken
 from espalier.decoding.ports import Append, Need, answered
-from espalier.decoding.step.decide import Decision
+from espalier.decoding.step.row import Decision
 from espalier.decoding.text.run import EndRule, TextRun
 from espalier.decoding.timed_mask import TimedMask
 from espalier.sampling.filters import FilterContext

@@ -16,10 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.errors import BadLogits, DeadEnd, InputError, SamplingError, TokenRefused, UnknownName, VocabError
-from espalier.tokens.mask import Logits
+from espalier.tokens.mask import LARGEST, Logits
 from espalier.tokens.vocab import Vocab
 
-LARGEST = float(np.finfo(np.float32).max)
 ID_LIMIT = 2**31
 """Token ids are smaller in every vocabulary."""
 

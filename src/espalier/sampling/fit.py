@@ -16,9 +16,8 @@ from espalier.errors import SamplingError
 from espalier.sampling.config import SamplingConfig
 from espalier.sampling.samplers.context import NO_BREAKERS, Breakers
 from espalier.sampling.samplers.dry import resolve_breakers
-from espalier.sampling.samplers.penalties import LARGEST
 from espalier.tokens import mask as masks
-from espalier.tokens.mask import Logits, Mask
+from espalier.tokens.mask import LARGEST, Logits, Mask
 from espalier.tokens.vocab import Vocab
 
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 Mask: TypeAlias = NDArray[np.int32]  # (W,)
 Logits: TypeAlias = NDArray[np.float32]  # (V,)
+LARGEST = float(np.finfo(np.float32).max)  # no logit is further from 0
 
 
 def words(width: int) -> int:

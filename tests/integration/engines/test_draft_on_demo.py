@@ -10,7 +10,8 @@ pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
 
 import espalier
-from espalier.decoding.drafting import DraftKit, PassCosts
+from espalier.decoding.drafting.kit import DraftKit
+from espalier.decoding.drafting.pass_costs import PassCosts
 from espalier.wiring import demo_model
 from tests.examples import examples
 

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from espalier.cli.main import main_code
-from espalier.decoding.drafting import PassCosts
+from espalier.decoding.drafting.pass_costs import PassCosts
 from espalier.engines.llamacpp import report as llama_report
 from espalier.wiring import demo_model
 from tests import gguf_models as made

@@ -16,7 +16,9 @@ import espalier
 from espalier import AllOf, Ban, Choice, Gbnf, JsonSchema, Regex, Thinking, TokenBan, Wordlist
 from espalier.api import make_request
 from espalier.api.replaying import replay
-from espalier.decoding.drafting import Continuations, PassCosts, Worth
+from espalier.decoding.drafting.continuations import Continuations
+from espalier.decoding.drafting.pass_costs import PassCosts
+from espalier.decoding.drafting.worth import Worth
 from espalier.decoding.drafts.grammar import GrammarDrafter
 from espalier.decoding.drafts.pace import Pace
 from espalier.decoding.drafts.source import SOURCES, Source

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from espalier.decoding.drafting import GRADES, NEAR, Continuations, DraftKit, PassCosts, Place, Worth
+from espalier.decoding.drafting.continuations import GRADES, NEAR, Continuations, Place
+from espalier.decoding.drafting.kit import DraftKit
+from espalier.decoding.drafting.pass_costs import PassCosts
+from espalier.decoding.drafting.worth import Worth
 from espalier.decoding.drafts.pace import MOST, Pace, least_rate
 
 X, Y, Z = (Place(name, 0) for name in "xyz")

@@ -19,6 +19,7 @@ from espalier import AllOf, Ban, Gbnf, JsonSchema, Regex, SamplingConfig
 from espalier.constraints.compiler import Compiler
 from espalier.decoding.matcher_questions import NO_MATCHER, MatcherQuestions
 from espalier.decoding.step import decide as steps
+from espalier.decoding.step import plain, summed
 from espalier.decoding.step.record import Watch
 from espalier.sampling.chain import Chain
 from espalier.sampling.config_names import OPENAI_ORDER
@@ -100,6 +101,13 @@ def decided(take, row, mask, name, said, seed, level):
     return found, stream.count
 
 
+def measure_at_once(patch):
+    """Steps then take the plain way, row and record."""
+    patch.setattr(Chain, "counts", lambda _: None)
+    for module in (plain, summed):
+        patch.setattr(module, "can_sum", lambda _: False)
+
+
 def late(row, mask, **more):
     return steps.decide_late(row, lambda: mask, lambda token: masks.test(mask, token), **more)
 
@@ -114,8 +122,7 @@ def test_a_record_made_later_equals_one_made_at_the_step(name, seed, level, is_l
     given_row = (late if is_late else steps.decide, row, mask, name, said, seed, level)
     found, used = decided(*given_row)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Chain, "counts", lambda _: None)
-        patch.setattr(steps, "can_sum", lambda _: False)
+        measure_at_once(patch)
         expected, used_then = decided(*given_row)
     assert (found.token, used) == (expected.token, used_then)
     assert found.prob == pytest.approx(expected.prob, rel=1e-9)
@@ -142,8 +149,7 @@ def test_a_record_says_of_its_constraint_what_it_said_at_the_step(kind, seed, le
         given_row = row, matcher, questions, said, seed, watch, is_late
         found, used = constrained(*given_row)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Chain, "counts", lambda _: None)
-            patch.setattr(steps, "can_sum", lambda _: False)
+            measure_at_once(patch)
             expected, used_then = constrained(*given_row)
         assert (found.token, used) == (expected.token, used_then)
         pairs.append((found.record, replace(expected.record)))
@@ -200,11 +206,10 @@ def test_a_step_whose_numbers_no_kernel_holds_builds_its_mask_once(monkeypatch, 
     def counted(row, _, **more):
         return steps.decide_late(row, lambda: built.append(1) or mask, lambda token: token == 5, **more)
 
-    if is_drawn:
-        monkeypatch.setattr(steps, "sums_of", lambda *_: None)
-    else:
-        real = steps._Row.draw
-        monkeypatch.setattr(steps._Row, "draw", lambda self, bits: None if bits is not None else real(self, bits))
+    real = summed._found
+    monkeypatch.setattr(
+        summed, "_found", lambda row, bits, allowed: real(row, bits, allowed) if is_drawn and bits is None else None
+    )
     found, _ = decided(counted, np.arange(WIDTH, dtype=np.float32), None, "default", [1], 0, "summary")
     assert (found.token, len(built)) == (5, 1)
     assert found.record.was_rejected
@@ -215,7 +220,7 @@ def test_a_record_of_another_token_than_the_one_taken_is_refused(monkeypatch):
     for take, mask in ((steps.decide, None), (late, masks.from_bool(np.arange(70) < 9))):
         found, _ = decided(take, row, mask, "default", [1], 0, "steps")
         with monkeypatch.context() as patch:
-            patch.setattr(steps._Row, "then", lambda self, *_: self._replace(raw=-self.raw, favourite=0))
+            patch.setattr(steps.Row, "then", lambda self, *_: self._replace(raw=-self.raw, favourite=0))
             with pytest.raises(AssertionError, match="was taken, and deciding again takes"):
                 _ = found.record.text
 

@@ -26,7 +26,7 @@ from espalier.automata.reasons.explain import (
 )
 from espalier.constraints.base import Place
 from espalier.constraints.matching.base import MatcherBase, check_undo
-from espalier.constraints.matching.place import AutomatonPlace
+from espalier.constraints.matching.place import AutomatonPlace, Trail
 from espalier.constraints.spec import Spec
 from espalier.errors import LimitExceeded
 from espalier.grammar.ast import Grammar
@@ -167,7 +167,7 @@ class AutomatonCompiled:
 class AutomatonMatcher(MatcherBase[AutomatonCompiled]):
     """The state of one sequence. Laws: tests/laws.py."""
 
-    __slots__ = ("_finished", "_history", "_machine", "_places", "_state", "_tokens")
+    __slots__ = ("_finished", "_history", "_machine", "_state", "_tokens", "_trail")
 
     def __init__(self, compiled: AutomatonCompiled) -> None:
         super().__init__(compiled)
@@ -175,7 +175,7 @@ class AutomatonMatcher(MatcherBase[AutomatonCompiled]):
         self._state: State = compiled.machine.start
         self._history: list[State] = []  # the states before each token; EOS adds none
         self._tokens: list[int] = []  # without EOS
-        self._places: list[AutomatonPlace] = []  # before and after each token, as far as somebody asked
+        self._trail: Trail | None = None  # for places, from when somebody asked for one
         self._finished = False
 
     @property
@@ -226,14 +226,16 @@ class AutomatonMatcher(MatcherBase[AutomatonCompiled]):
         if count:
             kept = len(self._history) - count
             self._state = self._history[kept]
-            del self._history[kept:], self._tokens[kept:], self._places[kept + 1 :]
+            del self._history[kept:]
+            self._tokens = self._tokens[:kept]  # places keep what was there
+            self._trail = self._trail and self._trail.on(self._tokens)
 
     def fork(self) -> Self:
         other = type(self)(self._compiled)
         other._state = self._state
         other._history = self._history.copy()
         other._tokens = self._tokens.copy()
-        other._places = self._places.copy()
+        other._trail = self._trail and self._trail.on(other._tokens)
         other._finished = self._finished
         return other
 
@@ -288,9 +290,6 @@ class AutomatonMatcher(MatcherBase[AutomatonCompiled]):
         return self._history[-count] if count else self._state
 
     def _here(self) -> AutomatonPlace:
-        places = self._places
-        if not places:
-            places.append(AutomatonPlace(self._compiled.explainer, self._vocab, self._kind))
-        for token in self._tokens[len(places) - 1 :]:
-            places.append(places[-1].after(token))
-        return places[-1]
+        if self._trail is None:
+            self._trail = Trail(self._compiled.explainer, self._vocab, self._kind, self._tokens)
+        return AutomatonPlace(self._trail, len(self._tokens))

@@ -11,47 +11,50 @@ from espalier.automata.reasons.explain import Explainer, blame, rule_at
 from espalier.tokens.vocab import Vocab
 
 
+class Trail:
+    """The text of one matcher. tokens: without EOS; more may follow, and after a rollback there is another trail. kind:
+    of the constraint, as blames name it. states: of the explainer's machine, before and after each token, as far as
+    somebody asked; two threads may both work them out."""
+
+    __slots__ = ("explainer", "kind", "states", "tokens", "vocab")
+
+    def __init__(self, explainer: Explainer, vocab: Vocab, kind: str, tokens: list[int]) -> None:
+        self.explainer, self.vocab, self.kind, self.tokens = explainer, vocab, kind, tokens
+        self.states: list[State] = [explainer.machine.start]
+
+    def on(self, tokens: list[int]) -> Trail:
+        """The trail of a text that begins as this one, and is no longer."""
+        other = Trail(self.explainer, self.vocab, self.kind, tokens)
+        other.states = self.states[: len(tokens) + 1]
+        return other
+
+
 class AutomatonPlace:
-    """A place in a text: the start, or one token after another place. See `Place` of `constraints/base.py`.
+    """A place in a text, after so many tokens. See `Place` of `constraints/base.py`."""
 
-    kind: of the constraint, as blames name it. Immutable but for the state, which two threads may both work out.
-    """
+    __slots__ = ("_length", "_trail")
 
-    __slots__ = ("_before", "_explainer", "_kind", "_state", "_token", "_vocab")
-
-    def __init__(self, explainer: Explainer, vocab: Vocab, kind: str) -> None:
-        self._explainer, self._vocab, self._kind = explainer, vocab, kind
-        self._before: AutomatonPlace | None = None
-        self._token = 0
-        self._state: State | None = explainer.machine.start
-
-    def after(self, token: int) -> AutomatonPlace:
-        """The place after one more token, which the constraint allows here."""
-        following = object.__new__(AutomatonPlace)
-        following._explainer, following._vocab, following._kind = self._explainer, self._vocab, self._kind
-        following._before, following._token, following._state = self, token, None
-        return following
+    def __init__(self, trail: Trail, length: int) -> None:
+        self._trail, self._length = trail, length
 
     def explain(self, token: int) -> Blame:
-        if not 0 <= token < self._vocab.width:
-            return Blame(member=self._kind, reason="there is no such token")
-        return blame(self._explainer, self._vocab, self.state(), token, self._kind)
+        trail = self._trail
+        if not 0 <= token < trail.vocab.width:
+            return Blame(member=trail.kind, reason="there is no such token")
+        return blame(trail.explainer, trail.vocab, self.state(), token, trail.kind)
 
     def rule_of(self, token: int) -> str | None:
-        return rule_at(self._explainer, self._vocab, self.state(), token)
+        return rule_at(self._trail.explainer, self._trail.vocab, self.state(), token)
 
     def state(self) -> State:
         """The state of the explainer's machine here."""
-        if self._state is not None:
-            return self._state
-        ahead, place = [], self
-        while place._state is None and place._before is not None:
-            ahead.append(place)
-            place = place._before
-        state = place._state
-        for one in reversed(ahead):
-            after = None if state is None else self._explainer.machine.advance(state, one._token)
+        trail, states, length = self._trail, self._trail.states, self._length
+        known = min(length, len(states) - 1)
+        found = [states[known]]
+        for token in trail.tokens[known:length]:
+            after = trail.explainer.machine.advance(found[-1], token)
             if after is None:
-                raise AssertionError(f"token {one._token} was taken, and the plain automaton refuses it")
-            state = one._state = after
-        return state
+                raise AssertionError(f"token {token} was taken, and the plain automaton refuses it")
+            found.append(after)
+        states[known : length + 1] = found  # at once: another thread may do the same
+        return found[-1]

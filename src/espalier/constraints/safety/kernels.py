@@ -2,9 +2,7 @@
 Imported with the first machine. They know numbers only.
 
 Outside, a state is N = 4 + 4 P integers, `(N,) int64`: the bytes read of an unfinished character, what has been read
-of an escape in each reading but the first, then the states of the P parts in four readings of the text: as it is
-written, and with escapes decoded between double quotation marks, between single ones, and between double ones that are
-escaped themselves, as in a string of JSON inside a string.
+of an escape in each reading but the first, then the states of the P parts in each of the four readings (`readings.py`).
 
 Inside a kernel, the P states of a reading are one number, which is made when they are met for the first time: a row is
 then eight integers, and two more for `read`. The numbers are memory only, and may be forgotten between two calls.
@@ -28,21 +26,22 @@ from typing import Any, TypeAlias
 import numba
 import numpy as np
 
+from espalier.automata.masks.kernels import FIRST, KINDS, PLACE, SKIP
+from espalier.constraints.safety.readings import KEPT, NESTED, NUMBER, READINGS
 from espalier.constraints.safety.unescape import (
     HALF,
     HALF_SLASH,
     HEX,
-    NESTED,
     OFF,
     PLAIN,
-    SINGLE,
     UNKNOWN,
     decode_as,
     flush,
     next_character,
+    quote_of,
 )
 
-# compiled with: d2084705
+# compiled with: 7bff07f7
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are above
 Filter: TypeAlias = Any
@@ -50,10 +49,6 @@ Met: TypeAlias = Any
 
 BLOCKS, GROUPS = 0x110000 >> 6, 0x110000 >> 12
 """Beginnings of characters: all but the last byte, all but the last two; then all but the last three."""
-FIRST, SKIP, PLACE, KINDS = 0, 1, 2, 3  # the columns of the trie, as in `automata/masks/kernels.py`
-READINGS = 4
-NUMBER, KEPT = READINGS, 2 * READINGS
-"""Of a row: where the numbers begin, after the character and the escapes; how many integers it is without scratch."""
 INVALID = -1
 """What `read` returns for a byte that is not valid UTF-8 here; 0 if it may be read; 1 + 4 i + r for a match of rule i
 in reading r."""
@@ -217,7 +212,7 @@ def read(
     """Read one byte after a row, rows[at]; see INVALID for what it returns, or MISS. The row changes, and is not to be
     used unless 0 is returned. points: of the filter. jumps, cuts: of `met`. samples, first: see `_goes_on`. low, high:
     only these readings are asked, `low <= reading < high`."""
-    is_plain = low == 0 or (rows[at, low] == PLAIN and byte != 92 and byte != (39 if low == SINGLE else 34))
+    is_plain = low == 0 or (rows[at, low] == PLAIN and byte != 92 and byte != quote_of(low))
     if is_plain and high - low == 1 and byte < 128 and rows[at, 0] == 0:
         number = rows[at, NUMBER + low]  # the usual case, without the rest
         after = jumps[number, points[byte]]
@@ -244,7 +239,7 @@ def read(
         unknown, slash, point, is_end = 0, 0, found >> 1, False
         if reading:
             escape = rows[at, reading]
-            begins = 92 if reading == NESTED else 39 if reading == SINGLE else 34
+            begins = 92 if reading == NESTED else quote_of(reading)
             if escape == OFF and point != begins:
                 continue
             rows[at, reading], unknown, slash, point, is_end = decode_as(escape, point, reading)
@@ -403,7 +398,7 @@ def walk(
     FULL. has_other: if not, bits must be 0."""
     points, jumps, cuts = tables[0], met[1], met[2]
     is_alone = high - low == 1
-    quote = 39 if low == SINGLE else 34
+    quote = quote_of(low)
     wants = landed.shape[0] > 0
     # How far the other state can be followed: depths from `dead` on lie behind its refusal.
     dead = 2**30

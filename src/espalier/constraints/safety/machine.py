@@ -23,10 +23,11 @@ from espalier.automata.languages.nfa import ByteSet
 from espalier.automata.masks.cache import ByteCache
 from espalier.automata.masks.machine import Landings
 from espalier.automata.masks.walker import KIND, Laid, laid_out
-from espalier.constraints.safety.alone.refusals import Refusals, parts_of
+from espalier.constraints.safety.alone.refusals import Refusals, tables_by_part
 from espalier.constraints.safety.alone.tries import readings_of
 from espalier.constraints.safety.memory import Met, Recent
 from espalier.constraints.safety.parts import Tables
+from espalier.constraints.safety.readings import DOUBLE, KEPT, NESTED, NUMBER, READINGS, ROW, SINGLE, SPECIAL, WRITTEN
 from espalier.errors import LimitExceeded
 from espalier.time_limit import WorkLock
 from espalier.time_limit import check as check_time
@@ -53,16 +54,11 @@ MAX_SEARCHED = 20_000
 MAX_KNOWN = 50_000
 
 
-WRITTEN, DOUBLE, SINGLE, NESTED = 0, 1, 2, 3
-READINGS = 4
-NUMBER, KEPT, ROW = READINGS, 2 * READINGS, 2 * READINGS + 2
-"""Of a row, as in `kernels.py`."""
 Result = TypeVar("Result")
 
 
 class Hit(NamedTuple):
-    """A match. rule: its number. reading: 0 as the text is written, 1 between double quotation marks with escapes
-    decoded, 2 between single ones, 3 between double ones that are escaped."""
+    """A match. rule: its number. reading: one of `readings.py`."""
 
     rule: int
     reading: int
@@ -103,10 +99,9 @@ class SafetyMachine:
         self._lanes: ByteCache[tuple[int, int, int], NDArray[np.uint32]] = ByteCache(LANES_BYTES)
         self._recent: dict[tuple[int, bool], Recent[_Lane]] = {}
         self._ends: Recent[_Landed] = Recent(MAX_LANDED)
-        double, single = int(KIND[34] | KIND[92]), int(KIND[39] | KIND[92])
-        self._kinds = (0, double, single, double)
+        self._kinds = [int(np.bitwise_or.reduce(KIND[[ord(one) for one in special]])) for special in SPECIAL]
         self._read = readings_of(trie, vocab.tokens, self._words)
-        parts = parts_of(tables)
+        parts = tables_by_part(tables)
         self._alone = [Refusals(tables.points, parts, n, one, self._below) for n, one in enumerate(self._read)]
         self._accepts: dict[bytes, bool] = {}
         self._least: dict[bytes, int] = {}

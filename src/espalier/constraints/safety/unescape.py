@@ -7,9 +7,10 @@ from typing import Any
 
 import numba
 
-DOUBLE, SINGLE, NESTED = 1, 2, 3
-"""What is decoded: the text between double quotation marks, between single ones, between double ones with backslashes.
-"""
+from espalier.constraints.safety.readings import NESTED, SINGLE
+
+# compiled with: d1b898d6
+
 OFF, PLAIN, SLASH, HEX, HALF, HALF_SLASH, HALF_HEX = 0, 1, 2, 3, 4, 5, 6
 """What has been read of an escape: no quotation mark yet; none; a backslash; `\\u` or `\\x` and some digits; half of a
 surrogate pair; that and a backslash; that and the beginning of the other half. In the low three bits; then the number
@@ -18,6 +19,12 @@ MORE = 8
 """With SLASH or HALF_SLASH of a nested string: there were several backslashes. With OFF: a backslash."""
 UNKNOWN = 0xFFFD
 """What a broken escape, or half of a surrogate pair, is read as."""
+
+
+@numba.njit(cache=True, nogil=True, boundscheck=False)
+def quote_of(reading: int) -> int:
+    """The quotation mark of a decoded reading."""
+    return 39 if reading == SINGLE else 34
 
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
@@ -122,7 +129,7 @@ def decode_as(escape: int, point: int, reading: int) -> Any:
     """As `decode`, in one of the readings."""
     if reading == NESTED:
         return decode_nested(escape, point)
-    return decode(escape, point, 39 if reading == SINGLE else 34)
+    return decode(escape, point, quote_of(reading))
 
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)

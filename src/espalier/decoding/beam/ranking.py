@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from espalier.constraints.base import Matcher
 from espalier.decoding.matcher_questions import MatcherQuestions
 from espalier.decoding.plan import Job
-from espalier.decoding.step.decide import allowed_bits, dead_end
+from espalier.decoding.step.allowed import NEG_INF, allowed_bits, permitted
+from espalier.decoding.step.dead_ends import dead_end
 from espalier.decoding.step.record import RowRecords, Scored, bans_of, refusals
-from espalier.decoding.step.stages import NEG_INF, favourite_of, permitted
+from espalier.decoding.step.stages import favourite_of
 from espalier.decoding.timed_mask import TimedMask
 from espalier.sampling.chain import Chain
 from espalier.sampling.config import SamplingConfig

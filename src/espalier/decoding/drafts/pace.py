@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from espalier.decoding.drafting import FIRST_WORTH, LISTED, PassCosts
+from espalier.decoding.drafting.pass_costs import LISTED, PassCosts
+from espalier.decoding.drafting.worth import FIRST_WORTH
 
 MOST = 15
 """Tokens drafted for one pass: with the last token taken, a pass of 16."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from espalier.decoding.drafting import Continuations, Place
+from espalier.decoding.drafting.continuations import Continuations, Place
 from espalier.decoding.plan import Job
 from espalier.errors import InputError, UnknownName
 from espalier.registry import Registry

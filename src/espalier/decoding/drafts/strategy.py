@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterator
 from dataclasses import replace
 from typing import NamedTuple, cast
 
-from espalier.decoding.drafting import PAUSE, Place
+from espalier.decoding.drafting.continuations import PAUSE, Place
 from espalier.decoding.drafts.pace import MOST, Pace, least_rate
 from espalier.decoding.drafts.source import (
     FORCED,
@@ -30,7 +30,8 @@ from espalier.decoding.matcher_questions import MatcherQuestions
 from espalier.decoding.options import Decoding
 from espalier.decoding.plan import Drafting, Job, Outcome, Plan, Strategy, Taken
 from espalier.decoding.ports import Answer, Append, Need, answered
-from espalier.decoding.step.decide import Decision, decide
+from espalier.decoding.step.decide import decide
+from espalier.decoding.step.row import Decision
 from espalier.decoding.text.run import EndRule, TextRun
 from espalier.decoding.timed_mask import TimedMask
 from espalier.sampling.config import SamplingConfig

@@ -18,9 +18,11 @@ from espalier.decoding.faithful.awrs import Urn, sample
 from espalier.decoding.faithful.target import NEG_INF, Aim, Flags, Target
 from espalier.decoding.matcher_questions import MatcherQuestions
 from espalier.decoding.plan import Job
-from espalier.decoding.step.decide import dead_end, decide
+from espalier.decoding.step.allowed import permitted
+from espalier.decoding.step.dead_ends import dead_end
+from espalier.decoding.step.decide import decide
 from espalier.decoding.step.record import RowRecords, Scored, bans_of, refusals
-from espalier.decoding.step.stages import favourite_of, permitted
+from espalier.decoding.step.stages import favourite_of
 from espalier.decoding.timed_mask import TimedMask
 from espalier.errors import DeadEnd
 from espalier.sampling.chain import Chain

@@ -14,8 +14,8 @@ from espalier.decoding.canonical import Canonical, canonical, shared
 from espalier.decoding.matcher_questions import MatcherQuestions
 from espalier.decoding.plan import Job, Outcome, Plan, Strategy, Taken
 from espalier.decoding.ports import Append, Need, answered
+from espalier.decoding.step.allowed import NEG_INF
 from espalier.decoding.step.decide import decide, record_forced
-from espalier.decoding.step.stages import NEG_INF
 from espalier.decoding.text.run import EndRule, TextRun
 from espalier.decoding.timed_mask import TimedMask
 from espalier.tokens import mask as masks

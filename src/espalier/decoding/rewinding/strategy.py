@@ -21,7 +21,9 @@ from espalier.decoding.matcher_questions import MatcherQuestions, NamedMasks
 from espalier.decoding.plan import Job, Outcome, Plan, Taken
 from espalier.decoding.ports import Append, Need, answered
 from espalier.decoding.rewinding.retries import Retries
-from espalier.decoding.step.decide import Decision, decide, stranded
+from espalier.decoding.step.dead_ends import stranded
+from espalier.decoding.step.decide import decide
+from espalier.decoding.step.row import Decision
 from espalier.decoding.step.stages import CONSTRAINT
 from espalier.decoding.text.run import EndRule, TextRun
 from espalier.decoding.text.token_limit import without_token_limit
@@ -230,6 +232,10 @@ class RewindQuestions(MatcherQuestions):
         self.forbidden: Mapping[int, Blame] = {}
         self.strict: Mask = masks.empty(0)
         self.undoable: Mask | None = None
+
+    @property
+    def has_members(self) -> bool:
+        return super().has_members or bool(self.forbidden)
 
     def place(self) -> None:
         """The answers change with what is tried."""

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from espalier.automata.reasons.blame import Blame
 from espalier.decoding.matcher_questions import Answers, NamedMasks
-from espalier.decoding.step.stages import CONSTRAINT, NEG_INF, PADDING, Stages, banned_by, permitted, shares
+from espalier.decoding.step.allowed import NEG_INF, permitted
+from espalier.decoding.step.stages import CONSTRAINT, PADDING, Stages, banned_by, shares
 from espalier.sampling.chain import Chain
 from espalier.sampling.fast.draw_fast import DrawnToken
 from espalier.sampling.filters import FilterContext

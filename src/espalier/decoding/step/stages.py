@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.automata.reasons.blame import Blame
+from espalier.decoding.step.allowed import NEG_INF
 from espalier.errors import BadLogits
 from espalier.sampling.fast.candidates import kernels, leaders
 from espalier.sampling.fast.draw_fast import DrawnToken
@@ -24,7 +25,6 @@ from espalier.trace.lazy import LazySequence
 from espalier.trace.measure import Measures, plain, removed_by
 from espalier.trace.records import Candidate
 
-NEG_INF = np.float32(-np.inf)
 Candidates: TypeAlias = tuple[Candidate, ...]
 CONSTRAINT, PADDING = "constraint", "padding"
 """Names in `removed_by`: of a constraint without members, and of ids past the tokenizer's last."""
@@ -46,14 +46,6 @@ def favourite_of(raw: Logits, step: int) -> int:
         what = "NaN" if math.isnan(top) else "an infinite logit" if top > 0 else "no finite logit"
         raise BadLogits(f"the model gave {what} at step {step}")
     return favourite
-
-
-def permitted(mask: Mask | None, vocab: Vocab, width: int) -> NDArray[np.bool_] | None:
-    """The allowed tokens, `(V,) bool`; None for all. Without a mask, ids past the tokenizer's last are still
-    forbidden."""
-    if mask is not None:
-        return masks.unpack(mask, width)
-    return vocab.real_ids if vocab.has_padding else None
 
 
 def shares(

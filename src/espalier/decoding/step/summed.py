@@ -6,18 +6,21 @@ kept.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.decoding.matcher_questions import Answers
+from espalier.decoding.matcher_questions import Answers, MatcherQuestions
+from espalier.decoding.step.allowed import real
 from espalier.decoding.step.record import Numbers, Scored, Watch, record_of
+from espalier.decoding.step.row import Decision, Row
 from espalier.decoding.step.stages import candidate_of
 from espalier.sampling.chain import Chain
 from espalier.sampling.fast.candidates import kernels
-from espalier.sampling.fast.whole import NOTHING, coded
+from espalier.sampling.fast.whole import NOTHING, arguments, coded
 from espalier.tokens.mask import Logits, Mask
 from espalier.tokens.vocab import Vocab
 from espalier.trace.measure import TINY, measures_of
@@ -33,7 +36,7 @@ class _Heating(NamedTuple):
 
 
 def can_sum(chain: Chain) -> bool:
-    """Whether `summed` covers the chain's steps: what one kernel draws, where only a constraint can ban a token."""
+    """Whether one kernel covers the chain's steps: it can draw them, and only a constraint can ban a token."""
     return not chain.can_ban and chain.kept(_heating) is not None
 
 
@@ -45,26 +48,15 @@ def _heating(chain: Chain) -> _Heating | None:
     return _Heating(penalties, settings.divisor, not config.is_greedy)
 
 
-def logit_of(raw: Logits, chain: Chain, token: int) -> float:
-    """The logit of a token after the samplers."""
-    heating = chain.kept(_heating)
-    if heating is None:
-        raise AssertionError("these samplers are not summed")
-    past = chain.past
-    found: float = kernels("steps").heated_logit(raw, token, past.tokens, past.times_said, *heating[:2])
-    return found
-
-
 class StepSums(NamedTuple):
     """What `sum_step` finds. sums: with w = exp(raw - top), of w and of w * (raw - top), over all and over the allowed
-    tokens; then the top. z_sampled: as in StepRecord. logit: of the taken token, after the samplers."""
+    tokens; then the top. z_sampled: as in StepRecord."""
 
     sums: tuple[float, float, float, float, float]
     has_mask: bool
     allowed_count: int
     is_allowed: bool
     z_sampled: float | None
-    logit: float
 
     def numbers(self, logit: float) -> Numbers:
         """logit: the model's, of the taken token."""
@@ -80,58 +72,97 @@ def sums_of(raw: Logits, bits: Mask | None, chain: Chain, token: int, favourite:
     heating = chain.kept(_heating)
     if heating is None or not raw.flags.carray or not (bits is None or (bits.shape[0] and bits.flags.carray)):
         return None
-    past = chain.past
-    total, spread, inside, inside_spread, mass, count, is_allowed, logit = kernels("steps").sum_step(
-        raw, NOTHING if bits is None else bits, past.tokens, past.times_said, *heating, favourite, token,
+    past, words = chain.past, kernels("masked").words_of(raw.shape[0], NOTHING if bits is None else bits, NOTHING)
+    total, spread, inside, inside_spread, mass, count, is_allowed, _ = kernels("steps").sum_step(
+        raw, words, past.tokens, past.times_said, *heating, favourite, token,
         chain.room(raw.shape[0]),
     )  # fmt: skip
     z_sampled = (1.0 if bits is None else mass) if heating.wants_mass else None
     if bits is not None and (inside < TINY or (z_sampled is not None and z_sampled < 0.0)):
         return None
     sums = total, spread, inside, inside_spread, float(raw[favourite])
-    return StepSums(sums, bits is not None, count, is_allowed, z_sampled, logit)
+    return StepSums(sums, bits is not None, count, is_allowed, z_sampled)
 
 
-def summed(
-    found: StepSums,
-    taken: tuple[int, float],
-    logit: float,
-    *,
-    step: int,
-    favourite: int,
-    vocab: Vocab,
-    watch: Watch,
-    questions: Answers,
-    rejected: Scored | None = None,
-) -> StepRecord:
-    """The record without lists of a step that took `taken`, a token with its probability, made when it is read, or at
-    once if `watch` says so. logit: the model's. questions: asked after the matcher has moved on, or now. rejected: the
-    token that was drawn first and refused.
-    """
-    make = partial(_made, found, taken, logit, rejected, step, favourite, vocab, watch.says_why, questions)
-    return make() if watch.at_once else StepRecord.later(make)
+Found: TypeAlias = tuple[int, float, bool, float, float, float, float, float, float, float, float, int, bool]
+"""What `draw_and_sum` finds."""
+
+
+def decide_summed(row: Row, mask: Mask | None, watch: Watch, questions: MatcherQuestions) -> Decision | None:
+    """`decide` at a level without lists; None where no kernel can draw, or float64 cannot hold the sums."""
+    if not _is_common(row, questions):
+        return None
+    bits = real(mask, row.vocab)
+    found = _found(row, bits, bits)
+    return None if found is None else _decision(row, found, bits is not None, None, watch, questions)
+
+
+def decide_late_summed(
+    row: Row, mask: Callable[[], Mask], watch: Watch, questions: MatcherQuestions
+) -> Decision | None:
+    """`decide_late` at a level without lists; None as `decide_summed`."""
+    if not _is_common(row, questions):
+        return None
+    bits, rejected = mask(), None
+    found = _found(row, real(None, row.vocab), bits)
+    if found is not None and not found[2]:
+        rejected = Scored(found[0], found[1], found[4])
+        found = _found(row, bits, bits)
+    return None if found is None else _decision(row, found, True, rejected, watch, questions)
+
+
+def _is_common(row: Row, questions: MatcherQuestions) -> bool:
+    chain = row.chain
+    return not (row.context.step < chain.config.min_tokens or questions.has_members) and can_sum(chain)
+
+
+def _found(row: Row, bits: Mask | None, allowed: Mask | None) -> Found | None:
+    """Draw from the tokens of `bits`, and sum over those of `allowed`, `(W,) int32`; None for all."""
+    raw, _, chain, stream, _, favourite = row
+    settings = chain.kept(coded)
+    asked = None if settings is None else arguments(raw, bits, chain, settings, settings.drawing, favourite)
+    if asked is None or not (allowed is bits or (allowed is not None and allowed.shape[0] and allowed.flags.carray)):
+        return None
+    found: Found = kernels("steps").draw_and_sum(*asked, stream.next(), NOTHING if allowed is None else allowed)
+    inside, mass = found[8], found[10]
+    is_lost = found[2] and allowed is not None and (inside < TINY or (mass < 0.0 and not chain.config.is_greedy))
+    return None if found[0] < 0 or is_lost else found
+
+
+def _decision(
+    row: Row, found: Found, has_mask: bool, rejected: Scored | None, watch: Watch, questions: MatcherQuestions
+) -> Decision:
+    """The record is made when it is read, or at once if `watch` says so. rejected: the token that was drawn first and
+    refused."""
+    token, prob, refused = found[0], found[1], None
+    if (rejected is not None or not found[12]) and watch.says_why:
+        refused = row.favourite if rejected is None else rejected.token
+    asked = questions.kept(None, token, refused)
+    is_greedy = row.chain.config.is_greedy
+    make = partial(_made, found, has_mask, is_greedy, rejected, row.context.step, row.vocab, refused, asked)
+    return Decision(token, prob, make() if watch.at_once else StepRecord.later(make))
 
 
 def _made(
-    found: StepSums,
-    taken: tuple[int, float],
-    logit: float,
+    found: Found,
+    has_mask: bool,
+    is_greedy: bool,
     rejected: Scored | None,
     step: int,
-    favourite: int,
     vocab: Vocab,
-    says_why: bool,
+    refused: int | None,
     questions: Answers,
 ) -> StepRecord:
-    blame = None
-    if says_why and (rejected is not None or not found.is_allowed):
-        blame = questions.why_refused(favourite if rejected is None else rejected.token)
+    """refused: the token of which is told why the constraint refuses it."""
+    token, prob, _, logit, hot, top, total, spread, inside, inside_spread, mass, count, is_best = found
+    z_sampled = None if is_greedy else mass if has_mask else 1.0
+    sums = StepSums((total, spread, inside, inside_spread, top), has_mask, count, is_best, z_sampled)
     return record_of(
         step,
-        candidate_of(vocab, *taken, found.logit, allowed=True),
+        candidate_of(vocab, token, prob, hot, allowed=True),
         None if rejected is None else candidate_of(vocab, *rejected, allowed=False),
-        found.numbers(logit),
+        sums.numbers(logit),
         vocab=vocab,
         questions=questions,
-        blame=blame,
+        blame=None if refused is None else questions.why_refused(refused),
     )

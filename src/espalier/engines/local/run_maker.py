@@ -21,7 +21,7 @@ from espalier.constraints.joining.rule import filters_in
 from espalier.constraints.matching.rewinding import Rewinding, check_only_masks, rewinding_parts
 from espalier.constraints.spec import Spec
 from espalier.constraints.to_gbnf import portable
-from espalier.decoding.drafting import DraftKit
+from espalier.decoding.drafting.kit import DraftKit
 from espalier.decoding.line_limit import LineLimit
 from espalier.decoding.masking import mask_plan
 from espalier.decoding.matcher_questions import MatcherQuestions

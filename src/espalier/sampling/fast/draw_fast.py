@@ -34,11 +34,11 @@ from espalier.sampling.fast.candidates import (
 from espalier.sampling.fit import biased
 from espalier.sampling.samplers.context import TransformContext
 from espalier.sampling.samplers.dry import losses, lowered, repeat_limit
-from espalier.sampling.samplers.penalties import LARGEST, amount
+from espalier.sampling.samplers.penalties import amount
 from espalier.sampling.samplers.registry import TRANSFORMS, UNTRUNCATED
 from espalier.sampling.samplers.temperature import LARGE, SMALL, divided, is_dividable, temperature
 from espalier.tokens import mask as masks
-from espalier.tokens.mask import Logits, Mask
+from espalier.tokens.mask import LARGEST, Logits, Mask
 
 PLAIN = 1024
 """Up to so many candidates are left to the plain samplers."""

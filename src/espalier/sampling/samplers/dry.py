@@ -16,9 +16,8 @@ import numpy as np
 
 from espalier.sampling.fields import Number, Texts, Whole
 from espalier.sampling.samplers.context import NO_BREAKERS, Breakers, TransformContext
-from espalier.sampling.samplers.penalties import LARGEST
 from espalier.sampling.samplers.sampler import Sampler
-from espalier.tokens.mask import Logits
+from espalier.tokens.mask import LARGEST, Logits
 from espalier.tokens.vocab import Vocab
 
 DEFAULT_BREAKERS = ("\n", ":", '"', "*")

@@ -16,9 +16,7 @@ import numpy as np
 from espalier.sampling.fields import Number, Whole
 from espalier.sampling.samplers.context import TransformContext
 from espalier.sampling.samplers.sampler import Sampler
-from espalier.tokens.mask import Logits
-
-LARGEST = float(np.finfo(np.float32).max)
+from espalier.tokens.mask import LARGEST, Logits
 
 
 def penalties(

@@ -14,9 +14,8 @@ from espalier.sampling.fields import Number
 from espalier.sampling.samplers.context import TransformContext
 from espalier.sampling.samplers.sampler import Sampler
 from espalier.sampling.samplers.truncations import NEG_INF
-from espalier.tokens.mask import Logits
+from espalier.tokens.mask import LARGEST, Logits
 
-LARGEST = float(np.finfo(np.float32).max)
 LOWEST = -LARGEST
 SMALL, LARGE = 1e-3, 1e30  # outside this range the division is done in float64
 

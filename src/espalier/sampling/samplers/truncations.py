@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from espalier.sampling.fields import Number, Whole
 from espalier.sampling.samplers.sampler import Sampler
-from espalier.tokens.mask import Logits
+from espalier.tokens.mask import LARGEST, Logits
 
 NEG_INF = np.float32(-np.inf)
 XTC_OFF = 0.5
@@ -104,7 +104,7 @@ def top_n_sigma(logits: Logits, n: float) -> Logits:
     if n <= 0.0 or int(np.count_nonzero(kept)) <= 1:
         return logits
     values = logits[kept].astype(np.float64)  # (n,) float64
-    edge = max(float(values.max()) - n * float(values.std()), float(np.finfo(np.float32).min))
+    edge = max(float(values.max()) - n * float(values.std()), -LARGEST)
     return np.where(logits >= np.float32(edge), logits, NEG_INF)
 
 

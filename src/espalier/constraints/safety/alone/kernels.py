@@ -8,13 +8,13 @@ from typing import Any, TypeAlias
 import numba
 import numpy as np
 
+from espalier.automata.masks.kernels import FIRST, PLACE, SKIP
 from espalier.constraints.safety.unescape import HEX, PLAIN, UNKNOWN, decode_as, next_character
 
-# compiled with: d2084705
+# compiled with: 7bff07f7
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are in the docstrings
 
-FIRST, SKIP, PLACE = 0, 1, 2  # the columns of the trie
 NO_OTHER, REFUSED = -2, -1
 """In place of the other state: there is none; it has refused what has been read."""
 PENDING = 4

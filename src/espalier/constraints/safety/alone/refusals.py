@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.automata.masks.cache import ByteCache
-from espalier.constraints.safety.alone.tries import Bits, Reading, kernels
-from espalier.constraints.safety.alone.tries import Part as TriePart
+from espalier.constraints.safety.alone.tries import Bits, Reading, SubTrie, kernels
 from espalier.constraints.safety.memory import ASCII, Recent
 from espalier.constraints.safety.parts import Tables
 from espalier.time_limit import check as check_time
@@ -25,7 +24,7 @@ MAX_NEAR = 16
 """How many known states of a part a new one is compared with."""
 
 
-class FilterPart(NamedTuple):
+class PartTables(NamedTuple):
     """letters, table, cuts, wide: as in `Tables`, of this part alone. far: `(n,) int32`, the fewest characters to a
     match; to_end: to a match or to a state in which the end of the text completes one. begin: where its states begin
     among those of all parts."""
@@ -53,7 +52,7 @@ class Refusals:
     def __init__(
         self,
         points: NDArray[np.int16],
-        parts: Sequence[FilterPart],
+        parts: Sequence[PartTables],
         number: int,
         reading: Reading,
         below: NDArray[np.float64],
@@ -102,7 +101,7 @@ class Refusals:
         return found
 
     def _walk(
-        self, trie: TriePart, part: FilterPart, state: int, other: int, bits: Bits, *, wants_doubts: bool = False
+        self, trie: SubTrie, part: PartTables, state: int, other: int, bits: Bits, *, wants_doubts: bool = False
     ) -> None:
         self._kernels.walk(
             trie.laid.nodes, trie.high, trie.laid.ids, self._points, part.letters, part.table, part.wide, part.cuts,
@@ -111,7 +110,7 @@ class Refusals:
         )  # fmt: skip
 
 
-def parts_of(tables: Tables) -> tuple[FilterPart, ...]:
+def tables_by_part(tables: Tables) -> tuple[PartTables, ...]:
     """The parts of a filter, one by one."""
     never = np.iinfo(np.int32).max
     cells, begins = np.append(tables.first, len(tables.table)), np.append(tables.begin, tables.states)
@@ -123,5 +122,5 @@ def parts_of(tables: Tables) -> tuple[FilterPart, ...]:
         to_end = np.where(cuts < 0, never, 0).astype(np.int32)
         for one in (far, to_end):
             kernels().distances(table, wide, one)
-        found.append(FilterPart(tables.letters[number], table, cuts, wide, far, to_end, int(begins[number])))
+        found.append(PartTables(tables.letters[number], table, cuts, wide, far, to_end, int(begins[number])))
     return tuple(found)

@@ -12,13 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.automata.masks.walker import Laid, laid_out
+from espalier.constraints.safety.readings import SPECIAL
 from espalier.tokens import mask as masks
 from espalier.tokens.trie import TokenTrie
 
 Bits = NDArray[np.uint32]  # (W,)
-FIRST, SKIP = 0, 1  # of a node, as in `kernels.py`
-SPECIAL: tuple[tuple[bytes, ...], ...] = ((), (b'"', b"\\"), (b"'", b"\\"), (b'"', b"\\"))
-"""What each reading does not read as the text is written. All tokens are asked for in the first."""
 ESCAPES = b"\\u", b"\\x"
 """The beginnings of escapes by number."""
 
@@ -28,7 +26,7 @@ def kernels() -> Any:
     return import_module("espalier.constraints.safety.alone.kernels")  # numba is loaded with the first machine
 
 
-class Part(NamedTuple):
+class SubTrie(NamedTuple):
     """Some tokens of a trie. high: `(N,) int32`, from `kernels.heights`."""
 
     laid: Laid
@@ -41,8 +39,8 @@ class Reading(NamedTuple):
     that are not UTF-8 from the beginning of a character on."""
 
     special: Bits
-    all: Part
-    doubtful: Part
+    all: SubTrie
+    doubtful: SubTrie
     invalid: Bits
 
 
@@ -63,21 +61,22 @@ def readings_of(trie: TokenTrie, tokens: Sequence[bytes], words: int) -> tuple[R
             held = _holding(tokens, special, words)
             judged = only(laid, held) if special else laid
             doubtful = only(judged, unfinished | escaping if special else unfinished)
-            made.append(Reading(held, _part(judged, depth), _part(doubtful, depth), invalid))
+            made.append(Reading(held, _sub_trie(judged, depth), _sub_trie(doubtful, depth), invalid))
         found = _MADE[trie] = tuple(made)
     return found
 
 
 def only(laid: Laid, tokens: Bits) -> Laid:
     """The part of a trie that leads to these tokens, `(W,)`."""
+    first, skipped = kernels().FIRST, kernels().SKIP
     wanted = masks.unpack(tokens.view(np.int32), 32 * len(tokens))[laid.ids]  # (T,)
-    before = np.append(0, np.cumsum(wanted))[laid.nodes[:, FIRST]]  # (N + 1,), wanted tokens before each node
-    skip = laid.nodes[:-1, SKIP]
+    before = np.append(0, np.cumsum(wanted))[laid.nodes[:, first]]  # (N + 1,), wanted tokens before each node
+    skip = laid.nodes[:-1, skipped]
     stays = np.append(before[skip] > before[:-1], True)  # (N + 1,)
     number = np.append(0, np.cumsum(stays))[:-1]  # (N + 1,), nodes that stay before each
     nodes = laid.nodes[stays].copy()
-    nodes[:, FIRST] = before[stays]
-    nodes[:-1, SKIP] = number[skip][stays[:-1]]
+    nodes[:, first] = before[stays]
+    nodes[:-1, skipped] = number[skip][stays[:-1]]
     return Laid(nodes=nodes, heads=laid.heads[:0], ids=laid.ids[wanted])
 
 
@@ -95,7 +94,7 @@ def _holding(tokens: Sequence[bytes], some: Sequence[bytes], words: int) -> Bits
     return masks.from_ids(np.unique(np.concatenate(found)).tolist(), 32 * words).view(np.uint32)
 
 
-def _part(laid: Laid, depth: int) -> Part:
+def _sub_trie(laid: Laid, depth: int) -> SubTrie:
     high = np.empty(len(laid.nodes) - 1, dtype=np.int32)
     kernels().heights(laid.nodes, np.zeros(depth, dtype=np.int32), high)
-    return Part(laid, high)
+    return SubTrie(laid, high)

@@ -14,12 +14,12 @@ import numpy as np
 from espalier.sampling.fast.kernels.exponential import added, exp
 from espalier.sampling.fast.kernels.exponential import weights as weigh
 from espalier.sampling.fast.kernels.places import ranked, taken
+from espalier.tokens.mask import LARGEST
 
-# compiled with: e551e645
+# compiled with: c4dbf55b
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are in the docstrings
 
-LARGEST = float(np.finfo(np.float32).max)
 FEW = 128  # so many are ranked by insertion, as they come; more are sorted
 
 

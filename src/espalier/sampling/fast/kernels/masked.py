@@ -106,7 +106,7 @@ def _finite(value: Any, largest: Any) -> Any:
 
 
 @numba.njit(cache=True, nogil=True, boundscheck=False, error_model="numpy")
-def _penalised(value: Any, times: int, repetition: float, frequency: float, presence: float, largest: float) -> Any:
+def penalised(value: Any, times: int, repetition: float, frequency: float, presence: float, largest: float) -> Any:
     """The new value of a logit, float32, not -inf, of a token that was generated `times` times."""
     if repetition != np.float32(1.0):
         value = value * repetition if value <= 0 else value / repetition
@@ -142,7 +142,7 @@ def penalise(
                 continue
         if place >= values.shape[0] or values[place] == -np.inf:
             continue
-        value = _penalised(values[place], produced[k], repetition, frequency, presence, largest)
+        value = penalised(values[place], produced[k], repetition, frequency, presence, largest)
         values[place] = value
         top = max(top, value)
     return top
@@ -156,7 +156,7 @@ def stays_best(row: Array, best: int, tokens: Array, produced: Array, factors: A
         if tokens[k] == best:
             return False
         if tokens[k] < row.shape[0] and row[tokens[k]] > -np.inf:
-            value = _penalised(row[tokens[k]], produced[k], factors[0], factors[1], factors[2], factors[3])
+            value = penalised(row[tokens[k]], produced[k], factors[0], factors[1], factors[2], factors[3])
             if value >= row[best]:
                 return False
     return True

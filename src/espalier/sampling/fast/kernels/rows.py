@@ -27,12 +27,12 @@ from espalier.sampling.fast.kernels.masked import (
 )
 from espalier.sampling.fast.kernels.places import taken
 from espalier.sampling.fast.kernels.sums import find_mass
+from espalier.tokens.mask import LARGEST
 
-# compiled with: d593b069
+# compiled with: 3f3d3d5c
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are in the docstrings
 
-LARGEST = float(np.finfo(np.float32).max)
 LAST = 96  # so many are truncated and drawn from as they are
 SHORT = 1024  # so many, if the first truncation is not top_p, which has to rank them
 THIN = 16  # a mask that allows one token of so many is listed

@@ -1,4 +1,4 @@
-"""Kernels for the record of a step: all sums over one row of logits, from the packed mask, in one call."""
+"""Kernels for the record of a step: all sums over one row of logits, from the packed mask, and the draw in one call."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import numba
 import numpy as np
 
 from espalier.sampling.fast.kernels.exponential import RUN, added, divide, spread_of, weights
-from espalier.sampling.fast.kernels.masked import is_set, ones, penalise, words_of
+from espalier.sampling.fast.kernels.masked import is_set, ones, penalise, penalised, words_of
+from espalier.sampling.fast.kernels.rows import EARLY, GREEDY, HEAT, MODE, PENALTIES, REST, draw_row
+from espalier.tokens.mask import LARGEST
 
-# compiled with: 06ee486b
+# compiled with: 130322cd
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are in the docstrings
 
-LARGEST = float(np.finfo(np.float32).max)
 NOTHING = np.zeros(0, dtype=np.int32)  # (0,)
 
 
@@ -51,17 +52,18 @@ def _shares(row: Array, words: Array, heat: Any, top: float) -> tuple[float, flo
 def heated_logit(row: Array, token: int, tokens: Array, produced: Array, penalties: Array, heat: Any) -> float:
     """The logit of one token after penalties and temperature. row (V,) float32; heat: float32; the rest as in
     `penalise`, penalties (4,) or (0,) float32."""
-    value, ids = row[token : token + 1].copy(), np.empty(1, dtype=np.int64)
-    if penalties.shape[0]:
-        ids[0] = token
-        penalise(value, ids, True, tokens, produced, penalties[0], penalties[1], penalties[2], penalties[3])
-    return max(np.float64(np.float32(value[0] / heat)), -LARGEST)
+    value = row[token]
+    if penalties.shape[0] and value > -np.inf:
+        for k in range(tokens.shape[0]):
+            if tokens[k] == token:
+                value = penalised(value, produced[k], penalties[0], penalties[1], penalties[2], penalties[3])
+    return max(np.float64(np.float32(value / heat)), -LARGEST)
 
 
 @numba.njit(cache=True, nogil=True, boundscheck=False, error_model="numpy")
 def sum_step(
     row: Array,
-    bits: Array,
+    words: Array,
     tokens: Array,
     produced: Array,
     penalties: Array,
@@ -71,14 +73,13 @@ def sum_step(
     token: int,
     room: Array,
 ) -> tuple[float, float, float, float, float, int, bool, float]:
-    """All sums of a step. row (V,) float32, finite or -inf, whose first maximum is at `best`; bits (W,) int32, the
+    """All sums of a step. row (V,) float32, finite or -inf, whose first maximum is at `best`; words (W,) uint32, the
     allowed tokens, (0,) for all; room (V,) float32, overwritten; the rest as in `heated_logit`.
 
     With w = exp(row - maximum): the sums of w and of w * (row - maximum); both over the allowed tokens alone; the share
     of the allowed tokens after penalties and temperature, -1 without `wants_mass` and where float64 cannot hold it; how
     many are allowed; whether `best` is; and the logit of `token` after penalties and temperature.
     """
-    words = words_of(row.shape[0], bits, NOTHING)
     top = np.float64(row[best])
     out = np.empty(RUN, dtype=np.float64)
     total, spread, inside, inside_spread, mass = 0.0, 0.0, 0.0, 0.0, -1.0
@@ -111,3 +112,39 @@ def sum_step(
     allowed = ones(words) if words.shape[0] else row.shape[0]
     logit = heated_logit(row, token, tokens, produced, penalties, heat)
     return total, spread, inside, inside_spread, mass, allowed, is_set(words, best), logit
+
+
+@numba.njit(cache=True, nogil=True, boundscheck=False)
+def draw_and_sum(
+    row: Array,
+    bits: Array,
+    permitted: Array,
+    tokens: Array,
+    produced: Array,
+    settings: Array,
+    room: Array,
+    favourite: int,
+    uniform: float,
+    allowed: Array,
+) -> tuple[int, float, bool, float, float, float, float, float, float, float, float, int, bool]:
+    """`draw_row`, and `sum_step` over what allowed (W,) int32 leaves, (0,) for all.
+
+    Returns the token, or -1 as `draw_row`; its probability; whether it is allowed: if not, nothing is summed; its
+    logit, and that after penalties and temperature; the largest logit; then as `sum_step`, without the logit.
+    """
+    nothing = 0.0, 0.0, 0.0, 0.0, 0.0, -1.0, 0, False
+    token, prob = draw_row(row, bits, permitted, tokens, produced, settings, room, favourite, uniform)
+    if token < 0:
+        return -1, 0.0, False, 0.0, 0.0, *nothing
+    heat = np.float32(settings[EARLY]) * np.float32(settings[HEAT])  # one of the two is 1
+    penalties = settings[REST : REST + int(settings[PENALTIES])].astype(np.float32)
+    logit = np.float64(row[token])
+    words = words_of(row.shape[0], allowed, NOTHING)
+    if not is_set(words, token):
+        return token, prob, False, logit, heated_logit(row, token, tokens, produced, penalties, heat), *nothing
+    wants_mass = settings[MODE] != GREEDY
+    total, spread, inside, inside_spread, mass, count, is_best, hot = sum_step(
+        row, words, tokens, produced, penalties, heat, wants_mass, favourite, token, room
+    )
+    top = np.float64(row[favourite])
+    return token, prob, True, logit, hot, top, total, spread, inside, inside_spread, mass, count, is_best
