@@ -457,6 +457,19 @@ def test_a_context_that_is_not_what_was_asked_for_is_refused(folder):
             LlamaStepModel(file, EngineOptions())
 
 
+@pytest.mark.slow
+def test_a_stream_that_nobody_closed_does_not_crash_the_process_at_its_end():
+    """What exits free the context first; then the stream gives its sequence back."""
+    script = f"""
+import espalier
+opened = espalier.load({str(DEMO)!r}, threads=1)
+kept = [opened.stream("Hello", seed=1, strategy=name) for name in ("mask", "draft")]
+print([len(next(one).text) > 0 for one in kept])
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[True, True]\n", "")
+
+
 def test_memory_is_given_back_once_in_order_and_at_the_end_of_the_process(folder):
     """In a process of its own: contexts and files dropped in every order, one left to the interpreter's exit."""
     script = f"""

@@ -44,7 +44,7 @@ class LlamaContext:
     """
 
     def __init__(self, lib: Any, file: LlamaFile, params: Any, options: EngineOptions) -> None:
-        made: list[tuple[Any, Any]] = []  # (how to free, what), in the order made
+        self._made = made = list[tuple[Any, Any]]()  # (how to free, what), in the order made
         weakref.finalize(self, _free_all, made, file)
         adapters = []
         for lora in options.lora:
@@ -60,6 +60,11 @@ class LlamaContext:
             scales = (ctypes.c_float * len(adapters))(*(lora.scale for lora in options.lora))
             if lib.llama_set_adapters_lora(self.ctx, handles, len(adapters), scales):
                 raise InputError("the LoRA adapters cannot be applied together", field="lora")
+
+    @property
+    def is_freed(self) -> bool:
+        """Whether the process ends, which frees it: a stream that nobody closed gives its sequences back after that."""
+        return not self._made
 
 
 def _free_all(made: list[tuple[Any, Any]], _file: LlamaFile) -> None:

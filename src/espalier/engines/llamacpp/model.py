@@ -142,6 +142,8 @@ class LlamaStepModel:
         slot = self._slots.pop(sequence)
         del self._lengths[sequence]
         self._broken.discard(sequence)
+        if self._context.is_freed:
+            return
         # Removing a whole sequence always works; if it did not, its slot must not be used again.
         if self._lib.llama_memory_seq_rm(self._memory, slot, -1, -1):
             heappush(self._free_slots, slot)
