@@ -141,10 +141,9 @@ def test_many_words_in_a_grammar_are_put_together_at_once():
     assert not found.accepts(b"ab")
 
 
-def test_a_class_is_spelled_once_however_often_it_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each of hundreds of copies worked out its code points again: a third of the time of building them."""
-    asked: list[CharClass] = []
-    scalars = CharClass.scalars
+def test_a_class_is_spelled_once_however_often_it_is_repeated(monkeypatch):
+    """Each of hundreds of copies worked out its code points again."""
+    asked, scalars = [], CharClass.scalars
     monkeypatch.setattr(CharClass, "scalars", lambda node: asked.append(node) or scalars(node))
     nfa = Nfa()
     start, end = nfa.new(), nfa.new()

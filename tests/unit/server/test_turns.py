@@ -155,10 +155,13 @@ def test_one_owner_prepares_one_request_at_a_time_until_it_is_heavy(monkeypatch:
     asyncio.run(main())
 
 
-def test_short_work_asks_for_no_look_at_the_memory() -> None:
+def test_short_work_asks_for_no_look_at_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look at which all garbage is collected, which stops every thread."""
+    monkeypatch.setattr(workers_module, "LIGHT_SECONDS", 0.0)
+
     async def main() -> None:
         workers = Workers(threads=1, waiting=5)
-        await workers.run(lambda: burn(LIGHT_SECONDS, "a", []))
+        await workers.run(lambda: burn(LARGE_SECONDS / 2, "a", []))
         assert workers.ended_long == 0
         await workers.run(lambda: burn(4 * LARGE_SECONDS, "a", []))
         assert workers.ended_long == 1
