@@ -74,10 +74,10 @@ class _Task:
         return self.abandoned.is_set()
 
     def ask_round(self) -> None:
-        if self.loop.is_closed():
-            self.has_round.set()
-        else:
+        try:
             self.loop.call_soon_threadsafe(self.has_round.set)
+        except RuntimeError:  # the loop is closed
+            self.has_round.set()
 
 
 class Workers:
