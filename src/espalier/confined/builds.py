@@ -34,6 +34,10 @@ NICER = 5
 WHAT = "compiling the constraint"
 
 
+class Elsewhere(Exception):
+    """Raised by what makes a build here, before it begins: it takes so long that a worker process does it at once."""
+
+
 class Builds:
     """warm: functions that every process calls at its start, `module:function`. Thread-safe; the processes begin with
     `start` or the first long build, and end with the object."""
@@ -50,18 +54,20 @@ class Builds:
 
     def build(
         self, make: Callable[[], T], *, run: str, given: Mapping[str, Any], read: Callable[[bytes], T],
-        is_near: bool = True,
+        near: Callable[[], T] | None = None, is_near: bool = True,
     ) -> T:  # fmt: skip
         """What `make` returns: made here where there is no limit, or where it is quick. Otherwise a worker process
         calls `run` (`module:function`), which returns `answered(given, ...)`, and `read` reads its file. given: JSON.
-        is_near: whether it is tried here at all. Raises as `make`, and with a limit OutOfTime, Cancelled,
-        ConfinedError."""
+        near: makes the same, or raises Elsewhere where it knows beforehand that it is not quick. is_near: whether it is
+        tried here at all. Raises as `make`, and with a limit OutOfTime, Cancelled, ConfinedError."""
         if not (is_limited() and is_supported()):
             return make()
         if is_near:
             try:
                 with time_limit(min(NEAR_SECONDS, left()), what=WHAT):
-                    return make()
+                    return (near or make)()
+            except Elsewhere:
+                pass
             except OutOfTime as error:
                 check()  # who has no time left is told the limit that was set, not what was left of it
                 traceback.clear_frames(error.__traceback__)  # what was built so far is free at once

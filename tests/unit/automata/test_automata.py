@@ -141,6 +141,17 @@ def test_many_words_in_a_grammar_are_put_together_at_once():
     assert not found.accepts(b"ab")
 
 
+def test_a_class_is_spelled_once_however_often_it_is_repeated(monkeypatch):
+    """Each of hundreds of copies worked out its code points again."""
+    asked, scalars = [], CharClass.scalars
+    monkeypatch.setattr(CharClass, "scalars", lambda node: asked.append(node) or scalars(node))
+    nfa = Nfa()
+    start, end = nfa.new(), nfa.new()
+    nfa.add(Repeat(CharClass(((97, 122),)), 300, 400), start, end, symbol=pytest.fail, inline={})
+    assert len(nfa.edges) > 400
+    assert len(asked) == 1
+
+
 def test_what_is_regular_becomes_one_automaton_and_the_rest_does_not():
     for source, regular in [
         ('root ::= a b\na ::= [a-z]+\nb ::= a "!" a', True),

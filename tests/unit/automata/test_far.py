@@ -7,9 +7,10 @@ import random
 import numpy as np
 import pytest
 
+from espalier.automata.languages import far
 from espalier.automata.languages.dfa import Dfa
-from espalier.automata.languages.far import FarAutomata, Source, Want, _read, _written
-from espalier.automata.languages.network import Network
+from espalier.automata.languages.far import MOST_NEAR, FarAutomata, Source, Want, _read, _written
+from espalier.automata.languages.network import Network, states_about
 from espalier.confined import builds
 from espalier.confined.pool import is_supported
 from espalier.errors import EspalierError, GrammarError, RegexError, UnsupportedError
@@ -98,6 +99,32 @@ def test_quick_builds_stay_in_the_callers_thread(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(builds.Builds, "_started", lambda self: pytest.fail("a process was started"))
     with time_limit(10):
         assert isinstance(FarAutomata().build(Source(form="regex", text="[ab]{1,5}")), Dfa)
+
+
+@pytest.mark.parametrize(
+    "large",
+    [
+        Source(form="regex", text="(?:[a-z]{1,40}[0-9]{1,40}){1,900}"),
+        Source(form="regex", text="a{0,333000}b"),
+        Source(form="gbnf", text='root ::= ("a" [b-z]?){1,100000}'),
+    ],
+    ids=lambda one: one.text,
+)
+def test_what_cannot_be_built_quickly_is_not_begun_in_the_callers_thread(
+    large: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sixty clients who sent such a pattern and left took the interpreter from all streams for half a second, and what
+    was built for nothing kept 45 MB from the system."""
+    known = _written(Source(form="regex", text="a").automaton("machine"))
+    monkeypatch.setattr(builds.Builds, "_far", lambda self, run, given: known)
+    monkeypatch.setattr(far, "build_network", lambda *_, **__: pytest.fail("it was begun"))
+    with time_limit(30):
+        assert isinstance(FarAutomata().build(large), Dfa)
+
+
+def test_states_are_counted_before_any_is_made() -> None:
+    counts = [states_about(Source(form="regex", text=f"[a-z]{{{n}}}").grammar()) for n in (10, 1000, 900_000)]
+    assert counts[0] < 50 < counts[1] < MOST_NEAR < counts[2]
 
 
 def test_what_is_written_is_read_as_it_was() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 
 import pytest
@@ -385,6 +386,16 @@ def test_an_end_by_an_error_tells_everybody_what_it_was():
     with pytest.raises(Unavailable, match="a bug"):
         here.submit(ticket("greedy", (1,), 1))
     assert here.model.live == 0
+
+
+def test_who_looks_at_the_load_takes_no_lock_from_the_model():
+    """Threads that give way ask every few milliseconds; one that lost the interpreter meanwhile made the model wait."""
+    here, found = world(), list[int]()
+    asking = threading.Thread(target=lambda: found.append(here.scheduler.load().running), daemon=True)
+    with here.scheduler._changed:
+        asking.start()
+        asking.join(20)
+        assert found == [0]
 
 
 def test_the_load_is_exact():

@@ -10,8 +10,9 @@ import pytest
 
 import espalier.server.process.workers as workers_module
 from espalier.errors import Cancelled
+from espalier.server.process.pools import make_pools
 from espalier.server.process.turns import STUCK_SECONDS, Turns
-from espalier.server.process.workers import LIGHT_SECONDS, Workers
+from espalier.server.process.workers import LARGE_SECONDS, LIGHT_SECONDS, Workers
 from espalier.time_limit import check
 
 
@@ -94,11 +95,90 @@ def test_light_work_lets_the_model_make_a_step_now_and_then(monkeypatch: pytest.
     assert len(asked) >= 2 * 2  # before and after each of the steps that it waited for
 
 
+def count_rounds(monkeypatch: pytest.MonkeyPatch, said: list[str]) -> None:
+    """Say `round` whenever work asks for one."""
+    ask = workers_module._Task.ask_round
+
+    def asked(task: workers_module._Task) -> None:
+        said.append("round")
+        ask(task)
+
+    monkeypatch.setattr(workers_module._Task, "ask_round", asked)
+
+
+@pytest.mark.parametrize("light", [1e9, 0.0], ids=["light", "heavy"])
+def test_work_that_computes_lets_the_event_loop_make_rounds(monkeypatch: pytest.MonkeyPatch, light: float) -> None:
+    """Among threads that computed without a pause the loop had a fifth of the time: who came while the model rested
+    waited half a second for the first token."""
+    said: list[str] = []
+    count_rounds(monkeypatch, said)
+    monkeypatch.setattr(workers_module, "LIGHT_SECONDS", light)
+
+    async def main() -> None:
+        workers = Workers(threads=1, waiting=5)
+        await workers.run(lambda: None)
+        assert not said
+        await workers.run(lambda: burn(0.1, "a", []), owner="a")
+        workers.close()
+
+    asyncio.run(main())
+    assert len(said) >= 4
+
+
+def test_what_is_prepared_begins_once_the_loop_has_read_what_has_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    count_rounds(monkeypatch, said)
+
+    async def main() -> None:
+        pools = make_pools(waiting=5)
+        await pools.preparing.run(lambda: said.append("begun"))
+        await pools.known.run(lambda: said.append("known"))
+        pools.close()
+
+    asyncio.run(main())
+    assert said == ["round", "begun", "known"]
+
+
+def test_one_owner_prepares_one_request_at_a_time_until_it_is_heavy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first milliseconds of many requests, in three threads at once, left the loop and the model a fifth."""
+    monkeypatch.setattr(workers_module, "SHORT_SECONDS", 1e9)
+
+    async def main() -> None:
+        pools, go = make_pools(waiting=5), threading.Event()
+        tasks = [asyncio.create_task(pools.preparing.run(go.wait, owner=owner)) for owner in "aaab"]
+        await asyncio.sleep(0)
+        assert sorted(one.owner for one in pools.preparing._tasks) == ["a", "b"]
+        go.set()
+        assert all(await asyncio.gather(*tasks))
+        pools.close()
+
+    asyncio.run(main())
+
+
+def test_short_work_asks_for_no_look_at_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look at which all garbage is collected, which stops every thread."""
+    monkeypatch.setattr(workers_module, "LIGHT_SECONDS", 0.0)
+
+    async def main() -> None:
+        workers = Workers(threads=1, waiting=5)
+        await workers.run(lambda: burn(LARGE_SECONDS / 2, "a", []))
+        assert workers.ended_long == 0
+        await workers.run(lambda: burn(4 * LARGE_SECONDS, "a", []))
+        assert workers.ended_long == 1
+        workers.close()
+
+    asyncio.run(main())
+
+
 class Piece:
     """A piece of heavy work that somebody else moves."""
 
     def __init__(self, owner: str) -> None:
         self.owner, self.turn, self.slice_began, self.is_abandoned = owner, threading.Event(), -1000.0, False
+        self.round_began, self.has_round = -1000.0, threading.Event()
+
+    def ask_round(self) -> None:
+        self.has_round.set()
 
 
 def test_the_owner_that_waited_longest_is_next_and_an_abandoned_turn_goes_on() -> None:

@@ -15,8 +15,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from espalier.automata.languages.dfa import Dfa
-from espalier.automata.languages.network import Network, build_network
-from espalier.confined.builds import Builds, answered
+from espalier.automata.languages.network import Network, build_network, states_about
+from espalier.confined.builds import Builds, Elsewhere, answered
 from espalier.errors import LimitExceeded, RegexError
 from espalier.grammar.analysis import productive
 from espalier.grammar.ast import EMPTY, Grammar, Node, Position, Rule, TokenRef, alt
@@ -27,6 +27,10 @@ from espalier.grammar.regex.parse import parse_regex
 
 MOST_PLAIN = 100_000
 """Positions of a network for explanations; a larger one is not brought back."""
+MOST_NEAR = 10_000
+"""States of a grammar that is tried in the caller's thread. Each takes 10 us of CPU time or more, so a larger one would
+use up `builds.NEAR_SECONDS` for nothing: sixty clients who sent one and left kept the interpreter from all streams for
+half a second, and six of them took 220 MB."""
 ROOT = "root"
 
 Automaton: TypeAlias = Dfa | Network
@@ -50,9 +54,20 @@ class Source:
 
     def automaton(self, want: Want) -> Automaton:
         """Raises as `grammar`."""
-        network = build_network(self.grammar(), plain=want == "plain")
-        is_one = network.is_regular if want == "machine" else not (any(network.calls) or any(network.tokens))
-        return Dfa.of_network(network) if is_one and want != "plain" else network
+        return _automaton(self.grammar(), want)
+
+    def small(self, want: Want) -> Automaton:
+        """The same. Raises as `grammar`, and Elsewhere for more than MOST_NEAR states. Choices are quick to build."""
+        grammar = self.grammar()
+        if self.form != "words" and states_about(grammar) > MOST_NEAR:
+            raise Elsewhere
+        return _automaton(grammar, want)
+
+
+def _automaton(grammar: Grammar, want: Want) -> Automaton:
+    network = build_network(grammar, plain=want == "plain")
+    is_one = network.is_regular if want == "machine" else not (any(network.calls) or any(network.tokens))
+    return Dfa.of_network(network) if is_one and want != "plain" else network
 
 
 def _of_regex(source: Source) -> Grammar:
@@ -91,7 +106,8 @@ class FarAutomata:
         """The automaton. Raises as `Source.automaton`, and with a limit OutOfTime, Cancelled, ConfinedError."""
         given = {"form": source.form, "text": source.text, "root": source.root, "words": source.words, "want": want}
         return self.builds.build(
-            lambda: source.automaton(want), run=f"{__name__}:built", given=given, read=_read
+            lambda: source.automaton(want), near=lambda: source.small(want), run=f"{__name__}:built", given=given,
+            read=_read,
         )  # fmt: skip
 
 

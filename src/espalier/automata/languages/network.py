@@ -166,6 +166,11 @@ def choose_inline(grammar: Grammar, max_states: int, wanted: Collection[str] = (
     )
 
 
+def states_about(grammar: Grammar) -> int:
+    """How many states the grammar has, about, before any is made: each rule's own, however often it is copied."""
+    return sum(_size(rule.body)[0] for rule in grammar.rules.values())
+
+
 def _size(body: Node) -> tuple[int, dict[str, int]]:
     """The approximate number of states of an expression: its own, and how many times it refers to each rule."""
 

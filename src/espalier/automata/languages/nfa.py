@@ -30,6 +30,8 @@ from espalier.time_limit import check as check_time
 
 ByteSet: TypeAlias = int
 """256 bits, bit b for byte b."""
+ByteNodes: TypeAlias = tuple[tuple[tuple[ByteSet, int], ...], ...]
+"""The nodes of an automaton over the bytes of one character, each as its edges `(bytes, target node)`."""
 Symbol: TypeAlias = tuple[str, int]
 """The label of an edge that reads no byte: `("rule", number)` or `("token", number of a token reference)`."""
 
@@ -51,7 +53,7 @@ def bytes_in(members: ByteSet) -> list[int]:
 
 
 @lru_cache(maxsize=4096)
-def utf8_edges(ranges: Ranges) -> tuple[tuple[tuple[ByteSet, int], ...], ...]:
+def utf8_edges(ranges: Ranges) -> ByteNodes:
     """The minimal acyclic automaton over UTF-8 bytes that reads one code point of `ranges`, which hold no surrogates.
 
     Node 0 is the start. A node is the tuple of its edges `(bytes, target node)`; the target of the last byte is DONE.
@@ -186,13 +188,17 @@ class Nfa:
         symbol: the symbol of a rule or token reference. inline: bodies of rules that replace their references.
         """
         todo: list[tuple[Node, int, int]] = [(node, start, end)]
+        known: dict[int, ByteNodes] = {}  # by the id of a class, which a repetition copies many times
         while todo:
             node, s, t = todo.pop()
             match node:
                 case Literal(text, position):
                     self._chain(text.encode(), s, t, position)
                 case CharClass() | AnyChar():
-                    self._character(utf8_edges(node.scalars()), s, t, node.position)
+                    found = known.get(id(node))
+                    if found is None:
+                        found = known[id(node)] = utf8_edges(node.scalars())
+                    self._character(found, s, t, node.position)
                 case RuleRef(name) if name in inline:
                     todo.append((inline[name], s, t))
                 case RuleRef() | TokenRef():
@@ -224,9 +230,7 @@ class Nfa:
             self.leaf[s] = leaf
             s = target
 
-    def _character(
-        self, nodes: tuple[tuple[tuple[ByteSet, int], ...], ...], s: int, t: int, leaf: Position | None
-    ) -> None:
+    def _character(self, nodes: ByteNodes, s: int, t: int, leaf: Position | None) -> None:
         at = [s, *(self.new() for _ in nodes[1:])]
         for state, edges in zip(at, nodes, strict=True):
             self.edges[state].extend((members, t if child == DONE else at[child]) for members, child in edges)

@@ -190,16 +190,17 @@ class Scheduler:
         return bool(self._lanes or self._gone or len(self._waiting))
 
     def load(self) -> Load:
-        with self._changed:
-            return Load(
-                running=len(self._lanes),
-                waiting=len(self._waiting),
-                tokens_held=self._passes.tokens,
-                capacity=self._model.capacity,
-                steps=self._passes.steps,
-                reused=self._passes.reused,
-                prefilled=self._passes.prefilled,
-            )
+        """Numbers, each as it is now. It takes no lock: threads that give way to the model ask every few milliseconds,
+        and one that lost the interpreter while it held the lock would make the model wait."""
+        return Load(
+            running=len(self._lanes),
+            waiting=len(self._waiting),
+            tokens_held=self._passes.tokens,
+            capacity=self._model.capacity,
+            steps=self._passes.steps,
+            reused=self._passes.reused,
+            prefilled=self._passes.prefilled,
+        )
 
     # For the one thread that has the model.
 

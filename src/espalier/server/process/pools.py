@@ -11,7 +11,8 @@ from dataclasses import dataclass, fields
 from espalier.server.process.turns import Turns
 from espalier.server.process.workers import Charge, Workers, nobody
 
-PREPARING = 4
+PREPARING = 2
+"""One owner has one of them: what several compute at once they take from the event loop and the model."""
 KNOWN = 3
 
 
@@ -45,11 +46,11 @@ def make_pools(*, waiting: int, steps: Callable[[], int | None] = lambda: None, 
     charge: see `Workers`."""
     turns = Turns(steps)
 
-    def pool(threads: int, name: str) -> Workers:
-        return Workers(threads=threads, waiting=waiting, turns=turns, name=name, charge=charge)
+    def pool(threads: int, name: str, *, patient: bool = False) -> Workers:
+        return Workers(threads=threads, waiting=waiting, turns=turns, name=name, charge=charge, patient=patient)
 
     return Pools(
-        preparing=pool(PREPARING, "preparing"), known=pool(KNOWN, "preparing what is known"),
+        preparing=pool(PREPARING, "preparing", patient=True), known=pool(KNOWN, "preparing what is known"),
         tokens=pool(2, "tokens"), bodies=pool(2, "bodies"), results=pool(4, "results"), saving=pool(2, "saving"),
         reading=pool(2, "reading"), replies=pool(2, "replies"),
     )  # fmt: skip

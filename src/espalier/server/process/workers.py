@@ -22,14 +22,17 @@ from typing import Any, TypeAlias, TypeVar
 
 from espalier.engines.serving.fair_queue import FairQueue
 from espalier.errors import Cancelled, Overloaded, Unavailable
-from espalier.server.process.turns import Turns
+from espalier.server.process.turns import Turns, wait_for_round
 from espalier.time_limit import check, time_limit
 
 T = TypeVar("T")
 Charge: TypeAlias = Callable[[str, float], None]
 """Told how many CPU seconds were spent for an owner; any thread calls it."""
-LIGHT_SECONDS = 0.02
-"""CPU time after which work is heavy: from then on it takes turns."""
+LIGHT_SECONDS = 0.005
+"""CPU time after which work is heavy: from then on it takes turns. Requests that come at once are light at the same
+time: when each could be so for 20 ms, twenty of them kept streams waiting for half a second."""
+LARGE_SECONDS = 0.02
+"""CPU time after which work may have taken much memory."""
 GIVE_WAY_SECONDS = 0.003
 """CPU time after which light work waits for a step of the model: the first moments of many requests that come at once
 are as long as heavy work."""
@@ -53,10 +56,13 @@ class _Task:
     owner: str
     number: int
     is_heavy: bool
+    loop: asyncio.AbstractEventLoop
     future: Future[Any] = field(default_factory=Future)
     abandoned: threading.Event = field(default_factory=threading.Event)
     turn: threading.Event = field(default_factory=threading.Event)
+    has_round: threading.Event = field(default_factory=threading.Event)
     slice_began: float = 0.0
+    round_began: float = 0.0
     cpu_began: float = 0.0
     cpu_charged: float = 0.0
     cpu_gave_way: float = 0.0
@@ -67,12 +73,20 @@ class _Task:
     def is_abandoned(self) -> bool:
         return self.abandoned.is_set()
 
+    def ask_round(self) -> None:
+        try:
+            self.loop.call_soon_threadsafe(self.has_round.set)
+        except RuntimeError:  # the loop is closed
+            self.has_round.set()
+
 
 class Workers:
     """threads: how many tasks run at once, long ones not counted. waiting: how many may wait. One owner gets at most
     all threads but one (or the only one), so that slow work of one owner leaves a thread to the others. turns: shared
-    by pools of one process. ended_long: how many long tasks have ended. name: for the threads and in messages. charge:
-    told how many CPU seconds were spent for an owner, while long work runs and at the end."""
+    by pools of one process. ended_long: how many long tasks have ended that computed for LARGE_SECONDS. name: for the
+    threads and in messages. charge: told how many CPU seconds were spent for an owner, while long work runs and at the
+    end. patient: work begins once the event loop has read all that has come: what begins at once takes the interpreter
+    from the loop, so that of twenty requests the last one is read when most of the others have been worked on."""
 
     def __init__(
         self,
@@ -82,7 +96,9 @@ class Workers:
         turns: Turns | None = None,
         name: str = "work",
         charge: Charge = nobody,
+        patient: bool = False,
     ) -> None:
+        self._is_patient = patient
         self._name, self._turns, self._charge = name, turns or Turns(), charge
         self._threads, self._limit = threads, threads + waiting
         self._for_one = max(1, threads - 1)
@@ -111,7 +127,8 @@ class Workers:
         work that has begun is cancelled at its next `time_limit.check`, and a result that it has all the same goes to
         `abandoned`. owner: whose turn it takes. heavy: it begins with a turn, for work that never looks whether its
         slice is over. Raises Overloaded if the queue is full, Unavailable once closed."""
-        task = _Task(work=work, owner=owner, number=next(self._numbers), is_heavy=heavy)
+        loop = asyncio.get_running_loop()
+        task = _Task(work=work, owner=owner, number=next(self._numbers), is_heavy=heavy, loop=loop)
         with self._lock:
             if self._is_closed:
                 raise Unavailable("the server is closing")
@@ -123,7 +140,6 @@ class Workers:
             except Overloaded:
                 self._queue.remove(task)
                 raise
-        loop = asyncio.get_running_loop()
         ended: asyncio.Future[None] = loop.create_future()
         task.future.add_done_callback(lambda _: _on_loop(loop, partial(_end, ended)))
         timer: asyncio.TimerHandle
@@ -238,6 +254,9 @@ class Workers:
             charge = partial(self._charge, task.owner)
             try:
                 with time_limit(None, cancelled=task.abandoned.is_set, pace=self._pace, spent=charge):
+                    if self._is_patient:
+                        wait_for_round(task)
+                        check()
                     if task.is_heavy:
                         self._turns.pace(task)
                         check()
@@ -296,7 +315,7 @@ class Workers:
             self._tasks.discard(task)
             if task.is_long:
                 self._long -= 1
-                self.ended_long += 1
+                self.ended_long += task.cpu_charged - task.cpu_began >= LARGE_SECONDS
             else:
                 self._leave_place(task)
             stays = not self._is_closed and self._idle < self._threads
