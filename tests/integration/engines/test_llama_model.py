@@ -22,14 +22,12 @@ from espalier.engines.options import EngineOptions
 from espalier.errors import (
     CapabilityError,
     GenerationError,
-    InputError,
     LimitExceeded,
 )
 from tests import gguf_models as make
+from tests.llama_models import DEMO, Failing, model_of, put
 from tests.step_model_laws import check_step_model, close, last, words
 
-DEMO = Path(__file__).parents[3] / "models" / "demo" / "demo.gguf"
-EXACT = {"kv_type": "f32", "flash_attention": "off"}
 CONTEXT = 192
 
 
@@ -44,26 +42,6 @@ def folder(tmp_path_factory) -> Path:
     make.write_mamba(folder / "recurrent.gguf", bpe)
     make.write_lora(folder / "lora.gguf")
     return folder
-
-
-FILES: dict[Path, LlamaFile] = {}
-
-
-def load(path: Path) -> LlamaFile:
-    """Each file once."""
-    if path not in FILES:
-        FILES[path] = LlamaFile(path, EngineOptions())
-    return FILES[path]
-
-
-def model_of(path: Path, **options: Any) -> LlamaStepModel:
-    return LlamaStepModel(load(path), EngineOptions(**({"threads": 1} | EXACT | options)))
-
-
-def put(model, tokens, wanted="last", sequence=None):
-    """Tokens at the end of a new sequence, or of that one; the sequence and a copy of the rows."""
-    sequence = model.new() if sequence is None else sequence
-    return sequence, model.extend([Extend(sequence=sequence, tokens=tuple(tokens), logits=wanted)])[0].copy()
 
 
 def oracle_of(path: Path, **options: Any):
@@ -277,24 +255,6 @@ def test_a_full_cache_changes_no_sequence_even_in_the_middle_of_several_passes(f
     put(model, (5,) * 94, "none", one)  # all the room is there again
 
 
-class Failing:
-    """The library, whose decode fails after some calls, having done its work or not."""
-
-    def __init__(self, real: Any, code: int, after: int, *, does: bool) -> None:
-        self.real, self.code, self.after, self.does = real, code, after, does
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.real, name)
-
-    def llama_decode(self, ctx: Any, batch: Any) -> int:
-        self.after -= 1
-        if self.after >= 0:
-            return int(self.real.llama_decode(ctx, batch))
-        if self.does:
-            self.real.llama_decode(ctx, batch)
-        return self.code
-
-
 @pytest.mark.parametrize(("code", "said"), [(2, "aborted"), (-1, "refused the batch"), (-3, "returned -3")])
 @pytest.mark.parametrize("after", [0, 1, 3])
 @pytest.mark.parametrize("does", [True, False])
@@ -349,160 +309,3 @@ def test_a_cache_that_refuses_to_be_cut_is_a_capability_error(folder):
     with pytest.raises(CapabilityError, match="cannot be truncated"):
         model.truncate(sequence, 1)
     assert model.length(sequence) == 3
-
-
-def test_more_context_than_trained_is_refused_with_both_numbers(folder):
-    with pytest.raises(InputError, match="513 is longer than the 512"):
-        model_of(folder / "bpe.gguf", context=513)
-
-
-def test_as_many_sequences_as_llama_cpp_runs_and_no_more(folder):
-    assert model_of(folder / "bpe.gguf", sequences=256).max_sequences == 256
-    with pytest.raises(InputError, match="at most 256 sequences at once, not 257"):
-        model_of(folder / "bpe.gguf", sequences=257)
-
-
-def test_a_cache_beyond_the_memory_is_refused_and_not_granted(folder):
-    with pytest.raises(LimitExceeded, match="GiB") as caught:
-        model_of(folder / "bpe.gguf", kv_size=2**31 - 256)
-    assert caught.value.field == "kv_size"
-    for size in (2**31, 2**32, 2**32 + 512):
-        with pytest.raises(InputError, match="kv_size is at most"):
-            model_of(folder / "bpe.gguf", kv_size=size)
-
-
-@pytest.mark.slow
-def test_what_llama_cpp_itself_cannot_reserve_is_a_limit(folder):
-    """In a process that may have 1 GiB more, and whose own check of the memory is switched off."""
-    script = f"""
-import resource
-from pathlib import Path
-from espalier.engines.llamacpp import context
-from espalier.engines.llamacpp.model import LlamaStepModel
-from espalier.engines.llamacpp.weights import LlamaFile
-from espalier.engines.options import EngineOptions
-from espalier.errors import LimitExceeded
-file = LlamaFile(Path({str(folder / "bpe.gguf")!r}), EngineOptions())
-context._free_memory = lambda: None
-held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-resource.setrlimit(resource.RLIMIT_AS, (held + 2**30, resource.getrlimit(resource.RLIMIT_AS)[1]))
-for size in (2**22, 2**28):  # the first fails in the cache, the second in what is kept about it
-    try:
-        LlamaStepModel(file, EngineOptions(kv_size=size, kv_type="f32", threads=1))
-    except LimitExceeded as error:
-        print(error.field)
-LlamaStepModel(file, EngineOptions(threads=1))
-"""
-    if not Path("/proc/self/statm").exists():
-        pytest.skip("no /proc here")
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
-    assert (done.returncode, done.stdout.split()) == (0, ["kv_size", "kv_size"]), done.stderr
-
-
-def test_a_cache_smaller_than_one_context_is_refused_where_both_were_said(folder):
-    with pytest.raises(InputError, match="cannot hold one sequence of 400"):
-        model_of(folder / "bpe.gguf", context=400, kv_size=256)
-    assert model_of(folder / "bpe.gguf", kv_size=256).max_positions == 256
-
-
-def test_caches_of_their_own_must_hold_a_whole_context_each(folder):
-    model = model_of(folder / "bpe.gguf", kv_unified=False)
-    assert (model.max_sequences, model.max_positions, model.capacity) == (4, 512, 4 * 512)
-    model = model_of(folder / "bpe.gguf", kv_unified=False, kv_size=1200)  # 300 each, rounded up
-    assert (model.max_sequences, model.max_positions, model.capacity) == (4, 512, 4 * 512)
-    with pytest.raises(InputError, match="1200 cannot hold 4 sequences of 301") as caught:
-        model_of(folder / "bpe.gguf", kv_unified=False, kv_size=1200, context=301)
-    assert caught.value.field == "kv_size"
-    assert "kv_size 1204" in str(caught.value.hint)
-    with pytest.raises(InputError, match="no token for each of 4"):
-        model_of(folder / "bpe.gguf", kv_unified=False, kv_size=3)
-
-
-def test_capacity_is_padded_up_as_llama_cpp_pads_it(folder):
-    assert model_of(folder / "bpe.gguf", kv_size=300).capacity == 512
-
-
-def test_a_quantised_cache_needs_flash_attention(folder):
-    with pytest.raises(InputError, match="q8_0 needs flash attention"):
-        model_of(folder / "bpe.gguf", kv_type="q8_0", flash_attention="off")
-
-
-def test_a_quantised_cache_needs_heads_of_whole_blocks(folder):
-    with pytest.raises(InputError, match="does not divide") as caught:
-        model_of(folder / "bpe.gguf", kv_type="q4_0", flash_attention="auto")
-    assert caught.value.field == "kv_type"
-
-
-@pytest.mark.parametrize("kv_type", ["f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"])
-def test_every_cache_type_gives_about_the_same_logits(kv_type):
-    tokens = words(Random(5), 2000, 40)
-    _, wanted = put(model_of(DEMO), tokens)
-    _, found = put(model_of(DEMO, kv_type=kv_type, flash_attention="on"), tokens)
-    assert np.corrcoef(wanted[0], found[0])[0, 1] > 0.95
-
-
-def test_a_context_that_is_not_what_was_asked_for_is_refused(folder):
-    file = load(folder / "bpe.gguf")
-
-    class Moved(Failing):
-        def llama_n_seq_max(self, _: Any) -> int:
-            return 1
-
-    import espalier.engines.llamacpp.model as module
-
-    real = module.library()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "library", lambda: Moved(real, 0, 10, does=True))
-        with pytest.raises(CapabilityError, match="n_seq_max is 1 where 64"):
-            LlamaStepModel(file, EngineOptions())
-
-
-@pytest.mark.slow
-def test_a_stream_that_nobody_closed_does_not_crash_the_process_at_its_end():
-    """What exits free the context first; then the stream gives its sequence back."""
-    script = f"""
-import espalier
-opened = espalier.load({str(DEMO)!r}, threads=1)
-kept = [opened.stream("Hello", seed=1, strategy=name) for name in ("mask", "draft")]
-print([len(next(one).text) > 0 for one in kept])
-"""
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "[True, True]\n", "")
-
-
-def test_memory_is_given_back_once_in_order_and_at_the_end_of_the_process(folder):
-    """In a process of its own: contexts and files dropped in every order, one left to the interpreter's exit."""
-    script = f"""
-import gc
-from pathlib import Path
-from espalier.decoding.ports import Extend
-from espalier.engines.llamacpp.model import LlamaStepModel
-from espalier.engines.llamacpp.weights import LlamaFile
-from espalier.engines.options import EngineOptions, Lora
-from espalier.errors import EspalierError
-path, lora = Path({str(folder / "bpe.gguf")!r}), Lora(path={str(folder / "lora.gguf")!r})
-options = EngineOptions(threads=1, lora=(lora,))
-def use(model):
-    return model.extend([Extend(sequence=model.new(), tokens=(1, 2))])[0]
-for order in (0, 1, 2):
-    file = LlamaFile(path, options)
-    one, two = LlamaStepModel(file, options), LlamaStepModel(file, options)
-    if order == 0:
-        del file, one; use(two); del two
-    elif order == 1:
-        rows = use(one); del one, two, file; gc.collect(); rows.sum()
-    else:
-        del two; use(one); del one; file.meta("general.name")
-    gc.collect()
-for wrong in (EngineOptions(lora=(lora, Lora(path="nowhere"))), EngineOptions(context=10_000)):
-    try:
-        LlamaStepModel(file, wrong)
-    except EspalierError as error:
-        print(type(error).__name__)
-left = LlamaStepModel(file, options)
-rows = use(left)
-print("end")
-"""
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
-    assert (done.returncode, done.stdout.split()) == (0, ["UnknownModel", "InputError", "end"]), done.stderr
-    assert not done.stderr
