@@ -193,8 +193,15 @@ def body_of(asked: Asked) -> Json:
 
 
 def can_ask_http(asked: Asked) -> bool:
-    """A ban by `logit_bias` has no spelling there."""
-    return not any(value == -math.inf for _, value in asked.sampling.get("logit_bias", ()))
+    """A ban by `logit_bias` has no spelling there, and llama.cpp's mirostat has neither penalties nor DRY beside it."""
+    given = asked.sampling
+    if given.get("mirostat") and active(SamplingConfig(**given)):
+        return False
+    return not any(value == -math.inf for _, value in given.get("logit_bias", ()))
+
+
+def active(config: SamplingConfig) -> list[str]:
+    return [name for name in config.active if name in ("penalties", "dry")]
 
 
 def http(client: Any, asked: Asked, random: Random) -> Answer:
@@ -208,7 +215,7 @@ def http(client: Any, asked: Asked, random: Random) -> Answer:
         body |= {} if top is None else {"logprobs": True, "top_logprobs": top}
     if stream:
         body["stream"] = True
-        if live and "trace" in body["espalier"]:
+        if live and asked.level in ("steps", "full"):
             body["espalier"]["stream_steps"] = True
     reply = client.post("/v1/completions" if asked.raw else "/v1/chat/completions", json=body)
     if reply.status_code != 200:

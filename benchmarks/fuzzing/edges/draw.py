@@ -217,6 +217,11 @@ def drawn(random: Random) -> Asked:
     if decoding["strategy"] == "beam":
         kept = ("seed", "max_tokens", "stop", "repetition_penalty", "min_tokens", "logit_bias")
         sampling = {name: sampling[name] for name in kept if name in sampling} | {"temperature": 1.0}
+    if decoding["strategy"] in ("smc", "best_of", "awrs"):
+        # Who names no truncation means none with the target `full`, and the defaults with the other.
+        off = {"top_k": 0, "top_p": 1.0, "min_p": 0.0}
+        whole = decoding["target"] == "full"
+        sampling = {**sampling, **off} if whole else {**off, **sampling}
     if has_tools:
         sampling["max_tokens"] = 60
     level = random.choice(("summary", "steps", "steps", "full", "off"))

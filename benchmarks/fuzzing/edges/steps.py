@@ -257,7 +257,7 @@ class _Step:
     def weight(self, row: NDArray[np.float32], settings: Mapping[str, Any], past: chain.Past) -> None:
         """z_sampled."""
         record = self._record
-        if chain.is_greedy(settings) or settings["dynatemp_range"]:
+        if chain.is_greedy(settings) or settings["dynatemp_range"] or self._run.trace.strategy == "beam":
             self._same("z_sampled", record.z_sampled, None)
             return
         probs = chain.softmax(chain.heated(row, settings, past))
