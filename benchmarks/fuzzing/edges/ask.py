@@ -23,6 +23,7 @@ from typing import Any
 import espalier
 from benchmarks.fuzzing.edges.draw import Asked
 from espalier.cli.main import main_code
+from espalier.constraints.soft.spec import SoftJson
 from espalier.engines.base import Finished, Result, TokenEvent
 from espalier.errors import EspalierError
 from espalier.sampling.config import SamplingConfig
@@ -152,6 +153,17 @@ def streamed(engine: espalier.LoadedEngine, asked: Asked, random: Random) -> lis
     return found
 
 
+def left(engine: espalier.LoadedEngine, asked: Asked, random: Random) -> list[list[Json]]:
+    """The records of a stream that was closed after a few tokens, read after that."""
+    kept: list[StepRecord] = []
+    events = engine.stream(asked.prompt, **{"trace": asked.level, **asked.options()})
+    for _, event in zip(range(random.randint(1, 12)), events, strict=False):
+        if isinstance(event, TokenEvent) and event.index == 0 and event.record is not None:
+            kept.append(event.record)
+    events.close()  # type: ignore[attr-defined]  # a generator
+    return [read(kept, "backwards")]
+
+
 def body_of(asked: Asked) -> Json:
     """The body for both OpenAI routes."""
     config = SamplingConfig(**asked.sampling)
@@ -181,6 +193,8 @@ def body_of(asked: Asked) -> Json:
     ours: Json = {name: list(v) if isinstance(v, tuple) else v for name, v in asked.decoding.items()}
     if asked.constraint is not None:
         ours["constraint"] = asked.constraint.to_json()
+    if asked.is_soft:
+        ours["soft"] = SoftJson().to_json()
     if asked.level != "off":
         ours["trace"] = "summary" if asked.level == "summary" else "steps"
     found["espalier"] = ours
@@ -193,8 +207,10 @@ def body_of(asked: Asked) -> Json:
 
 
 def can_ask_http(asked: Asked) -> bool:
-    """A ban by `logit_bias` has no spelling there, and llama.cpp's mirostat has neither penalties nor DRY beside it."""
+    """There, `trace_top_k` is the server's, a ban by `logit_bias` has no spelling, and llama.cpp's mirostat has neither penalties nor DRY beside it."""
     given = asked.sampling
+    if asked.top_k != 10:
+        return False
     if given.get("mirostat") and active(SamplingConfig(**given)):
         return False
     return not any(value == -math.inf for _, value in given.get("logit_bias", ()))
@@ -314,6 +330,10 @@ def _add(one: Output, choice: Json, asked: Asked) -> None:
         more = call["function"]
         calls[call["index"]] = (more.get("name") or name, arguments + more.get("arguments", ""))
     one.calls = calls
+
+
+def can_ask_command(asked: Asked) -> bool:
+    return asked.sampling.get("n", 1) == 1 and asked.tools is None and asked.top_k == 10 and not asked.is_soft
 
 
 def command_line(asked: Asked, model: str, options: Sequence[str], folder: Path) -> Answer:

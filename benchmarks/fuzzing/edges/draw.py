@@ -15,6 +15,7 @@ from espalier.constraints.compose.all_of import AllOf
 from espalier.constraints.compose.any_of import AnyOf
 from espalier.constraints.free import Free, Region
 from espalier.constraints.safety.spec import Safety
+from espalier.constraints.soft.spec import SoftJson
 from espalier.constraints.spec import Choice, Gbnf, JsonObject, JsonSchema, Regex, Spec
 from espalier.constraints.words.spec import Wordlist
 from espalier.sampling.config import DEFAULT_ORDER
@@ -63,8 +64,8 @@ STOPS = ("\n", "fox", "a", "}", " the", ". ", '",', "é")
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """One request. sampling: fields of SamplingConfig, with a seed. decoding: the strategy and its options. parts: what
-    shrinking may leave out."""
+    """One request. sampling: fields of SamplingConfig, with a seed. decoding: the strategy and its options. top_k:
+    candidates of each stage. is_soft: whether it is biased towards JSON too."""
 
     engine: str
     prompt: str
@@ -76,12 +77,15 @@ class Asked:
     decoding: dict[str, Any]
     level: str
     top_k: int
+    is_soft: bool
     features: tuple[str, ...] = field(default=(), compare=False)
 
     def options(self) -> dict[str, Any]:
         """The arguments of `generate` but for trace and recorders."""
         tools = {} if self.tools is None else {"tools": self.tools, "tool_choice": self.tool_choice}
-        return {"constraint": self.constraint, "raw": self.raw, **tools, **self.sampling, **self.decoding}
+        soft = {"soft": SoftJson()} if self.is_soft else {}
+        own = {"constraint": self.constraint, "raw": self.raw, "trace_top_k": self.top_k}
+        return {**own, **soft, **tools, **self.sampling, **self.decoding}
 
 
 def simple_spec(random: Random) -> Spec:
@@ -139,7 +143,7 @@ def drawn_spec(random: Random) -> Spec | None:
 
 def drawn_sampling(random: Random) -> dict[str, Any]:
     """Fields of SamplingConfig: one family of truncations, and penalties, biases and bans beside it."""
-    found: dict[str, Any] = {"seed": random.randrange(2**31), "max_tokens": random.choice((1, 3, 12, 24, 40))}
+    found: dict[str, Any] = {"seed": random.randrange(2**31), "max_tokens": random.choice((1, 3, 8, 16, 16, 32))}
 
     def maybe(share: float, name: str, *values: Any) -> None:
         if random.random() < share:
@@ -184,8 +188,8 @@ def _biases(random: Random) -> dict[str, Any]:
         found["stop"] = tuple(random.sample(STOPS, random.randint(1, 2)))
     if random.random() < 0.08:
         found["stop_ids"] = tuple(random.sample(range(260, 1500), 3))
-    if random.random() < 0.3:
-        found["n"] = random.choice((2, 3))
+    if random.random() < 0.2:
+        found["n"] = random.choice((2, 2, 3))
     return found
 
 
@@ -208,9 +212,9 @@ def drawn_decoding(random: Random, *, has_constraint: bool) -> dict[str, Any]:
 
 def drawn(random: Random) -> Asked:
     """A request. What does not go together is refused by every edge alike, which is compared too."""
-    engine = random.choice(("transformers", "transformers", "llamacpp"))
+    engine = random.choice(("transformers", "llamacpp", "llamacpp"))
     constraint = drawn_spec(random)
-    has_tools = random.random() < 0.1
+    has_tools = random.random() < 0.07
     raw = not has_tools and random.random() < 0.35
     decoding = drawn_decoding(random, has_constraint=constraint is not None or has_tools)
     sampling = drawn_sampling(random)
@@ -236,7 +240,8 @@ def drawn(random: Random) -> Asked:
         sampling=sampling,
         decoding=decoding,
         level=level,
-        top_k=10,
+        top_k=random.choice((10, 10, 10, 1, 70)),
+        is_soft=random.random() < 0.06,
         features=(engine, str(decoding["strategy"]), level, *kinds, *(("tools",) if has_tools else ())),
     )
 

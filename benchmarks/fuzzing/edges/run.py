@@ -149,7 +149,16 @@ class _Case:
             if isinstance(found, list) and results:
                 self._logprobs(edge, found, results, distance)
         if isinstance(wanted, list):
+            if asked.level != "off" and self._random.random() < 0.3:
+                self._leave(wanted)
             self._again(results)
+
+    def _leave(self, wanted: Sequence[ask.Output]) -> None:
+        (found,) = ask.left(self._where.alone, self._asked, self._random)
+        told = unlike(found, (wanted[0].steps or [])[: len(found)], self._distance("stream"), "steps")
+        self._totals.counts["asked: a stream that was left"] += 1
+        if told:
+            self._found(f"a stream that was left: {told}")
 
     def _distance(self, edge: str) -> float:
         return EXACT if edge.startswith("python") and self._asked.decoding["strategy"] != "draft" else NEARLY
@@ -167,11 +176,11 @@ class _Case:
         if 0.15 <= draw < 0.45:
             yield "served python", lambda: ask.streamed(where.served, asked, random)
         if ask.can_ask_http(asked):
-            if random.random() < 0.6:
+            if random.random() < 0.75:
                 yield "http", lambda: ask.http(where.http, asked, random)
             else:
                 yield from self._together()
-        if random.random() < 0.15 and asked.sampling.get("n", 1) == 1 and asked.tools is None:
+        if random.random() < 0.15 and ask.can_ask_command(asked):
             yield "command line", self._command
 
     def _closed(self) -> ask.Answer:
@@ -212,13 +221,16 @@ class _Case:
             trace = result.trace
             if trace is None:
                 continue
-            if trace.rewinds or '"rewind"' in json.dumps(trace.constraint):
+            if asked.is_soft:
+                self._totals.counts["not worked out again: biased by a filter"] += 1
+            elif trace.rewinds or '"rewind"' in json.dumps(trace.constraint):
                 # Tokens that would take text back are tried too, so another set is allowed.
                 self._totals.counts["not worked out again: text may be taken back"] += 1
             else:
                 run = steps.Run(
                     engine=self._where.alone, trace=trace, records=result.records, tokens=result.token_ids,
                     stream=place, draws=strategy in DRAWN_AGAIN, is_late=strategy == "rejection",
+                    top_k=asked.top_k,
                     closes=asked.decoding.get("on_budget") == "close",
                     distance=steps.STRICT
                     if strategy in STEPWISE and asked.sampling.get("n", 1) == 1

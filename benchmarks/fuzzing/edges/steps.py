@@ -54,6 +54,7 @@ class Run:
     distance: float
     draws: bool
     is_late: bool
+    top_k: int
     closes: bool
 
     @property
@@ -222,7 +223,7 @@ class _Step:
         among: NDArray[np.bool_],
     ) -> None:
         ids = np.flatnonzero(among)
-        order = ids[np.argsort(-self._raw[ids], kind="stable")][:10]
+        order = ids[np.argsort(-self._raw[ids], kind="stable")][: self._run.top_k]
         for place, one in enumerate(found):
             self._same(f"{name}[{place}].prob", one.prob, float(np.exp(logprobs[one.id])))
             self._same(f"{name}[{place}].logit", one.logit, float(self._raw[one.id]))
@@ -323,7 +324,7 @@ class _Step:
                 raise Wrong(f"step {self._place}: post_chain[{place}] is {one.id}, which the samplers removed")
             self._same(f"post_chain[{place}].prob", one.prob, probs[one.id])
             self._same(f"post_chain[{place}].allowed", one.allowed, bool(self._allowed[one.id]))
-        best = sorted(probs.values(), reverse=True)[:10]
+        best = sorted(probs.values(), reverse=True)[: self._run.top_k]
         for place, prob in enumerate(best):
             if place >= len(listed):
                 if prob > 1e-12:
