@@ -207,7 +207,8 @@ def body_of(asked: Asked) -> Json:
 
 
 def can_ask_http(asked: Asked) -> bool:
-    """There, `trace_top_k` is the server's, a ban by `logit_bias` has no spelling, and llama.cpp's mirostat has neither penalties nor DRY beside it."""
+    """There, `trace_top_k` is the server's, a ban by `logit_bias` has no spelling, and llama.cpp's mirostat has neither
+    penalties nor DRY beside it."""
     given = asked.sampling
     if asked.top_k != 10:
         return False
@@ -345,7 +346,10 @@ def command_line(asked: Asked, model: str, options: Sequence[str], folder: Path)
             value = [[token, None if bias == -math.inf else bias] for token, bias in value]
         flags += ["-o", f"{name}={json.dumps(value)}"]
     for name, value in asked.decoding.items():
-        flags += [f"--{FLAGS.get(name, name).replace('_', '-')}", ",".join(value) if isinstance(value, tuple) else str(value)]
+        flags += [
+            f"--{FLAGS.get(name, name).replace('_', '-')}",
+            ",".join(value) if isinstance(value, tuple) else str(value),
+        ]
     if asked.constraint is not None:
         path = folder / "constraint.json"
         path.write_text(json.dumps(asked.constraint.to_json()))

@@ -21,7 +21,7 @@ Row = NDArray[np.float32]  # (V,)
 
 @dataclass(slots=True)
 class Shaped:
-    """row: `(V,) float32` after the samplers, removed tokens -inf. margin: how far the nearest edge of a cut is away."""
+    """row: `(V,) float32` after the samplers, removed tokens -inf. margin: how far away the nearest cut is."""
 
     row: Row
     margin: float = math.inf

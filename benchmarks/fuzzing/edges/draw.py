@@ -20,6 +20,7 @@ from espalier.constraints.spec import Choice, Gbnf, JsonObject, JsonSchema, Rege
 from espalier.constraints.words.spec import Wordlist
 from espalier.sampling.config import DEFAULT_ORDER
 from espalier.sampling.config_names import OPENAI_ORDER
+from espalier.schema.patterns.cost import is_quick
 
 PROMPTS = (
     "Generate user info", "Hello", "Read the file /etc/hosts", "List three words", "Tell me about foxes.", "é 你好",
@@ -40,8 +41,8 @@ SCHEMAS: tuple[Any, ...] = (
     {"not": {"type": "string"}, "type": ["string", "null", "boolean"]},
 )  # fmt: skip
 REGEXES = (
-    r"[a-z ]{4,20}", r"(?i)yes|no", r"[^\n#]*", r"\d{3}-\d{4}", r"(\w+ ){2,4}\w+[.]",
-    r"[A-Z][a-z]+ [a-z]+[.]", r"(?:ab|a)*c?", r"é?[a-zé]+",
+    r"[a-z ]{4,20}", r"(?i)yes|no", r"[^\n#]*", r"\d{3}-\d{4}", r"([a-z]+ ){2,4}[a-z]+[.]",
+    r"[A-Z][a-z]+ [a-z]+[.]", r"(?:ab|a){0,6}c?", r"é?[a-zé]+",
 )  # fmt: skip
 GRAMMARS = (
     'root ::= "(" list ")"\nlist ::= item ("," item){1,3}\nitem ::= [a-c]{1,2} | "[" list "]"',
@@ -57,7 +58,7 @@ TOOLS: dict[str, Any] = {
             "additionalProperties": False},
 }  # fmt: skip
 STRATEGIES = (
-    "mask", "mask", "mask", "draft", "draft", "draft", "rejection", "rejection", "rejection", "jump", "jump", "smc", "best_of", "awrs", "beam",
+    *("mask", "draft", "rejection") * 3, *("jump",) * 2, "smc", "best_of", "awrs", "beam",
 )  # fmt: skip
 STOPS = ("\n", "fox", "a", "}", " the", ". ", '",', "é")
 
@@ -100,7 +101,8 @@ def simple_spec(random: Random) -> Spec:
     if kind == 2:
         return JsonObject(max_depth=random.randint(1, 3))
     if kind <= 4:
-        return Regex(random.choice(REGEXES) if random.random() < 0.7 else Patterns(random).pattern())
+        pattern = random.choice(REGEXES) if random.random() < 0.7 else Patterns(random).pattern()
+        return Regex(pattern if is_quick(pattern, 60) else REGEXES[0])  # others are judged in a process of their own
     if kind == 5:
         return Choice(random.sample(('{"name": "Ada"}', "yes", "a zebra", "7;", "yes and no", "é"), 3))
     if kind == 6:
@@ -115,7 +117,7 @@ def simple_spec(random: Random) -> Spec:
 def safety_spec(random: Random) -> Spec:
     """A safety filter: a preset, or patterns of one's own."""
     if random.random() < 0.5:
-        return Safety(random.choice(("minimal", "standard", "strict")))
+        return Safety(random.choice(("minimal",) * 9 + ("standard", "strict")))
     mode: Any = random.choice(("mask", "mask", "rewind"))
     customs = random.sample(("the", "user", "fox", "ab"), random.randint(1, 2))
     return Safety(patterns=[*customs, {"regex": "[a-d]e+r"}], mode=mode)

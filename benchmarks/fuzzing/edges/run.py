@@ -1,5 +1,5 @@
-"""Random requests through every edge: texts, tokens, reasons to finish and every number of every record must be the same
-at each of them, be those of the oracle, and be the same whenever and wherever a record is read."""
+"""Random requests through every edge: texts, tokens, reasons to finish and every number of every record must be the
+same at each of them, be those of the oracle, and be the same whenever and wherever a record is read."""
 
 from __future__ import annotations
 
@@ -166,9 +166,12 @@ class _Case:
     def _edges(self) -> Iterator[tuple[str, Callable[[], ask.Answer]]]:
         asked, where, random = self._asked, self._where, self._random
         how = random.choice(ask.READERS)
-        yield f"python, read {how}", lambda: [
-            ask.output_of(one, how) for one in ask.flat(ask.python(where.alone, asked))
-        ]
+        yield (
+            f"python, read {how}",
+            lambda: [ask.output_of(one, how) for one in ask.flat(ask.python(where.alone, asked))],
+        )
+        if random.random() < 0.4:
+            yield "python, another level", self._other_level
         yield "stream", lambda: ask.streamed(where.alone, asked, random)
         draw = random.random()
         if draw < 0.15:
@@ -182,6 +185,14 @@ class _Case:
                 yield from self._together()
         if random.random() < 0.15 and ask.can_ask_command(asked):
             yield "command line", self._command
+
+    def _other_level(self) -> ask.Answer:
+        """Sums are the same at every level."""
+        level = self._random.choice([one for one in ("summary", "steps", "full") if one != self._asked.level])
+        found = [ask.output_of(one) for one in ask.flat(ask.python(self._where.alone, self._asked, trace=level))]
+        for one in found:
+            one.steps = None
+        return found
 
     def _closed(self) -> ask.Answer:
         with self._where.afresh() as engine:
@@ -218,6 +229,7 @@ class _Case:
         strategy = asked.decoding["strategy"]
         for place, result in enumerate(results):
             self._ends(result)
+            self._drafts(result)
             trace = result.trace
             if trace is None:
                 continue
@@ -243,11 +255,25 @@ class _Case:
                     self._found(f"oracle, output {place}: {error}", result.text)
                 except EspalierError as error:
                     self._found(f"oracle, output {place}: {type(error).__name__}: {error}", result.text)
+            if random.random() < 0.1:
+                trace.as_page()
             if random.random() < 0.3:
                 with ask.folder() as folder:
                     told = unlike(ask.saved(trace, folder).to_json(), trace.to_json(), 0.0, "saved")
                 if told:
                     self._found(f"saved and loaded: {told}")
+
+    def _drafts(self, result: Result) -> None:
+        """Proposals follow one another, and what was taken of them is in the text."""
+        if result.trace is None or result.drafting is None:
+            return
+        end, tokens = 0, len(result.token_ids)
+        for one in result.trace.drafts:
+            if not (end <= one.step and 0 <= one.accepted <= one.drafted and one.step + one.accepted <= tokens):
+                self._found(f"the proposal {one} of {tokens} tokens, after {end}", result.text)
+            end = one.step + one.accepted
+        if result.drafting.tokens != tokens or result.drafting.passes < 1:
+            self._found(f"drafting {result.drafting.tokens} of {tokens} tokens", result.text)
 
     def _ends(self, result: Result) -> None:
         """Why the text ended, and whether it satisfies its constraint."""
@@ -260,11 +286,18 @@ class _Case:
         text = result.text
         if any(one in text for one in stops) and result.stop_reason is not None:
             self._found(f"the text holds a stop text of {stops}", text)
-        if result.finish_reason == "length" and not result.closed_by_budget and (is_end or len(ids) < min(most, 900)) and asked.tools is None:
+        if (
+            result.finish_reason == "length"
+            and not result.closed_by_budget
+            and (is_end or len(ids) < min(most, 900))
+            and asked.tools is None
+        ):
             self._found(f"length after {len(ids)} of {most} tokens, ended {is_end}", text)
         if result.finish_reason == "stop" and not is_end and result.stop_reason not in stops:
             self._found(f"stop without an end, because of {result.stop_reason!r}", text)
-        spec = None if result.trace is None or result.trace.constraint is None else Spec.from_json(result.trace.constraint)
+        spec = (
+            None if result.trace is None or result.trace.constraint is None else Spec.from_json(result.trace.constraint)
+        )
         if spec is None or not (is_end and result.stop_reason is None and result.finish_reason == "stop"):
             return
         with warnings.catch_warnings():

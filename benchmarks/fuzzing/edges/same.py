@@ -21,7 +21,11 @@ def difference(found: Answer, wanted: Answer, distance: float) -> str:
     for place, (one, other) in enumerate(zip(found, wanted, strict=True)):
         for field in fields(Output):
             mine, theirs = getattr(one, field.name), getattr(other, field.name)
-            if field.name == "logprobs" or (mine is None and field.name != "valid") or (theirs is None and field.name != "stop"):
+            if (
+                field.name == "logprobs"
+                or (mine is None and field.name != "valid")
+                or (theirs is None and field.name != "stop")
+            ):
                 continue
             told = unlike(mine, theirs, distance, field.name)
             if told:
@@ -34,14 +38,20 @@ def unlike(found: Any, wanted: Any, distance: float, name: str) -> str:
     if isinstance(found, bool) or isinstance(wanted, bool) or found is None or wanted is None:
         return "" if found is wanted else f"{name} is {found!r}, and should be {wanted!r}"
     if isinstance(found, int | float) and isinstance(wanted, int | float):
-        return "" if abs(found - wanted) <= distance * max(1.0, abs(wanted)) else f"{name} is {found!r}, and should be {wanted!r}"
+        return (
+            ""
+            if abs(found - wanted) <= distance * max(1.0, abs(wanted))
+            else f"{name} is {found!r}, and should be {wanted!r}"
+        )
     if isinstance(found, dict) and isinstance(wanted, dict):
         if found.keys() != wanted.keys():
             return f"{name} has the keys {list(found)}, and should have {list(wanted)}"
         pairs = [(f"{name}.{key}", found[key], wanted[key]) for key in wanted]
     elif isinstance(found, list | tuple) and isinstance(wanted, list | tuple):
         if len(found) != len(wanted):
-            return f"{name} has {len(found)} entries, and should have {len(wanted)}: {_short(found)} and {_short(wanted)}"
+            return (
+                f"{name} has {len(found)} entries, and should have {len(wanted)}: {_short(found)} and {_short(wanted)}"
+            )
         pairs = [(f"{name}[{place}]", *pair) for place, pair in enumerate(zip(found, wanted, strict=True))]
     else:
         return "" if found == wanted else f"{name} is {found!r}, and should be {wanted!r}"

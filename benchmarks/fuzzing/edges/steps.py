@@ -1,8 +1,8 @@
 """Works out every step of a run again from the model's logits, by the formulas of docs/strategies.md and
 docs/sampling.md, and says where a record says something else.
 
-The model runs again over the taken tokens, one by one; the constraint is compiled afresh, asked at each step, and never
-later. Numbers and draws are plain numpy (`chain.py`).
+The model runs again over the taken tokens, one by one; a fresh matcher is asked at each step, and never later.
+Numbers and draws are plain numpy (`chain.py`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NEAR = 1e-6
 """A draw nearer than this to an edge is not judged; `LOOSE` where the passes had other sizes."""
 
 
-class Wrong(Exception):  # noqa: N818  # a finding, not an error
+class Wrong(Exception):  # a finding, not an error
     """A record that says something else than the oracle."""
 
 
@@ -104,7 +104,9 @@ def _matcher(run: Run, vocab: Vocab) -> Matcher | None:
         return None
     spec = Spec.from_json(trace.constraint)
     with closable(run.closes) if run.closes else nullcontext():
-        matcher = Compiler(vocab).compile(spec).matcher(before=trace.setup["before"])
+        # To compile anew would take most of the time.
+        compiler: Compiler = run.engine.engine.compiler  # type: ignore[attr-defined]  # a LocalEngine
+        matcher = compiler.compile(spec).matcher(before=trace.setup["before"])
         if run.closes:
             matcher = with_token_limit(matcher, trace.setup["max_tokens"], vocab, name=spec.kind)
     return matcher
@@ -139,9 +141,7 @@ def _biases(config: SamplingConfig, vocab: Vocab) -> tuple[NDArray[np.float64], 
     return biases, bans, np.asarray(vocab.real_ids).copy()
 
 
-def _allowed(
-    flags: NDArray[np.bool_], place: int, config: SamplingConfig, vocab: Vocab
-) -> NDArray[np.bool_]:
+def _allowed(flags: NDArray[np.bool_], place: int, config: SamplingConfig, vocab: Vocab) -> NDArray[np.bool_]:
     """Without the ends that `min_tokens` holds back, unless nothing else is left."""
     if place >= config.min_tokens:
         return flags

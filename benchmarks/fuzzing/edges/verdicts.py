@@ -1,5 +1,4 @@
-"""Judges a complete text by its constraint with `jsonschema`, `json` and `re`; it asks no matcher and no judge of ours.
-"""
+"""Judges a complete text by its constraint with `jsonschema`, `json` and `re`; no matcher is asked."""
 
 from __future__ import annotations
 
