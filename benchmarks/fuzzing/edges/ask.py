@@ -197,6 +197,7 @@ def body_of(asked: Asked) -> Json:
         ours["soft"] = SoftJson().to_json()
     if asked.level != "off":
         ours["trace"] = "summary" if asked.level == "summary" else "steps"
+    ours["formats"] = "annotate"  # as in Python
     found["espalier"] = ours
     if asked.tools is not None:
         found["tools"] = [
