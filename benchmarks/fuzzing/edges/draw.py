@@ -65,8 +65,9 @@ STOPS = ("\n", "fox", "a", "}", " the", ". ", '",', "é")
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """One request. sampling: fields of SamplingConfig, with a seed. decoding: the strategy and its options. top_k:
-    candidates of each stage. is_soft: whether it is biased towards JSON too."""
+    """One request. engine: `transformers`, `llamacpp`, or `drafted`, which is the second with a smaller model of
+    the first that drafts. sampling: fields of SamplingConfig, with a seed. decoding: the strategy and its options.
+    top_k: candidates of each stage. is_soft: whether it is biased towards JSON too."""
 
     engine: str
     prompt: str
@@ -195,14 +196,15 @@ def _biases(random: Random) -> dict[str, Any]:
     return found
 
 
-def drawn_decoding(random: Random, *, has_constraint: bool) -> dict[str, Any]:
-    """A strategy with options of its own."""
-    name = random.choice(STRATEGIES)
+def drawn_decoding(random: Random, *, has_constraint: bool, has_sibling: bool) -> dict[str, Any]:
+    """A strategy with options of its own. has_sibling: whether a smaller model drafts."""
+    name = "draft" if has_sibling else random.choice(STRATEGIES)
     found: dict[str, Any] = {"strategy": name}
     if has_constraint and random.random() < 0.35:
         found["on_budget"] = random.choice(("close", "close", "truncate", "error"))
     if name == "draft" and random.random() < 0.5:
-        found["drafts"] = tuple(random.sample(("forced", "grammar", "lookup"), random.randint(1, 3)))
+        names = ("forced", "grammar", "lookup", *(("model",) if has_sibling else ()))
+        found["drafts"] = tuple(random.sample(names, random.randint(1, len(names))))
     if name in ("smc", "best_of", "awrs"):
         found["particles"] = random.choice((2, 3))
         found["target"] = random.choice(("full", "truncated", "truncated"))
@@ -214,11 +216,12 @@ def drawn_decoding(random: Random, *, has_constraint: bool) -> dict[str, Any]:
 
 def drawn(random: Random) -> Asked:
     """A request. What does not go together is refused by every edge alike, which is compared too."""
-    engine = random.choice(("transformers", "llamacpp", "llamacpp"))
+    engine = random.choice(("transformers", "llamacpp", "llamacpp", "drafted"))
     constraint = drawn_spec(random)
     has_tools = random.random() < 0.07
     raw = not has_tools and random.random() < 0.35
-    decoding = drawn_decoding(random, has_constraint=constraint is not None or has_tools)
+    is_held = constraint is not None or has_tools
+    decoding = drawn_decoding(random, has_constraint=is_held, has_sibling=engine == "drafted")
     sampling = drawn_sampling(random)
     if decoding["strategy"] == "beam":
         kept = ("seed", "max_tokens", "stop", "repetition_penalty", "min_tokens", "logit_bias")

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -77,16 +78,24 @@ class _Opened:
 
     @property
     def flags(self) -> list[str]:
-        return ["--kv-type", "f32", "--flash-attn", "off"] if self.name == "llamacpp" else []
+        if self.name == "transformers":
+            return []
+        sibling = ["--draft-model", str(draft_model())] if self.name == "drafted" else []
+        return ["--kv-type", "f32", "--flash-attn", "off", *sibling]
 
 
 def path_of(name: str) -> str:
     folder = demo_model()
-    return str(folder / "demo.gguf" if name == "llamacpp" else folder)
+    return str(folder if name == "transformers" else folder / "demo.gguf")
+
+
+def draft_model() -> Path:
+    return demo_model().with_name("demo-draft")
 
 
 def load(name: str) -> espalier.LoadedEngine:
-    options: dict[str, Any] = {"kv_type": "f32", "flash_attention": "off"} if name == "llamacpp" else {}
+    options: dict[str, Any] = {} if name == "transformers" else {"kv_type": "f32", "flash_attention": "off"}
+    options |= {"draft_model": draft_model()} if name == "drafted" else {}
     return espalier.load(path_of(name), **options)
 
 

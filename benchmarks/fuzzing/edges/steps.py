@@ -106,9 +106,10 @@ def _matcher(run: Run, vocab: Vocab) -> Matcher | None:
     with closable(run.closes) if run.closes else nullcontext():
         # To compile anew would take most of the time.
         compiler: Compiler = run.engine.engine.compiler  # type: ignore[attr-defined]  # a LocalEngine
-        matcher = compiler.compile(spec).matcher(before=trace.setup["before"])
+        compiled = compiler.compile(spec)
+        matcher = compiled.matcher(before=trace.setup["before"])
         if run.closes:
-            matcher = with_token_limit(matcher, trace.setup["max_tokens"], vocab, name=spec.kind)
+            matcher = with_token_limit(matcher, trace.setup["max_tokens"], vocab, name=compiled.spec.kind)
     return matcher
 
 
