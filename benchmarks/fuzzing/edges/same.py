@@ -48,7 +48,7 @@ def unlike(found: Any, wanted: Any, distance: float, name: str) -> str:
         if found.keys() != wanted.keys():
             return f"{name} has the keys {list(found)}, and should have {list(wanted)}"
         # Candidates that are as probable may change places where passes have other sizes.
-        is_tie = distance > EXACT and CANDIDATE <= wanted.keys() and found["id"] != wanted["id"]
+        is_tie = distance > EXACT and wanted.keys() >= CANDIDATE and found["id"] != wanted["id"]
         names = ("prob", "logit") if is_tie and "_" in name and name.endswith("]") else tuple(wanted)
         pairs = [(f"{name}.{key}", found[key], wanted[key]) for key in names]
     elif isinstance(found, list | tuple) and isinstance(wanted, list | tuple):
