@@ -22,6 +22,7 @@ KINDS = {
     "files": "benchmarks.fuzzing.files.run:FileFuzzer",
     "merge": "benchmarks.fuzzing.merge.run:MergeFuzzer",
     "batches": "benchmarks.fuzzing.batches.run:BatchFuzzer",
+    "edges": "benchmarks.fuzzing.edges.run:EdgeFuzzer",
 }
 SHOWN = 50
 

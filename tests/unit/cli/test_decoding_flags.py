@@ -89,6 +89,12 @@ def test_what_was_taken_back_is_said() -> None:
     assert strategy_lines(result) == ["taken back 2 times, 3 tokens in all"]
 
 
+def test_a_text_of_which_nothing_was_drafted_ended_the_command_with_a_division_by_zero(run: Run) -> None:
+    code, out, err = run(*FAKE, "--strategy", "draft", "--max-tokens", "1", "--choice", "yes", "--seed", "1", "hi")
+    assert (code, out) == (1, "y\n")
+    assert err.startswith("1 forward passes, 1.00 tokens each, nothing was drafted\n")
+
+
 @pytest.mark.parametrize(
     ("flags", "said"),
     [

@@ -25,6 +25,7 @@ from benchmarks.schema.fuzzing.texts import is_styled, styled
 from espalier.constraints.safety.catalogue import PATTERNS
 from espalier.constraints.spec import Regex
 from espalier.constraints.words.spec import Wordlist
+from espalier.trace import measure
 from tests.examples import examples
 
 CASES = {"regex": 25, "gbnf": 25, "tools": 25, "safety": 8, "words": 25}
@@ -51,6 +52,25 @@ def test_an_input_of_a_batch_is_read_as_plain_code_reads_it() -> None:
     assert totals.counts["line: taken"]
     assert totals.counts["line: invalid_json_line"]
     assert totals.counts[".csv: refused"] + totals.counts[".jsonl: refused"]
+
+
+@pytest.mark.slow
+def test_one_request_is_the_same_at_every_edge_and_when_it_is_worked_out_again() -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("llama_cpp")
+    totals = run(fuzzer("edges"), 1, cases=examples(12))
+    assert [str(finding) for finding in totals.findings] == []
+    assert totals.counts["worked out again"]
+
+
+@pytest.mark.slow
+def test_a_record_that_says_something_else_than_the_model_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("llama_cpp")
+    right = measure._measures
+    monkeypatch.setattr(measure, "_measures", lambda *given: right(*given)._replace(tax_nats=0.5))
+    totals = run(fuzzer("edges"), 1, cases=6)
+    assert any("tax_nats is 0.5" in finding.fault for finding in totals.findings)
 
 
 QUICK = ("trace", "sidecar", "rejection log", "reply", "chat template", "stored trace", "keys", "tools", "preset")

@@ -114,11 +114,10 @@ def strategy_lines(result: Result) -> list[str]:
             lines.append(f"the weights are those of the {weighing.target} distribution")
     drafting = result.drafting
     if drafting is not None:
-        share = f", {drafting.accepted / drafting.drafted:.0%} of {drafting.drafted} drafted tokens taken"
-        lines.append(
-            f"{drafting.passes} forward passes, {drafting.tokens / drafting.passes:.2f} tokens each"
-            + (share if drafting.drafted else ", nothing was drafted")
-        )
+        told = "nothing was drafted"
+        if drafting.drafted:
+            told = f"{drafting.accepted / drafting.drafted:.0%} of {drafting.drafted} drafted tokens taken"
+        lines.append(f"{drafting.passes} forward passes, {drafting.tokens / drafting.passes:.2f} tokens each, {told}")
     if result.score is not None:
         lines.append(f"score {result.score:.4f}")
     return lines
