@@ -178,14 +178,48 @@ def test_a_small_text_does_not_wait_until_the_large_ones_that_fill_the_cache_end
     here.close()
 
 
-def test_where_no_sequence_takes_the_room_of_another_as_many_large_ones_run_as_there_are_sequences():
+@pytest.mark.parametrize("owners", ["aaaa", "abcd"])
+def test_where_no_sequence_takes_the_room_of_another_as_many_large_ones_run_as_there_are_sequences(owners):
     here = World(StrictModel(slots=4, room=200, max_positions=50), prefix_tokens=0, lanes=4)
-    for owner in "abcd":
+    for owner in owners:
         here.submit(replace(ticket("greedy", (1,), 9, owner=owner), size=50))
     here.round()
     assert here.scheduler.load().running == 4  # none is kept from beginning by room for smaller ones
     here.run()
     assert here.model.refused == 0
+    here.close()
+
+
+@pytest.mark.parametrize("slots", [4, 8, 15])
+def test_few_sequences_are_not_all_taken_by_one_of_two_owners(slots):
+    here = World(StrictModel(slots=slots, room=200 * slots, max_positions=200), prefix_tokens=0, lanes=slots)
+    here.submit(ticket("greedy", (1,), 1, owner="a"))
+    here.submit(ticket("greedy", (1,), 1, owner="b"))
+    here.run()
+    for _ in range(slots + 2):
+        here.submit(ticket("greedy", (1,), 50, owner="a"))
+    here.round()
+    quick = here.submit(ticket("greedy", (2,), 3, owner="b"))
+    for _ in range(5):
+        here.round()
+    assert isinstance(here.end_of(quick), Outcome)
+    here.run()
+    here.close()
+
+
+def test_a_small_text_overtakes_one_that_waits_for_many_sequences():
+    here = World(StrictModel(slots=8, room=1600, max_positions=200), prefix_tokens=0, lanes=8)
+    for owner in "ab":
+        here.submit(ticket("greedy", (1,), 40, owner=owner))
+        here.submit(ticket("greedy", (1,), 40, owner=owner))
+    here.round()
+    wide = here.submit(replace(ticket("greedy", (1,), 3, owner="c"), sequences=6, size=600))
+    small = here.submit(ticket("greedy", (2,), 3, owner="d"))
+    for _ in range(6):
+        here.round()
+    assert wide.began is None
+    assert isinstance(here.end_of(small), Outcome)
+    here.run()
     here.close()
 
 

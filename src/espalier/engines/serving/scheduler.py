@@ -48,6 +48,8 @@ FOR_OTHERS = 8
 """One lane of so many is left to requests that have none, when several outputs of one request wait; of twice as many,
 to owners that have none: whoever asks for one text never waits until one of another's long texts ends. The same part
 of the KV cache is left to smaller requests, where large ones fill it."""
+FEWEST = 4
+"""With fewer lanes all may be one owner's."""
 ROUND_SECONDS = 0.1  # for the steps of all plans in one round; the rest go on in the next
 
 
@@ -101,10 +103,11 @@ class Scheduler:
         self._costly = CostlyKeys()
         self._queue_size = queue_size
         self._most = min(lanes, model.max_sequences)
-        shares = model.capacity < model.max_sequences * model.max_positions  # else no sequence takes another's room
-        self._spare = model.capacity // FOR_OTHERS if shares else 0  # tokens
+        self._shares = model.capacity < model.max_sequences * model.max_positions  # sequences take each other's room
+        self._spare = model.capacity // FOR_OTHERS  # tokens
         # With one cache for all sequences, every pass also reads what is kept, so little is kept.
-        kept = min(model.capacity // 16, KEPT_TOKENS) if prefix_tokens is None else prefix_tokens
+        most_kept = min(model.capacity // 16 if self._shares else model.capacity, KEPT_TOKENS)
+        kept = most_kept if prefix_tokens is None else prefix_tokens
         self._passes = Passes(model, chunk=prefill_chunk, kept_tokens=kept, kept_sequences=prefix_sequences)
         # Reentrant: a finalizer may call `cancel` in a thread that holds it.
         self._changed = threading.Condition(threading.RLock())
@@ -115,6 +118,8 @@ class Scheduler:
         self._is_stopping = False
         self._numbers = itertools.count()
         self._owners: Counter[str] = Counter()  # lanes of each owner
+        self._first: str | None = None  # the owner of the first ticket
+        self._has_others = False  # whether another owner has ever asked
         self._requests: Counter[object] = Counter()  # lanes of each request with several outputs
         self._size = 0  # tokens reserved by the lanes
         self._slots = 0  # sequences reserved by the lanes
@@ -149,6 +154,8 @@ class Scheduler:
                 if ticket.cost_key is not None and self._costly.has(_costs(ticket), self._clock()):
                     raise _too_costly()
             for ticket in tickets:
+                self._first = ticket.owner if self._first is None else self._first
+                self._has_others |= ticket.owner != self._first
                 ticket.number = next(self._numbers)
                 ticket.arrived = self._clock()
                 self._waiting.add(ticket)
@@ -346,6 +353,8 @@ class Scheduler:
         left = 0
         if self._owners[ticket.owner]:
             left = self._most // (2 * FOR_OTHERS)
+            if not (left or self._shares) and self._has_others and self._most >= FEWEST:
+                left = 1  # no room in the cache is left to others, so a lane is
         if ticket.request is not None and self._requests[ticket.request]:
             left = self._most // FOR_OTHERS
         return self._most - left
@@ -357,7 +366,9 @@ class Scheduler:
         if not self._lanes:
             return True
         has_lanes = ticket.request is not None and self._requests[ticket.request] > 0
-        left = self._spare if has_lanes else min(ticket.size, self._spare)
+        left = 0
+        if self._shares:
+            left = self._spare if has_lanes else min(ticket.size, self._spare)
         return (
             len(self._lanes) < self._lanes_for(ticket)
             and self._slots + ticket.sequences <= self._model.max_sequences

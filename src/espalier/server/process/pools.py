@@ -11,8 +11,7 @@ from dataclasses import dataclass, fields
 from espalier.server.process.turns import Turns
 from espalier.server.process.workers import Charge, Workers, nobody
 
-PREPARING = 2
-"""One owner has one of them: what several compute at once they take from the event loop and the model."""
+PREPARING = 4
 KNOWN = 3
 
 

@@ -14,6 +14,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from contextvars import Context
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,14 +29,17 @@ from espalier.time_limit import check, time_limit
 T = TypeVar("T")
 Charge: TypeAlias = Callable[[str, float], None]
 """Told how many CPU seconds were spent for an owner; any thread calls it."""
-LIGHT_SECONDS = 0.005
-"""CPU time after which work is heavy: from then on it takes turns. Requests that come at once are light at the same
-time: when each could be so for 20 ms, twenty of them kept streams waiting for half a second."""
+LIGHT_SECONDS = 0.02
+"""CPU time after which work is heavy: from then on it takes turns. With less, honest requests whose constraints take
+some 10 ms each would go one at a time through the server, two steps of the model each."""
 LARGE_SECONDS = 0.02
 """CPU time after which work may have taken much memory."""
 GIVE_WAY_SECONDS = 0.003
 """CPU time after which light work waits for a step of the model: the first moments of many requests that come at once
 are as long as heavy work."""
+RESTS_SECONDS = 0.0005
+"""Work that takes less CPU time between two looks waits for something else, a worker process for example: it needs no
+turn, and must not keep one from work that computes."""
 WAITING_SECONDS = 0.05
 """After which work that only waits, and looks, gives its place to the next one."""
 SHORT_SECONDS = 0.25
@@ -66,6 +70,7 @@ class _Task:
     cpu_began: float = 0.0
     cpu_charged: float = 0.0
     cpu_gave_way: float = 0.0
+    cpu_looked: float = 0.0
     began: float = 0.0
     is_long: bool = False
 
@@ -249,7 +254,7 @@ class Workers:
         """Do a task. Returns what tells its result."""
         self._local.task = task
         task.began, task.cpu_began = time.monotonic(), time.thread_time()
-        task.cpu_charged = task.cpu_gave_way = task.cpu_began
+        task.cpu_charged = task.cpu_gave_way = task.cpu_looked = task.cpu_began
         try:
             charge = partial(self._charge, task.owner)
             try:
@@ -274,10 +279,13 @@ class Workers:
         task: _Task = self._local.task
         used = time.thread_time()
         is_heavy = used - task.cpu_began >= LIGHT_SECONDS
+        rests, task.cpu_looked = used - task.cpu_looked < RESTS_SECONDS, used
         if not task.is_long and (is_heavy or time.monotonic() - task.began >= WAITING_SECONDS):
             with self._lock:
                 self._make_long(task)
-        if is_heavy:
+        if rests:
+            self._turns.leave(task)
+        elif is_heavy:
             self._charge_for(task)
             self._turns.pace(task)
         elif used - task.cpu_gave_way >= GIVE_WAY_SECONDS:
@@ -349,5 +357,5 @@ def _end(ended: asyncio.Future[None]) -> None:
 
 
 def _on_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
-    if not loop.is_closed():
+    with suppress(RuntimeError):  # the loop is closed
         loop.call_soon_threadsafe(call)
