@@ -139,6 +139,7 @@ def test_a_server_killed_at_random_moments_leaves_one_result_for_each_item(serve
         jsonschema.validate(json.loads(one["response"]["body"]["choices"][0]["message"]["content"]), SCHEMA)
     assert open_kills >= kills // 2, "the batch ended too early to be killed"
     check_attempts(tmp_path, count)
+    kept.append(upload(servers.url, big))  # on a slow machine each one before may have been cut
     check_uploads(servers.url, kept, big)
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
-from typing import Any
+import socket
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 import pytest
 
@@ -15,9 +18,11 @@ from fastapi import Request
 from espalier.errors import Cancelled, EspalierError
 from espalier.server.http.body import depth, parse_object, read_bytes
 from espalier.server.http.errors import BadRequest, BodyTimeout, BodyTooLarge
+from espalier.server.http.uploads import read_upload
 from espalier.server.settings import ServerSettings
 from tests.server_app import client, make_app, settings
 
+T = TypeVar("T")
 ROUTE = "/v1/chat/completions"
 ASK: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}], "temperature": 0}
 JSON = {"content-type": "application/json"}
@@ -105,6 +110,72 @@ def test_a_slow_body_is_given_up() -> None:
     with pytest.raises(BodyTimeout) as found:
         read(Pieces(b"{", None), settings(body_seconds="0.01"))
     assert found.value.http_status == 408
+
+
+def read_while_it_stands_still(work: Callable[[Request], Coroutine[Any, Any, T]], sent: bytes, **headers: str) -> T:
+    """What `work` reads from a client whose body came while the event loop stood still for an hour."""
+    ahead = 0.0
+
+    async def main() -> T:
+        nonlocal ahead
+        loop = asyncio.get_running_loop()
+        usual = loop.time
+        loop.time = lambda: usual() + ahead  # type: ignore[method-assign]
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            ours.setblocking(False)
+
+            async def receive() -> Any:
+                piece = await loop.sock_recv(ours, 8)
+                return {"type": "http.request", "body": piece, "more_body": bool(piece)}
+
+            scope = {
+                "type": "http",
+                "headers": [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()],
+            }
+            reading = asyncio.create_task(work(Request(scope, receive)))
+            for _ in range(10):  # until it waits for the socket
+                await asyncio.sleep(0)
+            theirs.sendall(sent)
+            theirs.shutdown(socket.SHUT_WR)
+            ahead = 3600.0
+            return await reading
+
+    return asyncio.run(main())
+
+
+def test_a_standstill_of_the_server_is_no_silence_of_the_client() -> None:
+    """The body lies in the socket when the time is over."""
+    sent = b'{"messages": "in several pieces"}'
+    assert read_while_it_stands_still(lambda asked: read_bytes(asked, settings()), sent) == sent
+
+
+def test_a_standstill_of_the_server_ends_no_upload() -> None:
+    sent = b'--x\r\ncontent-disposition: form-data; name="file"; filename="a"\r\n\r\nof the file\r\n--x--\r\n'
+    file = io.BytesIO()
+    kind = "multipart/form-data; boundary=x"
+    found = read_while_it_stands_still(lambda asked: read_upload(asked, settings(), file), sent, content_type=kind)
+    assert found == ("a", {})
+    assert file.getvalue() == b"of the file"
+
+
+def test_a_body_that_drips_is_given_up_after_its_time_as_a_whole() -> None:
+    async def main() -> None:
+        ahead, loop = 0.0, asyncio.get_running_loop()
+        usual = loop.time
+        loop.time = lambda: usual() + ahead  # type: ignore[method-assign]
+
+        async def receive() -> Any:
+            nonlocal ahead
+            ahead += 2.0  # less than the time of a body, again and again
+            for _ in range(100):
+                await asyncio.sleep(0)
+            return {"type": "http.request", "body": b"1", "more_body": True}
+
+        await read_bytes(Request({"type": "http", "headers": []}, receive), settings(body_seconds="30"))
+
+    with pytest.raises(BodyTimeout):
+        asyncio.run(main())
 
 
 def test_a_client_that_leaves_in_the_middle_of_its_body_is_no_fault_of_ours() -> None:

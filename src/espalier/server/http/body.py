@@ -15,6 +15,7 @@ from starlette.requests import ClientDisconnect
 
 from espalier.errors import Cancelled
 from espalier.server.http.errors import BadRequest, BodyTimeout, BodyTooLarge, WrongMediaType
+from espalier.server.http.patience import Patience
 from espalier.server.settings import ServerSettings
 
 DEPTHS = bytes({"[": 1, "{": 1, "]": 255, "}": 255}.get(chr(byte), 0) for byte in range(256))
@@ -49,8 +50,9 @@ async def read_bytes(request: Request, settings: ServerSettings) -> bytes:
     pieces: list[bytes] = []
     size = 0
     try:
-        async with asyncio.timeout(settings.body_seconds):
+        async with Patience(settings.body_seconds) as patience:
             async for piece in request.stream():
+                patience.heard()
                 size += len(piece)
                 if size > limit:
                     raise BodyTooLarge(f"the body has more than {limit} bytes")

@@ -17,6 +17,7 @@ from starlette.requests import ClientDisconnect
 
 from espalier.errors import Cancelled
 from espalier.server.http.errors import BadRequest, BodyTimeout, BodyTooLarge, WrongMediaType
+from espalier.server.http.patience import Patience
 from espalier.server.settings import ServerSettings
 
 FIELD_BYTES = 10_000
@@ -102,7 +103,7 @@ async def read_upload(request: Request, settings: ServerSettings, file: BinaryIO
     pieces = request.stream()
     try:
         while True:
-            async with asyncio.timeout(settings.body_seconds):
+            async with Patience(settings.body_seconds):
                 piece = await anext(pieces, None)
             if piece is None:
                 break
