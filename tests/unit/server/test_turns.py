@@ -139,22 +139,6 @@ def test_what_is_prepared_begins_once_the_loop_has_read_what_has_come(monkeypatc
     assert said == ["round", "begun", "known"]
 
 
-def test_one_owner_prepares_one_request_at_a_time_until_it_is_heavy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first milliseconds of many requests, in three threads at once, left the loop and the model a fifth."""
-    monkeypatch.setattr(workers_module, "SHORT_SECONDS", 1e9)
-
-    async def main() -> None:
-        pools, go = make_pools(waiting=5), threading.Event()
-        tasks = [asyncio.create_task(pools.preparing.run(go.wait, owner=owner)) for owner in "aaab"]
-        await asyncio.sleep(0)
-        assert sorted(one.owner for one in pools.preparing._tasks) == ["a", "b"]
-        go.set()
-        assert all(await asyncio.gather(*tasks))
-        pools.close()
-
-    asyncio.run(main())
-
-
 def test_short_work_asks_for_no_look_at_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """A look at which all garbage is collected, which stops every thread."""
     monkeypatch.setattr(workers_module, "LIGHT_SECONDS", 0.0)

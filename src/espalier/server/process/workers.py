@@ -37,9 +37,6 @@ LARGE_SECONDS = 0.02
 GIVE_WAY_SECONDS = 0.003
 """CPU time after which light work waits for a step of the model: the first moments of many requests that come at once
 are as long as heavy work."""
-RESTS_SECONDS = 0.0005
-"""Work that takes less CPU time between two looks waits for something else, a worker process for example: it needs no
-turn, and must not keep one from work that computes."""
 WAITING_SECONDS = 0.05
 """After which work that only waits, and looks, gives its place to the next one."""
 SHORT_SECONDS = 0.25
@@ -70,7 +67,6 @@ class _Task:
     cpu_began: float = 0.0
     cpu_charged: float = 0.0
     cpu_gave_way: float = 0.0
-    cpu_looked: float = 0.0
     began: float = 0.0
     is_long: bool = False
 
@@ -254,7 +250,7 @@ class Workers:
         """Do a task. Returns what tells its result."""
         self._local.task = task
         task.began, task.cpu_began = time.monotonic(), time.thread_time()
-        task.cpu_charged = task.cpu_gave_way = task.cpu_looked = task.cpu_began
+        task.cpu_charged = task.cpu_gave_way = task.cpu_began
         try:
             charge = partial(self._charge, task.owner)
             try:
@@ -279,13 +275,10 @@ class Workers:
         task: _Task = self._local.task
         used = time.thread_time()
         is_heavy = used - task.cpu_began >= LIGHT_SECONDS
-        rests, task.cpu_looked = used - task.cpu_looked < RESTS_SECONDS, used
         if not task.is_long and (is_heavy or time.monotonic() - task.began >= WAITING_SECONDS):
             with self._lock:
                 self._make_long(task)
-        if rests:
-            self._turns.leave(task)
-        elif is_heavy:
+        if is_heavy:
             self._charge_for(task)
             self._turns.pace(task)
         elif used - task.cpu_gave_way >= GIVE_WAY_SECONDS:
