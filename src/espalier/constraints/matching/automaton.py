@@ -174,7 +174,7 @@ class AutomatonMatcher(MatcherBase[AutomatonCompiled]):
         self._machine = compiled.machine
         self._state: State = compiled.machine.start
         self._history: list[State] = []  # the states before each token; EOS adds none
-        self._tokens: list[int] = []  # without EOS
+        self._tokens: list[int] = []  # without EOS; those of the trail, where there is one
         self._trail: Trail | None = None  # for places, from when somebody asked for one
         self._finished = False
 
@@ -227,15 +227,19 @@ class AutomatonMatcher(MatcherBase[AutomatonCompiled]):
             kept = len(self._history) - count
             self._state = self._history[kept]
             del self._history[kept:]
-            self._tokens = self._tokens[:kept]  # places keep what was there
-            self._trail = self._trail and self._trail.on(self._tokens)
+            if self._trail is None:
+                del self._tokens[kept:]
+            else:
+                self._follow(self._trail.without(count))  # places keep what was there
 
     def fork(self) -> Self:
         other = type(self)(self._compiled)
         other._state = self._state
         other._history = self._history.copy()
-        other._tokens = self._tokens.copy()
-        other._trail = self._trail and self._trail.on(other._tokens)
+        if self._trail is None:
+            other._tokens = self._tokens.copy()
+        else:
+            other._follow(self._trail.without(0))
         other._finished = self._finished
         return other
 
@@ -288,6 +292,9 @@ class AutomatonMatcher(MatcherBase[AutomatonCompiled]):
     def state_before(self, count: int) -> State:
         """The state before the last `count` tokens but EOS."""
         return self._history[-count] if count else self._state
+
+    def _follow(self, trail: Trail) -> None:
+        self._trail, self._tokens = trail, trail.tokens
 
     def _here(self) -> AutomatonPlace:
         if self._trail is None:
