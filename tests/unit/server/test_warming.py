@@ -40,6 +40,74 @@ later = loaded()
 print([name for name, count in later.items() if count != before.get(name, 0)])
 """
 
+LONG_ROWS = """
+import gc
+import itertools
+import threading
+from numba.core.dispatcher import Dispatcher
+import espalier
+from espalier import Regex
+from espalier.chat.prompt.template import ChatTemplate
+from espalier.decoding.options import FAITHFUL
+from espalier.decoding.plan import STRATEGIES
+from espalier.engines.fake import TEMPLATE, FakeStepModel, noise
+from espalier.engines.local.engine import LocalEngine
+from espalier.server.process.opening import _warm
+from espalier.tokens.vocab import Vocab
+
+WIDTH = 9000
+passes = 0
+
+class Counting(FakeStepModel):
+    def extend(self, work):
+        global passes
+        passes += 1
+        return super().extend(work)
+
+def loaded():
+    found = [one for one in gc.get_objects() if isinstance(one, Dispatcher)]
+    return {f"{one.py_func.__module__}.{one.py_func.__name__}": len(one.signatures) for one in found}
+
+vocab = Vocab.from_tokens([bytes([b]) for b in range(256)] + [b""], eos_ids=[256], width=WIDTH)
+engine = espalier.LoadedEngine(LocalEngine(
+    name="wide", model=Counting(lambda tokens: noise(tokens, WIDTH, 3.0), width=WIDTH), vocab=vocab,
+    encode=lambda text, *, add_special: [*text.encode()], template=ChatTemplate(TEMPLATE),
+))
+_warm(engine)
+used = passes
+for one in threading.enumerate():
+    if one.name == "espalier-filters":
+        one.join()
+before = loaded()
+assert before
+samplers = (
+    {"temperature": 0.0}, {"top_p": 0.9, "top_k": 0, "dry_multiplier": 0.8}, {"top_p": 0.9, "typical_p": 0.9},
+    {"top_k": 5, "min_p": 0.05, "repetition_penalty": 1.2}, {"mirostat": 2}, {"temperature": 0.7},
+)
+constraints = None, Regex("[a-z ]{9,}")
+for sampler, constraint, trace in itertools.product(samplers, constraints, ("off", "summary", "steps", "full")):
+    for strategy in ("mask", "rejection"):
+        made = engine.generate("abcabcabc", raw=True, max_tokens=3, seed=1, constraint=constraint, trace=trace,
+                               strategy=strategy, **{"temperature": 1.0} | sampler)
+        if made.trace is not None:
+            made.trace.to_json()
+for strategy in STRATEGIES.names():
+    more = {"num_beams": 3} if strategy == "beam" else {"particles": 3} if strategy in FAITHFUL else {}
+    engine.generate("abc", raw=True, max_tokens=3, seed=1, constraint=constraints[1], strategy=strategy, **more)
+later = loaded()
+print(used, [name for name, count in later.items() if count != before.get(name, 0)])
+"""
+
+
+def test_the_first_request_over_a_real_vocabulary_compiled_a_kernel() -> None:
+    """Rows longer than 8,192 ids take other kernels than the bytes of the fake model. The start asks the model for the
+    passes that warm it, and no more."""
+    done = subprocess.run(
+        [sys.executable, "-c", LONG_ROWS], cwd=ROOT, env=clean_environment(), capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert (done.stdout, done.returncode) == ("2 []\n", 0), done.stderr
+
 
 def test_the_first_request_with_a_schema_was_refused_since_it_compiled_a_kernel() -> None:
     """After an installation that took seconds of a step that may take half a second."""
