@@ -52,10 +52,11 @@ from espalier.decoding.options import FAITHFUL
 from espalier.decoding.plan import STRATEGIES
 from espalier.engines.fake import TEMPLATE, FakeStepModel, noise
 from espalier.engines.local.engine import LocalEngine
+from scripts.compile_kernels import main
 from espalier.server.process.opening import _warm
 from espalier.tokens.vocab import Vocab
 
-WIDTH = 9000
+WIDTH = 32000
 passes = 0
 
 class Counting(FakeStepModel):
@@ -70,10 +71,10 @@ def loaded():
 
 vocab = Vocab.from_tokens([bytes([b]) for b in range(256)] + [b""], eos_ids=[256], width=WIDTH)
 engine = espalier.LoadedEngine(LocalEngine(
-    name="wide", model=Counting(lambda tokens: noise(tokens, WIDTH, 3.0), width=WIDTH), vocab=vocab,
+    name="wide", model=Counting(lambda tokens: noise(tokens, WIDTH), width=WIDTH), vocab=vocab,
     encode=lambda text, *, add_special: [*text.encode()], template=ChatTemplate(TEMPLATE),
 ))
-_warm(engine)
+WARM
 used = passes
 for one in threading.enumerate():
     if one.name == "espalier-filters":
@@ -99,14 +100,15 @@ print(used, [name for name, count in later.items() if count != before.get(name, 
 """
 
 
-def test_the_first_request_over_a_real_vocabulary_compiled_a_kernel() -> None:
+@pytest.mark.parametrize(("warm", "passes"), [("_warm(engine)", 2), ("main()", 0)])
+def test_the_first_request_over_a_real_vocabulary_compiled_a_kernel(warm: str, passes: int) -> None:
     """Rows longer than 8,192 ids take other kernels than the bytes of the fake model. The start asks the model for the
-    passes that warm it, and no more."""
+    passes that warm it, and no more; an installation asks no model."""
     done = subprocess.run(
-        [sys.executable, "-c", LONG_ROWS], cwd=ROOT, env=clean_environment(), capture_output=True, text=True,
+        [sys.executable, "-c", LONG_ROWS.replace("WARM", warm)], cwd=ROOT, env=clean_environment(), capture_output=True, text=True,
         check=False,
     )  # fmt: skip
-    assert (done.stdout, done.returncode) == ("2 []\n", 0), done.stderr
+    assert (done.stdout, done.returncode) == (f"{passes} []\n", 0), done.stderr
 
 
 def test_the_first_request_with_a_schema_was_refused_since_it_compiled_a_kernel() -> None:

@@ -35,9 +35,9 @@ SAMPLERS: tuple[dict[str, Any], ...] = (
     {"temperature": 0.7, "xtc_probability": 0.5}, {"mirostat": 2}, {"logit_bias": ((0, 1.0),)}, {"ignore_eos": True},
 )  # fmt: skip
 """Samplings that together need every kernel that draws, over short rows and long ones."""
-WATCHES = (Watch("off"), Watch("summary"), Watch("steps"), Watch("steps", at_once=True))
+WATCHES = Watch("off"), Watch("summary"), Watch("steps")
 PEAKS = 1.0, 5.0  # the spread of the logits: many tokens are likely, or few
-ALLOWED = 1, 2, 600  # of so many ids one is allowed
+ALLOWED = 1, 600  # of so many ids one is allowed
 PROMPT = (1, 2, 3) * 6  # what DRY finds repeated
 OBJECT = JsonSchema({"type": "object", "properties": {"a": {"type": "string"}}})
 
