@@ -81,6 +81,7 @@ for one in threading.enumerate():
         one.join()
 before = loaded()
 assert before
+neutral = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0}
 samplers = (
     {"temperature": 0.0}, {"top_p": 0.9, "top_k": 0, "dry_multiplier": 0.8}, {"top_p": 0.9, "typical_p": 0.9},
     {"top_k": 5, "min_p": 0.05, "repetition_penalty": 1.2}, {"mirostat": 2}, {"temperature": 0.7},
@@ -89,7 +90,7 @@ constraints = None, Regex("[a-z ]{9,}")
 for sampler, constraint, trace in itertools.product(samplers, constraints, ("off", "summary", "steps", "full")):
     for strategy in ("mask", "rejection"):
         made = engine.generate("abcabcabc", raw=True, max_tokens=3, seed=1, constraint=constraint, trace=trace,
-                               strategy=strategy, **{"temperature": 1.0} | sampler)
+                               strategy=strategy, **neutral | sampler)
         if made.trace is not None:
             made.trace.to_json()
 for strategy in STRATEGIES.names():
@@ -105,8 +106,8 @@ def test_the_first_request_over_a_real_vocabulary_compiled_a_kernel(warm: str, p
     """Rows longer than 8,192 ids take other kernels than the bytes of the fake model. The start asks the model for the
     passes that warm it, and no more; an installation asks no model."""
     done = subprocess.run(
-        [sys.executable, "-c", LONG_ROWS.replace("WARM", warm)], cwd=ROOT, env=clean_environment(), capture_output=True, text=True,
-        check=False,
+        [sys.executable, "-c", LONG_ROWS.replace("WARM", warm)], cwd=ROOT, env=clean_environment(),
+        capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (done.stdout, done.returncode) == (f"{passes} []\n", 0), done.stderr
 

@@ -35,6 +35,7 @@ SAMPLERS: tuple[dict[str, Any], ...] = (
     {"temperature": 0.7, "xtc_probability": 0.5}, {"mirostat": 2}, {"logit_bias": ((0, 1.0),)}, {"ignore_eos": True},
 )  # fmt: skip
 """Samplings that together need every kernel that draws, over short rows and long ones."""
+NEUTRAL: dict[str, Any] = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0}
 WATCHES = Watch("off"), Watch("summary"), Watch("steps")
 PEAKS = 1.0, 5.0  # the spread of the logits: many tokens are likely, or few
 ALLOWED = 1, 600  # of so many ids one is allowed
@@ -61,7 +62,7 @@ def warm_steps(vocab: Vocab) -> None:
     generator = np.random.Generator(np.random.Philox(1))
     noise = generator.standard_normal(vocab.width).astype(np.float32)  # (V,)
     for sampler in SAMPLERS:
-        config = SamplingConfig(**{"temperature": 1.0} | sampler)
+        config = SamplingConfig(**NEUTRAL | sampler)
         fitted = fit(config, vocab, _no_tokens)
         for peak, share, watch in product(PEAKS, (0, *ALLOWED), WATCHES):
             _step(noise * np.float32(peak), _mask(vocab.width, share), watch, vocab, config, fitted)
