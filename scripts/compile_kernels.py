@@ -16,7 +16,8 @@ def main() -> None:
     warm_masks(Compiler(short))
     load_kernels()
     warm_steps(short)
-    warm_steps(Vocab.from_tokens([*short.tokens], eos_ids=short.eos_ids, width=LONG))
+    more = [b"%d" % one for one in range(LONG)]  # tokens, since padding is never drawn
+    warm_steps(Vocab.from_tokens([*short.tokens, *more], eos_ids=short.eos_ids))
 
 
 if __name__ == "__main__":

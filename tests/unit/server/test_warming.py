@@ -69,7 +69,8 @@ def loaded():
     found = [one for one in gc.get_objects() if isinstance(one, Dispatcher)]
     return {f"{one.py_func.__module__}.{one.py_func.__name__}": len(one.signatures) for one in found}
 
-vocab = Vocab.from_tokens([bytes([b]) for b in range(256)] + [b""], eos_ids=[256], width=WIDTH)
+more = [b"%d" % one for one in range(257, WIDTH)]
+vocab = Vocab.from_tokens([*(bytes([b]) for b in range(256)), b"", *more], eos_ids=[256])
 engine = espalier.LoadedEngine(LocalEngine(
     name="wide", model=Counting(lambda tokens: noise(tokens, WIDTH), width=WIDTH), vocab=vocab,
     encode=lambda text, *, add_special: [*text.encode()], template=ChatTemplate(TEMPLATE),
@@ -97,6 +98,7 @@ for strategy in STRATEGIES.names():
     more = {"num_beams": 3} if strategy == "beam" else {"particles": 3} if strategy in FAITHFUL else {}
     engine.generate("abc", raw=True, max_tokens=3, seed=1, constraint=constraints[1], strategy=strategy, **more)
 later = loaded()
+assert later["espalier.sampling.fast.kernels.sums.mass_by_bucket"]
 print(used, [name for name, count in later.items() if count != before.get(name, 0)])
 """
 
