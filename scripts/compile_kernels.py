@@ -2,42 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-
-import espalier
 from espalier.constraints.compiler import Compiler
-from espalier.constraints.matching.automaton import AutomatonCompiled
 from espalier.constraints.safety.compile import load_kernels
-from espalier.constraints.spec import Gbnf, JsonSchema, Regex
-from espalier.decoding.step.stages import top
-from espalier.engines.fake import open_engine
+from espalier.decoding.step.warming import warm_masks, warm_steps
 from espalier.tokens.vocab import Vocab
 
-SAMPLERS: tuple[dict[str, Any], ...] = (
-    {"temperature": 0.0},
-    {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05, "repeat_penalty": 1.1, "frequency_penalty": 0.1},
-    {"temperature": 0.8, "top_p": 0.9, "typical_p": 0.9, "repeat_penalty": 1.1, "dry_multiplier": 0.8},
-)
-OBJECT = JsonSchema({"type": "object", "properties": {"a": {"type": "string"}}})
+LONG = 12_000
+"""Ids of a vocabulary whose rows are too long for what is done with short ones."""
 
 
 def main() -> None:
-    compiler = Compiler(Vocab.bytes())
-    for spec in (OBJECT, Regex("[a-z]{1,9}")):
-        compiler.compile(spec).matcher().mask()
-    nested = compiler.compile(Gbnf('root ::= "(" root ")" | "a"'))
-    assert isinstance(nested, AutomatonCompiled)
-    nested.machine.landings(nested.machine.start)
+    short = Vocab.bytes()
+    warm_masks(Compiler(short))
     load_kernels()
-    engine = espalier.LoadedEngine(open_engine(wish="hello"))
-    for sampler in SAMPLERS:
-        for constraint in (None, Regex("[a-z]{1,9}"), OBJECT):
-            for trace in ("off", "summary", "steps"):
-                engine.generate("a", constraint=constraint, max_tokens=4, seed=1, trace=trace, **sampler)
-    for kind in (np.float32, np.float64):  # rows of candidates, which this vocabulary has too few of
-        top(np.zeros(64, dtype=kind), 4)
+    warm_steps(short)
+    more = [b"%d" % one for one in range(LONG)]  # tokens, since padding is never drawn
+    warm_steps(Vocab.from_tokens([*short.tokens, *more], eos_ids=short.eos_ids))
 
 
 if __name__ == "__main__":

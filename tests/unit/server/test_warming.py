@@ -40,6 +40,79 @@ later = loaded()
 print([name for name, count in later.items() if count != before.get(name, 0)])
 """
 
+LONG_ROWS = """
+import gc
+import itertools
+import threading
+from numba.core.dispatcher import Dispatcher
+import espalier
+from espalier import Regex
+from espalier.chat.prompt.template import ChatTemplate
+from espalier.decoding.options import FAITHFUL
+from espalier.decoding.plan import STRATEGIES
+from espalier.engines.fake import TEMPLATE, FakeStepModel, noise
+from espalier.engines.local.engine import LocalEngine
+from scripts.compile_kernels import main
+from espalier.server.process.opening import _warm
+from espalier.tokens.vocab import Vocab
+
+WIDTH = 32000
+passes = 0
+
+class Counting(FakeStepModel):
+    def extend(self, work):
+        global passes
+        passes += 1
+        return super().extend(work)
+
+def loaded():
+    found = [one for one in gc.get_objects() if isinstance(one, Dispatcher)]
+    return {f"{one.py_func.__module__}.{one.py_func.__name__}": len(one.signatures) for one in found}
+
+more = [b"%d" % one for one in range(257, WIDTH)]
+vocab = Vocab.from_tokens([*(bytes([b]) for b in range(256)), b"", *more], eos_ids=[256])
+engine = espalier.LoadedEngine(LocalEngine(
+    name="wide", model=Counting(lambda tokens: noise(tokens, WIDTH), width=WIDTH), vocab=vocab,
+    encode=lambda text, *, add_special: [*text.encode()], template=ChatTemplate(TEMPLATE),
+))
+WARM
+used = passes
+for one in threading.enumerate():
+    if one.name == "espalier-filters":
+        one.join()
+before = loaded()
+assert before
+neutral = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0}
+samplers = (
+    {"temperature": 0.0}, {"top_p": 0.9, "top_k": 0, "dry_multiplier": 0.8}, {"top_p": 0.9, "typical_p": 0.9},
+    {"top_k": 5, "min_p": 0.05, "repetition_penalty": 1.2}, {"mirostat": 2}, {"temperature": 0.7},
+)
+constraints = None, Regex("[a-z ]{9,}")
+for sampler, constraint, trace in itertools.product(samplers, constraints, ("off", "summary", "steps", "full")):
+    for strategy in ("mask", "rejection"):
+        made = engine.generate("abcabcabc", raw=True, max_tokens=3, seed=1, constraint=constraint, trace=trace,
+                               strategy=strategy, **neutral | sampler)
+        if made.trace is not None:
+            made.trace.to_json()
+for strategy in STRATEGIES.names():
+    more = {"num_beams": 3} if strategy == "beam" else {"particles": 3} if strategy in FAITHFUL else {}
+    engine.generate("abc", raw=True, max_tokens=3, seed=1, constraint=constraints[1], strategy=strategy, **more)
+later = loaded()
+assert later["espalier.sampling.fast.kernels.sums.mass_by_bucket"]
+print(used, [name for name, count in later.items() if count != before.get(name, 0)])
+"""
+
+
+@pytest.mark.parametrize(("warm", "passes"), [("_warm(engine)", 2), ("main()", 0)])
+def test_the_first_request_over_a_real_vocabulary_compiled_a_kernel(warm: str, passes: int) -> None:
+    """Rows longer than 8,192 ids take other kernels than the bytes of the fake model. The start asks the model for the
+    passes that warm it, and no more; an installation asks no model."""
+    done = subprocess.run(
+        [sys.executable, "-c", LONG_ROWS.replace("WARM", warm)], cwd=ROOT, env=clean_environment(),
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.stdout, done.returncode) == (f"{passes} []\n", 0), done.stderr
+
 
 def test_the_first_request_with_a_schema_was_refused_since_it_compiled_a_kernel() -> None:
     """After an installation that took seconds of a step that may take half a second."""

@@ -18,18 +18,17 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
 
 from espalier.api import LoadedEngine
 from espalier.confined.pool import is_supported
 from espalier.constraints import judging
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.judging import ConfinedJudge, Judge, in_this_process
-from espalier.constraints.matching.automaton import AutomatonCompiled
 from espalier.constraints.safety.compile import warm_filters
-from espalier.constraints.spec import Gbnf, JsonSchema, Regex
+from espalier.constraints.spec import Regex
 from espalier.constraints.words.spec import Wordlist
 from espalier.decoding.drafts.source import MODEL, check_sources
+from espalier.decoding.step.warming import warm_masks, warm_steps
 from espalier.engines.protocols import Engine, ServingEngine
 from espalier.engines.serving.serve import serve_engine
 from espalier.errors import CapabilityError
@@ -67,15 +66,6 @@ RETENTION_SECONDS = 300.0
 DAY = 86_400.0
 SWITCH_SECONDS = 0.0002
 """How long a thread may keep the interpreter lock from the one that runs the model, which gives it back very often."""
-WARMING: tuple[dict[str, Any], ...] = (
-    {"temperature": 0.0}, {"temperature": 1.0}, {"temperature": 1.0, "top_p": 0.9, "top_k": 5},
-    {"temperature": 1.0, "min_p": 0.1, "typical_p": 0.9}, {"temperature": 1.0, "top_p": 0.9, "min_p": 0.01},
-    {"temperature": 1.0, "frequency_penalty": 1.0, "repetition_penalty": 1.1},
-    {"temperature": 1.0, "dry_multiplier": 0.8},
-)  # fmt: skip
-"""Samplings that need each of the kernels that draw."""
-OBJECT = JsonSchema({"type": "object", "properties": {"a": {"type": "string"}}})
-TRACES: tuple[Literal["summary", "steps"], ...] = ("summary", "steps")
 log = logging.getLogger(__name__)
 
 
@@ -211,21 +201,14 @@ async def _open_engine(stack: AsyncExitStack, app: App, settings: ServerSettings
 
 def _warm(engine: LoadedEngine) -> None:
     """Do what a process does once, such as loading compiled code, before a request waits for it."""
-    if (compiler := engine.engine.compiler) is not None:
-        for spec in (OBJECT, Regex("[a-z]{1,9}")):
-            compiler.compile(spec).matcher().mask()
-        nested = compiler.compile(Gbnf('root ::= "(" root ")" | "a"'))
-        assert isinstance(nested, AutomatonCompiled)
-        nested.machine.landings(nested.machine.start)  # asked for compositions alone
-    if engine.capabilities.logits:  # the kernels that draw; after an installation they are compiled here
-        for sampling in WARMING:
-            engine.generate("a", raw=True, max_tokens=2, constraint=Regex("[a-z]{1,9}"), **sampling)
-            engine.generate("a", raw=True, max_tokens=2, **sampling)
-        for trace in TRACES:  # they are summed by kernels too, and keys of objects are masked by one
-            for sampling in WARMING[:2]:
-                made = engine.generate("a", raw=True, max_tokens=4, constraint=OBJECT, trace=trace, **sampling)
-                assert made.trace is not None
-                made.trace.to_json()  # records may be made when they are read
+    compiler, vocab = engine.engine.compiler, engine.engine.vocab
+    if compiler is not None:
+        warm_masks(compiler)
+    if engine.capabilities.logits:
+        if vocab is not None:
+            warm_steps(vocab)
+        # Two passes, of the prompt and of a token, which warm the model itself.
+        engine.generate("a", raw=True, max_tokens=2, temperature=0.0, constraint=Regex("[a-z]{2,9}"))
     if compiler is not None:
         compiler.far.start()
         # The kernels of filters are compiled once for an installation, which takes some 20 s: nobody waits for that.
