@@ -37,7 +37,11 @@ class EdgeFuzzer:
     def __init__(self) -> None:
         self._stack = ExitStack()
         self._engines: dict[str, _Opened] = {}
-        logging.disable(logging.WARNING)
+
+    def close(self) -> None:
+        """Close the engines."""
+        self._engines.clear()
+        self._stack.close()
 
     def one(self, seed: int, totals: Totals) -> None:
         random = Random(seed)
@@ -63,8 +67,19 @@ class EdgeFuzzer:
                 if error.code in ("limit_exceeded", "out_of_time"):
                     return
         totals.features.update(asked.features)
-        case = _Case(opened_one, asked, seed, random, totals)
-        case.run()
+        with _without_warnings():
+            _Case(opened_one, asked, seed, random, totals).run()
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """The server logs every request that it refuses."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 class _Opened:

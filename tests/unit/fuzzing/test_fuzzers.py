@@ -6,8 +6,10 @@ import os
 import re
 import signal
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from random import Random
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -27,6 +29,9 @@ from espalier.constraints.spec import Regex
 from espalier.constraints.words.spec import Wordlist
 from espalier.trace import measure
 from tests.examples import examples
+
+if TYPE_CHECKING:
+    from benchmarks.fuzzing.edges.run import EdgeFuzzer
 
 CASES = {"regex": 25, "gbnf": 25, "tools": 25, "safety": 8, "words": 25}
 
@@ -54,22 +59,30 @@ def test_an_input_of_a_batch_is_read_as_plain_code_reads_it() -> None:
     assert totals.counts[".csv: refused"] + totals.counts[".jsonl: refused"]
 
 
-@pytest.mark.slow
-def test_one_request_is_the_same_at_every_edge_and_when_it_is_worked_out_again() -> None:
+@pytest.fixture
+def edges() -> Iterator[EdgeFuzzer]:
     pytest.importorskip("torch")
     pytest.importorskip("llama_cpp")
-    totals = run(fuzzer("edges"), 1, cases=examples(12))
+    from benchmarks.fuzzing.edges.run import EdgeFuzzer  # it needs the two
+
+    with closing(EdgeFuzzer()) as made:
+        yield made
+
+
+@pytest.mark.slow
+def test_one_request_is_the_same_at_every_edge_and_when_it_is_worked_out_again(edges: EdgeFuzzer) -> None:
+    totals = run(edges, 1, cases=examples(12))
     assert [str(finding) for finding in totals.findings] == []
     assert totals.counts["worked out again"]
 
 
 @pytest.mark.slow
-def test_a_record_that_says_something_else_than_the_model_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("torch")
-    pytest.importorskip("llama_cpp")
+def test_a_record_that_says_something_else_than_the_model_is_found(
+    edges: EdgeFuzzer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     right = measure._measures
     monkeypatch.setattr(measure, "_measures", lambda *given: right(*given)._replace(tax_nats=0.5))
-    totals = run(fuzzer("edges"), 1, cases=6)
+    totals = run(edges, 1, cases=6)
     assert any("tax_nats is 0.5" in finding.fault for finding in totals.findings)
 
 
