@@ -143,7 +143,7 @@ class PlainStep:
         bans = bans_of(raw, self._biased, chain, self._context, allowed=allowed, before=left.before)
         found = None
         if not (was_forced or self._is_early or len(chain.filters)) and can_sum(chain):
-            found = sums_of(raw, left.bits, chain, token, self._favourite)
+            found = sums_of(raw, left.bits, chain, self._favourite)
         rows = RowRecords(
             raw,
             allowed,

@@ -66,17 +66,16 @@ class StepSums(NamedTuple):
         return Numbers(measures, self.allowed_count, not self.is_allowed, self.z_sampled, logit - measures.log_total)
 
 
-def sums_of(raw: Logits, bits: Mask | None, chain: Chain, token: int, favourite: int) -> StepSums | None:
-    """The sums of a step that took `token`, where `can_sum`; None where float64 cannot hold one. bits: `(W,) int32`,
+def sums_of(raw: Logits, bits: Mask | None, chain: Chain, favourite: int) -> StepSums | None:
+    """The sums of a step where `can_sum`; None where float64 cannot hold one. bits: `(W,) int32`,
     all that is allowed; None for everything."""
     heating = chain.kept(_heating)
     if heating is None or not raw.flags.carray or not (bits is None or (bits.shape[0] and bits.flags.carray)):
         return None
     past, words = chain.past, kernels("masked").words_of(raw.shape[0], NOTHING if bits is None else bits, NOTHING)
-    total, spread, inside, inside_spread, mass, count, is_allowed, _ = kernels("steps").sum_step(
-        raw, words, past.tokens, past.times_said, *heating, favourite, token,
-        chain.room(raw.shape[0]),
-    )  # fmt: skip
+    total, spread, inside, inside_spread, mass, count, is_allowed = kernels("steps").sum_step(
+        raw, words, past.tokens, past.times_said, *heating, favourite, chain.room(raw.shape[0])
+    )
     z_sampled = (1.0 if bits is None else mass) if heating.wants_mass else None
     if bits is not None and (inside < TINY or (z_sampled is not None and z_sampled < 0.0)):
         return None

@@ -70,15 +70,14 @@ def sum_step(
     heat: Any,
     wants_mass: bool,
     best: int,
-    token: int,
     room: Array,
-) -> tuple[float, float, float, float, float, int, bool, float]:
+) -> tuple[float, float, float, float, float, int, bool]:
     """All sums of a step. row (V,) float32, finite or -inf, whose first maximum is at `best`; words (W,) uint32, the
     allowed tokens, (0,) for all; room (V,) float32, overwritten; the rest as in `heated_logit`.
 
     With w = exp(row - maximum): the sums of w and of w * (row - maximum); both over the allowed tokens alone; the share
     of the allowed tokens after penalties and temperature, -1 without `wants_mass` and where float64 cannot hold it; how
-    many are allowed; whether `best` is; and the logit of `token` after penalties and temperature.
+    many are allowed; and whether `best` is.
     """
     top = np.float64(row[best])
     out = np.empty(RUN, dtype=np.float64)
@@ -110,8 +109,7 @@ def sum_step(
             if part_inside > 1e-200:
                 mass = part_inside / whole
     allowed = ones(words) if words.shape[0] else row.shape[0]
-    logit = heated_logit(row, token, tokens, produced, penalties, heat)
-    return total, spread, inside, inside_spread, mass, allowed, is_set(words, best), logit
+    return total, spread, inside, inside_spread, mass, allowed, is_set(words, best)
 
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
@@ -130,7 +128,7 @@ def draw_and_sum(
     """`draw_row`, and `sum_step` over what allowed (W,) int32 leaves, (0,) for all.
 
     Returns the token, or -1 as `draw_row`; its probability; whether it is allowed: if not, nothing is summed; its
-    logit, and that after penalties and temperature; the largest logit; then as `sum_step`, without the logit.
+    logit, and that after penalties and temperature; the largest logit; then as `sum_step`.
     """
     nothing = 0.0, 0.0, 0.0, 0.0, 0.0, -1.0, 0, False
     token, prob = draw_row(row, bits, permitted, tokens, produced, settings, room, favourite, uniform)
@@ -140,11 +138,12 @@ def draw_and_sum(
     penalties = settings[REST : REST + int(settings[PENALTIES])].astype(np.float32)
     logit = np.float64(row[token])
     words = words_of(row.shape[0], allowed, NOTHING)
+    hot = heated_logit(row, token, tokens, produced, penalties, heat)
     if not is_set(words, token):
-        return token, prob, False, logit, heated_logit(row, token, tokens, produced, penalties, heat), *nothing
+        return token, prob, False, logit, hot, *nothing
     wants_mass = settings[MODE] != GREEDY
-    total, spread, inside, inside_spread, mass, count, is_best, hot = sum_step(
-        row, words, tokens, produced, penalties, heat, wants_mass, favourite, token, room
+    total, spread, inside, inside_spread, mass, count, is_best = sum_step(
+        row, words, tokens, produced, penalties, heat, wants_mass, favourite, room
     )
     top = np.float64(row[favourite])
     return token, prob, True, logit, hot, top, total, spread, inside, inside_spread, mass, count, is_best
