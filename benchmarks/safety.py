@@ -151,7 +151,7 @@ def false_positives() -> None:
 
 
 def own_texts() -> dict[str, list[str]]:
-    """Of this project, without what is about safety: that holds what is to be caught."""
+    """This project's texts, without those about safety: they hold what is to be caught."""
     return {
         name: [path.read_text() for path in sorted((ROOT / folder).rglob(pattern)) if "safety" not in path.name]
         for name, (folder, pattern) in TEXTS.items()

@@ -78,7 +78,7 @@ def cluster() -> Iterator[RayCluster]:
 
 @pytest.fixture(scope="module")
 def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Of the replicas: PostgreSQL where there is one."""
+    """The replicas share PostgreSQL where there is one, else SQLite."""
     if not HAS_POSTGRES:
         yield f"sqlite:///{tmp_path_factory.mktemp('store') / 'e.db'}"
         return

@@ -41,7 +41,7 @@ from espalier.constraints.safety.unescape import (
     quote_of,
 )
 
-# compiled with: 7bff07f7
+# compiled with: 07896b6d
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are above
 Filter: TypeAlias = Any

@@ -146,7 +146,7 @@ def test_outputs_of_a_stream_are_told_apart_and_only_the_last_piece_waits(tmp_pa
 
 
 def test_an_output_whose_reply_leaves_out_tokens_is_untraceable(tmp_path):
-    """Of a second output of a chat, a reply lists no ids: an entry with more bytes than its token hides others."""
+    """A reply lists no ids of the second output of a chat: an entry with more bytes than its token hides others."""
 
     async def answer(asked, writer):
         body = json.loads(asked.body) if asked.body else {}
