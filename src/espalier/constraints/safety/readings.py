@@ -12,5 +12,5 @@ double ones that are escaped themselves, as in a string of JSON inside a string.
 SPECIAL: tuple[tuple[bytes, ...], ...] = ((), (b'"', b"\\"), (b"'", b"\\"), (b'"', b"\\"))
 """What each reading does not read as the text is written."""
 NUMBER, KEPT, ROW = READINGS, 2 * READINGS, 2 * READINGS + 2
-"""Places in a row: where its numbers begin, after the character and the escapes; where it ends without scratch, and with
-it."""
+"""Places in a row: where its numbers begin, after the character and the escapes; where it ends without scratch, and
+with it."""

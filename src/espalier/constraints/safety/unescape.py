@@ -9,7 +9,7 @@ import numba
 
 from espalier.constraints.safety.readings import NESTED, SINGLE
 
-# compiled with: 76fc86f0
+# compiled with: fbe6631f
 
 OFF, PLAIN, SLASH, HEX, HALF, HALF_SLASH, HALF_HEX = 0, 1, 2, 3, 4, 5, 6
 """What has been read of an escape: no quotation mark yet; none; a backslash; `\\u` or `\\x` and some digits; half of a
