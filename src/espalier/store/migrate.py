@@ -17,12 +17,16 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from alembic.util import CommandError
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, inspect, text
 
 from espalier.errors import InputError
 from espalier.store.db import FIELD, Database
 
-VERSION_TABLE = "espalier_version"
+VERSION_TABLE = "espalier_revision"
+DEVELOPMENT_TABLE = "espalier_version"
+"""The version table before 0.1.0, whose migrations were numbered anew with the first release."""
+DEVELOPMENT_HEAD = "0012"
+"""The last revision before 0.1.0: its tables are those of `0001`."""
 LOCK_KEY = 0x657370616C  # `espal`: one number for all processes on a PostgreSQL database
 
 _alembic = threading.Lock()  # `alembic.op` and `alembic.context` are global to the process
@@ -31,7 +35,8 @@ _alembic = threading.Lock()  # `alembic.op` and `alembic.context` are global to 
 def upgrade(database: Database, to: str = "head") -> None:
     """Migrate up to a revision; `head` is the newest. Does nothing if the database is there already.
 
-    Raises InputError for a database of a newer version of Espalier, OutputError if it cannot be written.
+    Raises InputError for a database of a newer version of Espalier, or of one before 0.1.0 whose tables differ, and
+    OutputError if it cannot be written.
     """
     with _alembic:
         known = _scripts()
@@ -39,6 +44,7 @@ def upgrade(database: Database, to: str = "head") -> None:
             return  # without a lock: the usual case
         with database.writing() as connection:
             _lock(connection)
+            _adopt_development_tables(connection, database.shown)
             _check_known(connection, known, database.shown)
             _run(connection, to, command.upgrade)
 
@@ -47,6 +53,7 @@ def downgrade(database: Database, to: str) -> None:
     """Migrate down to a revision; `base` is before the first. Data of later revisions is lost."""
     with _alembic, database.writing() as connection:
         _lock(connection)
+        _adopt_development_tables(connection, database.shown)
         _check_known(connection, _scripts(), database.shown)
         _run(connection, to, command.downgrade)
 
@@ -91,6 +98,25 @@ def _check_known(connection: Connection, known: ScriptDirectory, shown: str) -> 
             hint=f"update Espalier, or name another database; this version knows up to {known.get_current_head()}",
             field=FIELD,
         ) from error
+
+
+def _adopt_development_tables(connection: Connection, shown: str) -> None:
+    """Take over a database of the last development version, whose tables are those of `0001`. Raises InputError for one
+    of an earlier development version."""
+    if not inspect(connection).has_table(DEVELOPMENT_TABLE):
+        return
+    current = connection.execute(text(f"SELECT version_num FROM {DEVELOPMENT_TABLE}")).scalar()
+    if current is None:  # migrated down to nothing
+        connection.execute(text(f"DROP TABLE {DEVELOPMENT_TABLE}"))
+        return
+    if current != DEVELOPMENT_HEAD:
+        raise InputError(
+            f"{shown} was written by a development version of Espalier before 0.1.0 (revision {current})",
+            hint="name another database, or move this one away: its tables differ from those of the release",
+            field=FIELD,
+        )
+    connection.execute(text(f"ALTER TABLE {DEVELOPMENT_TABLE} RENAME TO {VERSION_TABLE}"))
+    connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '0001'"))
 
 
 def _lock(connection: Connection) -> None:

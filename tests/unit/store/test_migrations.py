@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,8 @@ from espalier.store.open import open_store
 from espalier.store.tables import METADATA, SEARCH_INDEX
 
 REVISIONS = migrate.revisions()
-RENAMED = {"generations": "generation_logs"}
+DEVELOPMENT = Path(__file__).parent / "development_0012.sql"
+"""What the last version before 0.1.0 made on SQLite, without the tables that FTS5 makes for itself."""
 VALUES = {LargeBinary: b"\0\xff", Boolean: True, Integer: 7, Double: 2.5}
 
 OPEN = """
@@ -95,7 +98,7 @@ def test_data_of_each_revision_is_there_after_the_upgrade_and_after_the_way_back
     assert migrate.version(database) == REVISIONS[-1]
     after = rows_of(database)
     for name, rows in before.items():
-        kept = [{column: row[column] for column in rows[0]} for row in after[RENAMED.get(name, name)]]
+        kept = [{column: row[column] for column in rows[0]} for row in after[name]]
         assert kept == rows
     migrate.downgrade(database, revision)
     assert rows_of(database) == before
@@ -127,19 +130,47 @@ def set_version(database: Database, version: str) -> None:
         connection.execute(text(f"UPDATE {migrate.VERSION_TABLE} SET version_num = :v"), {"v": version})
 
 
-def test_a_migration_that_fails_leaves_the_database_as_it_was(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_migration_that_fails_leaves_the_database_as_it_was(url: str) -> None:
     database = open_database(url)
-    migrate.upgrade(database, "0001")
     with database.writing() as connection:
-        connection.execute(text("CREATE TABLE leases (other INTEGER)"))  # in the way of 0003
+        connection.execute(text("CREATE TABLE leases (other INTEGER)"))  # in the way of 0001
     with pytest.raises(Exception, match="leases"):
         migrate.upgrade(database)
-    assert migrate.version(database) == "0001"
-    assert "generations" not in tables_of(database)
+    assert migrate.version(database) is None
+    assert set(tables_of(database)) == {"leases"}
     with database.writing() as connection:
         connection.execute(text("DROP TABLE leases"))
     migrate.upgrade(database)
     database.close()
+
+
+def development_database(path: Path, revision: str) -> str:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(DEVELOPMENT.read_text())
+        connection.execute("UPDATE espalier_version SET version_num = ?", (revision,))
+        connection.execute("INSERT INTO vocab_cache VALUES ('f', 1.0, 2.0, 'demo', 3, 4, x'00')")
+        connection.commit()
+    return f"sqlite:///{path}"
+
+
+def test_a_database_of_the_last_development_version_is_read(tmp_path: Path) -> None:
+    store = open_store(development_database(tmp_path / "espalier.db", "0012"))
+    assert [row["name"] for row in store.vocabs()] == ["demo"]
+    store.save_generation({"request_id": "r", "caller": "c", "model": "m"})
+    assert migrate.version(store.database) == "0001"
+    adopted = {name: set(table.columns.keys()) for name, table in tables_of(store.database).items()}
+    store.close()
+    fresh = open_store(f"sqlite:///{tmp_path}/fresh.db")
+    assert adopted == {name: set(table.columns.keys()) for name, table in tables_of(fresh.database).items()}
+    fresh.close()
+
+
+def test_a_database_of_an_earlier_development_version_is_refused_by_name(tmp_path: Path) -> None:
+    url = development_database(tmp_path / "espalier.db", "0011")
+    for _ in range(2):
+        with pytest.raises(InputError, match=r"espalier\.db was .*development version.*0011") as caught:
+            open_store(url)
+        assert caught.value.field == "database_url"
 
 
 @pytest.mark.slow
