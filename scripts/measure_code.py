@@ -1,0 +1,129 @@
+"""Measures the code: how much there is, and how many names and mechanisms a reader has to hold.
+
+    python scripts/measure_code.py            one line a figure
+    python scripts/measure_code.py --names    the classes, bindings and strings behind the figures
+
+It reads source text only. `check_style.py` holds some of these figures to a budget that only falls.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDERS = ("src", "tests", "benchmarks", "scripts", "examples")
+VAGUE = frozenset({"found", "one"})
+"""Names of locals that say nothing of what they hold."""
+PARTICIPLE = re.compile(
+    r"(?<![A-Z])(?:[A-Z][a-z]*ed|Built|Chosen|Drawn|Given|Held|Kept|Known|Laid|Left|Made|Met|Read|Said|Seen|Sent|Shown|Spent|Split"
+    r"|Spoken|Taken|Told|Understood|Written|Found)$"
+)
+NOUNS = re.compile(r"(?:Seed|Need|Speed|Feed|Embed|Bed|Shed|Breed|Deed)$")
+CODE_NAME = re.compile(r"^espalier\.[a-z_.]+:[A-Za-z_.]+$")
+OPTIONS = ("min_p", "num_beams", "schema_order")
+
+
+def modules(folder: str) -> list[Path]:
+    return sorted((ROOT / folder).rglob("*.py"))
+
+
+def bindings(tree: ast.AST) -> Iterator[str]:
+    """Every name that is bound: assigned, looped over, received as an argument, caught."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, ast.ExceptHandler) and node.name:
+            yield node.name
+
+
+def participle_classes(tree: ast.AST) -> Iterator[str]:
+    """Classes named by a participle, which names no thing."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef) and PARTICIPLE.search(node.name) and not NOUNS.search(node.name):
+            yield node.name
+
+
+def code_strings(tree: ast.AST) -> Iterator[str]:
+    """Strings that stand for code: `"espalier.module:name"`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and CODE_NAME.match(node.value):
+            yield node.value
+
+
+def number_constants(tree: ast.Module) -> Iterator[str]:
+    """Numeric constants at module level."""
+    for node in tree.body:
+        targets = (
+            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        )
+        value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
+        if isinstance(value, ast.Constant) and type(value.value) in (int, float):
+            yield from map(ast.unparse, targets)
+
+
+def functions(tree: ast.AST) -> int:
+    return sum(isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) for node in ast.walk(tree))
+
+
+def measure() -> tuple[dict[str, int], dict[str, Counter[str]]]:
+    """The figures by name, and the names behind those that count names."""
+    figures: dict[str, int] = {}
+    for folder in FOLDERS:
+        figures[f"lines in {folder}"] = sum(len(path.read_text("utf-8").splitlines()) for path in modules(folder))
+    texts = {path: path.read_text("utf-8") for path in modules("src")}
+    trees = {path: ast.parse(text) for path, text in texts.items()}
+    names: dict[str, Counter[str]] = {
+        "classes named by a participle": Counter(name for tree in trees.values() for name in participle_classes(tree)),
+        "`found` and `one` as bindings": Counter(
+            name for tree in trees.values() for name in bindings(tree) if name in VAGUE
+        ),
+        "strings that stand for code": Counter(
+            name for path, tree in trees.items() if path.name != "exports.py" for name in code_strings(tree)
+        ),
+        "numeric constants at module level": Counter(
+            name for tree in trees.values() for name in number_constants(tree)
+        ),
+        "class names with several meanings": Counter(
+            {
+                name: count
+                for name, count in Counter(
+                    node.name for tree in trees.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)
+                ).items()
+                if count > 1
+            }
+        ),
+    }
+    figures["modules in src"] = len(texts)
+    figures["functions in src"] = sum(functions(tree) for tree in trees.values())
+    figures |= {figure: counts.total() for figure, counts in names.items()}
+    figures["`# fmt: skip`"] = sum(
+        path.read_text("utf-8").count("# fmt: " + "skip") for folder in FOLDERS for path in modules(folder)
+    )
+    for option in OPTIONS:
+        word = re.compile(rf"\b{option}\b")
+        figures[f"files that know {option}"] = sum(1 for text in texts.values() if word.search(text))
+    return figures, names
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--names", action="store_true", help="also the names behind the figures")
+    options = parser.parse_args(arguments)
+    figures, names = measure()
+    for figure, count in figures.items():
+        print(f"{figure:40}{count:>9,}")
+        if options.names and figure in names:
+            print("    " + ", ".join(f"{name} {count}" for name, count in names[figure].most_common()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
