@@ -16,7 +16,7 @@ from espalier.files.json_shape import check_shape
 from espalier.files.limits import SCHEMA, TEXT, WORDS, Reader
 from espalier.files.reading import open_file, read_bytes, read_text
 
-SMALL = Reader(noun="note", by="", bytes=10, depth=3, values=5)
+SMALL = Reader(noun="note", bytes=10, depth=3, values=5)
 
 
 def test_a_file_of_the_limit_is_read_and_one_byte_more_is_not(tmp_path: Path) -> None:
