@@ -1,4 +1,4 @@
-"""The laws of the scheduler: what runs in it equals the one-sequence driver, and nothing of it is left behind.
+"""The laws of the scheduler: what runs in it equals the plain driver of one plan, and nothing of it is left behind.
 
 Plans written for the test (they fork, cut, go back and want all rows), a model that is strict about what the port says,
 and a world that moves the scheduler by hand. The module knows no requests and no threads.
@@ -11,12 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from espalier.decoding.drive import drive
 from espalier.decoding.plan import Outcome, Plan, Taken
 from espalier.decoding.ports import Append, Extend, Need, Rows, SequenceId
 from espalier.engines.fake import FakeStepModel, noise
-from espalier.engines.serving.lanes import PlanEvent, Ticket
-from espalier.engines.serving.scheduler import Scheduler
+from espalier.engines.scheduling.lanes import PlanEvent, Ticket
+from espalier.engines.scheduling.scheduler import Scheduler
 from espalier.errors import CapabilityError, LimitExceeded
 
 WIDTH = 11
@@ -135,6 +134,41 @@ def forking(prompt: tuple[int, ...], length: int) -> Plan:
     return done(tokens)
 
 
+def drive_plainly(model: FakeStepModel, plan: Plan) -> list[Taken | Outcome]:
+    """The events of one plan, each need carried out as its docstring says: the oracle of the scheduler."""
+    events: list[Taken | Outcome] = []
+    branches: dict[int, SequenceId] = {}
+    answer: dict[int, Rows] | None = None
+    while True:
+        try:
+            happened = plan.send(answer)
+        except StopIteration as end:
+            events.append(end.value)
+            break
+        answer = None
+        if not isinstance(happened, Need):
+            events.append(happened)
+            continue
+        early, late = happened.frees(branches)
+        for branch in early:
+            model.free(branches.pop(branch))
+        for source, target in happened.fork:
+            branches[target] = model.fork(branches[source])
+        for branch, length in happened.truncate:
+            model.truncate(branches[branch], length)
+        for branch in late:
+            model.free(branches.pop(branch))
+        for append in happened.append:
+            if append.branch not in branches:
+                branches[append.branch] = model.new()
+        work = [Extend(branches[append.branch], append.tokens, append.logits) for append in happened.append]
+        rows = model.extend(work) if work else []
+        answer = {append.branch: row for append, row in zip(happened.append, rows, strict=True)}
+    for sequence in branches.values():
+        model.free(sequence)
+    return events
+
+
 PLANS: dict[str, tuple[Callable[[tuple[int, ...], int], Plan], int]] = {
     "greedy": (greedy, 1), "rewinding": (rewinding, 1), "forking": (forking, 3),
 }  # fmt: skip
@@ -151,7 +185,7 @@ def ticket(kind: str, prompt: tuple[int, ...], length: int, **more: Any) -> Tick
 def alone(kind: str, prompt: tuple[int, ...], length: int) -> list[PlanEvent]:
     """What the plan says under the one-sequence driver."""
     model = StrictModel(slots=8, room=100_000)
-    said = [happened for _, happened in drive(model, [PLANS[kind][0](prompt, length)])]
+    said = drive_plainly(model, PLANS[kind][0](prompt, length))
     assert model.live == 0
     return [*said]
 

@@ -19,11 +19,11 @@ from espalier import SamplingConfig, Vocab
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.spec import JsonSchema
-from espalier.decoding.drive import drive
 from espalier.decoding.masking import mask_plan
 from espalier.decoding.plan import Job
 from espalier.decoding.ports import Extend, Rows, SequenceId
 from espalier.decoding.step.record import Watch
+from espalier.engines.scheduling.drive import drive
 from espalier.sampling.chain import Chain
 from espalier.sampling.draw import RandomStream
 from espalier.sampling.fast.kernels.rows import draw_row

@@ -17,8 +17,8 @@ import espalier
 from benchmarks.server.cases import prompt
 from espalier.decoding.ports import Extend, Rows
 from espalier.engines.local.engine import LocalEngine
-from espalier.engines.serving.lanes import Ticket
-from espalier.engines.serving.scheduler import Scheduler
+from espalier.engines.scheduling.lanes import Ticket
+from espalier.engines.scheduling.scheduler import Scheduler
 
 
 @dataclass

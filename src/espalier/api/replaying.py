@@ -16,7 +16,6 @@ from espalier.api.use_cases import default_app
 from espalier.constraints.matching.rewinding import rewinding_parts
 from espalier.constraints.soft.spec import SoftSpec
 from espalier.constraints.spec import Spec
-from espalier.decoding.drive import drive
 from espalier.decoding.options import Decoding
 from espalier.decoding.plan import Outcome, Plan
 from espalier.decoding.ports import StepModel
@@ -28,6 +27,7 @@ from espalier.engines.local.prepared_run import PreparedRun
 from espalier.engines.local.run_maker import RunMaker
 from espalier.engines.local.step_engine import StepEngine
 from espalier.engines.local.turns import PreparedTurn
+from espalier.engines.scheduling.drive import drive
 from espalier.errors import CapabilityError, InputError
 from espalier.sampling.config import SamplingConfig
 from espalier.tokens.vocab import Vocab

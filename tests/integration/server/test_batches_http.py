@@ -14,7 +14,7 @@ import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from espalier.engines.serving.scheduler import Scheduler
+from espalier.engines.scheduling.scheduler import Scheduler
 from espalier.errors import LimitExceeded
 from espalier.server.batching import executor
 from tests.server_app import fake_engine, make_app, served, settings

@@ -11,11 +11,11 @@ from espalier import SamplingConfig, Vocab
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.spec import Spec
 from espalier.decoding.beam.strategy import beam_plan
-from espalier.decoding.drive import drive
 from espalier.decoding.options import Decoding
 from espalier.decoding.plan import Job, Outcome, Taken
 from espalier.decoding.step.record import Watch
 from espalier.engines.fake import FakeStepModel, noise
+from espalier.engines.scheduling.drive import drive
 from espalier.sampling.chain import Chain
 from espalier.sampling.draw import RandomStream
 from espalier.sampling.fit import fit

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from espalier import Choice, Regex, Vocab
 from espalier.decoding.beam.strategy import beam_plan
-from espalier.decoding.drive import drive
 from espalier.decoding.masking import mask_plan
 from espalier.engines.fake import FakeStepModel
+from espalier.engines.scheduling.drive import drive
 from espalier.errors import BadLogits, DeadEnd
 from tests.unit.decoding.beam_toys import (
     EOS,

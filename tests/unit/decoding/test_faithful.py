@@ -10,12 +10,12 @@ import pytest
 import espalier
 from espalier import Choice, Regex, SamplingConfig, Vocab
 from espalier.api import make_request
-from espalier.decoding.drive import drive
 from espalier.decoding.options import Decoding
 from espalier.decoding.plan import STRATEGIES, Outcome, Taken
 from espalier.engines.base import Finished
 from espalier.engines.fake import FakeStepModel, noise
 from espalier.engines.local.engine import LocalEngine
+from espalier.engines.scheduling.drive import drive
 from espalier.errors import DeadEnd, InputError, SamplingError
 from espalier.sampling.filters import TokenBan
 from tests.unit.decoding.test_faithful_law import FAITHFUL, GARDEN_PATH, LANGUAGES, Language, job, run, strategies

@@ -9,11 +9,11 @@ import pytest
 
 import espalier
 from espalier import AllOf, Choice, Gbnf, Regex, SamplingConfig, Vocab
-from espalier.decoding.drive import drive
 from espalier.decoding.native import NativeChoice, check_native, native_plan
 from espalier.decoding.plan import Job, Outcome, Taken
 from espalier.decoding.step.record import Watch
 from espalier.engines.fake import FakeStepModel
+from espalier.engines.scheduling.drive import drive
 from espalier.errors import BadLogits, CapabilityError, GenerationError, SamplingError
 from espalier.sampling.chain import Chain
 from espalier.sampling.draw import RandomStream

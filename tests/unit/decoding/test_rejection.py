@@ -10,7 +10,6 @@ import pytest
 import espalier
 from espalier import SamplingConfig, Vocab
 from espalier.constraints.compiler import Compiler
-from espalier.decoding.drive import drive
 from espalier.decoding.masking import MASK
 from espalier.decoding.native import check_native
 from espalier.decoding.plan import Job, Taken
@@ -18,6 +17,7 @@ from espalier.decoding.rejection import REJECTION
 from espalier.decoding.step.decide import decide, decide_late
 from espalier.decoding.step.record import Watch
 from espalier.engines.fake import FakeStepModel
+from espalier.engines.scheduling.drive import drive
 from espalier.errors import BadLogits, CapabilityError, DeadEnd
 from espalier.sampling.chain import Chain
 from espalier.sampling.draw import RandomStream

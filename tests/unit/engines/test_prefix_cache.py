@@ -6,8 +6,8 @@ import pytest
 
 from espalier.decoding.plan import Outcome
 from espalier.decoding.ports import Extend, Need
-from espalier.engines.serving.lanes import Ticket
-from espalier.engines.serving.prefix_cache import PrefixCache, SequencePool, as_ids
+from espalier.engines.scheduling.lanes import Ticket
+from espalier.engines.scheduling.prefix_cache import PrefixCache, SequencePool, as_ids
 from espalier.errors import CapabilityError
 from tests.serving_laws import StrictModel, World, alone, done, greedy, ticket
 

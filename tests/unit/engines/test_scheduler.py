@@ -9,7 +9,7 @@ import pytest
 
 from espalier.decoding.plan import Outcome, Taken
 from espalier.decoding.ports import Append, Need
-from espalier.engines.serving.lanes import Ticket
+from espalier.engines.scheduling.lanes import Ticket
 from espalier.errors import (
     Cancelled,
     DeadEnd,

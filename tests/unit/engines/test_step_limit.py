@@ -12,9 +12,9 @@ from espalier.api import make_request
 from espalier.decoding.plan import Outcome, Plan
 from espalier.decoding.ports import Append, Need
 from espalier.engines.local.engine import LocalEngine
-from espalier.engines.serving.costly import COSTLY_SECONDS, CostlyKeys
-from espalier.engines.serving.lanes import Ticket
-from espalier.engines.serving.scheduler import STEP_SHARE
+from espalier.engines.scheduling.costly import COSTLY_SECONDS, CostlyKeys
+from espalier.engines.scheduling.lanes import Ticket
+from espalier.engines.scheduling.scheduler import STEP_SHARE
 from espalier.errors import InputError, LimitExceeded
 from espalier.time_limit import check, time_limit
 from tests.serving_laws import StrictModel, World, alone, greedy, ticket

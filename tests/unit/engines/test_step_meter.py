@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from espalier.engines.serving.step_meter import QUICK, StepMeter
+from espalier.engines.scheduling.step_meter import QUICK, StepMeter
 
 
 class Clocks:

@@ -19,9 +19,7 @@ from espalier.computed import computed
 from espalier.constraints.compiler import NOWHERE, Compiler, Folders
 from espalier.constraints.joining.rule import with_bad_words
 from espalier.constraints.kinds import KINDS
-from espalier.decoding.drive import drive
 from espalier.decoding.ports import StepModel, WatchedModel
-from espalier.decoding.room import Room
 from espalier.engines.base import Capabilities, Event, Request
 from espalier.engines.capabilities import check_capabilities
 from espalier.engines.embedding import HiddenReader
@@ -31,6 +29,8 @@ from espalier.engines.local.run_maker import DRAFTS, SAME, RunMaker
 from espalier.engines.local.step_engine import RunDriver
 from espalier.engines.local.turns import PreparedTurn, TurnMaker
 from espalier.engines.protocols import Engine
+from espalier.engines.scheduling.drive import drive
+from espalier.engines.scheduling.room import Room
 from espalier.errors import CapabilityError, InputError, PromptTooLong
 from espalier.tokens.vocab import Vocab, first_difference
 

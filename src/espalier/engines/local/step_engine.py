@@ -18,7 +18,7 @@ class RunDriver(Protocol):
     """Has an engine's model to itself, and also drives the runs that the engine starts."""
 
     def drive(self, runs: Sequence[PreparedRun]) -> Generator[tuple[int, Taken | Outcome], None, None]:
-        """Like `decoding.drive`: yields (index of the run, what happened). Closing the generator stops all runs."""
+        """Like `scheduling.drive`: yields (index of the run, what happened). Closing the generator stops all runs."""
         ...
 
     def close(self) -> None:

@@ -1,3 +1,2 @@
-"""Serves one engine to many callers: continuous batching, prefix cache, fair queue, delivery to threads and event
-loops. It knows no HTTP. Start with `service.py` and `scheduler.py`; `direct.py` serves engines that schedule for
-themselves."""
+"""Serves one engine to many callers, in threads and on event loops. It knows no HTTP. Start with `service.py`, which
+runs the scheduler of `scheduling/` in a thread; `direct.py` serves engines that schedule for themselves."""

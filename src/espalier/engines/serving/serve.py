@@ -7,8 +7,8 @@ from typing import Any
 from espalier.constraints.judging import in_this_process
 from espalier.engines.local.step_engine import StepEngine
 from espalier.engines.protocols import Engine, ServingEngine
+from espalier.engines.scheduling.scheduler import QUEUE_SIZE
 from espalier.engines.serving.direct import DirectService
-from espalier.engines.serving.scheduler import QUEUE_SIZE
 from espalier.engines.serving.service import Service
 
 

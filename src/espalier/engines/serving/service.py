@@ -28,9 +28,9 @@ from espalier.engines.base import Event, Finished, Load, Progress, Request
 from espalier.engines.local.prepared_run import PreparedRun
 from espalier.engines.local.step_engine import StepEngine
 from espalier.engines.protocols import Running
+from espalier.engines.scheduling.lanes import PlanEvent, Ticket
+from espalier.engines.scheduling.scheduler import Scheduler
 from espalier.engines.serving.delivery import Mailbox, hand_out
-from espalier.engines.serving.lanes import PlanEvent, Ticket
-from espalier.engines.serving.scheduler import Scheduler
 from espalier.errors import InputError
 from espalier.owners import this_request, working_for
 from espalier.time_limit import check
@@ -103,7 +103,7 @@ class Service:
         return running
 
     def drive(self, runs: Sequence[PreparedRun]) -> Generator[tuple[int, Taken | Outcome], None, None]:
-        """Like `decoding.drive`, next to all other requests. These runs come from the engine itself, so the queue's
+        """Like `scheduling.drive`, next to all other requests. These runs come from the engine itself, so the queue's
         limit does not apply."""
         tickets: list[Ticket] = []
         box: Box = Mailbox(partial(_cancel, self._scheduler, tickets))

@@ -21,7 +21,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, TypeAlias, TypeVar
 
-from espalier.engines.serving.fair_queue import FairQueue
+from espalier.engines.scheduling.fair_queue import FairQueue
 from espalier.errors import Cancelled, Overloaded, Unavailable
 from espalier.server.process.turns import Turns, wait_for_round
 from espalier.time_limit import check, time_limit
@@ -288,7 +288,7 @@ class Workers:
     def _relieve(self) -> None:
         """Give the places of works that have not looked for long to those that wait."""
         with self._lock:
-            if not len(self._queue):
+            if not self._queue.count:
                 return
             ends = time.monotonic() - SHORT_SECONDS
             for task in [one for one in self._tasks if 0 < one.began <= ends]:

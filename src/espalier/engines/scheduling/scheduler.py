@@ -11,19 +11,18 @@ import itertools
 import math
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 
-from espalier.decoding.drive import MAX_LANES
 from espalier.decoding.plan import Outcome
 from espalier.decoding.ports import StepModel
 from espalier.engines.base import Load
-from espalier.engines.serving.costly import CostlyKeys
-from espalier.engines.serving.fair_queue import FairQueue
-from espalier.engines.serving.lanes import Lane, PlanEvent, Ticket
-from espalier.engines.serving.passes import Passes
-from espalier.engines.serving.prefix_cache import KEPT_SEQUENCES, KEPT_TOKENS
-from espalier.engines.serving.step_meter import StepMeter
+from espalier.engines.scheduling.admission import Admission
+from espalier.engines.scheduling.costly import CostlyKeys
+from espalier.engines.scheduling.lanes import Lane, PlanEvent, Ticket
+from espalier.engines.scheduling.passes import Passes, PassTimes
+from espalier.engines.scheduling.prefix_cache import KEPT_SEQUENCES, KEPT_TOKENS
+from espalier.engines.scheduling.room import Room
+from espalier.engines.scheduling.step_meter import StepMeter
 from espalier.errors import (
     Cancelled,
     DeadlineExceeded,
@@ -35,6 +34,7 @@ from espalier.errors import (
 )
 from espalier.time_limit import HINT, OutOfTime, time_limit
 
+MAX_LANES = 64  # plans that run in lock-step; the others wait, so that a long list does not fill the memory
 PREFILL_CHUNK = 512  # tokens: such a pass takes about as long as reading the weights a few times
 QUEUE_SIZE = 256
 STEP_SECONDS = 10.0
@@ -44,12 +44,6 @@ STEP_SHARE = 0.05  # seconds: a step with a large vocabulary on a slow machine; 
 CHEAP_STEP = 0.005  # seconds: plans that have only such steps go first
 SLOW_STEP = 0.02  # seconds: a plan with such steps gets out of the way of the others
 DEBT_KEPT = 0.99
-FOR_OTHERS = 8
-"""One lane of so many is left to requests that have none, when several outputs of one request wait; of twice as many,
-to owners that have none: whoever asks for one text never waits until one of another's long texts ends. The same part
-of the KV cache is left to smaller requests, where large ones fill it."""
-FEWEST = 4
-"""With fewer lanes all may be one owner's."""
 ROUND_SECONDS = 0.1  # for the steps of all plans in one round; the rest go on in the next
 
 
@@ -66,7 +60,10 @@ class Scheduler:
     limit. plan_seconds: limit for all steps of one plan together, not counting STEP_SHARE for each; None for no limit.
     clock: seconds, for deadlines. cpu: CPU seconds of the thread that calls `round`, for the limits of steps: no plan
     is charged for what others do meanwhile; by default the clock. charge: told once a round how much of it the steps of
-    an owner took, passes of the model apart. Raises InputError for a number out of range.
+    an owner took, passes of the model apart. room: what several schedulers of one model share; by default its own.
+    is_fair: whether owners share lanes, room and time; without it all tickets are one caller's: they begin in their
+    order, and no plan skips a round, so that batches depend on no clock. times: gets the seconds of each forward pass.
+    Raises InputError for a number out of range.
 
     Plans with slow steps get half of the time at most while others run: cheap plans go first in every round, and after
     a slow step no other slow one begins for as long as it took.
@@ -87,6 +84,9 @@ class Scheduler:
         step_seconds: float | None = STEP_SECONDS,
         plan_seconds: float | None = PLAN_SECONDS,
         charge: Callable[[str, float], None] = lambda owner, seconds: None,
+        room: Room | None = None,
+        is_fair: bool = True,
+        times: PassTimes | None = None,
     ) -> None:
         for name, number, least in (
             ("prefill_chunk", prefill_chunk, 1), ("queue_size", queue_size, 1), ("lanes", lanes, 1),
@@ -102,28 +102,22 @@ class Scheduler:
         self._meter = StepMeter(self._cpu)
         self._costly = CostlyKeys()
         self._queue_size = queue_size
-        self._most = min(lanes, model.max_sequences)
-        self._shares = model.capacity < model.max_sequences * model.max_positions  # sequences take each other's room
-        self._spare = model.capacity // FOR_OTHERS  # tokens
+        self._room, self._is_fair = Room(model) if room is None else room, is_fair
+        self._admission = Admission(model, self._room, lanes=lanes, is_fair=is_fair)
         # With one cache for all sequences, every pass also reads what is kept, so little is kept.
-        most_kept = min(model.capacity // 16 if self._shares else model.capacity, KEPT_TOKENS)
+        most_kept = min(model.capacity // 16 if self._admission.shares else model.capacity, KEPT_TOKENS)
         kept = most_kept if prefix_tokens is None else prefix_tokens
-        self._passes = Passes(model, chunk=prefill_chunk, kept_tokens=kept, kept_sequences=prefix_sequences)
+        self._passes = Passes(
+            model, chunk=prefill_chunk, kept_tokens=kept, kept_sequences=prefix_sequences, times=times
+        )
         # Reentrant: a finalizer may call `cancel` in a thread that holds it.
         self._changed = threading.Condition(threading.RLock())
-        self._waiting: FairQueue[Ticket] = FairQueue()
         self._lanes: dict[Ticket, Lane] = {}
+        self._joined: list[Lane] = []  # those that have not begun
         self._gone: set[Ticket] = set()
         self._refusal: str | None = None
         self._is_stopping = False
         self._numbers = itertools.count()
-        self._owners: Counter[str] = Counter()  # lanes of each owner
-        self._first: str | None = None  # the owner of the first ticket
-        self._has_others = False  # whether another owner has ever asked
-        self._requests: Counter[object] = Counter()  # lanes of each request with several outputs
-        self._size = 0  # tokens reserved by the lanes
-        self._slots = 0  # sequences reserved by the lanes
-        self._ahead = 0  # tokens reserved by lanes that began before one whose turn it was
         self._next_deadline: float | None = None
         self._debts: dict[str, float] = {}  # by owner: seconds of slow steps, less for every round since
         self._slow_from = -math.inf  # when a slow step may begin beside cheap plans
@@ -136,10 +130,9 @@ class Scheduler:
         with self._changed:
             if self._refusal is not None:
                 raise Unavailable(self._refusal)
-            free = self._most - len(self._lanes)
-            if not self._waiting.has_place(owner, self._queue_size + free):
+            if not self._admission.has_place(owner, self._queue_size):
                 raise Overloaded(
-                    f"{len(self._waiting)} requests are waiting already", hint="try again in a few seconds"
+                    f"{self._admission.waiting} requests are waiting already", hint="try again in a few seconds"
                 )
 
     def submit(self, *tickets: Ticket, limited: bool = True) -> None:
@@ -154,11 +147,9 @@ class Scheduler:
                 if ticket.cost_key is not None and self._costly.has(_costs(ticket), self._clock()):
                     raise _too_costly()
             for ticket in tickets:
-                self._first = ticket.owner if self._first is None else self._first
-                self._has_others |= ticket.owner != self._first
                 ticket.number = next(self._numbers)
                 ticket.arrived = self._clock()
-                self._waiting.add(ticket)
+                self._admission.add(ticket)
                 self._watch(ticket)
             self._changed.notify_all()
 
@@ -194,14 +185,19 @@ class Scheduler:
 
     @property
     def has_work(self) -> bool:
-        return bool(self._lanes or self._gone or len(self._waiting))
+        return bool(self._lanes or self._gone or self._admission.waiting)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether any ticket has left the queue and not ended."""
+        return bool(self._lanes)
 
     def load(self) -> Load:
         """Numbers, each as it is now. It takes no lock: threads that give way to the model ask every few milliseconds,
         and one that lost the interpreter while it held the lock would make the model wait."""
         return Load(
             running=len(self._lanes),
-            waiting=len(self._waiting),
+            waiting=self._admission.waiting,
             tokens_held=self._passes.tokens,
             capacity=self._model.capacity,
             steps=self._passes.steps,
@@ -214,17 +210,39 @@ class Scheduler:
     def round(self) -> bool:
         """One step. Returns whether there is more to do. Errors of a plan or of the model go to the plan's reader; an
         error that this raises is a bug, after which only `end` may be called."""
-        self._leave()
-        if joined := self._join():
+        if self._gone or self._next_deadline is not None:
+            self._leave()
+        if self._admission.waiting:
+            self._join()
+        if self._joined:
+            joined, self._joined = self._joined, []
             self._meter.begin()
             for lane in joined:
                 self._advance(lane)
             self._meter.settle()
-        self._tell()
-        for lane, error in self._passes.run([*self._lanes.values()]).items():
+            self._tell()
+        failed = self._passes.run([*self._lanes.values()])
+        for lane, error in failed.items():
             self._fail(lane, error)
-        are_beside_cheap = any(lane.cost < SLOW_STEP for lane in self._lanes.values())
+        if self._is_fair:
+            self._advance_fairly()
+        else:
+            for lane in [*self._lanes.values()]:
+                if lane.answer is not None:
+                    self._advance(lane)
+        if self._admission.waiting:  # what has become free is this scheduler's before its readers go on and others ask
+            self._join()
+        self._tell()
+        if self._lanes:
+            return True
+        with self._changed:
+            self._changed.notify_all()
+            return self.has_work
+
+    def _advance_fairly(self) -> None:
+        """Go on with the plans that have an answer: cheap ones first, slow ones for half of the time at most."""
         self._meter.begin()
+        are_beside_cheap = any(lane.cost < SLOW_STEP for lane in self._lanes.values())
         for lane in sorted(self._lanes.values(), key=self._turn):
             if lane.answer is not None:
                 waits = are_beside_cheap and lane.cost >= SLOW_STEP and self._clock() < self._slow_from
@@ -238,27 +256,23 @@ class Scheduler:
         for owner, seconds in self._meter.drain().items():
             self._charge(owner, seconds)
         self._debts = {owner: debt * DEBT_KEPT for owner, debt in self._debts.items() if debt > SLOW_STEP / 100}
-        self._tell()
-        with self._changed:
-            if not self.has_work:
-                self._changed.notify_all()
-            return self.has_work
 
     def end(self, error: BaseException | None = None) -> None:
         """End every ticket with Cancelled, or because of an error, and free all memory. Raises what freeing raises,
         after every reader has been told."""
         with self._changed:
             self.refuse("the engine is closed" if error is None else f"the engine has stopped: {error}")
-            waiting = [*self._waiting]
-            self._waiting = FairQueue()
+            waiting = [*self._admission]
+            for ticket in waiting:
+                self._admission.remove(ticket)
             self._gone.clear()
             lanes = [*self._lanes.values()]
+            for lane in lanes:
+                self._admission.end(lane.ticket)
             self._lanes.clear()
-            self._owners.clear()
-            self._requests.clear()
+            self._joined.clear()
         for ticket in (*waiting, *(lane.ticket for lane in lanes)):
             self._over(ticket, _closed(ticket, self._last(error)))
-        self._size = self._slots = self._ahead = 0
         self._tell()
         with self._changed:
             self._changed.notify_all()
@@ -286,7 +300,7 @@ class Scheduler:
             return
         self._next_deadline = None
         with self._changed:
-            tickets = [*self._waiting, *self._lanes]
+            tickets = [*self._admission, *self._lanes]
             for ticket in tickets:
                 self._watch(ticket)
         for ticket in tickets:
@@ -305,81 +319,36 @@ class Scheduler:
             self._fail(lane, why)
             return
         with self._changed:
-            self._waiting.remove(ticket)
+            self._admission.remove(ticket)
         self._over(ticket, _closed(ticket, why))
 
-    def _join(self) -> list[Lane]:
-        """Admit waiting tickets that fit, in fair order. No ticket overtakes the next in turn, but into lanes that are
-        not for that one, or a small one into room that is too little for it."""
-        joined = []
-        while len(self._waiting):
+    def _join(self) -> None:
+        """Let waiting tickets begin that may."""
+        while self._admission.waiting:
             with self._changed:
-                ticket = self._next()
+                ticket = self._admission.begin_next()
                 if ticket is None:
-                    break
-                self._waiting.remove(ticket)
+                    return
                 ticket.began = self._clock()
                 lane = self._lanes[ticket] = Lane(ticket)
-                self._owners[ticket.owner] += 1
-                if ticket.request is not None:
-                    self._requests[ticket.request] += 1
-                self._size += ticket.size
-                self._slots += ticket.sequences
-                self._ahead += ticket.ahead
-            self._passes.make_room(self._size, self._slots, lane)
-            joined.append(lane)
-        return joined
-
-    def _next(self) -> Ticket | None:
-        """The next ticket that may begin now, if any."""
-        ticket = self._waiting.next(self._owners)
-        if ticket is None or self._fits(ticket):
-            return ticket
-        if len(self._lanes) >= self._lanes_for(ticket):  # the last lanes are for others
-            return self._waiting.next(self._owners, lambda one: one.owner == ticket.owner and self._fits(one))
-        if all(one.ahead for one in self._lanes):
-            return None  # whoever has overtaken ends first, so the next in turn does not wait forever
-        small = self._waiting.next(self._owners, lambda one: self._may_overtake(one, ticket) and self._fits(one))
-        if small is not None:
-            small.ahead = small.size
-        return small
-
-    def _may_overtake(self, ticket: Ticket, large: Ticket) -> bool:
-        """Whether a ticket is so small that it takes half at most of what is left of the spare room."""
-        return ticket.size < large.size and self._ahead + 2 * ticket.size <= self._spare
-
-    def _lanes_for(self, ticket: Ticket) -> int:
-        """How many lanes may run for this ticket to begin."""
-        left = 0
-        if self._owners[ticket.owner]:
-            left = self._most // (2 * FOR_OTHERS)
-            if not (left or self._shares) and self._has_others and self._most >= FEWEST:
-                left = 1  # no room in the cache is left to others, so a lane is
-        if ticket.request is not None and self._requests[ticket.request]:
-            left = self._most // FOR_OTHERS
-        return self._most - left
-
-    def _fits(self, ticket: Ticket) -> bool:
-        """Whether there is room for everything the ticket can grow to, so that no running plan runs out, and for a
-        smaller one beside it. A ticket that would run alone always fits. Kept prefixes do not count: they are
-        dropped."""
-        if not self._lanes:
-            return True
-        has_lanes = ticket.request is not None and self._requests[ticket.request] > 0
-        left = 0
-        if self._shares:
-            left = self._spare if has_lanes else min(ticket.size, self._spare)
-        return (
-            len(self._lanes) < self._lanes_for(ticket)
-            and self._slots + ticket.sequences <= self._model.max_sequences
-            and self._size + ticket.size + left <= self._model.capacity
-        )
+            self._passes.make_room(self._room.tokens, self._room.sequences, lane)
+            self._joined.append(lane)
 
     def _advance(self, lane: Lane) -> None:
         ticket = lane.ticket
         if ticket.is_over:  # ended together with another plan of the same cost key
             return
-        events = self._events.setdefault(ticket, [])
+        events = self._events.get(ticket)
+        if events is None:
+            events = self._events[ticket] = []
+        if not self._is_fair:
+            try:
+                goes_on = lane.advance(events)
+            except Exception as error:  # noqa: BLE001  # goes to the plan's reader
+                self._fail(lane, error)
+            else:
+                self._end_if_over(lane, goes_on, events)
+            return
         began, own = self._meter.start(), None if self._cpu is time.thread_time else self._cpu
         try:
             with time_limit(self._step_seconds, what="one step of the constraint", clock=own, since=began):
@@ -394,6 +363,9 @@ class Scheduler:
         if goes_on and self._plan_seconds is not None and ticket.spent > self._plan_seconds:
             self._fail(lane, OutOfTime(f"the constraint takes longer than {self._plan_seconds:g} s in all", hint=HINT))
             self._fail_alike(ticket)
+        self._end_if_over(lane, goes_on, events)
+
+    def _end_if_over(self, lane: Lane, goes_on: bool, events: list[PlanEvent]) -> None:
         if not goes_on:
             outcome = events.pop()
             self._drop(lane, keep=isinstance(outcome, Outcome))
@@ -427,7 +399,7 @@ class Scheduler:
         key = _costs(costly)
         with self._changed:
             self._costly.add(key, self._clock())
-            alike = [one for one in (*self._waiting, *self._lanes) if _costs(one) == key]
+            alike = [one for one in (*self._admission, *self._lanes) if _costs(one) == key]
         for ticket in alike:
             self._stop(ticket, _too_costly())
 
@@ -441,17 +413,9 @@ class Scheduler:
         ticket = lane.ticket
         with self._changed:
             del self._lanes[ticket]
-            self._owners[ticket.owner] -= 1
-            if not self._owners[ticket.owner]:
-                del self._owners[ticket.owner]
-            if ticket.request is not None:
-                self._requests[ticket.request] -= 1
-                self._requests += Counter()  # drops requests without a lane
-        self._size -= ticket.size
-        self._slots -= ticket.sequences
-        self._ahead -= ticket.ahead
+            self._admission.end(ticket)
         self._passes.free(lane, keep=keep)
-        self._passes.make_room(self._size, self._slots)
+        self._passes.make_room(self._room.tokens, self._room.sequences)
 
     def _over(self, ticket: Ticket, last: PlanEvent) -> None:
         with self._changed:

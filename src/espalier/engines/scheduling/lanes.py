@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from espalier.decoding.plan import Outcome, Plan, Taken
 from espalier.decoding.ports import Answer, Append, Need, Rows, Watch
-from espalier.engines.serving.prefix_cache import HeldSequence, as_ids
+from espalier.engines.scheduling.prefix_cache import HeldSequence, as_ids
 
 PlanEvent: TypeAlias = Taken | Outcome | Exception
 """What a plan's reader gets. An Outcome or an error comes last."""
@@ -58,11 +58,16 @@ class Ticket:
 
 @dataclass(slots=True, eq=False)
 class PendingAppend:
-    """An append in progress. place: tokens done. is_prompt: whether it starts a sequence."""
+    """An append in progress."""
 
     append: Append
-    is_prompt: bool
+    #: the sequence that grows
+    held: HeldSequence
+    #: whether it starts the sequence
+    is_prompt: bool = False
+    #: tokens done
     place: int = 0
+    #: the rows of logits so far, one array for each pass
     rows: list[Rows] = field(default_factory=list)
 
     @property
@@ -116,13 +121,17 @@ class Lane:
     def settle(self, width: int) -> None:
         """After a forward pass: the answer, if the whole need is done; otherwise copy the rows that the next pass would
         overwrite."""
-        if not any(todo.left for todo in self.todo):
-            self.answer = {todo.append.branch: todo.answer(width) for todo in self.todo}
-            self.todo = []
+        answer: dict[int, Rows] = {}
+        for todo in self.todo:
+            if todo.left:
+                break
+            answer[todo.append.branch] = todo.answer(width)
         else:
-            for todo in self.todo:
-                if todo.rows and not todo.rows[-1].flags.owndata:
-                    todo.rows[-1] = todo.rows[-1].copy()
+            self.answer, self.todo = answer, []
+            return
+        for todo in self.todo:
+            if todo.rows and not todo.rows[-1].flags.owndata:
+                todo.rows[-1] = todo.rows[-1].copy()
 
     def begins_with(self, ids: NDArray[np.int64]) -> bool:
         """Whether the prompt's sequence still starts with these tokens `(T,)`."""

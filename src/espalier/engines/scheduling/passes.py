@@ -6,19 +6,30 @@ It knows no queue and no readers; it reports the lanes that failed, and the sche
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
-from espalier.decoding.ports import Extend, Need, Rows, StepModel
-from espalier.engines.serving.fair_queue import shares
-from espalier.engines.serving.lanes import Lane, PendingAppend
-from espalier.engines.serving.prefix_cache import HeldSequence, PrefixCache, SequencePool, common
+from espalier.decoding.ports import Append, Extend, Need, Rows, StepModel
+from espalier.engines.scheduling.fair_queue import shares
+from espalier.engines.scheduling.lanes import Lane, PendingAppend
+from espalier.engines.scheduling.prefix_cache import HeldSequence, PrefixCache, SequencePool, common
 from espalier.errors import CapabilityError, GenerationError, LimitExceeded
 
 WORTH_WAITING = 32  # tokens: a prompt waits for another one that is computing a shared prefix of this length
+WAITS = 4
+"""While others have the processor a pass takes longer than it computes; by more than this it waits for a device."""
 T = TypeVar("T")
+
+
+class PassTimes(Protocol):
+    """Gets the seconds of forward passes, while it wants them: to ask the clocks takes time too."""
+
+    is_wanted: bool
+
+    def passed(self, seconds: float) -> None: ...
 
 
 class PassPiece(NamedTuple):
@@ -28,27 +39,29 @@ class PassPiece(NamedTuple):
     todo: PendingAppend
     size: int
 
-    @property
-    def held(self) -> HeldSequence:
-        return self.lane.branches[self.todo.append.branch]
-
     def extension(self) -> Extend:
-        tokens, start, wanted = self.todo.append.tokens, self.todo.place, self.todo.append.logits
-        return Extend(
-            sequence=self.held.sequence,
-            tokens=tokens[start : start + self.size],
-            # Before the last piece only appends with logits="all" need rows.
-            logits=wanted if start + self.size == len(tokens) or wanted == "all" else "none",
-        )
+        append, start = self.todo.append, self.todo.place
+        tokens = append.tokens
+        if self.size == len(tokens):
+            return Extend(self.todo.held.sequence, tokens, append.logits)
+        # Before the last piece only appends with logits="all" need rows.
+        is_last = start + self.size == len(tokens)
+        wanted = append.logits if is_last or append.logits == "all" else "none"
+        return Extend(self.todo.held.sequence, tokens[start : start + self.size], wanted)
 
 
 class Passes:
     """Everything that happens on the model. steps: forward passes; prefilled, reused: prompt tokens that were computed,
     and that were not; all since the start. chunk: prefill tokens in one pass. kept_tokens, kept_sequences: the most
-    that is kept of ended sequences."""
+    that is kept of ended sequences. times: gets the seconds of each pass with what comes before it, without those in
+    which others had the processor."""
 
-    def __init__(self, model: StepModel, *, chunk: int, kept_tokens: int, kept_sequences: int) -> None:
-        self._model, self._chunk = model, chunk
+    def __init__(
+        self, model: StepModel, *, chunk: int, kept_tokens: int, kept_sequences: int, times: PassTimes | None = None
+    ) -> None:
+        self._model, self._chunk, self._times = model, chunk, times
+        self._width = model.width
+        self._has_drafts = False  # whether the next pass has optional tokens
         self._sequences = SequencePool(model)
         self._kept = PrefixCache(self._sequences, max_tokens=kept_tokens, max_sequences=kept_sequences)
         self.steps = self.reused = self.prefilled = 0
@@ -87,20 +100,36 @@ class Passes:
     def run(self, lanes: Sequence[Lane]) -> dict[Lane, Exception]:
         """One forward pass, or none if nothing is to be appended. Lanes whose need is done get their answer. Returns
         the lanes that failed."""
+        if self._times is None or not self._times.is_wanted:
+            return self._run(lanes)
+        began, used = time.perf_counter(), time.thread_time()
+        failed = self._run(lanes)
+        took, used = time.perf_counter() - began, time.thread_time() - used
+        self._times.passed(min(took, max(used, took / WAITS)))
+        return failed
+
+    def _run(self, lanes: Sequence[Lane]) -> dict[Lane, Exception]:
         failed: dict[Lane, Exception] = {}
+        going: list[Lane] = []
         for lane in lanes:
-            if lane.need is not None and not self._has_to_wait(lane, lane.need, lanes):
+            need = lane.need
+            if need is not None:
+                if not lane.branches and self._has_to_wait(lane, need, lanes):
+                    continue
                 try:
-                    self._prepare(lane, lane.need, lanes)
+                    self._prepare(lane, need, lanes)
                 except Exception as error:  # noqa: BLE001  # goes to the plan's reader
                     failed[lane] = error
-        going = [lane for lane in lanes if lane.need is None and lane not in failed]
+                    continue
+            going.append(lane)
+        if self._has_drafts:
+            self._fit_drafts(going)
         pieces = self._pieces(going)
         if pieces:
             failed |= self._extend(pieces)
         for lane in going:
-            if lane not in failed and lane.answer is None:
-                lane.settle(self._model.width)
+            if lane.answer is None and lane not in failed:
+                lane.settle(self._width)
         return failed
 
     def _prepare(self, lane: Lane, need: Need, lanes: Iterable[Lane]) -> None:
@@ -118,11 +147,15 @@ class Passes:
         for branch in late:
             self._sequences.free(branches.pop(branch))
         for append in need.append:
-            is_prompt = append.branch not in branches
-            todo = PendingAppend(append, is_prompt)
-            if is_prompt:
-                branches[append.branch] = self._open(lane, todo, lanes)
+            held = branches.get(append.branch)
+            if held is None:
+                todo = self._open(lane, append, lanes)
+                branches[append.branch] = todo.held
+            else:
+                todo = PendingAppend(append, held)
             lane.todo.append(todo)
+            if append.optional:
+                self._has_drafts = True
         lane.need = None
 
     def _with_room(self, make: Callable[[], T]) -> T:
@@ -133,29 +166,28 @@ class Passes:
                 if not self._kept.drop():
                     raise
 
-    def _open(self, lane: Lane, todo: PendingAppend, lanes: Iterable[Lane]) -> HeldSequence:
-        """A sequence for the first append of a branch, starting with the part of it that is kept."""
-        tokens, head = todo.append.tokens, lane.head
-        watch = lane.ticket.watch
-        can_reuse = todo.append.logits != "all" and tokens == lane.ticket.prompt and watch is None
+    def _open(self, lane: Lane, append: Append, lanes: Iterable[Lane]) -> PendingAppend:
+        """The first append of a branch, in a sequence that starts with the part of it that is kept."""
+        head, watch = lane.head, lane.ticket.watch
+        can_reuse = append.logits != "all" and append.tokens == lane.ticket.prompt and watch is None
         lane.head = None
         if head is not None:
             if can_reuse:
-                return self._reuse(lane, head, todo)
+                return self._reuse(lane, head, append)
             self._sequences.free(head)
         donor = self._donor(lane, lanes) if can_reuse and self._kept.is_on else None
         if donor is not None:
             try:
-                return self._reuse(lane, self._kept.fork(*donor), todo)
+                return self._reuse(lane, self._kept.fork(*donor), append)
             except (CapabilityError, LimitExceeded):
                 pass  # no slot, or a cache that cannot be cut there: compute it instead
-        return self._with_room(partial(self._sequences.new, watch))
+        return PendingAppend(append, self._with_room(partial(self._sequences.new, watch)), is_prompt=True)
 
-    def _reuse(self, lane: Lane, held: HeldSequence, todo: PendingAppend) -> HeldSequence:
-        todo.place = len(held.tokens)
-        lane.ticket.reused += todo.place
-        self.reused += todo.place
-        return held
+    def _reuse(self, lane: Lane, held: HeldSequence, append: Append) -> PendingAppend:
+        reused = len(held.tokens)
+        lane.ticket.reused += reused
+        self.reused += reused
+        return PendingAppend(append, held, is_prompt=True, place=reused)
 
     def _donor(self, lane: Lane, lanes: Iterable[Lane]) -> tuple[HeldSequence, int] | None:
         """The sequence that shares the longest prefix with a lane's prompt: a kept one, or another lane's, of the same
@@ -194,22 +226,21 @@ class Passes:
         donor = self._donor(lane, lanes)
         return donor is None or coming > donor[1]
 
-    def _pieces(self, lanes: Iterable[Lane]) -> list[PassPiece]:
+    def _pieces(self, lanes: Sequence[Lane]) -> list[PassPiece]:
         """What the next pass appends: every single token, and a fair share of the long appends up to the chunk size."""
-        lanes = [*lanes]
-        self._fit_drafts(lanes)
         pieces: list[PassPiece] = []
         long: list[tuple[Lane, PendingAppend]] = []
-        wants: Counter[str] = Counter()
         for lane in lanes:
             for todo in lane.todo:
-                left = todo.left
+                left = len(todo.append.tokens) - todo.place
                 if left == 1:
                     pieces.append(PassPiece(lane, todo, 1))
                 elif left:
                     long.append((lane, todo))
-                    wants[lane.ticket.owner] += left
         if long:
+            wants: Counter[str] = Counter()
+            for lane, todo in long:
+                wants[lane.ticket.owner] += todo.left
             given = shares(self._chunk, wants)
             for lane, todo in long:
                 count = min(todo.left, given[lane.ticket.owner])
@@ -218,12 +249,11 @@ class Passes:
                     pieces.append(PassPiece(lane, todo, count))
         return pieces
 
-    def _fit_drafts(self, lanes: Iterable[Lane]) -> None:
+    def _fit_drafts(self, lanes: Sequence[Lane]) -> None:
         """Give optional tokens the room that long appends leave, and leave out the rest."""
         waiting = [todo for lane in lanes for todo in lane.todo if todo.append.optional and not todo.place]
-        if not waiting:
-            return
         needed = sum(todo.left - todo.append.optional for lane in lanes for todo in lane.todo)
+        self._has_drafts = False
         free = max(0, self._chunk - needed)
         for todo in waiting:
             kept = min(todo.append.optional, free)
@@ -239,8 +269,8 @@ class Passes:
             done = [*zip(pieces, work, self._passed(work), strict=True)]
         except Exception:  # noqa: BLE001  # running them one by one shows which item it is about
             done = self._one_by_one(pieces, work, failed)
-        for (lane, todo, count), item, rows in done:
-            self._sequences.grew(lane.branches[todo.append.branch], item.tokens)
+        for (_, todo, count), item, rows in done:
+            self._sequences.grew(todo.held, item.tokens)
             todo.place += count
             if todo.is_prompt:
                 self.prefilled += count
@@ -257,7 +287,7 @@ class Passes:
             if piece.lane in failed:
                 continue
             try:
-                if self._model.length(item.sequence) != len(piece.held.tokens):
+                if self._model.length(item.sequence) != len(piece.todo.held.tokens):
                     raise GenerationError("the model's sequence has another length than its tokens after an error")
                 rows = self._passed([item])[0].copy()  # (n, V); the next call may overwrite it
             except Exception as error:  # noqa: BLE001  # goes to the one request that it belongs to

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from espalier.decoding.drive import drive
 from espalier.decoding.plan import Outcome, Taken
 from espalier.decoding.ports import Append, Need
 from espalier.engines.fake import FakeStepModel, noise
+from espalier.engines.scheduling.drive import drive
 
 WIDTH = 11
 

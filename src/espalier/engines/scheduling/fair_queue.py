@@ -23,14 +23,11 @@ T = TypeVar("T", bound=Owned)
 
 
 class FairQueue(Generic[T]):
-    """First in, first out for each owner; owners take turns."""
+    """First in, first out for each owner; owners take turns. count: how many items wait."""
 
     def __init__(self) -> None:
         self._queues: dict[str, deque[T]] = {}
-        self._count = 0
-
-    def __len__(self) -> int:
-        return self._count
+        self.count = 0
 
     def __iter__(self) -> Iterator[T]:
         for queue in self._queues.values():
@@ -38,7 +35,7 @@ class FairQueue(Generic[T]):
 
     def add(self, one: T) -> None:
         self._queues.setdefault(one.owner, deque()).append(one)
-        self._count += 1
+        self.count += 1
 
     def remove(self, one: T) -> None:
         """Raises ValueError if the item is not in the queue."""
@@ -46,7 +43,7 @@ class FairQueue(Generic[T]):
         if queue is None:
             raise ValueError("this item is not in the queue")
         queue.remove(one)
-        self._count -= 1
+        self.count -= 1
         if not queue:
             del self._queues[one.owner]
 
@@ -63,7 +60,7 @@ class FairQueue(Generic[T]):
     def has_place(self, owner: str, limit: int) -> bool:
         """Whether the owner may add an item. A full queue still accepts an owner that has less than its share, so
         an owner who floods the queue shuts out nobody else."""
-        if self._count < limit:
+        if self.count < limit:
             return True
         mine = len(self._queues.get(owner, ()))
         return mine * (len(self._queues) + (mine == 0)) < limit

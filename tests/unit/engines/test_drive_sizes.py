@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from espalier.decoding.drive import drive
 from espalier.decoding.plan import Outcome, Taken
 from espalier.decoding.ports import Append, Need
-from espalier.decoding.room import Room
 from espalier.engines.fake import FakeStepModel
+from espalier.engines.scheduling.drive import drive
+from espalier.engines.scheduling.room import Room
 from espalier.errors import LimitExceeded
 
 WIDTH = 5
@@ -128,7 +128,7 @@ def test_room_is_handed_on_within_a_driver_and_not_lost_to_another():
     told = 0
     for _, event in ours:
         told += isinstance(event, Outcome)
-        if told < 3:
+        if told < 2:  # one of ours still waits
             with pytest.raises(LimitExceeded):
                 next(drive(model, [plan(5)], [5], room))
     assert told == 3
