@@ -51,4 +51,4 @@ OPAQUE = Kind(spec=Opaque, compile=compile_opaque)
 
 
 def declared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(KINDS._targets, "opaque", f"{__name__}:OPAQUE")
+    monkeypatch.setitem(KINDS._builtin, "opaque", OPAQUE)

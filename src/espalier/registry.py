@@ -1,4 +1,4 @@
-"""Maps names to code: a name leads to a string `"module:attr"`, which is imported on first use.
+"""Maps names to values: Espalier's own, and those of plug-ins, which are imported on first use.
 
 A distribution adds names as entry points of the group `espalier.<kind>`; they appear beside the built-ins
 (docs/plugins.md). A plug-in that is broken or refused costs nobody else anything: its error names it where it is used.
@@ -10,13 +10,13 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Literal, TypeAlias
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from espalier.errors import BrokenPlugin, EspalierError, UnknownName
 from espalier.nearest import did_you_mean
@@ -26,6 +26,7 @@ PREFIX = "espalier."
 SWITCH = "ESPALIER_PLUGINS"
 OFF = ("0", "false", "f", "no", "n", "off")
 
+T = TypeVar("T")
 PluginState: TypeAlias = Literal["ready", "broken", "refused"]
 
 
@@ -45,6 +46,13 @@ class Plugin:
     def label(self) -> str:
         """As messages call it."""
         return f"plug-in {self.package or self.target} {self.version}".rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class Deferred:
+    """A value of ours that is slow to import, as `module:attr`."""
+
+    target: str
 
 
 def imported(target: str) -> Any:
@@ -76,50 +84,61 @@ def points() -> Mapping[str, Sequence[EntryPoint]]:
     return {group: [*found.select(group=group)] for group in sorted(found.groups) if group.startswith(PREFIX)}
 
 
-class Registry:
+class Registry(Generic[T]):
     """The names of one kind, such as strategies or engines. `espalier.<kind>` is the entry-point group of plug-ins.
 
-    holds: the class of the values, as `module:Class`; None for functions and classes. check: says what is wrong with a
-    plug-in's value under its name; None if nothing is.
+    builtin: Espalier's own values. holds: the class of all values; None for functions and classes. check: says what is
+    wrong with a plug-in's value under its name; None if nothing is.
     """
 
     def __init__(
         self,
         kind: str,
-        builtin: Mapping[str, str],
+        builtin: Mapping[str, T | Deferred],
         *,
-        holds: str | None = None,
-        check: Callable[[str, Any], str | None] | None = None,
+        holds: type[T] | None = None,
+        check: Callable[[str, T], str | None] | None = None,
     ) -> None:
         self.kind = kind
-        self._targets = dict(builtin)
+        self._builtin: dict[str, T | Deferred] = dict(builtin)
         self._holds, self._check = holds, check
         self._plugins: tuple[Plugin, ...] | None = None
         self._lock = threading.Lock()
 
     def names(self) -> list[str]:
         """All names in registration order, built-ins first; refused ones are left out."""
-        return [*self._targets, *self.plugin_names()]
+        return [*self._builtin, *self.plugin_names()]
 
     def plugin_names(self) -> list[str]:
         """The names that plug-ins add."""
         return [one.name for one in self.plugins() if one.refusal is None]
 
-    def target(self, name: str) -> str:
-        """The `module:attr` string of a name. Raises UnknownName with the known names, BrokenPlugin for a name that was
-        refused."""
-        found = self._targets.get(name)
-        return self._plugin(name).target if found is None else found
+    def require(self, name: str) -> None:
+        """Raises UnknownName with the known names where there is no such name, BrokenPlugin where it was refused.
+        Imports nothing."""
+        if name not in self._builtin:
+            self._plugin(name)
 
-    def load(self, name: str) -> Any:
-        """Import and return what is registered under `name`. Raises UnknownName, and BrokenPlugin with the reason for a
+    def module(self, name: str) -> str:
+        """The name of the module that a value is imported from. Raises as `require`."""
+        value = self._builtin.get(name)
+        target = self._plugin(name).target if value is None else getattr(value, "target", "")
+        return target.partition(":")[0]
+
+    def load(self, name: str) -> T:
+        """The value that is registered under `name`. Raises UnknownName, and BrokenPlugin with the reason for a
         plug-in that cannot be used."""
-        found = self._targets.get(name)
-        return self._import(self._plugin(name)) if found is None else imported(found)
+        value = self._builtin.get(name)
+        if value is None:
+            return self._import(self._plugin(name))
+        if isinstance(value, Deferred):
+            deferred: T = imported(value.target)
+            return deferred
+        return value
 
-    def builtins(self) -> Mapping[str, str]:
-        """Name -> target of what is not a plug-in."""
-        return dict(self._targets)
+    def builtins(self) -> Collection[str]:
+        """The names that are not plug-ins'."""
+        return self._builtin.keys()
 
     def plugins(self) -> tuple[Plugin, ...]:
         """What distributions declare for this kind, sorted by name. Imports nothing."""
@@ -152,7 +171,7 @@ class Registry:
         except EspalierError:
             raise
         except Exception as error:
-            if name in self._targets:
+            if name in self._builtin:
                 raise
             reason = f"{type(error).__name__}: {error}"
             raise BrokenPlugin(self._plugin(name).label, self.kind, name, reason) from error
@@ -178,9 +197,9 @@ class Registry:
             raise BrokenPlugin(found.label, self.kind, name, found.refusal)
         return found
 
-    def _import(self, plugin: Plugin) -> Any:
+    def _import(self, plugin: Plugin) -> T:
         try:
-            value = EntryPoint(plugin.name, plugin.target, PREFIX + plugin.kind).load()
+            value: T = EntryPoint(plugin.name, plugin.target, PREFIX + plugin.kind).load()
             problem = self._problem(plugin.name, value)
         except (Exception, SystemExit) as error:  # whatever a stranger's module does while it is imported
             reason = f"{type(error).__name__}: {error}"
@@ -193,8 +212,8 @@ class Registry:
         if self._holds is None:
             if not callable(value):
                 return f"a value of type {type(value).__name__}, not a function"
-        elif not isinstance(value, wanted := imported(self._holds)):
-            return f"a value of type {type(value).__name__}, not a {wanted.__name__}"
+        elif not isinstance(value, self._holds):
+            return f"a value of type {type(value).__name__}, not a {self._holds.__name__}"
         return None if self._check is None else self._check(name, value)
 
     def _read(self) -> Iterator[Plugin]:
@@ -203,7 +222,7 @@ class Registry:
             package, version = ("", "") if point.dist is None else (point.dist.name, point.dist.version)
             others = {one.dist.name for one in found if one.name == point.name and one.dist is not None} - {package}
             refusal = None
-            if point.name in self._targets:
+            if point.name in self._builtin:
                 refusal = "Espalier itself has this name, and a plug-in replaces nothing"
             elif others:
                 refusal = f"{', '.join(sorted(others))} declares this name too"

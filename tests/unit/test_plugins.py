@@ -12,7 +12,7 @@ import espalier
 from espalier.cli.main import main_code
 from espalier.constraints.kinds import KINDS
 from espalier.constraints.spec import Spec
-from espalier.decoding.plan import STRATEGIES
+from espalier.decoding.strategies import STRATEGIES
 from espalier.errors import BrokenPlugin
 from espalier.sampling.samplers.plugged import PLUGGED
 from tests.plugins import declare, on_path

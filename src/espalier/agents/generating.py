@@ -29,7 +29,7 @@ from espalier.api.explaining import explained
 from espalier.constraints.joining.named import named_constraint
 from espalier.constraints.joining.rule import together
 from espalier.constraints.spec import Choice, Regex, Spec
-from espalier.decoding.plan import STRATEGIES
+from espalier.decoding.strategies import STRATEGIES
 from espalier.engines.base import Result
 from espalier.errors import EspalierError, GenerationError, InputError
 
@@ -133,7 +133,7 @@ def _question(arguments: Arguments, desk: Desk, read: Any, *, level: str | None 
         options["default_order"] = desk.order
     if "strategy" in arguments:
         with blaming("strategy"):
-            STRATEGIES.target(arguments["strategy"])
+            STRATEGIES.require(arguments["strategy"])
     if "preset" in arguments:
         with blaming("preset"):
             options["preset"] = desk.presets.get(arguments["preset"])

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from espalier.chat.wire.formats import CALL_PARSERS, WIRE_FORMATS
+from espalier.chat.reading.turn_parser import CALL_PARSERS
+from espalier.chat.wire.formats import WIRE_FORMATS
 from espalier.constraints.kinds import KINDS
 from espalier.constraints.soft.spec import SOFT_KINDS
-from espalier.decoding.plan import STRATEGIES
-from espalier.decoding.replay import TAKES
+from espalier.decoding.strategies import STRATEGIES
 from espalier.engines.open import ENGINES, VOCABS
 from espalier.grammar.builtin import GRAMMARS
 from espalier.registry import PREFIX, Registry, plugins_are_on, points
@@ -17,8 +17,8 @@ from espalier.sampling.samplers.plugged import PLUGGED
 from espalier.trace.report.export import EXPORTERS
 from espalier.version import __version__
 
-REGISTRIES: tuple[Registry, ...] = (
-    KINDS, SOFT_KINDS, ENGINES, STRATEGIES, PLUGGED, WIRE_FORMATS, EXPORTERS, GRAMMARS, CALL_PARSERS, VOCABS, TAKES,
+REGISTRIES: tuple[Registry[Any], ...] = (
+    KINDS, SOFT_KINDS, ENGINES, STRATEGIES, PLUGGED, WIRE_FORMATS, EXPORTERS, GRAMMARS, CALL_PARSERS, VOCABS,
 )  # fmt: skip
 """All that plug-ins can add to, in the order of the list."""
 

@@ -19,7 +19,8 @@ from espalier.constraints.spec import Spec
 from espalier.decoding.options import Decoding
 from espalier.decoding.plan import Outcome, Plan
 from espalier.decoding.ports import StepModel
-from espalier.decoding.replay import TAKES, Replay, Replayed, replay_plan, replay_rows
+from espalier.decoding.replay import Replay, Replayed, replay_plan, replay_rows
+from espalier.decoding.strategies import STRATEGIES
 from espalier.engines.base import Request
 from espalier.engines.capabilities import check_capabilities
 from espalier.engines.local.ports import EncodePrompt
@@ -113,10 +114,11 @@ def replay(
     is_own = decoding == own and not is_native and (constraint is None or constraint.to_json() == trace.constraint)
     note = "it was drawn by the engine's own sampler, which draws other random numbers" if is_native else ""
     going_back = bool(rewinding_parts(spec))
-    if decoding.strategy not in TAKES.names() or going_back or (is_own and trace.rewinds):
+    make_take = STRATEGIES.load(decoding.strategy).make_take
+    if make_take is None or going_back or (is_own and trace.rewinds):
         return _rerun(trace, setting, spec, prepared, decoding, is_own=is_own, going_back=going_back, note=note)
     is_rounded = setting.model is None
-    run = Replay(prepared.job, trace.steps, strategy=decoding.strategy, is_own=is_own, is_rounded=is_rounded)
+    run = Replay(prepared.job, trace.steps, take=make_take(prepared.job), is_own=is_own, is_rounded=is_rounded)
     if setting.model is not None:
         _drive(setting.model, replay_plan(run))
     else:

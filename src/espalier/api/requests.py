@@ -24,7 +24,7 @@ from espalier.constraints.soft.spec import SoftSpec
 from espalier.constraints.spec import Spec
 from espalier.constraints.tools.schemas import tools_of
 from espalier.decoding.options import FAITHFUL, FIELDS, Decoding
-from espalier.decoding.plan import STRATEGIES
+from espalier.decoding.strategies import STRATEGIES
 from espalier.engines.base import Message, Request, SamplerName
 from espalier.errors import InputError, SamplingError, SchemaError, SpecError
 from espalier.sampling.config import FIELDS as SAMPLING
@@ -210,7 +210,7 @@ def _decoding(
     if given is not None and not isinstance(given, Decoding):
         raise InputError(f"decoding is a Decoding, not {type(given).__name__}", field="decoding")
     made = Decoding(**own) if given is None else given
-    STRATEGIES.target(made.strategy)  # raises UnknownName
+    STRATEGIES.require(made.strategy)  # raises UnknownName
     return made, {name: value for name, value in fields.items() if name not in FIELDS}
 
 

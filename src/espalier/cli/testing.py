@@ -13,7 +13,7 @@ from espalier.cli.flags.groups import with_flags
 from espalier.cli.flags.model import EngineFlags, Model, load
 from espalier.cli.flags.store import app_with_store, opened, pruned
 from espalier.cli.progress import counting
-from espalier.decoding.plan import STRATEGIES
+from espalier.decoding.strategies import STRATEGIES
 from espalier.errors import InputError, MissingDependency
 from espalier.harness.cases.case import TestCase
 from espalier.harness.cases.read import check_names, read_cases
@@ -82,7 +82,7 @@ def command(
             app.presets.get(wanted)  # an unknown name is an error before the model is loaded
     for wanted in (strategy, name if kind == "strategy" else None):
         if wanted is not None:
-            STRATEGIES.target(wanted)
+            STRATEGIES.require(wanted)
     earlier = None if compare is None else read_run(compare)
     shared: dict[str, Any] = {"seed": seed, "at_once": at_once, "warm": against is not None}
     usual: dict[str, Any] = {"preset": preset, "strategy": strategy}

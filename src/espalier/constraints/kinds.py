@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from espalier.errors import UnknownName
-from espalier.registry import Registry, imported
+from espalier.registry import Deferred, Registry, imported
 
 Code: TypeAlias = str | Callable[..., Any]
 """A function, or `module:function` to import it from when it is first called."""
@@ -45,10 +45,10 @@ class Kind:
     gbnf: Code | None = None
 
 
-class Kinds(Registry):
+class Kinds(Registry[Any]):
     """Kind values by name; a plug-in declares one as an entry point of the group `espalier.<group>`."""
 
-    def __init__(self, group: str, builtin: Mapping[str, str], holds: str) -> None:
+    def __init__(self, group: str, builtin: Mapping[str, Any], holds: type[Any]) -> None:
         super().__init__(group, builtin, holds=holds, check=_other_name)
 
     def find(self, name: str, field: str) -> Any | None:
@@ -77,20 +77,20 @@ def _other_name(name: str, value: Any) -> str | None:
 KINDS = Kinds(
     "constraints",
     {
-        "json_schema": "espalier.constraints.spec:JSON_SCHEMA",
-        "json_object": "espalier.constraints.spec:JSON_OBJECT",
-        "regex": "espalier.constraints.spec:REGEX",
-        "choice": "espalier.constraints.spec:CHOICE",
-        "gbnf": "espalier.constraints.spec:GBNF",
-        "wordlist": "espalier.constraints.words.spec:KIND",
-        "ban": "espalier.constraints.ban:KIND",
-        "safety": "espalier.constraints.safety.spec:KIND",
-        "all_of": "espalier.constraints.compose.all_of:KIND",
-        "any_of": "espalier.constraints.compose.any_of:KIND",
-        "after": "espalier.constraints.after.spec:KIND",
-        "free": "espalier.constraints.free:KIND",
-        "thinking": "espalier.constraints.after.thinking:KIND",
-        "tool_calls": "espalier.constraints.tools.spec:KIND",
+        "json_schema": Deferred("espalier.constraints.spec:JSON_SCHEMA"),
+        "json_object": Deferred("espalier.constraints.spec:JSON_OBJECT"),
+        "regex": Deferred("espalier.constraints.spec:REGEX"),
+        "choice": Deferred("espalier.constraints.spec:CHOICE"),
+        "gbnf": Deferred("espalier.constraints.spec:GBNF"),
+        "wordlist": Deferred("espalier.constraints.words.spec:KIND"),
+        "ban": Deferred("espalier.constraints.ban:KIND"),
+        "safety": Deferred("espalier.constraints.safety.spec:KIND"),
+        "all_of": Deferred("espalier.constraints.compose.all_of:KIND"),
+        "any_of": Deferred("espalier.constraints.compose.any_of:KIND"),
+        "after": Deferred("espalier.constraints.after.spec:KIND"),
+        "free": Deferred("espalier.constraints.free:KIND"),
+        "thinking": Deferred("espalier.constraints.after.thinking:KIND"),
+        "tool_calls": Deferred("espalier.constraints.tools.spec:KIND"),
     },
-    holds=f"{__name__}:Kind",
+    holds=Kind,
 )

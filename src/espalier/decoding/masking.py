@@ -4,11 +4,11 @@ the allowed tokens."""
 from __future__ import annotations
 
 from espalier.decoding.matcher_questions import MatcherQuestions
-from espalier.decoding.plan import Job, Plan, Strategy
+from espalier.decoding.plan import Job, Plan, Strategy, Take
 from espalier.decoding.step.decide import decide
 from espalier.decoding.step.row import Decision
 from espalier.decoding.timed_mask import TimedMask
-from espalier.decoding.walk import Take, walk
+from espalier.decoding.walk import walk
 from espalier.sampling.filters import FilterContext
 from espalier.tokens.mask import Logits
 
@@ -32,4 +32,9 @@ def take_masked(job: Job, timed: TimedMask) -> Take:
     return take
 
 
-MASK = Strategy(make_plan=mask_plan)
+def masked_take(job: Job) -> Take:
+    """What takes one token, for a replay."""
+    return take_masked(job, TimedMask(job))
+
+
+MASK = Strategy(make_plan=mask_plan, make_take=masked_take)

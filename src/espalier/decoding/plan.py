@@ -17,31 +17,16 @@ from espalier.decoding.line_limit import LineLimit
 from espalier.decoding.options import Decoding, Sequences, single
 from espalier.decoding.ports import Answer, Need
 from espalier.decoding.step.record import Watch
-from espalier.registry import Registry
+from espalier.decoding.step.row import Decision
 from espalier.sampling.chain import Chain
 from espalier.sampling.config import SamplingConfig
 from espalier.sampling.draw import RandomStream
 from espalier.sampling.filters import FilterContext
+from espalier.tokens.mask import Logits
 from espalier.tokens.vocab import Vocab
 from espalier.trace.records import Drafted, Rewind, StepRecord
 
 FinishReason = Literal["stop", "length"]
-
-STRATEGIES = Registry(
-    "strategies",
-    {
-        "mask": "espalier.decoding.masking:MASK",
-        "rejection": "espalier.decoding.rejection:REJECTION",
-        "jump": "espalier.decoding.jump.strategy:JUMP",
-        "beam": "espalier.decoding.beam.strategy:BEAM",
-        "best_of": "espalier.decoding.faithful.strategy:BEST_OF",
-        "smc": "espalier.decoding.faithful.strategy:SMC",
-        "awrs": "espalier.decoding.faithful.strategy:AWRS",
-        "draft": "espalier.decoding.drafts.strategy:DRAFT",
-    },
-    holds=f"{__name__}:Strategy",
-)
-"""Each name leads to a `Strategy`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,6 +168,9 @@ class Outcome:
 
 Plan: TypeAlias = Generator[Need | Taken, Answer | None, Outcome]
 MakePlan: TypeAlias = Callable[[Job], Plan]
+Take: TypeAlias = Callable[[Logits, FilterContext], Decision]
+"""From `(V,) float32` logits, which must not be kept, and the filters' context to a decision. Does not change the
+chain."""
 
 
 def anything(options: Decoding, sampling: SamplingConfig) -> None:
@@ -195,10 +183,12 @@ class Strategy:
 
     make_plan: the plan of a job. check: raises InputError, SamplingError or CapabilityError, naming the field, for
     options that cannot be combined. sequences: how many sequences a plan holds at once, each at least as long as the
-    prompt. truncates: whether a plan needs `StepModel.truncate`.
+    prompt. truncates: whether a plan needs `StepModel.truncate`. make_take: for a strategy that takes one token by one
+    row of logits, what takes it, so that a replay can follow it; None for others.
     """
 
     make_plan: MakePlan
     check: Callable[[Decoding, SamplingConfig], None] = anything
     sequences: Sequences = single
     truncates: bool = False
+    make_take: Callable[[Job], Take] | None = None

@@ -9,11 +9,11 @@ refused one.
 from __future__ import annotations
 
 from espalier.decoding.matcher_questions import MatcherQuestions
-from espalier.decoding.plan import Job, Plan, Strategy
+from espalier.decoding.plan import Job, Plan, Strategy, Take
 from espalier.decoding.step.decide import decide, decide_late
 from espalier.decoding.step.row import Decision
 from espalier.decoding.timed_mask import TimedMask
-from espalier.decoding.walk import Take, walk
+from espalier.decoding.walk import walk
 from espalier.sampling.filters import FilterContext
 from espalier.tokens.mask import Logits
 
@@ -46,4 +46,9 @@ def take_late(job: Job, timed: TimedMask) -> Take:
     return take
 
 
-REJECTION = Strategy(make_plan=rejection_plan)
+def late_take(job: Job) -> Take:
+    """What takes one token, for a replay."""
+    return take_late(job, TimedMask(job))
+
+
+REJECTION = Strategy(make_plan=rejection_plan, make_take=late_take)

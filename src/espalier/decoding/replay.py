@@ -19,28 +19,15 @@ from numpy.typing import NDArray
 
 from espalier.automata.reasons.blame import Blame
 from espalier.decoding.matcher_questions import MatcherQuestions
-from espalier.decoding.plan import Job, Outcome, Plan
+from espalier.decoding.plan import Job, Outcome, Plan, Take
 from espalier.decoding.ports import Append, Need, answered
 from espalier.decoding.step.row import Decision
-from espalier.decoding.timed_mask import TimedMask
-from espalier.decoding.walk import Take
 from espalier.errors import DeadEnd
-from espalier.registry import Registry
 from espalier.sampling.filters import FilterContext
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Logits
 from espalier.trace.sidecar import Distribution
 from espalier.trace.steps import StepRecord
-
-TAKES = Registry(
-    "takes",
-    {
-        "mask": "espalier.decoding.masking:take_masked",
-        "draft": "espalier.decoding.masking:take_masked",  # the same tokens, however many passes they took
-        "rejection": "espalier.decoding.rejection:take_late",
-    },
-)
-"""Strategies that take one token by one row of logits. Each name leads to a function `(Job, TimedMask) -> Take`."""
 
 HALF = 2.0**-11
 """The relative rounding error of a float16: half a unit in the last place."""
@@ -172,16 +159,15 @@ class Replay:
     """One running replay of one sequence.
 
     job: not started, with the constraint, chain and stream to replay with, at trace level `steps` or `full`. steps: the
-    stored ones. is_own: whether the job is the one that made them: mirostat then learns from the stored probabilities.
-    is_rounded: whether the logits went through half precision. Raises UnknownName for a strategy that is not in
-    `TAKES`.
+    stored ones. take: takes a token as the strategy does. is_own: whether the job is the one that made them: mirostat
+    then learns from the stored probabilities. is_rounded: whether the logits went through half precision.
     """
 
     def __init__(
-        self, job: Job, steps: Sequence[StepRecord], *, strategy: str, is_own: bool = False, is_rounded: bool = False
+        self, job: Job, steps: Sequence[StepRecord], *, take: Take, is_own: bool = False, is_rounded: bool = False
     ) -> None:
         self._job, self._stored = job, steps
-        self._take: Take = TAKES.load(strategy)(job, TimedMask(job))
+        self._take = take
         self._questions = MatcherQuestions(job.matcher)
         self._is_own, self._is_rounded = is_own, is_rounded
         self._steps: list[ReplayedStep] = []

@@ -5,20 +5,10 @@ It knows neither masks nor draws: the strategy passes a function from logits to 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeAlias
-
-from espalier.decoding.plan import Job, Plan, Taken
+from espalier.decoding.plan import Job, Plan, Take, Taken
 from espalier.decoding.ports import Append, Need, answered
-from espalier.decoding.step.row import Decision
 from espalier.decoding.text.run import EndRule, TextRun
 from espalier.decoding.timed_mask import TimedMask
-from espalier.sampling.filters import FilterContext
-from espalier.tokens.mask import Logits
-
-Take: TypeAlias = Callable[[Logits, FilterContext], Decision]
-"""From `(V,) float32` logits, which must not be kept, and the filters' context to a decision. Does not change the
-chain."""
 
 
 def walk(job: Job, take: Take, timed: TimedMask) -> Plan:

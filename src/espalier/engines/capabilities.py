@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from espalier.activations.capture.options import Activations
-from espalier.decoding.plan import STRATEGIES, Strategy
+from espalier.decoding.plan import Strategy
+from espalier.decoding.strategies import STRATEGIES
 from espalier.engines.base import Capabilities, Request
 from espalier.engines.protocols import Engine
 from espalier.errors import CapabilityError

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -11,24 +12,26 @@ from espalier.engines.gguf.header import MAGIC
 from espalier.engines.options import DEFAULT, EngineOptions
 from espalier.engines.protocols import DraftedEngine, Engine
 from espalier.errors import CapabilityError, EspalierError
-from espalier.registry import Registry
+from espalier.registry import Deferred, Registry
 from espalier.tokens.vocab import Vocab
 
-ENGINES = Registry(
+ENGINES: Registry[Callable[..., Engine]] = Registry(
     "engines",
     {
-        "transformers": "espalier.engines.huggingface.open:open_engine",
-        "llamacpp": "espalier.engines.llamacpp.open:open_engine",
-        "fake": "espalier.engines.fake:open_engine",
-        "llama-server": "espalier.upstream.llama_server.open:open_engine",
-        "llama-cli": "espalier.upstream.llama_cli.open:open_engine",
-        "openai": "espalier.upstream.openai.open:open_engine",
+        "transformers": Deferred("espalier.engines.huggingface.open:open_engine"),
+        "llamacpp": Deferred("espalier.engines.llamacpp.open:open_engine"),
+        "fake": Deferred("espalier.engines.fake:open_engine"),
+        "llama-server": Deferred("espalier.upstream.llama_server.open:open_engine"),
+        "llama-cli": Deferred("espalier.upstream.llama_cli.open:open_engine"),
+        "openai": Deferred("espalier.upstream.openai.open:open_engine"),
     },
 )
 """Engine names to functions `(model, *, options, folders) -> Engine`. The module of each names the options it takes:
 `TAKES`."""
 
-VOCABS = Registry("vocabs", {"llamacpp": "espalier.engines.llamacpp.open:read_vocab_of"})
+VOCABS: Registry[Callable[[str], Vocab]] = Registry(
+    "vocabs", {"llamacpp": Deferred("espalier.engines.llamacpp.open:read_vocab_of")}
+)
 """Engines whose files hold a vocabulary that can be read without the weights: `(path) -> Vocab`."""
 
 
@@ -84,8 +87,7 @@ def _draft_with(opened: Engine, model: str, options: EngineOptions, folders: Fol
 
 def taken_by(engine: str) -> tuple[str, ...]:
     """The names of the options that an engine takes: `TAKES` of its module."""
-    module, _, _ = ENGINES.target(engine).partition(":")
-    return tuple(getattr(import_module(module), "TAKES", ()))
+    return tuple(getattr(import_module(ENGINES.module(engine)), "TAKES", ()))
 
 
 def choose(model: str, url: str | None = None) -> str:
@@ -113,5 +115,5 @@ def is_gguf(model: str) -> bool:
 
 def read_gguf_vocab(path: str) -> Vocab:
     """The vocabulary of a GGUF file; no weights are loaded. Raises as `open_engine` does."""
-    vocab: Vocab = VOCABS.load("llamacpp")(path)
+    vocab = VOCABS.load("llamacpp")(path)
     return vocab

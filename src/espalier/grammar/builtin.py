@@ -54,10 +54,14 @@ JSONObjectGrammar, ToolCallGrammar = JSON_OBJECT, TOOL_CALL
 GRAMMARS = Registry(
     "grammars",
     {
-        name.lower(): f"{__name__}:{name}"
-        for name in ("JSON", "JSON_OBJECT", "JSON_CONTAINER", "TOOL_CALL", "LIST", "ARITHMETIC")
+        "json": JSON,
+        "json_object": JSON_OBJECT,
+        "json_container": JSON_CONTAINER,
+        "tool_call": TOOL_CALL,
+        "list": LIST,
+        "arithmetic": ARITHMETIC,
     },
-    holds="builtins:str",
+    holds=str,
 )
 
 

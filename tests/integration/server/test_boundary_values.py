@@ -20,7 +20,7 @@ pytest.importorskip("fastapi")
 
 from starlette.testclient import TestClient
 
-from espalier.decoding.plan import STRATEGIES
+from espalier.decoding.strategies import STRATEGIES
 from tests.server_app import MemoryStore, make_app
 from tests.server_app import settings as server_settings
 

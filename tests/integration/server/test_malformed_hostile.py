@@ -18,7 +18,7 @@ pytest.importorskip("fastapi")
 import httpx2
 
 from espalier.constraints import slow_patterns
-from espalier.decoding.plan import STRATEGIES
+from espalier.decoding.strategies import STRATEGIES
 from espalier.time_limit import check
 from tests.server_app import fake_engine, make_app, settings
 

@@ -23,7 +23,7 @@ from schemathesis import GenerationMode
 from schemathesis.specs.openapi import checks as openapi_checks
 from starlette.testclient import TestClient
 
-from espalier.decoding.plan import STRATEGIES
+from espalier.decoding.strategies import STRATEGIES
 from espalier.server.routes.chat import ROUTE as CHAT
 from espalier.server.routes.completions import ROUTE as COMPLETIONS
 from tests.server_app import MemoryStore, events, make_app

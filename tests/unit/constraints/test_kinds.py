@@ -60,7 +60,7 @@ BRACKETS = Kind(
 
 @pytest.fixture
 def brackets(monkeypatch: pytest.MonkeyPatch) -> Spec:
-    monkeypatch.setitem(KINDS._targets, "brackets", f"{__name__}:BRACKETS")
+    monkeypatch.setitem(KINDS._builtin, "brackets", BRACKETS)
     spec = Spec.from_json({"kind": "brackets"})
     assert spec == Brackets()
     return spec
@@ -90,7 +90,7 @@ def test_a_toy_kind_goes_into_compositions(brackets: Spec) -> None:
 
 
 def test_a_kind_without_a_function_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(KINDS._targets, "brackets", f"{__name__}:BARE")
+    monkeypatch.setitem(KINDS._builtin, "brackets", BARE)
     compiler = Compiler(Vocab.bytes())
     assert judge(Brackets(), "()") == Verdict(valid=None, judge="none")
     assert parse(Brackets(), "()") == "()"

@@ -242,8 +242,7 @@ def test_too_many_calls_or_parts_name_what_is_too_much():
 
 def test_a_format_whose_marker_does_not_come_first_is_refused(monkeypatch):
     odd = type(wire_format("hermes"))(name="odd", shape="json", open="[", head="<c>")
-    monkeypatch.setitem(WIRE_FORMATS._targets, "odd", f"{__name__}:ODD")
-    monkeypatch.setitem(globals(), "ODD", odd)
+    monkeypatch.setitem(WIRE_FORMATS._builtin, "odd", odd)
     with pytest.raises(SpecError, match="'odd' opens its calls before its marker"):
         ToolCalls(TOOLS, format="odd")
 

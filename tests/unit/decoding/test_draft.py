@@ -21,7 +21,8 @@ from espalier.decoding.drafting.pass_costs import PassCosts
 from espalier.decoding.drafting.worth import Worth
 from espalier.decoding.drafts.grammar import GrammarDrafter
 from espalier.decoding.drafts.pace import Pace
-from espalier.decoding.drafts.source import SOURCES, Source
+from espalier.decoding.drafts.source import Source
+from espalier.decoding.drafts.sources import SOURCES
 from espalier.decoding.options import Decoding
 from espalier.engines.base import Finished, TokenEvent
 from espalier.engines.fake import FakeStepModel, noise
@@ -94,7 +95,7 @@ HOSTILE = Source(make=Hostile)
 @pytest.fixture
 def hostile(monkeypatch):
     """Draws how much is proposed; the usual pace would soon propose nothing from a source that is often wrong."""
-    monkeypatch.setitem(SOURCES._targets, "hostile", f"{__name__}:HOSTILE")
+    monkeypatch.setitem(SOURCES._builtin, "hostile", HOSTILE)
     monkeypatch.setattr(Pace, "wanted", lambda self, rate, room, *, seconds=0.0, hit=1.0: Hostile.dice.randint(0, room))
     monkeypatch.setattr(Pace, "kept", lambda self, rates: Hostile.dice.randint(0, len(rates)))
 

@@ -15,7 +15,7 @@ from espalier import AllOf, Ban, Choice, Gbnf, JsonSchema, MemoryRecorder, Regex
 from espalier.api import make_request
 from espalier.chat.prompt.template import ChatTemplate
 from espalier.decoding.options import FAITHFUL, OWNERS, Decoding
-from espalier.decoding.plan import STRATEGIES
+from espalier.decoding.strategies import STRATEGIES
 from espalier.engines.base import Finished
 from espalier.engines.fake import TEMPLATE, FakeStepModel, noise, wishing
 from espalier.engines.local.engine import LocalEngine

@@ -11,7 +11,8 @@ import espalier
 from espalier import Choice, Regex, SamplingConfig, Vocab
 from espalier.api import make_request
 from espalier.decoding.options import Decoding
-from espalier.decoding.plan import STRATEGIES, Outcome, Taken
+from espalier.decoding.plan import Outcome, Taken
+from espalier.decoding.strategies import STRATEGIES
 from espalier.engines.base import Finished
 from espalier.engines.fake import FakeStepModel, noise
 from espalier.engines.local.engine import LocalEngine

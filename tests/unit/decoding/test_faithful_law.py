@@ -12,8 +12,9 @@ import pytest
 from espalier import Choice, Regex, SamplingConfig, Vocab
 from espalier.constraints.compiler import Compiler
 from espalier.decoding.options import Decoding
-from espalier.decoding.plan import STRATEGIES, Job, Outcome
+from espalier.decoding.plan import Job, Outcome
 from espalier.decoding.step.record import Watch
+from espalier.decoding.strategies import STRATEGIES
 from espalier.engines.fake import FakeStepModel, noise
 from espalier.engines.scheduling.drive import drive
 from espalier.sampling.chain import Chain

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import espalier
 from espalier.decoding.jump.strategy import HELD
-from espalier.decoding.plan import STRATEGIES
+from espalier.decoding.strategies import STRATEGIES
 from espalier.engines.base import Finished, TokenEvent
 from espalier.engines.fake import FakeStepModel, noise
 from espalier.engines.local.engine import LocalEngine

@@ -19,7 +19,7 @@ from espalier.constraints.ban import Ban
 from espalier.constraints.compose.all_of import AllOf
 from espalier.constraints.compose.any_of import AnyOf
 from espalier.constraints.matching.rewinding import RewindingMatcher
-from espalier.decoding.plan import STRATEGIES
+from espalier.decoding.strategies import STRATEGIES
 from espalier.engines.base import Finished, TokenEvent
 from espalier.engines.fake import FakeStepModel, noise
 from espalier.engines.local.engine import LocalEngine

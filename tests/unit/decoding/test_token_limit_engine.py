@@ -14,7 +14,7 @@ import espalier
 from espalier import Choice, JsonSchema, Regex, Vocab
 from espalier.api import make_request
 from espalier.constraints.kinds import KINDS
-from espalier.decoding.plan import STRATEGIES
+from espalier.decoding.strategies import STRATEGIES
 from espalier.engines.base import Finished, TokenEvent
 from espalier.engines.fake import FakeStepModel, noise
 from espalier.engines.local.engine import LocalEngine

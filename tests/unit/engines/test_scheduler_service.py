@@ -17,7 +17,7 @@ import pytest
 import espalier
 from espalier.api import make_request
 from espalier.decoding.options import FAITHFUL
-from espalier.decoding.plan import STRATEGIES
+from espalier.decoding.strategies import STRATEGIES
 from espalier.engines.base import Finished, TokenEvent
 from espalier.engines.fake import FakeStepModel, noise
 from espalier.engines.local.engine import LocalEngine

@@ -49,7 +49,7 @@ import espalier
 from espalier import Regex
 from espalier.chat.prompt.template import ChatTemplate
 from espalier.decoding.options import FAITHFUL
-from espalier.decoding.plan import STRATEGIES
+from espalier.decoding.strategies import STRATEGIES
 from espalier.engines.fake import TEMPLATE, FakeStepModel, noise
 from espalier.engines.local.engine import LocalEngine
 from scripts.compile_kernels import main

@@ -8,18 +8,29 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from espalier.chat.argument_types import ArgumentTypes
+from espalier.chat.reading.bare_calls import BareCalls
 from espalier.chat.reading.call_shape import CallShape
 from espalier.chat.reading.call_walk import CallWalk
 from espalier.chat.reading.deltas import Delta, Turn
 from espalier.chat.reading.incoming import SPACE, Cut, Fault, Incoming, Reading
+from espalier.chat.reading.json_calls import JsonCalls
+from espalier.chat.reading.named_calls import NamedCalls
+from espalier.chat.reading.python_calls import PythonCalls
+from espalier.chat.reading.tagged_calls import TaggedCalls
 from espalier.chat.reading.turn_builder import TurnBuilder
 from espalier.chat.reasoning import Reasoning
-from espalier.chat.wire.formats import CALL_PARSERS, WireFormat
+from espalier.chat.wire.formats import WireFormat
 from espalier.errors import InputError
+from espalier.registry import Registry
 
 GAP = 4
 """The most whitespace characters before the start marker, as in the constraint `Thinking`."""
 NO_TYPES: Mapping[str, ArgumentTypes] = {}
+CALL_PARSERS: Registry[type[CallShape]] = Registry(
+    "tool_parsers",
+    {"json": JsonCalls, "named": NamedCalls, "python": PythonCalls, "tagged": TaggedCalls, "bare": BareCalls},
+)
+"""The parser of each shape of calls."""
 CUT_REASONING = "the reasoning was cut off"
 
 
@@ -91,7 +102,7 @@ class TurnParser:
             if wire is None:
                 yield from text.all(builder.content)
             else:
-                shape: type[CallShape] = CALL_PARSERS.load(wire.shape)
+                shape = CALL_PARSERS.load(wire.shape)
                 yield from CallWalk(wire, shape(wire, names, types), text, builder).run()
         except (Cut, Fault) as error:
             place = f"the call of {builder.open_call!r}" if builder.open_call else "the beginning of a call"

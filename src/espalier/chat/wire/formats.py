@@ -131,29 +131,15 @@ PYTHONIC = WireFormat(name="pythonic", shape="python", lead="<|python_tag|>", op
 WIRE_FORMATS = Registry(
     "tool_formats",
     {
-        "args": "espalier.chat.wire.formats:ARGS",
-        "tool_args": "espalier.chat.wire.formats:TOOL_ARGS",
-        "openai": "espalier.chat.wire.formats:OPENAI",
-        "llama3": "espalier.chat.wire.formats:LLAMA3",
-        "hermes": "espalier.chat.wire.formats:HERMES",
-        "mistral": "espalier.chat.wire.formats:MISTRAL",
-        "mistral_args": "espalier.chat.wire.formats:MISTRAL_ARGS",
-        "mistral_id": "espalier.chat.wire.formats:MISTRAL_ID",
-        "deepseek_v3": "espalier.chat.wire.formats:DEEPSEEK_V3",
-        "deepseek_v31": "espalier.chat.wire.formats:DEEPSEEK_V31",
-        "kimi": "espalier.chat.wire.formats:KIMI",
-        "harmony": "espalier.chat.wire.formats:HARMONY",
-        "qwen_coder": "espalier.chat.wire.formats:QWEN_CODER",
-        "glm": "espalier.chat.wire.formats:GLM",
-        "minimax": "espalier.chat.wire.formats:MINIMAX",
-        "function_gemma": "espalier.chat.wire.formats:FUNCTION_GEMMA",
-        "gemma4": "espalier.chat.wire.formats:GEMMA4",
-        "functionary": "espalier.chat.wire.formats:FUNCTIONARY",
-        "pythonic": "espalier.chat.wire.formats:PYTHONIC",
+        wire.name: wire
+        for wire in (
+            ARGS, TOOL_ARGS, OPENAI, LLAMA3, HERMES, MISTRAL, MISTRAL_ARGS, MISTRAL_ID, DEEPSEEK_V3, DEEPSEEK_V31, KIMI,
+            HARMONY, QWEN_CODER, GLM, MINIMAX, FUNCTION_GEMMA, GEMMA4, FUNCTIONARY, PYTHONIC,
+        )
     },
-    holds=f"{__name__}:WireFormat",
+    holds=WireFormat,
     check=lambda name, value: None if value.name == name else f"its name is {value.name!r}",
-)
+)  # fmt: skip
 """args, tool_args: `{"name"|"tool", "args"}`. openai: `name`, `arguments`. llama3: `name`, `parameters` (Llama 3.1).
 hermes: `<tool_call>` (Hermes, Qwen). mistral: `[TOOL_CALLS][...]`; mistral_args: `[TOOL_CALLS]name[ARGS]{...}`;
 mistral_id: with `[CALL_ID]`. deepseek_v3 (V3, R1): with a code fence; deepseek_v31: without. kimi: Kimi K2. harmony:
@@ -162,20 +148,7 @@ minimax: `<invoke name="name">` (MiniMax M2). functionary: `<function=name>{...}
 pythonic: `[f(a=1)]` (Llama 3.2, 4). function_gemma, gemma4:
 `call:f{a:1}`."""
 
-CALL_PARSERS = Registry(
-    "tool_parsers",
-    {
-        "json": "espalier.chat.reading.json_calls:JsonCalls",
-        "named": "espalier.chat.reading.named_calls:NamedCalls",
-        "python": "espalier.chat.reading.python_calls:PythonCalls",
-        "tagged": "espalier.chat.reading.tagged_calls:TaggedCalls",
-        "bare": "espalier.chat.reading.bare_calls:BareCalls",
-    },
-)
-"""Shape -> parser: see `chat/reading/turn_parser.py`."""
-
 
 def wire_format(name: str) -> WireFormat:
     """The format of that name. Raises UnknownName."""
-    found: WireFormat = WIRE_FORMATS.load(name)
-    return found
+    return WIRE_FORMATS.load(name)

@@ -11,7 +11,7 @@ import typer
 from espalier.cli import output
 from espalier.decoding.drafts.source import USUAL
 from espalier.decoding.options import USUAL_BEAMS, USUAL_PARTICLES, OnBudget, Target
-from espalier.decoding.plan import STRATEGIES
+from espalier.decoding.strategies import STRATEGIES
 from espalier.engines.base import Result
 from espalier.errors import InputError
 
@@ -66,7 +66,7 @@ class DecodingFlags:
                 flag = f"--{name.replace('_', '-')}"
                 raise InputError(f"{flag} {given}: there is no such choice", hint=", ".join(known), field=name)
         if self.strategy is not None:
-            STRATEGIES.target(self.strategy)
+            STRATEGIES.require(self.strategy)
         found = {name: value for name, value in vars(self).items() if value is not None}
         if (given := found.pop("draft", None)) is not None:
             found["drafts"] = tuple(one.strip() for one in given.split(","))

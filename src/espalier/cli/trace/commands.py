@@ -116,7 +116,7 @@ def export_command(
 ) -> None:
     """Print a trace: a row or line for each step, the whole as JSON, or a drawing of its cost."""
     try:
-        EXPORTERS.target(kind)
+        EXPORTERS.require(kind)
     except UnknownName as error:
         raise InputError(f"--format: unknown format {kind!r}", hint=error.hint, field="format") from error
     output.piece(exported(read_trace(trace, source), kind))

@@ -22,8 +22,8 @@ from espalier.cli.trace.read import SourceFlags, read_trace
 from espalier.cli.vocab.reading import read as read_vocab
 from espalier.constraints.kinds import KINDS
 from espalier.constraints.spec import Gbnf, JsonSchema, Spec
-from espalier.decoding.plan import STRATEGIES
 from espalier.decoding.replay import Divergence
+from espalier.decoding.strategies import STRATEGIES
 from espalier.errors import InputError
 from espalier.grammar.check import validate
 from espalier.grammar.parser import parse
@@ -63,7 +63,7 @@ def replay_command(
     """
     found = Trace.load(trace)
     if strategy is not None:
-        STRATEGIES.target(strategy)
+        STRATEGIES.require(strategy)
     if root is not None and other is None:
         raise InputError("--root needs --with and a grammar", field="root")
     spec = None if other is None else read_other(other, found, root)

@@ -171,6 +171,6 @@ WORDS = SoftKind(spec=SoftWordlist, filter="espalier.constraints.soft.word_bias:
 
 SOFT_KINDS = Kinds(
     "soft_constraints",
-    {"soft_json": "espalier.constraints.soft.spec:JSON", "soft_wordlist": "espalier.constraints.soft.spec:WORDS"},
-    holds=f"{__name__}:SoftKind",
+    {"soft_json": JSON, "soft_wordlist": WORDS},
+    holds=SoftKind,
 )

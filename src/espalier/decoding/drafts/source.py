@@ -1,34 +1,20 @@
-"""The sources of drafts: a name leads to a `Source`, which makes a `Drafter` for one text.
+"""What a source of drafts is: a `Source` makes a `Drafter` for one text. `sources.py` lists them.
 
 A drafter only proposes: whatever it says, the strategy takes no other token than `mask` would. It knows no logits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from espalier.decoding.drafting.continuations import Continuations, Place
 from espalier.decoding.plan import Job
-from espalier.errors import InputError, UnknownName
-from espalier.registry import Registry
 
 FORCED, GRAMMAR, LOOKUP, MODEL = "forced", "grammar", "lookup", "model"
 USUAL: tuple[str, ...] = (FORCED, GRAMMAR, LOOKUP)
 """The sources of a request that names none; `model` comes after them where a smaller model is open."""
-
-SOURCES = Registry(
-    "drafts",
-    {
-        FORCED: "espalier.decoding.drafts.forced:FORCED",
-        GRAMMAR: "espalier.decoding.drafts.grammar:GRAMMAR",
-        LOOKUP: "espalier.decoding.drafts.lookup:LOOKUP",
-        MODEL: "espalier.decoding.drafts.model:MODEL",
-    },
-    holds=f"{__name__}:Source",
-)
-"""Each name leads to a `Source`."""
 
 
 @dataclass(slots=True)
@@ -68,12 +54,3 @@ class Source:
     make: Callable[[DraftText], Drafter]
     is_sure: bool = False
     close: Callable[[Drafter], None] | None = None
-
-
-def check_sources(names: Iterable[str], *, field: str = "drafts") -> None:
-    """Raises InputError, naming the field, for a source that does not exist."""
-    for name in names:
-        try:
-            SOURCES.target(name)
-        except UnknownName as error:
-            raise InputError(f"{field}: there is no source {name!r}", hint=error.hint, field=field) from error

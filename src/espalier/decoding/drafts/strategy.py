@@ -18,14 +18,13 @@ from espalier.decoding.drafts.source import (
     FORCED,
     GRAMMAR,
     MODEL,
-    SOURCES,
     USUAL,
     Drafter,
     DraftText,
     Source,
     SureDrafter,
-    check_sources,
 )
+from espalier.decoding.drafts.sources import SOURCES, check_sources
 from espalier.decoding.matcher_questions import MatcherQuestions
 from espalier.decoding.options import Decoding
 from espalier.decoding.plan import Drafting, Job, Outcome, Plan, Strategy, Taken

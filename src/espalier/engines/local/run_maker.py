@@ -26,11 +26,12 @@ from espalier.decoding.line_limit import LineLimit
 from espalier.decoding.masking import mask_plan
 from espalier.decoding.matcher_questions import MatcherQuestions
 from espalier.decoding.native import check_native, native_plan
-from espalier.decoding.plan import STRATEGIES, Job, MakePlan, Strategy
+from espalier.decoding.plan import Job, MakePlan, Strategy
 from espalier.decoding.ports import StepModel, WatchedModel
 from espalier.decoding.prompt_scores import PromptScores, reading
 from espalier.decoding.rewinding.strategy import rewind_plan
 from espalier.decoding.step.record import Watch
+from espalier.decoding.strategies import STRATEGIES
 from espalier.decoding.text.token_limit import check_on_budget, closable, with_token_limit
 from espalier.engines.base import Request
 from espalier.engines.local.ports import MakeNative

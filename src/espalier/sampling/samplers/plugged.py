@@ -33,28 +33,20 @@ def _problem(name: str, sampler: Sampler) -> str | None:
     return None
 
 
-PLUGGED = Registry(
-    "samplers",
-    dict.fromkeys(SAMPLERS, "espalier.sampling.samplers.registry:SAMPLERS"),
-    holds="espalier.sampling.samplers.sampler:Sampler",
-    check=_problem,
-)
-"""The names of the built-in samplers stand here only so that no plug-in takes one: `sampler_named` finds both."""
+PLUGGED = Registry("samplers", SAMPLERS, holds=Sampler, check=_problem)
+"""The samplers of Espalier and of plug-ins."""
 
 
 def sampler_named(name: str) -> Sampler:
     """A sampler of ours or of a plug-in. Raises UnknownName, BrokenPlugin."""
-    if name in SAMPLERS:
-        return SAMPLERS[name]
-    found: Sampler = PLUGGED.load(name)
-    return found
+    return PLUGGED.load(name)
 
 
 def sampler_of(field: str) -> Sampler | None:
     """The plug-in's sampler that has this field; None if there is none. Raises BrokenPlugin."""
     names = [one.name for one in PLUGGED.plugins() if field == one.name or field.startswith(f"{one.name}_")]
     for name in sorted(set(names) - SAMPLERS.keys(), key=len, reverse=True):
-        sampler: Sampler = PLUGGED.load(name)
+        sampler = PLUGGED.load(name)
         if any(one.name == field for one in sampler.fields):
             return sampler
     return None

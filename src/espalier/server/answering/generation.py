@@ -15,7 +15,8 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from espalier.api.log_rows import log_row
-from espalier.decoding.plan import STRATEGIES, Strategy
+from espalier.decoding.plan import Strategy
+from espalier.decoding.strategies import STRATEGIES
 from espalier.engines.base import Event, Finished, Result, TokenEvent
 from espalier.engines.protocols import Running
 from espalier.errors import Cancelled, DeadEnd, EspalierError, LimitExceeded, Stranded, Unavailable

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from espalier.decoding.options import FIELDS
-from espalier.decoding.plan import STRATEGIES
+from espalier.decoding.strategies import STRATEGIES
 from espalier.errors import InputError
 from espalier.server.asking.naming import field_names
 from espalier.server.bodies.openai import EspalierOptions, SharedBody
@@ -93,7 +93,7 @@ def _choose_beams(
 def _check_strategy(fields: Mapping[str, Any]) -> None:
     if "strategy" in fields:
         with field_names(otherwise="espalier.strategy"):
-            STRATEGIES.target(fields["strategy"])
+            STRATEGIES.require(fields["strategy"])
 
 
 def _drop_idle(fields: dict[str, Any], names: dict[str, str]) -> None:

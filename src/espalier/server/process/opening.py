@@ -27,7 +27,8 @@ from espalier.constraints.judging import ConfinedJudge, Judge, in_this_process
 from espalier.constraints.safety.compile import warm_filters
 from espalier.constraints.spec import Regex
 from espalier.constraints.words.spec import Wordlist
-from espalier.decoding.drafts.source import MODEL, check_sources
+from espalier.decoding.drafts.source import MODEL
+from espalier.decoding.drafts.sources import check_sources
 from espalier.decoding.step.warming import warm_masks, warm_steps
 from espalier.engines.protocols import Engine, ServingEngine
 from espalier.engines.serving.serve import serve_engine

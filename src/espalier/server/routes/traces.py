@@ -93,7 +93,7 @@ async def get_trace(request: Request, trace_id: str) -> Response:
     form = request.query_params.get("format")
     if form is not None:
         with field_names(otherwise="format"):
-            EXPORTERS.target(form)
+            EXPORTERS.require(form)
 
         def written(store: TraceStore, caller: str) -> str:
             return exported(Trace.from_json(_trace(store, caller, trace_id)), form)

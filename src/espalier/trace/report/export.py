@@ -8,6 +8,7 @@ import html
 import io
 import json
 import math
+from collections.abc import Callable
 from typing import Any
 
 from espalier.registry import Registry
@@ -128,14 +129,8 @@ def to_svg(trace: Trace) -> str:
     )
 
 
-EXPORTERS = Registry(
-    "exporters",
-    {
-        "csv": f"{__name__}:to_csv",
-        "json": f"{__name__}:to_json",
-        "jsonl": f"{__name__}:to_json_lines",
-        "svg": f"{__name__}:to_svg",
-    },
+EXPORTERS: Registry[Callable[[Trace], str]] = Registry(
+    "exporters", {"csv": to_csv, "json": to_json, "jsonl": to_json_lines, "svg": to_svg}
 )
 """Format -> `(trace) -> str`."""
 
