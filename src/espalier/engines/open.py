@@ -115,5 +115,4 @@ def is_gguf(model: str) -> bool:
 
 def read_gguf_vocab(path: str) -> Vocab:
     """The vocabulary of a GGUF file; no weights are loaded. Raises as `open_engine` does."""
-    vocab = VOCABS.load("llamacpp")(path)
-    return vocab
+    return VOCABS.load("llamacpp")(path)
