@@ -80,8 +80,8 @@ def plugins_are_on() -> bool:
 @cache
 def points() -> Mapping[str, Sequence[EntryPoint]]:
     """Every entry point of a group `espalier.…`, by group. The installed distributions are searched once."""
-    found = entry_points()
-    return {group: [*found.select(group=group)] for group in sorted(found.groups) if group.startswith(PREFIX)}
+    entries = entry_points()
+    return {group: [*entries.select(group=group)] for group in sorted(entries.groups) if group.startswith(PREFIX)}
 
 
 class Registry(Generic[T]):
@@ -111,7 +111,7 @@ class Registry(Generic[T]):
 
     def plugin_names(self) -> list[str]:
         """The names that plug-ins add."""
-        return [one.name for one in self.plugins() if one.refusal is None]
+        return [plugin.name for plugin in self.plugins() if plugin.refusal is None]
 
     def require(self, name: str) -> None:
         """Raises UnknownName with the known names where there is no such name, BrokenPlugin where it was refused.
@@ -147,9 +147,9 @@ class Registry(Generic[T]):
         with self._lock:
             if self._plugins is None:
                 self._plugins = tuple(self._read())
-                for one in self._plugins:
-                    if one.refusal is not None:
-                        LOG.warning("%s: %s %r is refused: %s", one.label, self.kind, one.name, one.refusal)
+                for plugin in self._plugins:
+                    if plugin.refusal is not None:
+                        LOG.warning("%s: %s %r is refused: %s", plugin.label, self.kind, plugin.name, plugin.refusal)
             return self._plugins
 
     def state(self, plugin: Plugin) -> tuple[PluginState, str]:
@@ -185,17 +185,17 @@ class Registry(Generic[T]):
         return iter(self.names())
 
     def _plugin(self, name: str) -> Plugin:
-        found = next((one for one in self.plugins() if one.name == name), None)
-        if found is None:
+        plugin = next((plugin for plugin in self.plugins() if plugin.name == name), None)
+        if plugin is None:
             known = f"known: {', '.join(self.names())}"
             near = did_you_mean(name, self.names())
             hint = f"{near} {known}" if near else known
-            if not plugins_are_on() and any(one.name == name for one in points().get(PREFIX + self.kind, ())):
+            if not plugins_are_on() and any(point.name == name for point in points().get(PREFIX + self.kind, ())):
                 hint = f"a plug-in has it, but {SWITCH} switches plug-ins off; {hint}"
             raise UnknownName(f"{self.kind}: there is no {name!r}", hint=hint)
-        if found.refusal is not None:
-            raise BrokenPlugin(found.label, self.kind, name, found.refusal)
-        return found
+        if plugin.refusal is not None:
+            raise BrokenPlugin(plugin.label, self.kind, name, plugin.refusal)
+        return plugin
 
     def _import(self, plugin: Plugin) -> T:
         try:
@@ -217,10 +217,12 @@ class Registry(Generic[T]):
         return None if self._check is None else self._check(name, value)
 
     def _read(self) -> Iterator[Plugin]:
-        found = sorted(points().get(PREFIX + self.kind, ()), key=lambda one: one.name)
-        for point in found:
+        declared = sorted(points().get(PREFIX + self.kind, ()), key=lambda point: point.name)
+        for point in declared:
             package, version = ("", "") if point.dist is None else (point.dist.name, point.dist.version)
-            others = {one.dist.name for one in found if one.name == point.name and one.dist is not None} - {package}
+            others = {other.dist.name for other in declared if other.name == point.name and other.dist is not None} - {
+                package
+            }
             refusal = None
             if point.name in self._builtin:
                 refusal = "Espalier itself has this name, and a plug-in replaces nothing"

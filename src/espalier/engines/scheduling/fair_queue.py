@@ -33,29 +33,29 @@ class FairQueue(Generic[T]):
         for queue in self._queues.values():
             yield from queue
 
-    def add(self, one: T) -> None:
-        self._queues.setdefault(one.owner, deque()).append(one)
+    def add(self, item: T) -> None:
+        self._queues.setdefault(item.owner, deque()).append(item)
         self.count += 1
 
-    def remove(self, one: T) -> None:
+    def remove(self, item: T) -> None:
         """Raises ValueError if the item is not in the queue."""
-        queue = self._queues.get(one.owner)
+        queue = self._queues.get(item.owner)
         if queue is None:
             raise ValueError("this item is not in the queue")
-        queue.remove(one)
+        queue.remove(item)
         self.count -= 1
         if not queue:
-            del self._queues[one.owner]
+            del self._queues[item.owner]
 
-    def next(self, running: Mapping[str, int], may: Callable[[T], bool] = lambda one: True) -> T | None:
+    def next(self, running: Mapping[str, int], may: Callable[[T], bool] = lambda item: True) -> T | None:
         """The next item, which stays in the queue: the oldest first item among the owners with the fewest running
         items. may: which items may be next.
 
         No owner waits forever: once its running items end it has none, and its first item becomes the oldest.
         """
         firsts = (next(filter(may, queue), None) for queue in self._queues.values())
-        heads = (one for one in firsts if one is not None)
-        return min(heads, key=lambda one: (running.get(one.owner, 0), one.number), default=None)
+        heads = (item for item in firsts if item is not None)
+        return min(heads, key=lambda item: (running.get(item.owner, 0), item.number), default=None)
 
     def has_place(self, owner: str, limit: int) -> bool:
         """Whether the owner may add an item. A full queue still accepts an owner that has less than its share, so
@@ -68,9 +68,9 @@ class FairQueue(Generic[T]):
 
 def shares(budget: int, wants: Mapping[str, int]) -> dict[str, int]:
     """Divide a budget among owners: equal shares, and what an owner does not need goes to the others."""
-    given: dict[str, int] = {}
+    portions: dict[str, int] = {}
     left = budget
     for count, (owner, want) in enumerate(sorted(wants.items(), key=lambda item: item[1])):
-        given[owner] = min(want, -(-left // (len(wants) - count)))  # rounded up: at least one owner always gets some
-        left -= given[owner]
-    return given
+        portions[owner] = min(want, -(-left // (len(wants) - count)))  # rounded up: at least one owner always gets some
+        left -= portions[owner]
+    return portions

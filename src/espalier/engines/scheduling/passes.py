@@ -241,10 +241,10 @@ class Passes:
             wants: Counter[str] = Counter()
             for lane, todo in long:
                 wants[lane.ticket.owner] += todo.left
-            given = shares(self._chunk, wants)
+            portions = shares(self._chunk, wants)
             for lane, todo in long:
-                count = min(todo.left, given[lane.ticket.owner])
-                given[lane.ticket.owner] -= count
+                count = min(todo.left, portions[lane.ticket.owner])
+                portions[lane.ticket.owner] -= count
                 if count:
                     pieces.append(PassPiece(lane, todo, count))
         return pieces

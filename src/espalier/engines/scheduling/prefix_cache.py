@@ -36,16 +36,16 @@ class SequencePool:
 
     def new(self, watch: Watch | None = None) -> HeldSequence:
         """watch: gets its hidden states. Raises LimitExceeded."""
-        made = HeldSequence(opened(self.model, watch), [])
+        held = HeldSequence(opened(self.model, watch), [])
         self.count += 1
-        return made
+        return held
 
     def fork(self, held: HeldSequence) -> HeldSequence:
         """Raises LimitExceeded."""
-        made = HeldSequence(self.model.fork(held.sequence), held.tokens.copy())
+        fork = HeldSequence(self.model.fork(held.sequence), held.tokens.copy())
         self.count += 1
-        self.tokens += len(made.tokens)
-        return made
+        self.tokens += len(fork.tokens)
+        return fork
 
     def unwatch(self, held: HeldSequence) -> None:
         """From now on nobody gets its hidden states."""
@@ -105,7 +105,7 @@ class PrefixCache:
             self._sequences.free(held)
             return
         new = _KeptSequence(held, as_ids(held.tokens), owner)
-        for old in [one for one in self._kept if one.owner == owner]:
+        for old in [kept for kept in self._kept if kept.owner == owner]:
             shared = common(old.ids, new.ids)
             if shared == len(new.ids):  # a kept sequence holds all of it, and was just used
                 self._kept.remove(old)
@@ -133,9 +133,9 @@ class PrefixCache:
                 self._kept.remove(kept)
                 self._kept.append(kept)
                 break
-        made = self._sequences.fork(held)
-        self._sequences.unwatch(made)
-        return self._cut(made, length)
+        fork = self._sequences.fork(held)
+        self._sequences.unwatch(fork)
+        return self._cut(fork, length)
 
     def take(self, held: HeldSequence, length: int) -> HeldSequence | None:
         """The first `length` tokens of a kept sequence, which leaves the cache. None if it cannot be cut there."""
@@ -189,11 +189,11 @@ def as_ids(tokens: Sequence[int]) -> NDArray[np.int64]:
     return np.asarray(tokens, dtype=np.int64)
 
 
-def common(one: NDArray[np.int64], other: NDArray[np.int64]) -> int:
+def common(ids: NDArray[np.int64], other: NDArray[np.int64]) -> int:
     """The length of the shared prefix of two sequences `(T,)` and `(T',)`, in tokens."""
-    length = min(len(one), len(other))
-    if not length or one[0] != other[0]:
+    length = min(len(ids), len(other))
+    if not length or ids[0] != other[0]:
         return 0
-    differ = one[:length] != other[:length]  # (length,) bool
-    place = int(differ.argmax())
-    return place if differ[place] else length
+    differ = ids[:length] != other[:length]  # (length,) bool
+    first = int(differ.argmax())
+    return first if differ[first] else length

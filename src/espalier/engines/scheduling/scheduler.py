@@ -399,7 +399,7 @@ class Scheduler:
         key = _costs(costly)
         with self._changed:
             self._costly.add(key, self._clock())
-            alike = [one for one in (*self._admission, *self._lanes) if _costs(one) == key]
+            alike = [ticket for ticket in (*self._admission, *self._lanes) if _costs(ticket) == key]
         for ticket in alike:
             self._stop(ticket, _too_costly())
 

@@ -80,8 +80,8 @@ class StepMeter:
 
     def drain(self) -> Mapping[str, float]:
         """Seconds by owner, of everything that was settled."""
-        found, self._settled, self.seconds = self._settled, defaultdict(float), 0.0
-        return found
+        seconds, self._settled, self.seconds = self._settled, defaultdict(float), 0.0
+        return seconds
 
     def _look(self, now: float) -> None:
         self._last, self._seen = self._cpu(), now

@@ -222,5 +222,5 @@ async def one_by_one(events: AsyncGenerator[Event]) -> AsyncGenerator[list[Event
 
 
 def _interrupt(events: weakref.ref[Any]) -> None:
-    if (found := events()) is not None:
-        found.interrupt()
+    if (running := events()) is not None:
+        running.interrupt()

@@ -206,23 +206,23 @@ class _ServiceRun:
     async def _bursts(self) -> AsyncGenerator[list[Event]]:
         try:
             while True:
-                found: list[Event] = []
+                burst: list[Event] = []
                 last: Outcome | Exception | None = None
                 for _, happened in await self._box.take_async():
                     if not isinstance(happened, Taken):
                         last = happened  # nothing follows it
                         break
-                    if len(found) == AT_ONCE:
-                        yield found
-                        found = []
+                    if len(burst) == AT_ONCE:
+                        yield burst
+                        burst = []
                         await asyncio.sleep(0)  # a reader that was slow has much to read, and others wait
                     try:
-                        found.append(self._event(happened))
+                        burst.append(self._event(happened))
                     except Exception as error:  # noqa: BLE001  # raised below, after what came before it
                         last = error
                         break
-                if found:
-                    yield found
+                if burst:
+                    yield burst
                 if isinstance(last, Outcome):
                     if self._prepared.is_soon_told(last):
                         yield [self._end(last)]
@@ -272,7 +272,7 @@ def _deliver(batch: Sequence[tuple[Ticket, list[PlanEvent]]]) -> None:
     posted: list[tuple[Box, list[tuple[int, PlanEvent]]]] = []
     for ticket, events in batch:
         box, index = ticket.reader
-        posted.append((box, [(index, one) for one in events]))
+        posted.append((box, [(index, event) for event in events]))
         if ticket.is_over:
             ticket.reader = None  # breaks the reference cycle of mailbox and ticket, so that both are freed at once
     hand_out(posted)
