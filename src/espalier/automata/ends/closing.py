@@ -105,15 +105,15 @@ class Ends:
 
     def closing(self, state: State, most: int) -> Mask:
         """The allowed tokens after which at most `most` more complete the text, `(W,) int32`."""
-        found = self._landings.get(state)
-        if found is None:
-            found = self._machine.landings(state)
-            self._landings.put(state, found, found.ids.nbytes + found.which.nbytes + 8 * len(found.states))
+        landings = self._landings.get(state)
+        if landings is None:
+            landings = self._machine.landings(state)
+            self._landings.put(state, landings, landings.ids.nbytes + landings.which.nbytes + 8 * len(landings.states))
         work = _Work(self._max_work)
-        near = np.array([self._fits(after, most, work) for after in found.states], dtype=np.bool_)  # (n,)
+        near = np.array([self._fits(after, most, work) for after in landings.states], dtype=np.bool_)  # (n,)
         flags = np.zeros(self._width, dtype=np.bool_)  # (V,)
         if near.size:
-            flags[found.ids[near[found.which]]] = True
+            flags[landings.ids[near[landings.which]]] = True
         return masks.from_bool(flags)
 
     def fits(self, state: State, most: int) -> bool:
@@ -158,12 +158,12 @@ class Ends:
             return known.completion
         if known.refused >= most or most > self._deep:
             return None
-        found = self._search(state, most, self._max_walks, work)
-        if found is None:
+        completion = self._search(state, most, self._max_walks, work)
+        if completion is None:
             known.refused = max(known.refused, most)
-        elif known.completion is None or len(found) < len(known.completion):
-            known.completion = found
-        return found
+        elif known.completion is None or len(completion) < len(known.completion):
+            known.completion = completion
+        return completion
 
     def shortest(self, state: State, *, max_walks: int = SHORTEST_WALKS) -> tuple[int, ...]:
         """A completion of the fewest tokens, `()` if the text is complete.
@@ -200,12 +200,12 @@ class Ends:
         return self._machine.least(state)
 
     def _of(self, state: State) -> _Known:
-        found = self._known.get(state)
-        if found is None:
+        known = self._known.get(state)
+        if known is None:
             if len(self._known) >= MAX_KNOWN:
                 self._known = {}
-            found = self._known[state] = _Known()
-        return found
+            known = self._known[state] = _Known()
+        return known
 
     def _search(self, state: State, most: int, max_walks: int, work: _Work) -> tuple[int, ...] | None:
         """A completion of at most `most` tokens: breadth first, in each level the states nearest to the end in bytes
@@ -237,21 +237,23 @@ class Ends:
                     if self._at_most(after) <= min(left, MAX_LENGTH):
                         return (*taken, token, *self._nearest.completion(after))
                     following.append((after, (*taken, token)))
-            level = sorted(following, key=lambda one: machine.least(one[0]))
+            level = sorted(following, key=lambda successor: machine.least(successor[0]))
         return None
 
     def _successors(self, state: State) -> list[tuple[int, State]]:
-        found = self._next.get(state)
-        if found is None:
-            found = self._machine.successors(state)
-            self._next.put(state, found, 100 * len(found))
-        return found
+        successors = self._next.get(state)
+        if successors is None:
+            successors = self._machine.successors(state)
+            self._next.put(state, successors, 100 * len(successors))
+        return successors
 
     def _descend(self, state: State, fewest: int) -> tuple[int, ...]:
         """A shortest completion, for a machine that knows how many tokens it has."""
-        found: list[int] = []
+        tokens: list[int] = []
         while fewest:
             fewest -= 1
-            token, state = next(one for one in self._successors(state) if self._machine.fewest(one[1]) == fewest)
-            found.append(token)
-        return tuple(found)
+            token, state = next(
+                successor for successor in self._successors(state) if self._machine.fewest(successor[1]) == fewest
+            )
+            tokens.append(token)
+        return tuple(tokens)

@@ -14,7 +14,7 @@ FORCED_BYTES = 512
 
 def forced(machine: Machine, trie: TokenTrie, state: State) -> tuple[int, ...]:
     """Tokens that spell the bytes with which every completion continues; `()` if there is a choice, or no spelling."""
-    found: list[int] = []
+    tokens: list[int] = []
     data = bytearray()
     at = state
     for _ in range(FORCED_BYTES):
@@ -31,15 +31,15 @@ def forced(machine: Machine, trie: TokenTrie, state: State) -> tuple[int, ...]:
             after = machine.advance(at, token)
             if head is None or after is None:
                 break
-            found += [*head, token]
+            tokens += [*head, token]
             data.clear()
         else:
             break
         at = after
-    found += trie.segment(bytes(data)) or ()
+    tokens += trie.segment(bytes(data)) or ()
     at = state
-    for count, token in enumerate(found):
+    for count, token in enumerate(tokens):
         at = machine.advance(at, token)
         if at is None:
-            return tuple(found[:count])
-    return tuple(found)
+            return tuple(tokens[:count])
+    return tuple(tokens)

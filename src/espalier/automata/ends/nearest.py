@@ -55,13 +55,13 @@ class Nearest:
 
     def completion(self, state: State) -> tuple[int, ...]:
         """The tokens of the completion. Raises LimitExceeded for more than MAX_LENGTH bytes."""
-        found: list[int] = []
+        tokens: list[int] = []
         with self._lock:
             while self._machine.least(state) > 0:
                 link = self._link(state)
-                found.append(link.token)
+                tokens.append(link.token)
                 state = link.jump
-        return tuple(found)
+        return tuple(tokens)
 
     def _link(self, state: State) -> _Link:
         links = self._links
@@ -92,10 +92,10 @@ class Nearest:
             ahead.append(link.byte)
             ends.append(link.after)
         best: tuple[int, int, int] | None = None  # tokens, bytes not taken by the first one, its id
-        for one in self._trie.prefixes(bytes(ahead)):
-            length = len(self._tokens[one])
-            found = (1 + self._rest(ends[length - 1]), -length, one)
-            best = found if best is None else min(best, found)
+        for prefix in self._trie.prefixes(bytes(ahead)):
+            length = len(self._tokens[prefix])
+            cost = (1 + self._rest(ends[length - 1]), -length, prefix)
+            best = cost if best is None else min(best, cost)
         if best is None:
             raise AssertionError("a byte has no token of its own")
         return _Link(byte, after, best[2], ends[-best[1] - 1], best[0])

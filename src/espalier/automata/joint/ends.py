@@ -29,21 +29,21 @@ class JointNearest:
 
     def completion(self, state: State) -> tuple[int, ...]:
         """The tokens of the completion. Raises LimitExceeded where none is known."""
-        found: list[int] = []
+        tokens: list[int] = []
         run = bytearray()
         for symbol in self._machine.way(state):
             if symbol >= 0:
                 run.append(symbol)
             else:
-                found += [*self._spelled(bytes(run)), -1 - symbol]
+                tokens += [*self._spelled(bytes(run)), -1 - symbol]
                 run.clear()
-        return (*found, *self._spelled(bytes(run)))
+        return (*tokens, *self._spelled(bytes(run)))
 
     def _spelled(self, data: bytes) -> tuple[int, ...]:
-        found = self._trie.segment(data)
-        if found is None:
+        tokens = self._trie.segment(data)
+        if tokens is None:
             raise AssertionError("a way to the end has a byte without a token")
-        return found
+        return tokens
 
 
 class JointEnds(Ends):
@@ -57,8 +57,8 @@ class JointEnds(Ends):
         )
 
     def _at_most(self, state: State) -> int:
-        found = self._machine.far(state)
-        return ENDLESS if found is None else found
+        length = self._machine.far(state)
+        return ENDLESS if length is None else length
 
     def _is_near(self, state: State, most: int) -> bool:
         return self._machine.far(state) is not None and self._nearest.count(state) <= most

@@ -77,19 +77,19 @@ def _longest(dfa: Dfa, weights: NDArray[np.int64]) -> NDArray[np.int64] | None:
     order = np.argsort(heads, kind="stable")
     tails, heads = tails[order], heads[order]  # edges by their target
     first = np.searchsorted(heads, np.arange(len(table) + 1))
-    found = np.full((2, len(table)), ENDLESS, dtype=np.int64)
+    lengths = np.full((2, len(table)), ENDLESS, dtype=np.int64)
     while fresh.size:
         check_time()
         rows = table[fresh]  # (F, C)
         for which in range(2):
-            ahead = np.where(rows >= 0, found[which][np.maximum(rows, 0)] + weights[which], 0)
-            found[which, fresh] = ahead.max(axis=1, initial=0)
+            ahead = np.where(rows >= 0, lengths[which][np.maximum(rows, 0)] + weights[which], 0)
+            lengths[which, fresh] = ahead.max(axis=1, initial=0)
         counts = first[fresh + 1] - first[fresh]
         offsets = np.repeat(first[fresh] - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
         before, times = np.unique(tails[offsets], return_counts=True)
         ways[before] -= times
         fresh = before[ways[before] == 0]
-    return found
+    return lengths
 
 
 def needs_no_wide_characters(network: Network) -> bool:

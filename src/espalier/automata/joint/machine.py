@@ -104,7 +104,7 @@ class JointMachine:
     @property
     def size(self) -> int:
         """Bytes held in memory beside those of the members' machines, about."""
-        return self._held + self._options.size + self._search.size + sum(one.size for one in self.members)
+        return self._held + self._options.size + self._search.size + sum(member.size for member in self.members)
 
     def accepts(self, state: State) -> bool:
         return (self._records.get(state) or self._record(state)).accepting
@@ -154,12 +154,12 @@ class JointMachine:
             return None
 
     def options(self, state: State) -> tuple[ByteSet, tuple[int, ...]]:
-        found = self._options.get(state)
-        if found is None:
+        options = self._options.get(state)
+        if options is None:
             with self._lock:
-                found = self._new_options(state)
-            self._options.put(state, found, 400)
-        return found
+                options = self._new_options(state)
+            self._options.put(state, options, 400)
+        return options
 
     def _new_options(self, state: State) -> tuple[ByteSet, tuple[int, ...]]:
         read: ByteSet = -1
@@ -188,14 +188,14 @@ class JointMachine:
     def far(self, state: State) -> int | None:
         """The length of the known completion in bytes and named tokens, None where none is known."""
         with self._lock:
-            found = self._search.far(state)
-        return found if found >= 0 else None
+            length = self._search.far(state)
+        return length if length >= 0 else None
 
     def successors(self, state: State) -> list[tuple[int, State]]:
-        found = self.landings(state)
-        first = np.full(len(found.states), -1, dtype=np.int64)
-        first[found.which[::-1]] = found.ids[::-1]  # the last one written is the lowest
-        return list(zip(first.tolist(), found.states, strict=True))
+        landings = self.landings(state)
+        first = np.full(len(landings.states), -1, dtype=np.int64)
+        first[landings.which[::-1]] = landings.ids[::-1]  # the last one written is the lowest
+        return list(zip(first.tolist(), landings.states, strict=True))
 
     def fewest(self, state: State) -> int | None:
         return None
@@ -221,25 +221,25 @@ class JointMachine:
 
     def _record(self, state: State) -> _Record:
         with self._lock:
-            found = self._records.get(state)
-            if found is None:
+            record = self._records.get(state)
+            if record is None:
                 if self._held > self._cache_bytes:
                     self._records, self._held = {}, 0
-                found = self._records[state] = _Record(self._search.accepts(state))
+                record = self._records[state] = _Record(self._search.accepts(state))
                 self._held += RECORD_BYTES
-            return found
+            return record
 
     def _look(self, state: State) -> Looked:
         record = self._record(state)
-        found = record.looked
-        if found is None:
+        look = record.looked
+        if look is None:
             with self._lock:
                 self._search.begin()
-                found = self._new_look(state)
-                found.mask.setflags(write=False)
-                record.looked = found
-                self._held += found.mask.nbytes
-        return found
+                look = self._new_look(state)
+                look.mask.setflags(write=False)
+                record.looked = look
+                self._held += look.mask.nbytes
+        return look
 
     def _new_look(self, state: State) -> Looked:
         both = self.members[0].machine.mask(state[0]).copy()
@@ -269,12 +269,12 @@ class JointMachine:
 
     def _by_name(self, state: State) -> list[tuple[int, State]]:
         """The tokens without bytes that are allowed, and the state after each."""
-        found = []
+        successors = []
         for token in self._specials:
             after = self._search.take(state, -1 - token)
             if after is not None and self._allows(after):
-                found.append((token, after))
-        return found
+                successors.append((token, after))
+        return successors
 
     def _allows(self, state: State) -> bool:
         far = self._search.far(state)
@@ -304,8 +304,8 @@ class JointMachine:
                 code = (places + (met[0] > 0)).astype(np.int32)
                 met = met[met > 0]
             joint = [
-                (*joint[one - 1], other.states[two - 1])
-                for one, two in zip((met // width).tolist(), (met % width).tolist(), strict=True)
+                (*joint[first - 1], other.states[second - 1])
+                for first, second in zip((met // width).tolist(), (met % width).tolist(), strict=True)
             ]
         for token in self._specials:
             code[token] = 0

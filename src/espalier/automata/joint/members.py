@@ -69,24 +69,24 @@ class JointMember:
             return self._steps[state]
         if len(self._steps) >= MAX_STEPS:
             self._steps = {}
-        found: tuple[int, State] | None = None
+        move: tuple[int, State] | None = None
         if self.machine.least(state) > 0:
             byte, token, after = first_step(self.machine, state)
-            found = (byte if byte >= 0 else -1 - token), after
-        self._steps[state] = found
-        return found
+            move = (byte if byte >= 0 else -1 - token), after
+        self._steps[state] = move
+        return move
 
     def landed(self, state: State) -> Landed:
         """The state after each token that the machine takes by its bytes or by name."""
-        found = self._landed.get(state)
-        if found is None:
+        landed = self._landed.get(state)
+        if landed is None:
             told = self.machine.landings(state)
             small = len(told.states) < 2**16 - 1
             which: NDArray[np.integer] = np.zeros(self._size, dtype=np.uint16 if small else np.int32)
             which[told.ids] = told.which + 1
-            found = Landed(which, told.states)
-            self._landed.put(state, found, which.nbytes + 100 * len(told.states))
-        return found
+            landed = Landed(which, told.states)
+            self._landed.put(state, landed, which.nbytes + 100 * len(told.states))
+        return landed
 
     @property
     def size(self) -> int:
@@ -96,12 +96,12 @@ class JointMember:
 
 def references(machine: Machine) -> tuple[tuple[str, NDArray[np.intp]], ...]:
     """All token references of a machine."""
-    found: list[tuple[str, NDArray[np.intp]]] = []
+    references: list[tuple[str, NDArray[np.intp]]] = []
     try:
         while True:
-            found.append(machine.reference(len(found)))
+            references.append(machine.reference(len(references)))
     except IndexError:
-        return tuple(found)
+        return tuple(references)
 
 
 def named_tokens(machine: Machine, vocab: Vocab) -> frozenset[int]:

@@ -87,20 +87,20 @@ class Search:
     def far(self, state: State) -> int:
         """How many bytes and named tokens complete the text at most; DEAD if nothing does, UNKNOWN if the search was
         given up."""
-        found = self._far.get(state)
-        if found is None:
-            found = self._judge(state)
-        return found
+        length = self._far.get(state)
+        if length is None:
+            length = self._judge(state)
+        return length
 
     def way(self, state: State) -> list[int]:
         """The symbols of the known completion of a state that `far` finds alive."""
-        found: list[int] = []
+        symbols: list[int] = []
         if self.far(state) < 0:
             raise AssertionError("no completion of this state is known")
         while not self.accepts(state):
             symbol, state = self._next[state]
-            found.append(symbol)
-        return found
+            symbols.append(symbol)
+        return symbols
 
     def take(self, state: State, symbol: int) -> State | None:
         """The joint state after a symbol, whether it is alive or not."""
@@ -229,12 +229,12 @@ class Search:
         return DEAD
 
     def _path(self, came: dict[State, tuple[State, int] | None], state: State) -> list[tuple[State, int]]:
-        found: list[tuple[State, int]] = []
+        path: list[tuple[State, int]] = []
         before = came[state]
         while before is not None:
-            found.append(before)
+            path.append(before)
             before = came[before[0]]
-        return found[::-1]
+        return path[::-1]
 
     def _moves(self, state: State) -> list[tuple[int, State]]:
         """The symbols that every member takes, and the state after each. Where bytes have no token of their own, the
@@ -248,17 +248,17 @@ class Search:
                 matching = member.references[ref][1]
                 self._whole = self._whole and len(matching) <= MAX_NAMED
                 named |= dict.fromkeys(matching[:MAX_NAMED].tolist())
-        found: list[tuple[int, State]] = []
+        moves: list[tuple[int, State]] = []
         while members:
             lowest = members & -members
             members ^= lowest
             byte = lowest.bit_length() - 1
             if byte not in self._missing and (after := self.take(state, byte)) is not None:
-                found.append((byte, after))
+                moves.append((byte, after))
         if self._odd is not None:
             allowed = self._odd.copy()
             for member, part in zip(self._members, state, strict=True):
                 allowed &= member.machine.mask(part)
             named |= dict.fromkeys(masks.allowed_ids(allowed, self._vocab.width).tolist())
-        found += [(-1 - token, after) for token in named if (after := self.take(state, -1 - token)) is not None]
-        return found
+        moves += [(-1 - token, after) for token in named if (after := self.take(state, -1 - token)) is not None]
+        return moves

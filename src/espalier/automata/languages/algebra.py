@@ -28,36 +28,36 @@ def language(node: Node, *, max_states: int = MAX_STATES) -> Dfa | None:
     start, end = nfa.new(), nfa.new()
     nfa.add(node, start, end, symbol=_refuse, inline={})
     try:
-        found = minimise(determinise(nfa, start, end, max_states=max_states, max_work=MAX_WORK))
+        fragment = minimise(determinise(nfa, start, end, max_states=max_states, max_work=MAX_WORK))
     except TooManyStates:
         raise LimitExceeded(
             f"the expression needs an automaton of more than {max_states} states", hint="lower the counts in {m,n}"
         ) from None
-    if not any(found.final):
+    if not any(fragment.final):
         return None
-    return Dfa.of_network(assemble([found], ["root"], ()))
+    return Dfa.of_network(assemble([fragment], ["root"], ()))
 
 
-def both(one: Dfa | None, other: Dfa | None, *, max_states: int = MAX_STATES) -> Dfa | None:
+def both(dfa: Dfa | None, other: Dfa | None, *, max_states: int = MAX_STATES) -> Dfa | None:
     """The intersection. Raises LimitExceeded."""
-    if one is None or other is None:
+    if dfa is None or other is None:
         return None
     try:
-        return intersect(one, other, max_states=max_states)
+        return intersect(dfa, other, max_states=max_states)
     except GrammarError:  # raised for an empty result
         return None
 
 
-def without(one: Dfa | None, other: Dfa | None, *, max_states: int = MAX_STATES) -> Dfa | None:
+def without(dfa: Dfa | None, other: Dfa | None, *, max_states: int = MAX_STATES) -> Dfa | None:
     """The difference: texts of `one` that are not texts of `other`. Raises LimitExceeded."""
-    return one if other is None else both(one, completed(other), max_states=max_states)
+    return dfa if other is None else both(dfa, completed(other), max_states=max_states)
 
 
-def either(one: Dfa | None, other: Dfa | None, *, max_states: int = MAX_STATES) -> Dfa | None:
+def either(dfa: Dfa | None, other: Dfa | None, *, max_states: int = MAX_STATES) -> Dfa | None:
     """The union. Raises LimitExceeded."""
-    if one is None or other is None:
-        return other if one is None else one
-    neither = without(without(every_text(), one, max_states=max_states), other, max_states=max_states)
+    if dfa is None or other is None:
+        return other if dfa is None else dfa
+    neither = without(without(every_text(), dfa, max_states=max_states), other, max_states=max_states)
     return without(every_text(), neither, max_states=max_states)
 
 
@@ -72,9 +72,9 @@ def completed(dfa: Dfa) -> Dfa:
 @cache
 def every_text() -> Dfa:
     """Every UTF-8 text."""
-    found = language(Repeat(AnyChar()))
-    assert found is not None
-    return found
+    dfa = language(Repeat(AnyChar()))
+    assert dfa is not None
+    return dfa
 
 
 def of_length(low: int, high: int | None) -> Dfa:
@@ -86,14 +86,14 @@ def of_length(low: int, high: int | None) -> Dfa:
     for number, part in enumerate(parts):
         letter[bytes_in(part)] = number
     width = len(parts)
-    one = np.full((size, width), -1, dtype=np.int64)  # the automaton of one character; DONE leads to `size`
+    table_of_one = np.full((size, width), -1, dtype=np.int64)  # the automaton of one character; DONE leads to `size`
     for node, edges in enumerate(nodes):
         for members, child in edges:
-            one[node, [int(letter[byte]) for byte in bytes_in(members)]] = size if child == DONE else child
+            table_of_one[node, [int(letter[byte]) for byte in bytes_in(members)]] = size if child == DONE else child
     shift = np.arange(last + 1)[:, None, None] * size  # (L + 1, 1, 1)
-    table = np.where(one[None] < 0, -1, one[None] + shift).astype(np.int32)  # (L + 1, size, C)
+    table = np.where(table_of_one[None] < 0, -1, table_of_one[None] + shift).astype(np.int32)  # (L + 1, size, C)
     if high is None:
-        table[last][one == size] = last * size
+        table[last][table_of_one == size] = last * size
     else:
         table[last] = -1
     accepting = np.zeros((last + 1, size), dtype=np.bool_)

@@ -60,8 +60,8 @@ class Dfa:
     @staticmethod
     def of_words(words: Iterable[str | bytes]) -> Dfa:
         """The DFA of exactly these texts. Raises GrammarError if there are none."""
-        found = word_table([word.encode() if isinstance(word, str) else word for word in words])
-        return trimmed(found.classes, found.table, found.ends, found.start)
+        words_table = word_table([word.encode() if isinstance(word, str) else word for word in words])
+        return trimmed(words_table.classes, words_table.table, words_table.ends, words_table.start)
 
     @staticmethod
     def of_node(node: Node, *, max_states: int = MAX_STATES) -> Dfa:
@@ -109,16 +109,16 @@ def fragment_of_dfa(dfa: Dfa) -> Fragment:
     masks = class_masks(dfa.classes.tolist(), dfa.table.shape[1])
     order = [dfa.start, *(state for state in range(len(dfa)) if state != dfa.start)]
     place = {state: i for i, state in enumerate(order)}
-    found = Fragment(edges=[], symbols=[], final=[], leaf=[None] * len(dfa))
+    fragment = Fragment(edges=[], symbols=[], final=[], leaf=[None] * len(dfa))
     for state in order:
         joined: dict[int, ByteSet] = {}
         for letter, target in enumerate(dfa.table[state].tolist()):
             if target >= 0 and masks[letter]:
                 joined[target] = joined.get(target, 0) | masks[letter]
-        found.edges.append([(members, (place[target],)) for target, members in joined.items()])
-        found.symbols.append([])
-        found.final.append(bool(dfa.accepting[state]))
-    return found
+        fragment.edges.append([(members, (place[target],)) for target, members in joined.items()])
+        fragment.symbols.append([])
+        fragment.final.append(bool(dfa.accepting[state]))
+    return fragment
 
 
 def _determinised(network: Network, max_states: int) -> Dfa:
@@ -135,12 +135,12 @@ def _determinised(network: Network, max_states: int) -> Dfa:
         for key in zip(*(which[position] for position in subset), strict=True):  # one for each byte class
             target = known.get(key)
             if target is None:
-                found: set[int] = set()
+                targets: set[int] = set()
                 for position, index in zip(subset, key, strict=True):
                     if index >= 0:
-                        found.update(network.moves[position][index])
-                work += len(subset) + len(found)
-                after = frozenset(found)
+                        targets.update(network.moves[position][index])
+                work += len(subset) + len(targets)
+                after = frozenset(targets)
                 target = number.setdefault(after, len(order)) if after else -1
                 if target == len(order):
                     order.append(after)
@@ -158,16 +158,16 @@ def _determinised(network: Network, max_states: int) -> Dfa:
 
 def intersect(*automata: Dfa, max_states: int = MAX_PRODUCT) -> Dfa:
     """The DFA of the texts that all automata accept. Raises GrammarError if there are none, LimitExceeded."""
-    return reduce(lambda one, other: _product(one, other, max_states), automata)
+    return reduce(lambda left, right: _product(left, right, max_states), automata)
 
 
-def _product(one: Dfa, other: Dfa, max_states: int) -> Dfa:
+def _product(first: Dfa, other: Dfa, max_states: int) -> Dfa:
     pairs, classes = np.unique(
-        one.classes.astype(np.int64) * 256 + other.classes, return_inverse=True
+        first.classes.astype(np.int64) * 256 + other.classes, return_inverse=True
     )  # (C,), (256,): a byte class of the product is a pair of classes
-    left, right = one.table[:, pairs // 256], other.table[:, pairs % 256]  # (S1, C), (S2, C)
+    left, right = first.table[:, pairs // 256], other.table[:, pairs % 256]  # (S1, C), (S2, C)
     width = len(other)
-    codes = np.array([one.start * width + other.start], dtype=np.int64)  # (S,), in order of discovery
+    codes = np.array([first.start * width + other.start], dtype=np.int64)  # (S,), in order of discovery
     number = {int(codes[0]): 0}
     fresh = codes
     rows: list[NDArray[np.int32]] = []
@@ -187,7 +187,7 @@ def _product(one: Dfa, other: Dfa, max_states: int) -> Dfa:
     table = np.concatenate(rows)  # (S, C)
     rows.clear()
     known = np.array(list(number), dtype=np.int64)  # (S,)
-    accepting = one.accepting[known // width] & other.accepting[known % width]
+    accepting = first.accepting[known // width] & other.accepting[known % width]
     return trimmed(classes.astype(np.uint8), table, accepting, 0)
 
 
@@ -220,34 +220,34 @@ def trimmed(classes: NDArray[np.uint8], table: NDArray[np.int32], accepting: NDA
 
 def distances(table: NDArray[np.int32], accepting: NDArray[np.bool_]) -> NDArray[np.int64]:
     """The least number of bytes from each state to an accept state, -1 if none is reached, `(S,) int64`."""
-    found = np.where(accepting, 0, -1)
+    steps_to_end = np.where(accepting, 0, -1)
     rest = np.flatnonzero(~accepting)  # an accept state needs no way to another
     steps = 0
     while rest.size:
         # Where most states are near the end, looking at all edges is faster than sorting them.
         check_time()
-        last = np.append(found == steps, False)  # (S + 1,): the last stands for none
+        last = np.append(steps_to_end == steps, False)  # (S + 1,): the last stands for none
         hit = last[table[rest]].any(axis=1)
         steps += 1
-        found[rest[hit]] = steps
+        steps_to_end[rest[hit]] = steps
         count, rest = rest.size, rest[~hit]
         if 2 * rest.size > count:
             break
     if not rest.size:
-        return found
+        return steps_to_end
     tails, letters = np.nonzero(table[rest] >= 0)
     tails = rest[tails]
     heads = table[tails, letters]
     order = np.argsort(heads, kind="stable")
     tails, heads = tails[order], heads[order]  # edges sorted by their target
     first = np.searchsorted(heads, np.arange(len(table) + 1))
-    fresh = np.flatnonzero(found == steps)
+    fresh = np.flatnonzero(steps_to_end == steps)
     while fresh.size:
         check_time()
         steps += 1
         counts = first[fresh + 1] - first[fresh]
         offsets = np.repeat(first[fresh] - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
         before = np.unique(tails[offsets])
-        fresh = before[found[before] < 0]
-        found[fresh] = steps
-    return found
+        fresh = before[steps_to_end[before] < 0]
+        steps_to_end[fresh] = steps
+    return steps_to_end

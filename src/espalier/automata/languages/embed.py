@@ -40,8 +40,8 @@ class Assembly:
 
     def embed(self, automaton: Dfa | Network, name: str) -> Symbol:
         """Add a whole automaton, all its rules under one name; returns the symbol that calls it."""
-        found = [fragment_of_dfa(automaton)] if isinstance(automaton, Dfa) else fragments_of_network(automaton)
-        return self._adopt(found, [name] * len(found), () if isinstance(automaton, Dfa) else automaton.refs)
+        fragments = [fragment_of_dfa(automaton)] if isinstance(automaton, Dfa) else fragments_of_network(automaton)
+        return self._adopt(fragments, [name] * len(fragments), () if isinstance(automaton, Dfa) else automaton.refs)
 
     def grammar(self, grammar: Grammar, *, plain: bool = False, called: Collection[str] = ()) -> Symbol:
         """Add a grammar, its rules under their own names; returns the symbol that calls its root. Raises as
@@ -68,10 +68,10 @@ class Assembly:
         try:
             if not self._put(nfa, 0, start, end, ()):
                 return None
-            found = minimise(determinise(nfa, start, end, max_states=max_states))
+            fragment = minimise(determinise(nfa, start, end, max_states=max_states))
         except (TooManyStates, LimitExceeded):
             return None
-        return Dfa.of_network(assemble([found], [""], ()))
+        return Dfa.of_network(assemble([fragment], [""], ()))
 
     def _put(self, nfa: Nfa, rule: int, start: int, end: int, within: tuple[int, ...]) -> bool:
         """Inline one rule, and the rules that it calls, between two states. within: the rules being inlined around it.
@@ -106,7 +106,7 @@ def fragments_of_network(network: Network) -> list[Fragment]:
 
 
 def _fragment(network: Network, masks: list[ByteSet], number: dict[int, int], start: int, past: int) -> Fragment:
-    found = Fragment(edges=[], symbols=[], final=network.final[start:past], leaf=network.leaf[start:past])
+    fragment = Fragment(edges=[], symbols=[], final=network.final[start:past], leaf=network.leaf[start:past])
 
     def local(targets: Targets) -> Targets:
         return tuple(target - start for target in targets)
@@ -117,7 +117,7 @@ def _fragment(network: Network, masks: list[ByteSet], number: dict[int, int], st
             if index >= 0:
                 members[index] |= mask
         moves = zip(members, network.moves[position], strict=True)
-        found.edges.append([(mask, local(targets)) for mask, targets in moves if mask])
+        fragment.edges.append([(mask, local(targets)) for mask, targets in moves if mask])
         returns: dict[int, list[int]] = {}
         for callee, after in network.calls[position]:
             returns.setdefault(callee, []).append(after)
@@ -125,5 +125,5 @@ def _fragment(network: Network, masks: list[ByteSet], number: dict[int, int], st
             (("rule", number[callee]), local(tuple(after))) for callee, after in returns.items()
         ]
         row += [(("token", ref), local(targets)) for ref, targets in network.tokens[position]]
-        found.symbols.append(row)
-    return found
+        fragment.symbols.append(row)
+    return fragment

@@ -124,10 +124,10 @@ def built(given: Mapping[str, Any]) -> dict[str, Any] | None:
     source = Source(form=given["form"], text=given["text"], root=given["root"], words=tuple(given["words"]))
 
     def make() -> bytes:
-        found = source.automaton(given["want"])
-        if given["want"] == "plain" and isinstance(found, Network) and len(found.final) > MOST_PLAIN:
+        automaton = source.automaton(given["want"])
+        if given["want"] == "plain" and isinstance(automaton, Network) and len(automaton.final) > MOST_PLAIN:
             raise LimitExceeded("the grammar is too large to be explained")
-        return _written(found)
+        return _written(automaton)
 
     return answered(given, make)
 
@@ -135,30 +135,30 @@ def built(given: Mapping[str, Any]) -> dict[str, Any] | None:
 # Tables as bytes: `marshal` makes plain values alone, whatever it reads.
 
 
-def _written(found: Automaton) -> bytes:
-    if isinstance(found, Dfa):
+def _written(built: Automaton) -> bytes:
+    if isinstance(built, Dfa):
         return marshal.dumps((
-            found.classes.tobytes(), found.table.shape, found.table.astype("<i4").tobytes(), found.accepting.tobytes(),
-            found.start,
+            built.classes.tobytes(), built.table.shape, built.table.astype("<i4").tobytes(), built.accepting.tobytes(),
+            built.start,
         ))  # fmt: skip
     return marshal.dumps((
-        found.classes.tobytes(), found.which.shape, found.which.astype("<i4").tobytes(), found.moves, found.calls,
-        found.tokens, found.final, found.pure, found.least, found.rule,
-        [None if one is None else (one.offset, one.line, one.column) for one in found.leaf],
-        [(one.text, one.id, one.negated) for one in found.refs], found.start,
+        built.classes.tobytes(), built.which.shape, built.which.astype("<i4").tobytes(), built.moves, built.calls,
+        built.tokens, built.final, built.pure, built.least, built.rule,
+        [None if position is None else (position.offset, position.line, position.column) for position in built.leaf],
+        [(ref.text, ref.id, ref.negated) for ref in built.refs], built.start,
     ))  # fmt: skip
 
 
 def _read(data: bytes) -> Automaton:
-    found = marshal.loads(data)  # our own process wrote it
-    classes_of = np.frombuffer(found[0], dtype=np.uint8).copy()  # (256,)
-    table = np.frombuffer(found[2], dtype="<i4").reshape(found[1]).astype(np.int32)
-    if len(found) == 5:
-        accepting = np.frombuffer(found[3], dtype=np.bool_).copy()
-        return Dfa(classes=classes_of, table=table, accepting=accepting, start=found[4])
-    _, _, _, moves, calls, tokens, final, pure, least, rule, leaf, refs, start = found
+    fields = marshal.loads(data)  # our own process wrote it
+    classes_of = np.frombuffer(fields[0], dtype=np.uint8).copy()  # (256,)
+    table = np.frombuffer(fields[2], dtype="<i4").reshape(fields[1]).astype(np.int32)
+    if len(fields) == 5:
+        accepting = np.frombuffer(fields[3], dtype=np.bool_).copy()
+        return Dfa(classes=classes_of, table=table, accepting=accepting, start=fields[4])
+    _, _, _, moves, calls, tokens, final, pure, least, rule, leaf, refs, start = fields
     return Network(
         classes=classes_of, which=table, moves=moves, calls=calls, tokens=tokens, final=final, pure=pure, least=least,
-        rule=rule, leaf=[None if one is None else Position(*one) for one in leaf],
+        rule=rule, leaf=[None if position is None else Position(*position) for position in leaf],
         refs=tuple(TokenRef(text=text, id=number, negated=negated) for text, number, negated in refs), start=start,
     )  # fmt: skip

@@ -65,16 +65,16 @@ def _explore(nfa: Nfa, start: int, end: int, *, merge: bool, max_states: int, ma
 
     def closed(states: Iterable[int]) -> frozenset[int]:
         nonlocal work
-        found: set[int] = set()
+        states_met: set[int] = set()
         check_time()
         for state in states:
             if state not in closures:
                 closures[state] = closure(nfa, state)
             work += len(closures[state])
-            found.update(closures[state])
+            states_met.update(closures[state])
         if work > max_work:
             raise TooManyStates
-        return frozenset(found)
+        return frozenset(states_met)
 
     def place(subset: frozenset[int]) -> int:
         if subset not in number:
@@ -157,14 +157,14 @@ def refine(masks: Iterable[ByteSet]) -> list[ByteSet]:
     return parts
 
 
-def pruned(found: Fragment) -> Fragment:
+def pruned(fragment: Fragment) -> Fragment:
     """The fragment without states from which no final state is reached. State 0 stays."""
-    before: list[list[int]] = [[] for _ in found.final]
-    for state in range(len(found)):
-        for _, targets in (*found.edges[state], *found.symbols[state]):
+    before: list[list[int]] = [[] for _ in fragment.final]
+    for state in range(len(fragment)):
+        for _, targets in (*fragment.edges[state], *fragment.symbols[state]):
             for target in targets:
                 before[target].append(state)
-    live = {state for state, final in enumerate(found.final) if final}
+    live = {state for state, final in enumerate(fragment.final) if final}
     todo = list(live)
     while todo:
         check_time()
@@ -172,8 +172,8 @@ def pruned(found: Fragment) -> Fragment:
             if state not in live:
                 live.add(state)
                 todo.append(state)
-    if len(live) == len(found):
-        return found
+    if len(live) == len(fragment):
+        return fragment
     kept = sorted(live | {0})
     new = {state: i for i, state in enumerate(kept)}
 
@@ -181,14 +181,14 @@ def pruned(found: Fragment) -> Fragment:
         return tuple(new[t] for t in targets if t in live)
 
     return Fragment(
-        edges=[[(m, rest(t)) for m, t in found.edges[s] if rest(t)] for s in kept],
-        symbols=[[(x, rest(t)) for x, t in found.symbols[s] if rest(t)] for s in kept],
-        final=[found.final[s] for s in kept],
-        leaf=[found.leaf[s] for s in kept],
+        edges=[[(m, rest(t)) for m, t in fragment.edges[s] if rest(t)] for s in kept],
+        symbols=[[(x, rest(t)) for x, t in fragment.symbols[s] if rest(t)] for s in kept],
+        final=[fragment.final[s] for s in kept],
+        leaf=[fragment.leaf[s] for s in kept],
     )
 
 
-def minimise(found: Fragment, *, max_edges: int = 2_000_000) -> Fragment:
+def minimise(fragment: Fragment, *, max_edges: int = 2_000_000) -> Fragment:
     """The minimal deterministic fragment of the same language. Returned unchanged if it is nondeterministic, or has
     more than `max_edges` edges.
 
@@ -196,18 +196,18 @@ def minimise(found: Fragment, *, max_edges: int = 2_000_000) -> Fragment:
     edges, also for deep automata such as counted repetitions. (Safety filters have shallow automata with dense tables,
     for which the whole-array rounds in `constraints/safety/automaton.py` are ten times faster.)
     """
-    parts = refine(members for edges in found.edges for members, _ in edges)
+    parts = refine(members for edges in fragment.edges for members, _ in edges)
     letters: dict[ByteSet, list[int]] = {}
-    symbols = sorted({symbol for row in found.symbols for symbol, _ in row})
+    symbols = sorted({symbol for row in fragment.symbols for symbol, _ in row})
     symbol_letter = {symbol: len(parts) + i for i, symbol in enumerate(symbols)}
     tails: list[int] = []
     heads: list[int] = []
     labels: list[int] = []
-    for state, (edges, row) in enumerate(zip(found.edges, found.symbols, strict=True)):
+    for state, (edges, row) in enumerate(zip(fragment.edges, fragment.symbols, strict=True)):
         check_time()
         for members, targets in edges:
             if len(targets) != 1 or len(tails) > max_edges:
-                return found
+                return fragment
             if members not in letters:
                 letters[members] = [i for i, part in enumerate(parts) if part & members]
             for letter in letters[members]:
@@ -216,13 +216,13 @@ def minimise(found: Fragment, *, max_edges: int = 2_000_000) -> Fragment:
                 labels.append(letter)
         for symbol, targets in row:
             if len(targets) != 1:
-                return found
+                return fragment
             tails.append(state)
             heads.append(targets[0])
             labels.append(symbol_letter[symbol])
-    blocks = _refine_states(found.final, tails, heads, labels)
-    if len(blocks.first) == len(found):
-        return found
+    blocks = _refine_states(fragment.final, tails, heads, labels)
+    if len(blocks.first) == len(fragment):
+        return fragment
     # Blocks are numbered in the order of their first state, so state 0 stays first.
     order = sorted(range(len(blocks.first)), key=lambda b: min(blocks.members(b)))
     number = {block: i for i, block in enumerate(order)}
@@ -232,12 +232,12 @@ def minimise(found: Fragment, *, max_edges: int = 2_000_000) -> Fragment:
         check_time()
         state = min(blocks.members(block))
         joined: dict[Targets, ByteSet] = {}
-        for members, (target,) in found.edges[state]:
+        for members, (target,) in fragment.edges[state]:
             joined[(of[target],)] = joined.get((of[target],), 0) | members
         out.edges.append([(members, targets) for targets, members in joined.items()])
-        out.symbols.append([(symbol, (of[targets[0]],)) for symbol, targets in found.symbols[state]])
-        out.final.append(found.final[state])
-        out.leaf.append(found.leaf[state])
+        out.symbols.append([(symbol, (of[targets[0]],)) for symbol, targets in fragment.symbols[state]])
+        out.final.append(fragment.final[state])
+        out.leaf.append(fragment.leaf[state])
     return out
 
 

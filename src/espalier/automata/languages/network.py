@@ -231,32 +231,32 @@ def _fragments(
         start, end = nfa.new(), nfa.new()
         nfa.add(grammar.rules[name].body, start, end, symbol=symbol, inline=bodies)
         try:
-            found = determinise(nfa, start, end, max_states=min(max(4 * len(nfa.edges), 1_000), left))
-            found = found if plain else minimise(found)
+            fragment = determinise(nfa, start, end, max_states=min(max(4 * len(nfa.edges), 1_000), left))
+            fragment = fragment if plain else minimise(fragment)
         except TooManyStates:
-            found = free_of_epsilon(nfa, start, end)
-        left -= len(found)
+            fragment = free_of_epsilon(nfa, start, end)
+        left -= len(fragment)
         if left <= 0:
             raise LimitExceeded(f"the grammar needs more than {max_states} states", hint="lower the counts in {m,n}")
-        fragments.append(found)
+        fragments.append(fragment)
     return fragments, tuple(refs)
 
 
 def assemble(fragments: list[Fragment], names: list[str], refs: tuple[TokenRef, ...]) -> Network:
     """One network of the fragments. The symbol `("rule", i)` calls the i-th; the first one is the start rule."""
-    parts = refine(members for found in fragments for edges in found.edges for members, _ in edges)
+    parts = refine(members for fragment in fragments for edges in fragment.edges for members, _ in edges)
     classes = np.zeros(256, dtype=np.uint8)  # (256,)
     for number, part in enumerate(parts):
         classes[bytes_in(part)] = number
-    base = np.cumsum([0, *(len(found) for found in fragments)]).tolist()
+    base = np.cumsum([0, *(len(fragment) for fragment in fragments)]).tolist()
     which = np.full((base[-1], len(parts)), -1, dtype=np.int32)  # (P, C)
     of_mask: dict[ByteSet, list[int]] = {}
     moves: list[tuple[Targets, ...]] = []
     calls: list[tuple[tuple[int, int], ...]] = []
     tokens: list[tuple[tuple[int, Targets], ...]] = []
-    for found, offset in zip(fragments, base, strict=False):
+    for fragment, offset in zip(fragments, base, strict=False):
         check_time()
-        for edges, symbols in zip(found.edges, found.symbols, strict=True):
+        for edges, symbols in zip(fragment.edges, fragment.symbols, strict=True):
             row = which[len(moves)]
             for i, (members, _) in enumerate(edges):
                 if members not in of_mask:
@@ -265,7 +265,7 @@ def assemble(fragments: list[Fragment], names: list[str], refs: tuple[TokenRef, 
             moves.append(tuple(tuple(t + offset for t in targets) for _, targets in edges))
             calls.append(tuple((base[x[1]], t + offset) for x, targets in symbols if x[0] == "rule" for t in targets))
             tokens.append(tuple((x[1], tuple(t + offset for t in ts)) for x, ts in symbols if x[0] == "token"))
-    final = [accepts for found in fragments for accepts in found.final]
+    final = [accepts for fragment in fragments for accepts in fragment.final]
     return Network(
         classes=classes,
         which=which,
@@ -275,8 +275,8 @@ def assemble(fragments: list[Fragment], names: list[str], refs: tuple[TokenRef, 
         final=final,
         pure=[f and not m and not c and not t for f, m, c, t in zip(final, moves, calls, tokens, strict=True)],
         least=_least(moves, calls, tokens, final),
-        rule=[name for found, name in zip(fragments, names, strict=True) for _ in range(len(found))],
-        leaf=[leaf for found in fragments for leaf in found.leaf],
+        rule=[name for fragment, name in zip(fragments, names, strict=True) for _ in range(len(fragment))],
+        leaf=[leaf for fragment in fragments for leaf in fragment.leaf],
         refs=refs,
         start=0,
     )

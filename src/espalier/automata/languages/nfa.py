@@ -87,7 +87,7 @@ def utf8_edges(ranges: Ranges) -> ByteNodes:
 
 def _spellings(low: int, high: int) -> list[tuple[tuple[int, int], ...]]:
     """The UTF-8 encodings of a range of code points, as sequences of byte ranges."""
-    found: list[tuple[tuple[int, int], ...]] = []
+    spellings: list[tuple[tuple[int, int], ...]] = []
     todo = [(low, high)]
     while todo:
         low, high = todo.pop()
@@ -106,8 +106,8 @@ def _spellings(low: int, high: int) -> list[tuple[tuple[int, int], ...]]:
         if cut is not None and low <= cut < high:
             todo += [(cut + 1, high), (low, cut)]
             continue
-        found.append(tuple(zip(chr(low).encode(), chr(high).encode(), strict=True)))
-    return found
+        spellings.append(tuple(zip(chr(low).encode(), chr(high).encode(), strict=True)))
+    return spellings
 
 
 def word_graph(spelled: Iterable[bytes]) -> list[tuple[bool, tuple[tuple[int, int], ...]]]:
@@ -195,10 +195,10 @@ class Nfa:
                 case Literal(text, position):
                     self._chain(text.encode(), s, t, position)
                 case CharClass() | AnyChar():
-                    found = known.get(id(node))
-                    if found is None:
-                        found = known[id(node)] = utf8_edges(node.scalars())
-                    self._character(found, s, t, node.position)
+                    edges = known.get(id(node))
+                    if edges is None:
+                        edges = known[id(node)] = utf8_edges(node.scalars())
+                    self._character(edges, s, t, node.position)
                 case RuleRef(name) if name in inline:
                     todo.append((inline[name], s, t))
                 case RuleRef() | TokenRef():

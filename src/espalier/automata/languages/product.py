@@ -34,7 +34,7 @@ def intersect_network(network: Network, dfa: Dfa, *, max_pairs: int = MAX_PAIRS)
         raise UnsupportedError(
             "a grammar that refers to tokens cannot be intersected", hint="leave the <token> references out"
         )
-    found = _Pairs(network, dfa, max_pairs)
+    pairs = _Pairs(network, dfa, max_pairs)
     root: Name = (network.start, dfa.start, -1)
     number: dict[Name, int] = {root: 0}
     fragments: list[Fragment] = []
@@ -42,7 +42,7 @@ def intersect_network(network: Network, dfa: Dfa, *, max_pairs: int = MAX_PAIRS)
     todo = [root]
     states = 0
     for name in todo:  # grows as rules call others
-        fragment = found.fragment(name, number, todo)
+        fragment = pairs.fragment(name, number, todo)
         if not fragment.final[0] and not fragment.edges[0] and not fragment.symbols[0]:
             raise GrammarError("no text satisfies this at all", hint="the parts contradict one another")
         states += len(fragment)
@@ -168,24 +168,24 @@ class _Pairs:
         # Only co-reachable calls are numbered: other copies may accept nothing.
         kept = sorted(live | {0})
         new = {met.order[i]: place for place, i in enumerate(kept)}
-        found = Fragment(edges=[], symbols=[], final=[], leaf=[])
+        fragment = Fragment(edges=[], symbols=[], final=[], leaf=[])
         last = set(lasts)
         for i in kept:
             check_time()
             pair = met.order[i]
             edges = ((members, tuple(new[t] for t in targets if t in new)) for members, targets in self.disjoint(pair))
-            found.edges.append([(members, targets) for members, targets in edges if targets] if i in live else [])
+            fragment.edges.append([(members, targets) for members, targets in edges if targets] if i in live else [])
             mentions = [(callee, new[target]) for callee, target in self.calls(pair) if target in new]
             for callee, _ in mentions if i in live else ():
                 if callee not in number:
                     number[callee] = len(number)
                     todo.append(callee)
-            found.symbols.append(
+            fragment.symbols.append(
                 _by_symbol([(("rule", number[callee]), target) for callee, target in mentions]) if i in live else []
             )
-            found.final.append(i in last)
-            found.leaf.append(self.network.leaf[pair[0]])
-        return found
+            fragment.final.append(i in last)
+            fragment.leaf.append(self.network.leaf[pair[0]])
+        return fragment
 
     def _meet(self, entry: Pair) -> _Met:
         place: dict[Pair, int] = {entry: 0}

@@ -67,11 +67,11 @@ def least_bytes(node: Node, of_rule: Callable[[str], int]) -> int:
 
 def narrowed(words: tuple[bytes, ...], at: int) -> dict[int, tuple[bytes, ...]]:
     """The words by their byte at `at`, for those that have one."""
-    found: dict[int, list[bytes]] = {}
+    by_byte: dict[int, list[bytes]] = {}
     for word in words:
         if len(word) > at:
-            found.setdefault(word[at], []).append(word)
-    return {byte: tuple(some) for byte, some in found.items()}
+            by_byte.setdefault(word[at], []).append(word)
+    return {byte: tuple(some) for byte, some in by_byte.items()}
 
 
 def least_without(start: Any, words: tuple[bytes, ...], at: int) -> int:

@@ -36,10 +36,10 @@ class Place:
         self.explored = explored
         self.core = core
         if len(core) == 1:
-            (one,) = core
-            self.least = one.least
-            self.final = one is explored.items.end
-            self.has_calls = isinstance(one, Call)
+            (only,) = core
+            self.least = only.least
+            self.final = only is explored.items.end
+            self.has_calls = isinstance(only, Call)
         else:
             self.least = min([item.least for item in core], default=ENDLESS)
             self.final = explored.items.end in core
@@ -87,7 +87,7 @@ class Explored:
         one reads what a position of this table has worked out."""
         with self._lock:
             held = self._dropped()
-            self._places = {place.core: place for one in held if (place := one()) is not None}
+            self._places = {place.core: place for reference in held if (place := reference()) is not None}
 
     def _dropped(self) -> list[weakref.ref[Place]]:
         self.items.forget()
@@ -120,9 +120,9 @@ class Explored:
             if place.is_met:
                 return
             check_time()
-            if len(place.core) == 1 and not place.has_calls and not isinstance(one := next(iter(place.core)), Keys):
+            if len(place.core) == 1 and not place.has_calls and not isinstance(only := next(iter(place.core)), Keys):
                 alone: dict[Place, ByteSet] = {}
-                for members, target in one.edges(self.items):  # disjoint already
+                for members, target in only.edges(self.items):  # disjoint already
                     after = target.alone or self._place((target,))
                     if after.least < ENDLESS:
                         alone[after] = alone.get(after, 0) | members
@@ -158,29 +158,29 @@ class Explored:
         with self._lock:
             if place.short is None:
                 place.short = {}
-            found = place.short.get(longest)
-            if found is None:
-                found = place
+            short = place.short.get(longest)
+            if short is None:
+                short = place
                 if all(item.length <= MAX_LENGTH for item in place.core):
-                    found = self._place([item.shortened(self.items, longest) for item in place.core])
-                place.short[longest] = found
-            return found
+                    short = self._place([item.shortened(self.items, longest) for item in place.core])
+                place.short[longest] = short
+            return short
 
     def _place(self, targets: Iterable[Item]) -> Place:
         targets = tuple(targets)
         if len(targets) == 1:
-            (one,) = targets
-            found: Place | None = one.alone
-            if found is None:
-                found = one.alone = self._known(frozenset(self._closed(one)))
-            return found
+            (only,) = targets
+            place: Place | None = only.alone
+            if place is None:
+                place = only.alone = self._known(frozenset(self._closed(only)))
+            return place
         return self._known(frozenset([item for target in targets for item in self._closed(target)]))
 
     def _known(self, core: frozenset[Item]) -> Place:
-        found = self._places.get(core)
-        if found is None:
-            found = self._places[core] = Place(self, core)
-        return found
+        place = self._places.get(core)
+        if place is None:
+            place = self._places[core] = Place(self, core)
+        return place
 
     def _closed(self, item: Item) -> tuple[Item, ...]:
         """The items that one stands for, which read something or end the rule."""
@@ -189,7 +189,7 @@ class Explored:
         if item.reads:
             item.closed = (item,) if item.least < ENDLESS else ()
             return item.closed
-        found: dict[Item, None] = {}
+        items: dict[Item, None] = {}
         seen = {item}
         todo = [item]
         while todo:
@@ -198,10 +198,10 @@ class Explored:
                 if way not in seen and way.least < ENDLESS:
                     seen.add(way)
                     if way.closed is not None:
-                        found.update(dict.fromkeys(way.closed))
+                        items.update(dict.fromkeys(way.closed))
                     elif way.reads:
-                        found[way] = None
+                        items[way] = None
                     else:
                         todo.append(way)
-        item.closed = tuple(found)
+        item.closed = tuple(items)
         return item.closed

@@ -68,7 +68,7 @@ class _Bytes(Item):
 
     def __init__(self, laid: Laid, number: int) -> None:
         fragment = laid.fragment
-        super().__init__(1 + min(laid.least[one] for _, targets in fragment.edges[number] for one in targets))
+        super().__init__(1 + min(laid.least[target] for _, targets in fragment.edges[number] for target in targets))
         self.laid, self.number = laid, number
 
     def edges(self, items: Items) -> Iterable[tuple[ByteSet, Item]]:
@@ -79,13 +79,13 @@ class _Bytes(Item):
 
 def _least(fragment: Fragment, costs: Mapping[Symbol, int]) -> list[int]:
     """The least number of bytes from each state to the end."""
-    found = [0 if final else ENDLESS for final in fragment.final]
+    least_of = [0 if final else ENDLESS for final in fragment.final]
     changed = True
     while changed:
         changed = False
         for state, (edges, symbols) in enumerate(zip(fragment.edges, fragment.symbols, strict=True)):
             steps = [(1, targets) for _, targets in edges] + [(costs[symbol], targets) for symbol, targets in symbols]
-            least = min([found[state], *(far + found[one] for far, targets in steps for one in targets)])
-            if least < found[state]:
-                found[state], changed = least, True
-    return found
+            least = min([least_of[state], *(far + least_of[target] for far, targets in steps for target in targets)])
+            if least < least_of[state]:
+                least_of[state], changed = least, True
+    return least_of

@@ -266,9 +266,9 @@ class Keys(Item):
             if at + 1 == len(text):  # the shortest comes first
                 yield 1 << byte, self.after(items, wanted[first])
                 first += 1
-            found = items.keys(walked, wanted[first:past], at + 1, place)
-            if found is not None:
-                yield 1 << byte, found
+            keys = items.keys(walked, wanted[first:past], at + 1, place)
+            if keys is not None:
+                yield 1 << byte, keys
             first = past
 
     def after(self, items: Items, key: int) -> Item:
@@ -314,9 +314,9 @@ class Except(Item):
             for byte, words in by_byte.items():
                 if members >> byte & 1:
                     rest &= ~(1 << byte)
-                    found = items.excepted(target, words, at + 1, self.after)
-                    if found.least < ENDLESS:
-                        yield 1 << byte, found
+                    remainder = items.excepted(target, words, at + 1, self.after)
+                    if remainder.least < ENDLESS:
+                        yield 1 << byte, remainder
             if rest:
                 yield rest, items.leaf(target, self.after)
 
@@ -336,21 +336,21 @@ class Items:
     def forget(self) -> None:
         """Drop every item. Those in use stay valid; equal ones are made anew."""
         walked: dict[Walked, None] = {}
-        for one in self._known.values():
-            if isinstance(one, Item):
-                one.forget()
-            if isinstance(one, Point | Keys):
-                walked[one.automaton] = None
+        for item in self._known.values():
+            if isinstance(item, Item):
+                item.forget()
+            if isinstance(item, Point | Keys):
+                walked[item.automaton] = None
         for automaton in walked:
             automaton.forget()
         self._known = {}
 
     def cost(self, node: Node) -> int:
         """The least number of bytes that an expression reads, at least ENDLESS where it matches nothing."""
-        found = self._costs.get(node)
-        if found is None:
-            found = self._costs[node] = least_bytes(node, self._rules.cost_of)
-        return found
+        bytes_needed = self._costs.get(node)
+        if bytes_needed is None:
+            bytes_needed = self._costs[node] = least_bytes(node, self._rules.cost_of)
+        return bytes_needed
 
     def at(self, node: Node, after: Item) -> Item:
         """An expression, then `after`."""
@@ -404,73 +404,73 @@ class Items:
 
     def kept(self, key: Hashable, make: Callable[[], Item]) -> Item:
         """The item of this key; `make` makes it."""
-        found: Item | None = self._known.get(key)
-        if found is None:
-            found = self._known[key] = make()
-        return found
+        item: Item | None = self._known.get(key)
+        if item is None:
+            item = self._known[key] = make()
+        return item
 
     def text(self, text: bytes, at: int, after: Item) -> Item:
         key = (text, at, after)
-        found: Item | None = self._known.get(key)
-        if found is None:
-            found = self._known[key] = Text(text, at, after)
-        return found
+        item: Item | None = self._known.get(key)
+        if item is None:
+            item = self._known[key] = Text(text, at, after)
+        return item
 
     def char(self, nodes: Utf8, at: int, after: Item) -> Item:
         key = (id(nodes), at, after)
-        found: Char | None = self._known.get(key)
-        if found is None:
-            found = self._known[key] = Char(nodes, at, rest_of_character(nodes, at), after)
-        return found
+        item: Char | None = self._known.get(key)
+        if item is None:
+            item = self._known[key] = Char(nodes, at, rest_of_character(nodes, at), after)
+        return item
 
     def call(self, start: Start, cost: int, after: Item) -> Item:
         key = (start, after)
-        found: Item | None = self._known.get(key)
-        if found is None:
-            found = self._known[key] = Call(start, cost, after)
-        return found
+        item: Item | None = self._known.get(key)
+        if item is None:
+            item = self._known[key] = Call(start, cost, after)
+        return item
 
     def named(self, ref: TokenRef, after: Item) -> Item:
         return self.kept((ref, after), lambda: Named(ref, after))
 
     def choice(self, node: Alternative, after: Item) -> Item:
         key = (node, after)
-        found: Item | None = self._known.get(key)
-        if found is None:
-            found = self._known[key] = Choice(node.options, self.cost(node), after)
-        return found
+        item: Item | None = self._known.get(key)
+        if item is None:
+            item = self._known[key] = Choice(node.options, self.cost(node), after)
+        return item
 
     def times(self, node: Repeat, count: int, after: Item) -> Item:
         key = (node, count, after)
-        found: Item | None = self._known.get(key)
-        if found is None:
+        item: Item | None = self._known.get(key)
+        if item is None:
             check_time()
-            found = self._known[key] = Times(node, count, self.cost(node.item), after)
-        return found
+            item = self._known[key] = Times(node, count, self.cost(node.item), after)
+        return item
 
     def repeat(self, item: Node, low: int, high: int | None) -> Repeat:
         key = ("repeat", item, low, high)
-        found: Repeat | None = self._known.get(key)
-        if found is None:
-            found = self._known[key] = Repeat(item, low, high)
-        return found
+        repeat: Repeat | None = self._known.get(key)
+        if repeat is None:
+            repeat = self._known[key] = Repeat(item, low, high)
+        return repeat
 
     def point(self, automaton: Walked, state: State) -> Item:
         key = (automaton, state)
-        found: Item | None = self._known.get(key)
-        if found is None:
-            found = self._known[key] = Point(automaton, state, automaton.least(state))
-        return found
+        item: Item | None = self._known.get(key)
+        if item is None:
+            item = self._known[key] = Point(automaton, state, automaton.least(state))
+        return item
 
     def keys(self, automaton: Walked, wanted: tuple[int, ...], at: int, place: Hashable) -> Item | None:
         if not wanted:
             return None
         key = (automaton, wanted, at, place)
-        found: Item | None = self._known.get(key)
-        if found is None:
+        item: Item | None = self._known.get(key)
+        if item is None:
             least = min(map(automaton.costs(place).__getitem__, wanted)) - at
-            found = self._known[key] = Keys(automaton, wanted, at, place, least)
-        return found
+            item = self._known[key] = Keys(automaton, wanted, at, place, least)
+        return item
 
     def leaf(self, start: Start, after: Item) -> Item:
         """A shared automaton from a position on."""
@@ -486,11 +486,11 @@ class Items:
         if not words:
             return self.leaf(start, after)
         key = ("except", start, words, at, after)
-        found: Item | None = self._known.get(key)
-        if found is None:
-            found = Except(start, words, at, least_without(start, words, at), after)
-            self._known[key] = found
-        return found
+        item: Item | None = self._known.get(key)
+        if item is None:
+            item = Except(start, words, at, least_without(start, words, at), after)
+            self._known[key] = item
+        return item
 
 
 _NOTHING = End(ENDLESS)

@@ -85,19 +85,19 @@ def nearest(automaton: Linear, cost: Cost) -> Callable[[State], int]:
                 order.append(target)
             before[target].append((label, state))
     place = {state: i for i, state in enumerate(order)}
-    found: dict[State, int] = {}
+    distances: dict[State, int] = {}
     heap = [(0, place[state]) for state in order if automaton.final(state)]
     while heap:
         check_time()
         far, at = heappop(heap)
         state = order[at]
-        if state in found:
+        if state in distances:
             continue
-        found[state] = far
+        distances[state] = far
         for label, other in before[state]:
-            if other not in found and (total := far + cost(label)) < ENDLESS:
+            if other not in distances and (total := far + cost(label)) < ENDLESS:
                 heappush(heap, (total, place[other]))
-    return lambda state: found.get(state, ENDLESS)
+    return lambda state: distances.get(state, ENDLESS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

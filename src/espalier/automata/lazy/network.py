@@ -59,21 +59,21 @@ class LazyNetwork:
 
     def number(self, place: Place) -> int:
         """The number of a position."""
-        found = self._numbers.get(place)
-        if found is None:
+        number = self._numbers.get(place)
+        if number is None:
             # Every item but the end and the calls reads something, since all can be finished.
             ends, calls = place.final, place.has_calls
             live = not place.is_over and (not calls or any(reads(item) for item in place.core))
-            found = self._numbers[place] = self._free.pop() if self._free else self._new()
-            self.places[found] = place
-            self.final[found] = ends
-            self.pure[found] = place.is_over
-            self.live[found] = live
-            self.plain[found] = not ends and not calls
-            self.least[found] = place.least
+            number = self._numbers[place] = self._free.pop() if self._free else self._new()
+            self.places[number] = place
+            self.final[number] = ends
+            self.pure[number] = place.is_over
+            self.live[number] = live
+            self.plain[number] = not ends and not calls
+            self.least[number] = place.least
             if self.refs:
-                self._name_tokens(found)
-        return found
+                self._name_tokens(number)
+        return number
 
     def _name_tokens(self, position: int) -> None:
         """Note the tokens that can be read at a position by their names."""
@@ -82,8 +82,8 @@ class LazyNetwork:
         self.tokens[position] = tuple([(self._of_ref[ref], (self.number(after),)) for ref, after in named])
 
     def _new(self) -> int:
-        found = len(self.places)
-        if found >= self._full + MAX_POSITIONS:
+        number = len(self.places)
+        if number >= self._full + MAX_POSITIONS:
             raise LimitExceeded(
                 f"one token meets more than {MAX_POSITIONS} positions of its schema", hint="lower the counts"
             )
@@ -93,7 +93,7 @@ class LazyNetwork:
         for flags in (self.final, self.pure, self.live, self.plain, self.is_met, self._is_listed):
             flags.append(False)
         self.least.append(0)
-        return found
+        return number
 
     @property
     def is_full(self) -> bool:
@@ -170,13 +170,13 @@ class LazyNetwork:
 
     def reads(self, position: int) -> ByteSet:
         """The bytes that can be read at a position."""
-        found: ByteSet = 0
+        members_read: ByteSet = 0
         with self._lock:  # other threads ask too, and `forget` drops the masks
             if not self.is_met[position]:
                 self.meet(position)
             for members in self.masks[position]:
-                found |= members
-        return found
+                members_read |= members
+        return members_read
 
 
 def reads(item: Item) -> bool:

@@ -24,12 +24,12 @@ class Walked:
 
     def costs(self, place: Hashable) -> list[int]:
         """For each key the least number of bytes of it and all that follows it."""
-        found = self._costs.get(place)
-        if found is None:
+        costs = self._costs.get(place)
+        if costs is None:
             assert self.keyed is not None
             assert self._key_costs is not None
-            found = self._costs[place] = [self._key_costs(key, place) for key in range(len(self.keyed.texts))]
-        return found
+            costs = self._costs[place] = [self._key_costs(key, place) for key in range(len(self.keyed.texts))]
+        return costs
 
     def forget(self) -> None:
         """Drop the costs of keys, which are worked out again when they are asked for."""

@@ -25,11 +25,11 @@ class ByteCache(Generic[Key, Value]):
 
     def get(self, key: Key) -> Value | None:
         with self._lock:
-            found = self._values.get(key)
-            if found is None:
+            entry = self._values.get(key)
+            if entry is None:
                 return None
             self._values.move_to_end(key)
-            return found[0]
+            return entry[0]
 
     def put(self, key: Key, value: Value, size: int) -> None:
         size += ENTRY_BYTES

@@ -27,10 +27,10 @@ even if two states alternate."""
 def find_kinds(trie: Array, kind: Array) -> None:
     """Fill the KINDS column of trie, (N + 1, 4) int32. kind: the kind of each byte as one bit, (256,) int32."""
     for i in range(trie.shape[0] - 1):
-        found = 0
+        kinds = 0
         for below in range(i + 1, trie[i, SKIP]):
-            found |= kind[trie[below, PLACE] & 255]
-        trie[i, KINDS] = found
+            kinds |= kind[trie[below, PLACE] & 255]
+        trie[i, KINDS] = kinds
 
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
@@ -100,8 +100,8 @@ def walk(
             at, past = trie[i, FIRST], trie[i + 1, FIRST]
             if at < past and ends[state]:
                 while at < past:
-                    found = ids[at]
-                    bits[found >> 5] |= 1 << (found & 31)
+                    token = ids[at]
+                    bits[token >> 5] |= 1 << (token & 31)
                     at += 1
             if i + 1 == after:
                 i = after
@@ -115,8 +115,8 @@ def walk(
                 if looping != state and after - i > _MANY:
                     looping, kept = state, _kinds_kept(state, table, classes, kind)
                 if looping == state and trie[i, KINDS] & ~kept == 0:
-                    for found in ids[past : trie[after, FIRST]]:
-                        bits[found >> 5] |= 1 << (found & 31)
+                    for token in ids[past : trie[after, FIRST]]:
+                        bits[token >> 5] |= 1 << (token & 31)
                     i = after
                     continue
             if not known[state]:
@@ -174,8 +174,8 @@ def land(
                 if by_state and (first[state] < 0 or ids[at] < first[state]):
                     first[state] = ids[at]
                 if by_token:
-                    for found in ids[at:past]:
-                        landed[found] = state
+                    for token in ids[at:past]:
+                        landed[token] = state
             if i + 1 == after:
                 i = after
                 continue
@@ -214,7 +214,7 @@ def spell(
 
     Fills found_nodes and found_words, (M,) int32: the node at which a word ends, and its number; with `last` >= 0 only
     where a token goes on with that byte, 256 for any. Returns how many, -1 if M is too small."""
-    found = 0
+    count = 0
     for k in range(nodes.shape[0]):
         path[0] = nodes[k]
         matched = 0  # bytes of the word before that the trie has
@@ -262,9 +262,9 @@ def spell(
                     at = trie[at, SKIP]
                 if at >= past or trie[at, PLACE] & 255 != last:
                     continue
-            if found == found_nodes.shape[0]:
+            if count == found_nodes.shape[0]:
                 return -1
-            found_nodes[found] = path[size]
-            found_words[found] = w
-            found += 1
-    return found
+            found_nodes[count] = path[size]
+            found_words[count] = w
+            count += 1
+    return count

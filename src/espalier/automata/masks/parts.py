@@ -120,11 +120,11 @@ class PartStore:
 
     def _same_nodes(self, nodes: NDArray[np.int32]) -> TrieNodes:
         key = nodes.tobytes()
-        found = self._places.get(key)
-        if found is None:
-            found = self._places[key] = TrieNodes(nodes)
+        same = self._places.get(key)
+        if same is None:
+            same = self._places[key] = TrieNodes(nodes)
             self._size += 500 + 2 * nodes.nbytes
-        return found
+        return same
 
     def joined(self, parts: frozenset[MaskWords]) -> Mask:
         """The mask of these words together, `(W,) int32`, read-only."""
@@ -150,17 +150,17 @@ class PartStore:
         if at.size * SPARSE < bits.size:
             some = bits[at]
             key = (some.tobytes(), at.tobytes())
-            found = self._words.get(key)
-            if found is None:
-                found = self._words[key] = MaskWords(some, at)
+            same = self._words.get(key)
+            if same is None:
+                same = self._words[key] = MaskWords(some, at)
                 self._size += 500 + 2 * (some.nbytes + at.nbytes)
-            return found
+            return same
         key = (bits.tobytes(), b"")
-        found = self._words.get(key)
-        if found is None:
-            found = self._words[key] = MaskWords(bits, None)
+        same = self._words.get(key)
+        if same is None:
+            same = self._words[key] = MaskWords(bits, None)
             self._size += 500 + 2 * bits.nbytes
-        return found
+        return same
 
     def _forget(self) -> None:
         self._places.clear()

@@ -110,13 +110,13 @@ class PushdownMachine:
         return state.least
 
     def mask(self, state: Stacks) -> Mask:
-        found = self._masks.get(state)
-        if found is None:
+        mask = self._masks.get(state)
+        if mask is None:
             with self._lock:
                 self._tidy()
-                found = self._mask(state)
-            self._masks.put(state, found, found.nbytes)
-        return found
+                mask = self._mask(state)
+            self._masks.put(state, mask, mask.nbytes)
+        return mask
 
     def advance(self, state: Stacks, token: int) -> Stacks | None:
         known = state.moves
@@ -147,13 +147,13 @@ class PushdownMachine:
             return self._automaton.step(state, self._letter[byte])
 
     def options(self, state: Stacks) -> tuple[ByteSet, tuple[int, ...]]:
-        found: ByteSet = 0
+        bytes_allowed: ByteSet = 0
         for position, _ in state.items:
             known = self._reads.get(position)
             if known is None:
                 known = self._reads[position] = self.network.reads(position)
-            found |= known
-        return found, self._refs_of(state)
+            bytes_allowed |= known
+        return bytes_allowed, self._refs_of(state)
 
     def reference(self, number: int) -> tuple[str, NDArray[np.intp]]:
         return self.network.refs[number].spelling, masks.allowed_ids(self._refs[number], self._vocab.width)
@@ -163,23 +163,23 @@ class PushdownMachine:
             self._tidy()
             first = self._walk().reach(self._rows, self._rows.row(state))
             ends = np.flatnonzero(first >= 0).tolist()
-            found = [(int(first[end]), self._rows.states[end]) for end in ends]
+            successors = [(int(first[end]), self._rows.states[end]) for end in ends]
             for ref in self._refs_of(state):
                 after = self._automaton.take_token(state, ref)
                 if after is not None:
-                    found.append((self._plainest(ref), after))
-            return found
+                    successors.append((self._plainest(ref), after))
+            return successors
 
     def fewest(self, state: Stacks) -> int | None:
         return None
 
     def stays_near(self, state: Stacks, most: int) -> bool:
-        found = self._widest.get(state)
-        if found is None:
+        widest = self._widest.get(state)
+        if widest is None:
             with self._lock:
                 self._tidy()
-                found = self._widest[state] = self._farthest(state)
-        return found <= most
+                widest = self._widest[state] = self._farthest(state)
+        return widest <= most
 
     def landings(self, state: Stacks) -> Landings:
         with self._lock:
@@ -233,8 +233,8 @@ class PushdownMachine:
         _, exits = self._walk().walk(self._rows, row, places.nodes)
         states = self._rows.states
         far = max((states[row].least for row in np.flatnonzero(first >= 0).tolist()), default=0)
-        found = self._spreads[local, places] = (far, self._store.nodes(exits) if exits.size else None)
-        return found
+        spread = self._spreads[local, places] = (far, self._store.nodes(exits) if exits.size else None)
+        return spread
 
     def _plainest(self, ref: int) -> int:
         """One id that a reference matches: an ordinary token if there is one, otherwise a special token."""
@@ -245,8 +245,8 @@ class PushdownMachine:
         if not self._refs:
             return ()
         tokens = self.network.tokens
-        found = {ref: None for position, _ in state.items for ref, _ in tokens[position]}
-        return tuple(found)
+        refs = {ref: None for position, _ in state.items for ref, _ in tokens[position]}
+        return tuple(refs)
 
     def _mask(self, state: Stacks) -> Mask:
         automaton = self._automaton
@@ -282,19 +282,19 @@ class PushdownMachine:
         """Walk the trie below these nodes from a state over the empty stack."""
         if len(self._parts) > MAX_PARTS:
             self._forget_parts()
-        found: MaskPart | None = None
+        part: MaskPart | None = None
         if self._shared is None:
-            found = self._store.part(*self._walk().walk(self._rows, self._rows.row(local), places.nodes))
+            part = self._store.part(*self._walk().walk(self._rows, self._rows.row(local), places.nodes))
         elif len(local.items) == 1 and isinstance(self.network, LazyNetwork):
             place = self.network.places[local.items[0][0]]
             if self._shared.is_apart(place):
-                found = self._shared.part(place, places) or self._words(self._shared, self.network, place, places)
-        if found is None:
+                part = self._shared.part(place, places) or self._words(self._shared, self.network, place, places)
+        if part is None:
             handed = HandedStates(self._rows)
             bits, exits = self._walk().walk(self._rows, self._rows.row(local), places.nodes, handed=handed)
-            found = self._store.part(bits, exits, handed.hands(self._store))
-        self._parts[local, places] = found
-        return found
+            part = self._store.part(bits, exits, handed.hands(self._store))
+        self._parts[local, places] = part
+        return part
 
     def _words(self, shared: Sharing, network: LazyNetwork, place: Place, places: TrieNodes) -> MaskPart:
         """What a position of words alone allows: the tokens that begin a key or a text, and what follows those that end
@@ -308,18 +308,17 @@ class PushdownMachine:
                 texts.append(item)
             elif isinstance(item, Keys):
                 words, last = packed(item)
-                found, nodes, which = shared.walkers.spell(words.some(item.wanted, item.at), places.nodes, last=last)
-                bits |= found
+                spelled, nodes, which = shared.walkers.spell(words.some(item.wanted, item.at), places.nodes, last=last)
+                bits |= spelled
                 ends += [
-                    (explored.after_key(item, item.wanted[one]), nodes[which == one])
-                    for one in dict.fromkeys(which.tolist())
+                    (explored.after_key(item, item.wanted[i]), nodes[which == i]) for i in dict.fromkeys(which.tolist())
                 ]
         if texts:
             texts.sort(key=lambda text: text.text[text.at :])
             words = Words.of([text.text[text.at :] for text in texts])
-            found, nodes, which = shared.walkers.spell(words, places.nodes, last=ANY_BYTE)
-            bits |= found
-            ends += [(explored.start([texts[one].after]), nodes[which == one]) for one in dict.fromkeys(which.tolist())]
+            spelled, nodes, which = shared.walkers.spell(words, places.nodes, last=ANY_BYTE)
+            bits |= spelled
+            ends += [(explored.start([texts[i].after]), nodes[which == i]) for i in dict.fromkeys(which.tolist())]
         hands = [Hand(self._store.nodes(np.unique(at)), network.number(after), is_frame=True) for after, at in ends]
         return self._store.part(bits, NO_NODES, tuple(hands))
 

@@ -81,13 +81,13 @@ class RegularMachine:
         return bool(self.dfa.accepting[state])
 
     def mask(self, state: int) -> Mask:
-        found = self._masks.get(state)
-        if found is None:
+        mask = self._masks.get(state)
+        if mask is None:
             with self._lock:
-                found = self._new_mask(state)
-            found.setflags(write=False)
-            self._masks.put(state, found, found.nbytes)
-        return found
+                mask = self._new_mask(state)
+            mask.setflags(write=False)
+            self._masks.put(state, mask, mask.nbytes)
+        return mask
 
     def _new_mask(self, state: int) -> Mask:
         if len(self.dfa) < 2 * COMMON:
@@ -109,17 +109,17 @@ class RegularMachine:
             self._shared.put(key, shared, shared.nbytes + len(key))
         if not own.any():
             return shared.copy()
-        found, _ = self._walk().walk(self._rows, state, WHOLE, first=own[classes])
-        np.bitwise_or(found, shared, out=found)
-        return found
+        mask, _ = self._walk().walk(self._rows, state, WHOLE, first=own[classes])
+        np.bitwise_or(mask, shared, out=mask)
+        return mask
 
     def _is_wide(self, state: int, letter: int) -> bool:
         """Whether the edge of a state for one byte class allows so many tokens that its walk is worth caching."""
         way = (letter, int(self.dfa.table[state, letter]))
         known = self._wide.get(way)
         if known is None:
-            found, _ = self._walk().walk(self._rows, state, WHOLE, first=self.dfa.classes == letter)
-            known = self._wide[way] = int(np.count_nonzero(found)) >= WIDE
+            mask, _ = self._walk().walk(self._rows, state, WHOLE, first=self.dfa.classes == letter)
+            known = self._wide[way] = int(np.count_nonzero(mask)) >= WIDE
         return known
 
     def advance(self, state: int, token: int) -> int | None:
@@ -163,12 +163,12 @@ class RegularMachine:
             self._overall = int(far.max())
         if self._overall <= most:
             return True
-        found = self._widest.get(state)
-        if found is None:
+        widest = self._widest.get(state)
+        if widest is None:
             with self._lock:
                 first = self._walk().reach(self._rows, state)
-            found = self._widest[state] = int(far[first >= 0].max(initial=0))
-        return found <= most
+            widest = self._widest[state] = int(far[first >= 0].max(initial=0))
+        return widest <= most
 
     def landings(self, state: int) -> Landings:
         with self._lock:
@@ -228,8 +228,8 @@ class RegularMachine:
 def _uses(dfa: Dfa) -> NDArray[np.int32]:
     """For each byte class and target, how many states have that edge, `(C, S + 1) int32`; the last column, for no
     target, is 0."""
-    found = np.empty((dfa.table.shape[1], len(dfa) + 1), dtype=np.int32)
+    uses = np.empty((dfa.table.shape[1], len(dfa) + 1), dtype=np.int32)
     for letter, column in enumerate(dfa.table.T):
-        found[letter] = np.roll(np.bincount(column + 1, minlength=len(dfa) + 1), -1)
-    found[:, -1] = 0
-    return found
+        uses[letter] = np.roll(np.bincount(column + 1, minlength=len(dfa) + 1), -1)
+    uses[:, -1] = 0
+    return uses

@@ -50,30 +50,30 @@ class StackRows:
 
     def row(self, state: Stacks) -> int:
         """The number of a state's row, a new one if it has none."""
-        found = self.number.get(state)
-        if found is None:
+        number = self.number.get(state)
+        if number is None:
             check_time()
-            found = len(self.states)
-            if found >= self._max_rows:
+            number = len(self.states)
+            if number >= self._max_rows:
                 raise LimitExceeded(
                     f"one mask of the grammar meets more than {self._max_rows} states",
                     hint="the grammar is highly ambiguous; write it with repetitions",
                 )
-            if found >= self.table.shape[0]:
-                self._allocate(2 * found)
-            self.number[state] = found
+            if number >= self.table.shape[0]:
+                self._allocate(2 * number)
+            self.number[state] = number
             self.states.append(state)
-            self.leaves[found] = state.accepting
-        return found
+            self.leaves[number] = state.accepting
+        return number
 
     def fill(self, number: int) -> None:
         automaton = self.automaton
         state = self.states[number]
         network = automaton.network
         if isinstance(network, LazyNetwork):
-            found = [(_selector(members), self._number(after)) for members, after in automaton.spread(state)]
+            moves = [(_selector(members), self._number(after)) for members, after in automaton.spread(state)]
             row = self.table[number]  # the table may have been replaced by a larger one meanwhile
-            for selector, target in found:
+            for selector, target in moves:
                 row[selector] = target
             self.known[number] = 1
             return
@@ -94,8 +94,8 @@ class StackRows:
     def _number(self, state: Stacks | None) -> int:
         if state is None:
             return -1
-        found = self.number.get(state)
-        return self.row(state) if found is None else found
+        number = self.number.get(state)
+        return self.row(state) if number is None else number
 
 
 class HandedStates:
@@ -108,37 +108,37 @@ class HandedStates:
         self._known: dict[int, list[tuple[int, tuple[int, ...]]]] = {}
 
     def takes(self, state: int) -> bool:
-        found = self._known.get(state)
-        if found is None:
-            found = self._known[state] = self._stacks(state)
-        return bool(found)
+        stacks = self._known.get(state)
+        if stacks is None:
+            stacks = self._known[state] = self._stacks(state)
+        return bool(stacks)
 
     def take(self, state: int, nodes: NDArray[np.int32]) -> None:
         self._found.setdefault(state, []).append(nodes)
 
     def hands(self, store: PartStore) -> tuple[Hand, ...]:
-        found: list[Hand] = []
+        hands: list[Hand] = []
         for state, some in self._found.items():
             nodes = store.nodes(np.unique(np.concatenate(some)) if len(some) > 1 else np.unique(some[0]))
-            found += [Hand(nodes, position, pushed) for position, pushed in self._known[state]]
-        return tuple(found)
+            hands += [Hand(nodes, position, pushed) for position, pushed in self._known[state]]
+        return tuple(hands)
 
     def _stacks(self, state: int) -> list[tuple[int, tuple[int, ...]]]:
         """The stacks of a state, empty if they are not simple or not all apart."""
         automaton = self._rows.automaton
-        found: list[tuple[int, tuple[int, ...]]] = []
+        pushes: list[tuple[int, tuple[int, ...]]] = []
         for position, below in self._rows.states[state].items:
             if automaton.is_apart is None or not automaton.is_apart(position):
                 return []
             pushed = automaton.pushed(below)
             if pushed is None:
                 return []
-            found.append((position, pushed))
-        return found
+            pushes.append((position, pushed))
+        return pushes
 
 
 @lru_cache(maxsize=4096)
 def _selector(members: ByteSet) -> int | NDArray[np.intp]:
     """A set of bytes as an index into a row."""
-    found = bytes_in(members)
-    return found[0] if len(found) == 1 else np.array(found, dtype=np.intp)
+    members_bytes = bytes_in(members)
+    return members_bytes[0] if len(members_bytes) == 1 else np.array(members_bytes, dtype=np.intp)

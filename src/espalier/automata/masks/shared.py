@@ -40,17 +40,17 @@ class SharedParts:
 
     def is_apart(self, place: Place) -> bool:
         """See `Sharing`."""
-        found = place.apart
-        if found is None:
-            found = place.explored.is_shared
-            if not found:
+        is_apart = place.apart
+        if is_apart is None:
+            is_apart = place.explored.is_shared
+            if not is_apart:
                 read = [item for item in place.core if not isinstance(item, Call | End)]
-                found = bool(read) and all(isinstance(item, Keys | Text) for item in read)
-                if not found and len(read) == 1:
+                is_apart = bool(read) and all(isinstance(item, Keys | Text) for item in read)
+                if not is_apart and len(read) == 1:
                     (item,) = read
-                    found = isinstance(item, Except) and item.after is place.explored.items.end and item.is_plain()
-            place.apart = found
-        return found
+                    is_apart = isinstance(item, Except) and item.after is place.explored.items.end and item.is_plain()
+            place.apart = is_apart
+        return is_apart
 
     def part(self, place: Place, nodes: TrieNodes) -> MaskPart | None:
         """See `Sharing`."""
@@ -63,8 +63,8 @@ class SharedParts:
         """What a shared automaton allows, without the tokens that end one of the words."""
         whole = self._part(item.start, below)
         words = Words.of(item.words)
-        _, found, _ = self.walkers.spell(words.some(range(len(item.words)), item.at), below.nodes)
-        nodes = found.tolist()
+        _, ends, _ = self.walkers.spell(words.some(range(len(item.words)), item.at), below.nodes)
+        nodes = ends.tolist()
         if not nodes:
             return whole
         bits = masks.empty(self._vocab.width)
@@ -74,22 +74,22 @@ class SharedParts:
         exits = NO_NODES if whole.exits is None else whole.exits.nodes
         kept = np.ones(exits.size, dtype=np.bool_)
         if exits.size:
-            at = np.minimum(np.searchsorted(exits, found), exits.size - 1)
-            kept[at[exits[at] == found]] = False
+            at = np.minimum(np.searchsorted(exits, ends), exits.size - 1)
+            kept[at[exits[at] == ends]] = False
         return self.store.part(bits, exits[kept])
 
     def _part(self, place: Place, nodes: TrieNodes) -> MaskPart:
-        found = self._parts.get((place, nodes))
-        if found is None:
+        part = self._parts.get((place, nodes))
+        if part is None:
             short = place.explored.shortened(place, self._longest)
-            found = self._parts.get((short, nodes))
-            if found is None:
+            part = self._parts.get((short, nodes))
+            if part is None:
                 with self._lock:
-                    found = self._walked(short, nodes)
+                    part = self._walked(short, nodes)
             if len(self._parts) > MAX_KNOWN:
                 self._parts = {}
-            self._parts[place, nodes] = self._parts[short, nodes] = found
-        return found
+            self._parts[place, nodes] = self._parts[short, nodes] = part
+        return part
 
     def _walked(self, place: Place, nodes: TrieNodes) -> MaskPart:
         if self._machine is None or len(self._machine[0].places) > MAX_POSITIONS:

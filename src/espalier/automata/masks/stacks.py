@@ -94,54 +94,54 @@ class StackAutomaton:
         if len(items) == 1 and not accepting:
             return self.push(*items[0])
         key = (items, accepting)
-        found = self._known.get(key)
-        if found is None:
+        stacks = self._known.get(key)
+        if stacks is None:
             # A set without items accepts, or is empty and its `least` is never used.
             if self._growing is not None:
                 for position, _ in items:
                     self._growing.follow_calls(position)
             costs = self.network.least
             least = 0 if accepting else min([costs[p] + below.least for p, below in items], default=0)
-            found = self._known[key] = Stacks(items, accepting, least)
+            stacks = self._known[key] = Stacks(items, accepting, least)
             self._held += len(items)
-        return found
+        return stacks
 
     def push(self, position: int, below: Stacks) -> Stacks:
         """The interned set of one position on top of a set."""
         frames = below.frames
         if frames is None:
             frames = below.frames = {}
-        found = frames.get(position)
-        if found is None:
+        stacks = frames.get(position)
+        if stacks is None:
             if self._growing is not None:
                 self._growing.follow_calls(position)
-            found = Stacks(((position, below),), False, self.network.least[position] + below.least)
+            stacks = Stacks(((position, below),), False, self.network.least[position] + below.least)
             if self._plain[position]:
-                found.closed = found
-            frames[position] = found
-            self._pushed.append(found)
-        return found
+                stacks.closed = stacks
+            frames[position] = stacks
+            self._pushed.append(stacks)
+        return stacks
 
     def forget(self) -> None:
         """Drop every cache but the start. States in use stay valid; their transitions are computed again."""
-        earlier = [made for one in self._earlier.values() if (made := one()) is not None]
-        for found in (*self._known.values(), *self._pushed, *earlier):
-            found.forget()
+        earlier = [made for reference in self._earlier.values() if (made := reference()) is not None]
+        for stacks in (*self._known.values(), *self._pushed, *earlier):
+            stacks.forget()
             if self._growing is not None:
-                self._earlier[id(found)] = weakref.ref(found)
-        del earlier, found
+                self._earlier[id(stacks)] = weakref.ref(stacks)
+        del earlier, stacks
         self._known = {}
         self._held = 0
         self._pushed = []
         self._unions = {}
-        for found in (self.end, self.start):
-            if len(found.items) == 1 and not found.accepting:
-                position, below = found.items[0]
-                below.frames = {position: found}
-                self._pushed.append(found)
+        for stacks in (self.end, self.start):
+            if len(stacks.items) == 1 and not stacks.accepting:
+                position, below = stacks.items[0]
+                below.frames = {position: stacks}
+                self._pushed.append(stacks)
             else:
-                self._known[found.items, found.accepting] = found
-        self._earlier = {at: one for at, one in self._earlier.items() if one() is not None}
+                self._known[stacks.items, stacks.accepting] = stacks
+        self._earlier = {at: reference for at, reference in self._earlier.items() if reference() is not None}
 
     def forget_positions(self) -> None:
         """The same, and the positions that no state in use holds. For a network that is explored on demand; not while
@@ -151,7 +151,7 @@ class StackAutomaton:
         self._looping.clear()
         self._outlines.clear()
         self._entered_once.clear()
-        used = [state for one in self._earlier.values() if (state := one()) is not None]
+        used = [state for reference in self._earlier.values() if (state := reference()) is not None]
         self._growing.forget({position for state in used for position, _ in state.items})
 
     @property
@@ -186,12 +186,12 @@ class StackAutomaton:
         if self._growing is not None:
             move = self._growing.move
             taken = [(targets, below) for p, below in state.items if (targets := move(p, letter))]
-            found = state.steps[letter] = self._after(taken)
-            return found
+            after = state.steps[letter] = self._after(taken)
+            return after
         rows = self._targets
         taken = [(t, below) for p, below in state.items if (t := (rows[p] or self._targets_of(p))[letter])]
-        found = state.steps[letter] = self._after(taken)
-        return found
+        after = state.steps[letter] = self._after(taken)
+        return after
 
     def follow(self, state: Stacks, indices: Sequence[int]) -> Stacks | None:
         """The state after taking, from each position, the move of this index (-1 for none); None if no stack moves."""
@@ -337,16 +337,16 @@ class StackAutomaton:
                         if not self._plain[place]:
                             todo.append(place)
         items: list[tuple[int, tuple[int, ...]]] = []
-        found = _Outline((), False, False)
+        outline = _Outline((), False, False)
         if holds:
             local = self.close(self.push(position, self.end), plainly=True)
             for top, below in local.items:
                 pushed = self.pushed(below)
                 holds = holds and pushed is not None
                 items.append((top, pushed or ()))
-            found = _Outline(tuple(items), local.accepting, holds)
-        self._outlines[position] = found
-        return found
+            outline = _Outline(tuple(items), local.accepting, holds)
+        self._outlines[position] = outline
+        return outline
 
     def _filled_in(self, outline: _Outline, below: Stacks) -> Stacks:
         """The state of an outline over a set; the set must be closed if the outline accepts."""
@@ -424,11 +424,11 @@ class StackAutomaton:
             self._looping[position] = known
         return known
 
-    def union(self, one: Stacks, other: Stacks) -> Stacks:
+    def union(self, stacks: Stacks, other: Stacks) -> Stacks:
         """The union of two sets."""
-        if one is other:
-            return one
-        todo = [_pair(one, other)]
+        if stacks is other:
+            return stacks
+        todo = [_pair(stacks, other)]
         unions = self._unions
         while todo:
             pair = todo[-1]
@@ -453,7 +453,7 @@ class StackAutomaton:
             merged |= rest
             unions[pair] = self._made(merged, left.accepting or right.accepting)
             todo.pop()
-        return unions[_pair(one, other)]
+        return unions[_pair(stacks, other)]
 
     def groups(self, state: Stacks) -> tuple[tuple[Stacks, Stacks], ...]:
         """The state's pairs grouped by the set below: (their positions over the empty stack, the set below)."""
@@ -469,14 +469,14 @@ class StackAutomaton:
 
     def pushed(self, below: Stacks) -> tuple[int, ...] | None:
         """The positions of a set that is one stack, lowest first; None for others."""
-        found: list[int] = []
+        positions: list[int] = []
         while below is not self.end:
             if len(below.items) != 1 or below.accepting:
                 return None
             position, below = below.items[0]
-            found.append(position)
-        return tuple(reversed(found))
+            positions.append(position)
+        return tuple(reversed(positions))
 
 
-def _pair(one: Stacks, other: Stacks) -> tuple[Stacks, Stacks]:
-    return (one, other) if id(one) < id(other) else (other, one)
+def _pair(stacks: Stacks, other: Stacks) -> tuple[Stacks, Stacks]:
+    return (stacks, other) if id(stacks) < id(other) else (other, stacks)

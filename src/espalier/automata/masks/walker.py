@@ -35,10 +35,10 @@ _ALIKE = (
 
 
 def _kinds() -> NDArray[np.int32]:
-    found = np.where(np.arange(256) < 128, 1 << len(_ALIKE), 1 << (len(_ALIKE) + 1)).astype(np.int32)  # (256,)
+    kinds = np.where(np.arange(256) < 128, 1 << len(_ALIKE), 1 << (len(_ALIKE) + 1)).astype(np.int32)  # (256,)
     for i, alike in enumerate(_ALIKE):
-        found[list(alike.encode())] = 1 << i
-    return found
+        kinds[list(alike.encode())] = 1 << i
+    return kinds
 
 
 KIND = _kinds()
@@ -223,16 +223,16 @@ class Walker:
             nodes = self._open_nodes[:opened].copy()
             states = self._open_states[:opened].copy()
             unknown = list(dict.fromkeys(states.tolist()))
-            if handed is not None and (given := [one for one in unknown if handed.takes(one)]):
-                for one in given:
-                    handed.take(one, nodes[states == one])
-                if len(given) == len(unknown):
+            if handed is not None and (accepted := [row for row in unknown if handed.takes(row)]):
+                for row in accepted:
+                    handed.take(row, nodes[states == row])
+                if len(accepted) == len(unknown):
                     return
-                kept = ~np.isin(states, given)
+                kept = ~np.isin(states, accepted)
                 nodes, states = nodes[kept], states[kept]
-                unknown = [one for one in unknown if one not in given]
-            for one in unknown:
-                rows.fill(one)
+                unknown = [row for row in unknown if row not in accepted]
+            for row in unknown:
+                rows.fill(row)
 
     def _grow(self) -> None:
         """More room for what is open."""
@@ -313,8 +313,8 @@ _LAID: WeakKeyDictionary[TokenTrie, Laid] = WeakKeyDictionary()
 
 def laid_out(trie: TokenTrie) -> Laid:
     """The trie in the layout of `kernels.py`, made once for each trie."""
-    found = _LAID.get(trie)
-    if found is None:
+    laid = _LAID.get(trie)
+    if laid is None:
         kernels = _kernels()
         total = len(trie)
         # Each round takes one more id of every node that has one; a stable sort then groups the ids by node.
@@ -334,9 +334,9 @@ def laid_out(trie: TokenTrie) -> Laid:
         nodes[:total, kernels.PLACE] = (trie.depth.astype(np.int32) << 8) | trie.byte
         kernels.find_kinds(nodes, KIND)
         at = np.flatnonzero(trie.depth == 1)
-        found = _LAID[trie] = Laid(
+        laid = _LAID[trie] = Laid(
             nodes=nodes,
             heads=np.stack([at, trie.byte[at]], axis=1).astype(np.int32),
             ids=np.concatenate([*found_ids, np.empty(0, dtype=np.int32)])[order].astype(np.int32),
         )
-    return found
+    return laid

@@ -94,12 +94,12 @@ class Search:
 
     def prefix(self, at: int) -> bytes:
         """The prefix of a phrase that a state of `table` stands for."""
-        found = bytearray()
+        prefix = bytearray()
         while self.parent[at] >= 0:
             check_time()
-            found.append(int(self.byte[at]))
+            prefix.append(int(self.byte[at]))
             at = int(self.parent[at])
-        return bytes(reversed(found))
+        return bytes(reversed(prefix))
 
     def _kept(self, goal: NDArray[np.bool_]) -> NDArray[np.intp]:
         """The states that are reachable without an occurrence and reach a goal state within the same character,

@@ -34,8 +34,8 @@ class Watched:
 
 def watched(phrases: Sequence[bytes]) -> Watched:
     """The fragment of text with these phrases, none empty, none within another. Raises ValueError, LimitExceeded."""
-    found = search(phrases)
-    masks = class_masks(found.classes.tolist(), found.table.shape[1])
+    matches = search(phrases)
+    masks = class_masks(matches.classes.tolist(), matches.table.shape[1])
     place = {0: 0}
     order = [0]
     fragment = Fragment(edges=[], symbols=[], final=[], leaf=[])
@@ -43,10 +43,10 @@ def watched(phrases: Sequence[bytes]) -> Watched:
     for state in order:  # grows as states are met
         check_time()
         row: dict[int, ByteSet] = {}
-        if found.hit[state]:
-            met[found.prefix(state)] = place[state]
+        if matches.hit[state]:
+            met[matches.prefix(state)] = place[state]
         else:
-            for letter, target in enumerate(found.table[state].tolist()):
+            for letter, target in enumerate(matches.table[state].tolist()):
                 if target >= 0 and target not in place:
                     place[target] = len(order)
                     order.append(target)
@@ -54,6 +54,6 @@ def watched(phrases: Sequence[bytes]) -> Watched:
                     row[place[target]] = row.get(place[target], 0) | masks[letter]
         fragment.edges.append([(members, (target,)) for target, members in row.items()])
         fragment.symbols.append([])
-        fragment.final.append(bool(found.whole[state] and not found.hit[state]))
+        fragment.final.append(bool(matches.whole[state] and not matches.hit[state]))
         fragment.leaf.append(None)
     return Watched(fragment=fragment, met=tuple(met.values()))

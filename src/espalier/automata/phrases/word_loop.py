@@ -244,35 +244,35 @@ class _Joined:
     def _closed(self, state: LoopState) -> frozenset[LoopState]:
         known = self._closures.get(state)
         if known is None:
-            found = {state}
+            closure = {state}
             todo = [state]
             while todo:
                 check_time()
                 at = todo.pop()
                 if at >= self._size:
-                    more = self._net.empty[at - self._size] - found
+                    more = self._net.empty[at - self._size] - closure
                 else:
-                    more = ({self._size} if self._graph.ends[at] else set()) - found
-                found |= more
+                    more = ({self._size} if self._graph.ends[at] else set()) - closure
+                closure |= more
                 todo += more
-            known = self._closures[state] = frozenset(found)
+            known = self._closures[state] = frozenset(closure)
         return known
 
     def _row(self, members: frozenset[LoopState]) -> dict[int, frozenset[LoopState]]:
         """The closed target set of each byte from a closed set."""
-        found: dict[int, frozenset[LoopState]] = {}
+        targets_by_byte: dict[int, frozenset[LoopState]] = {}
         none: frozenset[LoopState] = frozenset()
         for state in members:
             if state >= self._size:
                 for byte, targets in self._net.rows[state - self._size].items():
                     for target in targets:
-                        found[byte] = found.get(byte, none) | self._closed(target)
+                        targets_by_byte[byte] = targets_by_byte.get(byte, none) | self._closed(target)
             else:
                 row = self._graph.table[state]
                 for letter, byte in self._used.items():
                     if (target := int(row[letter])) >= 0:
-                        found[byte] = found.get(byte, none) | self._closed(target)
-        return found
+                        targets_by_byte[byte] = targets_by_byte.get(byte, none) | self._closed(target)
+        return targets_by_byte
 
     def _place(self, members: frozenset[LoopState]) -> int:
         lowest = min(members)

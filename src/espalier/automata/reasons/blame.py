@@ -29,4 +29,4 @@ class Blame:
         return {name: value for name in NAMES if (value := getattr(self, name)) is not None}
 
 
-NAMES = tuple(one.name for one in fields(Blame))
+NAMES = tuple(field.name for field in fields(Blame))

@@ -94,8 +94,8 @@ def rule_at(explainer: Explainer, vocab: Vocab, state: State, token: int) -> str
     EOS, and if the explainer knows no rules."""
     data = vocab.bytes_of(token)
     if isinstance(state, Stacks) and data and (reading := getattr(explainer, "rule_reading", None)) is not None:
-        found: RulePosition = reading(state, data[0])
-        return found[0]
+        rule_position: RulePosition = reading(state, data[0])
+        return rule_position[0]
     if token in vocab.eos_ids:
         return None
     return explainer.rule_position(state)[0]

@@ -41,7 +41,7 @@ from espalier.constraints.safety.unescape import (
     quote_of,
 )
 
-# compiled with: 9cbe5832
+# compiled with: 7b34afc3
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are above
 Filter: TypeAlias = Any

@@ -11,7 +11,7 @@ import numpy as np
 from espalier.automata.masks.kernels import FIRST, PLACE, SKIP
 from espalier.constraints.safety.unescape import HEX, PLAIN, UNKNOWN, decode_as, next_character
 
-# compiled with: 9cbe5832
+# compiled with: 7b34afc3
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are in the docstrings
 
