@@ -13,6 +13,7 @@ from importlib import import_module
 from benchmarks.fuzzing.session import Fuzzer, Totals, run
 
 KINDS = {
+    "grid": "tests.fuzz.schema_grid.run:GridFuzzer",
     "schema": "benchmarks.schema.fuzzing.run:SchemaFuzzer",
     "regex": "benchmarks.fuzzing.regexes:RegexFuzzer",
     "gbnf": "benchmarks.fuzzing.grammars:GrammarFuzzer",
