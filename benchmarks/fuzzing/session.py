@@ -40,6 +40,26 @@ class Totals:
     text: str = ""
 
 
+LISTED = 60
+"""Features of a group that are listed by name; of a larger group, the rarest."""
+RAREST = 5
+
+
+def feature_lines(features: Counter[str]) -> list[str]:
+    """The features and how often each was tried, a line for each group: `group: name`, by the most frequent."""
+    groups: dict[str, list[tuple[str, int]]] = {}
+    for feature, count in features.most_common():
+        group, _, name = feature.rpartition(": ")
+        groups.setdefault(group, []).append((name, count))
+    lines = []
+    for group, members in sorted(groups.items()):
+        shown = members if len(members) <= LISTED else members[-RAREST:]
+        start = f"{group} ({len(members)}, each at least {members[-1][1]}): " if group else ""
+        start += "the rarest: " if len(shown) < len(members) else ""
+        lines.append(start + ", ".join(f"{name} {count}" for name, count in shown))
+    return lines
+
+
 class Fuzzer(Protocol):
     def one(self, seed: int, totals: Totals) -> None:
         """Try the case of this seed; the same seed gives the same case."""

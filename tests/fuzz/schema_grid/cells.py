@@ -1,22 +1,24 @@
 """The cells of the grid: keywords, place, draft and values, one for each number, in an order that a seed shuffles.
 
-A round has each set of keywords, those of small families several times, each time in the next of its places and with
-the next of its values. So any part of a run covers keywords, pairs and places evenly.
+A round has each set of keywords once, and some again for pairs that stand in few sets, each time in the next of its
+places and with the next of its values. So any part of a run covers keywords, pairs and places evenly.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from random import Random
 from typing import Any
 
 from tests.fuzz.schema_grid.keywords import ADDRESSES, KINDS, Kind, drafts_of, keyword_sets, pairs, values_at
 from tests.fuzz.schema_grid.places import COMPANIONS, Part, Place, places_of
 
-TIMES: dict[Kind, int] = {"object": 1, "array": 1, "string": 3, "number": 2}
-"""How often a round has each set of the kind: a family of few keywords has fewer triples around each pair."""
+AT_LEAST = 13
+"""How often a round has each pair of keywords. Most pairs stand in so many triples; for the others a round has some
+triples again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,12 +42,28 @@ class Cell:
         yield f"draft: {self.draft}"
 
 
+@cache
+def _sets() -> tuple[tuple[Kind, tuple[str, ...], int, int], ...]:
+    """The sets of one round: the keywords, how often the round has had them before, and how often it has them."""
+    times: Counter[tuple[Kind, tuple[str, ...]]] = Counter()
+    for kind in KINDS:
+        sets = keyword_sets(kind)
+        seen: Counter[str] = Counter()
+        for names in sets:
+            times[kind, names] += 1
+            seen.update(pairs(names))
+        while min(seen.values()) < AT_LEAST:
+            rarest = min(seen, key=seen.__getitem__)
+            around = [names for names in sets if len(names) > 2 and rarest in pairs(names)]
+            names = min(around, key=lambda names: sum(seen[pair] for pair in pairs(names)))
+            times[kind, names] += 1
+            seen.update(pairs(names))
+    return tuple((*key, turn, count) for key, count in times.items() for turn in range(count))
+
+
 @lru_cache(maxsize=4)
-def _round(seed: int) -> tuple[tuple[Kind, tuple[str, ...], int], ...]:
-    """The sets of one round, each with its turn within the round."""
-    sets = [
-        (kind, names, turn) for kind in KINDS for turn in range(TIMES[kind]) for names in keyword_sets(kind)
-    ]
+def _round(seed: int) -> tuple[tuple[Kind, tuple[str, ...], int, int], ...]:
+    sets = list(_sets())
     Random(seed).shuffle(sets)
     return tuple(sets)
 
@@ -54,8 +72,8 @@ def cell(seed: int, number: int) -> Cell:
     """The cell of a number, in the order of a seed."""
     sets = _round(seed)
     rounds, position = divmod(number, len(sets))
-    kind, names, turn = sets[position]
-    return cell_of(kind, names, rounds * TIMES[kind] + turn + seed + position)
+    kind, names, turn, times = sets[position]
+    return cell_of(kind, names, rounds * times + turn + seed + position)
 
 
 def cell_of(kind: Kind, names: tuple[str, ...], visit: int) -> Cell:

@@ -54,7 +54,7 @@ def _any(kind: Kind, listed: Sequence[Any]) -> tuple[Keyword, ...]:
     types = {"object": "null", "array": "string", "string": "null", "number": "array"}
     return (
         Keyword(name="type", values=(kind, [kind, types[kind]])),
-        Keyword(name="enum", values=(listed, [*listed[:2], None])),
+        Keyword(name="enum", values=([*listed], [*listed[:2], None])),
         Keyword(name="const", values=listed[:3], drafts=DRAFTS[1:]),
     )
 

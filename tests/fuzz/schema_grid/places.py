@@ -44,6 +44,8 @@ class Place:
     embed: Callable[[Any], Sequence[Any]] = lambda value: (value,)
     drafts: Sequence[str] = DRAFTS
     kinds: Sequence[Kind] = KINDS
+    #: How often the place comes in a turn through all places; more for one that few kinds have.
+    times: int = 1
 
 
 def _if(part: Part) -> dict[str, Any]:
@@ -135,6 +137,7 @@ PLACES = (
         embed=lambda value: ({value: 1},) if isinstance(value, str) else (),
         drafts=DRAFTS[1:],
         kinds=("string",),
+        times=4,
     ),
     Place(
         name="items",
@@ -161,6 +164,7 @@ PLACES = (
 @cache
 def places_of(kind: Kind, drafts: tuple[str, ...]) -> tuple[Place, ...]:
     """The places in which a schema of these drafts and this kind can stand."""
-    return tuple(place for place in PLACES if kind in place.kinds and set(drafts) & set(place.drafts))
+    here = [place for place in PLACES if kind in place.kinds and set(drafts) & set(place.drafts)]
+    return tuple(place for place in here for _ in range(place.times))
 
 

@@ -16,6 +16,7 @@ from espalier.errors import EspalierError
 from tests.server_app import client
 
 ROUTE = "/v1/chat/completions"
+CHECK = ["check", "--json", "--allow", "checked", "--format", "assert", "-"]
 Stated = list[dict[str, str]] | str
 """The entries of a contract; or the code of the error that the schema is refused with."""
 
@@ -32,8 +33,8 @@ class Surfaces:
         self._http = None
 
     def difference(self, schema: dict[str, Any]) -> str:
-        """How the surfaces differ on a schema with the default options, "" if they do not."""
-        spec = JsonSchema(schema, allow="checked")
+        """How the surfaces differ on a schema with formats asserted, "" if they do not."""
+        spec = JsonSchema(schema, allow="checked", format="assert")
         python = self._python(spec)
         for name, stated in (("espalier check", self._command(schema)), ("HTTP", self._served(schema))):
             if stated != python:
@@ -46,7 +47,7 @@ class Surfaces:
             return ""
         is_strict = all(entry["verdict"] not in ("checked", "refused") for entry in stated)
         try:
-            espalier.compile(JsonSchema(schema), vocab=espalier.Vocab.bytes())
+            espalier.compile(JsonSchema(schema, format="assert"), vocab=espalier.Vocab.bytes())
             compiles = True
         except EspalierError:
             compiles = False
@@ -60,7 +61,7 @@ class Surfaces:
             return error.message
 
     def _command(self, schema: dict[str, Any]) -> Stated:
-        result = CliRunner().invoke(app, ["check", "--json", "--allow", "checked", "-"], input=json.dumps(schema))
+        result = CliRunner().invoke(app, CHECK, input=json.dumps(schema))
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             if isinstance(result.exception, EspalierError):
                 return result.exception.message

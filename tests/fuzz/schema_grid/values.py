@@ -80,9 +80,8 @@ def _orders(value: Any) -> Iterator[Any]:
 def spellings(value: Any) -> Iterator[str]:
     """Other texts of a value than the usual one: escapes, forms of numbers."""
     plain = json.dumps(value)
-    escaped = plain.replace("a", "\\u0061").replace("\\\\u0061", "\\\\a")
-    if escaped != plain:
-        yield escaped
+    if '"' in plain and "a" in plain and "\\" not in plain:
+        yield plain.replace("a", "\\u0061")
     if isinstance(value, int) and not isinstance(value, bool):
         yield from (f"{value}.0", f"{value}e0", f"{value * 10}E-1")
         if value == 0:
