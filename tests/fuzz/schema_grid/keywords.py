@@ -64,7 +64,7 @@ OBJECTS = (
     *_any("object", ({"a": 1}, {"a": 1, "b": "x"}, {}, {"c": 1})),
     Keyword(
         name="properties",
-        values=({"a": {}, "b": {}}, {"a": WHOLE}, {"a": WHOLE, "b": TEXT, "c": {}}, {"a": NEVER, "b": {}}, {"é": WHOLE}),
+        values=({"a": {}, "b": {}}, {"a": WHOLE}, {"a": WHOLE, "b": TEXT, "c": {}}, {"a": NEVER, "b": {}}, {"é": ONE}),
     ),
     Keyword(name="patternProperties", values=({"^a": WHOLE}, {"b$": {}, "^c": TEXT}, {"\\w": WHOLE}, {"^$": {}})),
     Keyword(name="additionalProperties", values=(False, WHOLE, True)),
@@ -72,18 +72,28 @@ OBJECTS = (
     _counts("minProperties"),
     _counts("maxProperties"),
     Keyword(
-        name="propertyNames", values=({"maxLength": 1}, {"pattern": "^[ab]$"}, {"enum": ["a", "c"]}, {"minLength": 1}),
+        name="propertyNames",
+        values=({"maxLength": 1}, {"pattern": "^[ab]$"}, {"enum": ["a", "c"]}, {"minLength": 1}),
         drafts=DRAFTS[1:],
     ),
     Keyword(name="dependentRequired", values=({"a": ["b"]}, {"b": ["a", "c"]}), drafts=NEW),
     Keyword(
-        name="dependentSchemas", drafts=NEW,
-        values=({"a": {"required": ["b"]}}, {"a": {"maxProperties": 1}}, {"b": False}, {"b": {"properties": {"a": WHOLE}}}),
+        name="dependentSchemas",
+        drafts=NEW,
+        values=(
+            {"a": {"required": ["b"]}},
+            {"a": {"maxProperties": 1}},
+            {"b": False},
+            {"b": {"properties": {"a": WHOLE}}},
+        ),
     ),
-    Keyword(name="dependencies", values=({"a": ["b"]}, {"a": {"maxProperties": 1}}, {"b": {"properties": {"a": WHOLE}}}),
-            drafts=OLD),
+    Keyword(
+        name="dependencies",
+        values=({"a": ["b"]}, {"a": {"maxProperties": 1}}, {"b": {"properties": {"a": WHOLE}}}),
+        drafts=OLD,
+    ),
     Keyword(name="unevaluatedProperties", values=(False, WHOLE, TEXT), drafts=NEW),
-)  # fmt: skip
+)
 ARRAYS = (
     *_any("array", ([1], [1, "x"], [], [2, 1])),
     Keyword(name="prefixItems", values=([WHOLE], [WHOLE, TEXT], [{}, False]), drafts=NEW[1:]),
@@ -104,7 +114,21 @@ STRINGS = (
     _counts("maxLength"),
     Keyword(
         name="pattern",
-        values=("^a", "^a$", "b", "\\d", "^\\w+$", "^[^a]*$", "^.$", "\\s", "^(a|b)?$", "\\W", "\\bb", "^\\S*$", "a|^$"),
+        values=(
+            "^a",
+            "^a$",
+            "b",
+            "\\d",
+            "^\\w+$",
+            "^[^a]*$",
+            "^.$",
+            "\\s",
+            "^(a|b)?$",
+            "\\W",
+            "\\bb",
+            "^\\S*$",
+            "a|^$",
+        ),
     ),
     Keyword(name="format", values=tuple(FORMATS)),
 )

@@ -149,7 +149,9 @@ def _changed(schema: Any, changes: Mapping[str, Callable[[Any], Any]]) -> Any:
     """The schema with the values of some keywords changed, wherever they stand. The grid has no property and no value
     with the name of one of these keywords."""
     if isinstance(schema, dict):
-        return {name: changes[name](held) if name in changes else _changed(held, changes) for name, held in schema.items()}
+        return {
+            name: changes[name](held) if name in changes else _changed(held, changes) for name, held in schema.items()
+        }
     return [_changed(held, changes) for held in schema] if isinstance(schema, list) else schema
 
 

@@ -166,5 +166,3 @@ def places_of(kind: Kind, drafts: tuple[str, ...]) -> tuple[Place, ...]:
     """The places in which a schema of these drafts and this kind can stand."""
     here = [place for place in PLACES if kind in place.kinds and set(drafts) & set(place.drafts)]
     return tuple(place for place in here for _ in range(place.times))
-
-

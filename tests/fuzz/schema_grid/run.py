@@ -1,8 +1,8 @@
 """Tries the cells of the grid: no wrong text is accepted, and a note of the contract announces each refusal of a valid
 document.
 
-Texts are small values around the schema, other spellings of them, and walks of the matcher. Each cell is compiled in one
-of several ways (`ROADS`), with whitespace, order and formats that its number chooses.
+Texts are small values around the schema, other spellings of them, and walks of the matcher. Each cell is compiled in
+one of several ways (`ROADS`), with whitespace, order and formats that its number chooses.
 """
 
 from __future__ import annotations
@@ -163,9 +163,7 @@ def _add(trial: Trial, totals: Totals, fault: str, text: str) -> None:
     totals.findings.append(Finding(seed=trial.seed, fault=named, spec=trial.cell.schema, text=text))
 
 
-def _check_empty(
-    cell: Cell, spec: JsonSchema, judges: Judges, error: SchemaError, seed: int, totals: Totals
-) -> None:
+def _check_empty(cell: Cell, spec: JsonSchema, judges: Judges, error: SchemaError, seed: int, totals: Totals) -> None:
     """A schema that is refused as one of no document must have none among those that are tried."""
     for value in documents(cell):
         text = styled(value, spec.whitespace)
