@@ -30,7 +30,7 @@ FORMATS = {
     "ipv6": ("::1", "::1::"),
     "uuid": ("12345678-1234-1234-1234-123456789abc", "12345678"),
     "json-pointer": ("/a", "a/"),
-    "regex": ("a+", "(a"),
+    "regex": ("ab", "(a"),
 }
 """Formats with a text that has the format and one that has not."""
 

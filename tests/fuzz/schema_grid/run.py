@@ -40,7 +40,7 @@ from tests.fuzz.schema_grid.values import orders, spellings, values
 SLOW_SECONDS = 1.0
 """CPU time of one text or one walk, above which it is a finding: schemas of the grid are small."""
 WALKS = 3
-WITH_LAWS = 12
+WITH_LAWS = 16
 """One cell of so many is held to the laws of matchers; of these, one of four under a tokenizer's vocabulary."""
 WITH_SURFACES = 50
 WHITESPACE: tuple[JsonWhitespace, ...] = ("natural", "compact", "natural", "flexible", "indented")
@@ -72,7 +72,7 @@ ALONE = Road(name="alone", compile=_alone, use="alone")
 WHOLE = Road(name="as a whole", compile=as_a_whole, use="grammar")
 JOINED = Road(name="AllOf", compile=_in_all_of, use="watched")
 WRITTEN = Road(name="GBNF", compile=_as_gbnf, use="grammar")
-ROADS = (ALONE, WHOLE, ALONE, ALONE, JOINED, ALONE, ALONE, WRITTEN, ALONE, ALONE, ALONE)
+ROADS = (ALONE, WHOLE, *[ALONE] * 4, JOINED, *[ALONE] * 4, WHOLE, *[ALONE] * 3, WRITTEN, ALONE)
 """The roads of visits in a row. The others cost several times as much as `ALONE`."""
 
 

@@ -19,7 +19,7 @@ TEXTS = ("aba", "aab", "a\nb", "\na", "éa", "\u0663", "\u2028", "😀", "😀a"
 WHOLE = (-2, -1, 0, 1, 2, 3, 4, 6, 10, 100, 10**9, 10**10, 12345678901, 3 * 10**10, 10**12 + 1, -(10**11))
 BROKEN = (-1.5, -0.5, 0.1, 0.25, 0.3, 0.5, 0.75, 1.1, 1.25, 1.5, 2.5, 3.5, 4.5, 10.5, 0.001, 1234567.5, 12345678901.5)
 OTHERS: tuple[Any, ...] = (None, True, 1, 0.5, "a", "", [], [1], {}, {"a": 1})
-MAX_ORDERS = 24
+MAX_ORDERS = 120
 
 
 def values(kind: Kind, part: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -72,8 +72,9 @@ def _orders(value: Any) -> Iterator[Any]:
             for held in product(*(inner[name] for name in names)):
                 yield dict(zip(names, held, strict=True))
     elif isinstance(value, list):
-        for items in product(*(list(islice(_orders(item), MAX_ORDERS)) for item in value)):
-            yield list(items)
+        inner_items = [list(islice(_orders(item), MAX_ORDERS)) for item in value]
+        for turn in range(max(map(len, inner_items), default=1)):
+            yield [items[turn % len(items)] for items in inner_items]
     else:
         yield value
 
