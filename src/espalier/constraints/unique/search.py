@@ -1,7 +1,8 @@
 """Looks for a completion of a text that repeats no item, by changing the completion of fewest bytes where it must.
 
 A completion that repeats an item is left at some byte before the repetition, for another byte, and completed anew.
-Every completion can be reached so, each one once; those that get further before they repeat an item are followed first.
+Every completion can be reached so, each one once; those with the least left to write when they repeat an item are
+followed first. (What is written says nothing: further items can always be put before one that cannot be.)
 It knows an automaton and a tracker, and nothing of tokens beyond their bytes.
 """
 
@@ -22,7 +23,7 @@ TRIES = 1_000
 """Completions that one search tries, and as many more as TRIES_AN_ITEM times the items that are remembered."""
 TRIES_AN_ITEM = 4
 MOST_TRIES = 20_000
-"""Of a patient search in all: it has as many as TRIES again after each try that got further than all before."""
+"""Of a patient search in all: it has as many as TRIES again after each try that leaves less to write than all before."""
 BEGINS = re.compile(rb"[\[,]")
 """After these an item may begin."""
 MAX_KNOWN = 20_000
@@ -43,6 +44,11 @@ class _Try:
     point: Hashable
     rest: bytes
     clash: int
+
+    @property
+    def left(self) -> int:
+        """The number of bytes after the repetition."""
+        return len(self.rest) - self.clash
 
 
 class Search:
@@ -78,8 +84,8 @@ class Search:
         some = TRIES + TRIES_AN_ITEM * self._tracker.count(point)
         left, in_all = some, MOST_TRIES if patient else some
         following = [self._changed(first, near)]  # the innermost last
-        best = first.clash
-        waiting: list[tuple[int, int, _Try]] = []
+        best = first.left
+        waiting: list[tuple[int, int, int, _Try]] = []
         while True:
             check_time()
             if following:
@@ -88,7 +94,7 @@ class Search:
                     following.pop()
                     continue
             elif waiting:
-                following.append(self._changed(heappop(waiting)[2], near))
+                following.append(self._changed(heappop(waiting)[3], near))
                 continue
             else:
                 return None
@@ -97,12 +103,11 @@ class Search:
             left, in_all = left - 1, in_all - 1
             if min(left, in_all) < 0:
                 raise GaveUp
-            reached = len(found.lead) + found.clash
-            if reached > best:
-                best, left = reached, some if patient else left
+            if found.left < best:
+                best, left = found.left, some if patient else left
                 following.append(self._changed(found, near))
             else:
-                heappush(waiting, (-reached, in_all, found))
+                heappush(waiting, (found.left, len(found.lead), in_all, found))
 
     def _tried(self, lead: bytes, state: State, point: Hashable, near: bool) -> bytes | _Try | None:
         """The completion of fewest bytes if it repeats nothing, else where it does."""
@@ -137,19 +142,32 @@ class Search:
                 break
             states.append(state)
             points.append(point)
+        others: list[tuple[int, int, State, Hashable]] = []
         for at in range(len(states) - 1, -1, -1):
             if tracker.is_idle(points[at]):
                 continue
             inside = tracker.in_string(points[at])
             members, _ = machine.options(states[at])
+            met: set[State] = set()
             for byte in range(256):
                 if not members >> byte & 1 or byte == one.rest[at] or (byte in BLANK and not inside):
                     continue
-                piece = bytes((byte,))
                 state = machine.step(states[at], byte)
-                point = tracker.feed(points[at], piece)
+                point = tracker.feed(points[at], bytes((byte,)))
                 if state is None or isinstance(point, Clash):
                     continue
-                found = self._tried(one.lead + one.rest[:at] + piece, state, point, near)
-                if found is not None:
+                if state in met:  # what follows is the same: other places come first
+                    others.append((at, byte, state, point))
+                    continue
+                met.add(state)
+                if (found := self._left_at(one, at, byte, state, point, near)) is not None:
                     yield found
+        for at, byte, state, point in others:
+            if (found := self._left_at(one, at, byte, state, point, near)) is not None:
+                yield found
+
+    def _left_at(
+        self, one: _Try, at: int, byte: int, state: State, point: Hashable, near: bool
+    ) -> bytes | _Try | None:
+        """The completion that leaves this one at a byte for another one."""
+        return self._tried(one.lead + one.rest[:at] + bytes((byte,)), state, point, near)
