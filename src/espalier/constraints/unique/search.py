@@ -1,8 +1,9 @@
 """Looks for a completion of a text that repeats no item, by changing the completion of fewest bytes where it must.
 
 A completion that repeats an item is left at some byte before the repetition, for another byte, and completed anew.
-Every completion can be reached so, each one once; those with the least left to write when they repeat an item are
-followed first. (What is written says nothing: further items can always be put before one that cannot be.)
+Every completion can be reached so, each one once. Those with the least left to write when they repeat an item are
+followed first, then those of the fewest items: a longer one that puts further items before the repeated one gets no
+nearer to the end.
 It knows an automaton and a tracker, and nothing of tokens beyond their bytes.
 """
 
@@ -34,21 +35,27 @@ class GaveUp(Exception):
     """The search tried all it may, and there are more completions."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _Try:
     """A completion that repeats an item. lead: the bytes before `rest`, which are decided. state, point: after these.
-    clash: where in `rest` the repetition ends."""
+    clash: where in `rest` the repetition ends. items: how many come before it."""
 
     lead: bytes
     state: State
     point: Hashable
     rest: bytes
     clash: int
+    items: int
 
     @property
     def left(self) -> int:
         """The number of bytes after the repetition."""
         return len(self.rest) - self.clash
+
+    @property
+    def rank(self) -> tuple[int, int, int]:
+        """What is followed first has the lowest."""
+        return self.left, self.items, len(self.lead) + self.clash
 
 
 class Search:
@@ -83,21 +90,14 @@ class Search:
             return first
         some = TRIES + TRIES_AN_ITEM * self._tracker.count(point)
         left, in_all = some, MOST_TRIES if patient else some
-        following = [self._changed(first, near)]  # the innermost last
         best = first.left
-        waiting: list[tuple[int, int, int, _Try]] = []
-        while True:
+        waiting = [(first.rank, in_all, self._changed(first, near))]
+        while waiting:
             check_time()
-            if following:
-                found = next(following[-1], None)
-                if found is None:
-                    following.pop()
-                    continue
-            elif waiting:
-                following.append(self._changed(heappop(waiting)[3], near))
+            found = next(waiting[0][2], None)
+            if found is None:
+                heappop(waiting)
                 continue
-            else:
-                return None
             if isinstance(found, bytes):
                 return found
             left, in_all = left - 1, in_all - 1
@@ -105,9 +105,8 @@ class Search:
                 raise GaveUp
             if found.left < best:
                 best, left = found.left, some if patient else left
-                following.append(self._changed(found, near))
-            else:
-                heappush(waiting, (found.left, len(found.lead), in_all, found))
+            heappush(waiting, (found.rank, in_all, self._changed(found, near)))
+        return None
 
     def _tried(self, lead: bytes, state: State, point: Hashable, near: bool) -> bytes | _Try | None:
         """The completion of fewest bytes if it repeats nothing, else where it does."""
@@ -121,13 +120,13 @@ class Search:
         for stop in [one.end() for one in BEGINS.finditer(rest)] if near else ():
             after = tracker.feed(end, rest[at:stop])
             if isinstance(after, Clash):
-                return _Try(lead=lead, state=state, point=point, rest=rest, clash=at + after.offset)
+                return _Try(lead, state, point, rest, at + after.offset, after.items)
             end, at = after, stop
             if tracker.is_fresh(end):
                 return lead + rest[:at]
         found = tracker.feed(end, rest[at:])
         if isinstance(found, Clash):
-            return _Try(lead=lead, state=state, point=point, rest=rest, clash=at + found.offset)
+            return _Try(lead, state, point, rest, at + found.offset, found.items)
         return lead + rest
 
     def _changed(self, one: _Try, near: bool) -> Iterator[bytes | _Try]:
