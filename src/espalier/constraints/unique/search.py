@@ -24,7 +24,7 @@ TRIES = 1_000
 """Completions that one search tries, and as many more as TRIES_AN_ITEM times the items that are remembered."""
 TRIES_AN_ITEM = 4
 MOST_TRIES = 20_000
-"""Of a patient search in all: it has as many as TRIES again after each try that leaves less to write than all before."""
+"""Of a patient search in all: it has as many as TRIES again after each try that leaves less than all before."""
 BEGINS = re.compile(rb"[\[,]")
 """After these an item may begin."""
 MAX_KNOWN = 20_000
@@ -165,8 +165,6 @@ class Search:
             if (found := self._left_at(one, at, byte, state, point, near)) is not None:
                 yield found
 
-    def _left_at(
-        self, one: _Try, at: int, byte: int, state: State, point: Hashable, near: bool
-    ) -> bytes | _Try | None:
+    def _left_at(self, one: _Try, at: int, byte: int, state: State, point: Hashable, near: bool) -> bytes | _Try | None:
         """The completion that leaves this one at a byte for another one."""
         return self._tried(one.lead + one.rest[:at] + bytes((byte,)), state, point, near)
