@@ -209,30 +209,37 @@ class _Search:
         return any(len({key(item) for item in value}) < len(value) for value in inside.lists)
 
     def _has_room(self, case: Array) -> bool:
-        """Whether an array can be completed from its start whatever its items are, for it needs at most one, or has
-        numbers or strings without end to choose from."""
+        """Whether an array can be completed from its start whatever its items are: it needs at most one, or always
+        completes."""
         counted = _counted(case)
-        if case.min_items <= 1 and not (counted and case.prefix) and sum(one.least for one in counted) <= 1:
-            return True
-        if counted:
-            return False
-        nodes = dict.fromkeys([*case.prefix, case.items][: case.min_items])
-        return all(any(map(_is_endless_kind, self._cases(node))) for node in nodes)
+        needs_one = case.min_items <= 1 and not (counted and case.prefix) and sum(one.least for one in counted) <= 1
+        return needs_one or self._always_completes(case, 0)
 
     def _is_fresh(self, place: int, inside: _Inside) -> bool:
-        """Whether every array that the value may be, about to begin the item at this place, has numbers or strings
-        without end to choose from for all items that it still needs. (Then it also differs from arrays beside it.)"""
-        if inside.lists:
+        """Whether every array that the value may be always completes from the item at this place on. (Then it also
+        differs from arrays beside it.)"""
+        return not inside.lists and all(self._always_completes(case, place) for case, _ in inside.arrays)
+
+    def _always_completes(self, case: Array, place: int) -> bool:
+        """Whether an array that is about to begin the item at this place has numbers or strings without end to choose
+        from for all items that it still needs, whatever those before are."""
+        high = self._most(case)
+        if (high is not None and high <= place) or (case.contains and not case.kinds):
             return False
-        for case, _ in inside.arrays:
-            high = self._most(case)
+        if not case.kinds:
             nodes = [*case.prefix, case.items]
-            if case.contains or case.kinds or (high is not None and high <= place):
-                return False
-            needed = nodes[place : max(case.min_items, place + 1)] or nodes[-1:]
-            if not all(any(map(_is_endless_kind, self._cases(node))) for node in needed):
-                return False
-        return True
+            return all(map(self._has_endless_kind, nodes[place : max(case.min_items, place + 1)] or nodes[-1:]))
+        rows = case.kinds[min(place, len(case.prefix)) :]
+        endless = [[kind for kind in row if self._has_endless_kind(kind.node)] for row in rows]
+        if all(map(len, rows)) and [list(row) for row in rows] == endless:
+            return True  # whatever kinds complete it, each has an item that differs
+        if high is not None or any(one.most is not None for one in case.contains):
+            return False
+        needed = [1 << i for i, one in enumerate(case.contains) if one.least]
+        return all(endless) and all(any(kind.matches & bit for kind in endless[-1]) for bit in needed)
+
+    def _has_endless_kind(self, node: NodeId) -> bool:
+        return any(map(_is_endless_kind, self._cases(node)))
 
     def _places_of(self, case: Array) -> list[NodeId]:
         """The nodes of its items; a node that any number of items may match is listed twice."""

@@ -1,7 +1,9 @@
 """Looks for a completion of a text that repeats no item, by changing the completion of fewest bytes where it must.
 
 A completion that repeats an item is left at some byte before the repetition, for another byte, and completed anew.
-Every completion can be reached so, each one once; those that get further before they repeat an item are followed first.
+Every completion can be reached so, each one once. Those with the least left to write when they repeat an item are
+followed first, then those of the fewest items: a longer one that puts further items before the repeated one gets no
+nearer to the end.
 It knows an automaton and a tracker, and nothing of tokens beyond their bytes.
 """
 
@@ -22,7 +24,7 @@ TRIES = 1_000
 """Completions that one search tries, and as many more as TRIES_AN_ITEM times the items that are remembered."""
 TRIES_AN_ITEM = 4
 MOST_TRIES = 20_000
-"""Of a patient search in all: it has as many as TRIES again after each try that got further than all before."""
+"""Of a patient search in all: it has as many as TRIES again after each try that leaves less than all before."""
 BEGINS = re.compile(rb"[\[,]")
 """After these an item may begin."""
 MAX_KNOWN = 20_000
@@ -33,16 +35,27 @@ class GaveUp(Exception):
     """The search tried all it may, and there are more completions."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _Try:
     """A completion that repeats an item. lead: the bytes before `rest`, which are decided. state, point: after these.
-    clash: where in `rest` the repetition ends."""
+    clash: where in `rest` the repetition ends. items: how many come before it."""
 
     lead: bytes
     state: State
     point: Hashable
     rest: bytes
     clash: int
+    items: int
+
+    @property
+    def left(self) -> int:
+        """The number of bytes after the repetition."""
+        return len(self.rest) - self.clash
+
+    @property
+    def rank(self) -> tuple[int, int, int]:
+        """What is followed first has the lowest."""
+        return self.left, self.items, len(self.lead) + self.clash
 
 
 class Search:
@@ -77,32 +90,23 @@ class Search:
             return first
         some = TRIES + TRIES_AN_ITEM * self._tracker.count(point)
         left, in_all = some, MOST_TRIES if patient else some
-        following = [self._changed(first, near)]  # the innermost last
-        best = first.clash
-        waiting: list[tuple[int, int, _Try]] = []
-        while True:
+        best = first.left
+        waiting = [(first.rank, in_all, self._changed(first, near))]
+        while waiting:
             check_time()
-            if following:
-                found = next(following[-1], None)
-                if found is None:
-                    following.pop()
-                    continue
-            elif waiting:
-                following.append(self._changed(heappop(waiting)[2], near))
+            found = next(waiting[0][2], None)
+            if found is None:
+                heappop(waiting)
                 continue
-            else:
-                return None
             if isinstance(found, bytes):
                 return found
             left, in_all = left - 1, in_all - 1
             if min(left, in_all) < 0:
                 raise GaveUp
-            reached = len(found.lead) + found.clash
-            if reached > best:
-                best, left = reached, some if patient else left
-                following.append(self._changed(found, near))
-            else:
-                heappush(waiting, (-reached, in_all, found))
+            if found.left < best:
+                best, left = found.left, some if patient else left
+            heappush(waiting, (found.rank, in_all, self._changed(found, near)))
+        return None
 
     def _tried(self, lead: bytes, state: State, point: Hashable, near: bool) -> bytes | _Try | None:
         """The completion of fewest bytes if it repeats nothing, else where it does."""
@@ -116,13 +120,13 @@ class Search:
         for stop in [one.end() for one in BEGINS.finditer(rest)] if near else ():
             after = tracker.feed(end, rest[at:stop])
             if isinstance(after, Clash):
-                return _Try(lead=lead, state=state, point=point, rest=rest, clash=at + after.offset)
+                return _Try(lead, state, point, rest, at + after.offset, after.items)
             end, at = after, stop
             if tracker.is_fresh(end):
                 return lead + rest[:at]
         found = tracker.feed(end, rest[at:])
         if isinstance(found, Clash):
-            return _Try(lead=lead, state=state, point=point, rest=rest, clash=at + found.offset)
+            return _Try(lead, state, point, rest, at + found.offset, found.items)
         return lead + rest
 
     def _changed(self, one: _Try, near: bool) -> Iterator[bytes | _Try]:
@@ -137,19 +141,30 @@ class Search:
                 break
             states.append(state)
             points.append(point)
+        others: list[tuple[int, int, State, Hashable]] = []
         for at in range(len(states) - 1, -1, -1):
             if tracker.is_idle(points[at]):
                 continue
             inside = tracker.in_string(points[at])
             members, _ = machine.options(states[at])
+            met: set[State] = set()
             for byte in range(256):
                 if not members >> byte & 1 or byte == one.rest[at] or (byte in BLANK and not inside):
                     continue
-                piece = bytes((byte,))
                 state = machine.step(states[at], byte)
-                point = tracker.feed(points[at], piece)
+                point = tracker.feed(points[at], bytes((byte,)))
                 if state is None or isinstance(point, Clash):
                     continue
-                found = self._tried(one.lead + one.rest[:at] + piece, state, point, near)
-                if found is not None:
+                if state in met:  # what follows is the same: other places come first
+                    others.append((at, byte, state, point))
+                    continue
+                met.add(state)
+                if (found := self._left_at(one, at, byte, state, point, near)) is not None:
                     yield found
+        for at, byte, state, point in others:
+            if (found := self._left_at(one, at, byte, state, point, near)) is not None:
+                yield found
+
+    def _left_at(self, one: _Try, at: int, byte: int, state: State, point: Hashable, near: bool) -> bytes | _Try | None:
+        """The completion that leaves this one at a byte for another one."""
+        return self._tried(one.lead + one.rest[:at] + bytes((byte,)), state, point, near)

@@ -7,7 +7,7 @@ knows no tokens; `spots.py` says which arrays these are, `values.py` which items
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from typing import NamedTuple, Protocol, TypeAlias
 
 from espalier.constraints.unique.spots import Spots
@@ -65,12 +65,13 @@ class Point(NamedTuple):
 
 class Clash(NamedTuple):
     """A repeated item. item: as written. offset: in the data, of the byte that ends it. pointer: the array's. is_name:
-    it is a repeated name of an object instead."""
+    it is a repeated name of an object instead. items: how many are remembered in all that is open."""
 
     item: bytes
     offset: int
     pointer: str
     is_name: bool = False
+    items: int = 0
 
 
 class OpenString(NamedTuple):
@@ -150,7 +151,7 @@ class DocumentTracker:
 
     def count(self, point: Hashable) -> int:
         assert isinstance(point, Point)
-        return sum(frame.items for frame in _frames(point.frame))
+        return _count(point.frame)
 
     def is_fresh(self, point: Hashable) -> bool:
         assert isinstance(point, Point)
@@ -181,7 +182,7 @@ class DocumentTracker:
             assert frame is not None
             found = keys(item)
             if any(one in some for one in found for some in frame.seen):
-                return Clash(item, offset, spots[frame.spot].pointer)
+                return Clash(item, offset, spots[frame.spot].pointer, items=_count(frame))
             seen = frame.seen
             for one in found:
                 seen = _with(seen, one)
@@ -202,7 +203,7 @@ class DocumentTracker:
                     value = spot.names.get(name, spot.other)
                     if frame.named:
                         if any(name in some for some in frame.seen):
-                            return Clash(name, at - 1, spot.pointer, is_name=True), at
+                            return Clash(name, at - 1, spot.pointer, is_name=True, items=_count(frame)), at
                         frame = frame._replace(seen=_with(frame.seen, name), items=frame.items + 1)
                 if frame is not None and frame.watched:
                     strings = _with(strings, recorded(string, at - 1))
@@ -271,10 +272,13 @@ def cut(text: Chunks, size: int, begin: int) -> bytes:
     return found[begin - size :] if size < begin else found
 
 
-def _frames(frame: Frame | None) -> Iterator[Frame]:
+def _count(frame: Frame | None) -> int:
+    """The items that are remembered in a container and those around it."""
+    count = 0
     while frame is not None:
-        yield frame
+        count += frame.items
         frame = frame.parent
+    return count
 
 
 def _with(some: Some, one: Hashable) -> Some:

@@ -300,6 +300,24 @@ class Chain:
         enough = written + len(self.members) - i + others >= self._least
         return enough and (self._most is None or written + self._needed[i] <= self._most)
 
+    def is_needed(self, i: int) -> bool:
+        """Whether a required property is still to come, from property `i` on."""
+        return self._needed[i] > 0
+
+    def next_members(self, i: int, written: int) -> range:
+        """The properties from `i` on of which any may be the next member: none after a required one, and none with
+        which the counts could not be kept."""
+        past, more = i, self.counted(written)
+        while past < len(self.members) and self._needed[past] == self._needed[i]:
+            past += 1
+        # A later property leaves fewer for `minProperties`; a required one takes no more of `maxProperties` than is
+        # set aside for it. So those that are possible are neighbours.
+        while past > i and not self._is_possible(past, more):
+            past -= 1
+        while i < past and not self._is_possible(i + 1, more):
+            i += 1
+        return range(i, past)
+
     def member_costs(self, cost: Cost) -> list[int]:
         """The least number of bytes of each member, without the separator before it."""
         colon = cost(self.colon)

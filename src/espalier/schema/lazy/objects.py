@@ -81,19 +81,16 @@ class KeyedChain(Chain):
         if not isinstance(state, tuple):
             return self.edges(state), None
         i, written = state
-        count = len(self.members)
-        last = i  # the properties before this one can be left out
-        while last < count and not self.members[last].required:
-            last += 1
-        edges: Edges = self.edges((count, written)) if last == count else ()
-        if i == count:
-            return edges, None
         check_time()
-        past = min(last + 1, count)
-        if past - i == count:
+        choice = self.next_members(i, written)
+        count = len(self.members)
+        edges: Edges = () if self.is_needed(i) else self.edges((count, written))
+        if not choice:
+            return edges, None
+        if len(choice) == count:
             keys = tuple(range(count))
         else:
-            keys = tuple([rank for rank, at in enumerate(self._order) if i <= at < past])
+            keys = tuple([rank for rank, at in enumerate(self._order) if at in choice])
         return edges, KeyChoice(before=self.before(written), keys=keys, place=self.counted(written))
 
     def member(self, key: int, place: Hashable) -> tuple[Node, State]:
