@@ -132,19 +132,24 @@ def fits_object(shapes: Hand, case: Object, value: Any) -> bool:
     declared = {prop.name: prop for prop in case.properties}
     if any(prop.required and prop.name not in value for prop in case.properties):
         return False
+    met = 0
     for name, inner in value.items():
-        if case.names is not None and not fits(shapes, name, case.names):
-            return False
         if name in declared:
             if not fits(shapes, inner, declared[name].node):
                 return False
-        elif not any(
-            fits_string(shapes, String(patterns=group.patterns, not_patterns=group.not_patterns), name)
-            and fits(shapes, inner, group.node)
+            continue
+        groups = [
+            group
             for group in case.rest
-        ):
+            if fits_string(shapes, String(patterns=group.patterns, not_patterns=group.not_patterns), name)
+            and (group.names is None or fits(shapes, name, group.names))
+            and fits(shapes, inner, group.node)
+        ]
+        if not groups:
             return False
-    return True
+        for group in groups:
+            met |= group.meets
+    return met == (1 << len(case.demands)) - 1
 
 
 JUDGES: dict[type[Case], Any] = {

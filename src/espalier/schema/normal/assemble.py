@@ -15,7 +15,7 @@ from espalier.schema.form import Array, Case, Contains, ItemKind, Object, Values
 from espalier.schema.normal import cases
 from espalier.schema.normal.branch import Branch
 from espalier.schema.normal.container_facts import ArrayFacts, ObjectFacts
-from espalier.schema.normal.demands import ways_to_have
+from espalier.schema.normal.demands import declare_names, ways_to_have
 from espalier.schema.normal.facts import Contradiction, NumberFacts, StringFacts
 from espalier.schema.normal.literals import ArrayGroup, ObjectGroup, SchemaLiteral
 from espalier.schema.normal.objects import NodeSource, plain_object
@@ -51,6 +51,7 @@ def assemble(branch: Branch, graph: NodeSource) -> Iterator[Case]:
         yield array(facts, graph)
     elif branch.kind == OBJECT:
         assert isinstance(facts, ObjectFacts)
+        declare_names(facts, graph)
         yield from objects(facts, graph)
 
 
