@@ -417,7 +417,7 @@ class Chain:
             if state in (START, END):
                 return 1 + rows[0][0] if state == START else 0
             i, written, met = _place(state)
-            return ending(written, met) if met else rows[i][written]
+            return ending(written, met) if i == count else rows[i][written]
 
         return counting
 
