@@ -104,9 +104,10 @@ def fits_array(shapes: NormalForm, case: Array, value: Any) -> bool:
 
 
 def counted(shapes: NormalForm, contains: Contains, value: list[Any]) -> bool:
-    matching = [fits(shapes, contains.match, item) for item in value]
+    counting = value[contains.first :]
+    matching = [fits(shapes, contains.match, item) for item in counting]
     if contains.other is not None:
-        assert all(one or fits(shapes, contains.other, item) for one, item in zip(matching, value, strict=True))
+        assert all(one or fits(shapes, contains.other, item) for one, item in zip(matching, counting, strict=True))
     return contains.least <= sum(matching) and (contains.most is None or sum(matching) <= contains.most)
 
 

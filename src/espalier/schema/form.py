@@ -71,12 +71,13 @@ class String:
 class Contains:
     """How many items match: at least `least`, at most `most`. match: the node of items that match (with what all items
     must satisfy, where there is no prefix). other: the node of items that do not; None where it cannot be expressed,
-    and then `most` is None too."""
+    and then `most` is None too. first: the index from which on items count."""
 
     match: NodeId
     other: NodeId | None
     least: int = 1
     most: int | None = None
+    first: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -118,7 +118,7 @@ def fits_array(shapes: Hand, case: Array, value: Any) -> bool:
     if not all(fits(shapes, item, node) for item, node in zip(value, nodes, strict=True)):
         return False
     for wanted in case.contains:
-        count = sum(fits(shapes, item, wanted.match) for item in value)
+        count = sum(fits(shapes, item, wanted.match) for item in value[wanted.first :])
         if count < wanted.least or (wanted.most is not None and count > wanted.most):
             return False
     return not case.unique or len({key(item) for item in value}) == len(value)

@@ -165,10 +165,14 @@ def _array(case: Array, empty: Empty, false: NodeId) -> Array | None:
                 return None
             contains.append(Contains(match=false, other=None, least=0))
             continue
-        if most is not None and counted.least > most:
+        if most is not None and counted.least and counted.first + counted.least > most:
             return None
         other = counted.other if counted.other is None or not empty(counted.other) else false
-        contains.append(Contains(match=counted.match, other=other, least=counted.least, most=counted.most))
+        contains.append(
+            Contains(
+                match=counted.match, other=other, least=counted.least, most=counted.most, first=counted.first
+            )
+        )
     if most is not None and most <= 1:
         unique = False
     if not any(one.least or one.most is not None for one in contains):

@@ -19,8 +19,8 @@ from espalier.schema.patterns.ecma import found
 
 class ArrayFacts(Facts):
     """size: how many items. groups: what schemas say of items. extra: more literals for an item, by index. contains:
-    `(match, other, least, most, pointer)`: between least and most items satisfy `match`, all others satisfy `other`.
-    unique: no two items are equal."""
+    `(match, other, least, most, first, pointer)`: from index `first` on, between least and most items satisfy `match`,
+    all others satisfy `other`. unique: no two items are equal."""
 
     __slots__ = ("contains", "extra", "groups", "size", "unique")
 
@@ -28,7 +28,7 @@ class ArrayFacts(Facts):
         self.size = Span()
         self.groups: list[ArrayGroup] = []
         self.extra: dict[int, tuple[SchemaLiteral, ...]] = {}
-        self.contains: list[tuple[SchemaLiteral, SchemaLiteral, int, int | None, str]] = []
+        self.contains: list[tuple[SchemaLiteral, SchemaLiteral, int, int | None, int, str]] = []
         self.unique = False
 
     def clone(self) -> ArrayFacts:
@@ -55,17 +55,19 @@ class ArrayFacts(Facts):
     def every(self, literal: SchemaLiteral) -> None:
         self.groups.append(ArrayGroup((), literal))
 
-    def contain(self, match: SchemaLiteral, other: SchemaLiteral, least: int, most: int | None, at: str) -> None:
+    def contain(
+        self, match: SchemaLiteral, other: SchemaLiteral, least: int, most: int | None, at: str, first: int = 0
+    ) -> None:
         if least or most is not None:
             if most is not None and most < least:
                 raise Contradiction(at)
+            if least:
+                self.size.at_least(first + least, at)
             if match.constant:  # every item matches, or none does and none needs to
-                self.size.at_least(least, at)
                 if match.constant > 0 and most is not None:
-                    self.size.at_most(most, at)
+                    self.size.at_most(first + most, at)
                 return
-            self.contains.append((match, other, least, most, at))
-            self.size.at_least(least, at)
+            self.contains.append((match, other, least, most, first, at))
 
     def distinct(self) -> None:
         self.unique = True
