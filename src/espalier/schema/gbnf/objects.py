@@ -17,7 +17,7 @@ from espalier.automata.languages.dfa import Dfa
 from espalier.automata.lazy.linear import ENDLESS, Cost, Edges, Linear, State
 from espalier.errors import LimitExceeded
 from espalier.grammar.ast import EMPTY, NEVER, Literal, Node, alt
-from espalier.schema.form import Case, NodeId, Object, Property, Rest, String, Values
+from espalier.schema.form import Case, NodeId, Object, Property, Rest, String, Values, fewest
 from espalier.schema.gbnf.any_order import AnyOrder
 from espalier.schema.gbnf.layout import Layout
 from espalier.schema.gbnf.linear import join, write
@@ -119,6 +119,8 @@ class ObjectRules:
                 continue
             members.append(Member(self.key(prop.name), value, prop.required))
         others = self._others(case, context, inside)
+        if others is None:
+            return None
         if not case.any_order:
             return self.chain(case, members, others, context)
         return self.any_order(case, members, others, context)
@@ -174,14 +176,17 @@ class ObjectRules:
         """What comes between a name and its value."""
         return self.layout.colon
 
-    def _others(self, case: Object, context: RuleContext, inside: int) -> Others:
-        """The members whose names are not declared."""
+    def _others(self, case: Object, context: RuleContext, inside: int) -> Others | None:
+        """The members whose names are not declared; None where they cannot meet the demands."""
         declared = tuple(prop.name for prop in case.properties)
         every: dict[tuple[tuple[str, ...], tuple[str, ...]], Node] = {}
         kinds: list[Kind] = []
+        fitting: dict[NodeId, Dfa | None] = {}
         could_be_undone = undone(case)
         for group, lost in zip(case.rest, could_be_undone, strict=True):
-            allowed = None if group.names is None else self._named(group.names, context.pointer)
+            if group.names is not None and group.names not in fitting:
+                fitting[group.names] = self._named(group.names, context.pointer)
+            allowed = None if group.names is None else fitting[group.names]
             value = self.value(group.node, inside)
             if value is NEVER or (group.names is not None and allowed is None):
                 continue
@@ -194,9 +199,9 @@ class ObjectRules:
         if not case.demands:
             return found
         demanding = replace(found, kinds=tuple(kinds), demands=(1 << len(case.demands)) - 1)
-        if self.counts_others and not any(could_be_undone):
-            return demanding
-        is_possible = bool(demanding.prices(lambda _: 0)(0))
+        if fewest([kind.meets for kind in kinds], demanding.demands) is None:
+            return None
+        is_possible = self.counts_others or bool(demanding.prices(lambda _: 0)(0))
         for i, demand in enumerate(case.demands):
             pointer, _, keyword = demand.at.rpartition("/")
             if not is_possible:
