@@ -16,7 +16,7 @@ from espalier.automata.lazy.linear import ENDLESS, Cost, Edges, State
 from espalier.grammar.ast import EMPTY, NEVER, Literal, Node
 from espalier.schema.gbnf.layout import Layout
 from espalier.schema.gbnf.linear import join
-from espalier.schema.gbnf.others import SEALED, Kind, Others
+from espalier.schema.gbnf.others import Others
 
 START, END = "before the bracket", "after the bracket"
 """The states of an object outside its brackets."""
@@ -70,13 +70,12 @@ class AnyOrder:
         """The edges but those of declared names: another member, and the end."""
         row: list[tuple[Node, State]] = []
         others, is_met = self.others, self.others.is_met(state.met)
-        for kind in (Kind(others.any),) if is_met else others.kinds:
-            met = None if state.met == SEALED or kind.member is NEVER else others.after(state.met, kind)
-            if met is None:
-                continue
-            after = self._kept(state.names, state.others + 1, met)
-            if self.can_end(after):
-                row.append((join(self.before(state), kind.member), after))
+        next_ones: list[tuple[Node, int | None]] = [(kind.member, others.after(state.met, kind)) for kind in others.kinds]
+        for member, met in [(others.any(state.met), state.met)] if is_met else next_ones:
+            if met is not None and member is not NEVER:
+                after = self._kept(state.names, state.others + 1, met)
+                if self.can_end(after):
+                    row.append((join(self.before(state), member), after))
         if is_met and not self.required & ~state.names and self._counted(state) >= self.low:
             row.append((self._close(is_empty=state == Written()), END))
         return row
@@ -93,7 +92,7 @@ class AnyOrder:
         costs = self.member_costs(cost)
         needed = [(one, 1 << i) for i, one in enumerate(costs) if self.required >> i & 1]
         spare = sorted((one, 1 << i) for i, one in enumerate(costs) if not self.required >> i & 1)
-        other, prices = cost(self.others.any), self.others.prices(cost)
+        other, prices = cost(self.others.any()), self.others.prices(cost)
         first, between = cost(self.layout.first(self.depth)), cost(self.layout.between(self.depth))
         empty, close = cost(self._close(is_empty=True)), cost(self._close(is_empty=False))
 
@@ -110,7 +109,7 @@ class AnyOrder:
                 lacking = self.low - self._counted(state) - len(more) - new
                 if lacking > 0:
                     free = [one for one, bit in spare if not state.names & bit]
-                    if self.others.any is not NEVER and (self.counts_others or not (state.others or members)):
+                    if self.others.every and (self.counts_others or not (state.others or members)):
                         free += [other] * (lacking if self.counts_others else 1)
                     if len(free) < lacking:
                         continue
@@ -150,11 +149,11 @@ class AnyOrder:
     def can_end(self, state: Written) -> bool:
         """Whether the counts can still be kept."""
         more = len(self.members) - state.names.bit_count()
-        if self.others.any is not NEVER:
+        if self.others.every:
             more += self.low if self.counts_others else int(not state.others)
         if self.high is not None:
             room = self.high - state.names.bit_count() - state.others
-            if room < (self.required & ~state.names).bit_count() + self.others.fewest(state.met):
+            if room < (self.required & ~state.names).bit_count() + (self.others.fewest(state.met) or 0):
                 return False
             more = min(more, room)
         return self._counted(state) + more >= self.low

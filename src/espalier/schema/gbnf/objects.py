@@ -21,14 +21,17 @@ from espalier.schema.form import Case, NodeId, Object, Property, Rest, String, V
 from espalier.schema.gbnf.any_order import AnyOrder
 from espalier.schema.gbnf.layout import Layout
 from espalier.schema.gbnf.linear import join, write
-from espalier.schema.gbnf.others import SEALED, Kind, Others, undone
+from espalier.schema.gbnf.others import Kind, Others, undone
 from espalier.schema.gbnf.rulebook import RuleBook, RuleContext, quoted
 from espalier.schema.gbnf.strings import StringRules
 from espalier.time_limit import check as check_time
 
 NAMES = "undeclared names must differ to count, which a matcher watches"
 """A gap that a matcher closes, see `constraints/unique/`."""
-LAST = "where a grammar enforces it, the undeclared name that satisfies it comes after all other undeclared ones"
+LAST = (
+    "where a grammar enforces it, the undeclared name that satisfies it comes after all others that match the same "
+    "patterns, and satisfies all negations of these at once"
+)
 MAX_ANY = 8
 """Declared names that may come in any order in a grammar, which has a rule for every set of them."""
 MAX_PROPERTIES = 10_000
@@ -148,7 +151,7 @@ class ObjectRules:
         low, required = case.min_properties, sum(member.required for member in members)
         if low <= required:
             return 0
-        if others.any is NEVER or low - required == 1:  # of others that are all the same, one counts
+        if not others.every or low - required == 1:  # of others that are all the same, one counts
             return low
         if self.counts_others:
             self.book.gap(context.pointer, "minProperties", NAMES)
@@ -194,14 +197,16 @@ class ObjectRules:
             if name is not NEVER:
                 member = self.member(name, value)
                 every.setdefault((group.patterns, group.not_patterns), member)
-                kinds.append(Kind(member, group.meets, bool(lost) and not self.counts_others))
-        found = Others(any=alt(*every.values()))
+                number = list(every).index((group.patterns, group.not_patterns))
+                closes = 1 << number if lost and not self.counts_others else 0
+                kinds.append(Kind(member, group.meets, closes, number))
+        found = Others(every=tuple(every.values()))
         if not case.demands:
             return found
-        demanding = replace(found, kinds=tuple(kinds), demands=(1 << len(case.demands)) - 1)
-        if fewest([kind.meets for kind in kinds], demanding.demands) is None:
+        demanding = replace(found, kinds=tuple(kinds), demands=len(case.demands))
+        if fewest([kind.meets for kind in kinds], (1 << len(case.demands)) - 1) is None:
             return None
-        is_possible = self.counts_others or bool(demanding.prices(lambda _: 0)(0))
+        is_possible = demanding.fewest(0) is not None
         for i, demand in enumerate(case.demands):
             pointer, _, keyword = demand.at.rpartition("/")
             if not is_possible:
@@ -269,9 +274,9 @@ class Chain:
         self.colon = rules.colon()
         self._book = book = rules.book
         self._depth = context.depth
-        self._written_ends: dict[int, list[Node]] = {}
+        self._written_ends: dict[tuple[int, int], list[Node]] = {}
         self._most = case.max_properties
-        count, any_others = len(members), others.any is not NEVER
+        count, any_others = len(members), bool(others.every)
         if self._most is not None and not any_others and self._most >= count:
             self._most = None
         self._least = rules.low(case, members, others, context)
@@ -321,16 +326,14 @@ class Chain:
     def _after_declared(self, written: int, met: int) -> Edges:
         """Members that meet demands, and what follows them."""
         others, count = self._others, len(self.members)
-        if met == SEALED:
-            return [(join(self._layout.last(self._depth), self._close), END)]
         if others.is_met(met):
-            return [(end, END) for end in self._ends(written)]
+            return [(end, END) for end in self._ends(written, met)]
         if self._least - written > 1 and not self._counts_others:
             return []
         row: list[tuple[Node, State]] = []
         for kind in others.kinds:
             after, more = others.after(met, kind), self.counted(written)
-            if after is not None and (self._most is None or more + others.fewest(after) <= self._most):
+            if after is not None and self._has_room(more, after):
                 row.append((join(self.before(written), kind.member), (count, more, after)))
         return row
 
@@ -340,11 +343,13 @@ class Chain:
 
     def _is_possible(self, i: int, written: int) -> bool:
         """Whether the counts can still be kept, with `written` members before property `i`."""
-        others = 0 if self._others.any is NEVER else self._least if self._counts_others else 1
+        others = 0 if not self._others.every else self._least if self._counts_others else 1
         enough = written + len(self.members) - i + others >= self._least
-        return enough and (
-            self._most is None or written + self._needed[i] + self._others.fewest(0) <= self._most
-        )
+        return enough and self._has_room(written + self._needed[i], 0)
+
+    def _has_room(self, written: int, met: int) -> bool:
+        """Whether `maxProperties` leaves room for the members that meet the demands left."""
+        return self._most is None or written + (self._others.fewest(met) or 0) <= self._most
 
     def is_needed(self, i: int) -> bool:
         """Whether a required property is still to come, from property `i` on."""
@@ -392,7 +397,8 @@ class Chain:
         prices = self._others.prices(cost)
 
         def ending(written: int, met: int) -> int:
-            """What is left after the declared properties."""
+            """What is left after the declared properties. Which groups are closed does not matter: then no more is
+            needed."""
             best = ENDLESS
             for members, price in prices(met).items():
                 if members and self._least - written > 1 and not self._counts_others:
@@ -429,29 +435,30 @@ class Chain:
     def before(self, written: int) -> Node:
         return self._layout.between(self._depth) if written else self._layout.first(self._depth)
 
-    def _ends(self, written: int) -> list[Node]:
-        """The options after the last declared property: other members, and the closing bracket."""
-        found = self._written_ends.get(written)
+    def _ends(self, written: int, met: int = 0) -> list[Node]:
+        """The options after the last declared property and what demands ask for: other members, and the closing
+        bracket."""
+        found = self._written_ends.get((written, met))
         if found is None:
-            found = self._written_ends[written] = self._new_ends(written)
+            found = self._written_ends[written, met] = self._new_ends(written, self._others.any(met))
         return found
 
-    def _new_ends(self, written: int) -> list[Node]:
+    def _new_ends(self, written: int, other: Node) -> list[Node]:
         layout, depth = self._layout, self._depth
         close, empty = join(layout.last(depth), self._close), join(layout.blank, self._close)
         least = max(0, self._least - written)
         most = None if self._most is None else self._most - written
-        if self._others.any is NEVER or most == 0:
+        if other is NEVER or most == 0:
             if least:
                 return []
             return [close if written else empty]
         if (least > 1 and not self._counts_others) or (most is not None and most < least):
             return []
-        item = join(layout.between(depth), self._others.any)
+        item = join(layout.between(depth), other)
         if written:
             return [join(self._book.counted(item, least, most), close)]
         more = self._book.counted(item, max(0, least - 1), None if most is None else most - 1)
-        some = join(join(layout.first(depth), self._others.any), join(more, close))
+        some = join(join(layout.first(depth), other), join(more, close))
         return [some] if least else [empty, some]
 
 

@@ -20,6 +20,8 @@ MAX_DEMANDS = 4
 
 def declare_names(facts: ObjectFacts, graph: NodeSource) -> None:
     """Make every name a declared one that some demand treats differently from others."""
+    if not facts.demands:
+        return
     for demand in facts.demands:
         names = () if demand.group is None else tuple(demand.group.properties)
         if demand.by_name:

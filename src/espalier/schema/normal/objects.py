@@ -108,10 +108,12 @@ def plain_object(facts: ObjectFacts, graph: NodeSource) -> Object:
 def undeclared_groups(facts: ObjectFacts, graph: NodeSource) -> Iterator[Rest]:
     """Groups of names that are not declared, by the set of patterns that they match and the demands that they meet."""
     sets = undeclared_sets(facts, facts.undeclared)
-    if sets is None:
+    if sets is None and facts.undeclared:
         for demand in facts.undeclared:
             graph.leave(demand.literal, "that some property has such a value was left out: too many patterns of names")
         facts.undeclared = ()
+        sets = undeclared_sets(facts, ())
+    if sets is None:
         yield from groups_by_first_match(facts, graph)
         return
     for matched, missed, literals in sets:
