@@ -70,8 +70,10 @@ class AnyOrder:
         """The edges but those of declared names: another member, and the end."""
         row: list[tuple[Node, State]] = []
         others, is_met = self.others, self.others.is_met(state.met)
-        next_ones: list[tuple[Node, int | None]] = [(kind.member, others.after(state.met, kind)) for kind in others.kinds]
-        for member, met in [(others.any(state.met), state.met)] if is_met else next_ones:
+        options: list[tuple[Node, int | None]] = [(others.any(state.met), state.met)]
+        if not is_met:
+            options = [(kind.member, others.after(state.met, kind)) for kind in others.kinds]
+        for member, met in options:
             if met is not None and member is not NEVER:
                 after = self._kept(state.names, state.others + 1, met)
                 if self.can_end(after):

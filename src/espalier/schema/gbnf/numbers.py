@@ -67,7 +67,7 @@ PLAIN = (
 DECIMAL = f"numbers have at most {DIGITS} digits before and after the point; the mantissa of an exponent has one before"
 BOUNDED = (
     "numbers with bounds or exceptions are written without an exponent, with at most {} digits before the point unless "
-    "a bound has more, and at most {} after it"
+    "a bound has more, and at most {} digits after the point"
 )
 POINTED = f"; with a point they have at most {EXACT_DIGITS} digits in all, or as many before it as a bound"
 
@@ -96,8 +96,8 @@ def spelled(case: Number) -> Spelled:
     scaled = 1 if step is None else int(step * unit)
     within = decimals(low, high, places)
     if is_pointed:  # a remainder is exact only in digits that a float preserves; whole numbers are no floats
-        shares = [(after, min(length, max(1, EXACT_DIGITS - after) if after else DIGITS)) for after in range(places + 1)]
-        within = alt(*(decimals(*_range(case, after, before, step), after) for after, before in shares))
+        shares = [(after, max(1, EXACT_DIGITS - after) if after else DIGITS) for after in range(places + 1)]
+        within = alt(*(decimals(*_range(case, after, min(length, before), step), after) for after, before in shares))
     if scaled == 1 and not (case.not_multiples or case.excluded):
         return Spelled(node=within, note=note)
     if (high - low) // scaled < MAX_WORDS and places <= EXACT_DIGITS:

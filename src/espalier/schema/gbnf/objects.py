@@ -16,7 +16,7 @@ from espalier.automata.languages.algebra import both, either
 from espalier.automata.languages.dfa import Dfa
 from espalier.automata.lazy.linear import ENDLESS, Cost, Edges, Linear, State
 from espalier.errors import LimitExceeded
-from espalier.grammar.ast import EMPTY, NEVER, Literal, Node, alt
+from espalier.grammar.ast import EMPTY, NEVER, Literal, Node
 from espalier.schema.form import Case, NodeId, Object, Property, Rest, String, Values, fewest
 from espalier.schema.gbnf.any_order import AnyOrder
 from espalier.schema.gbnf.layout import Layout
@@ -47,7 +47,7 @@ class ObjectRules:
 
     brackets: ClassVar[tuple[str, str]] = ("{", "}")
     counts_others: ClassVar[bool] = False
-    """Whether all undeclared names count for `minProperties` and for demands, because a matcher lets none come twice."""
+    """Whether all undeclared names count for `minProperties` and demands, because a matcher lets none come twice."""
     book: RuleBook
     strings: StringRules
     layout: Layout

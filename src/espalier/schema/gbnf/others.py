@@ -5,7 +5,7 @@ demands one whose value is not null.
     kinds    the same, meets no demand; "\"" char* "\":" not-null, meets the demand
 
 In a text an undeclared name may come twice, and then its last value counts. So where no matcher watches names, a member
-that meets a demand by its value is the last one of its group, and groups have no name in common. What was met, and which
+that meets a demand by its value is the last one of its group; groups have no name in common. What was met, and which
 groups may have no more members, is a number with a bit for each. This module does not know in which order members come.
 """
 
@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from espalier.automata.lazy.linear import Cost
-from espalier.grammar.ast import NEVER, Node, alt
+from espalier.grammar.ast import Node, alt
 from espalier.schema.form import Object
 
 

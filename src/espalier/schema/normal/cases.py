@@ -138,9 +138,7 @@ def _object(case: Object, empty: Empty, false: NodeId) -> Object | None:
         rest, most = (), None
     if least <= required + min(others, 1):  # two members that meet demands may have one name
         least = 0
-    return Object(
-        properties=properties, rest=rest, demands=case.demands, min_properties=least, max_properties=most
-    )
+    return Object(properties=properties, rest=rest, demands=case.demands, min_properties=least, max_properties=most)
 
 
 def _array(case: Array, empty: Empty, false: NodeId) -> Array | None:
@@ -169,9 +167,7 @@ def _array(case: Array, empty: Empty, false: NodeId) -> Array | None:
             return None
         other = counted.other if counted.other is None or not empty(counted.other) else false
         contains.append(
-            Contains(
-                match=counted.match, other=other, least=counted.least, most=counted.most, first=counted.first
-            )
+            Contains(match=counted.match, other=other, least=counted.least, most=counted.most, first=counted.first)
         )
     if most is not None and most <= 1:
         unique = False
