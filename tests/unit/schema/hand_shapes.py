@@ -118,7 +118,7 @@ def fits_array(shapes: Hand, case: Array, value: Any) -> bool:
     if not all(fits(shapes, item, node) for item, node in zip(value, nodes, strict=True)):
         return False
     for wanted in case.contains:
-        count = sum(fits(shapes, item, wanted.match) for item in value)
+        count = sum(fits(shapes, item, wanted.match) for item in value[wanted.first :])
         if count < wanted.least or (wanted.most is not None and count > wanted.most):
             return False
     return not case.unique or len({key(item) for item in value}) == len(value)
@@ -132,19 +132,24 @@ def fits_object(shapes: Hand, case: Object, value: Any) -> bool:
     declared = {prop.name: prop for prop in case.properties}
     if any(prop.required and prop.name not in value for prop in case.properties):
         return False
+    met = 0
     for name, inner in value.items():
-        if case.names is not None and not fits(shapes, name, case.names):
-            return False
         if name in declared:
             if not fits(shapes, inner, declared[name].node):
                 return False
-        elif not any(
-            fits_string(shapes, String(patterns=group.patterns, not_patterns=group.not_patterns), name)
-            and fits(shapes, inner, group.node)
+            continue
+        groups = [
+            group
             for group in case.rest
-        ):
+            if fits_string(shapes, String(patterns=group.patterns, not_patterns=group.not_patterns), name)
+            and (group.names is None or fits(shapes, name, group.names))
+            and fits(shapes, inner, group.node)
+        ]
+        if not groups:
             return False
-    return True
+        for group in groups:
+            met |= group.meets
+    return met == (1 << len(case.demands)) - 1
 
 
 JUDGES: dict[type[Case], Any] = {

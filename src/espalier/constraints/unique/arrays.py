@@ -30,6 +30,7 @@ from espalier.schema.form import (
     Values,
 )
 from espalier.schema.gbnf.arrays import MAX_UNIQUE
+from espalier.schema.gbnf.others import undone
 from espalier.schema.gbnf.rulebook import RuleBook, escaped
 from espalier.schema.gbnf.strings import StringRules
 from espalier.schema.read.values import key
@@ -298,14 +299,15 @@ class _Search:
 
 
 def _counts_names(case: Object) -> bool:
-    """Whether `minProperties` may need undeclared names that differ, see `ObjectRules.low`."""
+    """Whether `minProperties` or a demand may need undeclared names that differ, see `ObjectRules.low`, `undone`."""
     required = sum(prop.required for prop in case.properties)
-    return bool(case.rest) and case.min_properties - required > 1
+    return (bool(case.rest) and case.min_properties - required > 1) or any(undone(case))
 
 
 def _has_names(case: Object) -> bool:
     """Whether there are plainly more undeclared names than any text holds."""
-    return case.names is None and any(not group.patterns for group in case.rest)
+    endless = [not group.patterns and group.names is None for group in case.rest]
+    return any(endless) and all(one or not group.meets for one, group in zip(endless, case.rest, strict=True))
 
 
 def _is_endless_kind(case: Case) -> bool:
