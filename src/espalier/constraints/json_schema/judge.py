@@ -8,6 +8,7 @@ import math
 import subprocess
 import warnings
 from decimal import Decimal
+from functools import cache
 from typing import Any
 
 import jsonschema
@@ -24,8 +25,9 @@ from espalier.errors import RegexError
 from espalier.lexicon.files import WordFiles
 from espalier.schema.normal.validator import is_panic, validator_class
 from espalier.schema.patterns.cost import is_quick
-from espalier.schema.patterns.ecma import compiled
+from espalier.schema.patterns.ecma import compiled, is_pattern
 from espalier.schema.python.instances import build
+from espalier.schema.read.drafts import DRAFTS
 
 JSON_KINDS = {
     dict: "object",
@@ -94,7 +96,7 @@ def judge_schema(spec: JsonSchema, text: str, words: WordFiles) -> Verdict:
     schema = spec.schema
     cls = validators.validator_for(schema, default=jsonschema.Draft202012Validator)
     name = f"jsonschema {cls.__name__}"
-    checker = cls.FORMAT_CHECKER if spec.format == "assert" else None
+    checker = _format_checker(cls) if spec.format == "assert" else None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # `[[` in a pattern, see judge_regex
@@ -120,6 +122,21 @@ def judge_schema(spec: JsonSchema, text: str, words: WordFiles) -> Verdict:
         return Verdict(valid=None, judge=name, errors=("could not judge: nested too deeply",))
     errors = tuple(f"{e.json_path}: {e.message[:200]}" for e in found[:5])
     return Verdict(valid=not found, judge=name, errors=errors)
+
+
+@cache
+def _format_checker(cls: Any) -> jsonschema.FormatChecker:
+    """What `jsonschema` checks of the formats that the draft of this class defines, `regex` as ECMA-262 reads it. In
+    draft 4 `jsonschema` knows formats of later drafts too."""
+    draft = DRAFTS.get(cls.META_SCHEMA["$schema"].rstrip("#"))
+    checks = cls.FORMAT_CHECKER.checkers | {"regex": (_is_regex, ())}
+    checker = jsonschema.FormatChecker(formats=())
+    checker.checkers = {name: check for name, check in checks.items() if draft is None or name in draft.formats}
+    return checker
+
+
+def _is_regex(value: object) -> bool:
+    return not isinstance(value, str) or is_pattern(value)
 
 
 def _registry(spec: JsonSchema, cls: Any) -> Registry[Any]:

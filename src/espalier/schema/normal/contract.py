@@ -84,8 +84,8 @@ def silent(draft: Draft, schema: Mapping[str, Any], keyword: str, *, formats: bo
         return f"not a keyword of {draft.name}"
     if keyword == "format" and not formats:
         return "not asserted"
-    if keyword == "format" and schema["format"] not in FORMATS:
-        return "not a known format"
+    if keyword == "format" and schema["format"] not in draft.formats:
+        return f"not a format of {draft.name}" if schema["format"] in FORMATS else "not a known format"
     if keyword in NEEDS and NEEDS[keyword] not in schema:
         return f"means nothing without {NEEDS[keyword]}"
     if keyword == "additionalItems" and not isinstance(schema.get("items"), list):

@@ -114,7 +114,9 @@ class ValueJudge:
             if subschema.pointer in subschema.resource.document.subschemas:
                 schema = {"$ref": f"{_address(subschema.resource.document)}#{_quoted(subschema.pointer)}"}
             self.validators[subschema] = validator_class(getattr(jsonschema, draft.validator))(
-                schema, registry=self.registry, format_checker=_format_checker() if self.table.formats else None
+                schema,
+                registry=self.registry,
+                format_checker=_format_checker(draft.formats) if self.table.formats else None,
             )
         return self.validators[subschema]
 
@@ -139,11 +141,11 @@ def _plain(value: Any) -> Any:
 
 
 @cache
-def _format_checker() -> Any:
+def _format_checker(names: frozenset[str]) -> Any:
     from jsonschema import FormatChecker  # noqa: PLC0415  # slow to import, rarely needed
 
     checker = FormatChecker(formats=())
-    for name in FORMATS:
+    for name in names:
         checker.checks(name)(lambda value, name=name: not isinstance(value, str) or _in_format(name, value))
     return checker
 

@@ -19,6 +19,27 @@ from espalier.schema.patterns.translate import members, translate
 
 _NAMED_GROUP = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]|\(\?<(?=[A-Za-z_$])", re.DOTALL)
 
+_ESCAPE = (
+    r"(?:[\^$\\.*+?()\[\]{}|/dDwWsSfnrtv0-9]|c[A-Za-z]|x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|u\{[0-9A-Fa-f]+\}|[pP]\{[^}]*\})"
+)
+_WRITTEN = re.compile(
+    rf"(?:\\(?:{_ESCAPE}|[bB]|k<[A-Za-z_$][\w$]*>)|\[(?:[^\\\]]|\\(?:{_ESCAPE}|[b-]))*\]|\(\?(?:[:=!]|<[=!]|<[A-Za-z_$][\w$]*>)"
+    r"|\((?!\?)|[)|.^$]|(?:[*+?]|\{[0-9]+(?:,[0-9]*)?\})\??(?![*+?{])|[^\\\[\](){}*+?|^$.])*",
+    re.DOTALL,
+)
+"""The signs of ECMA-262 with the flag u. `re` reads more: `a++`, `(?P<n>a)`, `\\Z`."""
+
+
+def is_pattern(text: str) -> bool:
+    """Whether a text is a pattern: what the format `regex` asks."""
+    if not _WRITTEN.fullmatch(text):
+        return False
+    try:
+        compiled(text)
+    except RegexError:
+        return False
+    return True
+
 
 @owned_cache(4096)
 def compiled(pattern: str) -> re.Pattern[str]:
