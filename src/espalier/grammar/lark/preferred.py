@@ -68,10 +68,7 @@ def widths(node: Node) -> Widths:
                 return Widths(sum(part.low for part in parts), high, is_longest)
             case Alternative():
                 highs = [part.high for part in parts]
-                falls = all(
-                    other.high is not None and part.low >= other.high
-                    for part, other in pairwise(parts)
-                )
+                falls = all(other.high is not None and part.low >= other.high for part, other in pairwise(parts))
                 high = None if None in highs else max(high for high in highs if high is not None)
                 return Widths(min(part.low for part in parts), high, falls and all(part.is_longest for part in parts))
             case Repeat(_, low, most):
