@@ -77,8 +77,8 @@ def cell(seed: int, number: int) -> Cell:
 
 
 def _is_misjudged(draft: str, names: tuple[str, ...], place: Place) -> bool:
-    """Whether both validators judge otherwise than the standard does: in 2019-09 they let `contains` evaluate items, and
-    Core 9.3.1.3 names `items`, `additionalItems` and `unevaluatedItems` alone."""
+    """Whether both validators judge otherwise than the standard does: in 2019-09 they let `contains` evaluate items,
+    and Core 9.3.1.3 names `items`, `additionalItems` and `unevaluatedItems` alone."""
     is_left = "unevaluatedItems" in names or place.name == "beside unevaluatedItems"
     return draft == "2019-09" and is_left and not CONTAINS.isdisjoint(names)
 

@@ -11,12 +11,16 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import lru_cache
+from fractions import Fraction
+from functools import cache, lru_cache
 from typing import Any
 
+import jsonschema
 import jsonschema_rs
+from jsonschema.validators import extend, validator_for
+from referencing import Registry
 
-from benchmarks.schema.fuzzing.oracle import parse, valid
+from benchmarks.schema.fuzzing.oracle import parse
 
 FORMATS_SINCE = {"date": 2, "time": 2, "regex": 2, "uuid": 3, "json-pointer": 1, "email": 0, "ipv4": 0, "ipv6": 0}
 """The first draft that defines a format, by its place in `DRAFTS`."""
@@ -83,7 +87,9 @@ class Judges:
     def __init__(self, schema: dict[str, Any], place_of_draft: int, *, has_formats: bool) -> None:
         known = _with_known_formats(schema, place_of_draft)
         self._text = json.dumps(schema, ensure_ascii=False)
-        self._one = valid(_with_ecma_patterns(known), has_formats=has_formats)
+        exact = json.loads(json.dumps(_with_ecma_patterns(known)), parse_float=Decimal)
+        checker = validator_for(schema).FORMAT_CHECKER if has_formats else None
+        self._one = _exact(validator_for(schema))(exact, registry=Registry(), format_checker=checker).is_valid
         self._other = jsonschema_rs.validator_for(known, validate_formats=has_formats)
         #: The names of the rows that decided, each time.
         self.decided: list[str] = []
@@ -99,6 +105,26 @@ class Judges:
                 self.decided.append(row.name)
                 return one if row.right == "jsonschema" else other
         raise Undecided(f"jsonschema says {one}, jsonschema-rs says {other}")
+
+
+@cache
+def _exact(base: Any) -> Any:
+    """A validator class of jsonschema for numbers that are decimals."""
+    types = base.TYPE_CHECKER.redefine_many({"integer": _is_whole, "number": _is_number})
+    return extend(base, {"multipleOf": _multiple_of}, type_checker=types)
+
+
+def _is_number(_checker: Any, value: Any) -> bool:
+    return isinstance(value, int | Decimal) and not isinstance(value, bool)
+
+
+def _is_whole(_checker: Any, value: Any) -> bool:
+    return _is_number(_checker, value) and value == int(value)
+
+
+def _multiple_of(validator: Any, factor: Any, value: Any, _schema: Any) -> Iterator[jsonschema.ValidationError]:
+    if validator.is_type(value, "number") and Fraction(value) % Fraction(factor):
+        yield jsonschema.ValidationError("not a multiple")
 
 
 @lru_cache(maxsize=4096)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
@@ -16,6 +15,7 @@ from espalier.grammar.ast import Grammar
 from espalier.schema.form import Array, Boolean, Case, NodeId, Null, Number, Object, String, Values
 from espalier.schema.gbnf.convert import convert
 from espalier.schema.gbnf.rulebook import Converted
+from espalier.schema.patterns.ecma import found
 from espalier.schema.read.values import key
 from espalier.tokens.trie import build_trie
 from espalier.tokens.vocab import Vocab
@@ -103,8 +103,8 @@ def fits_string(shapes: Hand, case: String, value: Any) -> bool:
         isinstance(value, str)
         and len(value) >= case.min_length
         and (case.max_length is None or len(value) <= case.max_length)
-        and all(re.search(pattern, value) for pattern in case.patterns)
-        and not any(re.search(pattern, value) for pattern in case.not_patterns)
+        and all(found(pattern, value) for pattern in case.patterns)
+        and not any(found(pattern, value) for pattern in case.not_patterns)
         and value not in case.excluded
     )
 
