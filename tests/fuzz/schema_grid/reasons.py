@@ -5,18 +5,16 @@ A note that no row knows announces nothing, so that every new one is a finding u
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import lru_cache
 from itertools import combinations
 from typing import Any
 
 from espalier.schema.contract import Contract
 from tests.fuzz.schema_grid.keywords import FORMATS
-from tests.fuzz.schema_grid.oracles import ecma, numbers, strings
+from tests.fuzz.schema_grid.oracles import numbers, strings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,15 +35,6 @@ def _after(number: Decimal) -> int:
 
 def _is_whole(number: Decimal) -> bool:
     return number == int(number)
-
-
-@lru_cache(maxsize=4096)
-def _differs(pattern: str, text: str) -> bool:
-    return bool(re.search(pattern, text)) != bool(re.search(ecma(pattern), text))
-
-
-def _read_otherwise(match: re.Match[str], value: Any) -> bool:
-    return any(_differs(ast.literal_eval(match[1]), text) for text in strings(value))
 
 
 def _has_equal_items(value: Any) -> bool:
@@ -78,7 +67,6 @@ REASONS = (
         note=re.compile(r"at most ([0-9]+) digits before the point"),
         explains=lambda match, value: any(_before(n) > int(match[1]) for n in numbers(value)),
     ),
-    Reason(note=re.compile(r"('.*'|\".*\"): only what both ECMA-262 and Python's re match"), explains=_read_otherwise),
     Reason(
         note=re.compile(rf"^({'|'.join(FORMATS)}): "),
         explains=lambda match, value: any(text != FORMATS[match[1]][0] for text in strings(value)),
