@@ -76,6 +76,11 @@ def cell(seed: int, number: int) -> Cell:
     return cell_of(kind, names, rounds * times + turn + seed + position)
 
 
+def _common(drafts: tuple[str, ...], names: tuple[str, ...], place: Place) -> list[str]:
+    """The drafts that have the keywords and the place, and that the validators judge as the standard does."""
+    return [draft for draft in drafts if draft in place.drafts and not _is_misjudged(draft, names, place)]
+
+
 def _is_misjudged(draft: str, names: tuple[str, ...], place: Place) -> bool:
     """Whether both validators judge otherwise than the standard does: in 2019-09 they let `contains` evaluate items,
     and Core 9.3.1.3 names `items`, `additionalItems` and `unevaluatedItems` alone."""
@@ -89,10 +94,10 @@ CONTAINS = frozenset(("contains", "minContains", "maxContains"))
 def cell_of(kind: Kind, names: tuple[str, ...], visit: int) -> Cell:
     """The cell of a visit of a set of keywords: visits in a row go through its places, and then through its values."""
     drafts = drafts_of(kind, names)
-    places = places_of(kind, drafts)
+    places = [(place, _common(drafts, names, place)) for place in places_of(kind, drafts)]
+    places = [(place, common) for place, common in places if common]
     turn, position = divmod(visit, len(places))
-    place = places[position]
-    common = [draft for draft in drafts if draft in place.drafts and not _is_misjudged(draft, names, place)]
+    place, common = places[position]
     # Half of the visits are of the newest draft, the others go through the older ones.
     draft = common[-1] if visit % 2 else common[-1 - (visit // 2) % len(common)]
     part = values_at(kind, names, draft, visit + turn)

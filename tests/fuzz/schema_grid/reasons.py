@@ -68,6 +68,16 @@ REASONS = (
         explains=lambda match, value: any(_before(n) > int(match[1]) for n in numbers(value)),
     ),
     Reason(
+        note=re.compile(r"with a point they have at most ([0-9]+) digits in all"),
+        explains=lambda match, value: any(
+            _after(n) > 0 and _before(n) + _after(n) > int(match[1]) for n in numbers(value)
+        ),
+    ),
+    Reason(
+        note=re.compile("the undeclared name that satisfies it comes after all others"),
+        explains=lambda _, value: _has_names(value, 2),
+    ),
+    Reason(
         note=re.compile(rf"^({'|'.join(FORMATS)}): "),
         explains=lambda match, value: any(text != FORMATS[match[1]][0] for text in strings(value)),
     ),

@@ -10,6 +10,7 @@ import pytest
 import espalier
 from espalier import JsonSchema, Vocab
 from espalier.constraints.compiler import Compiler
+from espalier.constraints.json_schema.lowered import LoweredSchema, Use
 from espalier.constraints.verdict import judge
 from espalier.schema.patterns.formats import FORMATS
 from espalier.schema.read.drafts import DRAFTS, Draft
@@ -54,3 +55,10 @@ def test_values_of_an_enum_are_held_to_the_formats_of_the_draft() -> None:
 @pytest.mark.parametrize(("text", "valid"), [("[a-z", False), (r"\p{L}", True), ("(?P<n>a)", False), ("a++", False)])
 def test_the_judge_reads_the_format_regex_as_ecma_262_does(text: str, valid: bool) -> None:
     assert judge(JsonSchema({"format": "regex"}, format="assert"), json.dumps(text)).valid is valid
+
+
+@pytest.mark.parametrize("use", ["alone", "grammar"])
+def test_a_narrower_format_of_names_is_noted(use: Use) -> None:
+    schema = JsonSchema({"propertyNames": {"format": "email"}}, format="assert")
+    (entry,) = (one for one in LoweredSchema(schema).contract(use).entries if one.pointer == "/propertyNames/format")
+    assert (entry.verdict, entry.note[:6]) == ("narrowed", "email:")

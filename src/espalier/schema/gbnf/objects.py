@@ -242,6 +242,7 @@ class ObjectRules:
         for case in self.cases(node):
             one: Dfa | None = None
             if isinstance(case, String):
+                self.strings.remarks(case, f"{pointer}/propertyNames")
                 one = self.strings.language(case, "propertyNames", pointer)
             elif isinstance(case, Values) and (words := [v for v in case.values if isinstance(v, str)]):
                 one = Dfa.of_words(words)
