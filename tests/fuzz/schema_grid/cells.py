@@ -13,7 +13,16 @@ from functools import cache, lru_cache
 from random import Random
 from typing import Any
 
-from tests.fuzz.schema_grid.keywords import ADDRESSES, KINDS, Kind, drafts_of, keyword_sets, pairs, values_at
+from tests.fuzz.schema_grid.keywords import (
+    ADDRESSES,
+    KINDS,
+    Kind,
+    drafts_of,
+    is_misjudged,
+    keyword_sets,
+    pairs,
+    values_at,
+)
 from tests.fuzz.schema_grid.places import COMPANIONS, Part, Place, places_of
 
 AT_LEAST = 13
@@ -78,17 +87,8 @@ def cell(seed: int, number: int) -> Cell:
 
 def _common(drafts: tuple[str, ...], names: tuple[str, ...], place: Place) -> list[str]:
     """The drafts that have the keywords and the place, and that the validators judge as the standard does."""
-    return [draft for draft in drafts if draft in place.drafts and not _is_misjudged(draft, names, place)]
-
-
-def _is_misjudged(draft: str, names: tuple[str, ...], place: Place) -> bool:
-    """Whether both validators judge otherwise than the standard does: in 2019-09 they let `contains` evaluate items,
-    and Core 9.3.1.3 names `items`, `additionalItems` and `unevaluatedItems` alone."""
-    is_left = "unevaluatedItems" in names or place.name == "beside unevaluatedItems"
-    return draft == "2019-09" and is_left and not CONTAINS.isdisjoint(names)
-
-
-CONTAINS = frozenset(("contains", "minContains", "maxContains"))
+    beside = (*names, place.name.removeprefix("beside "))
+    return [draft for draft in drafts if draft in place.drafts and not is_misjudged(draft, beside)]
 
 
 def cell_of(kind: Kind, names: tuple[str, ...], visit: int) -> Cell:

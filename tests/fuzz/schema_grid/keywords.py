@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
@@ -159,8 +159,22 @@ STEP = 10_007
 
 @cache
 def drafts_of(kind: Kind, names: tuple[str, ...]) -> tuple[str, ...]:
-    """The drafts that have all of the keywords; the newest is last."""
-    return tuple(draft for draft in DRAFTS if all(_of_draft(kind, name, draft) for name in names))
+    """The drafts that have all of the keywords and that the validators judge as the standard does; the newest is
+    last."""
+    return tuple(
+        draft
+        for draft in DRAFTS
+        if all(_of_draft(kind, name, draft) for name in names) and not is_misjudged(draft, names)
+    )
+
+
+def is_misjudged(draft: str, names: Collection[str]) -> bool:
+    """Whether both validators judge these keywords in one schema otherwise than the standard does: in 2019-09 they let
+    `contains` evaluate items, and Core 9.3.1.3 names `items`, `additionalItems` and `unevaluatedItems` alone."""
+    return draft == "2019-09" and "unevaluatedItems" in names and not CONTAINS.isdisjoint(names)
+
+
+CONTAINS = frozenset(("contains", "minContains", "maxContains"))
 
 
 @cache
