@@ -1,7 +1,7 @@
 """Looks for a completion of a text that repeats no item, by changing the completion of fewest bytes where it must.
 
 A completion that repeats an item is left at some byte before the repetition, for another byte, and completed anew.
-Every completion can be reached so, each one once. Those with the least left to write when they repeat an item are
+Every completion can be reached so. Those with the least left to write when they repeat an item are
 followed first, then those of the fewest items: a longer one that puts further items before the repeated one gets no
 nearer to the end.
 It knows an automaton and a tracker, and nothing of tokens beyond their bytes.
@@ -61,10 +61,10 @@ class _Try:
 
 
 class _Change(NamedTuple):
-    """Another byte at an offset of a completion. state, point: after it."""
+    """Another byte, or an item that the schema lists, at an offset of a completion. state, point: after it."""
 
     at: int
-    byte: int
+    text: bytes
     state: State
     point: Hashable
 
@@ -166,29 +166,42 @@ class Search:
             if tracker.is_idle(points[at]):
                 continue
             inside, items = tracker.in_string(points[at]), tracker.count(points[at])
+            for text in tracker.listed(points[at]):
+                item = self._after(_Change(at, b"", states[at], points[at]), text)
+                for found in () if item is None else self._completed(trial, [item], near):
+                    if isinstance(found, bytes) or found.items > items:  # it differs itself
+                        yield found
             members, _ = machine.options(states[at])
             alike: dict[State, list[_Change]] = {}
             for byte in range(256):
                 if not members >> byte & 1 or byte == trial.rest[at] or (byte in BLANK and not inside):
                     continue
-                state = machine.step(states[at], byte)
-                point = tracker.feed(points[at], bytes((byte,)))
-                if state is None or isinstance(point, Clash):
+                change = self._after(_Change(at, b"", states[at], points[at]), bytes((byte,)))
+                if change is None:
                     continue
-                change = _Change(at, byte, state, point)
-                if state in alike:
-                    alike[state].append(change)
+                if change.state in alike:
+                    alike[change.state].append(change)
                     continue
-                alike[state] = soon
+                alike[change.state] = soon
                 for found in self._completed(trial, [change], near):
                     if isinstance(found, _Try) and found.items > items:
-                        alike[state] = later
+                        alike[change.state] = later
                     yield found
         yield from self._completed(trial, soon, near)
 
+    def _after(self, change: _Change, text: bytes) -> _Change | None:
+        """The change with more text; None where that cannot come, or repeats an item."""
+        state = change.state
+        for byte in text:
+            state = None if state is None else self._machine.step(state, byte)
+        point = None if state is None else self._tracker.feed(change.point, text)
+        if point is None or isinstance(point, Clash):
+            return None
+        return _Change(change.at, change.text + text, state, point)
+
     def _completed(self, trial: _Try, changes: list[_Change], near: bool) -> Iterator[bytes | _Try]:
         """The completion of fewest bytes after each change."""
-        for at, byte, state, point in changes:
-            found = self._tried(trial.lead + trial.rest[:at] + bytes((byte,)), state, point, near)
+        for at, text, state, point in changes:
+            found = self._tried(trial.lead + trial.rest[:at] + text, state, point, near)
             if found is not None:
                 yield found
