@@ -16,6 +16,7 @@ import numpy as np
 
 from espalier.automata.languages.dfa import Dfa
 from espalier.constraints.unique.spots import Spot, Spots
+from espalier.grammar.ast import Literal
 from espalier.schema.form import (
     Array,
     Boolean,
@@ -29,9 +30,11 @@ from espalier.schema.form import (
     String,
     Values,
 )
-from espalier.schema.gbnf.arrays import MAX_UNIQUE
+from espalier.schema.gbnf.arrays import MAX_LISTED, MAX_UNIQUE
+from espalier.schema.gbnf.layout import layout
 from espalier.schema.gbnf.others import undone
 from espalier.schema.gbnf.rulebook import RuleBook, escaped
+from espalier.schema.gbnf.spelling import literal
 from espalier.schema.gbnf.strings import StringRules
 from espalier.schema.read.values import key
 from espalier.time_limit import check as check_time
@@ -129,6 +132,7 @@ class _Search:
                     pointer=self._shapes.pointer([*wanted, *inside.counted][0][1]) if wanted or inside.counted else "",
                     plain=all(_is_plain(one) for case, _ in wanted for one in self._strings(case)),
                     fresh=tuple(self._is_fresh(i, inside) for i in range(most + 1)) if wanted else (),
+                    listed=tuple(self._listed(i, inside) for i in range(most + 1)) if wanted else (),
                 )
             )
         return tuple(found)
@@ -220,6 +224,23 @@ class _Search:
         """Whether every array that the value may be always completes from the item at this place on. (Then it also
         differs from arrays beside it.)"""
         return not inside.lists and all(self._always_completes(case, place) for case, _ in inside.arrays)
+
+    def _listed(self, place: int, inside: _Inside) -> tuple[bytes, ...]:
+        """The texts of the values that the schema lists for an item at this place, some of them where they are many:
+        an array that needs several of them is completed with these."""
+        if self._is_fresh(place, inside):
+            return ()
+        nodes: dict[NodeId, None] = {}
+        for case, _ in inside.arrays:
+            row = case.kinds[min(place, len(case.prefix))] if case.kinds else ()
+            item = case.prefix[place] if place < len(case.prefix) else case.items
+            nodes |= dict.fromkeys([kind.node for kind in row] or [item])
+        values: list[Any] = []
+        for one in [one for node in nodes for one in self._cases(node)]:
+            values += one.values if isinstance(one, Values) else []
+            values += [False, True] if isinstance(one, Boolean) else []
+        spelled = [literal(value, layout("compact"), 0) for value in values[:MAX_LISTED]]
+        return tuple(dict.fromkeys(node.text.encode() for node in spelled if isinstance(node, Literal)))
 
     def _always_completes(self, case: Array, place: int) -> bool:
         """Whether an array that is about to begin the item at this place has numbers or strings without end to choose

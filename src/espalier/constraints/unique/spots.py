@@ -16,7 +16,8 @@ class Spot:
     names_differ: no two of its names may be equal, since they are counted or satisfy a negation. pointer: the JSON
     pointer of the array or the object that says so. plain: for arrays of strings alone, appending any letter keeps an
     item valid. fresh: for each of `items`, whether an array that is about to begin that item can be completed whatever
-    its items are.
+    its items are. listed: for each of `items` of such an array that cannot, the texts of values that the schema lists
+    for it.
     """
 
     names: Mapping[bytes, int]
@@ -27,6 +28,7 @@ class Spot:
     pointer: str = ""
     plain: bool = True
     fresh: tuple[bool, ...] = ()
+    listed: tuple[tuple[bytes, ...], ...] = ()
 
 
 Spots: TypeAlias = tuple[Spot, ...]

@@ -7,7 +7,7 @@ knows no tokens; `spots.py` says which arrays these are, `values.py` which items
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
 from espalier.constraints.unique.spots import Spots
@@ -116,6 +116,10 @@ class Tracker(Protocol):
         the items before are."""
         ...
 
+    def listed(self, point: Hashable) -> Sequence[bytes]:
+        """Texts that may be the item of an array with unique items that is about to begin, where they are few."""
+        ...
+
 
 class DocumentTracker:
     """Follows one JSON document. spots: see `spots.py`."""
@@ -155,11 +159,15 @@ class DocumentTracker:
 
     def is_fresh(self, point: Hashable) -> bool:
         assert isinstance(point, Point)
-        frame = point.frame
-        if point.mode != OUTSIDE or frame is None or not frame.unique:
-            return False
-        fresh = self.spots[frame.spot].fresh
-        return bool(fresh) and fresh[frame.place] and not cut(point.text, point.size, frame.begin).strip(BLANK)
+        frame = begun_array(point)
+        fresh = () if frame is None else self.spots[frame.spot].fresh
+        return frame is not None and bool(fresh) and fresh[frame.place]
+
+    def listed(self, point: Hashable) -> Sequence[bytes]:
+        assert isinstance(point, Point)
+        frame = begun_array(point)
+        listed = () if frame is None else self.spots[frame.spot].listed
+        return listed[frame.place] if frame is not None and listed else ()
 
     def scan(self, point: Point, data: bytes, at: int) -> tuple[Point | Clash, int]:
         """The point after the data from offset `at` on, and the offset where it stopped: behind the bracket that closes
@@ -259,6 +267,14 @@ class DocumentTracker:
         if records and at > since:
             text, size = (text, data[since:at]), size + at - since
         return Point(frame, mode, value, in_value, escaped, text, size, string, strings, closed), at
+
+
+def begun_array(point: Point) -> Frame | None:
+    """The array with unique items of which an item is about to begin."""
+    frame = point.frame
+    if point.mode != OUTSIDE or frame is None or not frame.unique:
+        return None
+    return None if cut(point.text, point.size, frame.begin).strip(BLANK) else frame
 
 
 def cut(text: Chunks, size: int, begin: int) -> bytes:
