@@ -305,6 +305,15 @@ def test_negated_objects_in_compositions(name: str, negated: str) -> None:
         assert valid(json.loads(text)) or not compiled.accepts(frame.format(text)), text
 
 
+def test_a_region_with_a_negated_object_may_be_a_scalar_too() -> None:
+    schema = {"anyOf": [STR, {"type": "object", "not": {"additionalProperties": INT}}]}
+    compiled = COMPILER.compile(espalier.Free({"N:": JsonSchema(schema)}))
+    assert compiled.accepts('N:"a"')
+    assert compiled.accepts('N:{"q": 1, "r": "a"}')
+    assert not compiled.accepts('N:{"q": 1}')
+    assert not compiled.accepts('N:{"q": "a", "q": 1}')
+
+
 @pytest.mark.parametrize("style", ["python", "json"])
 def test_negated_objects_as_arguments(style: str) -> None:
     found = convert(expand({"type": "object", "not": {"additionalProperties": INT}}), style=style)  # type: ignore[arg-type]
