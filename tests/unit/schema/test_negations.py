@@ -372,3 +372,24 @@ NUMBERS = [
     *("1.5", "0.25", "-0.5", "1234567890.5", "12345678901.25", "12345678901234.5", "-123456789.123456", "99.999"),
     *("1000000000001", "1000000000000.5", "21", "0.1", "0.01"),
 ]
+
+
+LARGE: dict[str, dict[str, Any]] = {
+    "five demands": {"allOf": [{"not": {"patternProperties": {name: INT}}} for name in "abcde"]},
+    "eight names": {
+        "allOf": [{"not": {"properties": {name: {}}, "additionalProperties": INT}} for name in "abcdefgh"],
+    },
+    "patterns": {"not": {"patternProperties": {f"x{i}": INT for i in range(41)}, "additionalProperties": False}},
+    "uniqueItems": {"not": {"uniqueItems": True}},
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_negations_that_are_too_many_to_tell_apart_are_left_to_the_judge(name: str) -> None:
+    schema = LARGE[name]
+    assert "/not" in espalier.contract(schema).by_verdict("checked")[0].pointer
+    with pytest.raises(UnsupportedError, match="/not"):
+        COMPILER.compile(JsonSchema(schema))
+    compiled, valid = COMPILER.compile(JsonSchema(schema, allow="checked")), validator(schema)
+    for value in (*objects(), *arrays(), {"abcde": "x"}, {"x40": 1}, {"x40": "a"}, {"y": 1}, {"abcdefgh": None}):
+        assert not valid(value) or any(map(compiled.accepts, in_every_order(value))), value
