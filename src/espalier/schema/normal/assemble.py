@@ -109,12 +109,12 @@ def kinds(
     """The items at an index that satisfy these literals by which of `contains` they match, the ones that match most
     first."""
     found: list[ItemKind] = []
-    counting = sum(1 << i for i, one in enumerate(sides) if one.first <= index)
+    counting = sum(1 << i for i, side in enumerate(sides) if side.first <= index)
     for matches in reversed(range(1 << len(sides))):
         if matches & ~counting:
             continue
-        chosen = [one.match if matches >> i & 1 else one.other for i, one in enumerate(sides) if counting >> i & 1]
-        node = graph.node((*literals, *(one for one in chosen if one is not None)))
+        chosen = [side.match if matches >> i & 1 else side.other for i, side in enumerate(sides) if counting >> i & 1]
+        node = graph.node((*literals, *(literal for literal in chosen if literal is not None)))
         if node != graph.false:
             found.append(ItemKind(matches=matches, node=node))
     return tuple(found)

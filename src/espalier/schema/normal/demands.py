@@ -37,15 +37,15 @@ def declare_names(facts: ObjectFacts, graph: NodeSource) -> None:
 
 def limit_ways(facts: ObjectFacts, graph: NodeSource, most: int) -> None:
     """Leave demands out, the last ones first, that together could be met in more ways than this."""
-    ways, kept = 1, 0
+    ways, count = 1, 0
     for demand in facts.demands:
         ways *= 1 + sum(may_meet(demand, name, facts, graph) for name in declared(facts))
         if ways > most:
             break
-        kept += 1
-    for demand in facts.demands[kept:]:
+        count += 1
+    for demand in facts.demands[count:]:
         graph.leave(demand.literal, "there are too many ways in which it can fail")
-    facts.demands = facts.demands[:kept]
+    facts.demands = facts.demands[:count]
 
 
 def may_meet(demand: Exists, name: str, facts: ObjectFacts, graph: NodeSource) -> bool:
