@@ -107,7 +107,9 @@ def counted(shapes: NormalForm, contains: Contains, value: list[Any]) -> bool:
     counting = value[contains.first :]
     matching = [fits(shapes, contains.match, item) for item in counting]
     if contains.other is not None:
-        assert all(one or fits(shapes, contains.other, item) for one, item in zip(matching, counting, strict=True))
+        assert all(
+            matches or fits(shapes, contains.other, item) for matches, item in zip(matching, counting, strict=True)
+        )
     return contains.least <= sum(matching) and (contains.most is None or sum(matching) <= contains.most)
 
 

@@ -161,7 +161,7 @@ def fewest(meets: Sequence[int], missing: int) -> int | None:
     each kind of member, the demands that it meets."""
     reached, count = {0}, 0
     while not any(met & missing == missing for met in reached):
-        more = {met | one & missing for met in reached for one in meets}
+        more = {met | kind & missing for met in reached for kind in meets}
         if more <= reached:
             return None
         reached, count = reached | more, count + 1

@@ -162,8 +162,8 @@ def in_every_order(value: Any) -> list[str]:
 
 def twice() -> Iterator[str]:
     """Objects in which an undeclared name comes twice: the last value counts."""
-    for name, one, other in product(NAMES, ("1", '"a"', "null"), ("1", '"a"', "null")):
-        yield f'{{"{name}": {one}, "{name}": {other}}}'
+    for name, first, second in product(NAMES, ("1", '"a"', "null"), ("1", '"a"', "null")):
+        yield f'{{"{name}": {first}, "{name}": {second}}}'
 
 
 def schemas(negated: dict[str, Any], kind: str, seed: str, count: int) -> Iterator[dict[str, Any]]:
@@ -171,9 +171,9 @@ def schemas(negated: dict[str, Any], kind: str, seed: str, count: int) -> Iterat
     beside = BESIDE_OBJECTS if kind == "object" else BESIDE_ARRAYS
     grid = list(product(beside.values(), PLACES))
     for others, place in Random(seed).sample(grid, min(count, len(grid))):
-        found = PLACES[place](negated, kind)
-        definitions = {"$defs": found.pop("$defs")} if "$defs" in found else {}
-        parts = {**others, **found} if not others.keys() & found else {"allOf": [others, found]}
+        keywords = PLACES[place](negated, kind)
+        definitions = {"$defs": keywords.pop("$defs")} if "$defs" in keywords else {}
+        parts = {**others, **keywords} if not others.keys() & keywords else {"allOf": [others, keywords]}
         yield {"type": kind, **parts, **definitions}
 
 
@@ -213,8 +213,8 @@ def check(schema: dict[str, Any], road: str, documents: Iterable[Any]) -> None:
         return
     is_said = False
     if not is_alone:
-        found = convert(expand(schema, order=order))  # type: ignore[arg-type]  # a name of an order
-        is_said = any(text in note.text for note in found.notes for text in SAID)
+        grammar = convert(expand(schema, order=order))  # type: ignore[arg-type]  # a name of an order
+        is_said = any(text in note.text for note in grammar.notes for text in SAID)
     for document in documents:
         texts = in_every_order(document)
         accepted = [text for text in texts if compiled.accepts(text)]
@@ -305,14 +305,23 @@ def test_negated_objects_in_compositions(name: str, negated: str) -> None:
         assert valid(json.loads(text)) or not compiled.accepts(frame.format(text)), text
 
 
+def test_a_region_with_a_negated_object_may_be_a_scalar_too() -> None:
+    schema = {"anyOf": [STR, {"type": "object", "not": {"additionalProperties": INT}}]}
+    compiled = COMPILER.compile(espalier.Free({"N:": JsonSchema(schema)}))
+    assert compiled.accepts('N:"a"')
+    assert compiled.accepts('N:{"q": 1, "r": "a"}')
+    assert not compiled.accepts('N:{"q": 1}')
+    assert not compiled.accepts('N:{"q": "a", "q": 1}')
+
+
 @pytest.mark.parametrize("style", ["python", "json"])
 def test_negated_objects_as_arguments(style: str) -> None:
-    found = convert(expand({"type": "object", "not": {"additionalProperties": INT}}), style=style)  # type: ignore[arg-type]
-    compiled = COMPILER.compile(espalier.Gbnf(printed(found)))
+    grammar = convert(expand({"type": "object", "not": {"additionalProperties": INT}}), style=style)  # type: ignore[arg-type]
+    compiled = COMPILER.compile(espalier.Gbnf(printed(grammar)))
     text = '(q=1, r="a")' if style == "python" else '{"q": 1, "r": "a"}'
     assert compiled.accepts(text)
     assert not compiled.accepts(text.replace('"a"', "1"))
-    assert LAST in [note.text for note in found.notes]
+    assert LAST in [note.text for note in grammar.notes]
 
 
 def test_a_later_member_of_the_same_name_does_not_undo_what_a_negation_asks_for() -> None:
@@ -337,8 +346,8 @@ def test_negations_that_grammars_keep_only_by_order_say_so() -> None:
     both = {"allOf": [{"not": {"additionalProperties": INT}}, {"not": {"additionalProperties": STR}}], "type": "object"}
     assert espalier.contract(both).worst == "narrowed"
     assert all(LAST not in entry.note for entry in espalier.contract(both).entries)
-    found = convert(expand(both))
-    assert {note.pointer for note in found.notes if note.text == LAST} == {"/allOf/0", "/allOf/1"}
+    grammar = convert(expand(both))
+    assert {note.pointer for note in grammar.notes if note.text == LAST} == {"/allOf/0", "/allOf/1"}
 
 
 @pytest.mark.parametrize("factor", [1, 2, 3, 7, 10, 1000, 0.5, 0.1, 0.01, 1.5, 1e-7])
@@ -363,3 +372,24 @@ NUMBERS = [
     *("1.5", "0.25", "-0.5", "1234567890.5", "12345678901.25", "12345678901234.5", "-123456789.123456", "99.999"),
     *("1000000000001", "1000000000000.5", "21", "0.1", "0.01"),
 ]
+
+
+LARGE: dict[str, dict[str, Any]] = {
+    "five demands": {"allOf": [{"not": {"patternProperties": {name: INT}}} for name in "abcde"]},
+    "eight names": {
+        "allOf": [{"not": {"properties": {name: {}}, "additionalProperties": INT}} for name in "abcdefgh"],
+    },
+    "patterns": {"not": {"patternProperties": {f"x{i}": INT for i in range(41)}, "additionalProperties": False}},
+    "uniqueItems": {"not": {"uniqueItems": True}},
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_negations_that_are_too_many_to_tell_apart_are_left_to_the_judge(name: str) -> None:
+    schema = LARGE[name]
+    assert "/not" in espalier.contract(schema).by_verdict("checked")[0].pointer
+    with pytest.raises(UnsupportedError, match="/not"):
+        COMPILER.compile(JsonSchema(schema))
+    compiled, valid = COMPILER.compile(JsonSchema(schema, allow="checked")), validator(schema)
+    for value in (*objects(), *arrays(), {"abcde": "x"}, {"x40": 1}, {"x40": "a"}, {"y": 1}, {"abcdefgh": None}):
+        assert not valid(value) or any(map(compiled.accepts, in_every_order(value))), value

@@ -328,7 +328,9 @@ def _counts_names(case: Object) -> bool:
 def _has_names(case: Object) -> bool:
     """Whether there are plainly more undeclared names than any text holds."""
     endless = [not group.patterns and group.names is None for group in case.rest]
-    return any(endless) and all(one or not group.meets for one, group in zip(endless, case.rest, strict=True))
+    return any(endless) and all(
+        is_endless or not group.meets for is_endless, group in zip(endless, case.rest, strict=True)
+    )
 
 
 def _is_endless_kind(case: Case) -> bool:

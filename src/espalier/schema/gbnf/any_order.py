@@ -103,14 +103,14 @@ class AnyOrder:
                 return cost(Literal(self.brackets[0])) + from_here(Written()) if state == START else 0
             if not self.can_end(state):
                 return ENDLESS
-            required = [one for one, bit in needed if not state.names & bit]
+            required = [price for price, bit in needed if not state.names & bit]
             best = ENDLESS
-            for members, price in prices(state.met).items():
+            for members, demanded in prices(state.met).items():
                 more = list(required)
                 new = members if self.counts_others else min(members, int(not state.others))
                 lacking = self.low - self._counted(state) - len(more) - new
                 if lacking > 0:
-                    free = [one for one, bit in spare if not state.names & bit]
+                    free = [price for price, bit in spare if not state.names & bit]
                     if self.others.every and (self.counts_others or not (state.others or members)):
                         free += [other] * (lacking if self.counts_others else 1)
                     if len(free) < lacking:
@@ -122,7 +122,7 @@ class AnyOrder:
                 if not count:
                     return empty if state == Written() else close
                 apart = between * (count - 1) + (first if state == Written() else between)
-                best = min(best, price + sum(more) + apart + close)
+                best = min(best, demanded + sum(more) + apart + close)
             return best
 
         return from_here

@@ -102,35 +102,35 @@ def spelled(case: Number) -> Spelled:
         return Spelled(node=within, note=note)
     if (high - low) // scaled < MAX_WORDS and places <= EXACT_DIGITS:
         return Spelled(node=_listed(case, low, high, scaled, places), note=note)
-    found = language(within)
+    numbers = language(within)
     try:
         for multiples, wanted in divided:
-            found = both(found, multiples) if wanted else without(found, multiples)
+            numbers = both(numbers, multiples) if wanted else without(numbers, multiples)
         for start in range(0, len(case.excluded), 500):
             words = alt(*(_spellings(value) for value in case.excluded[start : start + 500] if _is_finite(value)))
-            found = without(found, language(words)) if words != NEVER else found
+            numbers = without(numbers, language(words)) if words != NEVER else numbers
     except LimitExceeded as error:
         gaps.append(("not", f"too many numbers are excluded: {error}"))
-    if found is None:
+    if numbers is None:
         return Spelled(node=NEVER, note=note, gaps=tuple(gaps))
-    found = found.minimised()
-    if len(found) > MAX_STATES:
+    numbers = numbers.minimised()
+    if len(numbers) > MAX_STATES:
         reason = f"multiples and excluded numbers need more than {MAX_STATES} states"
         return Spelled(node=within, note=note, gaps=(("multipleOf", reason),))
-    return Spelled(node=found, note=note, gaps=tuple(gaps))
+    return Spelled(node=numbers, note=note, gaps=tuple(gaps))
 
 
 def _divided(case: Number, step: Fraction | None, gaps: list[tuple[str, str]]) -> list[tuple[Dfa, bool]]:
     """The multiples that a number must be among (True), or must not be (False). One that is too large is a gap."""
-    found: list[tuple[Dfa, bool]] = []
+    automata: list[tuple[Dfa, bool]] = []
     wanted = () if step in (None, 1) else (step,)
     for keyword, factors, wants in (("multipleOf", wanted, True), ("not", case.not_multiples, False)):
         for factor in factors:
             try:
-                found.append((_multiples_of(factor), wants))
+                automata.append((_multiples_of(factor), wants))
             except LimitExceeded as error:
                 gaps.append((keyword, f"multiples of {factor} need too large an automaton: {error}"))
-    return found
+    return automata
 
 
 def _step(case: Number) -> Fraction | None:

@@ -200,10 +200,10 @@ class ObjectRules:
                 number = list(every).index((group.patterns, group.not_patterns))
                 closes = 1 << number if lost and not self.counts_others else 0
                 kinds.append(Kind(member, group.meets, closes, number))
-        found = Others(every=tuple(every.values()))
+        plain = Others(every=tuple(every.values()))
         if not case.demands:
-            return found
-        demanding = replace(found, kinds=tuple(kinds), demands=len(case.demands))
+            return plain
+        demanding = replace(plain, kinds=tuple(kinds), demands=len(case.demands))
         if fewest([kind.meets for kind in kinds], (1 << len(case.demands)) - 1) is None:
             return None
         is_possible = demanding.fewest(0) is not None
@@ -217,7 +217,7 @@ class ObjectRules:
                     self.book.gap(pointer, keyword, NAMES)
                 else:
                     self.book.note(pointer, keyword, LAST)
-        return demanding if is_possible else found
+        return demanding if is_possible else plain
 
     def _name(self, group: Rest, declared: tuple[str, ...], allowed: Dfa | None, context: RuleContext) -> Node:
         if allowed is None:
@@ -439,10 +439,10 @@ class Chain:
     def _ends(self, written: int, met: int = 0) -> list[Node]:
         """The options after the last declared property and what demands ask for: other members, and the closing
         bracket."""
-        found = self._written_ends.get((written, met))
-        if found is None:
-            found = self._written_ends[written, met] = self._new_ends(written, self._others.any(met))
-        return found
+        ends = self._written_ends.get((written, met))
+        if ends is None:
+            ends = self._written_ends[written, met] = self._new_ends(written, self._others.any(met))
+        return ends
 
     def _new_ends(self, written: int, other: Node) -> list[Node]:
         layout, depth = self._layout, self._depth

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from espalier.schema.form import Array, Case, Contains, ItemKind, Object, Values
 from espalier.schema.normal import cases
-from espalier.schema.normal.branch import ANY_OF, Branch
+from espalier.schema.normal.branch import ANY_OF, NO_NEGATIONS, Branch
 from espalier.schema.normal.container_facts import ArrayFacts, Exists, ObjectFacts
-from espalier.schema.normal.demands import declare_names, ways_to_have
+from espalier.schema.normal.demands import MAX_WAYS, declare_names, limit_ways, ways_to_have
 from espalier.schema.normal.facts import Contradiction, NumberFacts, StringFacts
 from espalier.schema.normal.literals import ArrayGroup, ObjectGroup, SchemaLiteral
 from espalier.schema.normal.objects import NodeSource, plain_object
@@ -53,6 +53,7 @@ def assemble(branch: Branch, graph: NodeSource) -> Iterator[Case]:
     elif branch.kind == OBJECT:
         assert isinstance(facts, ObjectFacts)
         declare_names(facts, graph)
+        limit_ways(facts, graph, MAX_WAYS if branch.level < NO_NEGATIONS else 1)
         yield from objects(facts, graph)
 
 
@@ -108,12 +109,12 @@ def kinds(
     """The items at an index that satisfy these literals by which of `contains` they match, the ones that match most
     first."""
     found: list[ItemKind] = []
-    counting = sum(1 << i for i, one in enumerate(sides) if one.first <= index)
+    counting = sum(1 << i for i, side in enumerate(sides) if side.first <= index)
     for matches in reversed(range(1 << len(sides))):
         if matches & ~counting:
             continue
-        chosen = [one.match if matches >> i & 1 else one.other for i, one in enumerate(sides) if counting >> i & 1]
-        node = graph.node((*literals, *(one for one in chosen if one is not None)))
+        chosen = [side.match if matches >> i & 1 else side.other for i, side in enumerate(sides) if counting >> i & 1]
+        node = graph.node((*literals, *(literal for literal in chosen if literal is not None)))
         if node != graph.false:
             found.append(ItemKind(matches=matches, node=node))
     return tuple(found)

@@ -14,6 +14,8 @@ from espalier.schema.normal.container_facts import Exists, ObjectFacts
 from espalier.schema.normal.facts import Contradiction
 from espalier.schema.normal.objects import NodeSource, declared, name_fits, names_of, undeclared_sets, value_of
 
+MAX_WAYS = 512
+"""Ways to meet all demands of one object."""
 MAX_DEMANDS = 4
 """Demands that undeclared names meet in one object: members are told apart by every set of them."""
 
@@ -31,6 +33,26 @@ def declare_names(facts: ObjectFacts, graph: NodeSource) -> None:
     if facts.names:
         for name in names_of(facts.names, graph)[0] or ():
             facts.extra.setdefault(name, ())
+
+
+def limit_ways(facts: ObjectFacts, graph: NodeSource, most: int) -> None:
+    """Leave demands out, the last ones first, that together could be met in more ways than this."""
+    ways, count = 1, 0
+    for demand in facts.demands:
+        ways *= 1 + sum(may_meet(demand, name, facts, graph) for name in declared(facts))
+        if ways > most:
+            break
+        count += 1
+    for demand in facts.demands[count:]:
+        graph.leave(demand.literal, "there are too many ways in which it can fail")
+    facts.demands = facts.demands[:count]
+
+
+def may_meet(demand: Exists, name: str, facts: ObjectFacts, graph: NodeSource) -> bool:
+    """Whether a declared name may meet a demand, as far as is plain to see."""
+    if not demand.covers(name) or (literals := value_of(facts, graph, name)) is None:
+        return False
+    return demand.by_name or graph.inspector.contradiction((*literals, demand.literal)) is None
 
 
 def ways_to_have(demand: Exists, facts: ObjectFacts, graph: NodeSource) -> Iterator[ObjectFacts]:

@@ -98,7 +98,8 @@ def plain_object(facts: ObjectFacts, graph: NodeSource) -> Object:
         properties=tuple(properties),
         rest=rest,
         demands=tuple(
-            Demand(at=one.at, by_value=not one.by_name and one.literal.constant <= 0) for one in facts.undeclared
+            Demand(at=demand.at, by_value=not demand.by_name and demand.literal.constant <= 0)
+            for demand in facts.undeclared
         ),
         min_properties=facts.size.least,
         max_properties=facts.size.most,
@@ -117,9 +118,9 @@ def undeclared_groups(facts: ObjectFacts, graph: NodeSource) -> Iterator[Rest]:
         yield from groups_by_first_match(facts, graph)
         return
     for matched, missed, literals in sets:
-        kept = tuple(pattern for pattern in matched if pattern not in EVERY_NAME)
+        narrowing = tuple(pattern for pattern in matched if pattern not in EVERY_NAME)
         for node, names, meets in kinds_of_members(facts, matched, literals, graph):
-            yield Rest(node=node, patterns=kept, not_patterns=missed, names=names, meets=meets)
+            yield Rest(node=node, patterns=narrowing, not_patterns=missed, names=names, meets=meets)
 
 
 def undeclared_sets(
@@ -127,12 +128,18 @@ def undeclared_sets(
 ) -> list[tuple[tuple[str, ...], tuple[str, ...], tuple[SchemaLiteral, ...]]] | None:
     """For each set of patterns that an undeclared name may match: the patterns, those that it does not match, and the
     literals for its value. Patterns are those of the facts and of the demands. None where there are too many sets."""
-    patterns = list(dict.fromkeys((*patterns_of(facts), *(one for demand in demands for one in demand.patterns))))
+    patterns = list(
+        dict.fromkeys((*patterns_of(facts), *(pattern for demand in demands for pattern in demand.patterns)))
+    )
     sets = overlapping_sets(patterns)
     if sets is None:
         return None
     return [
-        (matched, tuple(one for one in patterns if one not in matched), undeclared_literals(facts, set(matched)))
+        (
+            matched,
+            tuple(pattern for pattern in patterns if pattern not in matched),
+            undeclared_literals(facts, set(matched)),
+        )
         for matched in sets
     ]
 
@@ -148,14 +155,14 @@ def kinds_of_members(
     """The undeclared members whose names match these patterns, by the demands that they meet: the node of values, the
     node of names (None for any), and a bit for each demand. First come all these members, with the demands that each
     of them meets."""
-    covering = [(1 << i, one) for i, one in enumerate(facts.undeclared) if one.covers_undeclared(matched)]
-    met = sum(bit for bit, one in covering if not one.by_name and one.literal.constant > 0)
-    free = [(bit, one) for bit, one in covering if not met & bit]
+    covering = [(1 << i, demand) for i, demand in enumerate(facts.undeclared) if demand.covers_undeclared(matched)]
+    met = sum(bit for bit, demand in covering if not demand.by_name and demand.literal.constant > 0)
+    free = [(bit, demand) for bit, demand in covering if not met & bit]
     kinds: dict[tuple[NodeId, NodeId | None], int] = {}
     for chosen in range(1 << len(free)):
         some = [pair for i, pair in enumerate(free) if chosen >> i & 1]
-        node = graph.node((*literals, *(one.literal for _, one in some if not one.by_name)))
-        wanted = (*facts.names, *(one.literal for _, one in some if one.by_name))
+        node = graph.node((*literals, *(demand.literal for _, demand in some if not demand.by_name)))
+        wanted = (*facts.names, *(demand.literal for _, demand in some if demand.by_name))
         few, names = names_of(wanted, graph) if wanted else (None, None)
         if node != graph.false and few is None:  # the names are declared where they are few
             kinds[node, names] = kinds.get((node, names), 0) | met | sum(bit for bit, _ in some)

@@ -98,7 +98,7 @@ def any_holds(branch: Branch, literal: SchemaLiteral, value: Any) -> None:
     ways: list[Alternative] = []
     for chosen in range(1, 1 << len(options)):
         held = [("add", option, literal) for i, option in enumerate(options) if chosen >> i & 1]
-        ways.append((*held, *(("add", one, literal) for i, one in enumerate(denied) if not chosen >> i & 1)))
+        ways.append((*held, *(("add", option, literal) for i, option in enumerate(denied) if not chosen >> i & 1)))
     branch.choose(literal.subschema.at("anyOf"), ways)
 
 
