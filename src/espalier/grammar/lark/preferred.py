@@ -133,10 +133,7 @@ class _Steps:
     def _part(self, node: Node, parts: list[Callable[[int], int]]) -> Callable[[int], int]:
         match node:
             case Literal(text):
-                ranges = [((ord(char), ord(char)),) for char in reversed(text)]
-                return lambda after: self._chain(
-                    [lambda then, one=one: self.add((one, then), []) for one in ranges], after
-                )
+                return lambda after: self._spelled(text, after)
             case CharClass() | AnyChar():
                 return lambda after: self.add((node.scalars(), after), [])
             case Sequence():
@@ -149,6 +146,11 @@ class _Steps:
                 return lambda after: self._repeat(parts[0], low, high, isinstance(node, LazyRepeat), after)
             case _:
                 raise TypeError(f"{node!r} cannot stand in a terminal")
+
+    def _spelled(self, text: str, after: int) -> int:
+        for char in reversed(text):
+            after = self.add((((ord(char), ord(char)),), after), [])
+        return after
 
     def _chain(self, parts: list[Callable[[int], int]], after: int) -> int:
         for part in parts:

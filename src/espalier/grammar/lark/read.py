@@ -118,7 +118,7 @@ class _Reader:
                     raise GrammarError(f"the terminal {terminal} contains itself")
                 return self._inlined(self._terminals[terminal], (*within, terminal))
             case Alternative(options):
-                order = []
+                order: list[tuple[float, int, int, int, Node]] = []
                 for option in options:
                     inner = self._inlined(option, within)
                     width = widths(inner)
