@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Callable
 from importlib import import_module
 
-from benchmarks.fuzzing.session import Fuzzer, Totals, run
+from benchmarks.fuzzing.session import Fuzzer, Totals, feature_lines, run, try_case
 
 KINDS = {
+    "grid": "tests.fuzz.schema_grid.run:GridFuzzer",
     "schema": "benchmarks.schema.fuzzing.run:SchemaFuzzer",
     "regex": "benchmarks.fuzzing.regexes:RegexFuzzer",
     "gbnf": "benchmarks.fuzzing.grammars:GrammarFuzzer",
@@ -37,19 +39,23 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.fuzz", description=__doc__)
     parser.add_argument("kind", choices=KINDS)
     parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--cpu", action="store_true", help="count seconds of CPU time, not of the clock")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--case", type=int, help="run this one case again")
-    given = parser.parse_args(arguments)
-    if given.case is not None:
+    options = parser.parse_args(arguments)
+    kind, seconds, seed = options.kind, options.seconds, options.seed
+    if options.case is not None:
         totals = Totals()
-        fuzzer(given.kind).one(given.case, totals)
-        print(f"{given.kind}, case {given.case}")
+        try_case(fuzzer(kind), options.case, totals)
+        print(f"{kind}, case {options.case}")
     else:
-        totals = run(fuzzer(given.kind), given.seed, seconds=given.seconds)
-        print(f"{given.kind}, seed {given.seed}, {given.seconds:g} s")
+        clock = time.process_time if options.cpu else time.monotonic
+        totals = run(fuzzer(kind), seed, seconds=seconds, clock=clock)
+        print(f"{kind}, seed {seed}, {seconds:g} s{' of CPU' if options.cpu else ''}")
     for name, count in sorted(totals.counts.items()):
         print(f"  {name:40}{count:>8}")
-    print("  " + ", ".join(f"{name} {count}" for name, count in totals.features.most_common()))
+    for line in feature_lines(totals.features):
+        print(f"  {line}")
     for finding in totals.findings[:SHOWN]:
         print(finding)
     print(f"{len(totals.findings)} wrong")

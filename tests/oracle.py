@@ -1,19 +1,17 @@
-"""The verdict of the `jsonschema` package on a value, with numbers taken for what their decimal text says."""
+"""The verdict of the `jsonschema` package on a value, with numbers taken for what their decimal text says, and
+patterns as ECMA-262 reads them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from fractions import Fraction
+from collections.abc import Callable
 from typing import Any
 
 import jsonschema
 from jsonschema.validators import extend, validator_for
 from referencing import Registry
 
-
-def _multiple_of(validator: Any, factor: Any, value: Any, schema: Any) -> Iterator[jsonschema.ValidationError]:
-    if validator.is_type(value, "number") and Fraction(repr(value)) % Fraction(repr(factor)):
-        yield jsonschema.ValidationError("not a multiple")
+from espalier.schema.normal.validator import validator_class
+from espalier.schema.patterns.ecma import found
 
 
 def _is_whole(checker: Any, value: Any) -> bool:
@@ -25,6 +23,6 @@ def validator(schema: Any) -> Callable[[Any], bool]:
     not its spelling."""
     base = validator_for(schema, default=jsonschema.Draft202012Validator)
     whole = base.TYPE_CHECKER.redefine("integer", _is_whole)
-    exact = extend(base, {"multipleOf": _multiple_of}, type_checker=whole)
+    exact = validator_class(extend(base, type_checker=whole), found)
     valid: Callable[[Any], bool] = exact(schema, registry=Registry()).is_valid
     return valid

@@ -82,6 +82,8 @@ class Maker:
             self.makers["exclusiveMinimum"] = self.makers["exclusiveMaximum"] = lambda _: random.random() < 0.5
             self.makers["not"] = self.objects
         self.chosen = [name for name in self.makers if not only or name in only]
+        #: Keywords that the first object of a document holds together, besides others.
+        self.together: tuple[str, ...] = ()
 
     def document(self) -> Any:
         """A whole schema. `$ref` leads to two definitions without references."""
@@ -111,6 +113,8 @@ class Maker:
             names = [n for n in names if n not in APPLIED] or ["type"]
         count = self.random.choice((1, 1, 2, 2, 3, 4) if depth < 2 else (1, 1, 2))
         kept = self.random.sample(names, min(count, len(names)))
+        kept = [*self.together, *(name for name in kept if name not in self.together)]
+        self.together = ()
         found = {name: self.makers[name](depth + 1) for name in kept if name in self.makers}
         if not isinstance(found.get("items"), list):
             found.pop("additionalItems", None)  # where it means nothing, jsonschema fails

@@ -104,9 +104,12 @@ def fits_array(shapes: NormalForm, case: Array, value: Any) -> bool:
 
 
 def counted(shapes: NormalForm, contains: Contains, value: list[Any]) -> bool:
-    matching = [fits(shapes, contains.match, item) for item in value]
+    counting = value[contains.first :]
+    matching = [fits(shapes, contains.match, item) for item in counting]
     if contains.other is not None:
-        assert all(one or fits(shapes, contains.other, item) for one, item in zip(matching, value, strict=True))
+        assert all(
+            matches or fits(shapes, contains.other, item) for matches, item in zip(matching, counting, strict=True)
+        )
     return contains.least <= sum(matching) and (contains.most is None or sum(matching) <= contains.most)
 
 
@@ -121,23 +124,30 @@ def fits_object(shapes: NormalForm, case: Object, value: Any) -> bool:
         assert not (prop.required and prop.node == shapes.false)
         if prop.required and name not in value:
             return False
+    met = 0
     for name, inner in value.items():
-        if case.names is not None and not fits(shapes, case.names, name):
-            return False
         if name in declared:
-            node = declared[name].node
-        else:
-            groups = [rest for rest in case.rest if covers(rest, name)]
-            assert len(groups) <= 1, f"the groups of other names overlap at {name!r}"
-            if not groups:
+            if not fits(shapes, declared[name].node, inner):
                 return False
-            node = groups[0].node
-        if not fits(shapes, node, inner):
+            continue
+        groups = [rest for rest in case.rest if matches(rest, name)]
+        patterns = {(rest.patterns, rest.not_patterns) for rest in groups}
+        assert len(patterns) <= 1, f"the groups of other names overlap at {name!r}"
+        fitting = [covers(shapes, rest, name, inner) for rest in groups]
+        assert not any(fitting) or fitting[0], f"the first group of {name!r} does not include the others"
+        for rest, is_covered in zip(groups, fitting, strict=True):
+            met |= rest.meets if is_covered else 0
+        if not any(fitting):
             return False
-    return True
+    return met == (1 << len(case.demands)) - 1
 
 
-def covers(rest: Rest, name: str) -> bool:
+def covers(shapes: NormalForm, rest: Rest, name: str, value: Any) -> bool:
+    """Whether a member whose name matches the patterns of a group belongs to it."""
+    return (rest.names is None or fits(shapes, rest.names, name)) and fits(shapes, rest.node, value)
+
+
+def matches(rest: Rest, name: str) -> bool:
     return all(found(p, name) for p in rest.patterns) and not any(found(p, name) for p in rest.not_patterns)
 
 

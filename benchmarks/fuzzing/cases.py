@@ -24,6 +24,8 @@ WALKS = 6
 WITH_TOKENS = 0.34
 """Share of the cases that are compiled for a tokenizer too."""
 LONGEST_FOR_LAWS = 40
+EXPLAINED = 3
+"""Tokens whose refusal is asked for in one place."""
 INSERTED = (
     '"',
     "\\",
@@ -86,6 +88,7 @@ class CaseFuzzer(ABC):
         case = self.draw(random, totals.counts)
         if case is None:
             return
+        totals.spec = case.spec
 
         def found(fault: str, text: str = "") -> None:
             totals.findings.append(Finding(seed=seed, fault=fault, spec=case.spec, text=text))
@@ -105,6 +108,7 @@ class CaseFuzzer(ABC):
         try:
             accepted = []
             for text in _texts(case, compiled, random):
+                totals.text = text
                 is_accepted = compiled.accepts(text)
                 totals.counts[f"text: {'accepted' if is_accepted else 'refused'}"] += 1
                 if is_accepted:
@@ -128,9 +132,28 @@ def check_laws(compiled: Compiled, of_tokens: Compiled | None, text: str | None,
     if text is not None:
         if len(text) <= LONGEST_FOR_LAWS:
             check_walk(compiled, tuple(text.encode()), random)
+            check_explanation(compiled, text.encode(), random)
         if of_tokens is not None:
             check_masks(compiled, of_tokens, text, random)
     check_no_trap(of_tokens or compiled, random, steps=10)
+
+
+def check_explanation(compiled: Compiled, data: bytes, random: Random) -> None:
+    """After a random part of an accepted text, a refused token must have a reason, unless none can be known, and an
+    allowed one none. compiled: for the vocabulary of bytes. Raises AssertionError."""
+    matcher = compiled.matcher()
+    for byte in data[: random.randint(0, len(data))]:
+        matcher.advance(byte)
+    for token in random.sample(range(compiled.vocab.width), EXPLAINED):
+        is_allowed = matcher.allows(token)
+        try:
+            blame = matcher.explain(token)
+        except NotAvailable:
+            continue
+        except ValueError:
+            assert is_allowed, f"the refusal of token {token} is not explained"
+        else:
+            assert not is_allowed, f"token {token} is allowed, and is blamed: {blame}"
 
 
 def _texts(case: Case, compiled: Compiled, random: Random) -> list[str]:

@@ -1,16 +1,19 @@
-"""The verdict of the `jsonschema` package on a text, with numbers as the decimals that are written."""
+"""The verdict of the `jsonschema` package on a text, with numbers as the decimals that are written and patterns as
+ECMA-262 reads them (`tests/unit/schema/test_ecma.py` compares that reading with an engine of JavaScript)."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from decimal import Decimal
-from fractions import Fraction
 from typing import Any
 
 import jsonschema
 from jsonschema.validators import extend, validator_for
 from referencing import Registry
+
+from espalier.schema.normal.validator import validator_class
+from espalier.schema.patterns.ecma import found as found_by_ecma
 
 
 def parse(text: str) -> tuple[Any, bool]:
@@ -34,7 +37,7 @@ def valid(schema: Any, *, has_formats: bool = False) -> Callable[[Any], bool]:
     exact = json.loads(json.dumps(schema), parse_float=Decimal)
     base = validator_for(exact, default=jsonschema.Draft202012Validator)
     types = base.TYPE_CHECKER.redefine_many({"integer": _is_whole, "number": _is_number})
-    made = extend(base, {"multipleOf": _multiple_of}, type_checker=types)
+    made = validator_class(extend(base, type_checker=types), found_by_ecma)
     found: Callable[[Any], bool] = made(
         exact, registry=Registry(), format_checker=base.FORMAT_CHECKER if has_formats else None
     ).is_valid
@@ -61,8 +64,3 @@ def _is_number(_checker: Any, value: Any) -> bool:
 
 def _is_whole(_checker: Any, value: Any) -> bool:
     return _is_number(_checker, value) and value == int(value)
-
-
-def _multiple_of(validator: Any, factor: Any, value: Any, _schema: Any) -> Iterator[jsonschema.ValidationError]:
-    if validator.is_type(value, "number") and Fraction(value) % Fraction(factor):
-        yield jsonschema.ValidationError("not a multiple")

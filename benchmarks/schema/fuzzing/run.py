@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import combinations
 from random import Random
 from typing import Any, Literal, TypeAlias
 
@@ -38,6 +39,8 @@ WHITESPACE: tuple[JsonWhitespace, ...] = ("flexible", "flexible", "natural", "co
 FORMATS: tuple[Literal["annotate", "assert"], ...] = ("annotate", "annotate", "assert")
 ORDERS = (None, "any", "any", "required-first")
 TEXTS = 12
+STEP = 1009
+"""A prime, so that cases in a row go through all pairs of keywords."""
 
 
 CompileSpec: TypeAlias = Callable[[JsonSchema, Compiler], Compiled]
@@ -74,9 +77,12 @@ class SchemaFuzzer:
         """One schema and its texts, on every road that takes it."""
         random = Random(seed)
         maker = HardMaker(random, draft=random.choice(DRAFTS), depth=random.randint(1, 3))
+        pairs = list(combinations(maker.makers, 2))
+        maker.together = pairs[seed * STEP % len(pairs)]
         schema = maker.document()
         if not isinstance(schema, dict):
             return
+        totals.spec = schema
         spec = JsonSchema(
             schema,
             whitespace=random.choice(WHITESPACE),
@@ -102,7 +108,7 @@ class SchemaFuzzer:
                 totals.counts[error.code] += 1
                 continue
             totals.counts[road] += 1
-            totals.features.update(_keywords(schema) & KEYWORDS)
+            totals.features.update(_features(schema))
             tried = Tried(seed=seed, road=road, spec=spec, compiled=compiled, is_valid=judge)
             accepted = [text for text in _texts(tried, values, random) if _judge(text, tried, totals)]
             _check_orders(tried, accepted, values, random, totals)
@@ -149,10 +155,16 @@ def _check(tried: Tried, text: str | None, random: Random, totals: Totals, compi
         totals.counts[f"laws: {error.code}"] += 1
 
 
-def _keywords(schema: Any) -> set[str]:
-    if isinstance(schema, dict):
-        return {*schema, *(name for value in schema.values() for name in _keywords(value))}
-    return {name for one in schema for name in _keywords(one)} if isinstance(schema, list) else set()
+def _features(schema: Any) -> set[str]:
+    """The keywords of a schema, and the pairs that stand in one object of it."""
+    if isinstance(schema, list):
+        return {feature for inner in schema for feature in _features(inner)}
+    if not isinstance(schema, dict):
+        return set()
+    names = sorted(KEYWORDS & schema.keys())
+    pairs = (f"pair: {one} + {other}" for one, other in combinations(names, 2))
+    below = (feature for inner in schema.values() for feature in _features(inner))
+    return {*(f"keyword: {name}" for name in names), *pairs, *below}
 
 
 def _texts(tried: Tried, values: list[Any], random: Random) -> list[str]:
@@ -171,6 +183,7 @@ def _texts(tried: Tried, values: list[Any], random: Random) -> list[str]:
 
 def _judge(text: str, tried: Tried, totals: Totals) -> bool:
     """Whether the text is accepted; a wrong one is a finding."""
+    totals.text = text
     try:
         is_accepted = tried.compiled.accepts(text)
     except EspalierError as error:

@@ -55,7 +55,7 @@ class HardMaker(Maker):
 
     def objects(self, depth: int) -> Any:
         """Some schemas are of texts alone, so that patterns and lengths often meet."""
-        if self.chosen != list(self.makers) or self.random.random() > 0.4:
+        if self.together or self.chosen != list(self.makers) or self.random.random() > 0.4:
             return super().objects(depth)
         if self.random.random() < 0.35:
             return self._unique(depth)

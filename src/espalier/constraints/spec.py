@@ -89,6 +89,11 @@ class Spec(ABC):
                 todo += _held(value)
         return tuple(found)
 
+    def beginnings(self) -> tuple[Spec, ...]:
+        """The constraints that read the first character of a text of this one. An opening such as `<think>` is none: it
+        skips the whitespace before it, which what stands around this constraint may skip as well."""
+        return (self,)
+
     def walk(self) -> Iterator[Spec]:
         """This constraint, and all that it is made of, however deep; each before its own parts."""
         todo: list[Spec] = [self]

@@ -248,6 +248,16 @@ class Repeat(_Node):
         return Repeat(item, self.min, self.max, self.position)
 
 
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class LazyRepeat(Repeat):
+    """The same texts as `Repeat`; a search that stops at its first match prefers few times. Only a reader of regular
+    expressions that is asked for it makes one, and no grammar has one."""
+
+    def with_children(self, children: Iterable[Node]) -> Node:
+        (item,) = children
+        return LazyRepeat(item, self.min, self.max, self.position)
+
+
 Node = Literal | CharClass | AnyChar | RuleRef | TokenRef | Sequence | Alternative | Repeat
 """Every kind of node: a `match` over these ends in `assert_never`."""
 

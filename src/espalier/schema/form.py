@@ -11,6 +11,7 @@ resolved. The cases of a node may overlap; a value is valid if it fits at least 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Protocol, TypeAlias
@@ -70,12 +71,13 @@ class String:
 class Contains:
     """How many items match: at least `least`, at most `most`. match: the node of items that match (with what all items
     must satisfy, where there is no prefix). other: the node of items that do not; None where it cannot be expressed,
-    and then `most` is None too."""
+    and then `most` is None too. first: the index from which on items count."""
 
     match: NodeId
     other: NodeId | None
     least: int = 1
     most: int | None = None
+    first: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,29 +116,56 @@ class Property:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rest:
-    """Undeclared names that match all of `patterns` and none of `not_patterns`. node: the node of their values."""
+    """Undeclared names that match all of `patterns` and none of `not_patterns`."""
 
+    #: The node of their values.
     node: NodeId
     patterns: tuple[str, ...] = ()
     not_patterns: tuple[str, ...] = ()
+    #: The node of these names as strings; None for any name.
+    names: NodeId | None = None
+    #: The numbers of `Object.demands` that each such member meets, a bit for each.
+    meets: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """At least one undeclared member meets it. Comes from a negation: `not {"additionalProperties": false}`."""
+
+    #: The pointer of the keyword that negates.
+    at: str
+    #: Whether a member meets it by its value, so that another member of the same name could undo that.
+    by_value: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Object:
-    """Objects. properties: in the order in which they are generated. rest: disjoint groups of other names; a name in
-    none of them may not occur. names: the node of every name as a string; None for any name (declared names that do not
-    fit are FALSE already). min_properties, max_properties: bounds on the number of distinct names. any_order:
-    properties and other names come in every order."""
+    """Objects. properties: in the order in which they are generated. rest: the members with other names; a name in none
+    of these groups may not occur. Groups of different patterns are disjoint; where several have the same patterns, the
+    first one includes the others, which are there because they meet `demands`. min_properties, max_properties: bounds
+    on the number of distinct names. any_order: properties and other names come in every order."""
 
     properties: tuple[Property, ...] = ()
     rest: tuple[Rest, ...] = ()
-    names: NodeId | None = None
+    demands: tuple[Demand, ...] = ()
     min_properties: int = 0
     max_properties: int | None = None
     any_order: bool = False
 
 
 Case: TypeAlias = Values | Null | Boolean | Number | String | Array | Object
+
+
+def fewest(meets: Sequence[int], missing: int) -> int | None:
+    """The least number of members that meet all missing demands, a bit for each, None where no members do. meets: for
+    each kind of member, the demands that it meets."""
+    reached, count = {0}, 0
+    while not any(met & missing == missing for met in reached):
+        more = {met | kind & missing for met in reached for kind in meets}
+        if more <= reached:
+            return None
+        reached, count = reached | more, count + 1
+    return count
 
 
 class NormalForm(Protocol):

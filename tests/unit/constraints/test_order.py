@@ -130,6 +130,14 @@ def test_required_names_come_first_where_that_is_asked_for() -> None:
     assert not compiled.accepts('{"a":1,"c":1}')
 
 
+def test_required_names_come_first_also_where_every_name_must_come() -> None:
+    """`minProperties` made all names required before they were put in order."""
+    schema = {"properties": {"a": {}, "b": {}}, "required": ["b"], "minProperties": 2, "additionalProperties": False}
+    compiled = COMPILER.compile(JsonSchema({"type": "object"} | schema, order="required-first", whitespace="compact"))
+    assert compiled.accepts('{"b":1,"a":1}')
+    assert not compiled.accepts('{"a":1,"b":1}')
+
+
 def test_constant_objects_come_in_every_order_too() -> None:
     value = {"a": 1, "b": [{"x": 1, "y": {}}, 2, {"p": [], "q": {"r": 1, "s": "t"}}], "c": {"k": None}}
     compiled = COMPILER.compile(JsonSchema({"enum": [value, 3]}, order="any", whitespace="indented"))

@@ -9,11 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from espalier import Choice, JsonObject, JsonSchema, Regex, ToolCalls
+from espalier import After, AnyOf, Choice, Free, Gbnf, JsonObject, JsonSchema, Regex, ToolCalls
 from espalier.constraints.after.thinking import Thinking
 from espalier.constraints.spec import Spec
+from espalier.constraints.to_gbnf import grammar_of
 from espalier.constraints.verdict import judge, parse
 from espalier.errors import SpecError
+from espalier.grammar.printer import print_grammar
 from tests.laws import check_matcher, check_walk
 from tests.unit.constraints.test_after_opens import INNERS, THOUGHTS, compiler
 
@@ -133,3 +135,69 @@ def test_faults_name_the_field(values: dict[str, object], field: str) -> None:
     with pytest.raises(SpecError) as error:
         Spec.from_json({"kind": "thinking", "spec": JsonSchema({}).to_json()} | values)
     assert error.value.field == field
+
+
+WORD = Choice(["x", "yes"])
+NESTED: dict[str, tuple[Spec, list[str], list[str]]] = {
+    # The constraint, and what it accepts and refuses behind "<a>t</a>".
+    "Thinking": (Thinking(WORD, start="<b>", end="</b>"), ["x", "<b>u</b>x", "<b>u</b> yes"], ["<b>u", "z"]),
+    "After with an opening": (After("</b>", WORD, opens="<b>"), ["<b>u</b>x", "<b>u</b> \nx"], ["x", "u</b>x"]),
+    "AnyOf": (
+        AnyOf(Thinking(WORD, start="<b>", end="</b>"), Regex("[0-9]+")), ["x", "17", "<b>u</b>yes"], ["<b>17", "z"]
+    ),
+    "Thinking three deep": (
+        Thinking(Thinking(WORD, start="<c>", end="</c>"), start="<b>", end="</b>"),
+        ["x", "<b>u</b><c>v</c>x", "<c>v</c> x", "<b>u</b> x"], ["<b>u</b>", "z"],
+    ),
+    "the same tags": (Thinking(WORD, start="<a>", end="</a>"), ["x", "<a>u</a> x"], ["<a>u", "z"]),
+    "an answer with whitespace of its own": (
+        Thinking(Regex(" ?x"), start="<b>", end="</b>"), ["x", "<b>u</b> x", "<b>u</b>x"], ["z"]
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("vocab", ["bytes", "demo", "byte-level"])
+@pytest.mark.parametrize("name", NESTED)
+@pytest.mark.parametrize("outer", ["Thinking", "After", "AnyOf", "Free"])
+def test_whitespace_may_stand_before_an_answer_that_could_think_again(outer: str, name: str, vocab: str) -> None:
+    inner, accepted, rejected = NESTED[name]
+    thinking = Thinking(inner, start="<a>", end="</a>")
+    wrapped: dict[str, Spec] = {
+        "Thinking": thinking,
+        "After": After("</a>", inner),
+        "AnyOf": AnyOf(thinking, Choice(["no"])),
+        "Free": Thinking(AnyOf(inner, Free({"[[": Choice(["no"])})), start="<a>", end="</a>"),
+    }
+    if outer == "Free":  # free text takes every beginning
+        rejected = []
+    spec, one = wrapped[outer], compiler(vocab)
+    blanks = ("", " ", "\n\n", " \t\n ")
+    if name == "an answer with whitespace of its own":
+        blanks = ("", "\n\n") if outer != "Free" else ("",)
+    check_matcher(
+        one.compile(spec),
+        trie=one.trie,
+        accepted=[f"<a>t</a>{blank}{text}" for blank in blanks for text in accepted],
+        rejected=[f"<a>t</a>{blank}{text}" for blank in blanks for text in rejected],
+    )
+    for text in accepted:
+        assert judge(spec, f"<a>t</a> {text}").valid is not False
+
+
+def test_no_more_whitespace_than_before_one_opening() -> None:
+    compiled = compiler("bytes").compile(Thinking(Thinking(WORD)))
+    assert compiled.accepts("<think>t</think>    <think>u</think>    x")
+    assert not compiled.accepts("<think>t</think>     <think>u</think>x")
+    assert not compiled.accepts("<think>t</think>     x")
+
+
+@pytest.mark.parametrize("name", [name for name in NESTED if name != "the same tags"])
+def test_the_grammar_of_nested_thoughts_has_the_same_texts(name: str) -> None:
+    inner, accepted, rejected = NESTED[name]
+    one = compiler("bytes")
+    spec = Thinking(inner, start="<a>", end="</a>")
+    written = one.compile(Gbnf(print_grammar(grammar_of(spec, one, ""))))
+    for blank in ("", " ", "\n\n", " \t\n ", "     "):
+        for text in (*accepted, *rejected):
+            whole = f"<a>t</a>{blank}{text}"
+            assert written.accepts(whole) == one.compile(spec).accepts(whole), whole

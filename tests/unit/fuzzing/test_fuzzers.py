@@ -20,10 +20,11 @@ from benchmarks.fuzzing.files.child import read_in_child
 from benchmarks.fuzzing.files.run import FileFuzzer
 from benchmarks.fuzzing.merge.run import MergeFuzzer
 from benchmarks.fuzzing.safety_again import is_found
-from benchmarks.fuzzing.session import CASES_PER_SEED, Totals, run
+from benchmarks.fuzzing.session import CASES_PER_SEED, Totals, feature_lines, run
 from benchmarks.fuzzing.words import expression
 from benchmarks.schema.fuzzing.oracle import declared_twice
 from benchmarks.schema.fuzzing.texts import is_styled, styled
+from espalier.constraints.matching.automaton import AutomatonMatcher
 from espalier.constraints.safety.catalogue import PATTERNS
 from espalier.constraints.spec import Regex
 from espalier.constraints.words.spec import Wordlist
@@ -133,6 +134,44 @@ def test_a_difference_is_found_and_its_case_shows_it_again() -> None:
     again = Totals()
     WrongFuzzer().one(finding.seed, again)
     assert finding in again.findings
+
+
+CALLED = ("mask", "allows", "advance", "rollback", "fork", "forced", "explain", "shortest_completion")
+
+
+@pytest.mark.parametrize("call", CALLED)
+@pytest.mark.parametrize("kind", ["regex", "schema", "grid"])
+def test_an_exception_that_is_not_ours_is_found_whatever_call_raises_it(
+    kind: str, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> object:
+        raise IndexError("planted")
+
+    tried = fuzzer(kind)
+    monkeypatch.setattr(AutomatonMatcher, call, broken)
+    totals = run(tried, 1, cases=30)
+    assert any("raises IndexError: planted (test_fuzzers.py" in finding.fault for finding in totals.findings)
+    assert all(finding.spec is not None for finding in totals.findings)
+
+
+@pytest.mark.parametrize("kind", ["gbnf", "tools", "safety", "words", "edges"])
+def test_an_exception_of_every_kind_of_fuzzer_is_found(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> object:
+        raise IndexError("planted")
+
+    tried = fuzzer(kind)
+    monkeypatch.setattr(type(tried), "one", broken)
+    totals = run(tried, 1, cases=1)
+    assert [finding.fault.split(" (")[0] for finding in totals.findings] == ["raises IndexError: planted"]
+
+
+def test_counts_of_features_are_listed_by_group_and_the_rarest_of_large_ones() -> None:
+    features = Counter({"plain": 3, "pair: a + b": 2, "pair: a + c": 5} | {f"big: {i}": i + 1 for i in range(100)})
+    assert feature_lines(features) == [
+        "plain 3",
+        "big (100, each at least 1): the rarest: 4 5, 3 4, 2 3, 1 2, 0 1",
+        "pair (2, each at least 2): a + c 5, a + b 2",
+    ]
 
 
 @pytest.mark.parametrize("kind", KINDS)

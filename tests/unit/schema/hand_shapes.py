@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
@@ -16,6 +15,7 @@ from espalier.grammar.ast import Grammar
 from espalier.schema.form import Array, Boolean, Case, NodeId, Null, Number, Object, String, Values
 from espalier.schema.gbnf.convert import convert
 from espalier.schema.gbnf.rulebook import Converted
+from espalier.schema.patterns.ecma import found
 from espalier.schema.read.values import key
 from espalier.tokens.trie import build_trie
 from espalier.tokens.vocab import Vocab
@@ -103,8 +103,8 @@ def fits_string(shapes: Hand, case: String, value: Any) -> bool:
         isinstance(value, str)
         and len(value) >= case.min_length
         and (case.max_length is None or len(value) <= case.max_length)
-        and all(re.search(pattern, value) for pattern in case.patterns)
-        and not any(re.search(pattern, value) for pattern in case.not_patterns)
+        and all(found(pattern, value) for pattern in case.patterns)
+        and not any(found(pattern, value) for pattern in case.not_patterns)
         and value not in case.excluded
     )
 
@@ -118,7 +118,7 @@ def fits_array(shapes: Hand, case: Array, value: Any) -> bool:
     if not all(fits(shapes, item, node) for item, node in zip(value, nodes, strict=True)):
         return False
     for wanted in case.contains:
-        count = sum(fits(shapes, item, wanted.match) for item in value)
+        count = sum(fits(shapes, item, wanted.match) for item in value[wanted.first :])
         if count < wanted.least or (wanted.most is not None and count > wanted.most):
             return False
     return not case.unique or len({key(item) for item in value}) == len(value)
@@ -132,19 +132,24 @@ def fits_object(shapes: Hand, case: Object, value: Any) -> bool:
     declared = {prop.name: prop for prop in case.properties}
     if any(prop.required and prop.name not in value for prop in case.properties):
         return False
+    met = 0
     for name, inner in value.items():
-        if case.names is not None and not fits(shapes, name, case.names):
-            return False
         if name in declared:
             if not fits(shapes, inner, declared[name].node):
                 return False
-        elif not any(
-            fits_string(shapes, String(patterns=group.patterns, not_patterns=group.not_patterns), name)
-            and fits(shapes, inner, group.node)
+            continue
+        groups = [
+            group
             for group in case.rest
-        ):
+            if fits_string(shapes, String(patterns=group.patterns, not_patterns=group.not_patterns), name)
+            and (group.names is None or fits(shapes, name, group.names))
+            and fits(shapes, inner, group.node)
+        ]
+        if not groups:
             return False
-    return True
+        for group in groups:
+            met |= group.meets
+    return met == (1 << len(case.demands)) - 1
 
 
 JUDGES: dict[type[Case], Any] = {

@@ -70,6 +70,17 @@ test_unevaluated_properties = law(
     "unevaluatedProperties", "properties", "anyOf", "oneOf", "if", "then", "else", "allOf", "dependentSchemas", "$ref"
 )
 test_unevaluated_items = law("unevaluatedItems", "prefixItems", "items", "contains", "anyOf", "allOf", "if", "then")
+test_negated_objects = law(
+    *("not", "additionalProperties", "patternProperties", "properties", "propertyNames", "required", "maxProperties"),
+    *("type", "allOf"),
+)
+test_negated_items = law("not", "prefixItems", "items", "contains", "minContains", "maxContains", "maxItems", "type")
+test_unevaluated_properties_that_fail = law(
+    *("not", "unevaluatedProperties", "properties", "anyOf", "oneOf", "if", "then", "allOf", "dependentSchemas", "$ref")
+)
+test_unevaluated_items_that_fail = law(
+    "not", "unevaluatedItems", "prefixItems", "items", "contains", "anyOf", "allOf", "type"
+)
 test_values_with_the_rest = law("enum", "const", "type", "minLength", "pattern", "minimum", "items", "properties")
 test_multiple_of = law("multipleOf", "allOf", "not", "minimum", "maximum", "type")
 test_numeric_bounds = law("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "type", "allOf", "enum")

@@ -3,6 +3,7 @@ answer."""
 
 from __future__ import annotations
 
+import json
 import random
 import re
 import time
@@ -13,8 +14,8 @@ from espalier import JsonSchema, Regex, Vocab
 from espalier.constraints import slow_patterns
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.verdict import judge
-from espalier.errors import SchemaError, UnsupportedError
-from espalier.schema.patterns.cost import is_quick, slow_pattern
+from espalier.errors import SchemaError
+from espalier.schema.patterns.cost import is_quick
 from espalier.schema.patterns.ecma import found
 
 EXPLODING = "^(a|a)+$"
@@ -55,12 +56,6 @@ def test_what_is_quick_is_done_soon() -> None:
     assert quick > 100
 
 
-def test_a_slow_pattern_is_found_wherever_it_stands() -> None:
-    assert slow_pattern({"a": [{"pattern": EXPLODING}]}, 60) == EXPLODING
-    assert slow_pattern({"patternProperties": {EXPLODING: True}}, 60) == EXPLODING
-    assert slow_pattern({"properties": {"pattern": {"type": "string"}}, "pattern": "^a+$"}, 60) is None
-
-
 def test_a_value_is_tested_by_an_automaton_where_re_has_no_end() -> None:
     assert not found(EXPLODING, LONG)
     assert found(EXPLODING, LONG[:-1])
@@ -69,10 +64,13 @@ def test_a_value_is_tested_by_an_automaton_where_re_has_no_end() -> None:
     Compiler(Vocab.bytes()).compile(JsonSchema({"enum": [LONG], "not": {"pattern": EXPLODING}}))
 
 
-def test_a_value_that_is_an_object_is_not_given_to_a_validator_without_end() -> None:
-    schema = {"enum": [{"a": LONG}, {"a": "b"}], "properties": {"a": {"not": {"pattern": EXPLODING}}}}
-    with pytest.raises(UnsupportedError, match="could not be judged"):
-        Compiler(Vocab.bytes()).compile(JsonSchema(schema))
+@pytest.mark.parametrize(
+    ("wanted", "kept"), [({"pattern": EXPLODING}, [LONG[:-1]]), ({"not": {"pattern": EXPLODING}}, [LONG, "b"])]
+)
+def test_a_value_that_is_an_object_is_tested_by_an_automaton_too(wanted: dict[str, object], kept: list[str]) -> None:
+    schema = {"enum": [{"a": text} for text in (LONG, "b", LONG[:-1])], "properties": {"a": wanted}}
+    compiled = Compiler(Vocab.bytes()).compile(JsonSchema(schema))
+    assert [one["a"] for one in schema["enum"] if compiled.accepts(json.dumps(one))] == kept
 
 
 SLUGS = {"type": "array", "items": {"type": "string", "pattern": "^[a-z]+(-[a-z]+)*$"}}

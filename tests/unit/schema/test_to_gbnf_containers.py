@@ -136,7 +136,7 @@ def test_a_required_name_that_cannot_be_makes_the_object_impossible() -> None:
 
 def test_names_of_a_kind() -> None:
     shapes = hand(
-        Object(properties=(Property(name="ab", node=1),), rest=(Rest(node=1),), names=7),
+        Object(properties=(Property(name="ab", node=1),), rest=(Rest(node=1, names=7),)),
         n7=(String(max_length=2, patterns=("^[a-z]",)), Values(values=("LONGER", 3))),
     )
     test = accepts(shapes)

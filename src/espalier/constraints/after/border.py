@@ -1,7 +1,8 @@
 """The border between a marker and the constraint behind it: up to four whitespace characters, then the inner text.
 
 Whitespace that the inner constraint can begin with belongs to the inner text; other whitespace belongs to the gap
-before it. So every text has one reading. It knows nothing about the marker.
+before it, and so does whitespace that the inner constraint only skips before an opening of its own. So every text has
+one reading. It knows nothing about the marker.
 """
 
 from __future__ import annotations
@@ -37,16 +38,20 @@ class Landing(NamedTuple):
 class Border:
     """Reads the gap and the first bytes of the inner text. Its caches are bounded; safe across threads."""
 
-    def __init__(self, inner: Compiled, trie: TokenTrie, *, gap: bool) -> None:
+    def __init__(self, inner: Compiled, trie: TokenTrie, *, gap: bool, beginnings: Iterable[Compiled]) -> None:
+        """beginnings: what reads the first character of the inner text, see `Spec.beginnings`."""
         self.inner = inner
         self._trie = trie
         self._vocab = inner.vocab
         start = inner.matcher()
         self.accepts = start.is_accepting
-        self._mask = start.mask()  # (W,) int32, of the inner constraint's start
-        allowed = masks.allowed_ids(self._mask, self._vocab.width).tolist()
-        self._first = frozenset(data[0] for token in allowed if (data := self._vocab.bytes_of(token)))
-        self._skipped = frozenset(WHITESPACE) - self._first if gap else frozenset()
+        begun = frozenset(byte for one in beginnings for byte in self._first_bytes(one.matcher().mask()))
+        self._skipped = frozenset(WHITESPACE) - begun if gap else frozenset()
+        mask = start.mask()  # (W,) int32, of the inner constraint's start
+        self._first = self._first_bytes(mask) - self._skipped
+        in_gap = [token for token, data in enumerate(self._vocab.tokens) if data and data[0] in self._skipped]
+        self.inner_mask = mask & ~masks.from_ids(in_gap, self._vocab.width)
+        """The tokens with which the inner text may begin, (W,) int32."""
         self._known: ByteCache[bytes, tuple[int, ...]] = ByteCache(KNOWN_BYTES)
         self._masks: list[Mask] | None = None  # by gap
         self._lock = WorkLock()
@@ -78,13 +83,25 @@ class Border:
                 self._masks = self._all_masks()
             return self._masks[gap]
 
+    def gap_mask(self, gap: int) -> Mask:
+        """The tokens of `mask` that begin with whitespace of the gap."""
+        return self.mask(gap) & ~self.inner_mask
+
     def forced(self, gap: int) -> tuple[int, ...]:
         """Tokens that every completion continues with."""
         return () if self._skipped and gap < GAP else self.inner.matcher().forced()
 
-    def shortest(self) -> tuple[int, ...]:
-        """A shortest completion, EOS last. Raises NotAvailable."""
-        return self.inner.matcher().shortest_completion()
+    def shortest_completion(self) -> tuple[int, ...]:
+        """A shortest completion, EOS last, without whitespace of the gap. Raises NotAvailable."""
+        matcher = self.inner.matcher()
+        found = matcher.shortest_completion()
+        if masks.test(self.inner_mask, found[0]):
+            return found
+        first = self._vocab.bytes_of(found[0])  # one token with whitespace and an opening is the shorter way
+        tokens = self._spelled(first[self._leading(first) :]) if self._leading(first) < len(first) else found[1:2]
+        if not advanced(matcher, tokens):
+            raise AssertionError("the inner constraint refuses what it took before")
+        return (*tokens, *matcher.shortest_completion())
 
     def explain(self, data: bytes, gap: int, member: str) -> Blame:
         """Why `land` refuses these bytes. Raises NotAvailable where the inner constraint cannot tell."""
@@ -107,8 +124,12 @@ class Border:
             return self.explain(data, gap, member)
         return within(self.inner.matcher().explain(token), member)
 
+    def _first_bytes(self, mask: Mask) -> frozenset[int]:
+        allowed = masks.allowed_ids(mask, self._vocab.width).tolist()
+        return frozenset(data[0] for token in allowed if (data := self._vocab.bytes_of(token)))
+
     def _leading(self, data: bytes) -> int:
-        """How many bytes at the start are whitespace that the inner constraint cannot begin with."""
+        """How many bytes at the start are whitespace of the gap."""
         return next((at for at, byte in enumerate(data) if byte not in self._skipped), len(data))
 
     def _spelled(self, rest: bytes) -> tuple[int, ...]:
@@ -123,7 +144,7 @@ class Border:
         return found
 
     def _viable(self, tokens: tuple[int, ...]) -> bool:
-        if not masks.test(self._mask, tokens[0]):
+        if not masks.test(self.inner_mask, tokens[0]):
             return False
         return len(tokens) == 1 or advanced(self.inner.matcher(), tokens)
 
@@ -137,7 +158,7 @@ class Border:
         found: list[Mask] = []
         for gap in range(GAP + 1):
             wide = [token for count in range(GAP - gap + 1) for token in by_count[count]]
-            found.append(self._mask | masks.from_ids(wide, self._vocab.width))
+            found.append(self.inner_mask | masks.from_ids(wide, self._vocab.width))
             found[-1].setflags(write=False)
         return found
 

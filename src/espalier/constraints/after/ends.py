@@ -52,7 +52,7 @@ class AfterEnds:
     def __init__(self, compiled: Marked) -> None:
         self._compiled = compiled
         self._start = compiled.inner.matcher()
-        self.shortest = known(self._start)
+        self.shortest = known(compiled.border)
         """The inner constraint's shortest completion; None if it knows none."""
         self._inners: ByteCache[Tokens, Matcher] = ByteCache(CACHE_BYTES)
         self._landings: ByteCache[tuple[int, bool], Landings] = ByteCache(CACHE_BYTES)
@@ -78,7 +78,7 @@ class AfterEnds:
         compiled = self._compiled
         width = compiled.vocab.width
         if state.at < 0:
-            found = closing(self._start.fork(), most, width)
+            found = closing(self._start.fork(), most, width) & compiled.border.inner_mask
             more = tuple(token for token, tokens in self._leading_at(state.gap) if self._fits(tokens, most))
             masks.set_bits_inplace(found, more, True)
             return found
@@ -125,7 +125,7 @@ class AfterEnds:
         found = self._leading.get(gap)
         if found is None:
             border, width = self._compiled.border, self._compiled.vocab.width
-            ids = masks.allowed_ids(border.mask(gap) & ~self._start.mask(), width).tolist()
+            ids = masks.allowed_ids(border.gap_mask(gap), width).tolist()
             landed = ((token, border.take(token, gap)) for token in ids)
             found = self._leading[gap] = tuple((token, to.tokens) for token, to in landed if to is not None)
         return found

@@ -35,7 +35,7 @@ def after_grammar(spec: After, compiler: Compiler, before: str) -> Grammar:
         raise refused(spec, "the prompt holds a part of the answer already")
     book = GrammarUnion()
     inner = grammar_of(spec.spec, compiler, before)
-    rest = seq(_gap(inner), book.add(inner)) if spec.gap else book.add(inner)
+    rest = _behind_gap(spec, book, inner, compiler, before) if spec.gap else book.add(inner)
     if answer is not None:
         return book.grammar(rest)
     waiting: list[Node] = [book.add(of_dfa(until([spec.marker.encode()])))]
@@ -61,9 +61,18 @@ def thinking_grammar(spec: Thinking, compiler: Compiler, before: str) -> Grammar
     return book.grammar(alt(book.add(thought), book.add(answer)))
 
 
-def _gap(inner: Grammar) -> Node:
+def _behind_gap(spec: After, book: GrammarUnion, inner: Grammar, compiler: Compiler, before: str) -> Node:
+    """The inner text with the whitespace before it. What begins with an opening reads the whitespace itself."""
+    parts = spec.spec.beginnings()
+    grammars = [inner] if parts == (spec.spec,) else [grammar_of(part, compiler, before) for part in parts]
+    gap = _gap(grammars)
+    behind = [seq(gap, book.add(grammar)) for grammar in grammars]
+    return alt(*behind) if grammars == [inner] else alt(book.add(inner), *behind)
+
+
+def _gap(beginnings: list[Grammar]) -> Node:
     """The whitespace between the marker and the inner text: only such as the inner text cannot begin with."""
-    others = bytes(blank for blank in WHITESPACE if not _can_begin(inner, bytes([blank])))
+    others = bytes(blank for blank in WHITESPACE if not any(_can_begin(one, bytes([blank])) for one in beginnings))
     return Repeat(_blanks(others), 0, GAP) if others else seq()
 
 

@@ -320,7 +320,7 @@ class AfterMatcher(MatcherBase[AfterCompiled]):
         if self._inner is not None:
             return self._inner.shortest_completion()
         way = compiled.way(self._state.at, self._count) if self.is_waiting else ()
-        return (*way, *compiled.border.shortest())
+        return (*way, *compiled.border.shortest_completion())
 
     def is_loose(self, most: int) -> bool:
         """See `closing.Closing`, as for the next two."""

@@ -42,7 +42,7 @@ class After(Spec):
     max_before: after so many tokens, only the tokens are allowed that lead to the marker by the fewest bytes.
     in_prompt: whether the prompt already holds the marker.
     gap: whether up to four spaces, tabs or line ends may stand between the marker and the text of `spec`; whitespace
-    that `spec` can begin with belongs to `spec`.
+    that `spec` can begin with belongs to `spec`, but for what it skips before an opening of its own.
 
     Raises SpecError naming the field.
     """
@@ -117,6 +117,10 @@ class After(Spec):
             return text[0] + text[2:]
         return None
 
+    def beginnings(self) -> tuple[Spec, ...]:
+        """Without `opens` any character may come first."""
+        return () if self.opens is not None else (self,)
+
     @property
     def tags(self) -> tuple[str, ...]:
         """The texts that open the part before the marker: `opens`, and the tag that the marker closes."""
@@ -158,7 +162,8 @@ def compile_after(spec: After, compiler: Compiler) -> Compiled:
         tags=[tag.encode() for tag in spec.tags],
         hurries=spec.max_before is not None,
     )
-    border = Border(inner, compiler.trie, gap=spec.gap)
+    beginnings = [compiler.compile(part) for part in spec.spec.beginnings()]
+    border = Border(inner, compiler.trie, gap=spec.gap, beginnings=beginnings)
     return AfterCompiled(
         spec, waiting, border, max_before=spec.max_before, answer_in=spec.answer_in, opened_in=spec.opened_in
     )

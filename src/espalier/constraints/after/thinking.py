@@ -71,6 +71,9 @@ class Thinking(Spec):
         except RecursionError:
             raise SpecError("the constraints are nested too deeply", field="spec") from None
 
+    def beginnings(self) -> tuple[Spec, ...]:
+        return self.spec.beginnings()
+
     def begun(self, before: str) -> str:
         return self.thought.begun(before)
 

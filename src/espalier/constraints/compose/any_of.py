@@ -35,6 +35,9 @@ class AnyOf(Joined):
 
     kind: ClassVar[str] = "any_of"
 
+    def beginnings(self) -> tuple[Spec, ...]:
+        return tuple(part for member in self.members for part in member.beginnings())
+
 
 def compile_any_of(spec: AnyOf, compiler: Compiler) -> Compiled:
     """A single member compiles as itself. Raises what the members' own compilers raise; SpecError where two members

@@ -64,7 +64,8 @@ def schema_watched(spec: JsonSchema, compiler: Compiler) -> WatchedLanguage:
         or (isinstance(case, Values) and all(isinstance(value, list | dict) for value in case.values))
         for case in cases
     )
-    if (items := lowered.items) is None:
+    # A grammar takes care of names that must differ; it leaves only equal items to a tracker.
+    if (items := lowered.items) is None or all(gap.keyword != "uniqueItems" for gap in lowered.converted.gaps):
         return WatchedLanguage(automaton=lowered.automaton("grammar"), is_document=is_document)
     return WatchedLanguage(
         automaton=lowered.automaton("watched"),

@@ -1,15 +1,13 @@
-"""Judges and parses JSON: `jsonschema` judges texts under a schema, Python's `json` those of JSON mode."""
+"""Judges and parses JSON: `jsonschema` judges texts under a schema, with patterns as ECMA-262 reads them, and Python's
+`json` those of JSON mode."""
 
 from __future__ import annotations
 
 import json
 import math
-import re
 import subprocess
 import warnings
-from collections.abc import Iterator
 from decimal import Decimal
-from fractions import Fraction
 from functools import cache
 from typing import Any
 
@@ -23,10 +21,13 @@ from referencing.jsonschema import specification_with
 from espalier.constraints.slow_patterns import run_limited
 from espalier.constraints.spec import JsonObject, JsonSchema, Spec
 from espalier.constraints.verdict import Unjudgeable, Verdict
+from espalier.errors import RegexError
 from espalier.lexicon.files import WordFiles
-from espalier.schema.normal.judge import is_panic, looking
-from espalier.schema.patterns.cost import is_quick, slow_pattern
+from espalier.schema.normal.validator import is_panic, validator_class
+from espalier.schema.patterns.cost import is_quick
+from espalier.schema.patterns.ecma import compiled, is_pattern
 from espalier.schema.python.instances import build
+from espalier.schema.read.drafts import DRAFTS
 
 JSON_KINDS = {
     dict: "object",
@@ -88,19 +89,6 @@ def _float(digits: str) -> float:
     return value
 
 
-def _multiple_of(validator: Any, factor: Any, value: Any, schema: Any) -> Iterator[jsonschema.ValidationError]:
-    """`multipleOf` on exact decimals: 0.3 is a multiple of 0.1, which is false in floating point."""
-    if validator.is_type(value, "number") and Fraction(str(value)) % Fraction(str(factor)):
-        yield jsonschema.ValidationError(f"{value!r} is not a multiple of {factor}")
-
-
-@cache
-def _exact(cls: Any) -> Any:
-    """The validator class with exact decimals, looking at the time limit at every keyword."""
-    rules = {name: looking(rule) for name, rule in cls.VALIDATORS.items()} | {"multipleOf": looking(_multiple_of)}
-    return validators.extend(cls, rules)  # type: ignore[no-untyped-call]  # not in its stubs
-
-
 def judge_schema(spec: JsonSchema, text: str, words: WordFiles) -> Verdict:
     value, failed = _json(text)
     if failed:
@@ -108,22 +96,25 @@ def judge_schema(spec: JsonSchema, text: str, words: WordFiles) -> Verdict:
     schema = spec.schema
     cls = validators.validator_for(schema, default=jsonschema.Draft202012Validator)
     name = f"jsonschema {cls.__name__}"
-    checker = cls.FORMAT_CHECKER if spec.format == "assert" else None
+    checker = _format_checker(cls) if spec.format == "assert" else None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # `[[` in a pattern, see judge_regex
             searches = _Searches()
-            documents = [schema, *(json.loads(text) for _, text in spec.documents)]
-            slow = slow_pattern(documents, len(text))
-            if slow is not None and slow_pattern(documents, len(text), ("patternProperties",)) is not None:
-                raise Unjudgeable(f"re might not finish with the pattern {slow[:100]!r}")
-            kind = _exact(cls) if slow is None else searches.within(_exact(cls))
+            kind = validator_class(cls, searches.finds)
             judge = kind(schema, registry=_registry(spec, cls), format_checker=checker)
             while True:
                 found = sorted(judge.iter_errors(value), key=lambda e: e.json_path)
                 if not searches.settle():
                     break
-    except (Unjudgeable, subprocess.SubprocessError, RecursionError, ArithmeticError, Unresolvable, re.error) as error:
+    except (
+        Unjudgeable,
+        subprocess.SubprocessError,
+        RecursionError,
+        ArithmeticError,
+        Unresolvable,
+        RegexError,
+    ) as error:
         return Verdict(valid=None, judge=name, errors=(f"could not judge: {type(error).__name__}: {error}"[:200],))
     except BaseException as error:
         if not is_panic(error):
@@ -131,6 +122,21 @@ def judge_schema(spec: JsonSchema, text: str, words: WordFiles) -> Verdict:
         return Verdict(valid=None, judge=name, errors=("could not judge: nested too deeply",))
     errors = tuple(f"{e.json_path}: {e.message[:200]}" for e in found[:5])
     return Verdict(valid=not found, judge=name, errors=errors)
+
+
+@cache
+def _format_checker(cls: Any) -> jsonschema.FormatChecker:
+    """What `jsonschema` checks of the formats that the draft of this class defines, `regex` as ECMA-262 reads it. In
+    draft 4 `jsonschema` knows formats of later drafts too."""
+    draft = DRAFTS.get(cls.META_SCHEMA["$schema"].rstrip("#"))
+    checks = cls.FORMAT_CHECKER.checkers | {"regex": (_is_regex, ())}
+    checker = jsonschema.FormatChecker(formats=())
+    checker.checkers = {name: check for name, check in checks.items() if draft is None or name in draft.formats}
+    return checker
+
+
+def _is_regex(value: object) -> bool:
+    return not isinstance(value, str) or is_pattern(value)
 
 
 def _registry(spec: JsonSchema, cls: Any) -> Registry[Any]:
@@ -160,25 +166,18 @@ class _Searches:
         self._known: dict[tuple[str, str], bool] = {}
         self._asked: dict[tuple[str, str], None] = {}
 
-    def within(self, cls: Any) -> Any:
-        """The validator class with these searches for the keyword `pattern`."""
-
-        def pattern(validator: Any, wanted: Any, value: Any, schema: Any) -> Iterator[jsonschema.ValidationError]:
-            if validator.is_type(value, "string") and not self._finds(wanted, value):
-                yield jsonschema.ValidationError(f"{value!r} does not match {wanted!r}")
-
-        return validators.extend(cls, {"pattern": looking(pattern)})  # type: ignore[no-untyped-call]  # not in its stubs
-
-    def _finds(self, pattern: str, text: str) -> bool:
-        if is_quick(pattern, len(text)):
-            return re.search(pattern, text) is not None
-        if (pattern, text) not in self._known:
-            self._asked[pattern, text] = None
-        return self._known.get((pattern, text), True)
+    def finds(self, pattern: str, text: str) -> bool:
+        """Raises RegexError for a pattern that `re` does not read."""
+        search = compiled(pattern)
+        if is_quick(search.pattern, len(text)):
+            return search.search(text) is not None
+        asked = search.pattern, text
+        if asked not in self._known:
+            self._asked[asked] = None
+        return self._known.get(asked, True)
 
     def settle(self) -> bool:
-        """Run the noted searches. Returns whether there were any. Raises subprocess.SubprocessError, also for a pattern
-        that `re` does not read."""
+        """Run the noted searches. Returns whether there were any. Raises subprocess.SubprocessError."""
         asked, self._asked = [*self._asked], {}
         if asked:
             self._known |= zip(asked, run_limited([("search", *one) for one in asked]), strict=True)

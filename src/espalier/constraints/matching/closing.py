@@ -68,7 +68,13 @@ def known_within(matcher: Matcher, most: int) -> tuple[int, ...] | None:
     return found if found is not None and len(found) <= most else None
 
 
-def known(matcher: Matcher) -> tuple[int, ...] | None:
+class Completing(Protocol):
+    """What knows a completion: a matcher, or what stands before one."""
+
+    def shortest_completion(self) -> tuple[int, ...]: ...
+
+
+def known(matcher: Completing) -> tuple[int, ...] | None:
     """The matcher's shortest completion; None if it knows none."""
     try:
         return matcher.shortest_completion()

@@ -6,7 +6,7 @@ It looks for the beginnings of calls, and follows the arguments of each with the
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import NamedTuple
 
 from espalier.chat.wire.formats import WireFormat
@@ -101,6 +101,10 @@ class CallsTracker:
     def is_fresh(self, point: Hashable) -> bool:
         assert isinstance(point, CallPlace)
         return bool(point.tool) and self._tools[point.tool].is_fresh(point.inside)
+
+    def listed(self, point: Hashable) -> Sequence[bytes]:
+        assert isinstance(point, CallPlace)
+        return self._tools[point.tool].listed(point.inside) if point.tool else ()
 
 
 def _head(wire: WireFormat, names: list[bytes]) -> bytes:

@@ -16,6 +16,7 @@ import numpy as np
 
 from espalier.automata.languages.dfa import Dfa
 from espalier.constraints.unique.spots import Spot, Spots
+from espalier.grammar.ast import Literal
 from espalier.schema.form import (
     Array,
     Boolean,
@@ -29,8 +30,11 @@ from espalier.schema.form import (
     String,
     Values,
 )
-from espalier.schema.gbnf.arrays import MAX_UNIQUE
+from espalier.schema.gbnf.arrays import MAX_LISTED, MAX_UNIQUE
+from espalier.schema.gbnf.layout import layout
+from espalier.schema.gbnf.others import undone
 from espalier.schema.gbnf.rulebook import RuleBook, escaped
+from espalier.schema.gbnf.spelling import literal
 from espalier.schema.gbnf.strings import StringRules
 from espalier.schema.read.values import key
 from espalier.time_limit import check as check_time
@@ -128,6 +132,7 @@ class _Search:
                     pointer=self._shapes.pointer([*wanted, *inside.counted][0][1]) if wanted or inside.counted else "",
                     plain=all(_is_plain(one) for case, _ in wanted for one in self._strings(case)),
                     fresh=tuple(self._is_fresh(i, inside) for i in range(most + 1)) if wanted else (),
+                    listed=tuple(self._listed(i, inside) for i in range(most + 1)) if wanted else (),
                 )
             )
         return tuple(found)
@@ -209,30 +214,54 @@ class _Search:
         return any(len({key(item) for item in value}) < len(value) for value in inside.lists)
 
     def _has_room(self, case: Array) -> bool:
-        """Whether an array can be completed from its start whatever its items are, for it needs at most one, or has
-        numbers or strings without end to choose from."""
+        """Whether an array can be completed from its start whatever its items are: it needs at most one, or always
+        completes."""
         counted = _counted(case)
-        if case.min_items <= 1 and not (counted and case.prefix) and sum(one.least for one in counted) <= 1:
-            return True
-        if counted:
-            return False
-        nodes = dict.fromkeys([*case.prefix, case.items][: case.min_items])
-        return all(any(map(_is_endless_kind, self._cases(node))) for node in nodes)
+        needs_one = case.min_items <= 1 and not (counted and case.prefix) and sum(one.least for one in counted) <= 1
+        return needs_one or self._always_completes(case, 0)
 
     def _is_fresh(self, place: int, inside: _Inside) -> bool:
-        """Whether every array that the value may be, about to begin the item at this place, has numbers or strings
-        without end to choose from for all items that it still needs. (Then it also differs from arrays beside it.)"""
-        if inside.lists:
-            return False
+        """Whether every array that the value may be always completes from the item at this place on. (Then it also
+        differs from arrays beside it.)"""
+        return not inside.lists and all(self._always_completes(case, place) for case, _ in inside.arrays)
+
+    def _listed(self, place: int, inside: _Inside) -> tuple[bytes, ...]:
+        """The texts of the values that the schema lists for an item at this place, some of them where they are many:
+        an array that needs several of them is completed with these."""
+        if self._is_fresh(place, inside):
+            return ()
+        nodes: dict[NodeId, None] = {}
         for case, _ in inside.arrays:
-            high = self._most(case)
+            row = case.kinds[min(place, len(case.prefix))] if case.kinds else ()
+            item = case.prefix[place] if place < len(case.prefix) else case.items
+            nodes |= dict.fromkeys([kind.node for kind in row] or [item])
+        values: list[Any] = []
+        for one in [one for node in nodes for one in self._cases(node)]:
+            values += one.values if isinstance(one, Values) else []
+            values += [False, True] if isinstance(one, Boolean) else []
+        spelled = [literal(value, layout("compact"), 0) for value in values[:MAX_LISTED]]
+        return tuple(dict.fromkeys(node.text.encode() for node in spelled if isinstance(node, Literal)))
+
+    def _always_completes(self, case: Array, place: int) -> bool:
+        """Whether an array that is about to begin the item at this place has numbers or strings without end to choose
+        from for all items that it still needs, whatever those before are."""
+        high = self._most(case)
+        if (high is not None and high <= place) or (case.contains and not case.kinds):
+            return False
+        if not case.kinds:
             nodes = [*case.prefix, case.items]
-            if case.contains or case.kinds or (high is not None and high <= place):
-                return False
-            needed = nodes[place : max(case.min_items, place + 1)] or nodes[-1:]
-            if not all(any(map(_is_endless_kind, self._cases(node))) for node in needed):
-                return False
-        return True
+            return all(map(self._has_endless_kind, nodes[place : max(case.min_items, place + 1)] or nodes[-1:]))
+        rows = case.kinds[min(place, len(case.prefix)) :]
+        endless = [[kind for kind in row if self._has_endless_kind(kind.node)] for row in rows]
+        if all(map(len, rows)) and [list(row) for row in rows] == endless:
+            return True  # whatever kinds complete it, each has an item that differs
+        if high is not None or any(one.most is not None for one in case.contains):
+            return False
+        needed = [1 << i for i, one in enumerate(case.contains) if one.least]
+        return all(endless) and all(any(kind.matches & bit for kind in endless[-1]) for bit in needed)
+
+    def _has_endless_kind(self, node: NodeId) -> bool:
+        return any(map(_is_endless_kind, self._cases(node)))
 
     def _places_of(self, case: Array) -> list[NodeId]:
         """The nodes of its items; a node that any number of items may match is listed twice."""
@@ -291,14 +320,17 @@ class _Search:
 
 
 def _counts_names(case: Object) -> bool:
-    """Whether `minProperties` may need undeclared names that differ, see `ObjectRules.low`."""
+    """Whether `minProperties` or a demand may need undeclared names that differ, see `ObjectRules.low`, `undone`."""
     required = sum(prop.required for prop in case.properties)
-    return bool(case.rest) and case.min_properties - required > 1
+    return (bool(case.rest) and case.min_properties - required > 1) or any(undone(case))
 
 
 def _has_names(case: Object) -> bool:
     """Whether there are plainly more undeclared names than any text holds."""
-    return case.names is None and any(not group.patterns for group in case.rest)
+    endless = [not group.patterns and group.names is None for group in case.rest]
+    return any(endless) and all(
+        is_endless or not group.meets for is_endless, group in zip(endless, case.rest, strict=True)
+    )
 
 
 def _is_endless_kind(case: Case) -> bool:

@@ -256,7 +256,7 @@ class ItemsMatcher(WrappingMatcher[ItemsCompiled, AutomatonMatcher]):
 
     def _reason(self, token: int, clash: Clash | None) -> str:
         if clash is not None and clash.is_name:
-            return f"the name {_shown(clash.item)} is in the object already, and its names are counted"
+            return f"the name {_shown(clash.item)} is in the object already, and its names must differ"
         if clash is not None:
             return f"the item {_shown(clash.item)} is in the array already, and its items are unique"
         compiled = self._compiled

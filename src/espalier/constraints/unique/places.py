@@ -93,6 +93,9 @@ class SeveralTrackers:
     def is_fresh(self, point: Hashable) -> bool:
         return False  # what one of them leaves endless, another may not
 
+    def listed(self, point: Hashable) -> Sequence[bytes]:
+        return [text for tracker, own in self._pairs(point) for text in tracker.listed(own)]
+
 
 class Place(NamedTuple):
     """A position in free text with regions. before: the end of the free text, as far as a trigger may begin in it.
@@ -165,3 +168,7 @@ class RegionTracker:
     def is_fresh(self, point: Hashable) -> bool:
         assert isinstance(point, Place)
         return point.region >= 0 and self._documents[point.region].is_fresh(point.inside)
+
+    def listed(self, point: Hashable) -> Sequence[bytes]:
+        assert isinstance(point, Place)
+        return () if point.region < 0 else self._documents[point.region].listed(point.inside)

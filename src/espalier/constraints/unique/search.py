@@ -1,7 +1,9 @@
 """Looks for a completion of a text that repeats no item, by changing the completion of fewest bytes where it must.
 
 A completion that repeats an item is left at some byte before the repetition, for another byte, and completed anew.
-Every completion can be reached so, each one once; those that get further before they repeat an item are followed first.
+Every completion can be reached so. Those with the least left to write when they repeat an item are
+followed first, then those of the fewest items: a longer one that puts further items before the repeated one gets no
+nearer to the end.
 It knows an automaton and a tracker, and nothing of tokens beyond their bytes.
 """
 
@@ -11,6 +13,8 @@ import re
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from itertools import count
+from typing import NamedTuple, TypeAlias
 
 from espalier.automata.ends.closing import Ends
 from espalier.automata.masks.machine import Machine, State
@@ -22,9 +26,10 @@ TRIES = 1_000
 """Completions that one search tries, and as many more as TRIES_AN_ITEM times the items that are remembered."""
 TRIES_AN_ITEM = 4
 MOST_TRIES = 20_000
-"""Of a patient search in all: it has as many as TRIES again after each try that got further than all before."""
+"""Of a patient search in all: it has as many as TRIES again after each try that leaves less than all before."""
 BEGINS = re.compile(rb"[\[,]")
 """After these an item may begin."""
+Rank: TypeAlias = tuple[int, int, int]
 MAX_KNOWN = 20_000
 """States whose completion of fewest bytes is kept as bytes."""
 
@@ -33,16 +38,35 @@ class GaveUp(Exception):
     """The search tried all it may, and there are more completions."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _Try:
     """A completion that repeats an item. lead: the bytes before `rest`, which are decided. state, point: after these.
-    clash: where in `rest` the repetition ends."""
+    clash: where in `rest` the repetition ends. items: how many come before it."""
 
     lead: bytes
     state: State
     point: Hashable
     rest: bytes
     clash: int
+    items: int
+
+    @property
+    def left(self) -> int:
+        """The number of bytes after the repetition."""
+        return len(self.rest) - self.clash
+
+    def rank(self, *, later: bool) -> Rank:
+        """Changes of the completion with the lowest rank are tried first. later: for those that are left for later."""
+        return self.left, self.items + later, len(self.lead) + self.clash
+
+
+class _Change(NamedTuple):
+    """Another byte, or an item that the schema lists, at an offset of a completion. state, point: after it."""
+
+    at: int
+    text: bytes
+    state: State
+    point: Hashable
 
 
 class Search:
@@ -77,32 +101,31 @@ class Search:
             return first
         some = TRIES + TRIES_AN_ITEM * self._tracker.count(point)
         left, in_all = some, MOST_TRIES if patient else some
-        following = [self._changed(first, near)]  # the innermost last
-        best = first.clash
-        waiting: list[tuple[int, int, _Try]] = []
-        while True:
+        best = first.left
+        number = count()
+        waiting: list[tuple[Rank, int, Iterator[bytes | _Try]]] = []
+
+        def follow(trial: _Try) -> None:
+            later: list[_Change] = []
+            heappush(waiting, (trial.rank(later=False), next(number), self._changed(trial, later, near)))
+            heappush(waiting, (trial.rank(later=True), next(number), self._completed(trial, later, near)))
+
+        follow(first)
+        while waiting:
             check_time()
-            if following:
-                found = next(following[-1], None)
-                if found is None:
-                    following.pop()
-                    continue
-            elif waiting:
-                following.append(self._changed(heappop(waiting)[2], near))
+            found = next(waiting[0][2], None)
+            if found is None:
+                heappop(waiting)
                 continue
-            else:
-                return None
             if isinstance(found, bytes):
                 return found
             left, in_all = left - 1, in_all - 1
             if min(left, in_all) < 0:
                 raise GaveUp
-            reached = len(found.lead) + found.clash
-            if reached > best:
-                best, left = reached, some if patient else left
-                following.append(self._changed(found, near))
-            else:
-                heappush(waiting, (-reached, in_all, found))
+            if found.left < best:
+                best, left = found.left, some if patient else left
+            follow(found)
+        return None
 
     def _tried(self, lead: bytes, state: State, point: Hashable, near: bool) -> bytes | _Try | None:
         """The completion of fewest bytes if it repeats nothing, else where it does."""
@@ -116,40 +139,69 @@ class Search:
         for stop in [one.end() for one in BEGINS.finditer(rest)] if near else ():
             after = tracker.feed(end, rest[at:stop])
             if isinstance(after, Clash):
-                return _Try(lead=lead, state=state, point=point, rest=rest, clash=at + after.offset)
+                return _Try(lead, state, point, rest, at + after.offset, after.items)
             end, at = after, stop
             if tracker.is_fresh(end):
                 return lead + rest[:at]
         found = tracker.feed(end, rest[at:])
         if isinstance(found, Clash):
-            return _Try(lead=lead, state=state, point=point, rest=rest, clash=at + found.offset)
+            return _Try(lead, state, point, rest, at + found.offset, found.items)
         return lead + rest
 
-    def _changed(self, one: _Try, near: bool) -> Iterator[bytes | _Try]:
-        """The completions that leave this one at some byte, the last bytes before the repetition first."""
+    def _changed(self, trial: _Try, later: list[_Change], near: bool) -> Iterator[bytes | _Try]:
+        """The completions that leave this one at some byte, the last bytes before the repetition first. Of the bytes
+        that lead to one state only the first is tried at once: the same completion follows the others. They come next
+        if that repeats the item with the byte, and go to `later` if what is repeated comes after it."""
         machine, tracker = self._machine, self._tracker
-        states, points = [one.state], [one.point]
-        for at in range(one.clash):
-            byte = one.rest[at]
-            state = machine.step(states[-1], byte)
-            point = tracker.feed(points[-1], one.rest[at : at + 1])
+        states, points = [trial.state], [trial.point]
+        for at in range(trial.clash):
+            state = machine.step(states[-1], trial.rest[at])
+            point = tracker.feed(points[-1], trial.rest[at : at + 1])
             if state is None or isinstance(point, Clash):  # a named token stands here: its bytes are no bytes
                 break
             states.append(state)
             points.append(point)
+        soon: list[_Change] = []
         for at in range(len(states) - 1, -1, -1):
             if tracker.is_idle(points[at]):
                 continue
-            inside = tracker.in_string(points[at])
+            inside, items = tracker.in_string(points[at]), tracker.count(points[at])
+            for text in tracker.listed(points[at]):
+                item = self._after(_Change(at, b"", states[at], points[at]), text)
+                for found in () if item is None else self._completed(trial, [item], near):
+                    if isinstance(found, bytes) or found.items > items:  # it differs itself
+                        yield found
             members, _ = machine.options(states[at])
+            alike: dict[State, list[_Change]] = {}
             for byte in range(256):
-                if not members >> byte & 1 or byte == one.rest[at] or (byte in BLANK and not inside):
+                if not members >> byte & 1 or byte == trial.rest[at] or (byte in BLANK and not inside):
                     continue
-                piece = bytes((byte,))
-                state = machine.step(states[at], byte)
-                point = tracker.feed(points[at], piece)
-                if state is None or isinstance(point, Clash):
+                change = self._after(_Change(at, b"", states[at], points[at]), bytes((byte,)))
+                if change is None:
                     continue
-                found = self._tried(one.lead + one.rest[:at] + piece, state, point, near)
-                if found is not None:
+                if change.state in alike:
+                    alike[change.state].append(change)
+                    continue
+                alike[change.state] = soon
+                for found in self._completed(trial, [change], near):
+                    if isinstance(found, _Try) and found.items > items:
+                        alike[change.state] = later
                     yield found
+        yield from self._completed(trial, soon, near)
+
+    def _after(self, change: _Change, text: bytes) -> _Change | None:
+        """The change with more text; None where that cannot come, or repeats an item."""
+        state = change.state
+        for byte in text:
+            state = None if state is None else self._machine.step(state, byte)
+        point = None if state is None else self._tracker.feed(change.point, text)
+        if point is None or isinstance(point, Clash):
+            return None
+        return _Change(change.at, change.text + text, state, point)
+
+    def _completed(self, trial: _Try, changes: list[_Change], near: bool) -> Iterator[bytes | _Try]:
+        """The completion of fewest bytes after each change."""
+        for at, text, state, point in changes:
+            found = self._tried(trial.lead + trial.rest[:at] + text, state, point, near)
+            if found is not None:
+                yield found

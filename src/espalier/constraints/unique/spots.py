@@ -13,9 +13,11 @@ class Spot:
 
     names: the spot of each member, by its name as written between quotes; other: the spot of members with other names.
     items: the spot of each item; the last one is for all further items. unique: no two of its items may be equal.
-    names_differ: no two of its names may be equal, since they are counted. pointer: the JSON pointer of the array or
-    the object that says so. plain: for arrays of strings alone, appending any letter keeps an item valid. fresh: for
-    each of `items`, whether an array that is about to begin that item can be completed whatever its items are.
+    names_differ: no two of its names may be equal, since they are counted or satisfy a negation. pointer: the JSON
+    pointer of the array or the object that says so. plain: for arrays of strings alone, appending any letter keeps an
+    item valid. fresh: for each of `items`, whether an array that is about to begin that item can be completed whatever
+    its items are. listed: for each of `items` of such an array that cannot, the texts of values that the schema lists
+    for it.
     """
 
     names: Mapping[bytes, int]
@@ -26,6 +28,7 @@ class Spot:
     pointer: str = ""
     plain: bool = True
     fresh: tuple[bool, ...] = ()
+    listed: tuple[tuple[bytes, ...], ...] = ()
 
 
 Spots: TypeAlias = tuple[Spot, ...]

@@ -7,7 +7,7 @@ knows no tokens; `spots.py` says which arrays these are, `values.py` which items
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
 from espalier.constraints.unique.spots import Spots
@@ -65,12 +65,13 @@ class Point(NamedTuple):
 
 class Clash(NamedTuple):
     """A repeated item. item: as written. offset: in the data, of the byte that ends it. pointer: the array's. is_name:
-    it is a repeated name of an object instead."""
+    it is a repeated name of an object instead. items: how many are remembered in all that is open."""
 
     item: bytes
     offset: int
     pointer: str
     is_name: bool = False
+    items: int = 0
 
 
 class OpenString(NamedTuple):
@@ -115,6 +116,10 @@ class Tracker(Protocol):
         the items before are."""
         ...
 
+    def listed(self, point: Hashable) -> Sequence[bytes]:
+        """Texts that may be the item of an array with unique items that is about to begin, where they are few."""
+        ...
+
 
 class DocumentTracker:
     """Follows one JSON document. spots: see `spots.py`."""
@@ -150,15 +155,19 @@ class DocumentTracker:
 
     def count(self, point: Hashable) -> int:
         assert isinstance(point, Point)
-        return sum(frame.items for frame in _frames(point.frame))
+        return _count(point.frame)
 
     def is_fresh(self, point: Hashable) -> bool:
         assert isinstance(point, Point)
-        frame = point.frame
-        if point.mode != OUTSIDE or frame is None or not frame.unique:
-            return False
-        fresh = self.spots[frame.spot].fresh
-        return bool(fresh) and fresh[frame.place] and not cut(point.text, point.size, frame.begin).strip(BLANK)
+        frame = begun_array(point)
+        fresh = () if frame is None else self.spots[frame.spot].fresh
+        return frame is not None and bool(fresh) and fresh[frame.place]
+
+    def listed(self, point: Hashable) -> Sequence[bytes]:
+        assert isinstance(point, Point)
+        frame = begun_array(point)
+        listed = () if frame is None else self.spots[frame.spot].listed
+        return listed[frame.place] if frame is not None and listed else ()
 
     def scan(self, point: Point, data: bytes, at: int) -> tuple[Point | Clash, int]:
         """The point after the data from offset `at` on, and the offset where it stopped: behind the bracket that closes
@@ -181,7 +190,7 @@ class DocumentTracker:
             assert frame is not None
             found = keys(item)
             if any(one in some for one in found for some in frame.seen):
-                return Clash(item, offset, spots[frame.spot].pointer)
+                return Clash(item, offset, spots[frame.spot].pointer, items=_count(frame))
             seen = frame.seen
             for one in found:
                 seen = _with(seen, one)
@@ -202,7 +211,7 @@ class DocumentTracker:
                     value = spot.names.get(name, spot.other)
                     if frame.named:
                         if any(name in some for some in frame.seen):
-                            return Clash(name, at - 1, spot.pointer, is_name=True), at
+                            return Clash(name, at - 1, spot.pointer, is_name=True, items=_count(frame)), at
                         frame = frame._replace(seen=_with(frame.seen, name), items=frame.items + 1)
                 if frame is not None and frame.watched:
                     strings = _with(strings, recorded(string, at - 1))
@@ -260,6 +269,14 @@ class DocumentTracker:
         return Point(frame, mode, value, in_value, escaped, text, size, string, strings, closed), at
 
 
+def begun_array(point: Point) -> Frame | None:
+    """The array with unique items of which an item is about to begin."""
+    frame = point.frame
+    if point.mode != OUTSIDE or frame is None or not frame.unique:
+        return None
+    return None if cut(point.text, point.size, frame.begin).strip(BLANK) else frame
+
+
 def cut(text: Chunks, size: int, begin: int) -> bytes:
     """The end of a recorded text of `size` bytes, from an offset on."""
     parts: list[bytes] = []
@@ -271,10 +288,13 @@ def cut(text: Chunks, size: int, begin: int) -> bytes:
     return found[begin - size :] if size < begin else found
 
 
-def _frames(frame: Frame | None) -> Iterator[Frame]:
+def _count(frame: Frame | None) -> int:
+    """The items that are remembered in a container and those around it."""
+    count = 0
     while frame is not None:
-        yield frame
+        count += frame.items
         frame = frame.parent
+    return count
 
 
 def _with(some: Some, one: Hashable) -> Some:

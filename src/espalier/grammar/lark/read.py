@@ -1,5 +1,6 @@
 """`read_lark`: a Lark grammar as a `Grammar` of the same texts, those that Lark's Earley parser accepts with the lexer
-`dynamic_complete`: terminals match wherever they can, and ignored terminals may stand around each terminal of a rule.
+`dynamic_complete`: a terminal is what `re.match` prefers as a whole (`preferred.py`), and ignored terminals may stand
+around each terminal of a rule. Lark takes the longest ignored text only; here it may end sooner.
 
 What has no exact counterpart is refused by its construct. It builds no tree, so aliases and the marks `?` and `!` do
 nothing.
@@ -8,14 +9,29 @@ nothing.
 from __future__ import annotations
 
 import ast as python
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from espalier.errors import GrammarError, RegexError, UnsupportedError
-from espalier.grammar.ast import EMPTY, CharClass, Grammar, Literal, Node, Repeat, Rule, RuleRef, alt, seq
+from espalier.grammar.ast import (
+    EMPTY,
+    Alternative,
+    CharClass,
+    Grammar,
+    Literal,
+    Node,
+    Repeat,
+    Rule,
+    RuleRef,
+    alt,
+    fold,
+    seq,
+)
 from espalier.grammar.check import validate
 from espalier.grammar.lark.imported import COMMON
+from espalier.grammar.lark.preferred import preferred, widths
 from espalier.grammar.regex.parse import parse_regex
 from espalier.time_limit import check as check_time
 
@@ -54,6 +70,9 @@ class _Reader:
         self._rules: dict[str, Node] = {}
         self._terminals: dict[str, Node] = {}
         self._ignored: list[Node] = []
+        self._anonymous: dict[str, Node] = {}  # strings and regular expressions in rules, by the name of their rule
+        self._lexed: dict[str, str] = {}  # by the name of a rule for what Lark takes: the terminal
+        self._lengths: dict[int, tuple[Node, int]] = {}  # by id: a regular expression, and the length of its source
         self._in_terminal = False
         self._depth = 0
 
@@ -67,14 +86,65 @@ class _Reader:
         for name in self._used:
             if name not in (self._terminals if name.isupper() else self._rules):
                 raise GrammarError(f"there is no {'terminal' if name.isupper() else 'rule'} {name!r}")
-        between: Node = Repeat(alt(*self._ignored)) if self._ignored else EMPTY
-        found = [Rule("root", seq(RuleRef(_rule(START)), between) if self._ignored else RuleRef(_rule(START)))]
+        found: list[Rule] = []
+        ignored = [f"{IGNORED}-{i}" for i in range(len(self._ignored))]
+        for name, node in (*zip(ignored, self._ignored, strict=True), *self._anonymous.items()):
+            found += self._taken(node, name)
+        for name, terminal in self._lexed.items():
+            found += self._taken(self._terminals[terminal], name)
+        between: Node = Repeat(alt(*map(RuleRef, ignored))) if ignored else EMPTY
+        found += [Rule("root", seq(RuleRef(_rule(START)), between) if self._ignored else RuleRef(_rule(START)))]
         found += [Rule(_rule(name), node) for name, node in self._rules.items()]
-        found += [Rule(_terminal(name), node) for name, node in self._terminals.items()]
         found.append(Rule(IGNORED, between))
         made = Grammar.of(found)
         validate(made)
         return made
+
+    def _taken(self, node: Node, name: str) -> list[Rule]:
+        """Rules for what Lark takes for a terminal. Raises GrammarError for one that may be empty, as Lark does."""
+        whole = self._inlined(node, ())
+        if widths(whole).low == 0:
+            raise GrammarError(f"a terminal matches the empty text, which Lark does not allow: {name}")
+        return preferred(whole, name)
+
+    def _inlined(self, node: Node, within: tuple[str, ...]) -> Node:
+        """A terminal without references, the options that Lark writes itself in its order: the longest first."""
+        if id(node) in self._lengths:
+            return node
+        match node:
+            case RuleRef(name):
+                terminal = self._by_rule[name]
+                if terminal in within:
+                    raise GrammarError(f"the terminal {terminal} contains itself")
+                return self._inlined(self._terminals[terminal], (*within, terminal))
+            case Alternative(options):
+                order: list[tuple[float, int, int, int, Node]] = []
+                for option in options:
+                    inner = self._inlined(option, within)
+                    width = widths(inner)
+                    high = -math.inf if width.high is None else -width.high
+                    order.append((high, -width.low, -self._length(option), len(order), inner))
+                return alt(*(inner for *_, inner in sorted(order, key=lambda one: one[:4])))
+            case _ if node.children():
+                return node.with_children([self._inlined(child, within) for child in node.children()])
+            case _:
+                return node
+
+    def _length(self, node: Node) -> int:
+        """The length of the source that Lark makes of a terminal, about: it decides between options of equal width."""
+
+        def visit(one: Node, parts: list[int]) -> int:
+            if id(one) in self._lengths:
+                return self._lengths[id(one)][1]
+            if isinstance(one, RuleRef):
+                return self._length(self._terminals[self._by_rule[one.name]])
+            return len(re.escape(one.text)) if isinstance(one, Literal) else sum(parts) + 4
+
+        return len(node.text) if isinstance(node, Literal) else fold(node, visit)
+
+    @property
+    def _by_rule(self) -> dict[str, str]:
+        return {_terminal(name): name for name in self._terminals}
 
     @property
     def _used(self) -> list[str]:
@@ -140,7 +210,7 @@ class _Reader:
         for name in names:
             if name not in COMMON:
                 raise self._refused(token, f"%import common.{name}")
-            self._terminals[renamed if len(names) == 1 else name] = parse_regex(COMMON[name])
+            self._terminals[renamed if len(names) == 1 else name] = self._expression(COMMON[name], "")
 
     # Expressions
 
@@ -218,10 +288,10 @@ class _Reader:
             last = self._text_of(self._next())
             if len(first) != 1 or len(last) != 1 or first > last:
                 raise self._wrong(token, "a range is from one character to a later one")
-            return self._lexed(CharClass(((ord(first), ord(last)),)))
-        if token.text.endswith("i"):
-            return self._lexed(parse_regex(re.escape(first), flags="i") if first else EMPTY)
-        return self._lexed(Literal(first) if first else EMPTY)
+            return self._token(CharClass(((ord(first), ord(last)),)))
+        if not first:
+            raise self._wrong(token, "a string is not empty")
+        return self._token(parse_regex(re.escape(first), flags="i") if token.text.endswith("i") else Literal(first))
 
     def _text_of(self, token: _Token) -> str:
         if token.kind != "string":
@@ -238,10 +308,17 @@ class _Reader:
         pattern, _, flags = token.text[1:].rpartition("/")
         if "l" in flags:
             raise self._refused(token, "the flag l")
+        if ANCHOR.search(re.sub(r"\\[^AZzbB]|\[(?:\\.|[^\]\\])*\]", "", pattern)):
+            raise self._refused(token, "an anchor")
         try:
-            return self._lexed(parse_regex(pattern.replace("\\/", "/"), flags="".join(sorted(set(flags)))))
+            return self._token(self._expression(pattern.replace("\\/", "/"), "".join(sorted(set(flags)))))
         except (RegexError, UnsupportedError) as error:
             raise type(error)(f"{self._where(token)}: {error.message}", hint=error.hint) from error
+
+    def _expression(self, pattern: str, flags: str) -> Node:
+        node = parse_regex(pattern, flags=flags, keeps_lazy=True)
+        self._lengths[id(node)] = node, len(pattern)
+        return node
 
     def _rule(self, token: _Token) -> Node:
         if self._in_terminal:
@@ -252,15 +329,23 @@ class _Reader:
         return RuleRef(_rule(token.text))
 
     def _terminal(self, token: _Token) -> Node:
-        self._mentioned[token.text] = None
-        return self._lexed(RuleRef(_terminal(token.text)))
+        name = token.text.lstrip("!")
+        self._mentioned[name] = None
+        if self._in_terminal:
+            return RuleRef(_terminal(name))
+        self._lexed[f"lexed-{_terminal(name)}"] = name
+        return seq(RuleRef(IGNORED), RuleRef(f"lexed-{_terminal(name)}"))
 
     def _special(self, token: _Token) -> Node:
         raise self._refused(token, "a special token")
 
-    def _lexed(self, node: Node) -> Node:
-        """A terminal of a rule, with what is ignored before it."""
-        return node if self._in_terminal else seq(RuleRef(IGNORED), node)
+    def _token(self, node: Node) -> Node:
+        """A string or an expression; in a rule it is a terminal without a name, with what is ignored before it."""
+        if self._in_terminal:
+            return node
+        name = f"lexed-{len(self._anonymous)}"
+        self._anonymous[name] = node
+        return seq(RuleRef(IGNORED), RuleRef(name))
 
     _atoms: dict[str, Callable[[_Reader, _Token], Node]]
 
@@ -323,6 +408,7 @@ _Reader._atoms = {
     "rule": _Reader._rule, "terminal": _Reader._terminal, "<": _Reader._special,
 }  # fmt: skip
 IGNORED = "lark-ignored"
+ANCHOR = re.compile(r"[\^$]|\\[AZzbB]")
 
 
 def _rule(name: str) -> str:

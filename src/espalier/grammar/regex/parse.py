@@ -27,7 +27,19 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from espalier.errors import GrammarError, RegexError, UnsupportedError
-from espalier.grammar.ast import EMPTY, NEVER, AnyChar, CharClass, Grammar, Literal, Node, Position, Rule
+from espalier.grammar.ast import (
+    EMPTY,
+    NEVER,
+    AnyChar,
+    CharClass,
+    Grammar,
+    LazyRepeat,
+    Literal,
+    Node,
+    Position,
+    Repeat,
+    Rule,
+)
 from espalier.grammar.check import LLAMA_CPP_REPEATS, check
 from espalier.grammar.printer import print_grammar
 from espalier.grammar.ranges import Ranges, complement
@@ -67,14 +79,14 @@ _REFUSED_GROUPS = {
 }
 
 
-def parse_regex(pattern: str, *, flags: str = "") -> Node:
+def parse_regex(pattern: str, *, flags: str = "", keeps_lazy: bool = False) -> Node:
     """An expression for the texts that `re.fullmatch(pattern, text)` matches. flags: letters of `aimsux`, as if the
-    pattern began with them.
+    pattern began with them. keeps_lazy: lazy repetitions become `LazyRepeat`.
 
     Raises RegexError, with the offset, for a malformed pattern, and UnsupportedError for one that cannot be expressed
     exactly. The result is NEVER for a pattern that matches no text.
     """
-    return _Parser(pattern, flags).parse()
+    return _Parser(pattern, flags, keeps_lazy=keeps_lazy).parse()
 
 
 def regex_to_gbnf(pattern: str, *, flags: str = "") -> str:
@@ -123,8 +135,9 @@ class _Group:
 
 
 class _Parser(Escapes):
-    def __init__(self, pattern: str, flags: str) -> None:
+    def __init__(self, pattern: str, flags: str, *, keeps_lazy: bool) -> None:
         super().__init__(pattern)
+        self.keeps_lazy = keeps_lazy
         for letter in flags:
             if letter not in FLAGS or {"a", "u"} <= set(flags):
                 raise RegexError(
@@ -297,7 +310,8 @@ class _Parser(Escapes):
             self.fail(f"there is nothing that `{shown}` could repeat", start, hint=hint)
         if item.kind == "repeat":
             self.fail(f"`{shown}` after a repetition", start, hint="put the repetition into (?:...) first")
-        self.i += self.text.startswith("?", self.i)
+        is_lazy = self.text.startswith("?", self.i)
+        self.i += is_lazy
         if item.kind == "text":
             item = self.split_last(group, item)
         product = item.product * max(1, low, high or 0)
@@ -305,6 +319,8 @@ class _Parser(Escapes):
             hint = f"counts inside one another multiply: {MAX_COUNT:,} at most"
             self.fail(f"this repeats up to {product:,} times", start, hint=hint)
         piece = self.contexts.repeat(item.piece, low, high, self.at_offset(item.start))
+        if is_lazy and self.keeps_lazy and isinstance(piece, Repeat):
+            piece = LazyRepeat(piece.item, piece.min, piece.max, piece.position)
         group.items[-1] = _Item("repeat", item.start, piece, product)
 
     def split_last(self, group: _Group, item: _Item) -> _Item:

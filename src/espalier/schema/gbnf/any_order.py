@@ -16,27 +16,30 @@ from espalier.automata.lazy.linear import ENDLESS, Cost, Edges, State
 from espalier.grammar.ast import EMPTY, NEVER, Literal, Node
 from espalier.schema.gbnf.layout import Layout
 from espalier.schema.gbnf.linear import join
+from espalier.schema.gbnf.others import Others
 
 START, END = "before the bracket", "after the bracket"
 """The states of an object outside its brackets."""
 
 
 class Written(NamedTuple):
-    """The members so far. names: the declared ones, a bit for each. others: how many more, as far as it matters."""
+    """The members so far. names: the declared ones, a bit for each. others: how many more, as far as it matters. met:
+    the demands that these meet, see `others.py`."""
 
     names: int = 0
     others: int = 0
+    met: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnyOrder:
-    """members: the declared members. required: those that must come, a bit for each. others: any other member, NEVER
-    for none. low, high: bounds on the number of members. counts_others: for `low` every other member counts; else one
-    at most, since they may come twice."""
+    """members: the declared members. required: those that must come, a bit for each. others: the other members. low,
+    high: bounds on the number of members. counts_others: for `low` every other member counts; else one at most, since
+    they may come twice."""
 
     members: tuple[Node, ...]
     required: int
-    others: Node
+    others: Others
     low: int
     high: int | None
     counts_others: bool
@@ -66,11 +69,16 @@ class AnyOrder:
     def rest(self, state: Written) -> Edges:
         """The edges but those of declared names: another member, and the end."""
         row: list[tuple[Node, State]] = []
-        if self.others is not NEVER:
-            after = self._kept(state.names, state.others + 1)
-            if self.can_end(after):
-                row.append((join(self.before(state), self.others), after))
-        if not self.required & ~state.names and self._counted(state) >= self.low:
+        others, is_met = self.others, self.others.is_met(state.met)
+        options: list[tuple[Node, int | None]] = [(others.any(state.met), state.met)]
+        if not is_met:
+            options = [(kind.member, others.after(state.met, kind)) for kind in others.kinds]
+        for member, met in options:
+            if met is not None and member is not NEVER:
+                after = self._kept(state.names, state.others + 1, met)
+                if self.can_end(after):
+                    row.append((join(self.before(state), member), after))
+        if is_met and not self.required & ~state.names and self._counted(state) >= self.low:
             row.append((self._close(is_empty=state == Written()), END))
         return row
 
@@ -80,13 +88,13 @@ class AnyOrder:
 
     def with_name(self, state: Written, member: int) -> Written:
         """The state after one more declared member."""
-        return self._kept(state.names | 1 << member, state.others)
+        return self._kept(state.names | 1 << member, state.others, state.met)
 
     def least(self, cost: Cost) -> Callable[[State], int]:
         costs = self.member_costs(cost)
         needed = [(one, 1 << i) for i, one in enumerate(costs) if self.required >> i & 1]
         spare = sorted((one, 1 << i) for i, one in enumerate(costs) if not self.required >> i & 1)
-        other = cost(self.others)
+        other, prices = cost(self.others.any()), self.others.prices(cost)
         first, between = cost(self.layout.first(self.depth)), cost(self.layout.between(self.depth))
         empty, close = cost(self._close(is_empty=True)), cost(self._close(is_empty=False))
 
@@ -95,16 +103,27 @@ class AnyOrder:
                 return cost(Literal(self.brackets[0])) + from_here(Written()) if state == START else 0
             if not self.can_end(state):
                 return ENDLESS
-            more = [one for one, bit in needed if not state.names & bit]
-            lacking = self.low - self._counted(state) - len(more)
-            if lacking > 0:
-                free = [one for one, bit in spare if not state.names & bit]
-                if self.others is not NEVER and (self.counts_others or not state.others):
-                    free += [other] * (lacking if self.counts_others else 1)
-                more += sorted(free)[:lacking]
-            if not more:
-                return empty if state == Written() else close
-            return sum(more) + between * (len(more) - 1) + (first if state == Written() else between) + close
+            required = [price for price, bit in needed if not state.names & bit]
+            best = ENDLESS
+            for members, demanded in prices(state.met).items():
+                more = list(required)
+                new = members if self.counts_others else min(members, int(not state.others))
+                lacking = self.low - self._counted(state) - len(more) - new
+                if lacking > 0:
+                    free = [price for price, bit in spare if not state.names & bit]
+                    if self.others.every and (self.counts_others or not (state.others or members)):
+                        free += [other] * (lacking if self.counts_others else 1)
+                    if len(free) < lacking:
+                        continue
+                    more += sorted(free)[:lacking]
+                count = len(more) + members
+                if self.high is not None and state.names.bit_count() + state.others + count > self.high:
+                    continue
+                if not count:
+                    return empty if state == Written() else close
+                apart = between * (count - 1) + (first if state == Written() else between)
+                best = min(best, demanded + sum(more) + apart + close)
+            return best
 
         return from_here
 
@@ -114,18 +133,17 @@ class AnyOrder:
 
     def with_rules(self, rule: Callable[[Node], Node]) -> AnyOrder:
         """The same automaton with a rule for each member."""
-        others = self.others if self.others is NEVER else rule(self.others)
-        return replace(self, members=tuple(map(rule, self.members)), others=others)
+        return replace(self, members=tuple(map(rule, self.members)), others=self.others.with_rules(rule))
 
     def _close(self, *, is_empty: bool) -> Node:
         return join(self.layout.blank if is_empty else self.layout.last(self.depth), _bracket(self.brackets[1]))
 
-    def _kept(self, names: int, others: int) -> Written:
+    def _kept(self, names: int, others: int, met: int) -> Written:
         """The state with others counted as far as it matters."""
         if self.high is None:
             lacking = max(0, self.low - names.bit_count())
             others = min(others, max(lacking if self.counts_others else min(lacking, 1), int(not names)))
-        return Written(names, others)
+        return Written(names, others, met)
 
     def _counted(self, state: Written) -> int:
         return state.names.bit_count() + (state.others if self.counts_others else min(state.others, 1))
@@ -133,11 +151,11 @@ class AnyOrder:
     def can_end(self, state: Written) -> bool:
         """Whether the counts can still be kept."""
         more = len(self.members) - state.names.bit_count()
-        if self.others is not NEVER:
+        if self.others.every:
             more += self.low if self.counts_others else int(not state.others)
         if self.high is not None:
             room = self.high - state.names.bit_count() - state.others
-            if room < (self.required & ~state.names).bit_count():
+            if room < (self.required & ~state.names).bit_count() + (self.others.fewest(state.met) or 0):
                 return False
             more = min(more, room)
         return self._counted(state) + more >= self.low

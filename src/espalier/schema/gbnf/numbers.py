@@ -33,6 +33,10 @@ MAX_WORDS = 20_000
 """Up to so many numbers are enumerated."""
 MAX_RESIDUES = 4_000
 """States of an automaton that counts remainders."""
+MAX_PRODUCT = 6_000
+"""States of an automaton for numbers that are no multiples, about: digits before the point times remainders."""
+USUAL_PLACES = 6
+"""Digits after the point of such numbers, unless a bound or a factor has more."""
 MAX_COUNTED = 1_000
 """Multiples of n without bounds have fewer than MAX_COUNTED / n digits."""
 MAX_STATES = 15_000
@@ -61,7 +65,11 @@ PLAIN = (
     f"whole numbers are written without a point or an exponent, with at most {DIGITS} digits unless a bound has more"
 )
 DECIMAL = f"numbers have at most {DIGITS} digits before and after the point; the mantissa of an exponent has one before"
-BOUNDED = "numbers with bounds are written without an exponent, and with at most {} digits after the point"
+BOUNDED = (
+    "numbers with bounds or exceptions are written without an exponent, with at most {} digits before the point unless "
+    "a bound has more, and at most {} digits after the point"
+)
+POINTED = f"; with a point they have at most {EXACT_DIGITS} digits in all, or as many before it as a bound"
 
 
 def spelled(case: Number) -> Spelled:
@@ -73,41 +81,56 @@ def spelled(case: Number) -> Spelled:
         if step is None and case.maximum is None and case.minimum == 0 and not case.exclusive_minimum:
             return Spelled(node="unsigned", note=DECIMAL)
     places = _places(case, step)
-    low, high = _range(case, places, step)
-    note = PLAIN if places == 0 else BOUNDED.format(places)
+    gaps: list[tuple[str, str]] = []
+    divided = _divided(case, step, gaps)
+    is_pointed = places > 0 and (step is not None or bool(case.not_multiples))
+    largest = max((len(multiples) for multiples, wanted in divided if not wanted), default=1)
+    length = min(DIGITS, max(EXACT_DIGITS - USUAL_PLACES, MAX_PRODUCT // largest))
+    low, high = _range(case, places, length, step)
+    note = PLAIN if places == 0 else BOUNDED.format(length, places) + (POINTED if is_pointed else "")
     if step is not None and None in (case.minimum, case.maximum):
         note += f"; multiples of {step} have at most {len(str(max(high, -low) // 10**places))} digits before the point"
     if low > high:
         return Spelled(node=NEVER, note=note)
     unit = 10**places
     scaled = 1 if step is None else int(step * unit)
+    within = decimals(low, high, places)
+    if is_pointed:  # a remainder is exact only in digits that a float preserves; whole numbers are no floats
+        shares = [(after, max(1, EXACT_DIGITS - after) if after else DIGITS) for after in range(places + 1)]
+        within = alt(*(decimals(*_range(case, after, min(length, before), step), after) for after, before in shares))
     if scaled == 1 and not (case.not_multiples or case.excluded):
-        return Spelled(node=decimals(low, high, places), note=note)
+        return Spelled(node=within, note=note)
     if (high - low) // scaled < MAX_WORDS and places <= EXACT_DIGITS:
         return Spelled(node=_listed(case, low, high, scaled, places), note=note)
-    gaps: list[tuple[str, str]] = []
-    found = language(decimals(low, high, places))
+    numbers = language(within)
+    try:
+        for multiples, wanted in divided:
+            numbers = both(numbers, multiples) if wanted else without(numbers, multiples)
+        for start in range(0, len(case.excluded), 500):
+            words = alt(*(_spellings(value) for value in case.excluded[start : start + 500] if _is_finite(value)))
+            numbers = without(numbers, language(words)) if words != NEVER else numbers
+    except LimitExceeded as error:
+        gaps.append(("not", f"too many numbers are excluded: {error}"))
+    if numbers is None:
+        return Spelled(node=NEVER, note=note, gaps=tuple(gaps))
+    numbers = numbers.minimised()
+    if len(numbers) > MAX_STATES:
+        reason = f"multiples and excluded numbers need more than {MAX_STATES} states"
+        return Spelled(node=within, note=note, gaps=(("multipleOf", reason),))
+    return Spelled(node=numbers, note=note, gaps=tuple(gaps))
+
+
+def _divided(case: Number, step: Fraction | None, gaps: list[tuple[str, str]]) -> list[tuple[Dfa, bool]]:
+    """The multiples that a number must be among (True), or must not be (False). One that is too large is a gap."""
+    automata: list[tuple[Dfa, bool]] = []
     wanted = () if step in (None, 1) else (step,)
     for keyword, factors, wants in (("multipleOf", wanted, True), ("not", case.not_multiples, False)):
         for factor in factors:
             try:
-                multiples = _multiples_of(factor)
-                found = both(found, multiples) if wants else without(found, multiples)
+                automata.append((_multiples_of(factor), wants))
             except LimitExceeded as error:
                 gaps.append((keyword, f"multiples of {factor} need too large an automaton: {error}"))
-    try:
-        for start in range(0, len(case.excluded), 500):
-            words = alt(*(_spellings(value) for value in case.excluded[start : start + 500] if _is_finite(value)))
-            found = without(found, language(words)) if words != NEVER else found
-    except LimitExceeded as error:
-        gaps.append(("not", f"too many numbers are excluded: {error}"))
-    if found is None:
-        return Spelled(node=NEVER, note=note, gaps=tuple(gaps))
-    found = found.minimised()
-    if len(found) > MAX_STATES:
-        reason = f"multiples and excluded numbers need more than {MAX_STATES} states"
-        return Spelled(node=decimals(low, high, places), note=note, gaps=(("multipleOf", reason),))
-    return Spelled(node=found, note=note, gaps=tuple(gaps))
+    return automata
 
 
 def _step(case: Number) -> Fraction | None:
@@ -157,20 +180,19 @@ def _places(case: Number, step: Fraction | None) -> int:
     if any(strict):  # close to 0, floats preserve every digit
         usual = max(1, EXACT_DIGITS - max(len(str(abs(int(value)))) for value in strict))
     if case.not_multiples:
-        usual = min(usual, 6)
-    return min(MAX_PLACES, max([usual, *(places_of(value) for value in [*bounds, *strict])]))
+        usual = min(usual, USUAL_PLACES)
+    finer = [places_of(factor) + 1 for factor in case.not_multiples]
+    return min(MAX_PLACES, max([usual, *finer, *(places_of(value) for value in [*bounds, *strict])]))
 
 
-def _range(case: Number, places: int, step: Fraction | None) -> tuple[int, int]:
-    """The bounds, in units of the last digit after the point."""
+def _range(case: Number, places: int, length: int, step: Fraction | None) -> tuple[int, int]:
+    """The bounds, in units of the last digit after the point; `length` digits before it where there is no bound."""
     unit = 10**places
     low = high = None
     if case.minimum is not None:
         low = floor(case.minimum * unit) + 1 if case.exclusive_minimum else ceil(case.minimum * unit)
     if case.maximum is not None:
         high = ceil(case.maximum * unit) - 1 if case.exclusive_maximum else floor(case.maximum * unit)
-    exact = places > 0 and (step is not None or bool(case.not_multiples))
-    length = max(1, EXACT_DIGITS - places) if exact else DIGITS
     if step is not None and step * unit > 1:
         modulus = int(step * unit)  # an automaton has about as many states as this times the length
         length = min(length, max(len(str(modulus)) + 2, MAX_COUNTED // modulus))
@@ -236,4 +258,4 @@ def _multiples_of(factor: Fraction) -> Dfa:
             table[first : first + modulus, :10] = parts[j + 1] + after
         else:
             table[first : first + modulus, 0] = first + residues
-    return Dfa(classes=classes, table=table, accepting=accepting)
+    return Dfa(classes=classes, table=table, accepting=accepting).minimised()

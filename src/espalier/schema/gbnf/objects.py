@@ -16,17 +16,22 @@ from espalier.automata.languages.algebra import both, either
 from espalier.automata.languages.dfa import Dfa
 from espalier.automata.lazy.linear import ENDLESS, Cost, Edges, Linear, State
 from espalier.errors import LimitExceeded
-from espalier.grammar.ast import EMPTY, NEVER, Literal, Node, alt
-from espalier.schema.form import Case, NodeId, Object, Property, Rest, String, Values
+from espalier.grammar.ast import EMPTY, NEVER, Literal, Node
+from espalier.schema.form import Case, NodeId, Object, Property, Rest, String, Values, fewest
 from espalier.schema.gbnf.any_order import AnyOrder
 from espalier.schema.gbnf.layout import Layout
 from espalier.schema.gbnf.linear import join, write
+from espalier.schema.gbnf.others import Kind, Others, undone
 from espalier.schema.gbnf.rulebook import RuleBook, RuleContext, quoted
 from espalier.schema.gbnf.strings import StringRules
 from espalier.time_limit import check as check_time
 
 NAMES = "undeclared names must differ to count, which a matcher watches"
 """A gap that a matcher closes, see `constraints/unique/`."""
+LAST = (
+    "where a grammar enforces it, the undeclared name that satisfies it comes after all others that match the same "
+    "patterns, and satisfies all negations of these at once"
+)
 MAX_ANY = 8
 """Declared names that may come in any order in a grammar, which has a rule for every set of them."""
 MAX_PROPERTIES = 10_000
@@ -42,7 +47,7 @@ class ObjectRules:
 
     brackets: ClassVar[tuple[str, str]] = ("{", "}")
     counts_others: ClassVar[bool] = False
-    """Whether all undeclared names count for `minProperties`, because a matcher lets none come twice."""
+    """Whether all undeclared names count for `minProperties` and demands, because a matcher lets none come twice."""
     book: RuleBook
     strings: StringRules
     layout: Layout
@@ -82,7 +87,7 @@ class ObjectRules:
         return AnyOrder(
             members=tuple(members),
             required=(1 << len(members)) - 1,
-            others=NEVER,
+            others=Others(),
             low=0,
             high=None,
             counts_others=False,
@@ -117,15 +122,17 @@ class ObjectRules:
                 continue
             members.append(Member(self.key(prop.name), value, prop.required))
         others = self._others(case, context, inside)
+        if others is None:
+            return None
         if not case.any_order:
             return self.chain(case, members, others, context)
         return self.any_order(case, members, others, context)
 
-    def chain(self, case: Object, members: list[Member], others: Node, context: RuleContext) -> Chain:
+    def chain(self, case: Object, members: list[Member], others: Others, context: RuleContext) -> Chain:
         """The automaton of these members."""
         return Chain(case, members, others, self, context)
 
-    def any_order(self, case: Object, members: list[Member], others: Node, context: RuleContext) -> AnyOrder:
+    def any_order(self, case: Object, members: list[Member], others: Others, context: RuleContext) -> AnyOrder:
         """The automaton of these members in every order."""
         return AnyOrder(
             members=tuple(self.member(Literal(member.key), member.value) for member in members),
@@ -139,12 +146,12 @@ class ObjectRules:
             brackets=self.brackets,
         )
 
-    def low(self, case: Object, members: list[Member], others: Node, context: RuleContext) -> int:
+    def low(self, case: Object, members: list[Member], others: Others, context: RuleContext) -> int:
         """The least number of members that must be counted. What that leaves open becomes a note or a gap."""
         low, required = case.min_properties, sum(member.required for member in members)
         if low <= required:
             return 0
-        if others is NEVER or low - required == 1:  # of others that are all the same, one counts
+        if not others.every or low - required == 1:  # of others that are all the same, one counts
             return low
         if self.counts_others:
             self.book.gap(context.pointer, "minProperties", NAMES)
@@ -172,19 +179,45 @@ class ObjectRules:
         """What comes between a name and its value."""
         return self.layout.colon
 
-    def _others(self, case: Object, context: RuleContext, inside: int) -> Node:
-        """One member whose name is not declared; NEVER where none may occur."""
+    def _others(self, case: Object, context: RuleContext, inside: int) -> Others | None:
+        """The members whose names are not declared; None where they cannot meet the demands."""
         declared = tuple(prop.name for prop in case.properties)
-        allowed = None if case.names is None else self._named(case.names, context.pointer)
-        if case.names is not None and allowed is None:
-            return NEVER
-        options: list[Node] = []
-        for group in case.rest:
+        every: dict[tuple[tuple[str, ...], tuple[str, ...]], Node] = {}
+        kinds: list[Kind] = []
+        fitting: dict[NodeId, Dfa | None] = {}
+        could_be_undone = undone(case)
+        for group, lost in zip(case.rest, could_be_undone, strict=True):
+            if group.names is not None and group.names not in fitting:
+                fitting[group.names] = self._named(group.names, context.pointer)
+            allowed = None if group.names is None else fitting[group.names]
             value = self.value(group.node, inside)
-            if value is not NEVER:
-                name = self._name(group, declared, allowed, context)
-                options += [self.member(name, value)] if name is not NEVER else []
-        return alt(*options)
+            if value is NEVER or (group.names is not None and allowed is None):
+                continue
+            name = self._name(group, declared, allowed, context)
+            if name is not NEVER:
+                member = self.member(name, value)
+                every.setdefault((group.patterns, group.not_patterns), member)
+                number = list(every).index((group.patterns, group.not_patterns))
+                closes = 1 << number if lost and not self.counts_others else 0
+                kinds.append(Kind(member, group.meets, closes, number))
+        plain = Others(every=tuple(every.values()))
+        if not case.demands:
+            return plain
+        demanding = replace(plain, kinds=tuple(kinds), demands=len(case.demands))
+        if fewest([kind.meets for kind in kinds], (1 << len(case.demands)) - 1) is None:
+            return None
+        is_possible = demanding.fewest(0) is not None
+        for i, demand in enumerate(case.demands):
+            pointer, _, keyword = demand.at.rpartition("/")
+            if not is_possible:
+                text = "names that satisfy several negations could be one name, whose last value counts"
+                self.book.gap(pointer, keyword, text)
+            elif any(lost >> i & 1 for lost in could_be_undone):
+                if self.counts_others:
+                    self.book.gap(pointer, keyword, NAMES)
+                else:
+                    self.book.note(pointer, keyword, LAST)
+        return demanding if is_possible else plain
 
     def _name(self, group: Rest, declared: tuple[str, ...], allowed: Dfa | None, context: RuleContext) -> Node:
         if allowed is None:
@@ -209,6 +242,7 @@ class ObjectRules:
         for case in self.cases(node):
             one: Dfa | None = None
             if isinstance(case, String):
+                self.strings.remarks(case, f"{pointer}/propertyNames")
                 one = self.strings.language(case, "propertyNames", pointer)
             elif isinstance(case, Values) and (words := [v for v in case.values if isinstance(v, str)]):
                 one = Dfa.of_words(words)
@@ -228,11 +262,11 @@ class Chain:
     """The rules of one object as an automaton whose edges are expressions.
 
     A state inside the brackets is (declared properties decided, members written); the second count stops where more
-    makes no difference.
+    makes no difference. After the declared properties, demands that are met make a third part (see `others.py`).
     """
 
     def __init__(
-        self, case: Object, members: list[Member], others: Node, rules: ObjectRules, context: RuleContext
+        self, case: Object, members: list[Member], others: Others, rules: ObjectRules, context: RuleContext
     ) -> None:
         self._open, self._close = (Literal(text) if text else EMPTY for text in rules.brackets)
         self.members = members
@@ -241,9 +275,9 @@ class Chain:
         self.colon = rules.colon()
         self._book = book = rules.book
         self._depth = context.depth
-        self._written_ends: dict[int, list[Node]] = {}
+        self._written_ends: dict[tuple[int, int], list[Node]] = {}
         self._most = case.max_properties
-        count, any_others = len(members), others is not NEVER
+        count, any_others = len(members), bool(others.every)
         if self._most is not None and not any_others and self._most >= count:
             self._most = None
         self._least = rules.low(case, members, others, context)
@@ -252,7 +286,7 @@ class Chain:
         for i in reversed(range(count)):
             self._needed[i] = self._needed[i + 1] + members[i].required
         for keyword, is_counted in (("maxProperties", self._most is not None), ("minProperties", self._least > 0)):
-            cap = self._cap()
+            cap = self._most if self._most is not None and others.demands else self._cap()
             if is_counted and (count + 1) * (cap + 1) > MAX_STATES:
                 book.gap(context.pointer, keyword, f"{count} properties and counts up to {cap} are too many")
                 if keyword == "maxProperties":
@@ -277,9 +311,9 @@ class Chain:
             return [(self._open, (0, 0))]
         if state == END:
             return []
-        i, written = _place(state)
+        i, written, met = _place(state)
         if i == len(self.members):
-            return [(end, END) for end in self._ends(written)]
+            return self._after_declared(written, met)
         row: list[tuple[Node, State]] = []
         key, value, required = self.members[i]
         more = self.counted(written)
@@ -290,15 +324,51 @@ class Chain:
             row.append((EMPTY, (i + 1, written)))
         return row
 
+    def _after_declared(self, written: int, met: int) -> Edges:
+        """Members that meet demands, and what follows them."""
+        others, count = self._others, len(self.members)
+        if others.is_met(met):
+            return [(end, END) for end in self._ends(written, met)]
+        if self._least - written > 1 and not self._counts_others:
+            return []
+        row: list[tuple[Node, State]] = []
+        for kind in others.kinds:
+            after, more = others.after(met, kind), self.counted(written)
+            if after is not None and self._has_room(more, after):
+                row.append((join(self.before(written), kind.member), (count, more, after)))
+        return row
+
     def counted(self, written: int) -> int:
         """The count after one more member."""
         return min(written + 1, self._cap()) if self._most is None else written + 1
 
     def _is_possible(self, i: int, written: int) -> bool:
         """Whether the counts can still be kept, with `written` members before property `i`."""
-        others = 0 if self._others is NEVER else self._least if self._counts_others else 1
+        others = 0 if not self._others.every else self._least if self._counts_others else 1
         enough = written + len(self.members) - i + others >= self._least
-        return enough and (self._most is None or written + self._needed[i] <= self._most)
+        return enough and self._has_room(written + self._needed[i], 0)
+
+    def _has_room(self, written: int, met: int) -> bool:
+        """Whether `maxProperties` leaves room for the members that meet the demands left."""
+        return self._most is None or written + (self._others.fewest(met) or 0) <= self._most
+
+    def is_needed(self, i: int) -> bool:
+        """Whether a required property is still to come, from property `i` on."""
+        return self._needed[i] > 0
+
+    def next_members(self, i: int, written: int) -> range:
+        """The properties from `i` on of which any may be the next member: none after a required one, and none with
+        which the counts could not be kept."""
+        past, more = i, self.counted(written)
+        while past < len(self.members) and self._needed[past] == self._needed[i]:
+            past += 1
+        # A later property leaves fewer for `minProperties`; a required one takes no more of `maxProperties` than is
+        # set aside for it. So those that are possible are neighbours.
+        while past > i and not self._is_possible(past, more):
+            past -= 1
+        while i < past and not self._is_possible(i + 1, more):
+            i += 1
+        return range(i, past)
 
     def member_costs(self, cost: Cost) -> list[int]:
         """The least number of bytes of each member, without the separator before it."""
@@ -309,7 +379,7 @@ class Chain:
         count, layout, depth = len(self.members), self._layout, self._depth
         costs = self.member_costs(cost)
         first, between = cost(layout.first(depth)), cost(layout.between(depth))
-        if self._most is None and not self._least:
+        if self._most is None and not self._least and not self._others.demands:
             close, empty = cost(layout.last(depth)) + 1, cost(layout.blank) + 1
             needed = [0] * (count + 1)  # bytes of the required properties from here on, each with a separator
             for i in reversed(range(count)):
@@ -318,14 +388,31 @@ class Chain:
             def plain(state: State) -> int:
                 if state in (START, END):
                     return 1 + plain((0, 0)) if state == START else 0
-                i, written = _place(state)
+                i, written, _ = _place(state)
                 if written:
                     return needed[i] + close
                 # Whatever is written costs more than nothing, and one member after the first costs no less than one.
                 return needed[i] - between + first + close if self._needed[i] else empty
 
             return plain
-        ends = [min((cost(end) for end in self._ends(written)), default=ENDLESS) for written in range(self._cap() + 1)]
+        prices = self._others.prices(cost)
+
+        def ending(written: int, met: int) -> int:
+            """What is left after the declared properties. Which groups are closed does not matter: then no more is
+            needed."""
+            best = ENDLESS
+            for members, price in prices(met).items():
+                if members and self._least - written > 1 and not self._counts_others:
+                    continue
+                after = written
+                for _ in range(members):
+                    after = self.counted(after)
+                apart = between * members - (0 if written or not members else between - first)
+                ends = min((cost(end) for end in self._ends(after)), default=ENDLESS)
+                best = min(best, price + apart + ends)
+            return best
+
+        ends = [ending(written, 0) for written in range(self._cap() + 1)]
         rows = [ends]
         for i in reversed(range(count)):
             check_time()
@@ -341,41 +428,42 @@ class Chain:
         def counting(state: State) -> int:
             if state in (START, END):
                 return 1 + rows[0][0] if state == START else 0
-            i, written = _place(state)
-            return rows[i][written]
+            i, written, met = _place(state)
+            return ending(written, met) if i == count else rows[i][written]
 
         return counting
 
     def before(self, written: int) -> Node:
         return self._layout.between(self._depth) if written else self._layout.first(self._depth)
 
-    def _ends(self, written: int) -> list[Node]:
-        """The options after the last declared property: other members, and the closing bracket."""
-        found = self._written_ends.get(written)
-        if found is None:
-            found = self._written_ends[written] = self._new_ends(written)
-        return found
+    def _ends(self, written: int, met: int = 0) -> list[Node]:
+        """The options after the last declared property and what demands ask for: other members, and the closing
+        bracket."""
+        ends = self._written_ends.get((written, met))
+        if ends is None:
+            ends = self._written_ends[written, met] = self._new_ends(written, self._others.any(met))
+        return ends
 
-    def _new_ends(self, written: int) -> list[Node]:
+    def _new_ends(self, written: int, other: Node) -> list[Node]:
         layout, depth = self._layout, self._depth
         close, empty = join(layout.last(depth), self._close), join(layout.blank, self._close)
         least = max(0, self._least - written)
         most = None if self._most is None else self._most - written
-        if self._others is NEVER or most == 0:
+        if other is NEVER or most == 0:
             if least:
                 return []
             return [close if written else empty]
         if (least > 1 and not self._counts_others) or (most is not None and most < least):
             return []
-        item = join(layout.between(depth), self._others)
+        item = join(layout.between(depth), other)
         if written:
             return [join(self._book.counted(item, least, most), close)]
         more = self._book.counted(item, max(0, least - 1), None if most is None else most - 1)
-        some = join(join(layout.first(depth), self._others), join(more, close))
+        some = join(join(layout.first(depth), other), join(more, close))
         return [some] if least else [empty, some]
 
 
-def _place(state: State) -> tuple[int, int]:
+def _place(state: State) -> tuple[int, int, int]:
     if not isinstance(state, tuple):
         raise TypeError(f"{state!r} is no state of an object")
-    return state
+    return state if len(state) == 3 else (*state, 0)

@@ -50,10 +50,7 @@ class StringRules:
         return self._known[case]
 
     def remarks(self, case: String, pointer: str) -> None:
-        """Notes on what the grammar leaves out of the patterns and formats."""
-        for text in case.patterns:
-            if read(text).differs:
-                self._book.note(pointer, "pattern", f"{text!r}: only what both ECMA-262 and Python's re match")
+        """Notes on what the grammar leaves out of the formats."""
         for name in case.formats:
             if name in NARROWER:
                 self._book.note(pointer, "format", f"{name}: {NARROWER[name]}")
@@ -105,7 +102,7 @@ class StringRules:
                     if kind == "patterns" and pattern.is_plain:
                         pattern.node()
                     else:
-                        pattern.dfa(wide=kind == "not_patterns")
+                        pattern.dfa()
                 except (UnsupportedError, LimitExceeded) as error:
                     self._book.gap(pointer, keyword if kind == "patterns" else "not", str(error))
                     continue
@@ -146,8 +143,8 @@ class StringRules:
         found = self._every()
         demands: list[tuple[str, Callable[[], Dfa | None], bool]] = [
             *(("format", lambda name=name: language(parse_regex(FORMATS[name])), True) for name in case.formats),
-            *(("pattern", lambda text=text: read(text).dfa(wide=False), True) for text in case.patterns),
-            *(("not", lambda text=text: read(text).dfa(wide=True), False) for text in case.not_patterns),
+            *(("pattern", lambda text=text: read(text).dfa(), True) for text in case.patterns),
+            *(("not", lambda text=text: read(text).dfa(), False) for text in case.not_patterns),
         ]
         if words := [word for word in case.excluded if _is_text(word)]:
             demands.append(("not", lambda: Dfa.of_words(words), False))

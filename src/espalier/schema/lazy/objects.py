@@ -16,6 +16,7 @@ from espalier.grammar.ast import Node
 from espalier.schema.form import Object, Rest, String
 from espalier.schema.gbnf.any_order import AnyOrder, Written
 from espalier.schema.gbnf.objects import Chain, Member, ObjectRules
+from espalier.schema.gbnf.others import Others
 from espalier.schema.gbnf.rulebook import RuleContext
 from espalier.time_limit import check as check_time
 
@@ -33,10 +34,10 @@ class LazyObjects(ObjectRules):
     rule: Callable[[Linear], Node]
     member_of: Callable[[Node, Node], Node]
 
-    def chain(self, case: Object, members: list[Member], others: Node, context: RuleContext) -> Chain:
+    def chain(self, case: Object, members: list[Member], others: Others, context: RuleContext) -> Chain:
         return KeyedChain(case, members, others, self, context)
 
-    def any_order(self, case: Object, members: list[Member], others: Node, context: RuleContext) -> AnyOrder:
+    def any_order(self, case: Object, members: list[Member], others: Others, context: RuleContext) -> AnyOrder:
         plain = ObjectRules.any_order(self, case, members, others, context)
         given = {one.name: getattr(plain, one.name) for one in fields(plain)}
         return KeyedAnyOrder(**given, declared=tuple(members), colon=self.colon(), member_of=self.member_of)
@@ -62,7 +63,7 @@ class KeyedChain(Chain):
     last = ord('"')
 
     def __init__(
-        self, case: Object, members: list[Member], others: Node, rules: LazyObjects, context: RuleContext
+        self, case: Object, members: list[Member], others: Others, rules: LazyObjects, context: RuleContext
     ) -> None:
         super().__init__(case, members, others, rules, context)
         self._member_of = rules.member_of
@@ -80,20 +81,19 @@ class KeyedChain(Chain):
     def explore(self, state: State) -> tuple[Edges, KeyChoice | None]:
         if not isinstance(state, tuple):
             return self.edges(state), None
+        if len(state) == 3:
+            return self.edges(state), None
         i, written = state
-        count = len(self.members)
-        last = i  # the properties before this one can be left out
-        while last < count and not self.members[last].required:
-            last += 1
-        edges: Edges = self.edges((count, written)) if last == count else ()
-        if i == count:
-            return edges, None
         check_time()
-        past = min(last + 1, count)
-        if past - i == count:
+        choice = self.next_members(i, written)
+        count = len(self.members)
+        edges: Edges = () if self.is_needed(i) else self.edges((count, written))
+        if not choice:
+            return edges, None
+        if len(choice) == count:
             keys = tuple(range(count))
         else:
-            keys = tuple([rank for rank, at in enumerate(self._order) if i <= at < past])
+            keys = tuple([rank for rank, at in enumerate(self._order) if at in choice])
         return edges, KeyChoice(before=self.before(written), keys=keys, place=self.counted(written))
 
     def member(self, key: int, place: Hashable) -> tuple[Node, State]:

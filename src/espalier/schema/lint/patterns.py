@@ -40,7 +40,8 @@ SIGNS: tuple[tuple[str, str, tuple[str, ...], re.Pattern[str]], ...] = tuple(
     for code, message, engines, pattern in (
         (
             "pattern-class",
-            r"\d, \w and \s are ASCII in ECMA-262, Unicode in Python and Rust, and make llama-server drop the pattern",
+            r"\d and \w are ASCII in ECMA-262, Unicode in Python and Rust; \s differs in all three; llama-server drops "
+            "the pattern",
             EVERYONE,
             r"\\[dDwWsS]",
         ),

@@ -10,12 +10,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from espalier.schema.form import Array, Case, Contains, ItemKind, Object, Values
 from espalier.schema.normal import cases
-from espalier.schema.normal.branch import Branch
-from espalier.schema.normal.container_facts import ArrayFacts, ObjectFacts
-from espalier.schema.normal.demands import ways_to_have
+from espalier.schema.normal.branch import ANY_OF, NO_NEGATIONS, Branch
+from espalier.schema.normal.container_facts import ArrayFacts, Exists, ObjectFacts
+from espalier.schema.normal.demands import MAX_WAYS, declare_names, limit_ways, ways_to_have
 from espalier.schema.normal.facts import Contradiction, NumberFacts, StringFacts
 from espalier.schema.normal.literals import ArrayGroup, ObjectGroup, SchemaLiteral
 from espalier.schema.normal.objects import NodeSource, plain_object
@@ -31,8 +32,8 @@ def assemble(branch: Branch, graph: NodeSource) -> Iterator[Case]:
 
     Raises Contradiction.
     """
-    for literal, name in branch.unevaluated:
-        UNEVALUATED[name](branch, literal)
+    for keyword, literal, others in branch.unevaluated:
+        UNEVALUATED[keyword](branch, literal, others)
     facts = branch.facts
     excluded = list(branch.excluded.values())
     if branch.kind == NULL:
@@ -51,30 +52,34 @@ def assemble(branch: Branch, graph: NodeSource) -> Iterator[Case]:
         yield array(facts, graph)
     elif branch.kind == OBJECT:
         assert isinstance(facts, ObjectFacts)
+        declare_names(facts, graph)
+        limit_ways(facts, graph, MAX_WAYS if branch.level < NO_NEGATIONS else 1)
         yield from objects(facts, graph)
 
 
 def array(facts: ArrayFacts, graph: NodeSource) -> Array:
     """The case of an array. `Contains.match` includes what all items must satisfy only where there is no prefix."""
-    prefix = tuple(graph.node(facts.literals(index)) for index in range(facts.first))
+    told_apart = max([facts.first, *(first for *_, first, _ in facts.contains)])
+    prefix = tuple(graph.node(facts.literals(index)) for index in range(told_apart))
     beyond = tuple(group.rest for group in facts.groups if group.rest is not None)
-    every = [*(facts.literals(index) for index in range(facts.first)), beyond]
+    every = [*(facts.literals(index) for index in range(told_apart)), beyond]
     counted: list[Contains] = []
-    sides: list[tuple[SchemaLiteral, SchemaLiteral | None]] = []  # what matches, and what does not if that can be told
-    for match, other, least, most, at in facts.contains:
+    sides: list[Sides] = []
+    for match, other, least, most, first, at in facts.contains:
         shared = () if prefix else beyond
-        decided = all(graph.decides((*literals, other)) for literals in dict.fromkeys(every))
+        decided = all(graph.decides((*literals, other)) for literals in dict.fromkeys(every[first:]))
         if most is not None and not decided:
             graph.leave(at, "the most that may match was left out: which items do not match cannot be told")
             most = None
         if least or most is not None:
-            sides.append((match, other if decided else None))
+            sides.append(Sides(match, other if decided else None, first))
             counted.append(
                 Contains(
                     match=graph.node((*shared, match)),
                     other=graph.node((*shared, other)) if decided else None,
                     least=least,
                     most=most,
+                    first=first,
                 )
             )
     return Array(
@@ -83,36 +88,51 @@ def array(facts: ArrayFacts, graph: NodeSource) -> Array:
         min_items=facts.size.least,
         max_items=facts.size.most,
         contains=tuple(counted),
-        kinds=tuple(kinds(literals, sides, graph) for literals in every) if 0 < len(sides) <= MAX_CONTAINS else (),
+        kinds=tuple(kinds(literals, index, sides, graph) for index, literals in enumerate(every))
+        if 0 < len(sides) <= MAX_CONTAINS
+        else (),
         unique=facts.unique,
     )
 
 
+class Sides(NamedTuple):
+    """One `contains`: what matches, what does not (None where that cannot be told), the index where it begins."""
+
+    match: SchemaLiteral
+    other: SchemaLiteral | None
+    first: int
+
+
 def kinds(
-    literals: tuple[SchemaLiteral, ...], sides: list[tuple[SchemaLiteral, SchemaLiteral | None]], graph: NodeSource
+    literals: tuple[SchemaLiteral, ...], index: int, sides: list[Sides], graph: NodeSource
 ) -> tuple[ItemKind, ...]:
-    """The items that satisfy these literals by which of `contains` they match, the ones that match most first."""
+    """The items at an index that satisfy these literals by which of `contains` they match, the ones that match most
+    first."""
     found: list[ItemKind] = []
+    counting = sum(1 << i for i, side in enumerate(sides) if side.first <= index)
     for matches in reversed(range(1 << len(sides))):
-        chosen = [match if matches >> i & 1 else other for i, (match, other) in enumerate(sides)]
-        node = graph.node((*literals, *(one for one in chosen if one is not None)))
+        if matches & ~counting:
+            continue
+        chosen = [side.match if matches >> i & 1 else side.other for i, side in enumerate(sides) if counting >> i & 1]
+        node = graph.node((*literals, *(literal for literal in chosen if literal is not None)))
         if node != graph.false:
             found.append(ItemKind(matches=matches, node=node))
     return tuple(found)
 
 
-def unevaluated_items(branch: Branch, literal: SchemaLiteral) -> None:
-    """State `unevaluatedItems` as an array group: the items after those that applied schemas evaluate."""
+def unevaluated_items(branch: Branch, literal: SchemaLiteral, others: SchemaLiteral) -> None:
+    """State `unevaluatedItems` as an array group: the items after those that applied schemas evaluate. Where it fails,
+    one of these does not satisfy it."""
     known = 0
     matched: list[SchemaLiteral] = []
-    for inner in applied(branch, literal):
+    for inner in applied(branch, others):
         schema, draft = inner.subschema.value, inner.subschema.resource.draft
         asserted = {keyword for keyword in schema if keyword in draft.keywords}
         listed = isinstance(schema.get("items"), list)
         if ("items" in asserted and not listed) or ("additionalItems" in asserted and listed):
-            return
+            return evaluate_all(literal)
         if inner is not literal and "unevaluatedItems" in asserted:
-            return
+            return evaluate_all(literal)
         first = schema["items"] if listed else schema["prefixItems"] if "prefixItems" in asserted else ()
         known = max(known, len(first))
         if draft.contains_evaluates and "contains" in asserted:
@@ -120,8 +140,45 @@ def unevaluated_items(branch: Branch, literal: SchemaLiteral) -> None:
     rest = branch.table.literal(literal.subschema.kids["unevaluatedItems"], literal, True)
     if matched:
         rest = either(branch, literal, [*matched, rest])
-    assert isinstance(branch.facts, ArrayFacts)
-    branch.facts.group(ArrayGroup((None,) * known, rest))
+    facts = branch.facts
+    assert isinstance(facts, ArrayFacts)
+    if literal.positive:
+        facts.group(ArrayGroup((None,) * known, rest))
+    elif is_evaluation_known(branch, literal, others):
+        denied = denial(branch, literal, rest)
+        facts.contain(denied, rest, 1, None, literal.origin, known)
+    return None
+
+
+def evaluate_all(literal: SchemaLiteral) -> None:
+    """Other schemas evaluate everything, so nothing unevaluated is left that could fail. Raises Contradiction where it
+    must."""
+    if not literal.positive:
+        raise Contradiction(literal.origin)
+
+
+def is_evaluation_known(branch: Branch, literal: SchemaLiteral, others: SchemaLiteral) -> bool:
+    """Whether all that other schemas evaluate is known, as it must be to say that something else fails: options that
+    hold beside the chosen ones may evaluate more."""
+    table = branch.table
+    for inner in applied(branch, others):
+        for keyword in ("anyOf", "oneOf"):
+            for option in inner.subschema.kids.get(keyword, {}).values():
+                held, denied = (table.literal(option, inner, positive) for positive in (True, False))
+                is_told = held.constant or held in branch.parents or denied in branch.parents
+                if not is_told and (keyword == "anyOf" or branch.level >= ANY_OF):
+                    text = f"which options of {inner.subschema.at(keyword)} evaluate something cannot be told"
+                    branch.leave(literal, text)
+                    return False
+    return True
+
+
+def denial(branch: Branch, literal: SchemaLiteral, rest: SchemaLiteral) -> SchemaLiteral:
+    """The negation of a positive literal that stands in a negative one. Raises Contradiction where nothing fails."""
+    denied = branch.table.literal(rest.subschema, literal, False, literal)
+    if denied.constant < 0:
+        raise Contradiction(literal.origin)
+    return denied
 
 
 def either(branch: Branch, literal: SchemaLiteral, options: list[SchemaLiteral]) -> SchemaLiteral:
@@ -148,22 +205,29 @@ def applied(branch: Branch, literal: SchemaLiteral) -> Iterator[SchemaLiteral]:
                 stack.append(inner)
 
 
-def unevaluated_properties(branch: Branch, literal: SchemaLiteral) -> None:
-    """State `unevaluatedProperties` as an object group: the names that no applied schema evaluates."""
+def unevaluated_properties(branch: Branch, literal: SchemaLiteral, others: SchemaLiteral) -> None:
+    """State `unevaluatedProperties` as an object group: the names that no applied schema evaluates. Where it fails, the
+    value of one of these does not satisfy it."""
     names: dict[str, SchemaLiteral] = {}
     patterns: list[tuple[str, SchemaLiteral]] = []
     anything = branch.table.anything
-    for inner in applied(branch, literal):
+    for inner in applied(branch, others):
         schema = inner.subschema.value
         if inner.subschema.resource.draft.ref_alone and "$ref" in schema:
             continue
         if "additionalProperties" in schema or (inner is not literal and "unevaluatedProperties" in schema):
-            return
+            return evaluate_all(literal)
         names |= dict.fromkeys(schema.get("properties", ()), anything)
         patterns += [(pattern, anything) for pattern in schema.get("patternProperties", ())]
     rest = branch.table.literal(literal.subschema.kids["unevaluatedProperties"], literal, True)
-    assert isinstance(branch.facts, ObjectFacts)
-    branch.facts.group(ObjectGroup(names, tuple(patterns), rest, literal.subschema.at("unevaluatedProperties")))
+    group = ObjectGroup(names, tuple(patterns), rest, literal.subschema.at("unevaluatedProperties"))
+    facts = branch.facts
+    assert isinstance(facts, ObjectFacts)
+    if literal.positive:
+        facts.group(group)
+    elif is_evaluation_known(branch, literal, others):
+        facts.demand(Exists(denial(branch, literal, rest), literal.origin, group=group))
+    return None
 
 
 UNEVALUATED = {"unevaluatedItems": unevaluated_items, "unevaluatedProperties": unevaluated_properties}

@@ -66,7 +66,7 @@ class Overflow(Exception):
 class Branch:
     """parents: every literal that holds here, and the literals that applied it. choices: still open, each with the
     pointer of its keyword. values: the only values possible, by key, None for any. excluded: scalars that are not.
-    unevaluated: literals with an `unevaluated*` keyword, and the keyword, settled at the end. left: what was left out
+    unevaluated: calls of `await_evaluation`, settled at the end. left: what was left out
     (a pointer or a literal), and why. later: calls of `only` that wait for open choices. before: how many choices were
     open before the alternative that is being run."""
 
@@ -98,7 +98,7 @@ class Branch:
         self.choices: list[tuple[str, list[Alternative]]] = []
         self.values: dict[Any, Any] | None = None
         self.excluded: dict[Any, Any] = {}
-        self.unevaluated: list[tuple[SchemaLiteral, str]] = []
+        self.unevaluated: list[tuple[str, SchemaLiteral, SchemaLiteral]] = []
         self.before = 0
         self.later: list[tuple[SchemaLiteral, int, list[SchemaLiteral], list[SchemaLiteral]]] = []
         self.left: tuple[tuple[str | SchemaLiteral, str], ...] = ()
@@ -203,6 +203,24 @@ class Branch:
             else:
                 self.add(denied[i], literal)
 
+    def await_evaluation(self, keyword: str, literal: SchemaLiteral, others: SchemaLiteral) -> None:
+        """An `unevaluated*` keyword of a literal holds, or fails where the literal is negative. It waits until all
+        choices are made: only then is it known what was evaluated. others: what evaluates, a positive literal."""
+        self.unevaluated.append((keyword, literal, others))
+
+    def is_evaluation_denied(self, literal: SchemaLiteral) -> bool:
+        """Whether a literal was applied beside an `unevaluated*` keyword that fails."""
+        stack, seen = [literal], {literal}
+        while stack:
+            check_time()
+            for parent in self.parents.get(stack.pop(), ()):
+                if not parent.positive and any(name.startswith("unevaluated") for name, _ in parent.ops):
+                    return True
+                if parent not in seen:
+                    seen.add(parent)
+                    stack.append(parent)
+        return False
+
     def refutes(self, literal: SchemaLiteral, parent: SchemaLiteral) -> bool:
         """Whether a literal contradicts what holds already, as far as LOOK_AHEAD choices show."""
         trial = self.clone()
@@ -255,7 +273,7 @@ class Branch:
         return True
 
 
-OWN = {"add", "only", "exclude", "restrict", "choose"}
+OWN = {"add", "only", "exclude", "restrict", "choose", "await_evaluation"}
 """Steps that are methods of the branch; all others are methods of its facts."""
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import Any
 
-from espalier.schema.form import Array, Boolean, Case, Contains, NodeId, Null, Number, Object, String
+from espalier.schema.form import Array, Boolean, Case, Contains, NodeId, Null, Number, Object, String, fewest
 from espalier.schema.normal.facts import Contradiction, NumberFacts, StringFacts
 from espalier.schema.read.values import exact
 
@@ -99,14 +99,13 @@ def trimmed(case: Case, empty: Empty, false: NodeId) -> Case | None:
 
 
 def _object(case: Object, empty: Empty, false: NodeId) -> Object | None:
-    rest = tuple(group for group in case.rest if not empty(group.node))
-    names = case.names
-    if names is not None and empty(names):
-        rest, names = (), None
+    rest = tuple(
+        group for group in case.rest if not empty(group.node) and (group.names is None or not empty(group.names))
+    )
     properties = case.properties
     least, most = case.min_properties, case.max_properties
     required = 0
-    changed = rest != case.rest or names != case.names
+    changed = rest != case.rest
     possible = 0
     for prop in properties:
         if prop.required:
@@ -117,7 +116,8 @@ def _object(case: Object, empty: Empty, false: NodeId) -> Object | None:
             possible += 1
         elif prop.node != false or not rest:
             changed = True
-    if most is not None and required > most:
+    others = fewest([group.meets for group in rest], (1 << len(case.demands)) - 1)
+    if others is None or (most is not None and required + others > most):
         return None
     if changed:
         properties = tuple(
@@ -126,7 +126,6 @@ def _object(case: Object, empty: Empty, false: NodeId) -> Object | None:
             if rest or not empty(prop.node)
         )
     if not rest:
-        names = None
         if possible < least:
             return None
         if least > required and possible == least:  # all of them are needed
@@ -136,10 +135,10 @@ def _object(case: Object, empty: Empty, false: NodeId) -> Object | None:
             most = None
     if most is not None and most == required:  # no further one may occur
         properties = tuple(prop for prop in properties if prop.required)
-        rest, names, most = (), None, None
-    if least <= required:
+        rest, most = (), None
+    if least <= required + min(others, 1):  # two members that meet demands may have one name
         least = 0
-    return Object(properties=properties, rest=rest, names=names, min_properties=least, max_properties=most)
+    return Object(properties=properties, rest=rest, demands=case.demands, min_properties=least, max_properties=most)
 
 
 def _array(case: Array, empty: Empty, false: NodeId) -> Array | None:
@@ -164,10 +163,12 @@ def _array(case: Array, empty: Empty, false: NodeId) -> Array | None:
                 return None
             contains.append(Contains(match=false, other=None, least=0))
             continue
-        if most is not None and counted.least > most:
+        if most is not None and counted.least and counted.first + counted.least > most:
             return None
         other = counted.other if counted.other is None or not empty(counted.other) else false
-        contains.append(Contains(match=counted.match, other=other, least=counted.least, most=counted.most))
+        contains.append(
+            Contains(match=counted.match, other=other, least=counted.least, most=counted.most, first=counted.first)
+        )
     if most is not None and most <= 1:
         unique = False
     if not any(one.least or one.most is not None for one in contains):
@@ -189,9 +190,8 @@ def needed(case: Case) -> Iterator[NodeId]:
         yield from (prop.node for prop in case.properties if prop.required)
         if case.min_properties:
             yield from (prop.node for prop in case.properties if not prop.required)
-            yield from (group.node for group in case.rest)
-            if case.names is not None:
-                yield case.names
+        if case.min_properties or case.demands:
+            yield from nodes_of_rest(case)
     elif isinstance(case, Array):
         yield from case.prefix[: case.min_items]
         if case.min_items > len(case.prefix):
@@ -203,9 +203,7 @@ def led_to(case: Case) -> Iterator[NodeId]:
     """Every node that a case refers to."""
     if isinstance(case, Object):
         yield from (prop.node for prop in case.properties)
-        yield from (group.node for group in case.rest)
-        if case.names is not None:
-            yield case.names
+        yield from nodes_of_rest(case)
     elif isinstance(case, Array):
         yield from case.prefix
         yield case.items
@@ -214,6 +212,14 @@ def led_to(case: Case) -> Iterator[NodeId]:
             if counted.other is not None:
                 yield counted.other
         yield from (kind.node for row in case.kinds for kind in row)
+
+
+def nodes_of_rest(case: Object) -> Iterator[NodeId]:
+    """The nodes of undeclared names and of their values."""
+    for group in case.rest:
+        yield group.node
+        if group.names is not None:
+            yield group.names
 
 
 NULL_CASE, BOOLEAN_CASE = Null(), Boolean()

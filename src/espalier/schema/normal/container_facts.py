@@ -8,6 +8,7 @@ nodes for them are made in `assemble.py` and `objects.py`.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any
 
 from espalier.schema.normal.facts import Contradiction, Facts, Span
@@ -18,8 +19,8 @@ from espalier.schema.patterns.ecma import found
 
 class ArrayFacts(Facts):
     """size: how many items. groups: what schemas say of items. extra: more literals for an item, by index. contains:
-    `(match, other, least, most, pointer)`: between least and most items satisfy `match`, all others satisfy `other`.
-    unique: no two items are equal."""
+    `(match, other, least, most, first, pointer)`: from index `first` on, between least and most items satisfy `match`,
+    all others satisfy `other`. unique: no two items are equal."""
 
     __slots__ = ("contains", "extra", "groups", "size", "unique")
 
@@ -27,7 +28,7 @@ class ArrayFacts(Facts):
         self.size = Span()
         self.groups: list[ArrayGroup] = []
         self.extra: dict[int, tuple[SchemaLiteral, ...]] = {}
-        self.contains: list[tuple[SchemaLiteral, SchemaLiteral, int, int | None, str]] = []
+        self.contains: list[tuple[SchemaLiteral, SchemaLiteral, int, int | None, int, str]] = []
         self.unique = False
 
     def clone(self) -> ArrayFacts:
@@ -54,17 +55,19 @@ class ArrayFacts(Facts):
     def every(self, literal: SchemaLiteral) -> None:
         self.groups.append(ArrayGroup((), literal))
 
-    def contain(self, match: SchemaLiteral, other: SchemaLiteral, least: int, most: int | None, at: str) -> None:
+    def contain(
+        self, match: SchemaLiteral, other: SchemaLiteral, least: int, most: int | None, at: str, first: int = 0
+    ) -> None:
         if least or most is not None:
             if most is not None and most < least:
                 raise Contradiction(at)
+            if least:
+                self.size.at_least(first + least, at)
             if match.constant:  # every item matches, or none does and none needs to
-                self.size.at_least(least, at)
                 if match.constant > 0 and most is not None:
-                    self.size.at_most(most, at)
+                    self.size.at_most(first + most, at)
                 return
-            self.contains.append((match, other, least, most, at))
-            self.size.at_least(least, at)
+            self.contains.append((match, other, least, most, first, at))
 
     def distinct(self) -> None:
         self.unique = True
@@ -97,10 +100,10 @@ class Exists:
     """A demand: at least one property whose name is in a set must satisfy `literal`.
 
     The set: names that match `pattern`; or names that `group` leaves to its `additionalProperties`; or, where both are
-    None, every name, and then it is the name that must satisfy the literal, not the value.
+    None, every name, and then it is the name that must satisfy the literal, not the value (`by_name`).
     """
 
-    __slots__ = ("at", "group", "literal", "pattern")
+    __slots__ = ("at", "by_name", "group", "literal", "pattern")
 
     def __init__(
         self, literal: SchemaLiteral, at: str, *, pattern: str | None = None, group: ObjectGroup | None = None
@@ -109,6 +112,20 @@ class Exists:
         self.at = at
         self.pattern = pattern
         self.group = group
+        self.by_name = pattern is None and group is None
+
+    @property
+    def patterns(self) -> list[str]:
+        """The patterns on which it depends whether a name is in the set."""
+        if self.group is not None:
+            return [pattern for pattern, _ in self.group.patterns]
+        return [] if self.pattern is None else [self.pattern]
+
+    def covers_undeclared(self, matched: Container[str]) -> bool:
+        """Whether a name that no keyword mentions, and that matches just these of the patterns, is in the set."""
+        if self.pattern is not None:
+            return self.pattern in matched
+        return not any(pattern in matched for pattern in self.patterns)
 
     def covers(self, name: str) -> bool:
         """Whether a name is in the set."""
@@ -123,9 +140,10 @@ class Exists:
 class ObjectFacts(Facts):
     """size: how many properties. groups: what schemas say of properties by name and pattern. required, forbidden:
     names, each with its pointer. extra: more literals for the value of a name. names: literals for every name. demands:
-    see `Exists`. unsettled: names about which something was stated since `settle`."""
+    see `Exists`. undeclared: those of them that a name meets which no keyword mentions. unsettled: names about which
+    something was stated since `settle`."""
 
-    __slots__ = ("demands", "extra", "forbidden", "groups", "names", "required", "size", "unsettled")
+    __slots__ = ("demands", "extra", "forbidden", "groups", "names", "required", "size", "undeclared", "unsettled")
 
     def __init__(self) -> None:
         self.size = Span()
@@ -135,6 +153,7 @@ class ObjectFacts(Facts):
         self.extra: dict[str, tuple[SchemaLiteral, ...]] = {}
         self.names: tuple[SchemaLiteral, ...] = ()
         self.demands: tuple[Exists, ...] = ()
+        self.undeclared: tuple[Exists, ...] = ()
         self.unsettled: dict[str, None] = {}
 
     def clone(self) -> ObjectFacts:
@@ -146,6 +165,7 @@ class ObjectFacts(Facts):
         new.extra = dict(self.extra)
         new.names = self.names
         new.demands = self.demands
+        new.undeclared = self.undeclared
         new.unsettled = dict(self.unsettled)
         return new
 

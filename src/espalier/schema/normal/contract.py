@@ -11,6 +11,7 @@ from typing import Any
 
 from espalier.schema.contract import Contract, Entry, KeywordVerdict
 from espalier.schema.patterns.formats import FORMATS
+from espalier.schema.patterns.translate import signs_read_otherwise
 from espalier.schema.pointers import split
 from espalier.schema.read.documents import SCHEMAS_IN, SchemaStore, Subschema
 from espalier.schema.read.drafts import Draft
@@ -21,6 +22,9 @@ NEEDS = {"then": "if", "else": "if", "minContains": "contains", "maxContains": "
 
 IN_PLACE = frozenset(("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies"))
 """Keywords whose schemas apply to the same value."""
+
+NEGATING = frozenset(("not", "oneOf", "if", "contains"))
+"""Keywords below which a text that does not match a pattern may pass, or one that matches be refused."""
 
 
 def contract_of(
@@ -64,7 +68,7 @@ def contract_of(
             elif at.startswith(denied):
                 enter(at, keyword, "checked", f"see {denied[:-1]}")
             else:
-                enter(at, keyword, "enforced")
+                enter(at, keyword, "enforced", reading(keyword, subschema.value[keyword], at))
     for pointer, note in left.items():
         enter(pointer, keyword_of(pointer), "checked", note)
     return Contract(tuple(entries.values()))
@@ -80,8 +84,8 @@ def silent(draft: Draft, schema: Mapping[str, Any], keyword: str, *, formats: bo
         return f"not a keyword of {draft.name}"
     if keyword == "format" and not formats:
         return "not asserted"
-    if keyword == "format" and schema["format"] not in FORMATS:
-        return "not a known format"
+    if keyword == "format" and schema["format"] not in draft.formats:
+        return f"not a format of {draft.name}" if schema["format"] in FORMATS else "not a known format"
     if keyword in NEEDS and NEEDS[keyword] not in schema:
         return f"means nothing without {NEEDS[keyword]}"
     if keyword == "additionalItems" and not isinstance(schema.get("items"), list):
@@ -89,6 +93,17 @@ def silent(draft: Draft, schema: Mapping[str, Any], keyword: str, *, formats: bo
     if keyword == "if" and "then" not in schema and "else" not in schema:
         return "means nothing without then or else"
     return None
+
+
+def reading(keyword: str, value: Any, at: str) -> str:
+    """What to say of a pattern that Python's validators read otherwise; "" for one that they read alike, and for other
+    keywords. Where a text passes that does not match, they differ on `.` and `$` too: below `not`, and for names."""
+    if keyword not in ("pattern", "patternProperties"):
+        return ""
+    patterns = [value] if keyword == "pattern" else list(value)
+    ends = keyword == "patternProperties" or not NEGATING.isdisjoint(split(at))
+    signs = list(dict.fromkeys(sign for one in patterns for sign in signs_read_otherwise(one, ends=ends)))
+    return f"as ECMA-262 reads it; Python's re, and so jsonschema, reads {' '.join(signs)} otherwise" if signs else ""
 
 
 def keyword_of(pointer: str) -> str:

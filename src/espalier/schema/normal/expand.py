@@ -108,8 +108,9 @@ class Expansion:
                 for case in raw:
                     for child in led_to(case):
                         graph.settle(child)
-                kept = (trimmed(case, graph.is_empty, FALSE) for case in raw)
-                found.cases = tuple(map(self._ordered, simplified(case for case in kept if case is not None)))
+                # Trimming makes properties required that the schema does not name so: order them first.
+                kept = (trimmed(self._in_order(case), graph.is_empty, FALSE) for case in raw)
+                found.cases = tuple(map(self._in_any_order, simplified(case for case in kept if case is not None)))
         return found.cases
 
     def _reachable(self) -> list[NodeId]:
@@ -123,18 +124,10 @@ class Expansion:
                         order.append(child)
         return order
 
-    def _ordered(self, case: Case) -> Case:
+    def _in_order(self, case: Case) -> Case:
         """The case with its properties in the order that was asked for."""
-        if self._order == "schema":
+        if self._order in ("schema", "any") or not isinstance(case, Object):
             return case
-        if isinstance(case, Values) and self._order == "any":
-            has_objects = any(isinstance(value, dict | list) for value in case.values)
-            return replace(case, any_order=True) if has_objects else case
-        if not isinstance(case, Object):
-            return case
-        if self._order == "any":
-            several = len(case.properties) + bool(case.rest) > 1
-            return replace(case, any_order=True) if several else case
         wanted = {name: i for i, name in enumerate(self._order)} if isinstance(self._order, tuple) else {}
         by_need = self._order == "required-first"
         return replace(
@@ -143,6 +136,18 @@ class Expansion:
                 sorted(case.properties, key=lambda p: (wanted.get(p.name, len(wanted)), by_need and not p.required))
             ),
         )
+
+    def _in_any_order(self, case: Case) -> Case:
+        """The case with its names in every order, if that was asked for."""
+        if self._order != "any":
+            return case
+        if isinstance(case, Values):
+            has_objects = any(isinstance(value, dict | list) for value in case.values)
+            return replace(case, any_order=True) if has_objects else case
+        if not isinstance(case, Object):
+            return case
+        several = len(case.properties) + bool(case.rest) > 1
+        return replace(case, any_order=True) if several else case
 
 
 def expand(

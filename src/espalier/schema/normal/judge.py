@@ -9,7 +9,7 @@ those of `patterns/formats.py`. It builds no normal form.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
 from functools import cache
@@ -17,18 +17,11 @@ from typing import Any
 
 from espalier.errors import Cancelled, LimitExceeded, SchemaError
 from espalier.schema.normal.literals import LiteralTable, SchemaLiteral
-from espalier.schema.patterns.cost import slow_pattern
+from espalier.schema.normal.validator import is_panic, validator_class
 from espalier.schema.patterns.ecma import found
 from espalier.schema.patterns.formats import FORMATS, NARROWER
 from espalier.schema.read.documents import Document, Subschema
 from espalier.schema.read.values import ARRAY, NUMBER, OBJECT, STRING, exact, is_whole, key, type_of
-from espalier.time_limit import check
-
-
-def is_panic(error: BaseException) -> bool:
-    """Whether this is a panic of the validator's Rust library: what a RecursionError becomes there. It derives from
-    BaseException, not from Exception."""
-    return type(error).__name__ == "PanicException"
 
 
 class Undecided(Exception):
@@ -36,13 +29,12 @@ class Undecided(Exception):
 
 
 class ValueJudge:
-    """Judges values by the literals of one table. slow: by length of a text, whether some pattern may take too long."""
+    """Judges values by the literals of one table."""
 
     def __init__(self, table: LiteralTable) -> None:
         self.table = table
         self.validators: dict[Subschema, Any] = {}
         self.registry: Any = None
-        self.slow: dict[int, bool] = {}
 
     def holds(self, literal: SchemaLiteral, value: Any) -> bool:
         """Whether a value satisfies a literal. Raises Undecided where that cannot be told, LimitExceeded."""
@@ -83,9 +75,8 @@ class ValueJudge:
         return True
 
     def container(self, literal: SchemaLiteral, value: Any) -> bool:
-        """Judge with `jsonschema`. It starts at the subschema, so it cannot know the dynamic scope; it searches with
-        `re`, so it is not asked where a pattern might backtrack without end."""
-        if literal.scope[1:] or self.is_slow(len(repr(value))):
+        """Judge with `jsonschema`. It starts at the subschema, so it cannot know the dynamic scope."""
+        if literal.scope[1:]:
             raise Undecided
         try:
             return bool(self.validator(literal.subschema).is_valid(_plain(value)))
@@ -102,15 +93,9 @@ class ValueJudge:
                 raise
             raise Undecided from error
 
-    def is_slow(self, length: int) -> bool:
-        length = 1 << length.bit_length()
-        if length not in self.slow:
-            documents = [one.document.contents for one in self.table.store.resources.values()]
-            self.slow[length] = slow_pattern(documents, length) is not None
-        return self.slow[length]
-
     def validator(self, subschema: Subschema) -> Any:
         if subschema not in self.validators:
+            import jsonschema  # noqa: PLC0415  # slow to import, rarely needed
             from referencing import Registry  # noqa: PLC0415  # slow to import, rarely needed
             from referencing.jsonschema import specification_with  # noqa: PLC0415
 
@@ -128,37 +113,12 @@ class ValueJudge:
             schema: Any = subschema.value
             if subschema.pointer in subschema.resource.document.subschemas:
                 schema = {"$ref": f"{_address(subschema.resource.document)}#{_quoted(subschema.pointer)}"}
-            self.validators[subschema] = _exact(draft.validator)(
-                schema, registry=self.registry, format_checker=_format_checker() if self.table.formats else None
+            self.validators[subschema] = validator_class(getattr(jsonschema, draft.validator))(
+                schema,
+                registry=self.registry,
+                format_checker=_format_checker(draft.formats) if self.table.formats else None,
             )
         return self.validators[subschema]
-
-
-def looking(rule: Callable[..., Any]) -> Callable[..., Any]:
-    """A rule of `jsonschema` for a keyword that first looks at the time limit: references let a small schema ask for a
-    number of steps that doubles with each of its lines."""
-
-    def rule_within_limit(validator: Any, wanted: Any, value: Any, schema: Any) -> Any:
-        check()
-        return rule(validator, wanted, value, schema)
-
-    return rule_within_limit
-
-
-@cache
-def _exact(name: str) -> Any:
-    """The validator of a draft, with an exact `multipleOf`: on numbers as written in decimal."""
-    import jsonschema  # noqa: PLC0415  # slow to import, rarely needed
-    from jsonschema.validators import extend  # noqa: PLC0415
-
-    def multiple_of(validator: Any, factor: Any, value: Any, schema: Any) -> Iterator[jsonschema.ValidationError]:
-        if validator.is_type(value, "number") and exact(value) % exact(factor):
-            yield jsonschema.ValidationError(f"{value!r} is not a multiple of {factor}")
-
-    base: Any = getattr(jsonschema, name)
-    rules = {name: looking(rule) for name, rule in base.VALIDATORS.items()} | {"multipleOf": looking(multiple_of)}
-    made: Any = extend(base, rules)  # type: ignore[no-untyped-call]  # not in its stubs
-    return made
 
 
 def _address(document: Document) -> str:
@@ -181,11 +141,11 @@ def _plain(value: Any) -> Any:
 
 
 @cache
-def _format_checker() -> Any:
+def _format_checker(names: frozenset[str]) -> Any:
     from jsonschema import FormatChecker  # noqa: PLC0415  # slow to import, rarely needed
 
     checker = FormatChecker(formats=())
-    for name in FORMATS:
+    for name in names:
         checker.checks(name)(lambda value, name=name: not isinstance(value, str) or _in_format(name, value))
     return checker
 

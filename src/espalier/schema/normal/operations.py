@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
-from espalier.schema.patterns.formats import FORMATS
 from espalier.schema.read.documents import Subschema
 from espalier.schema.read.values import BITS, count, exact, key
 
@@ -56,7 +55,7 @@ def operations(subschema: Subschema, *, formats: bool, unevaluated: bool) -> Ite
             values = value if keyword == "enum" else [value]
             yield "values", ({key(member): member for member in values}, keyword)
         elif keyword == "format":
-            if formats and value in FORMATS:
+            if formats and value in draft.formats:
                 yield "format", value
         elif keyword == "uniqueItems":
             if value:

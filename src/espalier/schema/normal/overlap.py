@@ -24,7 +24,7 @@ _COUNT = re.compile(r"\{[0-9,]*[0-9]+")
 
 @owned_cache(4096)
 def may_overlap(one: str, two: str) -> bool:
-    """False only where no text matches both patterns, in either dialect."""
+    """False only where no text matches both patterns."""
     if one == two:
         return True
     first, second = _language(one), _language(two)
@@ -38,12 +38,12 @@ def may_overlap(one: str, two: str) -> bool:
 
 @owned_cache(1024)
 def _language(pattern: str) -> Dfa | None:
-    """All texts that either dialect matches; None where that is expensive to find, or empty."""
+    """All texts with a match; None where that is expensive to find, or empty."""
     counts = [int(number) for found in _COUNT.findall(pattern) for number in re.findall("[0-9]+", found)]
     if len(pattern) > MAX_LENGTH or max(counts, default=0) > MAX_COUNT or len(counts) > 8:
         return None
     try:
-        found = read(pattern).dfa(wide=True)
+        found = read(pattern).dfa()
     except (RegexError, UnsupportedError, GrammarError, LimitExceeded):
         return None
     return None if found is None or len(found) > MAX_STATES else found

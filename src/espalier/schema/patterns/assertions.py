@@ -80,14 +80,14 @@ class Rounds:
 Part: TypeAlias = "Text | Assert | InOrder | OneOf | Rounds"
 
 
-def asserted(pattern: str, rewritten: Callable[[str, bool], str], *, wide: bool) -> Dfa | None:
-    """The texts that contain a match; None for no text. rewritten: a piece without assertions in the dialect of
-    `parse_regex`, in its narrow or wide reading. Raises UnsupportedError, RegexError, LimitExceeded."""
+def asserted(pattern: str, translated: Callable[[str], str]) -> Dfa | None:
+    """The texts that contain a match; None for no text. translated: a piece without assertions in the dialect of
+    `parse_regex`. Raises UnsupportedError, RegexError, LimitExceeded."""
     parser = _Parser(pattern)
     whole = parser.options()
     if parser.at < len(pattern):
         raise parser.refused("a `)` that closes nothing")
-    return _Reader(whole, rewritten, pattern).search(wide)
+    return _Reader(whole, translated, pattern).search()
 
 
 class _Parser:
@@ -152,8 +152,7 @@ class _Parser:
             self.at += 1
             return Assert(char)
         if char == "[":
-            self.at += 1 + self.text.startswith("^", start + 1)
-            self.at += self.text.startswith("]", self.at)
+            self.at += 1
             while self.at < len(self.text) and self.text[self.at] != "]":
                 check_time()
                 self.at += 1 + (self.text[self.at] == "\\")
@@ -176,27 +175,26 @@ class _Parser:
         return Text(f"(?:{inner.text})") if isinstance(inner, Text) else inner
 
 
-WORD, OTHER = "[A-Za-z0-9_]", r"[\x00-/:-@\[-^`{-\x7f]"
-"""The characters that are word characters in every dialect, and those that are in none. Of others nothing is known
-here: the narrow reading has no assertion next to one, the wide one every assertion."""
+WORD, OTHER = "[A-Za-z0-9_]", "[^A-Za-z0-9_]"
+"""Word characters, and all others."""
 
 
 class _Reader:
     """Reads one pattern."""
 
-    def __init__(self, whole: Part, rewritten: Callable[[str, bool], str], pattern: str) -> None:
+    def __init__(self, whole: Part, translated: Callable[[str], str], pattern: str) -> None:
         self._whole = whole
-        self._rewritten = rewritten
+        self._translated = translated
         self._pattern = pattern
-        self._known: dict[tuple[str, bool], Dfa | None] = {}
-        self._moves: dict[tuple[str, bool], dict[tuple[Left, Left], Dfa]] = {}
+        self._known: dict[str, Dfa | None] = {}
+        self._moves: dict[str, dict[tuple[Left, Left], Dfa]] = {}
         self._before_word = language(parse_regex(f"{WORD}(?s:.*)"))
         self._before_other = language(parse_regex(f"(?:{OTHER}(?s:.*))?"))
         # What the automaton of the left tells apart: the empty text, its last character, each look-behind.
-        self._behind: list[tuple[str, bool]] = []
+        self._behind: list[str] = []
         self._collect(whole)
-        ends = [language(parse_regex(f"(?s:.*){one}")) for one in (WORD, OTHER)]
-        wanted = [Dfa.of_words([""]), *ends, *(self._ends_in(*one) for one in self._behind)]
+        ends_in_word = language(parse_regex(f"(?s:.*){WORD}"))
+        wanted = [Dfa.of_words([""]), ends_in_word, *map(self._ends_in, self._behind)]
         self._left, self._holds = _product([one for one in wanted if one is not None])
         self._absent = [one is None for one in wanted]
         ways = {state: both(every_text(), self._way(self._left.start, state)) for state in _between(self._left)}
@@ -207,7 +205,7 @@ class _Reader:
     def _collect(self, part: Part) -> None:
         match part:
             case Assert(kind="(?<=" | "(?<!", source=source):
-                self._behind += [one for one in ((source, False), (source, True)) if one not in self._behind]
+                self._behind += [source] if source not in self._behind else []
             case Assert(body=Text() | Assert() | InOrder() | OneOf() | Rounds() as body):
                 self._collect(body)
             case InOrder(parts) | OneOf(parts):
@@ -218,13 +216,13 @@ class _Reader:
             case _:
                 pass
 
-    def _ends_in(self, source: str, wide: bool) -> Dfa | None:
+    def _ends_in(self, source: str) -> Dfa | None:
         if ASSERTION.search(source) or re.search(r"(?<!\\)[\^$](?![^\[]*\])", source):
             raise UnsupportedError(
                 f"an assertion inside a look-behind cannot be enforced: the pattern {self._pattern[:200]!r}",
                 field="pattern",
             )
-        return language(parse_regex(f"(?s:.*)(?:{self._rewritten(source, wide)})"))
+        return language(parse_regex(f"(?s:.*)(?:{self._translated(source)})"))
 
     def _way(self, start: Left, end: Left) -> Dfa:
         accepting = np.zeros(len(self._left), dtype=np.bool_)
@@ -236,22 +234,22 @@ class _Reader:
             return False
         return bool(self._holds[left][which - sum(self._absent[:which])])
 
-    def search(self, wide: bool) -> Dfa | None:
-        found = self._read(self._whole, dict.fromkeys(self._contexts, every_text()), wide)
+    def search(self) -> Dfa | None:
+        found = self._read(self._whole, dict.fromkeys(self._contexts, every_text()))
         return _joined([(way, found[left]) for left, way in self._contexts.items()])
 
-    def _read(self, part: Part, after: Table, wide: bool) -> Table:
+    def _read(self, part: Part, after: Table) -> Table:
         """The texts that start with the part and go on as `after` says."""
         check_time()
         match part:
             case Text(text):
-                return self._text(text, after, wide)
+                return self._text(text, after)
             case InOrder(parts):
                 for one in reversed(parts):
-                    after = self._read(one, after, wide)
+                    after = self._read(one, after)
                 return after
             case OneOf(parts):
-                tables = [self._read(one, after, wide) for one in parts]
+                tables = [self._read(one, after) for one in parts]
                 return {left: reduce(either, (table[left] for table in tables)) for left in self._contexts}
             case Rounds(one, low, high):
                 if high is None or high > MAX_ROUNDS:
@@ -262,62 +260,52 @@ class _Reader:
                     )
                 found = after
                 for rounds in range(high, 0, -1):
-                    more = self._read(one, found, wide)
+                    more = self._read(one, found)
                     skips = rounds > low
                     found = {left: either(more[left], after[left]) if skips else more[left] for left in self._contexts}
                 return found
             case Assert():
-                return {left: self._asserted(part, left, after[left], wide) for left in self._contexts}
+                return {left: self._asserted(part, left, after[left]) for left in self._contexts}
 
-    def _asserted(self, one: Assert, left: Left, after: Dfa | None, wide: bool) -> Dfa | None:
+    def _asserted(self, one: Assert, left: Left, after: Dfa | None) -> Dfa | None:
         if after is None:
             return None
         if one.kind == "^":
             return after if self._is(left, 0) else None
         if one.kind == "$":
-            return both(after, Dfa.of_words(["", "\n"] if wide else [""]))
+            return both(after, Dfa.of_words([""]))
         if one.kind in ("\\b", "\\B"):
-            return self._boundary(left, after, wide, is_inside=one.kind == "\\B")
+            return self._boundary(left, after, is_inside=one.kind == "\\B")
         if one.kind in ("(?<=", "(?<!"):
             wanted = one.kind == "(?<="
-            holds = self._is(left, 3 + self._behind.index((one.source, wide if wanted else not wide)))
+            holds = self._is(left, 2 + self._behind.index(one.source))
             return after if holds == wanted else None
         assert one.body is not None
         wanted = one.kind == "(?="
-        ahead = self._read(one.body, dict.fromkeys(self._contexts, every_text()), wide if wanted else not wide)[left]
+        ahead = self._read(one.body, dict.fromkeys(self._contexts, every_text()))[left]
         return both(after, ahead) if wanted else without(after, ahead)
 
-    def _boundary(self, left: Left, after: Dfa | None, wide: bool, *, is_inside: bool) -> Dfa | None:
+    def _boundary(self, left: Left, after: Dfa, *, is_inside: bool) -> Dfa | None:
         """What may follow a word boundary; is_inside: what is none."""
-        is_empty, is_word, is_other = (self._is(left, which) for which in range(3))
-        if not (is_empty or is_word or is_other):
-            return after if wide else None
-        same, different = (
-            (self._before_word, self._before_other) if is_word else (self._before_other, self._before_word)
-        )
-        if wide:
-            return without(after, different if is_inside else same)
-        found = both(after, same if is_inside else different)
-        # In Python `\B` does not match in the empty text.
-        return without(found, Dfa.of_words([""])) if is_inside and is_empty else found
+        goes_on_with_word = self._is(left, 1) is is_inside
+        return both(after, self._before_word if goes_on_with_word else self._before_other)
 
-    def _text(self, text: str, after: Table, wide: bool) -> Table:
+    def _text(self, text: str, after: Table) -> Table:
         if not text:
             return after
-        key = text, wide
-        if key not in self._known:
-            self._known[key] = language(parse_regex(self._rewritten(text, wide)))
-        found = self._known[key]
+        if text not in self._known:
+            self._known[text] = language(parse_regex(self._translated(text)))
+        found = self._known[text]
         if found is None:
             return dict.fromkeys(self._contexts)
         if len({id(one) for one in after.values()}) == 1:
             whole = _joined([(found, next(iter(after.values())))])
             return dict.fromkeys(self._contexts, whole)
-        if key not in self._moves:
+        if text not in self._moves:
             pairs = [(one, other) for one in self._contexts for other in self._contexts]
             ways = {pair: both(found, self._way(*pair)) for pair in pairs}
-            self._moves[key] = {pair: way for pair, way in ways.items() if way is not None}
-        moves = self._moves[key]
+            self._moves[text] = {pair: way for pair, way in ways.items() if way is not None}
+        moves = self._moves[text]
         return {
             left: _joined([(moves[left, end], after[end]) for end in self._contexts if (left, end) in moves])
             for left in self._contexts

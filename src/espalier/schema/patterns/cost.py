@@ -9,8 +9,6 @@ The bound on the ways to match comes from the text of the pattern alone; nothing
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import Any
 
 from espalier.owners import owned_cache
 
@@ -18,7 +16,8 @@ WAYS = 2_000_000
 """Ways to match that are tried in a few hundredths of a second."""
 
 _TOKEN = re.compile(
-    r"\\.|\[(?:\\.|[^\]\\])*\]|\(\?(?:[:=!]|<[=!]|P?<\w+>)|\(\?|(?:[*+?]|\{[0-9]*,?[0-9]*\})[?+]?|.", re.DOTALL
+    r"\\.|\[(?:\\.|[^\]\\])*\]|\(\?(?:[ai]?:|[=!]|<[=!]|P?<\w+>|P=\w+|\(\w+\))|\(\?|(?:[*+?]|\{[0-9]*,?[0-9]*\})[?+]?|.",
+    re.DOTALL,
 )
 _SHORTEST = 64
 """Lengths are rounded up to powers of two, from this one on, so that answers can be cached."""
@@ -27,27 +26,6 @@ _SHORTEST = 64
 def is_quick(pattern: str, length: int) -> bool:
     """Whether `re.search` in a text of so many characters is sure to end soon. False where that cannot be shown."""
     return _is_quick(pattern, max(_SHORTEST, 1 << (length - 1).bit_length()))
-
-
-def slow_pattern(schema: Any, length: int, keywords: tuple[str, ...] = ("pattern", "patternProperties")) -> str | None:
-    """A pattern in this schema (or in anything shaped like one) that is not quick for so many characters; else None."""
-    return next((one for one in _patterns(schema, keywords) if not is_quick(one, length)), None)
-
-
-def _patterns(schema: Any, keywords: tuple[str, ...]) -> Iterator[str]:
-    todo = [schema]
-    while todo:
-        one = todo.pop()
-        if isinstance(one, dict):
-            for keyword in keywords:
-                found = one.get(keyword)
-                if isinstance(found, str):
-                    yield found
-                elif isinstance(found, dict) and keyword == "patternProperties":
-                    yield from found
-            todo += one.values()
-        elif isinstance(one, list):
-            todo += one
 
 
 @owned_cache(4096)

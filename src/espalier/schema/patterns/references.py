@@ -46,9 +46,9 @@ class _Use:
     path: tuple[tuple[int, int], ...]
 
 
-def without_references(pattern: str, rewritten: Callable[[str, bool], str], *, wide: bool) -> list[str]:
-    """Patterns that match together what the pattern matches; itself alone without references. rewritten: as in
-    `assertions.asserted`. Raises UnsupportedError."""
+def without_references(pattern: str, translated: Callable[[str], str]) -> list[str]:
+    """Patterns that match together what the pattern matches; itself alone without references. translated: as
+    in `assertions.asserted`. Raises UnsupportedError."""
     found, done = [pattern], []
     while found:
         check_time()
@@ -62,7 +62,7 @@ def without_references(pattern: str, rewritten: Callable[[str, bool], str], *, w
             raise _refused(pattern, "its group is not closed before it, or letters count in both cases")
         if one[group.end : group.end + 1] in tuple("*+?{") or uses[0].path[: len(group.path)] != group.path:
             raise _refused(pattern, "its group may be left out or repeated")
-        texts = _texts(one[group.inner : group.end - 1], rewritten, wide)
+        texts = _texts(one[group.inner : group.end - 1], translated)
         if texts is None or len(texts) + len(found) + len(done) > MAX_TEXTS:
             raise _refused(pattern, f"its group has more than {MAX_TEXTS} texts, or too long ones")
         head = one[group.start : group.inner]
@@ -108,8 +108,6 @@ def _scan(pattern: str) -> tuple[list[_Group], list[_Use]]:
             in_class = char != "]"
         elif char == "[":
             in_class = True
-            at += pattern.startswith("^", at + 1)
-            at += pattern.startswith("]", at + 1)
         elif char == "(":
             named = re.compile(r"\(\?P?<([A-Za-z_$][\w$]*)>").match(pattern, at)
             captures = named is not None or not pattern.startswith("(?", at)
@@ -131,11 +129,11 @@ def _scan(pattern: str) -> tuple[list[_Group], list[_Use]]:
     return groups, uses
 
 
-def _texts(inner: str, rewritten: Callable[[str, bool], str], wide: bool) -> list[str] | None:
+def _texts(inner: str, translated: Callable[[str], str]) -> list[str] | None:
     """All texts of an expression, None if there are too many."""
     if REFERENCE.search(inner):
         return None
-    found = language(parse_regex(rewritten(inner, wide)))
+    found = language(parse_regex(translated(inner)))
     return [] if found is None else _words(found)
 
 

@@ -17,11 +17,13 @@ from espalier.schema.read.values import is_number
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """One draft. keywords: those that assert or apply something. validator: the class of `jsonschema` for it."""
+    """One draft. keywords: those that assert or apply something. formats: those that it defines. validator: the class
+    of `jsonschema` for it."""
 
     name: str
     uri: str
     keywords: frozenset[str]
+    formats: frozenset[str]
     validator: str
     id_keyword: str = "$id"
     ref_alone: bool = False
@@ -81,10 +83,18 @@ _NINE = (_SEVEN - {"dependencies"}) | frozenset(
 )
 _TWENTY = (_NINE - {"$recursiveRef", "additionalItems"}) | {"$dynamicRef", "prefixItems"}
 
+_FOUR_FORMATS = frozenset(["date-time", "email", "hostname", "ipv4", "ipv6", "uri"])
+_SIX_FORMATS = _FOUR_FORMATS | {"uri-reference", "uri-template", "json-pointer"}
+_SEVEN_FORMATS = _SIX_FORMATS | frozenset(
+    ["date", "time", "regex", "relative-json-pointer", "iri", "iri-reference", "idn-email", "idn-hostname"]
+)
+_NINE_FORMATS = _SEVEN_FORMATS | {"duration", "uuid"}
+
 DRAFT4 = Draft(
     name="draft 4",
     uri="http://json-schema.org/draft-04/schema",
     keywords=_FOUR,
+    formats=_FOUR_FORMATS,
     validator="Draft4Validator",
     id_keyword="id",
     ref_alone=True,
@@ -94,6 +104,7 @@ DRAFT6 = Draft(
     name="draft 6",
     uri="http://json-schema.org/draft-06/schema",
     keywords=_SIX,
+    formats=_SIX_FORMATS,
     validator="Draft6Validator",
     ref_alone=True,
 )
@@ -101,6 +112,7 @@ DRAFT7 = Draft(
     name="draft 7",
     uri="http://json-schema.org/draft-07/schema",
     keywords=_SEVEN,
+    formats=_SEVEN_FORMATS,
     validator="Draft7Validator",
     ref_alone=True,
 )
@@ -108,12 +120,14 @@ DRAFT2019 = Draft(
     name="draft 2019-09",
     uri="https://json-schema.org/draft/2019-09/schema",
     keywords=_NINE,
+    formats=_NINE_FORMATS,
     validator="Draft201909Validator",
 )
 DRAFT2020 = Draft(
     name="draft 2020-12",
     uri="https://json-schema.org/draft/2020-12/schema",
     keywords=_TWENTY,
+    formats=_NINE_FORMATS,
     validator="Draft202012Validator",
     item_lists=False,
     contains_evaluates=True,

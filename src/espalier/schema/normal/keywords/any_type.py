@@ -92,10 +92,13 @@ def any_holds(branch: Branch, literal: SchemaLiteral, value: Any) -> None:
     if len(options) > MAX_SUBSETS:
         branch.leave(literal.subschema.at("anyOf"), "too many options for what they evaluate together")
         return
-    ways: list[Alternative] = [
-        tuple(("add", option, literal) for i, option in enumerate(options) if chosen >> i & 1)
-        for chosen in range(1, 1 << len(options))
-    ]
+    denied: list[SchemaLiteral] = []
+    if branch.is_evaluation_denied(literal):
+        denied = [within(branch, literal, subschema, False, "anyOf") for subschema in kids(literal, "anyOf").values()]
+    ways: list[Alternative] = []
+    for chosen in range(1, 1 << len(options)):
+        held = [("add", option, literal) for i, option in enumerate(options) if chosen >> i & 1]
+        ways.append((*held, *(("add", option, literal) for i, option in enumerate(denied) if not chosen >> i & 1)))
     branch.choose(literal.subschema.at("anyOf"), ways)
 
 

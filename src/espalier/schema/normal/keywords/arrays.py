@@ -7,7 +7,7 @@ from typing import Any
 from espalier.schema.normal.branch import Alternative, Branch, Step
 from espalier.schema.normal.container_facts import ArrayFacts
 from espalier.schema.normal.facts import Contradiction
-from espalier.schema.normal.keywords.rules import Inexpressible, is_impossible, within
+from espalier.schema.normal.keywords.rules import is_impossible, within
 from espalier.schema.normal.literals import ArrayGroup, SchemaLiteral
 from espalier.schema.read.documents import Subschema
 
@@ -36,12 +36,8 @@ def array_fails(branch: Branch, literal: SchemaLiteral, value: Any) -> list[Alte
     ]
     if rest is not None:
         denied, held = within(branch, literal, rest, False), within(branch, literal, rest, True)
-        if denied.constant > 0 or (denied.constant == 0 and not prefix):
-            # An item after the prefix exists and that is enough, or there is no prefix and any item counts.
-            more: Step = ("contain", denied, held, 1, None, at)
-            ways.append((("longer", len(prefix) + 1, at),) if denied.constant else (more,))
-        elif denied.constant == 0:
-            raise Inexpressible("items")
+        if denied.constant >= 0:
+            ways.append((("contain", denied, held, 1, None, at, len(prefix)),))
     return [way for way in ways if not is_impossible(way)]
 
 

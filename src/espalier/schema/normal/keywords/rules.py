@@ -89,13 +89,24 @@ def inexpressible(keyword: str) -> Fails:
     return fails
 
 
-def unevaluated_holds(name: str) -> Holds:
-    """`unevaluated*` waits until all choices are made: only then is it known what was evaluated."""
+def unevaluated(keyword: str) -> tuple[Holds, Fails]:
+    """The rules of `unevaluatedItems` and `unevaluatedProperties`. One fails in a way of its own only where all other
+    keywords of its schema hold."""
 
     def holds(branch: Branch, literal: SchemaLiteral, value: Any) -> None:
-        branch.unevaluated.append((literal, name))
+        branch.await_evaluation(keyword, literal, literal)
 
-    return holds
+    def fails(branch: Branch, literal: SchemaLiteral, value: Any) -> list[Alternative]:
+        schema = literal.subschema
+        others = schema.derive(
+            ("without", keyword),
+            {name: inner for name, inner in schema.value.items() if name != keyword},
+            {name: inner for name, inner in schema.kids.items() if name != keyword},
+        )
+        rest = within(branch, literal, others, True)
+        return [(("add", rest, literal), ("await_evaluation", keyword, literal, rest))]
+
+    return holds, fails
 
 
 def is_impossible(way: Alternative) -> bool:

@@ -15,7 +15,7 @@ from espalier.schema.normal.keywords.rules import (
     inexpressible,
     least,
     most,
-    unevaluated_holds,
+    unevaluated,
 )
 from espalier.schema.normal.literals import SchemaLiteral
 from espalier.schema.read.values import ANY_TYPE, ARRAY, NUMBER, OBJECT, STRING
@@ -43,17 +43,13 @@ OPERATIONS: dict[str, tuple[int, Holds, Fails]] = {
     "names": (OBJECT, objects.names_hold, objects.names_fail),
     "dependent_required": (OBJECT, objects.dependent_required_holds, objects.dependent_required_fails),
     "dependent_schemas": (OBJECT, objects.dependent_schemas_hold, objects.dependent_schemas_fail),
-    "unevaluated_properties": (
-        OBJECT,
-        unevaluated_holds("unevaluatedProperties"),
-        inexpressible("unevaluatedProperties"),
-    ),
+    "unevaluated_properties": (OBJECT, *unevaluated("unevaluatedProperties")),
     "array": (ARRAY, arrays.array_holds, arrays.array_fails),
     "min_items": (ARRAY, *least("minItems")),
     "max_items": (ARRAY, *most("maxItems")),
     "contains": (ARRAY, arrays.contains_holds, arrays.contains_fails),
     "unique": (ARRAY, arrays.unique_holds, inexpressible("uniqueItems")),
-    "unevaluated_items": (ARRAY, unevaluated_holds("unevaluatedItems"), inexpressible("unevaluatedItems")),
+    "unevaluated_items": (ARRAY, *unevaluated("unevaluatedItems")),
 }
 """By operation (`normal/operations.py`): the types it applies to, what it does when it holds, how it can fail."""
 
