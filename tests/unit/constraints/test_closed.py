@@ -170,7 +170,15 @@ def test_it_closes_as_unevaluated_properties_at_the_top_does() -> None:
     top = {"unevaluatedProperties": False}
     names = ("a", "b", "k", "x")
     random = Random(3)
-    for name in ("plain", "all of", "all of beside", "ref beside", "one of with a tag", "then and else", "any of required"):
+    for name in (
+        "plain",
+        "all of",
+        "all of beside",
+        "ref beside",
+        "one of with a tag",
+        "then and else",
+        "any of required",
+    ):
         schema = next(one[1] for one in GRID if one[0] == name)
         validator = jsonschema.Draft202012Validator(schema | top)
         enforced = compiled(schema)
@@ -221,7 +229,11 @@ def test_the_example_of_the_document_gets_no_third_property() -> None:
 
 
 def test_the_contract_tells_that_a_schema_is_closed_and_only_where_it_is() -> None:
-    told = [(one.keyword, one.verdict) for one in espalier.contract(JsonSchema(USER, closed=True)).entries if one.pointer == ""]
+    told = [
+        (one.keyword, one.verdict)
+        for one in espalier.contract(JsonSchema(USER, closed=True)).entries
+        if one.pointer == ""
+    ]
     assert ("closed", "enforced") in told
     for spec in (JsonSchema(USER), JsonSchema({"type": "object"}, closed=True)):
         assert "closed" not in {one.keyword for one in espalier.contract(spec).entries}
