@@ -94,7 +94,8 @@ GRID: list[tuple[str, Any, list[Any], list[Any]]] = [
         [],
         [{"o": {"a": None}}, {}],
     ),
-    ("not is read as it stands", {"properties": {"a": {}}, "not": {"properties": {"a": A}}}, [{"a": {"a": 1, "x": 1}}], [{"a": {}}]),
+    ("not is read as it stands", {"properties": {"a": {}}, "not": {"properties": {"a": A}}},
+     [{"a": {"a": 1, "x": 1}}], [{"a": {}}]),
     (
         "then and else",
         {"properties": {"k": {}}, "if": {"properties": {"k": {"const": 1}}, "required": ["k"]}, "then": A, "else": B},
@@ -110,7 +111,8 @@ GRID: list[tuple[str, Any, list[Any], list[Any]]] = [
     ("a required name counts", A | {"required": ["b"]}, [{"b": 1}], [{"b": 1, "x": 1}, {}]),
     ("a dependent name counts", A | {"dependentRequired": {"a": ["b"]}}, [{"a": None, "b": 1}], [{"b": 1}]),
     ("listed values are as listed", {"enum": [{"x": 1}], "properties": {}}, [{"x": 1}], [{}]),
-    ("a list of such", {"type": "array", "items": {"$ref": "#/$defs/n"}, "$defs": {"n": {"properties": {"n": {"$ref": "#/$defs/n"}}}}},
+    ("a list of such", {"type": "array", "items": {"$ref": "#/$defs/n"},
+     "$defs": {"n": {"properties": {"n": {"$ref": "#/$defs/n"}}}}},
      [[{"n": {"n": {}}}]], [[{"n": {"n": {"x": 1}}}]]),
     (
         "draft 7",
@@ -120,7 +122,8 @@ GRID: list[tuple[str, Any, list[Any], list[Any]]] = [
     ),
     (
         "draft 7 where siblings of a reference mean nothing",
-        {"$schema": "http://json-schema.org/draft-07/schema#", "properties": {"o": {"$ref": "#/definitions/A", "properties": {"z": {}}}},
+        {"$schema": "http://json-schema.org/draft-07/schema#",
+         "properties": {"o": {"$ref": "#/definitions/A", "properties": {"z": {}}}},
          "definitions": {"A": A}},
         [{"o": {"a": None}}],
         [{"o": {"z": 1}}],

@@ -29,8 +29,9 @@ OURS = "schema_as=gbnf sends our grammar"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
     """fields: of the body. grammar: what the server's replies must name. is_native: whether it is the server's own.
-    follows: what the text is held to while it comes, None where nothing is: without a constraint, and under a grammar of
-    the server's that is not GBNF. follows_from: what the prompt holds of it. may_break: whether a text that breaks the constraint is a result, since the request allows that.
+    follows: what the text is held to while it comes; None without a constraint, and under a grammar of the server's
+    that is not GBNF. follows_from: what the prompt holds of it. may_break: whether a text that breaks the constraint is
+    a result, since the request allows that.
     """
 
     fields: Mapping[str, Any] = field(default_factory=dict)
