@@ -62,8 +62,8 @@ class Request:
     it is for recorders. recorders: get every step, in the thread that reads the events.
     request_id: the request's name in recorders. notes: for the user:
     what of a preset was replaced, and what is not enforced. preset_fields: the sampling fields that a preset states and
-    nothing else does: an engine that has no such field leaves it out, and a note says so. sample_group: the same for all outputs that were asked for
-    together.
+    nothing else does: an engine that has no such field leaves it out, and a note says so. sample_group: the same for
+    all outputs that were asked for together.
     """
 
     prompt: str | None = None

@@ -1,4 +1,4 @@
-"""Every verb of the agents' tool on every engine: what is a default of ours falls back there, and the answer says so."""
+"""Every verb of the agents' tool on every engine: what is only a default of ours falls back, and the answer says so."""
 
 from __future__ import annotations
 
@@ -70,7 +70,9 @@ def openai_answers(asked: Asked) -> list[Any]:
             values = {name: value for name, value in values.items() if name in schema["properties"]}
         delta = {"content": json.dumps(values)}
     usage = {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2}}
-    chunks = [{"choices": [{"index": 0, "delta": one, "finish_reason": end}]} for one, end in ((delta, None), ({}, "stop"))]
+    chunks = [
+        {"choices": [{"index": 0, "delta": one, "finish_reason": end}]} for one, end in ((delta, None), ({}, "stop"))
+    ]
     return [STREAM, *(event(one) for one in (*chunks, usage)), event("[DONE]")]
 
 
