@@ -102,9 +102,16 @@ def _banned(spec: Safety, vocab: Vocab) -> tuple[int, ...]:
             matcher.advance(token)
         refused = ~matcher.mask()
         whole = refused if whole is None else whole & refused
-    found = masks.allowed_ids(whole, vocab.width)
-    ends = set(vocab.eos_ids)
-    return tuple(int(one) for one in found if int(one) not in ends and vocab.bytes_of(int(one)))[:MAX_BIASED]
+    found = (int(one) for one in masks.allowed_ids(whole, vocab.width))
+    return tuple(one for one in found if one not in vocab.eos_ids and _is_text(vocab.bytes_of(one)))[:MAX_BIASED]
+
+
+def _is_text(data: bytes | None) -> bool:
+    """Whether a token is whole characters: half ones are refused for what they follow."""
+    try:
+        return bool(data and data.decode())
+    except UnicodeDecodeError:
+        return False
 
 
 def _notes(spec: Safety, held: frozenset[str], banned: int, has_grammar: bool) -> Iterator[str]:

@@ -57,7 +57,10 @@ def test_the_patterns_of_the_document_are_in_the_grammar(text: str) -> None:
     assert espalier.compile(sent.follows).accepts("Write a bash script that lists pseudo files.")
 
 
-@pytest.mark.parametrize("form", [USER, Regex("[a-z -/;]{1,30}"), Choice(["rm -rf /", "ls"])], ids=lambda form: form.kind)
+FORMS = (USER, Regex("[a-z -/;]{1,30}"), Choice(["rm -rf /", "ls"]))
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.kind)
 def test_a_regular_form_and_the_patterns_are_one_grammar(form: Spec) -> None:
     sent = sent_constraint(AllOf(form, Safety(patterns=["rm -rf"])), COMPILER)
     assert sent.spec == form
