@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from espalier.schema.form import Array, Case, Contains, ItemKind, Object, Values
 from espalier.schema.normal import cases
 from espalier.schema.normal.branch import Branch
+from espalier.schema.normal.closing import close_object
 from espalier.schema.normal.container_facts import ArrayFacts, ObjectFacts
 from espalier.schema.normal.demands import ways_to_have
 from espalier.schema.normal.facts import Contradiction, NumberFacts, StringFacts
@@ -51,6 +52,8 @@ def assemble(branch: Branch, graph: NodeSource) -> Iterator[Case]:
         yield array(facts, graph)
     elif branch.kind == OBJECT:
         assert isinstance(facts, ObjectFacts)
+        if branch.table.closed:
+            close_object(branch, facts)
         yield from objects(facts, graph)
 
 

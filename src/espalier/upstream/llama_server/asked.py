@@ -4,7 +4,6 @@ held to it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -66,7 +65,7 @@ def asked_of(turn: PreparedTurn, compiler: Compiler, native: Proofs | None) -> A
 
 def _native(spec: JsonSchema, compiler: Compiler, proofs: Proofs) -> Asked:
     left = [one.pointer for one in check_native(spec).by_verdict("checked")]
-    schema = json.loads(spec.text)
+    schema = spec.explicit().schema
     grammar = proofs.schema(schema)
     follows = None if grammar.startswith(LLGUIDANCE) else _followed(grammar, compiler)
     notes: tuple[str, ...] = (f"json_schema is held by the server's own grammar: {OWN_LAYOUT}",)

@@ -3,7 +3,6 @@ out is noted."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -32,7 +31,7 @@ PLAIN_KINDS: Mapping[str, Callable[[Any], dict[str, Any]]] = MappingProxyType(
         "json_schema": lambda spec: {
             "response_format": {
                 "type": "json_schema",
-                "json_schema": {"name": "output", "schema": json.loads(spec.text), "strict": True},
+                "json_schema": {"name": "output", "schema": spec.explicit().schema, "strict": True},
             }
         },
         "json_object": lambda spec: {"response_format": {"type": "json_object"}},
@@ -47,7 +46,7 @@ VLLM_ONLY = MappingProxyType(
 """A field of chats that only vLLM has -> the field that asks for it."""
 VLLM_KINDS: Mapping[str, Callable[[Any], dict[str, Any]]] = MappingProxyType(
     {
-        "json_schema": lambda spec: {"structured_outputs": {"json": json.loads(spec.text)}},
+        "json_schema": lambda spec: {"structured_outputs": {"json": spec.explicit().schema}},
         "json_object": lambda spec: {"structured_outputs": {"json_object": True}},
         "regex": lambda spec: {"structured_outputs": {"regex": spec.pattern}},
         "choice": lambda spec: {"structured_outputs": {"choice": list(spec.options)}},
