@@ -23,6 +23,9 @@ from espalier.files.limits import CONSTRAINT
 from espalier.grammar.builtin import GRAMMARS
 
 
+DEFINED_AS = "::="
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConstraintFlags:
     """Flags that ask for constraints; all that are given hold together."""
@@ -41,7 +44,7 @@ class ConstraintFlags:
         bool, typer.Option("--allow-checked", help="Accept keywords that are only checked afterwards.")
     ] = False
     regex: Annotated[str | None, typer.Option(help="A regular expression for the whole answer.")] = None
-    grammar: Annotated[str | None, typer.Option(help="A GBNF grammar file, or @NAME.", metavar="FILE")] = None
+    grammar: Annotated[str | None, typer.Option(help="A GBNF grammar: a file, @NAME, or its text.", metavar="FILE")] = None
     root: Annotated[
         str | None, typer.Option(help="With --grammar: its start rule (default: root).", metavar="RULE")
     ] = None
@@ -134,5 +137,8 @@ def read_spec(path: str) -> Spec:
 
 
 def read_grammar(path: str) -> str:
-    """The text of a grammar: a file, `-` for stdin, or `@name` for a built-in one. Raises InputError, UnknownName."""
+    """The text of a grammar: a file, `-` for stdin, `@name` for a built-in one, or itself: only GBNF has `::=`. Raises
+    InputError, UnknownName."""
+    if DEFINED_AS in path:
+        return path
     return str(GRAMMARS.load(path[1:])) if path.startswith("@") else read_text(path, "grammar")
