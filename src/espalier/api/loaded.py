@@ -90,7 +90,8 @@ class LoadedEngine:
         their schemas. tool_choice: "auto", "required", "none", a tool's name, or OpenAI's objects. parallel_tool_calls,
         max_calls: whether a turn may call several times, and how often at most. tool_format: a name of a wire format.
         reasoning: "auto", a name such as "think", or a pair of markers: the model may reason first; max_reasoning: for
-        at most that many tokens. schema_in_prompt: puts the constraint's schema into the prompt.
+        at most that many tokens. schema_in_prompt: puts the constraint's schema into the prompt. closed: its objects
+        take no names beyond their `properties`, as with `JsonSchema(closed=True)`.
 
         Raises InputError and its subclasses for wrong arguments, before anything is generated; GenerationError after.
         """

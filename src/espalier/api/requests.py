@@ -21,7 +21,7 @@ from espalier.constraints.joining.presets import demands_calls, merged
 from espalier.constraints.joining.rule import is_filter, together, unenforced
 from espalier.constraints.json_schema.typos import refuse_typos, typo_notes
 from espalier.constraints.soft.spec import SoftSpec
-from espalier.constraints.spec import Spec
+from espalier.constraints.spec import JsonSchema, Spec
 from espalier.constraints.tools.schemas import tools_of
 from espalier.decoding.options import FAITHFUL, FIELDS, Decoding
 from espalier.decoding.plan import STRATEGIES
@@ -85,6 +85,7 @@ def make_request(
     max_reasoning: int | None = None,
     schema_in_prompt: bool = False,
     schema_order: str | Sequence[str] | None = None,
+    closed: bool | None = None,
     default_order: str | None = None,
     activations: Any = None,
     **fields: Any,
@@ -94,7 +95,8 @@ def make_request(
     presets: where the preset's name is looked up; by default the built-in ones. What holds of `constraint`, `grammar`,
     `json_schema`, `safety`, `filters` and the preset together, `constraints/joining/rule.py` says. schema_order: the
     order of properties in every schema that states none (`JsonSchema(order=)`): the constraint's, the preset's and the
-    tools'. default_order: the same, where the preset states none either. activations: as `read_activations` reads it.
+    tools'. default_order: the same, where the preset states none either. closed: whether the constraint's schemas that
+    do not say so themselves take no undeclared names. activations: as `read_activations` reads it.
     """
     order = _order(schema_order)
     if isinstance(sampling, Mapping):  # such as the config of a preset
@@ -126,6 +128,7 @@ def make_request(
         order = _order(found.schema_order) if order is None else order
     if schema_order is not None and not tools and not _has_order(constraint):
         raise InputError("schema_order needs a schema", hint="constraint=JsonSchema(...), tools", field="schema_order")
+    constraint = _closed(constraint, closed)
     order = _order(default_order) if order is None else order
     if sampler not in get_args(SamplerName):
         raise InputError(f"unknown sampler {sampler!r}", hint=" or ".join(get_args(SamplerName)), field="sampler")
@@ -191,6 +194,17 @@ def _order(given: Any) -> Order | None:
         return None if given is None else read_order(given)
     except SpecError as error:
         raise InputError(error.message, hint=error.hint, field="schema_order") from error
+
+
+def _closed(constraint: Spec | None, closed: Any) -> Spec | None:
+    """The constraint with this `closed` in every schema that does not state it. Raises InputError."""
+    if closed is not None and not isinstance(closed, bool):
+        raise InputError(f"closed: {closed!r} is neither true nor false", field="closed")
+    if not closed or constraint is None or not any(part.kind == JsonSchema.kind for part in constraint.walk()):
+        if closed:
+            raise InputError("closed needs a schema", hint="constraint=JsonSchema(...)", field="closed")
+        return constraint
+    return constraint.closing(closed)
 
 
 def _has_order(constraint: Spec | None) -> bool:

@@ -43,6 +43,9 @@ class ConstraintFlags:
     allow_checked: Annotated[
         bool, typer.Option("--allow-checked", help="Accept keywords that are only checked afterwards.")
     ] = False
+    closed: Annotated[
+        bool, typer.Option("--closed", help="Objects of schemas take no names beyond their `properties`.")
+    ] = False
     regex: Annotated[str | None, typer.Option(help="A regular expression for the whole answer.")] = None
     grammar: Annotated[str | None, typer.Option(help="A GBNF grammar: a file, @NAME, or its text.", metavar="FILE")] = None
     root: Annotated[
@@ -78,15 +81,15 @@ class ConstraintFlags:
             raise InputError("--after needs a constraint", hint=hint, field="after")
         return After(self.after, whole, max_before=self.max_before)
 
-    def orders(self, default: str | None) -> dict[str, Any]:
-        """Options of `make_request`: the order of properties in schemas of other origin, such as those of tools, and
-        where nothing states one. default: the environment's. Raises InputError for names of properties without
-        --schema."""
+    def schema_options(self, default: str | None) -> dict[str, Any]:
+        """Options of `make_request` for schemas of other origin, such as those of tools and presets: the order of
+        properties, that where nothing states one, and whether they are closed. default: the environment's. Raises
+        InputError for names of properties without --schema."""
         order = self.schema_order
         named = order if order is not None and is_named(order) else None
         if order is not None and named is None and self.schema is None:
             raise InputError("--schema-order needs --schema where it names properties", field="schema_order")
-        return {"schema_order": named, "default_order": default}
+        return {"schema_order": named, "default_order": default, "closed": self.closed or None}
 
     def _specs(self) -> Iterator[Spec]:
         self._check_details()

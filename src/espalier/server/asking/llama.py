@@ -126,7 +126,7 @@ def ask_llama(body: LlamaBody, process: Process) -> LlamaAsked:
         ids=ids,
         constraint=constraint,
         options={"raw": True, "sampling": config}
-        | ({} if body.schema_order is None else {"schema_order": body.schema_order}),
+        | {name: value for name in ("schema_order", "closed") if (value := getattr(body, name)) is not None},
         names={**NAMES, **({"n": "n_cmpl"} if body.n is None else {}), **constrained.names},
         stream=bool(body.stream),
         top_logprobs=body.n_probs or None,

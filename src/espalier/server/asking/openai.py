@@ -35,7 +35,7 @@ COMPLETION_TOKENS = 16
 MAX_VARIABLES = 1024
 """The most entries of `chat_template_kwargs`."""
 OPTIONS = ("preset", "reasoning", "max_reasoning", "max_calls", "tool_format", "schema_in_prompt", "schema_order",
-           "sampler", "activations")  # fmt: skip
+           "closed", "sampler", "activations")  # fmt: skip
 """Fields of `espalier` that are arguments of `make_request`."""
 NAMES = (
     {name: f"espalier.{name}" for name in (*OPTIONS, "soft", *FIELDS)}
