@@ -22,7 +22,6 @@ from espalier.files.json_shape import check_shape
 from espalier.files.limits import CONSTRAINT
 from espalier.grammar.builtin import GRAMMARS
 
-
 DEFINED_AS = "::="
 
 
@@ -47,7 +46,9 @@ class ConstraintFlags:
         bool, typer.Option("--closed", help="Objects of schemas take no names beyond their `properties`.")
     ] = False
     regex: Annotated[str | None, typer.Option(help="A regular expression for the whole answer.")] = None
-    grammar: Annotated[str | None, typer.Option(help="A GBNF grammar: a file, @NAME, or its text.", metavar="FILE")] = None
+    grammar: Annotated[str | None, typer.Option(help="A GBNF grammar: a file, @NAME, or its text.", metavar="FILE")] = (
+        None
+    )
     root: Annotated[
         str | None, typer.Option(help="With --grammar: its start rule (default: root).", metavar="RULE")
     ] = None

@@ -10,29 +10,24 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from espalier import api
 from espalier.cli import output
+from espalier.cli.flags.schema import parse_json
 from espalier.cli.flags.store import app_with_store
-from espalier.cli.llama.reading import (
-    ArgumentError,
-    LlamaArguments,
-    read_arguments,
-    read_environment,
-    usage,
-)
+from espalier.cli.llama.reading import ArgumentError, LlamaArguments, read_arguments, read_environment, summed, usage
 from espalier.cli.llama.table import FLAGS
+from espalier.cli.llama.values import unescape
 from espalier.constraints.spec import Gbnf, JsonSchema, Spec
-from espalier.engines.base import Finished, Message, Request, Result
+from espalier.engines.base import Event, Finished, Message, Request, Result, SamplerName
 from espalier.engines.gguf.header import read_header
-from espalier.errors import EspalierError, GrammarError, InputError, SchemaError, UnsupportedError
+from espalier.errors import EspalierError, GrammarError, InputError, PromptTooLong, UnsupportedError
 from espalier.sampling.config import SamplingConfig
-from espalier.sampling.config_names import UNLIMITED, from_llama
+from espalier.sampling.config_names import from_llama
 from espalier.version import __version__
 
 ENDED = b" [end of text]\n"
@@ -48,20 +43,20 @@ def main(arguments: Sequence[str], *, environ: Mapping[str, str] | None = None) 
     """Run, and return the exit code."""
     try:
         if any(one in HELP for one in arguments):
-            sys.stdout.write("".join(f"{usage(flag)}\n" for flag in FLAGS))
+            sys.stdout.write("".join(f"{usage(flag)}\n" for flag in FLAGS if flag.sets is not None))
             return 0
         if VERSION in arguments:
-            print(f"version: Espalier {__version__}", file=sys.stderr)
+            _tell(f"version: Espalier {__version__}")
             return 0
         found = read_arguments(arguments)
         read_environment(found, os.environ if environ is None else environ)
         return _answer(found)
     except ArgumentError as error:
-        print(error.lines, file=sys.stderr)
+        _tell(error.lines)
         return 1
     except GrammarError as error:
         output.fail(error)
-        print("failed to parse grammar", file=sys.stderr)
+        _tell("failed to parse grammar")
         return _abort()
     except EspalierError as error:
         output.fail(error)
@@ -71,6 +66,11 @@ def main(arguments: Sequence[str], *, environ: Mapping[str, str] | None = None) 
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+
+
+def _tell(lines: str) -> None:
+    """Write llama.cpp's own words to stderr."""
+    sys.stderr.write(f"{lines}\n")
 
 
 def _abort() -> int:
@@ -85,39 +85,30 @@ def _abort() -> int:
 def _answer(found: LlamaArguments) -> int:
     model = found.inputs.get("model")
     if model is None:
-        raise InputError("error: --model is required", field="model")
+        raise InputError("--model is required", hint="-m FILE.gguf", field="model")
     sampling, prompt = _sampling(found), found.prompt or ""
-    app = app_with_store()
-    with api.load(model, app=app, **_engine_options(found, model)) as engine:
+    with api.load(model, app=app_with_store(), **_engine_options(found, model)) as engine:
+        # After the model, as in llama.cpp: a model that is missing exits with 1 whatever the grammar is.
         constraint = _constraint(found)
+        if constraint is not None:
+            engine.engine.compiler.compile(constraint)  # before anything is printed
+        session = Session(found, engine, sampling, constraint)
         has_template = engine.engine.template is not None
-        is_chat = bool(found.inputs.get("conversation", has_template)) and has_template
-        session = Session(found, engine, sampling, constraint, sys.stdout.buffer)
+        is_chat = has_template and found.inputs.get("conversation", True)
         return session.talk(prompt) if is_chat else session.complete(prompt)
 
 
 def _sampling(found: LlamaArguments) -> SamplingConfig:
     fields = dict(found.sampling)
-    if fields.get("n_predict", 0) < 0:  # -1: without a limit; -2: until the context is full, which is the same
-        fields["n_predict"] = -1
-    if fields.get("n_predict") == 0:  # nothing is generated: see `Session`
-        fields["n_predict"] = 1
-    if "temperature" in fields:
-        fields["temperature"] = max(0.0, fields["temperature"])
+    limit = fields.get("n_predict", -1)
+    # Below 0 there is no limit; with 0 the session generates nothing.
+    fields["n_predict"] = -1 if limit < 0 else max(limit, 1)
     if "logit_bias" in fields:
-        fields["logit_bias"] = _summed(fields["logit_bias"])
+        fields["logit_bias"] = summed(fields["logit_bias"])
     config = from_llama(fields)
     for note in config.notes:
         output.note(note)
     return config
-
-
-def _summed(biases: Sequence[tuple[int, float]]) -> list[list[Any]]:
-    """One bias for each token: llama.cpp adds up those that are given several times."""
-    found: dict[int, float] = {}
-    for token, bias in biases:
-        found[token] = found.get(token, 0.0) + bias
-    return [[token, bias] for token, bias in found.items()]
 
 
 def _engine_options(found: LlamaArguments, model: str) -> dict[str, Any]:
@@ -128,21 +119,21 @@ def _engine_options(found: LlamaArguments, model: str) -> dict[str, Any]:
         whole = -(-max(asked, 1) // BLOCK) * BLOCK
         trained = _trained_context(model)
         if trained and whole > trained:
-            output.note(f"the model was trained on {trained} tokens of context only ({asked} asked)")
+            output.note(f"the model was trained on only {trained} context tokens ({asked} specified)")
             whole = trained
         options["context"] = whole
     return options
 
 
 def _trained_context(model: str) -> int:
-    """0 where the model is no GGUF file, which loading reports."""
+    """0 where the model is no file, which loading reports."""
     path = Path(model).expanduser()
     return read_header(path).count("context_length") if path.is_file() else 0
 
 
 def _constraint(found: LlamaArguments) -> Spec | None:
     if "schema" in found.inputs:
-        return JsonSchema(found.inputs["schema"], closed=True)
+        return JsonSchema(parse_json(found.inputs["schema"], "the schema"), closed=True)
     text = found.inputs.get("grammar")
     return Gbnf(text) if text else None
 
@@ -155,51 +146,118 @@ class Session:
     engine: api.LoadedEngine
     sampling: SamplingConfig
     constraint: Spec | None
-    out: BinaryIO
 
     def complete(self, prompt: str) -> int:
-        """The prompt as it is, then its continuation."""
-        if self.arguments.sampling.get("n_predict") == 0:
-            self._write(b"\n\n")
-            return 0
-        request = self._request(prompt=prompt, raw=True)
-        self._echo(request)
-        result = self._generate(request)
-        self._write((ENDED if _is_ended(result) else b"") + b"\n\n")
+        """Print the prompt and its continuation."""
+        if not prompt:
+            _tell("input is empty")
+            return NOTHING_TO_READ
+        request = self._request(prompt, raw=True)
+        if not self._generates_nothing:
+            self._echo(request)
+            self._write(ENDED if _is_ended(self._generate(request)) else b"")
+        self._write(b"\n\n")
         return 0
 
     def talk(self, prompt: str) -> int:
-        """A turn for the prompt, and one for each line of stdin, as in llama.cpp's conversations."""
-        inputs, messages = self.arguments.inputs, []
-        if inputs.get("system"):
-            messages.append({"role": "system", "content": inputs["system"]})
-        is_single = bool(inputs.get("single_turn"))
-        is_echoed = True
-        while True:
-            if prompt:
-                messages.append({"role": "user", "content": prompt})
-                request = self._request(messages=messages, raw=False)
-                if is_echoed:
-                    self._echo(request)
-                result = self._generate(request)
-                messages.append({"role": "assistant", "content": result.text})
-                if is_single:
-                    self._write((ENDED if _is_ended(result) else b"") + b"\n\n")
-                    return 0
-                self._write(b"\n" if _is_ended(result) else b"")
-            elif is_echoed and messages:
-                self._echo(self._request(messages=messages, raw=False), generates=False)
-            self._write(b"\n> ")
-            line, is_echoed = _read_turn(), False
-            if line is None:
-                self._write(b"EOF by user\n\n\n")
+        """Answer the prompt, then each line of stdin, until it ends."""
+        messages: list[Message] = []
+        if system := self.arguments.inputs.get("system"):
+            messages.append({"role": "system", "content": system})
+        is_first, turns = True, self._turns(prompt, waits=not messages)
+        for text in turns:
+            if text:
+                messages.append({"role": "user", "content": text})
+            request = self._request(messages, raw=False)
+            if is_first:
+                self._echo(request if text else replace(request, turn="none"))
+            is_first = False
+            if not text or self._generates_nothing:
+                continue
+            result = self._generate(request)
+            messages.append({"role": "assistant", "content": result.text})
+            if self.arguments.inputs.get("single_turn"):
+                self._write((ENDED if _is_ended(result) else b"") + b"\n\n")
                 return 0
-            prompt = line
+            self._write(b"\n" if _is_ended(result) else b"")
+        self._write(b"EOF by user\n\n\n")
+        return 0
 
-    def _request(self, *, prompt: str = "", messages: Sequence[Message] = (), raw: bool) -> Request:
-        asked: Any = list(messages) if messages else prompt
-        is_native = self.engine.capabilities.native_sampler
-        return api.make_request(
-            asked or " ", constraint=self.constraint, sampling=self.sampling, raw=raw, trace="off",
-            sampler="native" if is_native else "espalier",
-        )  # fmt: skip
+    def _turns(self, prompt: str, *, waits: bool) -> Iterator[str]:
+        """The prompt, if there is one, then the lines of stdin; each after llama.cpp's `> `. waits: whether nothing
+        is shown before the first line; else the messages that there are already are, with no text."""
+        if prompt or not waits:
+            yield prompt
+        while True:
+            self._write(b"\n> ")
+            line = sys.stdin.readline()
+            while line.endswith("\\\n"):  # the next line belongs to it
+                line = line[:-2] + "\n" + sys.stdin.readline()
+            if not line:
+                return
+            if text := line.removesuffix("\n").removesuffix("/"):
+                yield unescape(text) if self.arguments.inputs.get("escapes", True) else text
+
+    @property
+    def _generates_nothing(self) -> bool:
+        return self.arguments.sampling.get("n_predict") == 0
+
+    def _request(self, prompt: str | list[Message], *, raw: bool) -> Request:
+        sampler: SamplerName = "native" if self.engine.capabilities.native_sampler else "espalier"
+        request = api.make_request(
+            prompt, constraint=self.constraint, sampling=self.sampling, raw=raw, trace="off", sampler=sampler
+        )
+        count, context = len(self.engine.engine.prompt_ids(request)), self.engine.capabilities.max_context
+        if context is not None and count > context - MARGIN:
+            raise PromptTooLong(f"prompt is too long ({count} tokens, max {context - MARGIN})")
+        return request
+
+    def _generate(self, request: Request) -> Result:
+        """Print the answer as it comes. What no grammar can express is drawn by Espalier's own sampler."""
+        try:
+            return self._print_events(self.engine.run([request], route="llama-cli"))
+        except UnsupportedError as error:
+            if request.sampler != "native":
+                raise
+            output.note(f"Espalier's own sampler draws the tokens: {error.message}")
+            return self._print_events(self.engine.run([replace(request, sampler="espalier")], route="llama-cli"))
+
+    def _print_events(self, events: Iterator[Event]) -> Result:
+        size = 0
+        for event in events:
+            if isinstance(event, Finished):
+                break
+            if not self._shows_special:
+                piece = event.text.encode()
+                size += len(piece)
+                self._write(piece)
+        else:
+            raise AssertionError("a run always ends in Finished")
+        # llama.cpp prints whole tokens: the text that ended the answer, too, and half a character.
+        self._write(self._bytes_of(event.result.token_ids)[size:])
+        for note in event.result.notes:
+            output.note(note)
+        return event.result
+
+    def _echo(self, request: Request) -> None:
+        """Print the prompt as its tokens spell it."""
+        if self.arguments.inputs.get("display_prompt", True):
+            self._write(self._bytes_of(self.engine.engine.prompt_ids(request)))
+
+    @property
+    def _shows_special(self) -> bool:
+        return bool(self.arguments.inputs.get("special"))
+
+    def _bytes_of(self, tokens: Sequence[int]) -> bytes:
+        vocab = self.engine.vocab
+        special = vocab.special_texts if self._shows_special else {}
+        return b"".join(special[one].encode() if one in special else vocab.bytes_of(one) for one in tokens)
+
+    def _write(self, data: bytes) -> None:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+
+
+def _is_ended(result: Result) -> bool:
+    """Whether the model ended the text itself."""
+    return result.finish_reason == "stop" and not isinstance(result.stop_reason, str)

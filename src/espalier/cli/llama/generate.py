@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from espalier.cli import output
 from espalier.cli.help import WithOverrides
-from espalier.cli.llama.reading import LlamaArguments, read_arguments
+from espalier.cli.llama.reading import LlamaArguments, read_arguments, summed
 from espalier.engines.options import EngineOptions
 from espalier.errors import InputError
 from espalier.fields import entries
 from espalier.sampling.config_names import UNLIMITED
 
 OPTION = "-o"
-NOT_PRINTED = {"special": "-sp: special tokens are not printed here", "display_prompt": "the prompt is not printed here"}
+NOT_PRINTED = {
+    "special": "-sp: special tokens are not printed here",
+    "display_prompt": "--display-prompt: the prompt is not printed here",
+}
 
 
 class WithLlamaFlags(WithOverrides):
     """A command that takes llama.cpp's flags beside its own; help shows its own only."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        own = {name: not getattr(one, "is_flag", False) and not getattr(one, "count", False)
-               for one in self.get_params(ctx) for name in (*one.opts, *one.secondary_opts) if name[:1] == "-"}  # fmt: skip
+        own = {
+            name: not getattr(one, "is_flag", False)
+            for one in self.get_params(ctx)
+            for name in (*one.opts, *one.secondary_opts)
+            if name.startswith("-")
+        }
         return super().parse_args(ctx, own_arguments(self.join_overrides(args), own))
 
 
@@ -67,9 +73,9 @@ def _flags(found: LlamaArguments) -> Iterator[str]:
 
 
 def _written(name: str, value: Any) -> str:
-    """A value for `-o`, as JSON, which has no infinity: null bans."""
+    """A value for `-o`, as JSON."""
     if name == "logit_bias":
-        value = [[token, None if bias == -math.inf else bias] for token, bias in value]
+        value = summed(value)
     if name == "n_predict" and value < 0:
         value = UNLIMITED
     return json.dumps(value, ensure_ascii=False)

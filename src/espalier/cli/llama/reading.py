@@ -5,7 +5,7 @@ It knows no model. Errors carry the lines that llama.cpp prints.
 
 from __future__ import annotations
 
-import os
+import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -18,7 +18,6 @@ from espalier.nearest import did_you_mean
 
 ENGINE = frozenset(one.name for one in fields(EngineOptions))
 PREFIX = "LLAMA_ARG_"
-OFF = ("0", "false", "off", "disabled")
 USAGE = "to show complete usage, run with -h"
 
 
@@ -70,13 +69,12 @@ class LlamaArguments:
         values = self.engine if name in ENGINE else self.inputs if name in INPUTS else self.sampling
         if name in ("grammar", "schema"):
             values.pop("schema" if name == "grammar" else "grammar", None)
-        if name == "context" and value == 0 or value is None:  # the model's own
+        if (name == "context" and value == 0) or value is None:  # the model's own
             values.pop(name, None)
         elif flag.repeats:
             values[name] = [*values.get(name, ()), value]
         else:
             values[name] = value
-
 
     def take_own(self, name: str, text: str | None) -> None:
         """Take the value of a command's own flag. Where llama.cpp has the same flag, words that only it knows (`-c 0`,
@@ -126,6 +124,14 @@ def read_environment(found: LlamaArguments, environ: Mapping[str, str]) -> None:
             usual.set(flag, _value(flag, PREFIX + flag.env, text))
     for name in ("sampling", "engine", "inputs"):
         setattr(found, name, {**getattr(usual, name), **getattr(found, name)})
+
+
+def summed(biases: Iterable[tuple[int, float]]) -> list[list[Any]]:
+    """One bias for each token, in the form of a request: llama.cpp adds up those that are given several times."""
+    found: dict[int, float] = {}
+    for token, bias in biases:
+        found[token] = found.get(token, 0.0) + bias
+    return [[token, False if bias == -math.inf else bias] for token, bias in found.items()]
 
 
 def usage(flag: LlamaFlag) -> str:

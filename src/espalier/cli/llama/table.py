@@ -8,17 +8,25 @@ from typing import Any
 
 from espalier.cli.llama.values import (
     read_bias,
+    read_count,
     read_file,
     read_float,
     read_int,
-    read_layers,
     read_prompt_file,
     read_samplers,
     read_schema,
     read_schema_file,
     read_seed,
     read_switch,
+    read_temperature,
 )
+from espalier.engines.options import EngineOptions
+from espalier.fields import entries
+from espalier.sampling.config import FIELDS
+from espalier.sampling.config_names import LLAMA_OWN
+from espalier.sampling.fields import Whole
+from espalier.upstream.llama_cli.arguments import FLAGS as SAMPLING
+from espalier.upstream.llama_cli.open import FLAGS as ENGINE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +79,40 @@ def _refused(*names: str, why: str, metavar: str = "N") -> LlamaFlag:
     return LlamaFlag(names=names, sets=None, read=str if metavar else None, metavar=metavar, refused=why)
 
 
+def _sampling_flag(field: str) -> LlamaFlag:
+    """The flag of a sampling field that is a number, by its name in llama-server's requests."""
+    name, _ = SAMPLING[field]
+    usual = read_int if isinstance(FIELDS[LLAMA_OWN[field]], Whole) else read_float
+    return LlamaFlag(
+        names=(name, *OTHER_NAMES.get(name, ())), sets=field, read=READERS.get(field, usual), metavar="N",
+        env=VARIABLES.get(name, ""),
+    )  # fmt: skip
+
+
+def _engine_flag(option: str) -> LlamaFlag:
+    """The flag of an engine option that llama.cpp has under the same name."""
+    entry = entries(EngineOptions)[option]
+    name, *shorter = entry.field.flags
+    return LlamaFlag(
+        names=(name, *shorter, *OTHER_NAMES.get(name, ())), sets=option,
+        read=read_count if entry.type is int else read_switch, metavar="N",
+        env=VARIABLES.get(name, ""),
+    )  # fmt: skip
+
+
+OTHER_NAMES = {
+    "--temp": ("--temperature",), "--n-predict": ("-n", "--predict"), "--seed": ("-s",),
+    "--top-nsigma": ("--top-n-sigma",), "--typical": ("--typical-p",), "--gpu-layers": ("--n-gpu-layers",),
+}  # fmt: skip
+"""Further spellings of a flag."""
+VARIABLES = {
+    "--n-predict": "N_PREDICT", "--temp": "TEMPERATURE", "--top-k": "TOP_K", "--top-p": "TOP_P", "--min-p": "MIN_P",
+    "--repeat-penalty": "REPEAT_PENALTY", "--presence-penalty": "PRESENCE_PENALTY",
+    "--frequency-penalty": "FREQUENCY_PENALTY", "--ctx-size": "CTX_SIZE", "--threads": "THREADS",
+    "--batch-size": "BATCH", "--gpu-layers": "N_GPU_LAYERS", "--flash-attn": "FLASH_ATTN",
+}  # fmt: skip
+"""The variables of those flags, without LLAMA_ARG_."""
+READERS: Mapping[str, Callable[[str], Any]] = {"seed": read_seed, "temperature": read_temperature}
 NO_SCALING = "the model's own scaling of positions is used"
 NO_FETCH = "a model is a file here; none is fetched"
 NO_TEMPLATE = "the template in the file is used; change it there"
@@ -95,41 +137,14 @@ FLAGS: tuple[LlamaFlag, ...] = (
     _flag("-j", "--json-schema", sets="schema", read=read_schema, metavar="SCHEMA"),
     _flag("-jf", "--json-schema-file", sets="schema", read=read_schema_file, metavar="FILE"),
     # Sampling.
-    _flag("-n", "--predict", "--n-predict", sets="n_predict", read=read_int, metavar="N", env="N_PREDICT"),
-    _flag("-s", "--seed", sets="seed", read=read_seed, metavar="SEED"),
-    _flag("--temp", "--temperature", sets="temperature", read=read_float, metavar="N", env="TEMPERATURE"),
-    _flag("--top-k", sets="top_k", read=read_int, metavar="N", env="TOP_K"),
-    _flag("--top-p", sets="top_p", read=read_float, metavar="N", env="TOP_P"),
-    _flag("--min-p", sets="min_p", read=read_float, metavar="N", env="MIN_P"),
-    _flag("--top-nsigma", "--top-n-sigma", sets="top_n_sigma", read=read_float, metavar="N"),
-    _flag("--typical", "--typical-p", sets="typ_p", read=read_float, metavar="N"),
-    _flag("--xtc-probability", sets="xtc_probability", read=read_float, metavar="N"),
-    _flag("--xtc-threshold", sets="xtc_threshold", read=read_float, metavar="N"),
-    _flag("--repeat-penalty", sets="repeat_penalty", read=read_float, metavar="N", env="REPEAT_PENALTY"),
-    _flag("--repeat-last-n", sets="repeat_last_n", read=read_int, metavar="N"),
-    _flag("--presence-penalty", sets="presence_penalty", read=read_float, metavar="N", env="PRESENCE_PENALTY"),
-    _flag("--frequency-penalty", sets="frequency_penalty", read=read_float, metavar="N", env="FREQUENCY_PENALTY"),
-    _flag("--dry-multiplier", sets="dry_multiplier", read=read_float, metavar="N"),
-    _flag("--dry-base", sets="dry_base", read=read_float, metavar="N"),
-    _flag("--dry-allowed-length", sets="dry_allowed_length", read=read_int, metavar="N"),
-    _flag("--dry-penalty-last-n", sets="dry_penalty_last_n", read=read_int, metavar="N"),
+    *map(_sampling_flag, SAMPLING),
     _flag("--dry-sequence-breaker", sets="dry_sequence_breakers", read=str, metavar="STRING", repeats=True),
-    _flag("--dynatemp-range", sets="dynatemp_range", read=read_float, metavar="N"),
-    _flag("--dynatemp-exp", sets="dynatemp_exponent", read=read_float, metavar="N"),
-    _flag("--mirostat", sets="mirostat", read=read_int, metavar="N"),
-    _flag("--mirostat-lr", sets="mirostat_eta", read=read_float, metavar="N"),
-    _flag("--mirostat-ent", sets="mirostat_tau", read=read_float, metavar="N"),
     _flag("-l", "--logit-bias", sets="logit_bias", read=read_bias, metavar="TOKEN_ID(+/-)BIAS", repeats=True),
     _flag("--ignore-eos", sets="ignore_eos"),
     _flag("--samplers", sets="samplers", read=read_samplers, metavar="SAMPLERS"),
     _flag("-r", "--reverse-prompt", sets="stop", read=str, metavar="PROMPT", repeats=True),
     # The engine.
-    _flag("-c", "--ctx-size", sets="context", read=read_int, metavar="N", env="CTX_SIZE"),
-    _flag("-t", "--threads", sets="threads", read=read_int, metavar="N", env="THREADS"),
-    _flag("-b", "--batch-size", sets="batch_size", read=read_int, metavar="N", env="BATCH"),
-    _flag("-ngl", "--gpu-layers", "--n-gpu-layers", sets="gpu_layers", read=read_layers, metavar="N",
-          env="N_GPU_LAYERS"),
-    _flag("-fa", "--flash-attn", sets="flash_attention", read=read_switch, metavar="[on|off|auto]", env="FLASH_ATTN"),
+    *map(_engine_flag, ENGINE),
     _flag("-ctk", "--cache-type-k", sets="kv_type", read=str, metavar="TYPE", env="CACHE_TYPE_K"),
     _flag("-ctv", "--cache-type-v", sets="kv_type", read=str, metavar="TYPE", env="CACHE_TYPE_V"),
     _flag("--lora", sets="lora", read=str, metavar="FNAME", repeats=True),

@@ -36,6 +36,11 @@ def read_float(text: str) -> float:
     return float(match[1])
 
 
+def read_temperature(text: str) -> float:
+    """Below 0 is 0: greedy."""
+    return max(0.0, read_float(text))
+
+
 def read_seed(text: str) -> int:
     """As `std::stoul`, of which llama.cpp keeps 32 bits."""
     match = WHOLE.match(text)
@@ -44,8 +49,8 @@ def read_seed(text: str) -> int:
     return int(match[1]) % 2**32
 
 
-def read_layers(text: str) -> int | None:
-    """Layers on the GPU; `auto` leaves the number open."""
+def read_count(text: str) -> int | None:
+    """A number of layers, tokens or threads; `auto` leaves it open."""
     return LAYERS[text] if text in LAYERS else read_int(text)
 
 
@@ -98,8 +103,8 @@ def read_schema_file(path: str) -> str:
 
 
 def unescape(text: str) -> str:
-    r"""Read `\n`, `\r`, `\t`, `\'`, `\"`, `\\` and bytes such as `\x41` as llama.cpp does; other backslashes stay. Raises
-    ValueError for bytes that are no UTF-8."""
+    r"""Read `\n`, `\r`, `\t`, `\'`, `\"`, `\\` and bytes such as `\x41` as llama.cpp does; other backslashes stay.
+    Raises ValueError for bytes that are no UTF-8."""
     return ESCAPE.sub(_unescaped, text.encode("utf-8", "surrogatepass")).decode("utf-8")
 
 
