@@ -251,7 +251,8 @@ class SamplingConfig:
 
     def without(self, names: Sequence[str]) -> SamplingConfig:
         """The config with these fields off, and named in `replaced`."""
-        config = replace(self, **{name: FIELDS[name].off for name in names})
+        off: dict[str, Any] = {name: FIELDS[name].off for name in names}
+        config = replace(self, **off)
         object.__setattr__(config, "replaced", (*self.replaced, *names))
         return config
 

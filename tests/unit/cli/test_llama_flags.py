@@ -9,8 +9,10 @@ from __future__ import annotations
 import io
 import json
 import math
+import re
 import sys
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +28,7 @@ from espalier.constraints.spec import Gbnf, JsonSchema
 from espalier.errors import InputError
 from espalier.sampling.config_names import LLAMA_OWN, UNLIMITED
 
+ROOT = Path(__file__).parents[3]
 GBNF = 'root ::= "yes" | "no"'
 SCHEMA = '{"type": "object", "properties": {"a": {"type": "integer"}}}'
 OURS: dict[str, tuple[str, list[str]]] = {
@@ -281,3 +284,10 @@ def test_the_variables_are_llama_cpps() -> None:
         "-ngl": "N_GPU_LAYERS", "-fa": "FLASH_ATTN", "-ctk": "CACHE_TYPE_K", "-ctv": "CACHE_TYPE_V",
     }  # fmt: skip
     assert {name: BY_NAME[name].env for name in real} == real
+
+
+def test_the_page_for_movers_lists_every_flag() -> None:
+    page = (ROOT / "docs" / "how-to" / "coming-from" / "pedrocli.md").read_text(encoding="utf-8")
+    rows = page.partition("| llama.cpp | `espalier generate` |")[2].partition("\n\n")[0].splitlines()
+    listed = [name for row in rows for name in re.findall(r"`(-[\w-]+)`", row.split(" | ")[0])]
+    assert sorted(listed) == sorted(BY_NAME)
