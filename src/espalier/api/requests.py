@@ -105,8 +105,8 @@ def make_request(
         raise InputError(f"sampling is a SamplingConfig, not {type(sampling).__name__}", field="sampling")
     decoding, fields = _decoding(decoding, strategy, fields)
     fields = _own_names(fields)
-    if sampling is not None and fields:
-        raise InputError(f"give sampling= or its fields ({', '.join(fields)}), not both", field="sampling")
+    # A field that is given beside `sampling` replaces the one in it.
+    sampling = sampling.changed(**fields) if sampling is not None and fields else sampling
     # Faithful sampling aims at the whole distribution: truncation is off unless it is asked for.
     aims_at_all = decoding.strategy in FAITHFUL and decoding.target == "full"
     neutral = NEUTRAL if aims_at_all and sampling is None else {}
@@ -114,7 +114,7 @@ def make_request(
     constraint = named_constraint(constraint=constraint, grammar=grammar, json_schema=json_schema, safety=safety)
     masking, others = split_filters(own_filters(filters))
     constraint = together(constraint, *masking)
-    notes: tuple[str, ...] = ()
+    notes = config.notes
     preset_fields: frozenset[str] = frozenset()
     if preset is not None:
         found = preset if isinstance(preset, Preset) else (presets or Presets()).get(preset)
@@ -122,7 +122,7 @@ def make_request(
         own = {**neutral, **fields} if sampling is None else sampling.to_json()
         if tool_choice is None and tools and demands_calls(found) and (constraint is None or is_filter(constraint)):
             tool_choice = "required"
-            notes = (f"tool_choice is required, as the preset {found.name!r} demands a call",)
+            notes += (f"tool_choice is required, as the preset {found.name!r} demands a call",)
         must_call = bool(tools) and (demands_calls(found) or read_choice(tool_choice).mode == "required")
         constraint, config, replaced = merged(found, constraint=constraint, with_tools=must_call, fields=own)
         preset_fields = frozenset(found.config) - frozenset(own)
@@ -222,11 +222,9 @@ def _decoding(
     own = {name: value for name, value in fields.items() if name in FIELDS}
     if strategy is not None:
         own["strategy"] = strategy
-    if given is not None and own:
-        raise InputError(f"give decoding= or its fields ({', '.join(own)}), not both", field="decoding")
     if given is not None and not isinstance(given, Decoding):
         raise InputError(f"decoding is a Decoding, not {type(given).__name__}", field="decoding")
-    made = Decoding(**own) if given is None else given
+    made = Decoding(**own) if given is None else replace(given, **own)  # a field beside it replaces the one in it
     STRATEGIES.target(made.strategy)  # raises UnknownName
     return made, {name: value for name, value in fields.items() if name not in FIELDS}
 

@@ -99,7 +99,6 @@ def test_the_other_names_of_the_same_thing():
         ({"repeat_penalty": -1}, "repeat_penalty"), ({"repeat_last_n": -2}, "repeat_last_n"),
         ({"n_predict": 0}, "n_predict"), ({"samplers": ["heat"]}, "samplers"), ({"samplers": "kp"}, "samplers"),
         ({"samplers": ["top_k", "top_k"]}, "samplers"), ({"repetition_penalty": 1}, "repetition_penalty"),
-        ({"mirostat": 1, "top_p": 0.9}, "top_p"), ({"mirostat": 2, "repeat_penalty": 1.2}, "repeat_penalty"),
         ({"temperature": math.nan}, "temperature"), ({"temperature": 0, "typ_p": 0.5}, "typical_p"),
         ({"temperature": 0, "samplers": ["top_k"]}, "samplers"), ({"stop": [""]}, "stop"),
         ({"typ_p": 0.5, "typical_p": 0.6}, "typical_p"),
@@ -117,7 +116,7 @@ def test_what_cannot_come_from_llama_cpp_is_refused_in_its_names(data, field):
     [
         ({"allowed_ids": [1]}, "allowed_ids"), ({"bad_words": ["x"]}, "bad_words"), ({"min_tokens": 3}, "min_tokens"),
         ({"stop_ids": [1]}, "stop_ids"), ({"seed": 2**32}, "seed"), ({"dry_breakers": []}, "dry_breakers"),
-        ({"mirostat": 1}, "repetition_penalty"), ({"temperature": 0, "typical_p": 0.5}, "typical_p"),
+        ({"temperature": 0, "typical_p": 0.5}, "typical_p"),
         ({"temperature": 0, "xtc_probability": 0.5}, "xtc_probability"), ({"max_tokens": 2**40}, "max_tokens"),
         ({"temperature": 0, "sampler_order": ["top_k"]}, "sampler_order"),
     ],

@@ -22,6 +22,8 @@ from espalier.files.json_shape import check_shape
 from espalier.files.limits import CONSTRAINT
 from espalier.grammar.builtin import GRAMMARS
 
+DEFINED_AS = "::="
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConstraintFlags:
@@ -44,7 +46,9 @@ class ConstraintFlags:
         bool, typer.Option("--closed", help="Objects of schemas take no names beyond their `properties`.")
     ] = False
     regex: Annotated[str | None, typer.Option(help="A regular expression for the whole answer.")] = None
-    grammar: Annotated[str | None, typer.Option(help="A GBNF grammar file, or @NAME.", metavar="FILE")] = None
+    grammar: Annotated[str | None, typer.Option(help="A GBNF grammar: a file, @NAME, or its text.", metavar="FILE")] = (
+        None
+    )
     root: Annotated[
         str | None, typer.Option(help="With --grammar: its start rule (default: root).", metavar="RULE")
     ] = None
@@ -137,5 +141,8 @@ def read_spec(path: str) -> Spec:
 
 
 def read_grammar(path: str) -> str:
-    """The text of a grammar: a file, `-` for stdin, or `@name` for a built-in one. Raises InputError, UnknownName."""
+    """The text of a grammar: a file, `-` for stdin, `@name` for a built-in one, or itself: only GBNF has `::=`. Raises
+    InputError, UnknownName."""
+    if DEFINED_AS in path:
+        return path
     return str(GRAMMARS.load(path[1:])) if path.startswith("@") else read_text(path, "grammar")

@@ -23,6 +23,7 @@ from espalier.engines.capabilities import check_capabilities
 from espalier.engines.gguf.header import Header, read_header
 from espalier.engines.local.turns import TurnMaker
 from espalier.errors import CapabilityError, InputError, UpstreamError
+from espalier.sampling.config_names import llama_notes
 from espalier.tokens.vocab import Vocab
 from espalier.upstream.link import excerpt
 from espalier.upstream.llama_cli.arguments import sampling_arguments
@@ -114,8 +115,9 @@ class LlamaCliEngine(UpstreamEngine):
         if request.prompt_ids is not None:
             raise CapabilityError("a one-shot program takes text, not token ids", field="prompt_ids")
         turn = self._turns.prepare(request)
-        turn = replace(turn, spec=with_bad_words(turn.spec, request.sampling.bad_words))
-        sent = sent_constraint(turn.spec, self._compiler)
+        spec = with_bad_words(turn.spec, request.sampling.bad_words)
+        turn = replace(turn, spec=spec, notes=(*turn.notes, *llama_notes(request.sampling)))
+        sent = sent_constraint(spec, self._compiler)
         answer = Answer(
             model=self.name, request=request, turn=turn, compiler=self._compiler, stops=request.sampling.stop,
             is_followed=sent.follows is not None, follows=sent.follows,

@@ -22,7 +22,7 @@ from espalier.engines.capabilities import check_capabilities
 from espalier.engines.local.turns import PreparedTurn, TurnMaker
 from espalier.errors import EspalierError, InputError, PromptTooLong, UpstreamError
 from espalier.sampling.config import SamplingConfig
-from espalier.sampling.config_names import to_llama
+from espalier.sampling.config_names import llama_notes, to_llama
 from espalier.schema.contract import Contract
 from espalier.tokens.vocab import Vocab
 from espalier.trace.foreign.estimate import estimates
@@ -109,7 +109,8 @@ class LlamaServerEngine(UpstreamEngine):
     def _prepared(self, request: Request) -> tuple[Answer, Begin]:
         check_capabilities(self, request)
         turn = self._turns.prepare(request)
-        turn = replace(turn, spec=self._spec(turn, request))
+        notes = (*turn.notes, *llama_notes(request.sampling))
+        turn = replace(turn, spec=self._spec(turn, request), notes=notes)
         check(request)  # before the server is asked for a proof
         sent = sent_constraint(turn.spec, self._compiler, vocab=self._vocab)
         asked = asked_of(turn, sent, self._compiler, self._proofs if self._is_native else None)
