@@ -7,8 +7,7 @@ import json
 import math
 import re
 import subprocess
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,58 +25,27 @@ from espalier.agents.tool import LogitTool
 from espalier.constraints.verdict import judge
 from espalier.harness.cases.standard import STANDARD
 from espalier.store.open import open_store
-from espalier.wiring import demo_model
+from tests.acceptance.seeds.pedrocli import (
+    ACTIONS,
+    CALL_GRAMMAR,
+    CALL_SCHEMA,
+    CAUGHT,
+    CONFIG,
+    EXAMPLE,
+    GGUF,
+    HOSTS,
+    MODEL,
+    NAME_GRAMMAR,
+    OBJECT_GRAMMAR,
+    PATH,
+    Ollama,
+    called,
+    run_script,
+)
 from tests.llama_tools import llama_server_program, tool
-from tests.scripted_server import STREAM, Asked, event, reply, scripted_server
-from tests.server_process import clean_environment
+from tests.scripted_server import scripted_server
 
 row = partial(pytest.mark.row, "logit-control")
-
-ROOT = Path(__file__).parents[3]
-SCRIPT = ROOT / "scripts" / "llama_cli.py"
-MODEL = demo_model()
-GGUF = MODEL / "demo.gguf"
-OBJECT_GRAMMAR = r"""
-root   ::= object
-object ::= "{" ws (string ":" ws value ("," ws string ":" ws value)*)? "}"
-array  ::= "[" ws (value ("," ws value)*)? "]"
-value  ::= object | array | string | number | "true" | "false" | "null"
-string ::= "\"" ([^"\\] | "\\" ["\\/bfnrt])* "\""
-number ::= "-"? ([0-9] | [1-9] [0-9]*) ("." [0-9]+)?
-ws     ::= [ \t\n\r]*
-"""
-CALL_GRAMMAR = (
-    r'root ::= "{" ws "\"name\"" ws ":" ws string ws "," ws "\"args\"" ws ":" ws object ws "}"'
-    + "\n"
-    + (OBJECT_GRAMMAR.split("\n", 2)[2])
-)
-NAME_GRAMMAR = r"""
-root ::= "{" ws "\"name\"" ws ":" ws string ws "}"
-string ::= "\"" [^"]* "\""
-ws ::= [ \t\n]*
-"""
-CALL_SCHEMA = {
-    "type": "object",
-    "properties": {
-        "name": {"type": "string"},
-        "args": {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]},
-    },
-    "required": ["name", "args"],
-}
-PATH = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
-EXAMPLE = {
-    "tool": "logit",
-    "args": {
-        "action": "generate_structured",
-        "prompt": "Generate user info",
-        "json_schema": {
-            "type": "object",
-            "properties": {"name": {"type": "string"}, "email": {"type": "string"}},
-            "required": ["name", "email"],
-        },
-    },
-}
-HOSTS = "Read the file /etc/hosts"
 
 
 @pytest.fixture(scope="module")
@@ -99,23 +67,14 @@ def program() -> Iterator[espalier.LoadedEngine]:
         yield opened
 
 
-@pytest.fixture(params=["demo", "server", "program"])
+REAL = [pytest.param(name, marks=pytest.mark.slow) for name in ("server", "program")]
+
+
+@pytest.fixture(params=["demo", *REAL])
 def engine(request: pytest.FixtureRequest) -> espalier.LoadedEngine:
     """The demo model in this process, behind the real llama-server, and in the real llama-completion."""
     found: espalier.LoadedEngine = request.getfixturevalue(request.param)
     return found
-
-
-def run_script(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, SCRIPT, *arguments], capture_output=True, text=True, check=False, env=clean_environment(),
-        stdin=subprocess.DEVNULL,
-    )  # fmt: skip
-
-
-def called(stdout: str) -> Any:
-    """The first JSON object that a program printed."""
-    return json.JSONDecoder().raw_decode(stdout, stdout.index("{"))[0]
 
 
 # The execution model
@@ -171,25 +130,11 @@ def test_the_sampling_flags_of_the_table() -> None:
 # Ollama
 
 
-def ollama(asked: Asked) -> list[Any]:
-    """A server without logits and grammars, whose second answer is right."""
-    if asked.path == "/v1/models":
-        return [reply({"object": "list", "data": [{"id": "org/ollama", "owned_by": "library"}]})]
-    ollama.count += 1  # type: ignore[attr-defined]
-    text = "no JSON" if ollama.count % 2 else '{"name": "Ada", "email": "a@b.c"}'  # type: ignore[attr-defined]
-    chunks = [
-        {"index": 0, "delta": {"content": text}, "finish_reason": None},
-        {"index": 0, "delta": {}, "finish_reason": "stop"},
-    ]
-    return [STREAM, *(event({"choices": [one]}) for one in chunks), event("[DONE]")]
-
-
 @row("2.1", "with Ollama: post-hoc validation and retry loops")
 def test_a_server_without_logits_is_validated_and_asked_again() -> None:
-    ollama.count = 0  # type: ignore[attr-defined]
-    schema = EXAMPLE["args"]["json_schema"]  # type: ignore[index]
+    schema = EXAMPLE["args"]["json_schema"]
     with (
-        scripted_server(ollama) as server,
+        scripted_server(Ollama()) as server,
         espalier.load("org/ollama", engine="openai", url=server.address, repair=2) as opened,
     ):
         result = opened.generate("Generate user info", json_schema=schema, closed=True)
@@ -266,13 +211,6 @@ def test_the_schema_of_several_tools(engine: espalier.LoadedEngine) -> None:
 
 # Safety
 
-CAUGHT: Mapping[str, str] = {
-    "CategoryCodeInjection": "rm -rf /",
-    "CategoryCredentials": 'api_key = "abcd1234efgh5678ijkl"',
-    "CategoryPII": "my SSN is 123-45-6789",
-    "CategoryDangerous": "dd if=/dev/zero of=/dev/sda",
-}
-
 
 @row("5.1", "the categories with patterns: code injection, credentials, PII, dangerous")
 @pytest.mark.parametrize("name", CAUGHT)
@@ -316,13 +254,6 @@ def test_a_safety_preset(engine: espalier.LoadedEngine, preset: str) -> None:
 
 
 # The sampler's configuration
-
-CONFIG = {
-    "Temperature": "temperature", "TopK": "top_k", "TopP": "top_p", "MinP": "min_p",
-    "RepetitionPenalty": "repetition_penalty", "RepetitionWindow": "repetition_window", "Mirostat": "mirostat",
-    "MirostatTau": "mirostat_tau", "MirostatEta": "mirostat_eta", "LogitBias": "logit_bias",
-    "MaxTokens": "max_tokens", "StopSequences": "stop",
-}  # fmt: skip
 
 
 @row("6.1", "every field of SamplerConfig")
@@ -449,16 +380,6 @@ def test_the_http_backend(server: espalier.LoadedEngine) -> None:
 
 # The tool of the agents
 
-READ_FILE = {"name": "read_file", "description": "Read a file.", "parameters": PATH}
-ACTIONS: Mapping[str, Mapping[str, Any]] = {
-    "generate": {"prompt": "Hi", "max_tokens": 8},
-    "generate_structured": EXAMPLE["args"],  # type: ignore[dict-item]
-    "generate_tool_call": {"prompt": HOSTS, "available_tools": [READ_FILE], "max_tokens": 120, "seed": 1},
-    "test_config": {"test_prompts": "Generate a user object", "preset": "json_strict", "iterations": 1},
-    "list_presets": {},
-    "analyze_vocabulary": {"search_terms": ["name"]},
-}  # fmt: skip
-
 
 @row("8.1", "the actions generate to analyze_vocabulary of the tool `logit`")
 @pytest.mark.parametrize("action", ACTIONS)
@@ -476,7 +397,7 @@ def test_an_action(engine: espalier.LoadedEngine, action: str) -> None:
 @row("8.2", "the example: generate_structured of name and email, and no third property")
 @pytest.mark.parametrize("seed", range(4))
 def test_the_example(engine: espalier.LoadedEngine, seed: int) -> None:
-    arguments: Any = EXAMPLE["args"]
+    arguments = EXAMPLE["args"]
     data = LogitTool(engine).call(str(EXAMPLE["tool"]), {**arguments, "seed": seed}).data
     assert data["success"], data
     value = json.loads(data["output"])
@@ -486,7 +407,7 @@ def test_the_example(engine: espalier.LoadedEngine, seed: int) -> None:
 
 @row("8.3", "the schema is open where the call says so")
 def test_the_example_opened(demo: espalier.LoadedEngine) -> None:
-    arguments: Any = EXAMPLE["args"]
+    arguments = EXAMPLE["args"]
     names = [
         json.loads(LogitTool(demo).call("logit", {**arguments, "closed": False, "seed": seed}).data["output"]).keys()
         for seed in range(3)

@@ -20,6 +20,8 @@ from tests.scripted_server import STREAM, Asked, event, reply, scripted_server
 MODEL = demo_model()
 GGUF = MODEL / "demo.gguf"
 ENGINES = ("transformers", "llamacpp", "llama-server", "llama-cli", "openai")
+REAL = ("llama-server", "llama-cli")
+"""Programs, which take a process for each or for all answers."""
 WITHOUT_LOGITS = ("llama-server", "llama-cli", "openai")
 LACKING: Mapping[tuple[str, str], str] = {
     ("llama-cli", "analyze_vocabulary"): "tokenizer not available",
@@ -76,7 +78,7 @@ def openai_answers(asked: Asked) -> list[Any]:
     return [STREAM, *(event(one) for one in (*chunks, usage)), event("[DONE]")]
 
 
-@pytest.fixture(scope="module", params=ENGINES)
+@pytest.fixture(scope="module", params=[pytest.param(one, marks=[pytest.mark.slow] * (one in REAL)) for one in ENGINES])
 def opened(request: pytest.FixtureRequest) -> Iterator[tuple[str, LogitTool]]:
     name = request.param
     with ExitStack() as stack:
