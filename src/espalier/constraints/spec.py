@@ -284,8 +284,9 @@ class JsonSchema(Spec):
         from espalier.schema.normal.closed_document import closed_document  # noqa: PLC0415  # slow to import
 
         documents = {uri: json.loads(text) for uri, text in self.documents} or None
-        values = {name: getattr(self, name) for name in ("whitespace", "indent", "separators", "order", "format")}
-        return JsonSchema(closed_document(self.schema, documents), allow=self.allow, documents=documents, **values)
+        names = ("whitespace", "indent", "separators", "order", "format", "allow")
+        values: dict[str, Any] = {name: getattr(self, name) for name in names}
+        return JsonSchema(closed_document(self.schema, documents), documents=documents, **values)
 
     @property
     def used_order(self) -> Order:
