@@ -39,7 +39,7 @@ OPTIONS = ("preset", "reasoning", "max_reasoning", "max_calls", "tool_format", "
 """Fields of `espalier` that are arguments of `make_request`."""
 NAMES = (
     {name: f"espalier.{name}" for name in (*OPTIONS, "soft", *FIELDS)}
-    | {"template_variables": "chat_template_kwargs", "prompt_top": "logprobs"}
+    | {"template_variables": "chat_template_kwargs", "prompt_top": "logprobs", "safety": "espalier.safety"}
     | {name: f"espalier.activations.{name}" for name in ("layers", "sites", "positions", "dtype", "run_id")}
 )
 """From the field that an error names to the field of the body."""
