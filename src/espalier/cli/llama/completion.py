@@ -89,9 +89,9 @@ def _answer(found: LlamaArguments) -> int:
     sampling, prompt = _sampling(found), found.prompt or ""
     with api.load(model, app=app_with_store(), **_engine_options(found, model)) as engine:
         # After the model, as in llama.cpp: a model that is missing exits with 1 whatever the grammar is.
-        constraint = _constraint(found)
-        if constraint is not None:
-            engine.engine.compiler.compile(constraint)  # before anything is printed
+        constraint, compiler = _constraint(found), engine.engine.compiler
+        if constraint is not None and compiler is not None:
+            compiler.compile(constraint)  # before anything is printed
         session = Session(found, engine, sampling, constraint)
         has_template = engine.engine.template is not None
         is_chat = has_template and found.inputs.get("conversation", True)
