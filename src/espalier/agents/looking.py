@@ -50,7 +50,8 @@ def _list_presets(arguments: Arguments, desk: Desk) -> Answer:
 def _analyze_vocabulary(arguments: Arguments, desk: Desk) -> Answer:
     vocab = desk.engine.engine.vocab
     if vocab is None:
-        raise CapabilityError("tokenizer not available", hint=f"{desk.engine.name} runs elsewhere")
+        hint = f"{desk.engine.name} runs elsewhere: give its tokenizer to `espalier vocab`"
+        raise CapabilityError("tokenizer not available", hint=hint)
     report = _report(vocab)
     found: Answer = {
         "name": vocab.name,

@@ -115,6 +115,7 @@ def make_request(
     masking, others = split_filters(own_filters(filters))
     constraint = together(constraint, *masking)
     notes = config.notes
+    preset_fields: frozenset[str] = frozenset()
     if preset is not None:
         found = preset if isinstance(preset, Preset) else (presets or Presets()).get(preset)
         neutral = {name: value for name, value in neutral.items() if name not in found.config}
@@ -124,6 +125,7 @@ def make_request(
             notes += (f"tool_choice is required, as the preset {found.name!r} demands a call",)
         must_call = bool(tools) and (demands_calls(found) or read_choice(tool_choice).mode == "required")
         constraint, config, replaced = merged(found, constraint=constraint, with_tools=must_call, fields=own)
+        preset_fields = frozenset(found.config) - frozenset(own)
         notes += replaced
         order = _order(found.schema_order) if order is None else order
     if schema_order is not None and not tools and not _has_order(constraint):
@@ -176,6 +178,7 @@ def make_request(
         trace=trace,
         trace_top_k=trace_top_k,
         raw=raw,
+        preset_fields=preset_fields,
         activations=read_activations(activations),
         **chat,
     )

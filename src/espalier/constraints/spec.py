@@ -111,7 +111,7 @@ class Spec(ABC):
         found: Self = _filled(self, "order", order)
         return found
 
-    def closing(self, closed: bool) -> Self:  # noqa: FBT001  # the value of a field
+    def closing(self, closed: bool) -> Self:  # the value of a field
         """The constraint with this `closed` in every schema that states none."""
         found: Self = _filled(self, "closed", closed)
         return found

@@ -94,7 +94,8 @@ GRID: list[tuple[str, Any, list[Any], list[Any]]] = [
         [],
         [{"o": {"a": None}}, {}],
     ),
-    ("not is read as it stands", {"properties": {"a": {}}, "not": {"properties": {"a": A}}}, [{"a": {"a": 1, "x": 1}}], [{"a": {}}]),
+    ("not is read as it stands", {"properties": {"a": {}}, "not": {"properties": {"a": A}}},
+     [{"a": {"a": 1, "x": 1}}], [{"a": {}}]),
     (
         "then and else",
         {"properties": {"k": {}}, "if": {"properties": {"k": {"const": 1}}, "required": ["k"]}, "then": A, "else": B},
@@ -110,7 +111,8 @@ GRID: list[tuple[str, Any, list[Any], list[Any]]] = [
     ("a required name counts", A | {"required": ["b"]}, [{"b": 1}], [{"b": 1, "x": 1}, {}]),
     ("a dependent name counts", A | {"dependentRequired": {"a": ["b"]}}, [{"a": None, "b": 1}], [{"b": 1}]),
     ("listed values are as listed", {"enum": [{"x": 1}], "properties": {}}, [{"x": 1}], [{}]),
-    ("a list of such", {"type": "array", "items": {"$ref": "#/$defs/n"}, "$defs": {"n": {"properties": {"n": {"$ref": "#/$defs/n"}}}}},
+    ("a list of such", {"type": "array", "items": {"$ref": "#/$defs/n"},
+     "$defs": {"n": {"properties": {"n": {"$ref": "#/$defs/n"}}}}},
      [[{"n": {"n": {}}}]], [[{"n": {"n": {"x": 1}}}]]),
     (
         "draft 7",
@@ -120,7 +122,8 @@ GRID: list[tuple[str, Any, list[Any], list[Any]]] = [
     ),
     (
         "draft 7 where siblings of a reference mean nothing",
-        {"$schema": "http://json-schema.org/draft-07/schema#", "properties": {"o": {"$ref": "#/definitions/A", "properties": {"z": {}}}},
+        {"$schema": "http://json-schema.org/draft-07/schema#",
+         "properties": {"o": {"$ref": "#/definitions/A", "properties": {"z": {}}}},
          "definitions": {"A": A}},
         [{"o": {"a": None}}],
         [{"o": {"z": 1}}],
@@ -170,7 +173,15 @@ def test_it_closes_as_unevaluated_properties_at_the_top_does() -> None:
     top = {"unevaluatedProperties": False}
     names = ("a", "b", "k", "x")
     random = Random(3)
-    for name in ("plain", "all of", "all of beside", "ref beside", "one of with a tag", "then and else", "any of required"):
+    for name in (
+        "plain",
+        "all of",
+        "all of beside",
+        "ref beside",
+        "one of with a tag",
+        "then and else",
+        "any of required",
+    ):
         schema = next(one[1] for one in GRID if one[0] == name)
         validator = jsonschema.Draft202012Validator(schema | top)
         enforced = compiled(schema)
@@ -221,7 +232,11 @@ def test_the_example_of_the_document_gets_no_third_property() -> None:
 
 
 def test_the_contract_tells_that_a_schema_is_closed_and_only_where_it_is() -> None:
-    told = [(one.keyword, one.verdict) for one in espalier.contract(JsonSchema(USER, closed=True)).entries if one.pointer == ""]
+    told = [
+        (one.keyword, one.verdict)
+        for one in espalier.contract(JsonSchema(USER, closed=True)).entries
+        if one.pointer == ""
+    ]
     assert ("closed", "enforced") in told
     for spec in (JsonSchema(USER), JsonSchema({"type": "object"}, closed=True)):
         assert "closed" not in {one.keyword for one in espalier.contract(spec).entries}

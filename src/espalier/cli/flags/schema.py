@@ -37,9 +37,7 @@ class SchemaFlags:
         str | None,
         typer.Option(help="Order of properties: schema (the default), any, required-first, a,b,c.", metavar="ORDER"),
     ] = None
-    closed: Annotated[
-        bool, typer.Option("--closed", help="Objects take no names beyond their `properties`.")
-    ] = False
+    closed: Annotated[bool, typer.Option("--closed", help="Objects take no names beyond their `properties`.")] = False
 
     def spec(self, schema: str, *, indent: int = 2, allow: str | None = None) -> JsonSchema:
         """The constraint; without --order that of ESPALIER_SCHEMA_ORDER. Raises as `read_spec`."""

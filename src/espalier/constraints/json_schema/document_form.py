@@ -42,8 +42,9 @@ WHITESPACE = {
 
 
 def form_entries(spec: JsonSchema, shapes: Expansion, exceptions: Iterable[str] = ()) -> list[Entry]:
-    """The entries of order, whitespace and closed objects, each only where a document of the schema shows it. exceptions:
-    notes on objects of another order than was asked for."""
+    """The entries of order, whitespace and closed objects, each only where a document of the schema shows it.
+
+    exceptions: notes on objects of another order than was asked for."""
     has_order, has_space = _seen(shapes)
     found: list[Entry] = []
     if has_order:

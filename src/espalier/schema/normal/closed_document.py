@@ -130,7 +130,9 @@ def _apart(parts: list[Subschema]) -> list[Subschema]:
     if any(_kids(part, keyword) for part in parts for keyword in VALUES[1:]):
         return []
     named = [name for part in parts for name in (part.kids.get("properties") or ())]
-    return [kid for part in parts for name, kid in (part.kids.get("properties") or {}).items() if named.count(name) == 1]
+    return [
+        kid for part in parts for name, kid in (part.kids.get("properties") or {}).items() if named.count(name) == 1
+    ]
 
 
 def _kids(one: Subschema, keyword: str) -> list[Subschema]:

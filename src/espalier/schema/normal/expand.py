@@ -33,7 +33,6 @@ from espalier.schema.read.documents import SchemaStore
 from espalier.schema.read.drafts import Draft
 from espalier.time_limit import WorkLock
 
-
 CLOSED = "closed: objects take no names but the declared ones"
 
 

@@ -155,11 +155,7 @@ class LiteralTable:
             self.reached.add(subschema)
             read = not isinstance(subschema.value, bool)
             subschema.ops = (
-                tuple(
-                    operations(
-                        subschema, formats=self.formats, unevaluated=self.unevaluated, closed=self.closed
-                    )
-                )
+                tuple(operations(subschema, formats=self.formats, unevaluated=self.unevaluated, closed=self.closed))
                 if read
                 else ()
             )

@@ -20,9 +20,7 @@ from espalier.schema.read.values import BITS, count, exact, key
 Operation: TypeAlias = tuple[str, Any]
 
 
-def operations(
-    subschema: Subschema, *, formats: bool, unevaluated: bool, closed: bool = False
-) -> Iterator[Operation]:
+def operations(subschema: Subschema, *, formats: bool, unevaluated: bool, closed: bool = False) -> Iterator[Operation]:
     """The operations of a schema that is an object.
 
     formats: `format` is asserted. unevaluated: some schema has an `unevaluated*` keyword, so that keywords which assert
