@@ -17,6 +17,7 @@ from typing import Any
 
 from espalier import api
 from espalier.cli import output
+from espalier.cli.flags.model import load
 from espalier.cli.flags.schema import parse_json
 from espalier.cli.flags.store import app_with_store
 from espalier.cli.llama.reading import ArgumentError, LlamaArguments, read_arguments, read_environment, summed, usage
@@ -87,7 +88,7 @@ def _answer(found: LlamaArguments) -> int:
     if model is None:
         raise InputError("--model is required", hint="-m FILE.gguf", field="model")
     sampling, prompt = _sampling(found), found.prompt or ""
-    with api.load(model, app=app_with_store(), **_engine_options(found, model)) as engine:
+    with load(model, _engine_options(found, model), app_with_store()) as engine:
         # After the model, as in llama.cpp: a model that is missing exits with 1 whatever the grammar is.
         constraint, compiler = _constraint(found), engine.engine.compiler
         if constraint is not None and compiler is not None:
