@@ -48,6 +48,15 @@ LLAMA_OFF: dict[str, tuple[Any, ...]] = {"n_probs": (0,), "t_max_predict_ms": (0
 """Fields that are known but not supported -> values at which they ask for nothing."""
 LLAMA_SAMPLERS = {name: one.llama for name, one in SAMPLERS.items() if one.llama is not None}
 """Our name of a sampler -> llama.cpp's, for the samplers that llama.cpp has."""
+LETTERS = {
+    "e": "penalties", "d": "dry", "s": "top_n_sigma", "k": "top_k", "y": "typical_p", "p": "top_p", "m": "min_p",
+    "x": "xtc", "t": "temperature",
+}  # fmt: skip
+"""llama.cpp's letter of a sampler -> our name."""
+SPELLED = {theirs.replace("_", ""): ours for ours, theirs in LLAMA_SAMPLERS.items()} | {
+    "nucleus": "top_p", "temp": "temperature", "typ": "typical_p",
+}  # fmt: skip
+"""llama.cpp's name of a sampler, and its other names, in lower case and without `_` and `-` -> our name."""
 MIROSTAT_RUNS_WITHOUT = ("penalties", "dry")
 """Samplers of llama.cpp's chain that mirostat switches off there, beside the truncations."""
 RANDOM_SEED = 2**32 - 1  # llama.cpp's seeds have 32 bits; all ones asks for a random seed
@@ -138,7 +147,7 @@ def own_option(name: str, value: Any) -> tuple[str, Any]:
     if ours == "max_tokens" and value == -1:
         return ours, UNLIMITED
     if ours == "sampler_order":
-        return ours, _order(value.split(";") if isinstance(value, str) else value)
+        return ours, _order(value)
     if FIELDS[ours].llama_negative_is_off and isinstance(value, Real) and value < 0:
         return ours, FIELDS[ours].off
     return ours, value
@@ -328,18 +337,24 @@ def _openai_bias(given: Any) -> Any:
 
 
 def _order(given: Any) -> list[str]:
-    """Our names of llama.cpp's samplers. Raises SamplingError for a name that llama.cpp does not have, or that we do
+    """Our names of llama.cpp's samplers: a list of names in any of its spellings, such names with `;` between them, or
+    one letter each, as in `--sampler-seq`. Raises SamplingError for a name that llama.cpp does not have, or that we do
     not support."""
-    ours = {theirs: name for name, theirs in LLAMA_SAMPLERS.items()}
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        raise SamplingError("samplers: a list of names", hint=f"known: {', '.join(ours)}", field="samplers")
-    found = list(given)
-    for name in found:
-        if not isinstance(name, str) or name not in ours:
-            raise SamplingError(
-                f"samplers: no sampler {shown(name)}", hint=f"known: {', '.join(ours)}", field="samplers"
-            )
-    return [ours[name] for name in found]
+    if not isinstance(given, str | Iterable):
+        raise SamplingError("samplers: a list of names", hint=f"known: {', '.join(LLAMA_SAMPLERS.values())}",
+                            field="samplers")  # fmt: skip
+    names = [name for name in given.split(";") if name] if isinstance(given, str) else list(given)
+    if isinstance(given, str) and len(names) == 1 and names[0] not in SPELLED and set(names[0]) <= LETTERS.keys():
+        return [LETTERS[letter] for letter in names[0]]
+    return [_sampler_called(name) for name in names]
+
+
+def _sampler_called(name: Any) -> str:
+    spelled = name.lower().replace("_", "").replace("-", "") if isinstance(name, str) else None
+    if spelled not in SPELLED:
+        known = ", ".join(LLAMA_SAMPLERS.values())
+        raise SamplingError(f"samplers: no sampler {shown(name)}", hint=f"known: {known}", field="samplers")
+    return SPELLED[spelled]
 
 
 def _refuse_unless_default(config: SamplingConfig, names: Iterable[str], who: str) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 from espalier import api
 from espalier.cli import output
+from espalier.cli.flags.model import load
 from espalier.cli.flags.schema import parse_json
 from espalier.cli.flags.store import app_with_store
 from espalier.cli.llama.reading import ArgumentError, LlamaArguments, read_arguments, read_environment, summed, usage
@@ -87,11 +88,11 @@ def _answer(found: LlamaArguments) -> int:
     if model is None:
         raise InputError("--model is required", hint="-m FILE.gguf", field="model")
     sampling, prompt = _sampling(found), found.prompt or ""
-    with api.load(model, app=app_with_store(), **_engine_options(found, model)) as engine:
+    with load(model, _engine_options(found, model), app_with_store()) as engine:
         # After the model, as in llama.cpp: a model that is missing exits with 1 whatever the grammar is.
-        constraint = _constraint(found)
-        if constraint is not None:
-            engine.engine.compiler.compile(constraint)  # before anything is printed
+        constraint, compiler = _constraint(found), engine.engine.compiler
+        if constraint is not None and compiler is not None:
+            compiler.compile(constraint)  # before anything is printed
         session = Session(found, engine, sampling, constraint)
         has_template = engine.engine.template is not None
         is_chat = has_template and found.inputs.get("conversation", True)

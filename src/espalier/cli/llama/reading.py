@@ -18,6 +18,8 @@ from espalier.nearest import did_you_mean
 
 ENGINE = frozenset(one.name for one in fields(EngineOptions))
 PREFIX = "LLAMA_ARG_"
+OWN_CONTEXT = ("context", "0")
+"""What llama.cpp calls the context that the model was trained on."""
 USAGE = "to show complete usage, run with -h"
 
 
@@ -69,7 +71,7 @@ class LlamaArguments:
         values = self.engine if name in ENGINE else self.inputs if name in INPUTS else self.sampling
         if name in ("grammar", "schema"):
             values.pop("schema" if name == "grammar" else "grammar", None)
-        if (name == "context" and value == 0) or value is None:  # the model's own
+        if value is None or (name, str(value)) == OWN_CONTEXT:
             values.pop(name, None)
         elif flag.repeats:
             values[name] = [*values.get(name, ()), value]
@@ -82,11 +84,12 @@ class LlamaArguments:
         flag = BY_NAME.get(name)
         if text is None:
             return
-        if flag is not None and flag.sets in ENGINE and text in ("0", *LAYERS):
-            self.others.pop()
-            self.set(flag, _value(flag, name, text))
+        is_theirs = flag is not None and flag.sets in ENGINE and (text in LAYERS or (flag.sets, text) == OWN_CONTEXT)
+        value = _value(flag, name, text) if flag is not None and is_theirs else text
+        if value is None or (is_theirs and text == "0"):
+            self.others.pop()  # the default
         else:
-            self.others.append(text)
+            self.others.append(str(value))
 
 
 def read_arguments(arguments: Iterable[str], *, own: Mapping[str, bool] | None = None) -> LlamaArguments:

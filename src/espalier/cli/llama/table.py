@@ -142,6 +142,7 @@ FLAGS: tuple[LlamaFlag, ...] = (
     _flag("-l", "--logit-bias", sets="logit_bias", read=read_bias, metavar="TOKEN_ID(+/-)BIAS", repeats=True),
     _flag("--ignore-eos", sets="ignore_eos"),
     _flag("--samplers", sets="samplers", read=read_samplers, metavar="SAMPLERS"),
+    _flag("--sampler-seq", "--sampling-seq", sets="samplers", read=str, metavar="SEQUENCE"),
     _flag("-r", "--reverse-prompt", sets="stop", read=str, metavar="PROMPT", repeats=True),
     # The engine.
     *map(_engine_flag, ENGINE),
@@ -188,7 +189,6 @@ FLAGS: tuple[LlamaFlag, ...] = (
     _refused("-gan", "--grp-attn-n", why=NO_SCALING),
     _refused("-gaw", "--grp-attn-w", why=NO_SCALING),
     *(_refused(name, why="Espalier has no such sampler") for name in ("--adaptive-target", "--adaptive-decay")),
-    _refused("--sampler-seq", "--sampling-seq", why="name them: --samplers 'top_k;temperature'", metavar="SEQUENCE"),
     _refused("--context-shift", why="a text ends where the context is full", metavar=""),
     _refused("-i", "--interactive", why="`espalier chat` talks", metavar=""),
     _refused("-if", "--interactive-first", why="`espalier chat` talks", metavar=""),
