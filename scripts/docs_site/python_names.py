@@ -10,12 +10,16 @@ from espalier.exports import EXPORTS
 
 FOLDER = "reference/python"
 PAGES = {
-    "engines": ("Load and generate", ["load", "LoadedEngine", "Result", "generate", "explain", "plugins"]),
+    "engines": (
+        "Load and generate",
+        ["load", "LoadedEngine", "Result", "generate", "explain", "plugins", "LlamaCppClient", "InferenceRequest"],
+    ),
     "constraints": (
         "Constraints",
         [
             "JsonSchema", "JsonObject", "Regex", "Choice", "Gbnf", "Wordlist", "Ban", "Safety", "ToolCalls", "AllOf",
-            "AnyOf", "After", "Thinking", "Free", "Region", "SoftJson", "SoftWordlist",
+            "AnyOf", "After", "Thinking", "Free", "Region", "SoftJson", "SoftWordlist", "CategoryCodeInjection",
+            "CategoryCredentials", "CategoryPII", "CategoryProfanity", "CategoryViolence", "CategoryDangerous",
         ],
     ),
     "schemas": (
@@ -43,7 +47,7 @@ PAGES = {
     ),
     "more": (
         "Vocabularies, tests, agents, errors",
-        ["Vocab", "analyse_vocab", "Harness", "TestCase", "LogitTool", "Activations", "EspalierError"],
+        ["Vocab", "analyse_vocab", "Harness", "TestCase", "Report", "LogitTool", "Activations", "EspalierError"],
     ),
 }  # fmt: skip
 

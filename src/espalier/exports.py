@@ -16,6 +16,12 @@ EXPORTS = {
     "AnyOf": "espalier.constraints.compose.any_of",
     "Ban": "espalier.constraints.ban",
     "build": "espalier.schema.python.instances",
+    "CategoryCodeInjection": "espalier.constraints.safety.catalogue",
+    "CategoryCredentials": "espalier.constraints.safety.catalogue",
+    "CategoryDangerous": "espalier.constraints.safety.catalogue",
+    "CategoryPII": "espalier.constraints.safety.catalogue",
+    "CategoryProfanity": "espalier.constraints.safety.catalogue",
+    "CategoryViolence": "espalier.constraints.safety.catalogue",
     "ChatConfig": "espalier.sampling.presets.catalogue",
     "Choice": "espalier.constraints.spec",
     "CodeGenerationConfig": "espalier.sampling.presets.catalogue",
@@ -35,12 +41,14 @@ EXPORTS = {
     "GrammarFilter": "espalier.constraints.filters.matcher",
     "Harness": "espalier.harness.run",
     "hazards": "espalier.schema.lint.hazards",
+    "InferenceRequest": "espalier.upstream.llama_cli.client",
     "JsonLinesRecorder": "espalier.trace.recorders.memory",
     "JsonModeProcessor": "espalier.constraints.filters.json_mode",
     "JsonObject": "espalier.constraints.spec",
     "JSONObjectGrammar": "espalier.grammar.builtin",
     "JsonSchema": "espalier.constraints.spec",
     "JsonSchemaFilter": "espalier.constraints.filters.matcher",
+    "LlamaCppClient": "espalier.upstream.llama_cli.client",
     "load": "espalier.api",
     "LoadedEngine": "espalier.api",
     "LogitBias": "espalier.sampling.filters",
@@ -57,6 +65,7 @@ EXPORTS = {
     "Regex": "espalier.constraints.spec",
     "Region": "espalier.constraints.free",
     "RejectionLog": "espalier.trace.recorders.rejection_log",
+    "Report": "espalier.harness.results",
     "Result": "espalier.engines.base",
     "Safety": "espalier.constraints.safety.spec",
     "SafetyFilter": "espalier.constraints.filters.safety",
@@ -111,6 +120,12 @@ if TYPE_CHECKING:
     from espalier.constraints.filters.safety import SafetyFilter as SafetyFilter
     from espalier.constraints.free import Free as Free
     from espalier.constraints.free import Region as Region
+    from espalier.constraints.safety.catalogue import CategoryCodeInjection as CategoryCodeInjection
+    from espalier.constraints.safety.catalogue import CategoryCredentials as CategoryCredentials
+    from espalier.constraints.safety.catalogue import CategoryDangerous as CategoryDangerous
+    from espalier.constraints.safety.catalogue import CategoryPII as CategoryPII
+    from espalier.constraints.safety.catalogue import CategoryProfanity as CategoryProfanity
+    from espalier.constraints.safety.catalogue import CategoryViolence as CategoryViolence
     from espalier.constraints.safety.spec import Safety as Safety
     from espalier.constraints.soft.spec import SoftJson as SoftJson
     from espalier.constraints.soft.spec import SoftWordlist as SoftWordlist
@@ -130,6 +145,7 @@ if TYPE_CHECKING:
     from espalier.grammar.builtin import JSONObjectGrammar as JSONObjectGrammar
     from espalier.grammar.builtin import ToolCallGrammar as ToolCallGrammar
     from espalier.harness.cases.case import TestCase as TestCase
+    from espalier.harness.results import Report as Report
     from espalier.harness.run import Harness as Harness
     from espalier.sampling.config import SamplingConfig as SamplingConfig
     from espalier.sampling.filters import FilterChain as FilterChain
@@ -154,6 +170,8 @@ if TYPE_CHECKING:
     from espalier.trace.recorders.protocol import Recorder as Recorder
     from espalier.trace.recorders.rejection_log import RejectionLog as RejectionLog
     from espalier.trace.records import Trace as Trace
+    from espalier.upstream.llama_cli.client import InferenceRequest as InferenceRequest
+    from espalier.upstream.llama_cli.client import LlamaCppClient as LlamaCppClient
 
 
 def lookup(name: str) -> Any:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 Edge = Literal["cli", "python", "http", "tool"]
 
 OWN = frozenset(
-    ("activations", "allow", "drafts", "max_calls", "max_reasoning", "max_rewinds", "on_budget",
+    ("activations", "allow", "closed", "drafts", "max_calls", "max_reasoning", "max_rewinds", "on_budget",
      "particles", "preset", "reasoning", "safety", "sampler", "schema_in_prompt", "schema_order", "soft", "strategy",
      "target", "tool_format", "trace")
 )  # fmt: skip

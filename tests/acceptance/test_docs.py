@@ -176,6 +176,8 @@ def test_every_flag_that_a_page_names_is_one(path: Path) -> None:
     """Of run blocks and of those that are not run."""
     from typer.main import get_command
 
+    from espalier.cli.llama.generate import WithLlamaFlags
+    from espalier.cli.llama.table import BY_NAME as LLAMA_FLAGS
     from espalier.cli.main import app
 
     root: Any = get_command(app)
@@ -192,6 +194,7 @@ def test_every_flag_that_a_page_names_is_one(path: Path) -> None:
                 while words and words[0] in getattr(command, "commands", {}):
                     command = command.commands[words.pop(0)]
                 known = {name for one in command.params for name in (*one.opts, *one.secondary_opts)} | {"--help"}
+                known |= LLAMA_FLAGS.keys() if isinstance(command, WithLlamaFlags) else set()
                 named = {word.partition("=")[0] for word in words if LONG_OPTION.fullmatch(word.partition("=")[0])}
                 assert named <= known, f"{block.place}: {line}"
 

@@ -7,7 +7,6 @@ import pytest
 import espalier
 from espalier.harness.cases.case import TestCase
 from espalier.harness.cases.standard import STANDARD
-from espalier.harness.report.terminal import report_text
 from espalier.harness.run import Harness
 from espalier.wiring import demo_model
 
@@ -28,7 +27,7 @@ CALL = {"name": "set_alarm", "matches": {"time": r"^\d\d:\d\d$"}}
 def check_standard(engine: espalier.LoadedEngine) -> None:
     report = Harness(engine).add(*STANDARD).run()
     found = {one.case.name: one for one in report.results}
-    assert [one.summary.error_count for one in report.results] == [0, 0, 0, 0], report_text(report)
+    assert [one.summary.error_count for one in report.results] == [0, 0, 0, 0], str(report)
     assert [found[name].passed for name in ("json_object_basic", "deterministic_output", "code_safety")] == [True] * 3
     # The demo model was not taught this tool: a call it is, and the format check says which one.
     call = found["tool_call_format"]
@@ -53,8 +52,8 @@ def test_each_expectation_holds_where_the_configuration_demands_it(demo_engine: 
         ),
     ]
     report = Harness(demo_engine).add(*cases).run()
-    assert [one.passed for one in report.results] == [True, False, True], report_text(report)
-    assert "try: the text was cut at 8 tokens" in report_text(report) or "try: constrain it" in report_text(report)
+    assert [one.passed for one in report.results] == [True, False, True], str(report)
+    assert "try: the text was cut at 8 tokens" in str(report) or "try: constrain it" in str(report)
 
 
 @pytest.mark.slow

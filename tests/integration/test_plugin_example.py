@@ -169,10 +169,16 @@ def test_the_order_of_its_sampler_is_the_users_and_survives_json() -> None:
     assert espalier.SamplingConfig(extra={"top_a": 0.0}).plugged == ()
 
 
-@pytest.mark.parametrize("asked", [{"mirostat": 2}, {"strategy": "beam"}, {"strategy": "smc"}])
+@pytest.mark.parametrize("asked", [{"strategy": "beam"}, {"strategy": "smc"}])
 def test_its_truncation_is_refused_where_none_may_run(engine: espalier.LoadedEngine, asked: dict[str, object]) -> None:
     with pytest.raises(SamplingError, match="top_a"):
         engine.generate("x", top_a=0.5, max_tokens=2, **asked)
+
+
+def test_mirostat_takes_the_place_of_its_truncation(engine: espalier.LoadedEngine) -> None:
+    result = engine.generate("x", top_a=0.5, max_tokens=2, mirostat=2, seed=1)
+    assert "mirostat takes the place of top_a, which has no effect" in result.notes
+    assert result.text == engine.generate("x", max_tokens=2, mirostat=2, seed=1).text
 
 
 def test_no_other_server_is_sent_its_sampler() -> None:

@@ -64,8 +64,11 @@ REASONING: Mapping[str, Any] = {
     "reasoning": {"type": "string", "description": "auto: the model may reason first, free of the constraint."},
     "max_reasoning": {"type": "integer", "minimum": 1, "description": "The most tokens of it."},
 }
+CLOSED = {
+    "closed": {"type": "boolean", "description": "Objects of the schema take no names beyond their `properties`."}
+}
 TRACE = {"trace": {"type": "boolean", "description": "Store what the constraint did; the answer has a trace_id."}}
-SENT_ON = ("preset", "grammar", "json_schema", "safety", *SAMPLING, *DECODING, *REASONING)
+SENT_ON = ("preset", "grammar", "json_schema", "closed", "safety", *SAMPLING, *DECODING, *REASONING)
 """Arguments that `make_request` takes under the same name."""
 OTHERWISE: Mapping[str, str] = {"system": "system_prompt", "tools": "available_tools", "schema": "json_schema"}
 """What errors call an argument -> its name."""

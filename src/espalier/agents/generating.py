@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from espalier.agents.arguments import (
+    CLOSED,
     DECODING,
     FORMS,
     PRESET,
@@ -26,8 +27,10 @@ from espalier.agents.arguments import (
 )
 from espalier.agents.verb import Answer, Arguments, Desk, Question, Verb
 from espalier.api.explaining import explained
+from espalier.constraints.filters.matcher import schema_spec
 from espalier.constraints.joining.named import named_constraint
 from espalier.constraints.joining.rule import together
+from espalier.constraints.json_schema.lowered import LoweredSchema
 from espalier.constraints.spec import Choice, Regex, Spec
 from espalier.decoding.strategies import STRATEGIES
 from espalier.engines.base import Result
@@ -76,8 +79,11 @@ def _generate(arguments: Arguments, desk: Desk) -> Question:
 
 
 def _generate_structured(arguments: Arguments, desk: Desk) -> Question:
+    defaults, notes = _structured_defaults(arguments, desk)
+
     def read(result: Result, trace_id: str | None) -> Answer:
         found = answer(result, trace_id)
+        found["notes"] += notes
         _check_whole(result)
         try:
             found["json"] = json.loads(result.content)
@@ -85,7 +91,41 @@ def _generate_structured(arguments: Arguments, desk: Desk) -> Question:
             raise GenerationError(f"the answer is not JSON: {error}; it is {_shown(result.content)}") from error
         return found
 
-    return _question({"on_budget": "close", **arguments}, desk, read)
+    return _question({**defaults, **arguments}, desk, read)
+
+
+def _structured_defaults(arguments: Arguments, desk: Desk) -> tuple[dict[str, Any], list[str]]:
+    """What `generate_structured` asks for where the arguments say nothing of it, and notes on what the engine or the
+    schema does not allow."""
+    defaults: dict[str, Any] = {}
+    notes: list[str] = []
+    if "on_budget" not in arguments and desk.engine.capabilities.logits:
+        defaults["on_budget"] = "close"
+    elif "on_budget" not in arguments:
+        notes.append(f"{desk.engine.name} {NO_PLAN}")
+    if "closed" not in arguments:
+        defaults["closed"] = closes = _can_close(arguments["json_schema"])
+        if not closes:
+            notes.append(NOT_CLOSED)
+    return defaults, notes
+
+
+NO_PLAN = "cannot lead a text to its end within max_tokens (on_budget): a longer one is cut off, which is an error"
+NOT_CLOSED = "the schema is not closed: no value satisfies it without names beyond the declared ones"
+
+
+def _can_close(schema: Any) -> bool:
+    """Whether a closed schema has a value, if the schema has one. What is wrong with the schema itself is told when it
+    is read for the request."""
+    try:
+        LoweredSchema(schema_spec(schema, closed=True)).expansion  # noqa: B018  # computed here
+    except EspalierError:
+        try:
+            LoweredSchema(schema_spec(schema)).expansion  # noqa: B018
+        except EspalierError:
+            return True
+        return False
+    return True
 
 
 def _generate_tool_call(arguments: Arguments, desk: Desk) -> Question:
@@ -211,7 +251,7 @@ GENERATE = Verb(
     title="Generate",
     about="Generate text with the local model, under any constraints: a preset, a JSON Schema, a grammar, a regular "
     "expression, choices, a safety filter. All that are given hold together, at every token.",
-    properties={**PROMPT, **SYSTEM, **FORMS, **SHARED, **REASONING},
+    properties={**PROMPT, **SYSTEM, **FORMS, **CLOSED, **SHARED, **REASONING},
     required=("prompt",),
     output=ANSWER,
     always=ALWAYS,
@@ -221,9 +261,10 @@ GENERATE = Verb(
 STRUCTURED = Verb(
     name="generate_structured",
     title="Generate JSON",
-    about="Generate a JSON document that is valid under a JSON Schema. The schema is enforced at every token, and the "
-    "document is ended within max_tokens.",
-    properties={**PROMPT, **SCHEMA, **SYSTEM, **SHARED, **REASONING},
+    about="Generate a JSON document that is valid under a JSON Schema. The schema is enforced at every token, its "
+    "objects have no names beyond their `properties` unless closed is false, and the document is ended within "
+    "max_tokens.",
+    properties={**PROMPT, **SCHEMA, **CLOSED, **SYSTEM, **SHARED, **REASONING},
     required=("prompt", "json_schema"),
     output={**ANSWER, "json": {"description": "The document."}},
     always=(*ALWAYS, "json"),
@@ -272,7 +313,7 @@ EXPLAIN = Verb(
     name="explain",
     title="Explain a constraint",
     about="Generate once, and explain what the constraint cost: the tax in nats, where, why, and what to do about it.",
-    properties={**PROMPT, **SYSTEM, **FORMS, **SHARED, **REASONING},
+    properties={**PROMPT, **SYSTEM, **FORMS, **CLOSED, **SHARED, **REASONING},
     required=("prompt",),
     output={
         **EXPLANATION,

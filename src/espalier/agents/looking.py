@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from espalier.agents.arguments import SAFETY, SCHEMA, TEXT
+from espalier.agents.arguments import CLOSED, SAFETY, SCHEMA, TEXT
 from espalier.agents.generating import blaming
 from espalier.agents.verb import Answer, Arguments, Desk, Verb
 from espalier.api.preset_rows import preset_rows
@@ -50,7 +50,8 @@ def _list_presets(arguments: Arguments, desk: Desk) -> Answer:
 def _analyze_vocabulary(arguments: Arguments, desk: Desk) -> Answer:
     vocab = desk.engine.engine.vocab
     if vocab is None:
-        raise CapabilityError("tokenizer not available", hint=f"{desk.engine.name} runs elsewhere")
+        hint = f"{desk.engine.name} runs elsewhere: give its tokenizer to `espalier vocab`"
+        raise CapabilityError("tokenizer not available", hint=hint)
     report = _report(vocab)
     found: Answer = {
         "name": vocab.name,
@@ -78,7 +79,8 @@ def _report(vocab: Vocab) -> VocabReport:
 def _check_schema(arguments: Arguments, desk: Desk) -> Answer:
     with blaming("json_schema"):
         allow = {"allow": "checked"} if arguments.get("allow_checked") else {}
-        spec = schema_spec(arguments["json_schema"], order=desk.order, **allow)
+        closed = {"closed": True} if arguments.get("closed") else {}
+        spec = schema_spec(arguments["json_schema"], order=desk.order, **allow, **closed)
     lines = None
     if "instances" in arguments:
         with blaming("instances"):
@@ -171,6 +173,7 @@ CHECK_SCHEMA = Verb(
     "documents can be generated under it.",
     properties={
         **SCHEMA,
+        **CLOSED,
         "engine": {"enum": list(ENGINES), "description": "Default: transformers."},
         "instances": {"type": "array", "maxItems": 1000, "description": "Documents, as JSON values."},
         "allow_checked": {"type": "boolean", "description": "Keywords that are only checked afterwards are no fault."},

@@ -9,7 +9,6 @@ from espalier.agents.generating import blaming
 from espalier.agents.verb import Answer, Arguments, Desk, Verb
 from espalier.errors import InputError
 from espalier.harness.cases.case import TestCase
-from espalier.harness.report.terminal import report_text
 from espalier.harness.run import Harness
 
 MOST_CASES = 100
@@ -67,7 +66,7 @@ def _test_config(arguments: Arguments, desk: Desk) -> Answer:
             with blaming("cases" if "cases" in arguments else "preset"):
                 desk.presets.get(one.preset)
     report = Harness(desk.runs, seed=arguments.get("seed", 0), progress=desk.told).add(*cases).run()
-    return {"passed": report.passed, "report": report_text(report), **report.to_json()}
+    return {"passed": report.passed, "report": str(report), **report.to_json()}
 
 
 TEST_CONFIG = Verb(

@@ -73,13 +73,14 @@ class LoadedEngine:
         """Generate for a text, a list of messages, or a list of either (one batch, results in order).
 
         constraint: a Spec. soft: a SoftSpec or several, with a constraint or without. filters: your own LogitFilters.
-        sampling: a SamplingConfig, or its fields by name (temperature=0, seed=1, max_tokens=64, stop=["\\n"], ...).
-        With n > 1 every prompt gives n results, in one list: same seed, random streams 0 to n-1. system: a system
-        message. raw: take a text as it is, without the chat template. trace: "off", "summary" (sums only), "steps" or
-        "full" (every distribution); trace_top_k: candidates per stage. strategy: how the constraint is applied, with
-        the fields of `Decoding` by name (num_beams=4, on_budget="close"), or decoding, a Decoding. sampler: "espalier",
-        or "native" for llama.cpp's own sampler chain and random generator, which draw the tokens that llama-server
-        draws. recorders: get every step as it happens; request_id: the request's name there.
+        sampling: a SamplingConfig, or its fields by name (temperature=0, seed=1, max_tokens=64, stop=["\\n"], ...), or
+        both: a field beside it replaces the one in it. With n > 1 every prompt gives n results, in one list: same seed,
+        random streams 0 to n-1. system: a system message. raw: take a text as it is, without the chat template. trace:
+        "off", "summary" (sums only), "steps" or "full" (every distribution); trace_top_k: candidates per stage.
+        strategy: how the constraint is applied, with the fields of `Decoding` by name (num_beams=4, on_budget="close"),
+        or decoding, a Decoding. sampler: "espalier", or "native" for llama.cpp's own sampler chain and random
+        generator, which draw the tokens that llama-server draws. recorders: get every step as it happens; request_id:
+        the request's name there.
 
         preset: a Preset or the name of one, applied as a whole; other arguments override its fields.
 
@@ -89,7 +90,8 @@ class LoadedEngine:
         their schemas. tool_choice: "auto", "required", "none", a tool's name, or OpenAI's objects. parallel_tool_calls,
         max_calls: whether a turn may call several times, and how often at most. tool_format: a name of a wire format.
         reasoning: "auto", a name such as "think", or a pair of markers: the model may reason first; max_reasoning: for
-        at most that many tokens. schema_in_prompt: puts the constraint's schema into the prompt.
+        at most that many tokens. schema_in_prompt: puts the constraint's schema into the prompt. closed: its objects
+        take no names beyond their `properties`, as with `JsonSchema(closed=True)`.
 
         Raises InputError and its subclasses for wrong arguments, before anything is generated; GenerationError after.
         """

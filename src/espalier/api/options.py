@@ -39,6 +39,7 @@ class GenerateOptions(TypedDict, total=False):
     soft: SoftSpec | Sequence[SoftSpec] | None
     filters: LogitFilter | Iterable[LogitFilter] | None
     schema_order: str | Sequence[str] | None
+    closed: bool | None
     # The prompt.
     system: str | None
     raw: bool

@@ -21,7 +21,7 @@ from espalier.constraints.joining.presets import demands_calls, merged
 from espalier.constraints.joining.rule import is_filter, together, unenforced
 from espalier.constraints.json_schema.typos import refuse_typos, typo_notes
 from espalier.constraints.soft.spec import SoftSpec
-from espalier.constraints.spec import Spec
+from espalier.constraints.spec import JsonSchema, Spec
 from espalier.constraints.tools.schemas import tools_of
 from espalier.decoding.options import FAITHFUL, FIELDS, Decoding
 from espalier.decoding.strategies import STRATEGIES
@@ -85,6 +85,7 @@ def make_request(
     max_reasoning: int | None = None,
     schema_in_prompt: bool = False,
     schema_order: str | Sequence[str] | None = None,
+    closed: bool | None = None,
     default_order: str | None = None,
     activations: Any = None,
     **fields: Any,
@@ -94,7 +95,8 @@ def make_request(
     presets: where the preset's name is looked up; by default the built-in ones. What holds of `constraint`, `grammar`,
     `json_schema`, `safety`, `filters` and the preset together, `constraints/joining/rule.py` says. schema_order: the
     order of properties in every schema that states none (`JsonSchema(order=)`): the constraint's, the preset's and the
-    tools'. default_order: the same, where the preset states none either. activations: as `read_activations` reads it.
+    tools'. default_order: the same, where the preset states none either. closed: whether the constraint's schemas that
+    do not say so themselves take no undeclared names. activations: as `read_activations` reads it.
     """
     order = _order(schema_order)
     if isinstance(sampling, Mapping):  # such as the config of a preset
@@ -103,8 +105,8 @@ def make_request(
         raise InputError(f"sampling is a SamplingConfig, not {type(sampling).__name__}", field="sampling")
     decoding, fields = _decoding(decoding, strategy, fields)
     fields = _own_names(fields)
-    if sampling is not None and fields:
-        raise InputError(f"give sampling= or its fields ({', '.join(fields)}), not both", field="sampling")
+    # A field that is given beside `sampling` replaces the one in it.
+    sampling = sampling.changed(**fields) if sampling is not None and fields else sampling
     # Faithful sampling aims at the whole distribution: truncation is off unless it is asked for.
     aims_at_all = decoding.strategy in FAITHFUL and decoding.target == "full"
     neutral = NEUTRAL if aims_at_all and sampling is None else {}
@@ -112,20 +114,23 @@ def make_request(
     constraint = named_constraint(constraint=constraint, grammar=grammar, json_schema=json_schema, safety=safety)
     masking, others = split_filters(own_filters(filters))
     constraint = together(constraint, *masking)
-    notes: tuple[str, ...] = ()
+    notes = config.notes
+    preset_fields: frozenset[str] = frozenset()
     if preset is not None:
         found = preset if isinstance(preset, Preset) else (presets or Presets()).get(preset)
         neutral = {name: value for name, value in neutral.items() if name not in found.config}
         own = {**neutral, **fields} if sampling is None else sampling.to_json()
         if tool_choice is None and tools and demands_calls(found) and (constraint is None or is_filter(constraint)):
             tool_choice = "required"
-            notes = (f"tool_choice is required, as the preset {found.name!r} demands a call",)
+            notes += (f"tool_choice is required, as the preset {found.name!r} demands a call",)
         must_call = bool(tools) and (demands_calls(found) or read_choice(tool_choice).mode == "required")
         constraint, config, replaced = merged(found, constraint=constraint, with_tools=must_call, fields=own)
+        preset_fields = frozenset(found.config) - frozenset(own)
         notes += replaced
         order = _order(found.schema_order) if order is None else order
     if schema_order is not None and not tools and not _has_order(constraint):
         raise InputError("schema_order needs a schema", hint="constraint=JsonSchema(...), tools", field="schema_order")
+    constraint = _closed(constraint, closed)
     order = _order(default_order) if order is None else order
     if sampler not in get_args(SamplerName):
         raise InputError(f"unknown sampler {sampler!r}", hint=" or ".join(get_args(SamplerName)), field="sampler")
@@ -173,6 +178,7 @@ def make_request(
         trace=trace,
         trace_top_k=trace_top_k,
         raw=raw,
+        preset_fields=preset_fields,
         activations=read_activations(activations),
         **chat,
     )
@@ -193,6 +199,17 @@ def _order(given: Any) -> Order | None:
         raise InputError(error.message, hint=error.hint, field="schema_order") from error
 
 
+def _closed(constraint: Spec | None, closed: Any) -> Spec | None:
+    """The constraint with this `closed` in every schema that does not state it. Raises InputError."""
+    if closed is not None and not isinstance(closed, bool):
+        raise InputError(f"closed: {closed!r} is neither true nor false", field="closed")
+    if not closed or constraint is None or not any(part.kind == JsonSchema.kind for part in constraint.walk()):
+        if closed:
+            raise InputError("closed needs a schema", hint="constraint=JsonSchema(...)", field="closed")
+        return constraint
+    return constraint.closing(closed)
+
+
 def _has_order(constraint: Spec | None) -> bool:
     """Whether a part of the constraint has an order of properties."""
     return constraint is not None and any("order" in part.json_fields() for part in constraint.walk())
@@ -205,11 +222,9 @@ def _decoding(
     own = {name: value for name, value in fields.items() if name in FIELDS}
     if strategy is not None:
         own["strategy"] = strategy
-    if given is not None and own:
-        raise InputError(f"give decoding= or its fields ({', '.join(own)}), not both", field="decoding")
     if given is not None and not isinstance(given, Decoding):
         raise InputError(f"decoding is a Decoding, not {type(given).__name__}", field="decoding")
-    made = Decoding(**own) if given is None else given
+    made = Decoding(**own) if given is None else replace(given, **own)  # a field beside it replaces the one in it
     STRATEGIES.require(made.strategy)  # raises UnknownName
     return made, {name: value for name, value in fields.items() if name not in FIELDS}
 

@@ -83,10 +83,10 @@ def command(
     fields = ({} if sampling.preset else {"max_tokens": PER_ANSWER}) | sampling.fields()
     app = app_with_store()
     preset = None if sampling.preset is None else app.presets.get(sampling.preset)
-    asked = constraint.orders(app.settings.schema_order)
+    asked = constraint.schema_options(app.settings.schema_order)
     orders = {"default_order": asked["schema_order"] or asked["default_order"]}  # for schemas of later commands too
     options = fields | decoding.options() | orders | {"sampler": sampler}
-    request = api.make_request("", constraint=spec, preset=preset, **options)
+    request = api.make_request("", constraint=spec, preset=preset, **options, closed=asked["closed"])
     check_single(request.sampling)
     with load(model, engine, app) as loaded:
         output.note(described(model, engine, loaded, app))
@@ -94,7 +94,7 @@ def command(
         conversation = Conversation(
             loaded,
             request.sampling,
-            spec,
+            spec if spec is None or not constraint.closed else spec.closing(True),
             system,
             preset=preset,
             sampler=sampler,

@@ -81,7 +81,7 @@ def command(
         "system": system,
         "raw": raw,
         "trace": "steps",
-        **constraint.orders(app.settings.schema_order),
+        **constraint.schema_options(app.settings.schema_order),
         **options,
     }
     request = api.make_request(asked, **options)

@@ -72,6 +72,10 @@ class WithOverrides(GroupedCommand):
     """A command that takes `-o KEY VALUE` as well as `-o KEY=VALUE`: typer itself has no option of repeated pairs."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, self.join_overrides(args))
+
+    def join_overrides(self, args: list[str]) -> list[str]:
+        """The arguments with each `-o KEY VALUE` as `-o KEY=VALUE`."""
         with_value = {name for one in self.params if not getattr(one, "is_flag", False) for name in one.opts}
         joined: list[str] = []
         rest = iter(args)
@@ -85,7 +89,7 @@ class WithOverrides(GroupedCommand):
                 joined += [] if key is None else [key if value is None else f"{key}={value}"]
             elif argument in with_value:
                 joined += [value for value in [next(rest, None)] if value is not None]
-        return super().parse_args(ctx, [*joined, *rest])
+        return [*joined, *rest]
 
 
 class OnDemand(MutableMapping[str, Any]):
@@ -143,7 +147,8 @@ def _made(name: str, entry: Entry) -> Any:
         group = get_group(found)
         group.name = name
         return group
-    cls = WithOverrides if entry.has_overrides else GroupedCommand
+    home, _, name_of_class = entry.command_class.partition(":")
+    cls = getattr(import_module(f"espalier.cli.{home}"), name_of_class)
     app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False,
                       context_settings={"help_option_names": ["-h", "--help"]})  # fmt: skip
     app.command(name, short_help=entry.help, cls=cls)(found)

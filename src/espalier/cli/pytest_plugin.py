@@ -90,9 +90,8 @@ class CaseItem(pytest.Item):
     def repr_failure(self, excinfo: Any, style: Any = None) -> Any:
         if not isinstance(excinfo.value, CaseFailed):
             return super().repr_failure(excinfo, style)
-        from espalier.harness.report.terminal import case_text  # noqa: PLC0415
 
-        return case_text(excinfo.value.result)
+        return str(excinfo.value.result)
 
     def reportinfo(self) -> tuple[Path, None, str]:
         return self.path, None, f"case {self.name}"

@@ -8,20 +8,24 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One command. target: `module:attribute` in `espalier.cli`, a function or a Typer app. panel: the heading of help
-    under which it stands. has_overrides: whether it takes `-o KEY VALUE`."""
+    under which it stands. command_class: the class of the command, `module:attribute` in `espalier.cli`."""
 
     target: str
     help: str
     panel: str
-    has_overrides: bool = False
+    command_class: str = "help:GroupedCommand"
 
 
+OVERRIDES = "help:WithOverrides"
+"""Takes `-o KEY VALUE`."""
+LLAMA = "llama.generate:WithLlamaFlags"
+"""Takes llama.cpp's flags too."""
 RUN, LOOK, SERVE, MORE = "Generate", "Look, without generating", "Serve", "Many prompts, tests and stores"
 
 COMMANDS = {
-    "generate": Entry("generate:command", "Generate text under a constraint.", RUN, has_overrides=True),
-    "explain": Entry("explain:command", "Explain what a constraint costs, where and why.", RUN, has_overrides=True),
-    "chat": Entry("chat:command", "Talk with a model.", RUN, has_overrides=True),
+    "generate": Entry("generate:command", "Generate text under a constraint.", RUN, LLAMA),
+    "explain": Entry("explain:command", "Explain what a constraint costs, where and why.", RUN, OVERRIDES),
+    "chat": Entry("chat:command", "Talk with a model.", RUN, OVERRIDES),
     "trace": Entry("trace.commands:app", "Show, merge, compare and replay traces.", RUN),
     "check": Entry("check:command", "Show what an engine enforces of a JSON Schema.", LOOK),
     "grammar": Entry("grammar:app", "Check, print, sample, try and convert GBNF grammars.", LOOK),

@@ -20,7 +20,6 @@ from espalier.harness.cases.read import check_names, read_cases
 from espalier.harness.cases.standard import STANDARD
 from espalier.harness.compare.runs import Comparison, compared, comparison_text
 from espalier.harness.report.junit import junit_text
-from espalier.harness.report.terminal import report_text
 from espalier.harness.results import Report
 from espalier.harness.run import AT_ONCE, Harness
 from espalier.trace.files import write_text
@@ -103,7 +102,7 @@ def command(
     if as_json:
         output.data_json(report.to_json() | {"comparisons": [one.to_json() for one in comparisons]})
     else:
-        output.data("\n\n".join([report_text(report), *map(comparison_text, comparisons)]))
+        output.data("\n\n".join([str(report), *map(comparison_text, comparisons)]))
     if junit is not None:
         write_text(junit, junit_text(report))
         output.note(f"written: {junit}")

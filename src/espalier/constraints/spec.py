@@ -113,7 +113,12 @@ class Spec(ABC):
 
     def ordered(self, order: Order) -> Self:
         """The constraint with this order of properties in every schema that states none, tools' arguments included."""
-        found: Self = _ordered(self, order)
+        found: Self = _filled(self, "order", order)
+        return found
+
+    def closing(self, closed: bool) -> Self:  # the value of a field
+        """The constraint with this `closed` in every schema that states none."""
+        found: Self = _filled(self, "closed", closed)
         return found
 
     def begun(self, before: str) -> str:
@@ -133,18 +138,19 @@ def _held(value: Any) -> list[Any]:
     return [one for one in reversed(found) if type(one) not in ATOMS]  # a list of words may be long
 
 
-def _ordered(value: Any, order: Order) -> Any:
-    """`Spec.ordered` of all constraints in a value; the value itself where nothing changes."""
+def _filled(value: Any, field_name: str, filling: Any) -> Any:
+    """A value in which every constraint that has this field, and None in it, has the filling there; the value itself
+    where nothing changes."""
     if isinstance(value, tuple):
-        parts = tuple(_ordered(one, order) for one in value)
+        parts = tuple(_filled(one, field_name, filling) for one in value)
         return value if all(new is old for new, old in zip(parts, value, strict=True)) else parts
     if not is_dataclass(value) or isinstance(value, type):
         return value
     changed: dict[str, Any] = {}
     for one in fields(value):
         old = getattr(value, one.name)
-        takes = one.name == "order" and isinstance(value, Spec) and old is None
-        if (new := order if takes else _ordered(old, order)) is not old:
+        takes = one.name == field_name and isinstance(value, Spec) and old is None
+        if (new := filling if takes else _filled(old, field_name, filling)) is not old:
             changed[one.name] = new
     if not changed:
         return value
@@ -196,6 +202,9 @@ class JsonSchema(Spec):
     format: `annotate`, or `assert` to enforce the known formats, which is the default for a Python type.
     allow: `checked` accepts keywords that can only be checked when the text is complete.
     documents: other schemas that `$ref` may name, by address; nothing is ever fetched.
+    closed: where `properties` are declared and nothing is said of other names, there are no other names, at any depth
+    (`schema/normal/closing.py`); the verdict follows. None leaves it to the request, and is false where it says
+    nothing.
 
     Raises SchemaError, with a pointer to a keyword whose value has the wrong shape (`"type": "intger"`) or a reference
     that leads to nothing; UnsupportedError for a draft that is not known; SpecError naming the field. What
@@ -211,6 +220,7 @@ class JsonSchema(Spec):
     format: str
     allow: str | None
     documents: tuple[tuple[str, str], ...]
+    closed: bool | None
     python: Any = field(compare=False, repr=False)
 
     def __init__(
@@ -224,6 +234,7 @@ class JsonSchema(Spec):
         format: Literal["annotate", "assert"] | None = None,  # noqa: A002  # as the keyword is called
         allow: Literal["checked"] | None = None,
         documents: Mapping[str, Any] | None = None,
+        closed: bool | None = None,
     ) -> None:
         check_json_options(("object",), whitespace, indent, None)
         python = None
@@ -246,6 +257,8 @@ class JsonSchema(Spec):
             raise SpecError(f"allow: {allow!r}", hint='only "checked" can be allowed', field="allow")
         if documents is not None and not isinstance(documents, Mapping):
             raise SpecError("documents are schemas by their addresses", field="documents")
+        if closed is not None and not isinstance(closed, bool):
+            raise SpecError(f"closed: {closed!r} is neither true nor false", field="closed")
         values: dict[str, Any] = {
             "text": _json_text(dict(schema) if isinstance(schema, Mapping) else schema),
             "whitespace": whitespace,
@@ -255,6 +268,7 @@ class JsonSchema(Spec):
             "format": format,
             "allow": allow,
             "documents": tuple(sorted((str(uri), _json_text(doc)) for uri, doc in (documents or {}).items())),
+            "closed": closed,
             "python": python,
         }
         for name, value in values.items():
@@ -268,6 +282,17 @@ class JsonSchema(Spec):
     def schema(self) -> Any:
         return json.loads(self.text)
 
+    def explicit(self) -> JsonSchema:
+        """The schema as other programs and prompts get it: where it is closed, its objects say so themselves."""
+        if not self.closed:
+            return self
+        from espalier.schema.normal.closed_document import closed_document  # noqa: PLC0415  # slow to import
+
+        documents = {uri: json.loads(text) for uri, text in self.documents} or None
+        names = ("whitespace", "indent", "separators", "order", "format", "allow")
+        values: dict[str, Any] = {name: getattr(self, name) for name in names}
+        return JsonSchema(closed_document(self.schema, documents), documents=documents, **values)
+
     @property
     def used_order(self) -> Order:
         """The order of properties, `schema` where none was asked for."""
@@ -276,7 +301,7 @@ class JsonSchema(Spec):
     def to_json(self) -> dict[str, Any]:
         """As `Spec.to_json`; fields other than schema and whitespace only where they differ from their defaults."""
         found = {"kind": self.kind, "schema": self.schema, "whitespace": self.whitespace}
-        usual = {"indent": 2, "separators": None, "order": None, "format": "annotate", "allow": None}
+        usual = {"indent": 2, "separators": None, "order": None, "format": "annotate", "allow": None, "closed": None}
         for name, value in usual.items():
             mine = getattr(self, name)
             if mine != value:
@@ -287,7 +312,7 @@ class JsonSchema(Spec):
 
     @classmethod
     def json_fields(cls) -> tuple[str, ...]:
-        return ("schema", "whitespace", "indent", "separators", "order", "format", "allow", "documents")
+        return ("schema", "whitespace", "indent", "separators", "order", "format", "allow", "documents", "closed")
 
 
 JSON_SCHEMA = Kind(

@@ -61,8 +61,9 @@ class Request:
     seconds of generation, as cut. live: the records of steps are read as they come, so each is made with its token, as
     it is for recorders. recorders: get every step, in the thread that reads the events.
     request_id: the request's name in recorders. notes: for the user:
-    what of a preset was replaced, and what is not enforced. sample_group: the same for all outputs that were asked for
-    together.
+    what of a preset was replaced, and what is not enforced. preset_fields: the sampling fields that a preset states and
+    nothing else does: an engine that has no such field leaves it out, and a note says so. sample_group: the same for
+    all outputs that were asked for together.
     """
 
     prompt: str | None = None
@@ -97,6 +98,7 @@ class Request:
     recorders: tuple[Recorder, ...] = ()
     request_id: str = ""
     notes: tuple[str, ...] = ()
+    preset_fields: frozenset[str] = frozenset()
     activations: Activations | None = None
     sample_group: str | None = field(default=None, compare=False)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from espalier.activations.capture.options import Activations
+from espalier.constraints.joining.rule import without_filters
 from espalier.decoding.plan import Strategy
 from espalier.decoding.strategies import STRATEGIES
 from espalier.engines.base import Capabilities, Request
@@ -17,9 +18,10 @@ def check_capabilities(engine: Engine, request: Request) -> None:
     """Raises CapabilityError, naming the field of the request, before anything is rendered, compiled or generated;
     InputError and SamplingError for settings that the strategy cannot combine."""
     can, name = engine.capabilities, engine.name
-    if request.constraint is not None and request.constraint.kind not in can.constraints:
+    asked = request.constraint if can.logits else without_filters(request.constraint)
+    if asked is not None and asked.kind not in can.constraints:
         raise CapabilityError(
-            f"{name} cannot enforce {request.constraint.kind}",
+            f"{name} cannot enforce {asked.kind}",
             hint=f"it can: {', '.join(sorted(can.constraints)) or 'none'}",
             field="constraint",
         )

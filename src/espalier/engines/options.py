@@ -186,6 +186,8 @@ class EngineOptions:
 
 
 DEFAULT = EngineOptions()
+ONLY_FASTER = ("gpu_layers",)
+"""Options that change the speed alone: where a build lacks what they need, a command goes on without, and says so."""
 ALWAYS = ("tool_format", "engine")
 """Options of every engine."""
 

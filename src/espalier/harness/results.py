@@ -1,19 +1,26 @@
 """The results of a run: samples, results of cases, the report. Names and counts are PedroCLI's; errors count as failed.
 
-It judges nothing; `to_json` and `from_json` are the form in which reports are stored and compared.
+It judges nothing; `to_json` and `from_json` are the form in which reports are stored and compared. `print(report)`
+shows PedroCLI's lines for each case, then why it failed and what to do.
 """
 
 from __future__ import annotations
 
 import statistics
+import textwrap
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from espalier.errors import InputError
 from espalier.harness.cases.case import TestCase
 from espalier.harness.checks import Failure
+from espalier.harness.visible import visible
+
+WIDTH = 80
+MOST_REASONS = 5
+"""Reasons of failures that the text of a case lists."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +187,35 @@ class CaseResult:
             "Samples": [one.to_json() for one in self.samples],
         }
 
+    def __str__(self) -> str:
+        """The lines of the printed report about this case."""
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        case, sums = self.case, self.summary
+        yield from _wrapped(f"Test: {case.name}")
+        if case.description:
+            yield from _wrapped(f"Description: {case.description}", "  ")
+        yield f"  Iterations: {sums.total_iterations}"
+        yield f"  Success Rate: {sums.success_rate:.1%}"
+        yield f"  Format Pass Rate: {sums.format_pass_rate:.1%}"
+        yield f"  JSON Pass Rate: {sums.json_pass_rate:.1%}"
+        yield f"  Content Pass Rate: {sums.content_pass_rate:.1%}"
+        yield f"  Avg Latency: {sums.avg_latency:.3f} s"
+        yield f"  Avg Tokens: {sums.avg_tokens:.1f}"
+        if sums.error_count:
+            yield f"  Errors: {sums.error_count}"
+        for note in self.notes:
+            yield from _wrapped(f"Note: {note}", "  ")
+        yield f"  {'PASSED' if self.passed else 'FAILED'}"
+        reasons = self.reasons()
+        for failure, count in reasons[:MOST_REASONS]:
+            yield from _wrapped(f"{failure.check} ({count} of {sums.total_iterations}): {failure.reason}", "  - ")
+            if failure.remedy:
+                yield from _wrapped(f"try: {failure.remedy}", "    ")
+        if len(reasons) > MOST_REASONS:
+            yield f"  - and {len(reasons) - MOST_REASONS} more reasons: --json shows all"
+
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> CaseResult:
         samples = tuple(Sample.from_json(one) for one in data["Samples"])
@@ -198,6 +234,16 @@ class Report:
     @property
     def passed(self) -> bool:
         return all(one.passed for one in self.results)
+
+    def __str__(self) -> str:
+        """The printed report, without a last newline."""
+        failed = [one.case.name for one in self.results if not one.passed]
+        count = len(self.results)
+        lines = ["=== Logit Test Results ===", *(f"\n{result}" for result in self.results), ""]
+        lines += _wrapped(f"{count - len(failed)} of {count} cases passed on {self.model} in {self.seconds:.1f} s")
+        if failed:
+            lines += _wrapped(f"Failed: {', '.join(failed)}")
+        return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -220,6 +266,13 @@ class Report:
             )
         except (KeyError, TypeError) as error:
             raise InputError(f"this is no report of test cases: {error}", field="compare") from error
+
+
+def _wrapped(text: str, first: str = "") -> list[str]:
+    """Lines of at most 80 columns; a control character is shown as its number."""
+    return textwrap.wrap(
+        visible(text), WIDTH, initial_indent=first, subsequent_indent=" " * max(len(first), 2), break_on_hyphens=False
+    )
 
 
 def _nanoseconds(seconds: float) -> int:

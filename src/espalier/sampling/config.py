@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from espalier.errors import SamplingError
@@ -97,8 +97,9 @@ class SamplingConfig:
     frequency_penalty, presence_penalty: subtracted per occurrence and once, for generated tokens within the window; 0
     is off. repetition_window: 0 switches all three off, -1 is everything. dry_multiplier: 0 is off.
 
-    mirostat: 1 or 2; it replaces all truncations, so none may be set beside it. mirostat_tau, mirostat_eta: the target
-    surprise in bits, and the learning rate; with mirostat on their defaults are 5 and 0.1.
+    mirostat: 1 or 2; it replaces all truncations and the dynamic temperature, as in llama.cpp: what is set of them has
+    no effect, is off in the config, and is named in `replaced`. mirostat_tau, mirostat_eta: the target surprise in
+    bits, and the learning rate; with mirostat on their defaults are 5 and 0.1.
 
     logit_bias: what to add to a logit, by token id or by text (each of its tokens); -inf bans. bad_words: texts that
     must not occur. allowed_ids: no other token is drawn. min_tokens: no EOS and no stop id is drawn before so many
@@ -148,6 +149,8 @@ class SamplingConfig:
     ignore_eos: bool = _default("ignore_eos")
     sampler_order: tuple[str, ...] = _default("sampler_order")
     extra: tuple[tuple[str, Any], ...] = _default("extra")
+    #: Fields that were set and have no effect, because mirostat takes their place.
+    replaced: tuple[str, ...] = field(default=(), init=False, repr=False, compare=False)
 
     if not TYPE_CHECKING:  # for a type checker this would make every misspelt field an Any
 
@@ -168,7 +171,24 @@ class SamplingConfig:
             object.__setattr__(self, name, one.check(given))
         if self.extra:
             object.__setattr__(self, "sampler_order", self._order_with_plugins())
+        if mirostat:
+            self._switch_off_replaced()
         self._check_together()
+
+    def _switch_off_replaced(self) -> None:
+        """Switch off what mirostat takes the place of, and keep the names of what was set."""
+        off = {**NEUTRAL, "dynatemp_range": 0.0}
+        replaced = [name for name, value in off.items() if getattr(self, name) != value]
+        for name in replaced:
+            object.__setattr__(self, name, off[name])
+        plugged = {one.name: one for one in self.plugged if one.truncates}
+        if plugged:
+            names = {one.name for sampler in plugged.values() for one in sampler.fields}
+            object.__setattr__(self, "extra", tuple(pair for pair in self.extra if pair[0] not in names))
+            order = tuple(name for name in self.sampler_order if name not in plugged)
+            object.__setattr__(self, "sampler_order", order)
+            replaced += [sampler.switch.name for sampler in plugged.values()]
+        object.__setattr__(self, "replaced", tuple(replaced))
 
     def _order_with_plugins(self) -> tuple[str, ...]:
         """The order with the samplers of `extra` that it lacks, before the temperature."""
@@ -190,23 +210,8 @@ class SamplingConfig:
             raise SamplingError(
                 f"min_tokens: {self.min_tokens} is more than max_tokens {self.max_tokens}", field="min_tokens"
             )
-        if not self.mirostat:
-            return
-        for name, off in NEUTRAL.items():
-            if getattr(self, name) != off:
-                raise SamplingError(
-                    f"mirostat takes the place of {name}, which is {getattr(self, name):g}",
-                    hint=f"leave {name} out, or set it to {off:g}",
-                    field=name,
-                )
-        for sampler in self.plugged:
-            if sampler.truncates:
-                field = sampler.switch.name
-                raise SamplingError(f"mirostat takes the place of {field}", hint=f"leave {field} out", field=field)
-        if self.mirostat_eta <= 0 or self.mirostat_tau <= 0:
+        if self.mirostat and (self.mirostat_eta <= 0 or self.mirostat_tau <= 0):
             raise SamplingError("mirostat_tau and mirostat_eta must be above 0", field="mirostat_tau")
-        if self.dynatemp_range:
-            raise SamplingError("mirostat and dynatemp_range both move the temperature", field="dynatemp_range")
 
     @property
     def is_greedy(self) -> bool:
@@ -235,12 +240,36 @@ class SamplingConfig:
         """Whether any of the three penalties changes anything."""
         return SAMPLERS["penalties"].is_on(self)
 
+    def changed(self, **given: Any) -> SamplingConfig:
+        """The config with other values of some fields. Fields at their defaults stay there, also where mirostat, which
+        moves defaults, is switched on or off. `extra` adds to what there is. Raises SamplingError."""
+        usual = SamplingConfig(mirostat=self.mirostat)
+        own = {name: getattr(self, name) for name in FIELDS if getattr(self, name) != getattr(usual, name)}
+        if "extra" in given:
+            given["extra"] = {**dict(self.extra), **dict(given["extra"] or ())}
+        return SamplingConfig.from_json({"mirostat": self.mirostat, **own, **given})
+
+    def without(self, names: Sequence[str]) -> SamplingConfig:
+        """The config with these fields off, and named in `replaced`."""
+        off: dict[str, Any] = {name: FIELDS[name].off for name in names}
+        config = replace(self, **off)
+        object.__setattr__(config, "replaced", (*self.replaced, *names))
+        return config
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was set and has no effect, as one sentence."""
+        if not self.replaced:
+            return ()
+        have = "has" if len(self.replaced) == 1 else "have"
+        return (f"mirostat takes the place of {', '.join(self.replaced)}, which {have} no effect",)
+
     def to_json(self) -> dict[str, Any]:
         """All fields in our names; -inf, which JSON does not have, is written as null in `logit_bias`."""
         found: dict[str, Any] = {}
-        for one in fields(self):
-            value = getattr(self, one.name)
-            found[one.name] = list(value) if isinstance(value, tuple) else value
+        for name in FIELDS:
+            value = getattr(self, name)
+            found[name] = list(value) if isinstance(value, tuple) else value
         found["extra"] = dict(self.extra)
         found["logit_bias"] = [[key, value if math.isfinite(value) else None] for key, value in self.logit_bias]
         return found

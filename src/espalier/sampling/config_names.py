@@ -48,6 +48,17 @@ LLAMA_OFF: dict[str, tuple[Any, ...]] = {"n_probs": (0,), "t_max_predict_ms": (0
 """Fields that are known but not supported -> values at which they ask for nothing."""
 LLAMA_SAMPLERS = {name: one.llama for name, one in SAMPLERS.items() if one.llama is not None}
 """Our name of a sampler -> llama.cpp's, for the samplers that llama.cpp has."""
+LETTERS = {
+    "e": "penalties", "d": "dry", "s": "top_n_sigma", "k": "top_k", "y": "typical_p", "p": "top_p", "m": "min_p",
+    "x": "xtc", "t": "temperature",
+}  # fmt: skip
+"""llama.cpp's letter of a sampler -> our name."""
+SPELLED = {theirs.replace("_", ""): ours for ours, theirs in LLAMA_SAMPLERS.items()} | {
+    "nucleus": "top_p", "temp": "temperature", "typ": "typical_p",
+}  # fmt: skip
+"""llama.cpp's name of a sampler, and its other names, in lower case and without `_` and `-` -> our name."""
+MIROSTAT_RUNS_WITHOUT = ("penalties", "dry")
+"""Samplers of llama.cpp's chain that mirostat switches off there, beside the truncations."""
 RANDOM_SEED = 2**32 - 1  # llama.cpp's seeds have 32 bits; all ones asks for a random seed
 LLAMA_NONE = tuple(sorted(FIELDS.keys() - LLAMA_FIELDS.keys()))
 
@@ -109,7 +120,8 @@ def from_llama(data: Mapping[str, Any]) -> SamplingConfig:
         asked["sampler_order"] = _order(asked["sampler_order"])
     config = _build(LLAMA_DEFAULTS | asked, LLAMA_FIELDS)
     _check_llama(config, LLAMA_FIELDS)
-    return config
+    ignored = ignored_by_llama(config)
+    return config.without(ignored) if ignored else config
 
 
 def own_option(name: str, value: Any) -> tuple[str, Any]:
@@ -135,7 +147,7 @@ def own_option(name: str, value: Any) -> tuple[str, Any]:
     if ours == "max_tokens" and value == -1:
         return ours, UNLIMITED
     if ours == "sampler_order":
-        return ours, _order(value.split(";") if isinstance(value, str) else value)
+        return ours, _order(value)
     if FIELDS[ours].llama_negative_is_off and isinstance(value, Real) and value < 0:
         return ours, FIELDS[ours].off
     return ours, value
@@ -155,8 +167,23 @@ def with_extra(fields: Mapping[str, Any]) -> dict[str, Any]:
     return kept | {"extra": extra | plugged}
 
 
+def ignored_by_llama(config: SamplingConfig) -> tuple[str, ...]:
+    """The fields that are on and have no effect in llama.cpp, whose mirostat runs without penalties and DRY."""
+    if not config.mirostat:
+        return ()
+    switches = [one.name for name in MIROSTAT_RUNS_WITHOUT for one in SAMPLERS[name].fields if one.off is not None]
+    return tuple(name for name in switches if getattr(config, name) != FIELDS[name].off)
+
+
+def llama_notes(config: SamplingConfig) -> tuple[str, ...]:
+    """What a config asks for that llama.cpp's own sampler ignores, as one sentence; defaults are left out."""
+    names = [name for name in ignored_by_llama(config) if getattr(config, name) != FIELDS[name].default]
+    return (f"llama.cpp's mirostat runs without {', '.join(names)}",) if names else ()
+
+
 def to_llama(config: SamplingConfig) -> dict[str, Any]:
-    """Write all fields in llama.cpp's names. Raises SamplingError for what llama.cpp cannot do."""
+    """Write all fields in llama.cpp's names; what llama.cpp's mirostat ignores stands in `ignored_by_llama`. Raises
+    SamplingError for what llama.cpp cannot do."""
     _refuse_unless_default(config, LLAMA_NONE, "llama.cpp")
     _check_llama(config, {name: name for name in LLAMA_FIELDS})
     if config.seed is not None and config.seed >= RANDOM_SEED:
@@ -272,15 +299,6 @@ def _build(values: dict[str, Any], fields: Mapping[str, str]) -> SamplingConfig:
 
 def _check_llama(config: SamplingConfig, names: Mapping[str, str]) -> None:
     """Refuse combinations that llama.cpp runs differently or not at all. names: what errors call the fields."""
-    if config.mirostat:
-        ignored = [name for name in ("penalties", "dry") if name in config.active]
-        if ignored:
-            field = names["repetition_penalty" if ignored == ["penalties"] else "dry_multiplier"]
-            raise SamplingError(
-                f"{field}: llama.cpp's mirostat runs without {' and '.join(ignored)}",
-                hint="switch one of them off",
-                field=field,
-            )
     unheated = "temperature" not in config.sampler_order
     if unheated and (config.is_greedy or (config.mirostat and config.temperature != 1)):
         field = names["sampler_order"]
@@ -319,18 +337,24 @@ def _openai_bias(given: Any) -> Any:
 
 
 def _order(given: Any) -> list[str]:
-    """Our names of llama.cpp's samplers. Raises SamplingError for a name that llama.cpp does not have, or that we do
+    """Our names of llama.cpp's samplers: a list of names in any of its spellings, such names with `;` between them, or
+    one letter each, as in `--sampler-seq`. Raises SamplingError for a name that llama.cpp does not have, or that we do
     not support."""
-    ours = {theirs: name for name, theirs in LLAMA_SAMPLERS.items()}
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        raise SamplingError("samplers: a list of names", hint=f"known: {', '.join(ours)}", field="samplers")
-    found = list(given)
-    for name in found:
-        if not isinstance(name, str) or name not in ours:
-            raise SamplingError(
-                f"samplers: no sampler {shown(name)}", hint=f"known: {', '.join(ours)}", field="samplers"
-            )
-    return [ours[name] for name in found]
+    if not isinstance(given, str | Iterable):
+        raise SamplingError("samplers: a list of names", hint=f"known: {', '.join(LLAMA_SAMPLERS.values())}",
+                            field="samplers")  # fmt: skip
+    names = [name for name in given.split(";") if name] if isinstance(given, str) else list(given)
+    if isinstance(given, str) and len(names) == 1 and names[0] not in SPELLED and set(names[0]) <= LETTERS.keys():
+        return [LETTERS[letter] for letter in names[0]]
+    return [_sampler_called(name) for name in names]
+
+
+def _sampler_called(name: Any) -> str:
+    spelled = name.lower().replace("_", "").replace("-", "") if isinstance(name, str) else None
+    if spelled not in SPELLED:
+        known = ", ".join(LLAMA_SAMPLERS.values())
+        raise SamplingError(f"samplers: no sampler {shown(name)}", hint=f"known: {known}", field="samplers")
+    return SPELLED[spelled]
 
 
 def _refuse_unless_default(config: SamplingConfig, names: Iterable[str], who: str) -> None:

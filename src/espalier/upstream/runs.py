@@ -16,6 +16,7 @@ from typing import Protocol
 
 from espalier.constraints.base import Matcher
 from espalier.constraints.compiler import Compiler
+from espalier.constraints.joining.rule import is_filter
 from espalier.constraints.judging import Judge
 from espalier.constraints.spec import Spec
 from espalier.constraints.verdict import Verdict
@@ -98,9 +99,11 @@ class Answer:
         compiler: Compiler,
         is_followed: bool = True,
         follows: Spec | None = None,
+        follows_from: str = "",
         stops: tuple[str, ...] = (),
     ) -> None:
-        """follows: what the text is held to while it comes, if not the turn's own constraint. stops: stop texts that
+        """follows: what the text is held to while it comes, if not the turn's own constraint; follows_from: what the
+        prompt holds of it. stops: stop texts that
         the other side does not know; the text is cut at the first of them here. Raises InputError and its subclasses
         for a request that is wrong in itself, UnsupportedError and LimitExceeded for a constraint that cannot be
         compiled."""
@@ -113,7 +116,7 @@ class Answer:
         self.matcher: Matcher | None = None
         spec = follows or turn.spec
         if spec is not None and is_followed:
-            self.matcher = compiler.compile(spec).matcher(before="" if follows else turn.before)
+            self.matcher = compiler.compile(spec).matcher(before=follows_from if follows else turn.before)
         self.vocab = compiler.vocab
         job = Job(
             vocab=self.vocab,
@@ -171,9 +174,14 @@ class Answer:
             self.matcher.advance(self.vocab.eos_ids[0])
         self._text.ending = Ending(told.finish, told.stop)
         outcome = self._text.outcome(self.matcher)
-        if self.matcher is None and told.finish == "length":
+        if self.matcher is None and told.finish == "length" and not self._is_filtered:
             outcome = replace(outcome, is_complete=False)
         return self.run.event(outcome, index)
+
+    @property
+    def _is_filtered(self) -> bool:
+        """Whether the constraint only takes texts away, so that a cut text may satisfy it too."""
+        return self.turn.spec is not None and is_filter(self.turn.spec)
 
     @property
     def _kind(self) -> str:

@@ -13,7 +13,7 @@ from espalier.engines.llamacpp.context import default_threads
 from espalier.engines.llamacpp.model import LlamaStepModel
 from espalier.engines.llamacpp.weights import LlamaFile
 from espalier.engines.options import DEFAULT, EngineOptions
-from espalier.errors import InputError
+from espalier.errors import CapabilityError, InputError
 from tests import gguf_models as make
 
 
@@ -38,7 +38,7 @@ def test_a_device_that_is_not_there_is_refused(path, options, said, field):
 
     if said == "no GPU" and llama_lib.library().llama_supports_gpu_offload():
         pytest.skip("this build of llama.cpp has a GPU")
-    with pytest.raises(InputError, match=said) as caught:
+    with pytest.raises((InputError, CapabilityError), match=said) as caught:
         LlamaFile(path, EngineOptions(**options))
     assert caught.value.field == field
     LlamaFile(path, EngineOptions(device="cpu"))

@@ -43,6 +43,7 @@ VALUES: dict[str, list[Any]] = {
     "stop": ["a", ["a", "b"], "", [], ["\ud800"]],
     "strategy": ["mask", "beam", "smc", "none", "", "native"],
     "schema_in_prompt": [True, False],
+    "closed": [True, False],
     "seeds": [1, 2],
     "on_budget": ["close", "truncate", "error"],
     "reasoning": ["auto", "think", "none", ""],

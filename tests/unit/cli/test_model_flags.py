@@ -186,3 +186,14 @@ def test_help_stays_within_80_columns(run, monkeypatch, command):
     monkeypatch.setenv("COLUMNS", "80")
     out = run(command, "--help")[1]
     assert max(map(len, out.splitlines())) <= 80
+
+
+def test_layers_for_a_gpu_that_the_build_does_not_have_were_an_error(run):
+    import llama_cpp
+
+    if llama_cpp.llama_supports_gpu_offload():
+        pytest.skip("this build of llama.cpp has a GPU")
+    plain = run(*ONE, "--seed", "1", "--max-tokens", "5", "hi")
+    code, out, err = run(*ONE, "-ngl", "99", "--seed", "1", "--max-tokens", "5", "hi")
+    assert (code, out) == plain[:2]
+    assert "this build of llama.cpp has no GPU: it goes on without gpu layers" in err

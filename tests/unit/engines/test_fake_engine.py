@@ -167,7 +167,6 @@ def test_the_context_limits_the_output_to_the_last_token_that_fits():
         ({"stop_ids": [999]}, InputError, "999"),
         ({"temprature": 1}, InputError, "temprature"),
         ({"system": "s", "raw": True}, InputError, "raw"),
-        ({"sampling": espalier.SamplingConfig(), "seed": 1}, InputError, "not both"),
         ({"sampling": [("seed", 1)]}, InputError, "SamplingConfig"),
         ({"stop": 1.5}, InputError, "stop"),
     ],

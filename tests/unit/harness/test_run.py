@@ -14,7 +14,6 @@ from espalier.engines.fake import open_engine
 from espalier.errors import InputError
 from espalier.harness.cases.case import TestCase
 from espalier.harness.report.junit import junit_text
-from espalier.harness.report.terminal import report_text
 from espalier.harness.results import CaseResult, Report, Sample
 from espalier.harness.run import Harness
 
@@ -51,7 +50,7 @@ def test_filters_and_the_safety_preset_of_a_case_are_applied() -> None:
     )
     safe = TestCase(name="s", prompt="p", config=COLD, safety_preset="minimal", banned_content=("rm -rf",))
     report = run(wish, case, safe)
-    assert report.passed, report_text(report)
+    assert report.passed, str(report)
     free = run(wish, case, safe, free=True)
     assert [one.passed for one in free.results] == [False, False]
     assert free.results[0].outputs == [wish]
@@ -66,7 +65,7 @@ def test_a_preset_is_applied_with_its_grammar_and_may_be_named_for_all() -> None
 
 def test_a_configuration_without_its_constraint_fails_with_a_reason_and_a_remedy() -> None:
     report = run("Sure! Here it is.", TestCase(name="j", prompt="p", config=COLD, expected_json=True, iterations=2))
-    text = report_text(report)
+    text = str(report)
     assert "json (2 of 2): the output is not JSON" in text
     assert "try: constrain it: json_schema, or the preset json_strict" in " ".join(text.split())
     assert all(len(line) <= 80 for line in text.splitlines())
@@ -75,7 +74,7 @@ def test_a_configuration_without_its_constraint_fails_with_a_reason_and_a_remedy
 def test_a_text_that_is_cut_under_its_constraint_needs_more_tokens_and_no_other_constraint() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "string", "minLength": 60}}, "required": ["a"]}
     asked = {"json_schema": schema, "expected_json": True, "max_tokens": 12, "config": COLD}
-    text = report_text(run('{"a": "' + "x" * 80, TestCase.from_json({"name": "cut", "prompt": "p"} | asked)))
+    text = str(run('{"a": "' + "x" * 80, TestCase.from_json({"name": "cut", "prompt": "p"} | asked)))
     assert " ".join(text.split()).count("try: the text was cut at 12 tokens: raise max_tokens") == 2
     assert "constrain it" not in text
     assert "max_tokens;" not in text
@@ -166,7 +165,7 @@ def test_junit_is_read_by_a_parser_whatever_the_texts_hold() -> None:
     assert {k: suite.get(k) for k in ("tests", "failures", "errors")} == {"tests": "3", "failures": "1", "errors": "1"}
     names = [(one.get("name"), [child.tag for child in one]) for one in suite]
     assert names == [('n<"&>', ["failure", "system-out"]), ("e", ["error", "system-out"]), ("ok", ["system-out"])]
-    assert "\\u001b" in report_text(Report(model="m", results=results))
+    assert "\\u001b" in str(Report(model="m", results=results))
 
 
 def test_a_harness_without_cases_and_two_of_one_name_are_refused() -> None:

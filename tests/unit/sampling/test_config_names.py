@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 from espalier import SamplingConfig
 from espalier.errors import SamplingError
 from espalier.sampling.config import DEFAULT_ORDER
-from espalier.sampling.config_names import OPENAI_ORDER, UNLIMITED, from_llama, from_openai, to_llama, to_openai
+from espalier.sampling.config_names import (
+    OPENAI_ORDER,
+    UNLIMITED,
+    from_llama,
+    from_openai,
+    own_option,
+    to_llama,
+    to_openai,
+)
 
 texts = st.text(min_size=1, max_size=5)
 llama_configs = st.builds(
@@ -97,9 +105,9 @@ def test_the_other_names_of_the_same_thing():
     [
         ({"n_probs": 5}, "n_probs"), ({"t_max_predict_ms": 100}, "t_max_predict_ms"), ({"typ_p": 0}, "typical_p"),
         ({"repeat_penalty": -1}, "repeat_penalty"), ({"repeat_last_n": -2}, "repeat_last_n"),
-        ({"n_predict": 0}, "n_predict"), ({"samplers": ["heat"]}, "samplers"), ({"samplers": "kp"}, "samplers"),
+        ({"n_predict": 0}, "n_predict"), ({"samplers": ["heat"]}, "samplers"), ({"samplers": "kq"}, "samplers"),
+        ({"samplers": 3}, "samplers"),
         ({"samplers": ["top_k", "top_k"]}, "samplers"), ({"repetition_penalty": 1}, "repetition_penalty"),
-        ({"mirostat": 1, "top_p": 0.9}, "top_p"), ({"mirostat": 2, "repeat_penalty": 1.2}, "repeat_penalty"),
         ({"temperature": math.nan}, "temperature"), ({"temperature": 0, "typ_p": 0.5}, "typical_p"),
         ({"temperature": 0, "samplers": ["top_k"]}, "samplers"), ({"stop": [""]}, "stop"),
         ({"typ_p": 0.5, "typical_p": 0.6}, "typical_p"),
@@ -117,7 +125,7 @@ def test_what_cannot_come_from_llama_cpp_is_refused_in_its_names(data, field):
     [
         ({"allowed_ids": [1]}, "allowed_ids"), ({"bad_words": ["x"]}, "bad_words"), ({"min_tokens": 3}, "min_tokens"),
         ({"stop_ids": [1]}, "stop_ids"), ({"seed": 2**32}, "seed"), ({"dry_breakers": []}, "dry_breakers"),
-        ({"mirostat": 1}, "repetition_penalty"), ({"temperature": 0, "typical_p": 0.5}, "typical_p"),
+        ({"temperature": 0, "typical_p": 0.5}, "typical_p"),
         ({"temperature": 0, "xtc_probability": 0.5}, "xtc_probability"), ({"max_tokens": 2**40}, "max_tokens"),
         ({"temperature": 0, "sampler_order": ["top_k"]}, "sampler_order"),
     ],
@@ -187,3 +195,17 @@ def test_penalties_that_are_switched_off_are_not_sent():
     sent = to_openai(config)
     assert not {"repetition_penalty", "frequency_penalty", "presence_penalty"} & sent.keys()
     assert not from_openai(sent).has_penalties
+
+
+@pytest.mark.parametrize(
+    "samplers",
+    [
+        ["top_k", "typ_p", "top_p", "temperature"], ["top-k", "TypP", "nucleus", "temp"],
+        "top_k;typ_p;top_p;temperature", "topk;typ;topp;temp", "kypt",
+    ],
+)  # fmt: skip
+def test_samplers_are_named_in_every_way_in_which_llama_cpp_names_them(samplers):
+    order = ("top_k", "typical_p", "top_p", "temperature")
+    assert from_llama({"samplers": samplers}).sampler_order == order
+    assert own_option("samplers", samplers) == ("sampler_order", list(order))
+    assert from_llama({"samplers": "edskypmxt"}) == from_llama({})  # llama.cpp's default sequence

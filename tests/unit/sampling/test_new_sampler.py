@@ -59,7 +59,7 @@ assert SamplingConfig(**read_fields(["every=3"])).every == 3
 assert to_llama(config)["every_id"] == 3 and "every" in to_llama(config)["samplers"]
 assert from_llama({"every_id": 3}).every == 3 and "every_id" in DRAWING_NAMES
 assert refused(lambda: SamplingConfig(every=10)) == "every"
-assert refused(lambda: SamplingConfig(every=3, mirostat=2)) == "every"
+assert SamplingConfig(every=3, mirostat=2).replaced == ("every",)
 assert refused(lambda: from_llama({"every_id": "a"})) == "every_id"
 assert refused(lambda: to_openai(config)) == "every"
 """
@@ -84,7 +84,7 @@ def test_a_truncation_takes_a_declaration_and_a_line_in_the_config(tmp_path):
 
 
 def test_every_field_of_the_config_is_declared_and_every_declared_field_is_in_the_config():
-    assert {one.name for one in fields(SamplingConfig)} == FIELDS.keys()
+    assert {one.name for one in fields(SamplingConfig) if one.init} == FIELDS.keys()
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS.values(), ids=lambda one: one.name)

@@ -144,7 +144,6 @@ def test_each_way_of_saying_a_constraint_is_read(process: Process, fields: dict[
         ({"messages": []}, "messages"),
         ({"messages": [{"role": "user"}]}, "messages[0].content"),
         ({"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]}, "messages[0].content[0]"),
-        ({"mirostat": 2, "top_k": 5}, "top_k"),
         ({"repeat_penalty": 1.2, "repetition_penalty": 1.3}, "repeat_penalty"),
         ({"samplers": ["nonsense"]}, "samplers"),
         ({"vocab_lang": "es"}, "vocab_n_words"),
@@ -153,6 +152,19 @@ def test_each_way_of_saying_a_constraint_is_read(process: Process, fields: dict[
 )  # fmt: skip
 def test_what_is_wrong_is_refused_by_its_field(process: Process, fields: dict[str, Any], param: str) -> None:
     assert refused(process, **fields).field == param
+
+
+@pytest.mark.parametrize(
+    ("fields", "names"),
+    [
+        ({"top_k": 5}, "top_k"), ({"typical_p": 0.5}, "typical_p"), ({"dynatemp_range": 0.5}, "dynatemp_range"),
+        ({"repeat_penalty": 1.2}, "repetition_penalty"), ({"min_p": 0.2, "xtc_probability": 0.5}, "min_p"),
+    ],
+)  # fmt: skip
+def test_mirostat_beside_what_it_replaces_was_refused(process: Process, fields: dict[str, Any], names: str) -> None:
+    asked = ask(process, mirostat=2, **fields)
+    assert any(f"mirostat takes the place of {names}" in warning for warning in asked.warnings)
+    assert asked.requests[0].sampling == ask(process, mirostat=2).requests[0].sampling
 
 
 @pytest.mark.parametrize("name", sorted(set(REFUSED) - set(ChatBody.model_fields)))

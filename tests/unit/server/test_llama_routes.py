@@ -262,3 +262,17 @@ def test_they_are_in_the_openapi_document() -> None:
 
 def test_the_error_says_how_many_tokens_there_may_be(c: TestClient) -> None:
     assert "greater than or equal to -1" in c.post(ROUTE, json=ASK | {"n_predict": -2}).json()["error"]["message"]
+
+
+def test_mirostat_beside_what_llama_server_ignores_was_refused(c: TestClient) -> None:
+    ignored = {"top_k": 5, "repeat_penalty": 1.2, "dry_multiplier": 0.5, "dynatemp_range": 0.2}
+    reply = c.post(ROUTE, json=ASK | {"mirostat": 2, "seed": 1} | ignored)
+    assert ok(reply)["content"] == ok(c.post(ROUTE, json=ASK | {"mirostat": 2, "seed": 1}))["content"]
+    for name in ("top_k", "repetition_penalty", "dry_multiplier", "dynatemp_range"):
+        assert name in reply.headers["warning"]
+    assert ok(reply)["generation_settings"]["top_k"] == 0
+
+
+def test_samplers_may_be_letters_as_in_llama_server(c: TestClient) -> None:
+    letters = ok(c.post(ROUTE, json=ASK | {"samplers": "kpt"}))["generation_settings"]["samplers"]
+    assert letters == ["top_k", "top_p", "temperature"]

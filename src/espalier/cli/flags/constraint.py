@@ -22,6 +22,8 @@ from espalier.files.json_shape import check_shape
 from espalier.files.limits import CONSTRAINT
 from espalier.grammar.builtin import GRAMMARS
 
+DEFINED_AS = "::="
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConstraintFlags:
@@ -40,8 +42,13 @@ class ConstraintFlags:
     allow_checked: Annotated[
         bool, typer.Option("--allow-checked", help="Accept keywords that are only checked afterwards.")
     ] = False
+    closed: Annotated[
+        bool, typer.Option("--closed", help="Objects of schemas take no names beyond their `properties`.")
+    ] = False
     regex: Annotated[str | None, typer.Option(help="A regular expression for the whole answer.")] = None
-    grammar: Annotated[str | None, typer.Option(help="A GBNF grammar file, or @NAME.", metavar="FILE")] = None
+    grammar: Annotated[str | None, typer.Option(help="A GBNF grammar: a file, @NAME, or its text.", metavar="FILE")] = (
+        None
+    )
     root: Annotated[
         str | None, typer.Option(help="With --grammar: its start rule (default: root).", metavar="RULE")
     ] = None
@@ -75,15 +82,15 @@ class ConstraintFlags:
             raise InputError("--after needs a constraint", hint=hint, field="after")
         return After(self.after, whole, max_before=self.max_before)
 
-    def orders(self, default: str | None) -> dict[str, Any]:
-        """Options of `make_request`: the order of properties in schemas of other origin, such as those of tools, and
-        where nothing states one. default: the environment's. Raises InputError for names of properties without
-        --schema."""
+    def schema_options(self, default: str | None) -> dict[str, Any]:
+        """Options of `make_request` for schemas of other origin, such as those of tools and presets: the order of
+        properties, that where nothing states one, and whether they are closed. default: the environment's. Raises
+        InputError for names of properties without --schema."""
         order = self.schema_order
         named = order if order is not None and is_named(order) else None
         if order is not None and named is None and self.schema is None:
             raise InputError("--schema-order needs --schema where it names properties", field="schema_order")
-        return {"schema_order": named, "default_order": default}
+        return {"schema_order": named, "default_order": default, "closed": self.closed or None}
 
     def _specs(self) -> Iterator[Spec]:
         self._check_details()
@@ -134,5 +141,8 @@ def read_spec(path: str) -> Spec:
 
 
 def read_grammar(path: str) -> str:
-    """The text of a grammar: a file, `-` for stdin, or `@name` for a built-in one. Raises InputError, UnknownName."""
+    """The text of a grammar: a file, `-` for stdin, `@name` for a built-in one, or itself: only GBNF has `::=`. Raises
+    InputError, UnknownName."""
+    if DEFINED_AS in path:
+        return path
     return str(GRAMMARS.load(path[1:])) if path.startswith("@") else read_text(path, "grammar")

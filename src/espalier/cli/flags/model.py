@@ -17,7 +17,8 @@ from espalier.cli.flags.groups import FlagsOf
 from espalier.cli.progress import first_shown, working
 from espalier.engines.base import Event, Request
 from espalier.engines.open import choose
-from espalier.engines.options import EngineOptions
+from espalier.engines.options import ONLY_FASTER, EngineOptions
+from espalier.errors import CapabilityError
 from espalier.wiring import App
 
 SPELLED = {"llamacpp": "llama.cpp"}  # others are called as they are
@@ -29,11 +30,19 @@ EngineFlags: TypeAlias = Annotated[dict[str, Any], FlagsOf(EngineOptions)]
 
 
 def load(model: str | None, engine: Mapping[str, Any], app: App) -> api.LoadedEngine:
-    """Open a model. engine: what was given of EngineFlags. Raises what `espalier.load` raises."""
+    """Open a model. engine: what was given of EngineFlags; where the build has no GPU, layers for one are left out with
+    a note, as in llama.cpp. Raises what `espalier.load` raises."""
     if app.log is not None:
         app.log.tell = output.note
-    with working(f"loading {app.model_name(model)}"):
-        return api.load(model, app=app, **engine)
+    try:
+        with working(f"loading {app.model_name(model)}"):
+            return api.load(model, app=app, **engine)
+    except CapabilityError as error:
+        if error.field not in ONLY_FASTER or error.field not in engine:
+            raise
+        output.note(f"{error.message}: it goes on without {error.field.replace('_', ' ')} ({error.hint})")
+        rest = {name: value for name, value in engine.items() if name != error.field}
+    return load(model, rest, app)
 
 
 def run(engine: api.LoadedEngine, request: Request, *, command: str) -> Iterator[Event]:

@@ -36,10 +36,19 @@ class SafetyFlags:
         typer.Option("--safety-list", help="Phrases of a category; repeat it.", metavar="NAME=FILE"),
     ] = None
 
+    must_mask: Annotated[
+        bool,
+        typer.Option("--safety-must-mask", help="Refuse an engine that cannot hold the filter at every token."),
+    ] = False
+
     def filter(self) -> Safety | None:
         """The filter, or None without `--safety`. Raises InputError and its kin."""
         if self.level is None:
-            for name, value in (("--safety-mode", self.mode), ("--safety-list", self.lists)):
+            for name, value in (
+                ("--safety-mode", self.mode),
+                ("--safety-list", self.lists),
+                ("--safety-must-mask", self.must_mask),
+            ):
                 if value:
                     raise InputError(f"{name} needs --safety", hint="--safety strict", field="safety")
             return None
@@ -51,6 +60,7 @@ class SafetyFlags:
             categories=(*(() if is_preset else names), *lists),
             lists=lists,
             mode=self.mode or "mask",  # type: ignore[arg-type]  # checked by Safety itself
+            must_mask=self.must_mask,
         )
 
     def join(self, constraint: Spec | None) -> Spec | None:

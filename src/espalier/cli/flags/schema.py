@@ -37,13 +37,15 @@ class SchemaFlags:
         str | None,
         typer.Option(help="Order of properties: schema (the default), any, required-first, a,b,c.", metavar="ORDER"),
     ] = None
+    closed: Annotated[bool, typer.Option("--closed", help="Objects take no names beyond their `properties`.")] = False
 
     def spec(self, schema: str, *, indent: int = 2, allow: str | None = None) -> JsonSchema:
         """The constraint; without --order that of ESPALIER_SCHEMA_ORDER. Raises as `read_spec`."""
         order = build_app().settings.schema_order if self.order is None else self.order
         return read_spec(
-            schema, whitespace=self.whitespace, indent=indent, format=self.format, order=order, allow=allow
-        )
+            schema, whitespace=self.whitespace, indent=indent, format=self.format, order=order, allow=allow,
+            closed=self.closed,
+        )  # fmt: skip
 
 
 def read_spec(
@@ -54,6 +56,7 @@ def read_spec(
     format: str = "annotate",  # noqa: A002  # as the keyword is called
     order: str | None = None,
     allow: str | None = None,
+    closed: bool = False,
 ) -> JsonSchema:
     """The constraint. order: one of `ORDERS`, or names of properties separated by commas; None leaves it open.
     `JsonSchema` checks the other values. Raises InputError, and what `read_schema_argument` and `JsonSchema` raise."""
@@ -65,6 +68,7 @@ def read_spec(
         order=order if order is None or is_named(order) else read_names(order, schema),
         format=format,  # type: ignore[arg-type]
         allow=allow,  # type: ignore[arg-type]
+        closed=closed or None,
     )
 
 

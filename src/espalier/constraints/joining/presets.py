@@ -105,7 +105,7 @@ def safety_part(preset: str) -> Part:
 
 
 class Merged(NamedTuple):
-    """What a preset and a request ask for together. notes: what of the preset was replaced."""
+    """What a preset and a request ask for together. notes: what of the preset was replaced, and what has no effect."""
 
     constraint: Spec | None
     sampling: SamplingConfig
@@ -231,7 +231,7 @@ def merged(
     words = SamplingConfig(bad_words=fields.get("bad_words", ())).bad_words
     words = tuple(dict.fromkeys((*preset.config.get("bad_words", ()), *words)))
     sampling = SamplingConfig.from_json({**config, "logit_bias": biases, "bad_words": words})
-    return Merged(joining.spec, sampling, joining.notes)
+    return Merged(joining.spec, sampling, (*joining.notes, *sampling.notes))
 
 
 def over_config(config: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:

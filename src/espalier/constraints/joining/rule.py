@@ -18,6 +18,7 @@ from espalier.constraints.compose.all_of import AllOf, DeadEnds
 from espalier.constraints.safety.spec import Safety, merged_safety
 from espalier.constraints.spec import Spec
 from espalier.constraints.words.spec import Wordlist
+from espalier.errors import CapabilityError
 
 STATED: tuple[DeadEnds, ...] = ("rewind", "refuse")
 """What an AllOf may say of dead ends, the one that counts first before the other."""
@@ -93,6 +94,27 @@ def with_bad_words(constraint: Spec | None, words: Sequence[str]) -> Spec | None
 def filters_in(constraint: Spec | None) -> tuple[Safety, ...]:
     """The safety filters that a constraint is made of, however deep."""
     return () if constraint is None else tuple(one for one in constraint.walk() if isinstance(one, Safety))
+
+
+def without_filters(spec: Spec | None) -> Spec | None:
+    """A constraint without its safety filters. Raises CapabilityError for one that must be held at every token."""
+    filters = filters_in(spec)
+    for one in filters:
+        if one.must_mask:
+            raise CapabilityError(
+                "safety must be held at every token (must_mask), and this engine gives no logits",
+                hint="leave must_mask out: what can be banned is, and the text is judged", field="safety",
+            )  # fmt: skip
+    if not filters:
+        return spec
+    if isinstance(spec, Safety):
+        return None
+    if isinstance(spec, AllOf):
+        return together(*(without_filters(one) for one in spec.members), like=(spec,))
+    raise CapabilityError(
+        f"a safety filter inside {spec.kind if spec else 'a constraint'} cannot be judged alone",
+        hint="put it beside the whole: AllOf(..., safety)", field="constraint",
+    )  # fmt: skip
 
 
 def unenforced(constraint: Spec | None) -> tuple[str, ...]:

@@ -130,6 +130,8 @@ def check_schema(
     """
     if engine not in ENGINES:
         raise UnknownName(f"unknown engine {engine!r}", hint=f"one of: {', '.join(ENGINES)}", field="engine")
+    if engine not in OURS:
+        spec = spec.explicit()
     lowered = LoweredSchema(_lenient(spec))
     found = tuple(hazards(spec.schema))
     said: dict[str, Any] = {

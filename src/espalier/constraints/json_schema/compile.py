@@ -5,6 +5,7 @@ What a schema is lowered to is in `lowered.py`; this module knows the vocabulary
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from espalier.automata.languages.dfa import Dfa
@@ -17,6 +18,7 @@ from espalier.automata.masks.states import Items, Stacks
 from espalier.automata.reasons.explain import RulePosition
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
+from espalier.constraints.json_schema.document_form import closed_entries
 from espalier.constraints.json_schema.lowered import LoweredSchema, Use
 from espalier.constraints.matching.automaton import AutomatonCompiled, compile_automaton
 from espalier.constraints.spec import JsonSchema
@@ -97,10 +99,14 @@ def contract_of(spec: JsonSchema, compiler: Compiler | None, *, request: Any = N
     beside it may decide who holds it. Raises SchemaError, UnsupportedError for an unknown draft or a document that
     cannot be loaded, LimitExceeded."""
     if compiler is None:
-        found = LoweredSchema(spec).expansion.contract
-        return found.with_changes(
-            (one.pointer, "checked", ELSEWHERE) for one in found.entries if one.verdict != "annotation"
+        lowered = LoweredSchema(spec)
+        found = lowered.expansion.contract.with_changes(
+            (one.pointer, "checked", ELSEWHERE)
+            for one in lowered.expansion.contract.entries
+            if one.verdict != "annotation"
         )
+        closed = (replace(one, verdict="checked") for one in closed_entries(lowered.expansion))
+        return Contract((*found.entries, *closed))
     if compiler.held_elsewhere is not None:
         held: Contract | None = compiler.held_elsewhere(spec, request)
         if held is not None:

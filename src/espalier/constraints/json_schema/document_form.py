@@ -1,8 +1,11 @@
-"""The form of the documents of a schema, which no keyword states: the order of properties and the whitespace.
+"""The form of the documents of a schema, which no keyword states: the order of properties, the whitespace, and that
+objects are closed.
 
     order "any"          order enforced: every order of the names that are declared, others anywhere between
     order "schema"       order narrowed: as in the schema, others after the declared ones
     whitespace "compact" whitespace narrowed: none
+
+    closed                closed enforced: objects take no names but the declared ones
 
 It lists them for the contract. A form that matters for no document of a schema has no entry.
 """
@@ -16,8 +19,10 @@ from typing import Any
 from espalier.constraints.spec import JsonSchema
 from espalier.grammar.json_mode import FLEXIBLE_RUN
 from espalier.schema.contract import Contract, Entry, KeywordVerdict
-from espalier.schema.form import Array, NormalForm, Object, Values
+from espalier.schema.form import Array, Object, Values
 from espalier.schema.normal.cases import led_to
+from espalier.schema.normal.closing import NOTE
+from espalier.schema.normal.expand import Expansion
 from espalier.schema.order import Order
 from espalier.schema.pointers import DanglingPointer, follow
 from espalier.time_limit import check as check_time
@@ -36,9 +41,10 @@ WHITESPACE = {
 }
 
 
-def form_entries(spec: JsonSchema, shapes: NormalForm, exceptions: Iterable[str] = ()) -> list[Entry]:
-    """The entries of the order and of the whitespace, each only where a document of the schema shows it. exceptions:
-    notes on objects of another order than was asked for."""
+def form_entries(spec: JsonSchema, shapes: Expansion, exceptions: Iterable[str] = ()) -> list[Entry]:
+    """The entries of order, whitespace and closed objects, each only where a document of the schema shows it.
+
+    exceptions: notes on objects of another order than was asked for."""
     has_order, has_space = _seen(shapes)
     found: list[Entry] = []
     if has_order:
@@ -47,7 +53,14 @@ def form_entries(spec: JsonSchema, shapes: NormalForm, exceptions: Iterable[str]
         found.append(Entry(pointer="", keyword="order", verdict=verdict, note="; ".join(notes)))
     if has_space:
         found.append(Entry(pointer="", keyword="whitespace", verdict="narrowed", note=_whitespace(spec)))
-    return found
+    return [*found, *closed_entries(shapes)]
+
+
+def closed_entries(shapes: Expansion) -> list[Entry]:
+    """The entry of closed objects; none where nothing is closed."""
+    if not shapes.closes:
+        return []
+    return [Entry(pointer="", keyword="closed", verdict="enforced", note=NOTE)]
 
 
 def ordered_keywords(spec: JsonSchema, contract: Contract) -> Iterator[tuple[str, KeywordVerdict, str]]:
@@ -89,7 +102,7 @@ def _names_two(schema: Any, pointer: str) -> bool:
     return False
 
 
-def _seen(shapes: NormalForm) -> tuple[bool, bool]:
+def _seen(shapes: Expansion) -> tuple[bool, bool]:
     """Whether some object has several names, and whether there is any object or array."""
     has_order = has_space = False
     todo, seen = [shapes.root], {shapes.root}

@@ -21,8 +21,10 @@ from referencing.jsonschema import specification_with
 from espalier.constraints.slow_patterns import run_limited
 from espalier.constraints.spec import JsonObject, JsonSchema, Spec
 from espalier.constraints.verdict import Unjudgeable, Verdict
-from espalier.errors import RegexError
+from espalier.errors import RegexError, SchemaError, UnsupportedError
 from espalier.lexicon.files import WordFiles
+from espalier.schema.normal.closed_values import ClosedValues
+from espalier.schema.normal.judge import Undecided
 from espalier.schema.normal.validator import is_panic, validator_class
 from espalier.schema.patterns.cost import is_quick
 from espalier.schema.patterns.ecma import compiled, is_pattern
@@ -121,7 +123,20 @@ def judge_schema(spec: JsonSchema, text: str, words: WordFiles) -> Verdict:
             raise
         return Verdict(valid=None, judge=name, errors=("could not judge: nested too deeply",))
     errors = tuple(f"{e.json_path}: {e.message[:200]}" for e in found[:5])
-    return Verdict(valid=not found, judge=name, errors=errors)
+    if found or not spec.closed:
+        return Verdict(valid=not found, judge=name, errors=errors)
+    return _closed_verdict(spec, value, name)
+
+
+def _closed_verdict(spec: JsonSchema, value: Any, name: str) -> Verdict:
+    """The verdict on a valid value of a closed schema."""
+    documents = {uri: json.loads(text) for uri, text in spec.documents} or None
+    try:
+        errors = ClosedValues(spec.schema, documents=documents, formats=spec.format == "assert").undeclared(value)
+    except (Undecided, SchemaError, UnsupportedError, RecursionError) as error:
+        why = f"could not judge whether all names are declared: {type(error).__name__}: {error}"
+        return Verdict(valid=None, judge=name, errors=(why[:200],))
+    return Verdict(valid=not errors, judge=name, errors=tuple(errors[:5]))
 
 
 @cache

@@ -46,7 +46,10 @@ class LoweredSchema:
         """The normal form. Raises SchemaError, UnsupportedError, LimitExceeded."""
         spec = self.spec
         documents = {uri: json.loads(text) for uri, text in spec.documents}
-        return expand(spec.schema, format=spec.format, order=spec.used_order, documents=documents or None)
+        return expand(
+            spec.schema, format=spec.format, order=spec.used_order, documents=documents or None,
+            closed=bool(spec.closed),
+        )  # fmt: skip
 
     @computed
     def converted(self) -> Converted:

@@ -26,6 +26,14 @@ CATEGORIES: Mapping[str, str] = {
     "dangerous": "instructions for weapons and drugs, commands that destroy data",
 }
 
+CategoryCodeInjection = "code_injection"
+CategoryCredentials = "credentials"
+CategoryPII = "pii"
+CategoryProfanity = "profanity"
+CategoryViolence = "violence"
+CategoryDangerous = "dangerous"
+"""PedroCLI's names of its categories."""
+
 PRESETS: Mapping[str, tuple[str, ...]] = {
     "minimal": ("code_injection",),
     "standard": ("code_injection", "credentials"),

@@ -146,7 +146,7 @@ def compile_safety(spec: Safety, compiler: Compiler) -> Compiled:
 def _masking(spec: Safety) -> Safety:
     if not spec.rewinds:
         return spec
-    return Safety.from_fields({k: v for k, v in spec.to_json().items() if k not in ("kind", "mode")})  # type: ignore[return-value]
+    return Safety.from_fields({k: v for k, v in spec.to_json().items() if k not in ("kind", "mode", "must_mask")})  # type: ignore[return-value]
 
 
 class SafetyCompiled(AutomatonCompiled):

@@ -53,8 +53,9 @@ class Safety(Spec):
     categories to remove. include: patterns that are off unless named, such as `email`; exclude: patterns to switch off.
     patterns: custom texts, or `{"regex": "..."}` in the dialect of `Regex`, matched anywhere. lists: phrases by
     category, matched as whole words. mode: `mask` forbids the token that would complete a match; `rewind` lets the
-    model sample it and then takes the text back to where the match began. `describe` says what is enforced. Raises
-    SpecError, UnknownName, InputError, LimitExceeded.
+    model sample it and then takes the text back to where the match began. must_mask: an engine without logits is
+    refused; otherwise it bans what it can, the finished text is judged, and a note says which of the two each category
+    got. `describe` says what is enforced. Raises SpecError, UnknownName, InputError, LimitExceeded.
     """
 
     kind: ClassVar[str] = "safety"
@@ -64,6 +65,7 @@ class Safety(Spec):
     patterns: tuple[Custom, ...]
     lists: tuple[tuple[str, tuple[str, ...]], ...]
     mode: SafetyMode
+    must_mask: bool
 
     def __init__(
         self,
@@ -76,12 +78,15 @@ class Safety(Spec):
         patterns: Sequence[str | Mapping[str, str] | Custom] = (),
         lists: Mapping[str, Sequence[str]] | Sequence[tuple[str, Sequence[str]]] = (),
         mode: SafetyMode = "mask",
+        must_mask: bool = False,
     ) -> None:
         enabled = {*(preset_categories(preset) if preset is not None else ())}
         enabled |= set(_names(categories, "categories", check_category))
         enabled -= set(_names(without, "without", check_category))
         if mode not in get_args(SafetyMode):
             raise SpecError(f"unknown mode {mode!r}", hint=", ".join(get_args(SafetyMode)), field="mode")
+        if not isinstance(must_mask, bool):
+            raise SpecError(f"must_mask: {must_mask!r} is neither true nor false", field="must_mask")
         found = _lists(lists)
         for name, _ in found:
             if name not in enabled:
@@ -93,6 +98,7 @@ class Safety(Spec):
             "patterns": _customs(_with_texts(patterns, preset)),
             "lists": found,
             "mode": mode,
+            "must_mask": must_mask,
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
@@ -114,7 +120,7 @@ class Safety(Spec):
 
     @classmethod
     def json_fields(cls) -> tuple[str, ...]:
-        return ("preset", "categories", "without", "include", "exclude", "patterns", "lists", "mode")
+        return ("preset", "categories", "without", "include", "exclude", "patterns", "lists", "mode", "must_mask")
 
     def to_json(self) -> dict[str, Any]:
         found: dict[str, Any] = {"kind": self.kind, "categories": list(self.categories)}
@@ -125,7 +131,9 @@ class Safety(Spec):
             found["patterns"] = [one.to_json() for one in self.patterns]
         if self.lists:
             found["lists"] = {name: list(phrases) for name, phrases in self.lists}
-        return found if self.mode == "mask" else found | {"mode": self.mode}
+        if self.mode != "mask":
+            found["mode"] = self.mode
+        return found | {"must_mask": True} if self.must_mask else found
 
     @property
     def rewinds(self) -> bool:
@@ -172,12 +180,13 @@ class Safety(Spec):
 class SafetyBuilder:
     """Builds a `Safety` step by step. Each method changes the filter and returns it; `spec()` returns the `Safety`."""
 
-    def __init__(self, preset: str | None = None, *, mode: SafetyMode = "mask") -> None:
+    def __init__(self, preset: str | None = None, *, mode: SafetyMode = "mask", must_mask: bool = False) -> None:
         self._enabled: set[str] = set()
         self._lists: dict[str, tuple[str, ...]] = {}
         self._customs: list[Custom] = []
         self._include: set[str] = set()
         self._mode: SafetyMode = mode
+        self._must_mask = must_mask
         if preset is not None:
             self.apply_preset(preset)
 
@@ -224,6 +233,7 @@ class SafetyBuilder:
             patterns=self._customs,
             lists={name: phrases for name, phrases in self._lists.items() if name in self._enabled},
             mode=self._mode,
+            must_mask=self._must_mask,
         )
 
 
@@ -260,6 +270,7 @@ def merged_safety(filters: Sequence[Safety]) -> Safety:
         patterns=[custom for one in filters for custom in one.patterns],
         lists=lists,
         mode="rewind" if any(one.rewinds for one in filters) else "mask",
+        must_mask=any(one.must_mask for one in filters),
     )
 
 

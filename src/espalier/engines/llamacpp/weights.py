@@ -155,7 +155,8 @@ def _place(lib: Any, params: Any, options: EngineOptions) -> None:
     if device == "cpu" and layers:
         raise InputError(f"gpu_layers is {layers}, and the device is the CPU", field="gpu_layers")
     if (found or layers) and not lib.llama_supports_gpu_offload():
-        raise InputError(
+        kind = InputError if found else CapabilityError
+        raise kind(
             "this build of llama.cpp has no GPU",
             hint=rebuild_line("llama-cpp-python", version(), environ='CMAKE_ARGS="-DGGML_CUDA=on"'),
             field="device" if found else "gpu_layers",

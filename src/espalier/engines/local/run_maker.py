@@ -40,6 +40,7 @@ from espalier.engines.local.turns import PreparedTurn
 from espalier.errors import CapabilityError, InputError, PromptTooLong, UnsupportedError
 from espalier.sampling.chain import Chain
 from espalier.sampling.config import MAX_N
+from espalier.sampling.config_names import llama_notes
 from espalier.sampling.draw import RandomStream
 from espalier.sampling.filters import LogitFilter, distinct
 from espalier.sampling.fit import check_ends, fit
@@ -136,6 +137,8 @@ class RunMaker:
                 hint="give one by --draft-model, draft_model= or ESPALIER_DRAFT_MODEL, or leave the source `model` out",
                 field="drafts",
             )  # fmt: skip
+        if make_native is not None:
+            turn = replace(turn, notes=(*turn.notes, *llama_notes(config)))
         if request.strategy == DRAFTS and request.activations is not None:
             # A drafted token's state may be computed where `mask` computes none, and the other way round.
             make_plan = mask_plan

@@ -7,7 +7,6 @@ and vocabularies are given to it.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -269,14 +268,14 @@ def _checked_later(calls: ToolCalls) -> list[str]:
 
 def schema_of_spec(spec: Spec | None) -> Any:
     """The schema within a constraint, for the prompt. Raises InputError where there is none or more than one."""
-    found = [] if spec is None else [one.text for one in spec.walk() if isinstance(one, JsonSchema)]
+    found = [] if spec is None else [one for one in spec.walk() if isinstance(one, JsonSchema)]
     if len(found) != 1:
         many = "more than one" if found else "no"
         raise InputError(
             f"there is {many} schema to put into the prompt", hint="constraint=JsonSchema(...)",
             field="schema_in_prompt",
         )  # fmt: skip
-    return json.loads(found[0])
+    return found[0].explicit().schema
 
 
 def _markers(vocab: Vocab) -> frozenset[str]:

@@ -13,8 +13,8 @@ from importlib.resources import files
 from jinja2 import Environment, StrictUndefined
 
 from espalier.harness.compare.runs import Comparison
-from espalier.harness.report.visible import visible
 from espalier.harness.results import Report
+from espalier.harness.visible import visible
 
 
 def report_page(report: Report, comparisons: Sequence[Comparison] = ()) -> str:

@@ -104,7 +104,8 @@ class Preset:
         _text(self.description, "description", "description")
         config = {k: v for k, v in _mapping(self.config, "config", "config").items() if v is not None}
         whole = SamplingConfig.from_json(config)
-        used = {name: getattr(whole, name) for name in config}
+        # What mirostat takes the place of stays as written, so that each use of the preset can name it.
+        used = {name: config[name] if name in whole.replaced else getattr(whole, name) for name in config}
         used = {name: value for name, value in used.items() if value is not None}  # a seed of -1 means none
         object.__setattr__(self, "config", MappingProxyType(used))
         object.__setattr__(self, "json_schema", _schema_text(self.json_schema))
@@ -130,7 +131,8 @@ class Preset:
 
     def to_json(self) -> dict[str, Any]:
         """All fields by name; `json_schema` is text, and -inf in `logit_bias` is null."""
-        written = self.sampling.to_json()
+        sampling = self.sampling
+        written = {**sampling.to_json(), **{name: self.config.get(name) for name in sampling.replaced}}
         return {
             "name": self.name,
             "description": self.description,

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from espalier.schema.form import Array, Case, Contains, ItemKind, Object, Values
 from espalier.schema.normal import cases
 from espalier.schema.normal.branch import ANY_OF, NO_NEGATIONS, Branch
+from espalier.schema.normal.closing import close_object
 from espalier.schema.normal.container_facts import ArrayFacts, Exists, ObjectFacts
 from espalier.schema.normal.demands import MAX_WAYS, declare_names, limit_ways, ways_to_have
 from espalier.schema.normal.facts import Contradiction, NumberFacts, StringFacts
@@ -52,6 +53,8 @@ def assemble(branch: Branch, graph: NodeSource) -> Iterator[Case]:
         yield array(facts, graph)
     elif branch.kind == OBJECT:
         assert isinstance(facts, ObjectFacts)
+        if branch.table.closed:
+            close_object(branch, facts)
         declare_names(facts, graph)
         limit_ways(facts, graph, MAX_WAYS if branch.level < NO_NEGATIONS else 1)
         yield from objects(facts, graph)

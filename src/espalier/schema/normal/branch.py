@@ -260,6 +260,12 @@ class Branch:
             method = getattr(self, name) if name in OWN else getattr(self.facts, name)
             method(*arguments)
 
+    def needs(self, alternatives: list[Alternative]) -> bool:
+        """Whether a choice counts even where it asserts nothing new, since it says which names are declared."""
+        if self.table.unevaluated or not self.table.closed or self.kind != OBJECT:
+            return self.table.unevaluated
+        return any(step[0] == "add" and step[1].positive for way in alternatives for step in way)
+
     def entails(self, alternative: Alternative) -> bool:
         """Whether an alternative would add nothing to what is known."""
         for step in alternative:
@@ -300,7 +306,7 @@ def grow(start: Branch, limit: int, reasons: list[tuple[str, ...]]) -> list[Bran
                 continue
             shortest = min(range(len(branch.choices)), key=lambda i: len(branch.choices[i][1]))
             pointer, alternatives = branch.choices.pop(shortest)
-            if not branch.table.unevaluated and any(map(branch.entails, alternatives)):
+            if not branch.needs(alternatives) and any(map(branch.entails, alternatives)):
                 continue
             if branch.level == NO_CHOICES and (len(stack) + len(done) > FEW or steps > limit * STEPS):
                 branch.leave(pointer, "with what else is to be chosen there are too many ways")

@@ -21,6 +21,7 @@ from espalier.errors import SchemaError
 from espalier.schema.contract import Contract
 from espalier.schema.form import Case, NodeId, Object, Values
 from espalier.schema.normal.cases import led_to, trimmed
+from espalier.schema.normal.closing import is_closable
 from espalier.schema.normal.contract import contract_of, places_of
 from espalier.schema.normal.graph import FALSE, Graph, simplified
 from espalier.schema.normal.inspect import Inspector
@@ -32,6 +33,8 @@ from espalier.schema.read.documents import SchemaStore
 from espalier.schema.read.drafts import Draft
 from espalier.time_limit import WorkLock
 
+CLOSED = "closed: objects take no names but the declared ones"
+
 
 class Expansion:
     """The `NormalForm` of one schema, safe to share between threads: one thread at a time expands nodes, and an
@@ -40,10 +43,10 @@ class Expansion:
     Every method may raise what the schema deserves: SchemaError, UnsupportedError with a pointer, or LimitExceeded.
     """
 
-    def __init__(self, store: SchemaStore, *, formats: bool, order: Order) -> None:
+    def __init__(self, store: SchemaStore, *, formats: bool, order: Order, closed: bool = False) -> None:
         self._store = store
         self._order = order
-        self._table = LiteralTable(store, formats=formats)
+        self._table = LiteralTable(store, formats=formats, closed=closed)
         self._graph = Graph(Inspector(self._table, ValueJudge(self._table)))
         self._lock = WorkLock(is_paced=True)
         self._contract: Contract | None = None
@@ -53,7 +56,10 @@ class Expansion:
         if self._root == FALSE:
             raise SchemaError("no document can satisfy this schema: it is `false`", pointer=top.subschema.at())
         if self._graph.is_empty(self._root):
-            raise unsatisfiable(self._graph, self._root)
+            error = unsatisfiable(self._graph, self._root)
+            if closed:
+                error.hint = f"{error.hint}; {CLOSED}" if error.hint else CLOSED
+            raise error
 
     @property
     def root(self) -> NodeId:
@@ -82,6 +88,11 @@ class Expansion:
                     self._store, self._table.reached, self._graph.judged, left, formats=self._table.formats
                 )
         return self._contract
+
+    @property
+    def closes(self) -> bool:
+        """Whether undeclared names are refused anywhere."""
+        return self._table.closed and any(map(is_closable, self._store.main.subschemas.values()))
 
     def places_of(self, pointer: str, keyword: str) -> list[str]:
         """Where a keyword stands that holds for the values of the schema at a pointer, see `contract.places_of`."""
@@ -156,11 +167,13 @@ def expand(
     format: str = "annotate",  # noqa: A002  # as the keyword is called
     order: Order = DEFAULT,
     documents: Mapping[str, Any] | None = None,
+    closed: bool = False,
 ) -> Expansion:
     """The normal form of a schema.
 
     format: "annotate" ignores `format`; "assert" enforces the formats that are known. order: the order of properties,
     see `schema/order.py`. documents: documents that `$ref` and `$schema` may name, by address; nothing is ever fetched.
+    closed: objects take no names that the schema does not declare, see `normal/closing.py`.
 
     Raises SchemaError, with a pointer, for a malformed schema, a reference to nothing, or a schema that no document can
     satisfy; UnsupportedError for a draft, document, format or pattern that is not supported; LimitExceeded.
@@ -169,4 +182,4 @@ def expand(
         raise SchemaError(f"format={format!r} is neither 'annotate' nor 'assert'")
     if not isinstance(order, tuple) and order not in ORDERS:
         raise SchemaError(f"order={order!r} is neither {' nor '.join(map(repr, ORDERS))} nor a tuple of names")
-    return Expansion(SchemaStore(schema, documents), formats=format == "assert", order=order)
+    return Expansion(SchemaStore(schema, documents), formats=format == "assert", order=order, closed=closed)

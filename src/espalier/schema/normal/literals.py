@@ -102,16 +102,19 @@ class ArrayGroup:
 class LiteralTable:
     """One literal for each subschema, scope and sign, made when first asked for.
 
-    formats: `format` is asserted. unevaluated: some schema has an `unevaluated*` keyword. reached: the subschemas whose
-    operations were read. anything: the literal that every value fits.
+    formats: `format` is asserted. closed: objects take no undeclared names (`closing.py`). unevaluated: some schema has
+    an `unevaluated*` keyword. reached: the subschemas whose operations were read. anything, nothing: the literals that
+    every value fits, and that none does.
     """
 
-    def __init__(self, store: SchemaStore, *, formats: bool) -> None:
+    def __init__(self, store: SchemaStore, *, formats: bool, closed: bool = False) -> None:
         self.store = store
         self.formats = formats
+        self.closed = closed
         self.unevaluated = bool({"unevaluatedProperties", "unevaluatedItems"} & store.keywords)
         self.reached: set[Subschema] = set()
         self.anything = SchemaLiteral(store.main.root, (), True, 1, ())
+        self.nothing = SchemaLiteral(store.main.root, (), True, -1, ())
         self._scoped = bool({"$dynamicRef", "$recursiveRef"} & store.keywords)
         self._known: dict[tuple[Subschema, Scope, bool], SchemaLiteral] = {}
 
@@ -152,7 +155,9 @@ class LiteralTable:
             self.reached.add(subschema)
             read = not isinstance(subschema.value, bool)
             subschema.ops = (
-                tuple(operations(subschema, formats=self.formats, unevaluated=self.unevaluated)) if read else ()
+                tuple(operations(subschema, formats=self.formats, unevaluated=self.unevaluated, closed=self.closed))
+                if read
+                else ()
             )
         found: tuple[Operation, ...] = subschema.ops
         return found

@@ -19,11 +19,11 @@ from espalier.schema.read.values import BITS, count, exact, key
 Operation: TypeAlias = tuple[str, Any]
 
 
-def operations(subschema: Subschema, *, formats: bool, unevaluated: bool) -> Iterator[Operation]:
+def operations(subschema: Subschema, *, formats: bool, unevaluated: bool, closed: bool = False) -> Iterator[Operation]:
     """The operations of a schema that is an object.
 
     formats: `format` is asserted. unevaluated: some schema has an `unevaluated*` keyword, so that keywords which assert
-    nothing, such as `properties: {}`, still count as evaluating.
+    nothing, such as `properties: {}`, still count as evaluating. closed: so they do where undeclared names are refused.
     """
     schema = subschema.value
     draft = subschema.resource.draft
@@ -41,7 +41,7 @@ def operations(subschema: Subschema, *, formats: bool, unevaluated: bool) -> Ite
             name = GROUPS[keyword]
             if name not in seen:
                 seen.add(name)
-                if unevaluated or _says_something(subschema, name):
+                if unevaluated or (closed and name == "object") or _says_something(subschema, name):
                     yield name, None
         elif keyword in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"):
             if not isinstance(value, bool):

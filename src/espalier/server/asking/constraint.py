@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from espalier.constraints.joining.presets import grammar_spec
@@ -107,13 +107,16 @@ def _sources(body: SharedBody, formats: Formats) -> Iterator[tuple[str, Callable
 
 @dataclass(frozen=True, slots=True)
 class _Schemas:
-    """How the schemas of a body are read. allow, formats: of JsonSchema."""
+    """How the schemas of a body are read. allow, formats, closed: of JsonSchema."""
 
     allow: Any
     formats: Formats
+    closed: bool | None = None
 
     def read(self, schema: Any, *, whitespace: Any = "natural", allow: Any = None) -> JsonSchema:
-        return JsonSchema(schema, whitespace=whitespace, allow=allow or self.allow, format=self.formats)
+        return JsonSchema(
+            schema, whitespace=whitespace, allow=allow or self.allow, format=self.formats, closed=self.closed
+        )
 
     def tag(self, given: Any, path: str) -> Spec | None:
         return structural_tag(given, path, Readers(self.read, _grammar))
@@ -155,11 +158,13 @@ def _held(given: ResponseFormat) -> list[str]:
 
 def _structured(given: StructuredOutputs, schemas: _Schemas) -> Iterator[tuple[str, Callable[[], Spec | None]]]:
     where = "structured_outputs"
-    for name in ("disable_additional_properties", "whitespace_pattern"):
-        if getattr(given, name):
-            raise UnsupportedParameter(
-                f"{where}.{name} is not supported here", hint="use `espalier.constraint`", field=f"{where}.{name}"
-            )
+    if given.whitespace_pattern:
+        raise UnsupportedParameter(
+            f"{where}.whitespace_pattern is not supported here", hint="use `espalier.constraint`",
+            field=f"{where}.whitespace_pattern",
+        )  # fmt: skip
+    if given.disable_additional_properties:  # as vLLM means it: where a schema says nothing of them
+        schemas = replace(schemas, closed=True)
     values = {kind: getattr(given, "json_" if kind == "json" else kind) for kind in KINDS}
     asked = {kind: value for kind, value in values.items() if value is not None and (kind, value) != OFF}
     if len(asked) != 1:

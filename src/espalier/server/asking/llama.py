@@ -112,7 +112,8 @@ def ask_llama(body: LlamaBody, process: Process) -> LlamaAsked:
     reads_only = 0 in (body.n_predict, body.max_tokens)
     if reads_only:  # one token is asked of the sampling, and none is generated
         given |= {name: 1 for name in ("n_predict", "max_tokens") if name in given}
-    config = in_buckets(from_llama(given), settings)
+    asked = from_llama(given)
+    config = in_buckets(asked, settings)
     constrained = read_constraint(
         SharedBody(grammar=body.grammar, json_schema=body.json_schema),
         max_bytes=settings.max_schema_bytes,
@@ -126,12 +127,13 @@ def ask_llama(body: LlamaBody, process: Process) -> LlamaAsked:
         ids=ids,
         constraint=constraint,
         options={"raw": True, "sampling": config}
-        | ({} if body.schema_order is None else {"schema_order": body.schema_order}),
+        | {name: value for name in ("schema_order", "closed") if (value := getattr(body, name)) is not None},
         names={**NAMES, **({"n": "n_cmpl"} if body.n is None else {}), **constrained.names},
         stream=bool(body.stream),
         top_logprobs=body.n_probs or None,
         token_ids=bool(body.return_tokens),
         told=body.told,
+        warnings=asked.notes,
         request=({"only_prompt": True} if reads_only else {})
         | ({"line_seconds": late / 1000} if (late := body.t_max_predict_ms or 0) > 0 else {}),
     )

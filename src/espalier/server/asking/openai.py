@@ -35,11 +35,11 @@ COMPLETION_TOKENS = 16
 MAX_VARIABLES = 1024
 """The most entries of `chat_template_kwargs`."""
 OPTIONS = ("preset", "reasoning", "max_reasoning", "max_calls", "tool_format", "schema_in_prompt", "schema_order",
-           "sampler", "activations")  # fmt: skip
+           "closed", "sampler", "activations")  # fmt: skip
 """Fields of `espalier` that are arguments of `make_request`."""
 NAMES = (
     {name: f"espalier.{name}" for name in (*OPTIONS, "soft", *FIELDS)}
-    | {"template_variables": "chat_template_kwargs", "prompt_top": "logprobs"}
+    | {"template_variables": "chat_template_kwargs", "prompt_top": "logprobs", "safety": "espalier.safety"}
     | {name: f"espalier.activations.{name}" for name in ("layers", "sites", "positions", "dtype", "run_id")}
 )
 """From the field that an error names to the field of the body."""
@@ -251,7 +251,7 @@ def _draft(body: SharedBody, process: Process, *, options: dict[str, Any], **giv
     constrained = read_constraint(body, max_bytes=limit, formats=process.settings.schema_formats)
     constraint = join_safety(constrained.spec, ours.safety, max_bytes=limit)
     check_lists(body, process)  # before each of a hundred thousand entries is looked at
-    sampling, defaults = read_sampling(body)
+    sampling, defaults, notes = read_sampling(body)
     if ours.extra:
         sampling |= {"extra": read_extra(ours.extra)}
     shown = _shown_trace(ours)
@@ -268,7 +268,7 @@ def _draft(body: SharedBody, process: Process, *, options: dict[str, Any], **giv
         | {name: value for name in OPTIONS if (value := getattr(ours, name)) is not None},
         states=states,
         names={**NAMES, **constrained.names},
-        warnings=(*constrained.warnings, *_gives_way(body, constraint)),
+        warnings=(*constrained.warnings, *notes, *_gives_way(body, constraint)),
         stream=bool(body.stream),
         include_usage=body.stream_options is not None and bool(body.stream_options.include_usage),
         token_ids=bool(body.return_token_ids),

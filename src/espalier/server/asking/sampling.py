@@ -67,9 +67,10 @@ def without_empty(stop: str | list[str]) -> list[str]:
     return [one for one in ([stop] if isinstance(stop, str) else stop) if one]
 
 
-def read_sampling(body: SharedBody) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The sampling that the body gives, and the defaults for the rest, both in our names. Raises SamplingError naming
-    the body's field, BadRequest for fields that contradict each other."""
+def read_sampling(body: SharedBody) -> tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]:
+    """The sampling that the body gives, and the defaults for the rest, both in our names; and notes on llama-server's
+    fields that have no effect. Raises SamplingError naming the body's field, BadRequest for fields that contradict each
+    other."""
     given = {name: value for name in type(body).model_fields if (value := getattr(body, name)) is not None}
     if "stop" in given and not (stop := without_empty(given["stop"])):
         del given["stop"]
@@ -94,8 +95,10 @@ def read_sampling(body: SharedBody) -> tuple[dict[str, Any], dict[str, Any]]:
     config = from_openai(theirs)
     found = {OPENAI_OURS[name]: getattr(config, OPENAI_OURS[name]) for name in theirs}
     defaults = dict(OPENAI_DEFAULTS)
+    notes: tuple[str, ...] = ()
     if llamas:
         extra = from_llama(llamas)
+        notes = extra.notes
         for name in llamas:
             ours = LLAMA_OURS[name]
             value = getattr(extra, ours)
@@ -105,4 +108,4 @@ def read_sampling(body: SharedBody) -> tuple[dict[str, Any], dict[str, Any]]:
         defaults["sampler_order"] = DEFAULT_ORDER
     if found.get("max_tokens") == UNLIMITED and "n_predict" in llamas:
         del found["max_tokens"]
-    return found, defaults
+    return found, defaults, notes

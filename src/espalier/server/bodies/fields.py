@@ -141,8 +141,9 @@ REFUSED: Mapping[str, Refusal] = {
 }
 CONSTRAINTS = frozenset({
     "response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar", "regex",
-    "ebnf", "structural_tag", "grammar", "json_schema", "schema_order", "safety", "tools", "tool_choice", "functions",
-    "function_call", "vocab_lang", "vocab_n_words", "bad_words", "allowed_token_ids", "logit_bias", "espalier",
+    "ebnf", "structural_tag", "grammar", "json_schema", "schema_order", "closed", "safety", "tools", "tool_choice",
+    "functions", "function_call", "vocab_lang",
+    "vocab_n_words", "bad_words", "allowed_token_ids", "logit_bias", "espalier",
     "output_format", "output_config", "format", "guided_whitespace_pattern", "extra_body",
 })  # fmt: skip
 """Fields that hold the answer to something. An unknown field whose nearest name is one of them is refused: to take it

@@ -13,7 +13,7 @@ from espalier.server.bodies.sampling_fields import SamplingFields
 class LlamaBody(SamplingFields):
     """The body of `/completion`. prompt: a text, token ids, both mixed, or a list of these.
 
-    schema_order and safety are ours: see EspalierOptions. id_slot and cache_prompt have no effect. n_indent: a
+    schema_order, closed and safety are ours: see EspalierOptions. id_slot and cache_prompt have no effect. n_indent: a
     line that begins with fewer spaces ends the text. t_max_predict_ms: the first new line after so much time of
     generation does. Other fields of llama-server are refused by name.
     """
@@ -30,6 +30,7 @@ class LlamaBody(SamplingFields):
     grammar: str | None = None
     json_schema: dict[str, Any] | bool | None = None
     schema_order: str | list[str] | None = None
+    closed: bool | None = None
     safety: Any = None
     # the reply
     n_probs: int | None = Field(default=None, ge=0)

@@ -87,9 +87,9 @@ class EspalierOptions(Body):
     fields of `Decoding`. allow: `checked` also takes schema keywords that can only be checked on the complete text.
     formats: `annotate` takes `format` in schemas for a remark. constraint: any constraint with its `kind`. strict:
     unknown fields of the body are refused. schema_order: the order of properties in every schema of the body that
-    states none, the tools' included. soft: soft constraints with their `kind`. reasoning: `auto`, a name, or two
-    markers. extra: fields of plug-ins' samplers. activations: true, or fields of `Activations`: the hidden states
-    go to the server's store.
+    states none, the tools' included. closed: objects of its schemas take no names beyond their `properties`. soft: soft
+    constraints with their `kind`. reasoning: `auto`, a name, or two markers. extra: fields of plug-ins' samplers.
+    activations: true, or fields of `Activations`: the hidden states go to the server's store.
     """
 
     preset: str | None = None
@@ -106,6 +106,7 @@ class EspalierOptions(Body):
     tool_format: str | None = None
     schema_in_prompt: bool | None = None
     schema_order: str | list[str] | None = None
+    closed: bool | None = None
     sampler: Literal["espalier", "native"] | None = None
     extra: dict[str, Any] | None = None
     strategy: str | None = None

@@ -41,4 +41,4 @@ class SamplingFields(Body):
     mirostat: int | None = None
     mirostat_tau: float | None = None
     mirostat_eta: float | None = None
-    samplers: list[str] | None = None
+    samplers: list[str] | str | None = None

@@ -23,6 +23,7 @@ from espalier.engines.capabilities import check_capabilities
 from espalier.engines.gguf.header import Header, read_header
 from espalier.engines.local.turns import TurnMaker
 from espalier.errors import CapabilityError, InputError, UpstreamError
+from espalier.sampling.config_names import llama_notes
 from espalier.tokens.vocab import Vocab
 from espalier.upstream.link import excerpt
 from espalier.upstream.llama_cli.arguments import sampling_arguments
@@ -30,6 +31,7 @@ from espalier.upstream.llama_cli.output import Printed, generated, read_session,
 from espalier.upstream.llama_cli.pieces import pieces_of, spelling, up_to
 from espalier.upstream.llama_cli.program import Program, Ran
 from espalier.upstream.runs import Answer, Begin, Current, Told, UpstreamEngine
+from espalier.upstream.safety import sent_constraint
 
 SECONDS = 600.0
 TRIES = 6
@@ -113,25 +115,36 @@ class LlamaCliEngine(UpstreamEngine):
         if request.prompt_ids is not None:
             raise CapabilityError("a one-shot program takes text, not token ids", field="prompt_ids")
         turn = self._turns.prepare(request)
-        turn = replace(turn, spec=with_bad_words(turn.spec, request.sampling.bad_words))
+        spec = with_bad_words(turn.spec, request.sampling.bad_words)
+        turn = replace(turn, spec=spec, notes=(*turn.notes, *llama_notes(request.sampling)))
+        sent = sent_constraint(spec, self._compiler)
         answer = Answer(
-            model=self.name, request=request, turn=turn, compiler=self._compiler, stops=request.sampling.stop
-        )
+            model=self.name, request=request, turn=turn, compiler=self._compiler, stops=request.sampling.stop,
+            is_followed=sent.follows is not None, follows=sent.follows,
+            follows_from=turn.before if sent.grammar is None else "",
+        )  # fmt: skip
         config = replace(request.sampling, n=1, bad_words=(), stop=(), seed=answer.seed + request.stream)
         arguments = sampling_arguments(config, self._program.flags, context=self._context or 2**31 - 1)
-        grammar = None if turn.spec is None else portable(turn.spec, self._compiler, before=turn.before)
+        grammar = sent.grammar
+        if grammar is None and sent.spec is not None:
+            grammar = portable(sent.spec, self._compiler, before=turn.before)
         # The program adds the BOS that its tokenizer adds, to a rendered template as well, which spells its own.
         text = turn.text.removeprefix(self._begin) if self._begin and not request.raw else turn.text
         if not text:
             raise InputError("the prompt is empty", hint="this model needs at least one token", field="prompt")
 
         def begin(current: Current, index: int) -> Iterator[Event]:
-            return self._events(answer, (arguments, text, grammar), current, index)
+            return self._events(answer, (arguments, text, grammar), sent.notes, current, index)
 
         return answer, begin
 
     def _events(
-        self, answer: Answer, asked: tuple[list[str], str, str | None], current: Current, index: int
+        self,
+        answer: Answer,
+        asked: tuple[list[str], str, str | None],
+        notes: tuple[str, ...],
+        current: Current,
+        index: int,
     ) -> Iterator[Event]:
         for _ in range(self._tries):
             found = self._once(asked, current)
@@ -143,6 +156,7 @@ class LlamaCliEngine(UpstreamEngine):
                 hint="a newer llama.cpp, or llama-server",
             )
         printed, told = found
+        told = replace(told, notes=(*told.notes, *notes))
         if answer.is_traced:
             told = replace(told, notes=(*told.notes, NO_STEPS))
         if printed.text:

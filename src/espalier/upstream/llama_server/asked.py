@@ -4,9 +4,8 @@ held to it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from espalier.constraints.compiler import Compiler
@@ -18,6 +17,7 @@ from espalier.engines.local.turns import PreparedTurn
 from espalier.errors import EspalierError, UpstreamError
 from espalier.upstream.llama_server.native_schema import OWN_LAYOUT, check_native
 from espalier.upstream.llama_server.proof import Proofs
+from espalier.upstream.safety import SentConstraint
 
 SCHEMA_AS = "gbnf"
 """What a schema is sent as, if nobody says: our grammar."""
@@ -29,44 +29,49 @@ OURS = "schema_as=gbnf sends our grammar"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
     """fields: of the body. grammar: what the server's replies must name. is_native: whether it is the server's own.
-    follows: what the text is held to while it comes, if not the constraint itself; None under a grammar of the server's
-    that is not GBNF. may_break: whether a text that breaks the constraint is a result, since the request allows that.
+    follows: what the text is held to while it comes; None without a constraint, and under a grammar of the server's
+    that is not GBNF. follows_from: what the prompt holds of it. may_break: whether a text that breaks the constraint is
+    a result, since the request allows that.
     """
 
     fields: Mapping[str, Any] = field(default_factory=dict)
     grammar: str | None = None
     is_native: bool = False
     follows: Spec | None = None
+    follows_from: str = ""
     notes: tuple[str, ...] = ()
     may_break: bool = False
 
-    @property
-    def is_followed(self) -> bool:
-        return not self.is_native or self.follows is not None
 
-
-FREE = Asked()
-
-
-def asked_of(turn: PreparedTurn, compiler: Compiler, native: Proofs | None) -> Asked:
-    """The constraint of a turn. native: what the server shows, where schemas are left to its own converter. Raises what
-    `portable`, `check_native` and `Proofs.schema` raise."""
-    spec = turn.spec
+def asked_of(turn: PreparedTurn, sent: SentConstraint, compiler: Compiler, native: Proofs | None) -> Asked:
+    """The constraint of a turn. sent: what of it is sent. native: what the server shows, where schemas are left to its
+    own converter. Raises what `portable`, `check_native` and `Proofs.schema` raise."""
+    spec = sent.spec
+    if sent.grammar is not None:
+        if spec is not None:
+            compiler.compile(spec)
+        return Asked(
+            fields={"grammar": sent.grammar}, grammar=sent.grammar, follows=sent.follows, notes=sent.notes
+        )  # fmt: skip
     if spec is None:
-        return FREE
+        return Asked(notes=sent.notes)
     if native is not None and isinstance(spec, JsonSchema):
-        return _native(spec, compiler, native)
+        found = _native(spec, compiler, native)
+        return replace(found, notes=(*found.notes, *sent.notes))
     compiler.compile(spec)  # what is wrong with it is told as our own engines tell it
     grammar = portable(spec, compiler, before=turn.before)
     notes = (
         () if native is None else (f"{spec.kind} was sent as our grammar: the server has no form of its own for it",)
     )
-    return Asked(fields={"grammar": grammar}, grammar=grammar, notes=notes)
+    return Asked(
+        fields={"grammar": grammar}, grammar=grammar, follows=spec, follows_from=turn.before,
+        notes=(*notes, *sent.notes),
+    )  # fmt: skip
 
 
 def _native(spec: JsonSchema, compiler: Compiler, proofs: Proofs) -> Asked:
     left = [one.pointer for one in check_native(spec).by_verdict("checked")]
-    schema = json.loads(spec.text)
+    schema = spec.explicit().schema
     grammar = proofs.schema(schema)
     follows = None if grammar.startswith(LLGUIDANCE) else _followed(grammar, compiler)
     notes: tuple[str, ...] = (f"json_schema is held by the server's own grammar: {OWN_LAYOUT}",)

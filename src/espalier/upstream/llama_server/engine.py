@@ -14,7 +14,7 @@ from typing import Any
 
 from espalier.chat.prompt.template import ChatTemplate, template_of
 from espalier.constraints.compiler import NOWHERE, Compiler, Folders
-from espalier.constraints.joining.rule import with_bad_words
+from espalier.constraints.joining.rule import with_bad_words, without_filters
 from espalier.constraints.kinds import KINDS
 from espalier.constraints.spec import JsonSchema, Spec
 from espalier.engines.base import Capabilities, Event, Request
@@ -22,7 +22,7 @@ from espalier.engines.capabilities import check_capabilities
 from espalier.engines.local.turns import PreparedTurn, TurnMaker
 from espalier.errors import EspalierError, InputError, PromptTooLong, UpstreamError
 from espalier.sampling.config import SamplingConfig
-from espalier.sampling.config_names import to_llama
+from espalier.sampling.config_names import llama_notes, to_llama
 from espalier.schema.contract import Contract
 from espalier.tokens.vocab import Vocab
 from espalier.trace.foreign.estimate import estimates
@@ -35,6 +35,7 @@ from espalier.upstream.llama_server.native_schema import native_contract
 from espalier.upstream.llama_server.proof import Proofs, used_grammar
 from espalier.upstream.llama_server.vocabulary import fetch
 from espalier.upstream.runs import NO_ID, Answer, Begin, Current, Told, UpstreamEngine, check
+from espalier.upstream.safety import sent_constraint
 
 WINDOWS = ("repeat_last_n", "dry_penalty_last_n")
 INT32 = 2**31 - 1
@@ -108,17 +109,20 @@ class LlamaServerEngine(UpstreamEngine):
     def _prepared(self, request: Request) -> tuple[Answer, Begin]:
         check_capabilities(self, request)
         turn = self._turns.prepare(request)
-        turn = replace(turn, spec=self._spec(turn, request))
+        notes = (*turn.notes, *llama_notes(request.sampling))
+        turn = replace(turn, spec=self._spec(turn, request), notes=notes)
         check(request)  # before the server is asked for a proof
-        asked = asked_of(turn, self._compiler, self._proofs if self._is_native else None)
+        sent = sent_constraint(turn.spec, self._compiler, vocab=self._vocab)
+        asked = asked_of(turn, sent, self._compiler, self._proofs if self._is_native else None)
         answer = Answer(
-            model=self.name, request=request, turn=turn, compiler=self._compiler, is_followed=asked.is_followed,
-            follows=asked.follows,
+            model=self.name, request=request, turn=turn, compiler=self._compiler,
+            is_followed=asked.follows is not None, follows=asked.follows, follows_from=asked.follows_from,
         )  # fmt: skip
         # Bad words are part of the constraint by now.
         config = self._settings(replace(request.sampling, n=1, bad_words=(), seed=answer.seed + request.stream))
         ids = self._ids(request, turn.text)
         body = {**config, "prompt": ids, "return_tokens": True, **asked.fields}
+        body["logit_bias"] = [*config["logit_bias"], *([token, False] for token in sent.banned)]
         grammar = asked.grammar
         if "grammar" in asked.fields and answer.matcher is not None:
             self._proofs.grammar(asked.fields["grammar"], answer.matcher)
@@ -143,7 +147,7 @@ class LlamaServerEngine(UpstreamEngine):
                 sent = self._spec(self._turns.prepare(request), request)
             except EspalierError:  # the run tells it
                 return native_contract(spec)
-            if not isinstance(sent, JsonSchema):
+            if not isinstance(without_filters(sent), JsonSchema):
                 return None
         return native_contract(spec)
 

@@ -42,6 +42,7 @@ after an escape, and reads `a+?` as `(a+)?`."""
 def native_contract(spec: JsonSchema) -> Contract:
     """What the server itself holds of each keyword. Raises SchemaError, UnsupportedError for an unknown draft, and
     LimitExceeded."""
+    spec = spec.explicit()
     base = LoweredSchema(spec).expansion.contract
     found = engine_contract(base, hazards(spec.schema), ENGINE)
     asserted = {entry.pointer for entry in base.entries if entry.verdict != "annotation"}

@@ -3,7 +3,6 @@ out is noted."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -13,7 +12,7 @@ from espalier.chat.tools import Tool
 from espalier.constraints.spec import JsonObject
 from espalier.engines.base import Request
 from espalier.engines.local.turns import as_messages
-from espalier.errors import CapabilityError
+from espalier.errors import CapabilityError, SamplingError
 from espalier.sampling.config import SamplingConfig
 from espalier.sampling.config_names import OPENAI_FIELDS, OPENAI_ORDER, to_openai
 
@@ -32,7 +31,7 @@ PLAIN_KINDS: Mapping[str, Callable[[Any], dict[str, Any]]] = MappingProxyType(
         "json_schema": lambda spec: {
             "response_format": {
                 "type": "json_schema",
-                "json_schema": {"name": "output", "schema": json.loads(spec.text), "strict": True},
+                "json_schema": {"name": "output", "schema": spec.explicit().schema, "strict": True},
             }
         },
         "json_object": lambda spec: {"response_format": {"type": "json_object"}},
@@ -47,7 +46,7 @@ VLLM_ONLY = MappingProxyType(
 """A field of chats that only vLLM has -> the field that asks for it."""
 VLLM_KINDS: Mapping[str, Callable[[Any], dict[str, Any]]] = MappingProxyType(
     {
-        "json_schema": lambda spec: {"structured_outputs": {"json": json.loads(spec.text)}},
+        "json_schema": lambda spec: {"structured_outputs": {"json": spec.explicit().schema}},
         "json_object": lambda spec: {"structured_outputs": {"json_object": True}},
         "regex": lambda spec: {"structured_outputs": {"regex": spec.pattern}},
         "choice": lambda spec: {"structured_outputs": {"choice": list(spec.options)}},
@@ -69,7 +68,8 @@ def kinds_of(server: Server) -> Mapping[str, Callable[[Any], dict[str, Any]]]:
 def body_of(request: Request, *, model: str, seed: int, server: Server) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The body of a streamed request, and notes on what is the server's own. Raises SamplingError and CapabilityError
     naming the field that such a server does not have."""
-    fields, notes = _sampling(replace(request.sampling, n=1, seed=seed), is_vllm=server != "plain")
+    config = replace(request.sampling, n=1, seed=seed)
+    fields, notes = _preset_sampling(config, request.preset_fields, is_vllm=server != "plain")
     body = fields | {"model": model, "stream": True, "stream_options": {"include_usage": True}}
     body |= _prompt(request, server)
     if isinstance(request.constraint, JsonObject) and request.constraint.kinds != ("object",):
@@ -128,6 +128,27 @@ def _guided(asked: dict[str, Any]) -> dict[str, Any]:
     if key == "json_object":
         return {"response_format": {"type": "json_object"}}
     return {GUIDED[key]: value}
+
+
+def _preset_sampling(
+    config: SamplingConfig, preset_fields: frozenset[str], *, is_vllm: bool
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The sampling fields, without those of a preset that such a server does not have."""
+    left: dict[str, None] = {}
+    while True:
+        try:
+            fields, notes = _sampling(config, is_vllm=is_vllm)
+        except (CapabilityError, SamplingError) as error:
+            # What penalties and the order mean depends on other fields of the same preset.
+            names = PENALTY if error.field in PENALTY else (error.field,)
+            mine = [name for name in names if name in preset_fields and name not in left]
+            if not mine:
+                raise
+            left |= dict.fromkeys(mine)
+            config = replace(config, **{name: getattr(DEFAULTS, name) for name in mine})
+            continue
+        gone = [name for name in left if OPENAI_FIELDS.get(name, name) not in fields]
+        return fields, (*notes, f"of the preset, such a server lacks: {', '.join(gone)}") if gone else notes
 
 
 def _sampling(config: SamplingConfig, *, is_vllm: bool) -> tuple[dict[str, Any], tuple[str, ...]]:

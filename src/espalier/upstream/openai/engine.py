@@ -16,7 +16,7 @@ from typing import Any
 
 from espalier.constraints.compiler import NOWHERE, Compiler, Folders
 from espalier.constraints.kinds import KINDS
-from espalier.constraints.spec import Spec
+from espalier.constraints.spec import Gbnf, Spec
 from espalier.constraints.verdict import judge
 from espalier.engines.base import Capabilities, Event, Request
 from espalier.engines.capabilities import check_capabilities
@@ -29,6 +29,7 @@ from espalier.upstream.openai.body import MOST_LISTED, Server, body_of, kinds_of
 from espalier.upstream.openai.chunks import Chunk, chunks_of
 from espalier.upstream.openai.turns import TurnText, markers_of, turn_of
 from espalier.upstream.runs import SEEDS, Answer, Begin, Current, Told, UpstreamEngine, no_matcher
+from espalier.upstream.safety import sent_constraint
 
 CHAT, TEXT = "/chat/completions", "/completions"
 STRUCTURED = (0, 11)
@@ -141,19 +142,21 @@ class OpenAIEngine(UpstreamEngine):
         _refuse(self.name, request)
         turn = turn_of(request)
         answer = Answer(model=self.name, request=request, turn=turn, compiler=self._compiler, is_followed=False)
-        spec = request.constraint
+        takes_grammar = Gbnf.kind in self._held and not request.tools
+        sent = sent_constraint(request.constraint, self._compiler, takes_grammar=takes_grammar)
+        spec = sent.follows
         if spec is not None and spec.kind == "tool_calls":
             raise CapabilityError(
                 f"{self.name} writes calls in a format of its own", hint="give `tools`", field="constraint"
             )
         is_sent = spec is None or spec.kind in self._held
-        asked = request if is_sent else replace(request, constraint=None)
+        asked = replace(request, constraint=spec if is_sent else None)
         if not is_sent:
             self._compiler.compile(spec)  # type: ignore[arg-type]  # what is wrong with it is told before anything is sent
         if turn.spec is not None and KINDS.find(turn.spec.kind, "judge") is None:
             answer.run.holds = self._compiler.compile(turn.spec).accepts
         body, notes = body_of(asked, model=self._model, seed=answer.seed + request.stream, server=self._server)
-        notes += no_matcher(spec) if is_sent else (not_sent(spec),)
+        notes += sent.notes + (no_matcher(spec) if is_sent else (not_sent(spec),))
         if request.tools:
             notes += ("tool calls are checked by the verdict: whether the server enforces them is not known here",)
 
