@@ -20,6 +20,7 @@ from referencing import Registry, Resource
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import specification_with
 
+from espalier.constraints.json_schema.broken import broken_promise
 from espalier.constraints.slow_patterns import run_limited
 from espalier.constraints.spec import JsonObject, JsonSchema, Spec
 from espalier.constraints.verdict import Unjudgeable, Verdict
@@ -130,7 +131,8 @@ def judge_schema(spec: JsonSchema, text: str, words: WordFiles) -> Verdict:
             raise
         return Verdict(valid=None, judge=name, errors=("could not judge: nested too deeply",))
     errors = tuple(f"{e.json_path}: {e.message[:200]}" for e in found[:5])
-    return Verdict(valid=not found, judge=name, errors=errors)
+    breaks = broken_promise(spec, found) if found else None
+    return Verdict(valid=not found, judge=name, errors=errors, breaks=breaks)
 
 
 def _registry(spec: JsonSchema, cls: Any) -> Registry[Any]:

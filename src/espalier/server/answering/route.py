@@ -85,6 +85,7 @@ async def answer(request: Request, dialect: Dialect[B]) -> Response:
         headers = _headers(running.asked, running.request_id)
         if not running.asked.stream:
             reply = await while_connected(request, _whole(running, dialect, head))
+            headers |= warning_header((*running.asked.lines, *running.told))
             return JsonResponse(reply, headers=headers, limit_seconds=process.settings.request_seconds)
         return EventStream(
             _stream(running, dialect.chunks(running.asked, head, running.contract), dialect),
@@ -167,7 +168,7 @@ async def _whole(running: Generation, dialect: Dialect[B], head: Head) -> bytes:
                 report(asked, choice, run, result, ids[run] if place == 0 else None)
                 for choice, run, place, result in outputs(asked, ordered)
             )
-            reply["espalier"] = reports(running.contract, found, asked)
+            reply["espalier"] = reports(running.contract, found, asked, ordered)
         return to_bytes_by_parts(reply if dialect.finish is None else dialect.finish(reply, running))
 
     return await running.process.pools.replies.run(make, owner=running.caller.name)

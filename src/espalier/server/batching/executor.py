@@ -150,8 +150,9 @@ class ServerExecutor:
 def _answer(raw: bytes, running: Generation, request_id: str, *, is_told: bool) -> Answer:
     """is_told: whether warnings stand in the body, since an item has no headers."""
     body = json.loads(raw)
-    if is_told and running.asked.lines:
-        body["espalier"] = {**body.get("espalier", {}), "warnings": list(running.asked.lines)}
+    lines = [*running.asked.lines, *running.told]
+    if is_told and lines:
+        body["espalier"] = {**body.get("espalier", {}), "warnings": lines}
     results = [one.result for one in running.outputs if one.result is not None]
     outputs = [two for one in results for two in (one, *one.others)]
     traces = [one.trace_id for one in running.outputs if one.trace_id is not None]

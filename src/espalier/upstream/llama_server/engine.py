@@ -113,6 +113,7 @@ class LlamaServerEngine(UpstreamEngine):
         asked = asked_of(turn, self._compiler, self._proofs if self._is_native else None)
         answer = Answer(
             model=self.name, request=request, turn=turn, compiler=self._compiler, is_followed=asked.is_followed,
+            is_enforced=not asked.may_break,
             follows=asked.follows,
         )  # fmt: skip
         # Bad words are part of the constraint by now.
