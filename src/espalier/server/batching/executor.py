@@ -22,6 +22,7 @@ from espalier.server.answering.generation import Generation
 from espalier.server.answering.route import Dialect, whole_reply
 from espalier.server.asgi import new_id
 from espalier.server.asking.draft import Asked
+from espalier.server.asking.words import known_words
 from espalier.server.batching.figures import figures_of, valid_of
 from espalier.server.batching.seed_items import seed_body
 from espalier.server.http.body import IN_A_THREAD
@@ -98,11 +99,11 @@ class ServerExecutor:
         if lang is None or top is None or compiler is None:
             return None
         try:
-            compiler.compile(Wordlist(lang=lang, top=top))
+            compiler.compile(Wordlist(lang=lang, top=known_words(lang, top, compiler, as_there=True)[0]))
         except EspalierError as error:
             message = f"Constrained vocabulary config failed for lang '{lang}'."
             log.warning("%s %s", message, error)
-            return Fault(code=error.code, message=message, param="vocab_lang")
+            return Fault(code=error.code, message=f"{message} {error}", param="vocab_lang")
         return None
 
     async def execute(self, item: Item) -> Answer:
