@@ -39,6 +39,7 @@ EXPORTS = {
     "JsonModeProcessor": "espalier.constraints.filters.json_mode",
     "JsonObject": "espalier.constraints.spec",
     "JSONObjectGrammar": "espalier.grammar.builtin",
+    "JsonState": "espalier.grammar.json_position",
     "JsonSchema": "espalier.constraints.spec",
     "JsonSchemaFilter": "espalier.constraints.filters.matcher",
     "load": "espalier.api",
@@ -129,6 +130,7 @@ if TYPE_CHECKING:
     from espalier.errors import EspalierError as EspalierError
     from espalier.grammar.builtin import JSONObjectGrammar as JSONObjectGrammar
     from espalier.grammar.builtin import ToolCallGrammar as ToolCallGrammar
+    from espalier.grammar.json_position import JsonState as JsonState
     from espalier.harness.cases.case import TestCase as TestCase
     from espalier.harness.run import Harness as Harness
     from espalier.sampling.config import SamplingConfig as SamplingConfig
