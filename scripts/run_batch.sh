@@ -15,6 +15,7 @@ else
 fi
 
 flags=(--port "${BATCH_PORT:-8011}")
+unset BATCH_PORT # it has had its effect, and the server would say that it has none
 if [ -n "${HOST:-}" ]; then
     flags+=(--host "$HOST")
 fi

@@ -42,7 +42,7 @@ PAGES = {
         "Filters for a loop of your own",
         [
             "FilterChain", "FilterContext", "Priority", "LogitBias", "TokenBan", "MatcherFilter", "GrammarFilter",
-            "JsonSchemaFilter", "JsonModeProcessor", "ToolCallFilter", "SafetyFilter",
+            "JsonSchemaFilter", "JsonModeProcessor", "JsonState", "ToolCallFilter", "SafetyFilter",
         ],
     ),
     "more": (

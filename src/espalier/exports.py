@@ -46,6 +46,7 @@ EXPORTS = {
     "JsonModeProcessor": "espalier.constraints.filters.json_mode",
     "JsonObject": "espalier.constraints.spec",
     "JSONObjectGrammar": "espalier.grammar.builtin",
+    "JsonState": "espalier.grammar.json_position",
     "JsonSchema": "espalier.constraints.spec",
     "JsonSchemaFilter": "espalier.constraints.filters.matcher",
     "LlamaCppClient": "espalier.upstream.llama_cli.client",
@@ -144,6 +145,7 @@ if TYPE_CHECKING:
     from espalier.errors import EspalierError as EspalierError
     from espalier.grammar.builtin import JSONObjectGrammar as JSONObjectGrammar
     from espalier.grammar.builtin import ToolCallGrammar as ToolCallGrammar
+    from espalier.grammar.json_position import JsonState as JsonState
     from espalier.harness.cases.case import TestCase as TestCase
     from espalier.harness.results import Report as Report
     from espalier.harness.run import Harness as Harness

@@ -51,6 +51,11 @@ ANSWER: Mapping[str, Any] = {
     "seed": {"type": "integer"},
     "parsed": {"description": "The JSON value of the text, where a constraint makes it JSON."},
     "valid": {"type": ["boolean", "null"], "description": "The verdict of an independent validator; null: not judged."},
+    "breaks": {
+        "enum": ["enforced", "checked", "cut", None],
+        "description": "What an invalid text breaks: what was enforced (then the call fails), what is only checked, or "
+        "nothing, for it was cut.",
+    },
     "errors": {"type": "array", "items": {"type": "string"}, "description": "What the validator found."},
     "notes": {
         "type": "array", "items": {"type": "string"}, "description": "What was replaced, and what is not enforced.",
@@ -210,7 +215,9 @@ def blaming(field: str) -> Iterator[None]:
 
 
 def answer(result: Result, trace_id: str | None) -> Answer:
-    """What every generation tells."""
+    """What every generation tells. Raises GenerationError for a text that breaks what was called enforced."""
+    if result.breach is not None:
+        raise GenerationError(f"{result.breach.told}; the text is {_shown(result.text)}")
     verdict = result.verdict
     return {
         "text": result.text,
@@ -223,6 +230,7 @@ def answer(result: Result, trace_id: str | None) -> Answer:
         "seed": result.seed,
         "parsed": result.parsed,
         "valid": None if verdict is None else verdict.valid,
+        "breaks": None if verdict is None else verdict.breaks,
         "errors": [] if verdict is None else list(verdict.errors),
         "notes": list(result.notes),
         "trace_id": trace_id,

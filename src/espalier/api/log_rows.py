@@ -106,6 +106,8 @@ def _asked(request: Request, result: Result | None) -> dict[str, Any]:
         found["seed"] = result.seed
         if result.verdict is not None:
             found["verdict"] = {"valid": result.verdict.valid, "judge": result.verdict.judge}
+            if result.verdict.breaks is not None:
+                found["verdict"]["breaks"] = result.verdict.breaks
     return found
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from espalier import api
+from espalier.activations.foreign.salvage import salvage_pair
 from espalier.activations.join import JoinedToken, join
 from espalier.activations.store import care
 from espalier.activations.store.base import ActivationStore
@@ -199,6 +200,27 @@ def compact_command(store: Store) -> None:
     """Replace the file by a compact copy. Nobody else may have the store open for writing."""
     before, after = care.compact(store)
     output.note(f"{before:,} bytes before, {after:,} after")
+
+
+@app.command("salvage", short_help="Copy what is left of a damaged store.")
+def salvage_command(
+    store: Store,
+    target: Annotated[str, typer.Argument(help="A new folder for the copy.", metavar="TARGET")],
+    as_json: Annotated[bool, typer.Option("--json", help="Rows and losses as JSON.")] = False,
+) -> None:
+    """Copy what can still be read of a damaged LMDB store, ours or another program's, into a new one.
+
+    The file is read page by page and never mapped, so that no damage ends the process. Each loss is listed. Of two
+    environments, NAME and NAME_metadata, both are copied. Exit code 1: no row could be read.
+    """
+    copies = salvage_pair(store, target)
+    if as_json:
+        output.data_json({name: one.to_json() for name, one in copies.items()})
+    for name, one in copies.items():
+        output.note(f"{name}: {one.said}; losses: {len(one.losses):,}")
+        for loss in one.losses:
+            output.note(f"  {loss}")
+    raise typer.Exit(0 if any(one.rows for one in copies.values()) else 1)
 
 
 def _existing(store: str) -> None:

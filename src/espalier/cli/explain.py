@@ -40,6 +40,11 @@ PLACES = 4
 WORST = 3
 FINDINGS = 3
 REMEDIES = 5
+BLAMES: Mapping[str, tuple[str, ...]] = {
+    "enforced": ("this was called enforced: a fault of Espalier or the engine, report it",),
+    "checked": ("this is only checked, not enforced: `espalier check` shows which keywords",),
+}
+"""By what an invalid text breaks; a text that was cut says so itself."""
 
 
 @with_flags
@@ -116,7 +121,8 @@ def screen(result: Result, trace: Trace) -> list[str]:
     """At most 24 lines of 80 columns: text, verdict, cost, places, findings, remedies. `--json` has the rest."""
     found = diagnose(trace)
     lines = [*_field("text", [clip(one, WIDTH - LABEL) for one in _text(result.text)])]
-    lines += _field("valid", wrapped(_validity(result), WIDTH - LABEL)[:2])
+    blame = BLAMES.get(result.verdict.breaks or "", ()) if result.verdict is not None else ()
+    lines += _field("valid", [*wrapped(_validity(result), WIDTH - LABEL)[: 2 - len(blame)], *blame])
     lines += _field("cost", wrapped(cost(trace), WIDTH - LABEL))
     lines += _field("where", list(places(trace)))
     lines += _field("worst", list(worst(trace)))

@@ -27,6 +27,7 @@ from espalier.cli.flags.tools import ReasoningFlags, ToolFlags, call_line, show_
 from espalier.cli.flags.tracing import TraceFlags
 from espalier.cli.flags.words import WordFlags
 from espalier.constraints.soft.spec import SoftJson
+from espalier.constraints.verdict import REPORT
 from espalier.engines.base import Event, Finished, Result
 from espalier.errors import InputError
 
@@ -172,6 +173,8 @@ def report(result: Result) -> int:
         if verdict is not None and verdict.valid is False:
             which = f"text {number} is " if result.others else ""
             output.note(f"{which}not valid ({verdict.judge}): {'; '.join(verdict.errors)}")
+            if one.breach is not None:
+                output.note(f"that was called enforced: {REPORT} (constraint {one.breach.fingerprint})")
             code = 1
     return code
 

@@ -52,6 +52,9 @@ def command(
     since: Annotated[str | None, typer.Option(help="Only entries logged since: 2026-02-03, or seconds.")] = None,
     until: Annotated[str | None, typer.Option(help="Only entries logged until then.")] = None,
     allow_empty: Annotated[bool, typer.Option("--allow-empty", help="Write a file even if nothing matches.")] = False,
+    salvage: Annotated[
+        bool, typer.Option("--salvage", help="Read what is left of a damaged LMDB store, and list each loss.")
+    ] = False,
     report_path: Annotated[str | None, typer.Option("--report", help="Write the report as JSON.", metavar="F")] = None,
 ) -> None:
     """Rebuild an inference file (prompt, generation, answer, …) from a QA file and a store of logged requests.
@@ -69,7 +72,7 @@ def command(
     with progress.stepping(ROWS_A_TICK) as step:
         report = reconstruct(
             qa_output_path, lmdb_path, output_path, templates=templates, rules=rules, allow_empty=allow_empty,
-            tell=output.note if verbose else lambda _: None, step=step,
+            salvage=salvage, tell=output.note if verbose else lambda _: None, step=step,
         )  # fmt: skip
     for line in report.lines(RULES[duplicates]):
         output.note(line)

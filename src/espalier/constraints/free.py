@@ -30,7 +30,7 @@ from espalier.constraints.spec import Spec, check_text
 from espalier.constraints.unique.places import RegionTracker, WatchedLanguage, watched_language, with_tracker
 from espalier.constraints.unique.spots import NOTHING
 from espalier.constraints.unique.tracker import DocumentTracker, Tracker
-from espalier.constraints.verdict import Unjudgeable, Verdict, judge
+from espalier.constraints.verdict import Promise, Unjudgeable, Verdict, judge
 from espalier.errors import GrammarError, SpecError, UnsupportedError
 from espalier.grammar.ast import TokenRef
 from espalier.lexicon.files import WordFiles
@@ -277,6 +277,7 @@ class _Judging:
         self._judges: set[str] = set()
         self._faults: dict[str, int] = {}  # and where the region begins
         self._unsure: dict[str, int] = {}
+        self._is_loose = False  # a region breaks only what is checked afterwards
 
     def verdict(self) -> Verdict:
         seen = {0}
@@ -299,9 +300,11 @@ class _Judging:
         return self._verdict(None if self._unsure else False, [fault for fault, at in faults.items() if at == far])
 
     def _verdict(self, valid: bool | None, errors: Iterable[str]) -> Verdict:
+        breaks: Promise = "checked" if self._is_loose else "enforced"
         return Verdict(
-            valid=valid, judge=" and ".join(["search", *sorted(self._judges - {"none"})]), errors=tuple(errors)[:5]
-        )
+            valid=valid, judge=" and ".join(["search", *sorted(self._judges - {"none"})]), errors=tuple(errors)[:5],
+            breaks=breaks if valid is False else None,
+        )  # fmt: skip
 
     def _after(self, start: int) -> Iterator[int]:
         """Offsets where free text may resume after the first region from `start` on; -1 if there is no region."""
@@ -336,6 +339,7 @@ class _Judging:
                 errors = found.errors or ("nobody can judge this" if found.valid is None else "not valid",)
                 faults.update(dict.fromkeys((f"{name}: {error}" for error in errors), first))
                 self._unknown += found.valid is None
+                self._is_loose = self._is_loose or found.breaks == "checked"
                 if self._unknown == MAX_UNKNOWN:
                     raise Unjudgeable(next(iter(self._unsure)))
 

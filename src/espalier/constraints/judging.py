@@ -129,7 +129,9 @@ class ConfinedJudge:
             "espalier.constraints.judging:judged", given, seconds=seconds, what=what, owner=owner,
             ends=processes is self._slow, still=still, used=charge,
         )  # fmt: skip
-        return Verdict(valid=found["valid"], judge=found["judge"], errors=tuple(found["errors"]))
+        return Verdict(
+            valid=found["valid"], judge=found["judge"], errors=tuple(found["errors"]), breaks=found.get("breaks")
+        )
 
     def _is_slow(self, owner: str, key: str) -> bool:
         with self._lock:

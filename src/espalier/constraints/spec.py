@@ -6,6 +6,7 @@ nothing of vocabularies or engines.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from abc import ABC
@@ -121,10 +122,19 @@ class Spec(ABC):
         found: Self = _filled(self, "closed", closed)
         return found
 
+    @property
+    def fingerprint(self) -> str:
+        """Sixteen hexadecimal digits that name this constraint in logs; equal constraints have equal ones."""
+        return _digest(self.key())
+
     def begun(self, before: str) -> str:
         """The beginning of the constrained text that the prompt holds already. The text to judge and parse is this
         beginning and the output. before: what the prompt holds of the model's turn."""
         return ""
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def _held(value: Any) -> list[Any]:
@@ -292,6 +302,11 @@ class JsonSchema(Spec):
         names = ("whitespace", "indent", "separators", "order", "format", "allow")
         values: dict[str, Any] = {name: getattr(self, name) for name in names}
         return JsonSchema(closed_document(self.schema, documents), documents=documents, **values)
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the schema alone, whatever the edge adds to it: equal schemas have equal ones."""
+        return _digest(self.text)
 
     @property
     def used_order(self) -> Order:

@@ -5,29 +5,83 @@ Each kind has a judge of its own (`Kind.judge`), which never asks a matcher. It 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from espalier.constraints.kinds import KINDS
 from espalier.constraints.spec import Spec
 from espalier.errors import BrokenPlugin
 from espalier.lexicon.files import WordFiles
 
+Promise: TypeAlias = Literal["enforced", "checked", "cut"]
+"""What an invalid text breaks.
+
+enforced: something that the matcher was to enforce, which is a fault of Espalier, or of the engine that enforces it.
+checked: only what the contract says is checked when the text is complete. cut: nothing; the text ended too early, at
+the token limit or a stop text.
+"""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The result of judging one text. valid: None where no independent judge could decide. judge: the validator's name.
-    errors: messages, at most five."""
+    """The result of judging one text."""
 
+    #: None where no independent judge could decide.
     valid: bool | None
+    #: The validator's name.
     judge: str
+    #: Messages, at most five.
     errors: tuple[str, ...] = ()
+    #: What an invalid text breaks; `enforced` if the judge does not say. None for any other text.
+    breaks: Promise | None = None
+
+    def __post_init__(self) -> None:
+        if self.valid is False and self.breaks is None:
+            object.__setattr__(self, "breaks", "enforced")
 
     def to_json(self) -> dict[str, Any]:
-        return {"valid": self.valid, "judge": self.judge, "errors": list(self.errors)}
+        """`breaks` stands only in the verdict on an invalid text."""
+        more = {} if self.breaks is None else {"breaks": self.breaks}
+        return {"valid": self.valid, "judge": self.judge, "errors": list(self.errors), **more}
 
 
-CUT = Verdict(valid=False, judge="matcher", errors=("the text was cut before it was complete",))
+CUT = Verdict(valid=False, judge="matcher", errors=("the text was cut before it was complete",), breaks="cut")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Breach:
+    """A finished text that breaks what its contract called enforced: a fault of Espalier, or of the engine."""
+
+    #: The kind of the constraint.
+    kind: str
+    #: Of the constraint, as `Spec.fingerprint` has it.
+    fingerprint: str
+    #: Who found it.
+    judge: str
+    #: What the judge says; it may quote the text.
+    errors: tuple[str, ...]
+
+    @property
+    def told(self) -> str:
+        """One sentence for whoever reads the text."""
+        what = "; ".join(self.errors[:2]) or "not valid"
+        return f"the text breaks its constraint ({self.kind}), which was called enforced: {what}; {REPORT}"
+
+
+REPORT = "this is a fault of Espalier or of the engine: do not use the text as valid, and report it"
+
+
+def breach_of(spec: Spec | None, verdict: Verdict | None) -> Breach | None:
+    """The breach, None for a text that is valid, not judged, cut, or breaks only what is checked afterwards."""
+    if spec is None or verdict is None or verdict.breaks != "enforced":
+        return None
+    return Breach(kind=spec.kind, fingerprint=spec.fingerprint, judge=verdict.judge, errors=verdict.errors)
+
+
+def promise_of(broken: Iterable[Verdict]) -> Promise:
+    """What a text breaks of which all these invalid verdicts hold: `checked` only if none says more."""
+    return "enforced" if any(one.breaks != "checked" for one in broken) else "checked"
 
 
 class Unjudgeable(Exception):

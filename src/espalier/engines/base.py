@@ -16,7 +16,7 @@ from espalier.chat.reasoning import Reasoning
 from espalier.chat.tools import AUTO, Tool, ToolCall, ToolChoice
 from espalier.constraints.soft.spec import SoftSpec
 from espalier.constraints.spec import Spec
-from espalier.constraints.verdict import Verdict
+from espalier.constraints.verdict import Breach, Verdict
 from espalier.decoding.options import Decoding
 from espalier.decoding.plan import Drafting, Weighing
 from espalier.decoding.prompt_scores import PromptToken
@@ -150,6 +150,8 @@ class Result:
     turn: Turn
     parsed: Any = None
     verdict: Verdict | None = None
+    #: Set where the verdict says that the text breaks what was called enforced.
+    breach: Breach | None = None
     trace: Trace | None = None
     mask_seconds: float | None = field(default=None, compare=False)
     score: float | None = None
@@ -176,6 +178,11 @@ class Result:
     def tool_calls(self) -> tuple[ToolCall, ...]:
         """The calls, in order; a call that was cut off is marked as incomplete."""
         return self.turn.calls
+
+    @property
+    def breaches(self) -> tuple[Breach, ...]:
+        """The breaches of this text and of the further texts of the run."""
+        return tuple(one.breach for one in (self, *self.others) if one.breach is not None)
 
     def __repr__(self) -> str:
         """One line: the beginning of the text, why it ended, the verdict, and what the constraint cost."""

@@ -86,7 +86,8 @@ def _constraint(case: TestCase, output: Measured) -> Reasons:
     verdict = output.result.verdict
     if verdict is not None and verdict.valid is False:
         errors = "; ".join(verdict.errors)[:400]
-        yield f"the output breaks its constraint ({verdict.judge}): {errors}", _try(output, CONSTRAINT_REMEDY)
+        usual = CONSTRAINT_REMEDIES[verdict.breaks or "enforced"]
+        yield f"the output breaks its constraint ({verdict.judge}): {errors}", _try(output, usual)
 
 
 def _format(case: TestCase, output: Measured) -> Reasons:
@@ -246,7 +247,12 @@ def _latency(case: TestCase, output: Measured) -> Reasons:
         yield reason, "lower max_tokens, try the strategy jump, or a smaller model"
 
 
-CONSTRAINT_REMEDY = "this is a fault of the engine or of Espalier: report it with the case"
+CONSTRAINT_REMEDIES: Mapping[str, str] = {
+    "enforced": "this is a fault of the engine or of Espalier: report it with the case",
+    "checked": "this keyword is only checked, not enforced; `espalier check` shows which: rewrite it, or ask again",
+    "cut": "a stop text ended the output before it was complete: choose another one",
+}
+"""By what the text breaks."""
 SLOW_REMEDY = "write the expression without nested repetitions"
 JSON_REMEDY = "constrain it: json_schema, or the preset json_strict"
 BAN_REMEDY = "ban it: a filter of the type `ban` with these phrases, or a safety_preset"

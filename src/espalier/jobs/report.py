@@ -60,15 +60,15 @@ class Summing:
         if not item["good"]:
             self.errors[str((item["error"] or {}).get("code"))] += 1
             return
+        figures = item["figures"] or {}
         verdict = {True: "valid", False: "invalid", None: "not judged"}[item["valid"]]
-        self.verdicts[verdict] += 1
+        self.verdicts["broken" if figures.get("broken") else verdict] += 1
         self.tokens["prompt"] += item["prompt_tokens"]
         self.tokens["completion"] += item["completion_tokens"]
-        figures = item["figures"]
-        if figures:
+        if "steps" in figures:
             self._measure(item, figures)
         if item["valid"] is False and len(self._invalid) < OUTLIERS:
-            self._invalid.append({**_named(item), "errors": figures.get("errors", []) if figures else []})
+            self._invalid.append({**_named(item), "errors": figures.get("errors", [])})
 
     def _measure(self, item: Mapping[str, Any], figures: Mapping[str, Any]) -> None:
         self.measured += 1
@@ -101,7 +101,8 @@ class Summing:
                 kept.examples.append(f"{item['custom_id']}: {found['message']}")
 
     def to_json(self) -> dict[str, Any]:
-        """The report. Taxes in nats; shares from 0 to 1; paths with `*` for the places of a list."""
+        """The report. Of the verdicts, `broken` are items that break what was called enforced. Taxes in nats; shares
+        from 0 to 1; paths with `*` for the places of a list."""
         steps, drawn = self.steps["all"], self.steps["all"] - self.steps["forced"]
         order = ("fault", "cost", "note")
         paths = sorted(self._paths.items(), key=lambda one: -one[1].tax_nats)

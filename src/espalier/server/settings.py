@@ -51,6 +51,10 @@ def _root_path(path: str) -> str:
     return path.rstrip("/")
 
 
+COMPAT_SWITCH = "SEED_COMPAT"
+"""The variable of `seed_compat`, as errors name it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
     """Values of the settings. Raises InputError naming the variable that is wrong.

@@ -82,7 +82,9 @@ class UpstreamRun(PreparedRun):
 def _held_to(holds: Callable[[str], bool], found: Result) -> Result:
     if holds(found.text):
         return replace(found, verdict=Verdict(valid=True, judge="matcher"))
-    broken = Verdict(valid=False, judge="matcher", errors=("the text does not satisfy the constraint",))
+    broken = Verdict(
+        valid=False, judge="matcher", errors=("the text does not satisfy the constraint",), breaks="checked"
+    )
     return replace(found, verdict=broken, parsed=None)
 
 
@@ -98,15 +100,16 @@ class Answer:
         turn: PreparedTurn,
         compiler: Compiler,
         is_followed: bool = True,
+        is_enforced: bool = True,
         follows: Spec | None = None,
         follows_from: str = "",
         stops: tuple[str, ...] = (),
     ) -> None:
-        """follows: what the text is held to while it comes, if not the turn's own constraint; follows_from: what the
-        prompt holds of it. stops: stop texts that
-        the other side does not know; the text is cut at the first of them here. Raises InputError and its subclasses
-        for a request that is wrong in itself, UnsupportedError and LimitExceeded for a constraint that cannot be
-        compiled."""
+        """is_enforced: whether the contract says that the other side enforces the whole constraint. follows: what the
+        text is held to while it comes, if not the turn's own constraint; follows_from: what the prompt holds of it.
+        stops: stop texts that the other side does not know; the text is cut at the first of them here. Raises
+        InputError and its subclasses for a request that is wrong in itself, UnsupportedError and LimitExceeded for a
+        constraint that cannot be compiled."""
         check(request)
         config = request.sampling
         self.seed = secrets.randbelow(2**32 - MAX_N) if config.seed is None else config.seed
@@ -130,6 +133,7 @@ class Answer:
         # The sampler is the other side's own, and so it stands in the trace.
         native = replace(request, sampler="native")
         self.run = UpstreamRun(model, native, turn, self.seed, job, MASK.make_plan, compiler.words)
+        self.run.is_enforced = is_enforced and self.matcher is not None
         self._text = TextRun(EndRule(job))
         self._measured = 0  # tokens whose probabilities were told
 

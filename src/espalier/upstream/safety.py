@@ -33,14 +33,18 @@ MAX_BIASED = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentConstraint:
-    """What an engine is asked to hold. spec: the constraint without filters, None for none. grammar: GBNF that holds
-    the spec and a part of the filters, None where it is to be written from the spec. banned: ids of tokens. notes: on
-    each category."""
+    """What an engine is asked to hold."""
 
+    #: the constraint without filters, None for none
     spec: Spec | None = None
+    #: GBNF that holds the spec and a part of the filters, None where it is to be written from the spec
     grammar: str | None = None
+    #: ids of tokens
     banned: tuple[int, ...] = ()
+    #: on each category
     notes: tuple[str, ...] = ()
+    #: whether that is all of the constraint: of filters, patterns may be left to the verdict
+    is_whole: bool = True
 
     @property
     def follows(self) -> Spec | None:
@@ -63,7 +67,11 @@ def sent_constraint(
     grammar, held = _grammar(plain, form, compiler) if takes_grammar else (None, frozenset[str]())
     banned = () if vocab is None else _banned(plain, vocab)
     return SentConstraint(
-        spec=form, grammar=grammar, banned=banned, notes=tuple(_notes(whole, held, len(banned), grammar is not None))
+        spec=form,
+        grammar=grammar,
+        banned=banned,
+        notes=tuple(_notes(whole, held, len(banned), grammar is not None)),
+        is_whole=False,
     )
 
 

@@ -287,7 +287,8 @@ def test_values_of_items_count_with_per_item(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("raw", "query", "said"),
     [(b"{", "", "Failed to parse JSON: .+"), (b"{}", "", r"Input file must contain a JSON list\."),
-     (b"[]", "?vocab_lang=xx&vocab_n_words=5", r"Constrained vocabulary config failed for lang 'xx'\.")],
+     (b"[]", "?vocab_lang=xx&vocab_n_words=5",
+      r"Constrained vocabulary config failed for lang 'xx'\. there is no word list for 'xx' .+")],
 )  # fmt: skip
 def test_a_job_that_cannot_run_fails_with_the_documented_text(
     raw: bytes, query: str, said: str, web: TestClient
@@ -331,3 +332,38 @@ def test_a_restarted_server_goes_on_where_it_was(tmp_path: Path) -> None:
         batch = ended(web, made["id"])
         assert batch["request_counts"] == {"total": 40, "completed": 40, "failed": 0}
         assert [one["custom_id"] for one in content(web, batch["output_file_id"])] == [f"c{n}" for n in range(40)]
+
+
+def test_a_job_with_more_words_than_the_list_has_takes_the_whole_list(tmp_path: Path) -> None:
+    config = settings(batch_jobs="true", database_url=f"sqlite:///{tmp_path}/e.db")
+    with TestClient(make_app("Hola amigo.", config=config)) as web:
+        raw = json.dumps([item("a")]).encode()
+        query = "?vocab_lang=es&vocab_n_words=100000000&num_beams=1&max_tokens=20"
+        made = web.post(f"/v1/batch/jobs{query}", files={"file": ("in.json", raw)})
+        assert re.search(r"vocab_n_words: the list es has \d+ words, and all of them are used", made.headers["warning"])
+        job = seed_job(web, raw, query)
+        assert (job["status"], job["error"]) == ("completed", None)
+        (one,) = web.get(f"/v1/batch/jobs/{job['job_id']}/results").json()
+        assert one["choices"][0]["message"]["content"] == "Hola amigo."
+
+
+@pytest.mark.parametrize("raw", [b"[]", b"{", json.dumps([{"model": "m", "messages": []}]).encode()])
+def test_the_upload_of_a_job_is_removed_and_its_results_stay(raw: bytes, tmp_path: Path) -> None:
+    folder = tmp_path / "uploads"
+    config = settings(batch_jobs="true", database_url=f"sqlite:///{tmp_path}/e.db", batch_job_temp_dir=str(folder))
+    with TestClient(make_app(WISH, config=config)) as web:
+        for sent in (raw, json.dumps([item("a")]).encode()):
+            job = seed_job(web, sent, "?num_beams=1")
+            assert not list(folder.iterdir())
+            assert web.get("/v1/files").json()["data"] == [] or all(
+                one["purpose"] == "batch_output" for one in web.get("/v1/files").json()["data"]
+            )
+        assert web.get(f"/v1/batch/jobs/{job['job_id']}/results").status_code == 200
+
+
+def test_the_uploads_of_openais_batches_stay(tmp_path: Path) -> None:
+    folder = tmp_path / "uploads"
+    config = settings(batch_jobs="true", database_url=f"sqlite:///{tmp_path}/e.db", batch_job_temp_dir=str(folder))
+    with TestClient(make_app(WISH, config=config)) as web:
+        batch = run(web, lines(chat_line("a", max_tokens=5)))
+        assert web.get(f"/v1/files/{batch['input_file_id']}/content").status_code == 200

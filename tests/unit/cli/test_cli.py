@@ -9,6 +9,9 @@ import pytest
 
 from espalier.cli import main
 from espalier.cli.main import main_code
+from espalier.constraints.compiler import Compiler
+from espalier.constraints.spec import JsonObject, JsonSchema
+from espalier.constraints.verdict import REPORT
 
 FAKE = ["generate", "-m", "fake"]
 
@@ -236,3 +239,44 @@ def test_chat_keeps_a_conversation_and_switches_the_constraint(run, tmp_path):
     ):
         assert words in err
     assert json.loads((tmp_path / "c.json").read_text())["metadata"]["prompt"].count("user: ") == 2
+
+
+@pytest.fixture
+def planted(monkeypatch):
+    """A matcher that is compiled from JSON mode, whatever schema was asked for."""
+    compile_rightly = Compiler.compile
+
+    def compile_loosely(self, spec, **more):
+        return compile_rightly(self, JsonObject() if isinstance(spec, JsonSchema) else spec, **more)
+
+    monkeypatch.setattr(Compiler, "compile", compile_loosely)
+
+
+def test_a_text_that_breaks_what_was_enforced_is_reported_as_a_fault(run, tmp_path, planted):
+    schema = {"type": "object", "properties": {"name": {"type": "integer"}}}
+    path, name = write(tmp_path / "s.json", schema), JsonSchema(schema).fingerprint
+    code, _, err = run(*FAKE, "--schema", path, "--temperature", "0", "--trace", "t.json", "hi")
+    assert code == 1
+    assert f"that was called enforced: {REPORT} (constraint {name})" in err
+    assert json.loads((tmp_path / "t.json").read_text())["metadata"]["verdict"]["breaks"] == "enforced"
+    assert f"that was called enforced: {REPORT}" in " ".join(run("trace", "show", "t.json")[1].split())
+    code, out, _ = run("explain", "-m", "fake", "--schema", path, "--temperature", "0", "hi")
+    assert code == 1
+    assert "this was called enforced: a fault of Espalier or the engine, report it" in out
+    code, out, _ = run("explain", "-m", "fake", "--schema", path, "--temperature", "0", "--json", "hi")
+    assert json.loads(out)["verdict"]["breaks"] == "enforced"
+    cases = [{"name": "c", "prompt": "hi", "json_schema": schema, "config": {"temperature": 0}}]
+    code, out, err = run("test", "-m", "fake", write(tmp_path / "cases.json", cases))
+    assert code == 1
+    assert "this is a fault of the engine or of Espalier" in out + err
+
+
+def test_a_text_that_breaks_what_is_only_checked_is_none_of_espaliers_faults(run, tmp_path):
+    schema = {"type": "object", "properties": {"name": {"type": "string", "pattern": r"^(a+)\1$"}}}
+    path = write(tmp_path / "s.json", schema)
+    code, _, err = run(*FAKE, "--schema", path, "--allow-checked", "--temperature", "0", "hi")
+    assert code == 1
+    assert "not valid" in err
+    assert "enforced" not in err
+    out = run("explain", "-m", "fake", "--schema", path, "--allow-checked", "--temperature", "0", "hi")[1]
+    assert "this is only checked, not enforced" in out

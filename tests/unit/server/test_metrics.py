@@ -144,6 +144,7 @@ def test_invalid_failed_and_cancelled_outputs_are_told_apart():
     cut = SimpleNamespace(
         finish_reason="length", usage=SimpleNamespace(prompt_tokens=1, completion_tokens=1), trace=None,
         verdict=SimpleNamespace(valid=False), mask_seconds=None, others=(), drafting=None,
+        breaches=(),
     )  # fmt: skip
     meter.finished(finish_of(cut, constraint="regex"))
     meter.finished(finish_of(None, error="cancelled"))

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from espalier.activations.foreign.entry import Entry
 from espalier.activations.foreign.store import Damaged, Found, store_error
+from espalier.activations.lmdb_file import shortfall
 from espalier.confined.pool import ConfinedError, Processes
 from espalier.errors import MissingDependency
 from espalier.time_limit import OutOfTime
@@ -22,6 +23,7 @@ SUFFIX = "_metadata"
 """Ends the name of the environment for metadata, beside that for vectors."""
 PIECE_SECONDS = 30.0
 """CPU time for one piece of a store."""
+SALVAGE = "--salvage reads what is left of a damaged one"
 WORKER_BYTES = 2_000_000_000
 """Address space of a worker beside the file that it maps."""
 
@@ -39,7 +41,11 @@ class LmdbStore:
         """Raises InputError where the file is damaged, MissingDependency without lmdb."""
         if importlib.util.find_spec("lmdb") is None:
             raise MissingDependency("lmdb", extra="activations")
-        size = _data_file(self.environment).stat().st_size
+        data = data_file(self.environment)
+        if lack := shortfall(data):  # before it is mapped
+            hint = f"a store in use is copied whole by mdb_copy; {SALVAGE}"
+            raise store_error(self.environment, lack, hint=hint)
+        size = data.stat().st_size
         with closing(Processes(count=1, memory_bytes=WORKER_BYTES + size)) as workers:
             after, is_end = "", False
             while not is_end:
@@ -51,10 +57,10 @@ class LmdbStore:
                     )  # fmt: skip
                 except (ConfinedError, OutOfTime) as error:
                     place = f" after the key {bytes.fromhex(after)!r}" if after else ""
-                    raise store_error(self.environment, f"it is damaged{place} ({error.message})") from error
+                    reason = f"it is damaged{place} ({error.message})"
+                    raise store_error(self.environment, reason, hint=SALVAGE) from error
                 if "fault" in piece:
-                    hint = "mdb_copy makes a whole copy of a store in use" if "is cut" in piece["fault"] else None
-                    raise store_error(self.environment, piece["fault"], hint=hint)
+                    raise store_error(self.environment, piece["fault"], hint=SALVAGE)
                 yield from (Entry.from_json(one) for one in piece["entries"])
                 yield from (Damaged(key, reason) for key, reason in piece["problems"])
                 after, is_end = piece["last"], piece["is_end"]
@@ -74,8 +80,9 @@ def lmdb_store(path: Path) -> LmdbStore | None:
 
 
 def _is_environment(path: Path) -> bool:
-    return _data_file(path).is_file() and (path.is_dir() or path.suffix in (".mdb", ".lmdb"))
+    return data_file(path).is_file() and (path.is_dir() or path.suffix in (".mdb", ".lmdb"))
 
 
-def _data_file(path: Path) -> Path:
+def data_file(path: Path) -> Path:
+    """The file of an environment, which is a folder or the file itself."""
     return path / "data.mdb" if path.is_dir() else path

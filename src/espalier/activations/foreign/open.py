@@ -8,6 +8,7 @@ from pathlib import Path
 from espalier.activations.foreign.lines import CaptureStore, JsonStore, ZarrStore
 from espalier.activations.foreign.lmdb import lmdb_store
 from espalier.activations.foreign.own import LAYOUT, own_store
+from espalier.activations.foreign.salvage import salvaged_store
 from espalier.activations.foreign.store import Store, store_error
 
 LAYOUTS = {
@@ -20,10 +21,13 @@ LAYOUTS = {
 }
 
 
-def open_store(path: str | os.PathLike[str]) -> Store:
-    """The store at a path; nothing is read yet and nothing is created. Raises InputError for a path where there is
-    none, naming what was looked for."""
+def open_store(path: str | os.PathLike[str], *, salvage_in: Path | None = None) -> Store:
+    """The store at a path; nothing is read yet and nothing is created. salvage_in: read what is left of a damaged LMDB
+    store, in a copy that lies in this folder meanwhile; the other layouts pass over what is damaged anyway. Raises
+    InputError for a path where there is none, naming what was looked for."""
     given = Path(path).expanduser()
+    if salvage_in is not None and (salvaged := salvaged_store(given, salvage_in)) is not None:
+        return salvaged
     own = own_store(given)
     if own is not None:
         return own

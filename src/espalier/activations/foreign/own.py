@@ -9,6 +9,7 @@ from pathlib import Path
 from espalier.activations.foreign.entry import BadEntry, entry_of
 from espalier.activations.foreign.store import Damaged, Found
 from espalier.activations.store.base import ActivationStore
+from espalier.activations.store.locks import NAME as LOCK
 from espalier.errors import InputError, MissingDependency
 
 LAYOUT = "espalier"
@@ -40,7 +41,7 @@ class OwnStore:
 
 def own_store(path: Path) -> OwnStore | None:
     """The store at a path, None where there is none of ours. Raises InputError for one of a newer version."""
-    if not (path / "open.lock").is_file() or not (path / "data.mdb").is_file():
+    if not (path / LOCK).is_file() or not (path / "data.mdb").is_file():
         return None
     try:
         ActivationStore(path).close()

@@ -19,7 +19,15 @@ class Damaged:
     reason: str
 
 
-Found: TypeAlias = Entry | Damaged
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """What was lost of a store that was salvaged. said: how much is left, in words. losses: one clause each."""
+
+    said: str
+    losses: tuple[str, ...]
+
+
+Found: TypeAlias = Entry | Damaged | Lost
 
 
 class Store(Protocol):

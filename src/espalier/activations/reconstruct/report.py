@@ -40,6 +40,9 @@ class Report:
     unmatched_shown: list[tuple[int, str]] = field(default_factory=list)
     unused_shown: list[str] = field(default_factory=list)
     damaged_shown: list[tuple[str, str]] = field(default_factory=list)
+    #: How much of a damaged store could be read, "" where none was salvaged; and every loss.
+    salvaged: str = ""
+    losses: tuple[str, ...] = ()
 
     @property
     def unmatched(self) -> int:
@@ -53,8 +56,9 @@ class Report:
 
     def to_json(self) -> dict[str, Any]:
         """All counts, and the examples as objects."""
+        more = {"salvaged": self.salvaged, "losses": list(self.losses)} if self.salvaged else {}
         return {
-            "layout": self.layout,
+            "layout": self.layout, **more,
             "rows": self.rows, "matched": self.matched, "unmatched": self.unmatched, "written": self.written,
             "entries": self.entries, "used": self.used, "unused": self.unused, "filtered": self.filtered,
             "damaged": self.damaged, "duplicates": self.duplicates, "conflicts": self.conflicts,
@@ -88,6 +92,9 @@ class Report:
         if self.conflicts:
             models = ", ".join(f"{name or 'no name'} ({count:,})" for name, count in [*self.models.items()][:SHOWN])
             yield f"{self.conflicts:,} rows have entries of more than one model: {models}; --model picks one"
+        if self.salvaged:
+            yield f"salvaged: {self.salvaged}; losses: {len(self.losses):,}"
+            yield from (f"  {loss}" for loss in self.losses)
         if self.damaged:
             yield f"{self.damaged:,} entries cannot be read, among them:"
             yield from (f"  {key}: {reason}" for key, reason in self.damaged_shown)

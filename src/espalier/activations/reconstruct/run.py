@@ -14,7 +14,7 @@ from typing import Any
 
 from espalier.activations.foreign.entry import Entry
 from espalier.activations.foreign.open import open_store
-from espalier.activations.foreign.store import Damaged, Store
+from espalier.activations.foreign.store import Damaged, Lost, Store
 from espalier.activations.reconstruct.index import Index, prompt_hash
 from espalier.activations.reconstruct.qa_file import line_of, read_rows
 from espalier.activations.reconstruct.report import SHOWN, Report, clipped
@@ -70,6 +70,7 @@ def reconstruct(
     templates: Sequence[PromptTemplate] = (),
     rules: Rules | None = None,
     allow_empty: bool = False,
+    salvage: bool = False,
     tell: Callable[[str], None] = lambda _: None,
     step: Callable[[str, int], None] = lambda _, __: None,
 ) -> Report:
@@ -77,8 +78,9 @@ def reconstruct(
     `generation`, `model`, `input_length`, `timestamp`, and `messages` and `trim_position` where the entry has them.
 
     templates: tried in their order, all known ones if there are none. allow_empty: whether an output without rows is
-    written. tell: called with a line for each row, for `--verbose`. step: called with the name of the part at work and
-    how many entries or rows it has read.
+    written. salvage: read what is left of a damaged LMDB store; the report lists each loss. tell: called with a line
+    for each row, for `--verbose`. step: called with the name of the part at work and how many entries or rows it has
+    read.
 
     Raises InputError for an input that cannot be read, NothingMatched without allow_empty, OutputError for an output
     that cannot be written. The output is then as it was before.
@@ -88,7 +90,7 @@ def reconstruct(
     for given in (qa_output_path, lmdb_path):
         if _is_same(target, Path(given).expanduser()):
             raise InputError(f"the output {target} is also an input", field="output_path")
-    store = open_store(lmdb_path)
+    store = open_store(lmdb_path, salvage_in=target.parent if salvage else None)
     report = Report(layout=store.layout)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -130,7 +132,9 @@ def reconstruct(
 def _fill(index: Index, store: Store, rules: Rules, report: Report, step: Callable[[str, int], None]) -> None:
     for count, found in enumerate(store.found(), 1):
         step("entries", count)
-        if isinstance(found, Damaged):
+        if isinstance(found, Lost):
+            report.salvaged, report.losses = found.said, found.losses
+        elif isinstance(found, Damaged):
             report.damaged += 1
             if len(report.damaged_shown) < SHOWN:
                 report.damaged_shown.append((found.key, found.reason))

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import numpy.typing as npt
 
+from espalier.activations.lmdb_file import shortfall
 from espalier.activations.store import layout
 from espalier.activations.store.locks import shared_lock
 from espalier.activations.store.record import Captured, RequestRecord, new_key
@@ -97,7 +98,7 @@ class ActivationStore:
             writing.put(key.encode(), text, db=self._databases["requests"])
             for name, chunk in chunks.items():
                 writing.put(name, chunk, db=self._databases["chunks"])
-            for database, index in _indices(record, key):
+            for database, index in layout.indices(record.prompt, record.timestamp, record.request_id, key):
                 writing.put(index, b"", db=self._databases[database])
 
         self._written(write)
@@ -192,6 +193,11 @@ class ActivationStore:
         if write and self.path.is_dir() and not data.is_file() and any(self.path.iterdir()):
             raise InputError(f"the folder {self.path} holds other files", hint="name a new folder", field="store")
         try:
+            if data.is_file() and (lack := shortfall(data)):  # it would end the process once it is mapped
+                raise InputError(
+                    f"cannot open the store {self.path}: {lack}",
+                    hint="espalier activations salvage copies what is left of it", field="store",
+                )  # fmt: skip
             if write:
                 self.path.mkdir(parents=True, exist_ok=True)
                 self._lock = shared_lock(self.path)
@@ -269,17 +275,10 @@ class ActivationStore:
             found = cursor.set_range(prefix)
             while found and bytes(cursor.key()[: len(prefix)]) == prefix:
                 found = cursor.delete()
-        for database, index in _indices(record, key):
+        for database, index in layout.indices(record.prompt, record.timestamp, record.request_id, key):
             writing.delete(index, db=self._databases[database])
         writing.delete(name, db=self._databases["requests"])
         return True
-
-
-def _indices(record: RequestRecord, key: str) -> Iterator[tuple[str, bytes]]:
-    yield "by_prompt", layout.text_key(record.prompt, key)
-    yield "by_time", layout.time_key(record.timestamp, key)
-    if record.request_id is not None:
-        yield "by_request", layout.text_key(record.request_id, key)
 
 
 def _checked(key: str) -> str:

@@ -15,6 +15,7 @@ import hashlib
 import json
 import struct
 import zlib
+from collections.abc import Iterator
 from typing import Any
 
 import numpy.typing as npt
@@ -27,7 +28,7 @@ DATABASES = ("info", "requests", "chunks", "by_prompt", "by_request", "by_time")
 CODECS = ("none", "zstd")
 MAX_KEY = 400
 """Bytes of a request's key; LMDB takes 511 in all."""
-_MAGIC = b"ESPA"
+MAGIC = b"ESPA"
 _HEAD = struct.Struct("<4sI")
 _ZSTD_LEVEL = 3
 
@@ -60,13 +61,21 @@ def time_key(seconds: float, key: str) -> bytes:
     return struct.pack(">Q", max(0, round(seconds * 1e6))) + key.encode()
 
 
+def indices(prompt: str, timestamp: float, request: str | None, key: str) -> Iterator[tuple[str, bytes]]:
+    """Where the look-up tables name a request: the database, and its key there."""
+    yield "by_prompt", text_key(prompt, key)
+    yield "by_time", time_key(timestamp, key)
+    if request is not None:
+        yield "by_request", text_key(request, key)
+
+
 def pack(values: npt.NDArray[Any], dtype: str, codec: str) -> bytes:
     """A chunk of vectors `(n, hidden)`. Raises ValueError as `to_bytes`, MissingDependency without zstandard."""
     raw = to_bytes(values, dtype)
     body = raw if codec == "none" else _zstd().ZstdCompressor(level=_ZSTD_LEVEL).compress(raw)
     head = {"dtype": dtype, "shape": [*values.shape], "codec": codec, "checksum": zlib.crc32(raw)}
     written = json.dumps(head, separators=(",", ":")).encode()
-    return _HEAD.pack(_MAGIC, len(written)) + written + body
+    return _HEAD.pack(MAGIC, len(written)) + written + body
 
 
 def unpack(chunk: bytes | memoryview) -> npt.NDArray[Any]:
@@ -95,7 +104,7 @@ def split(chunk: bytes | memoryview) -> tuple[dict[str, Any], memoryview]:
     if len(view) < _HEAD.size:
         raise DamagedChunk("it ends within its head")
     magic, length = _HEAD.unpack_from(view)
-    if magic != _MAGIC or _HEAD.size + length > len(view):
+    if magic != MAGIC or _HEAD.size + length > len(view):
         raise DamagedChunk("it does not begin as a chunk does")
     try:
         head = json.loads(bytes(view[_HEAD.size : _HEAD.size + length]))

@@ -22,7 +22,7 @@ class Progress:
         self._task = bars.TaskID(0)
         self._began = self._line = time.monotonic()
         self._before: int | None = None
-        self._drawn = self._rejected = self._invalid = 0
+        self._drawn = self._rejected = self._invalid = self._broken = 0
 
     def __enter__(self) -> Progress:
         if output.is_terminal():
@@ -42,6 +42,7 @@ class Progress:
         self._drawn += figures.get("steps", 0) - figures.get("forced_steps", 0)
         self._rejected += figures.get("rejected_steps", 0)
         self._invalid += ended.answer.valid is False
+        self._broken += bool(figures.get("broken"))
 
     def counted(self, counts: Counts) -> None:
         """The batch as it stands."""
@@ -52,6 +53,8 @@ class Progress:
         rate = (done - self._before) / max(1e-9, now - self._began)
         rejected = self._rejected / self._drawn if self._drawn else 0.0
         shown = f"{rate:.1f}/s, {counts.failed} failed, {self._invalid} not valid, {rejected:.1%} rejected"
+        if self._broken:
+            shown += f", {self._broken} broken by a fault of Espalier"
         if self._bar is not None:
             self._bar.update(self._task, completed=done, total=counts.total or None, shown=shown)
         elif now - self._line >= LINE_SECONDS:

@@ -69,6 +69,11 @@ def screen(found: dict[str, Any]) -> list[str]:
     lines = [
         "items     " + _counted(items),
         "verdicts  " + (_counted(verdicts) or "none"),
+        *(
+            ["          broken: the text breaks what was called enforced, a fault of Espalier: report it"]
+            if verdicts.get("broken")
+            else []
+        ),
         f"tokens    {tokens['prompt']} of prompts, {tokens['completion']} of answers",
         f"cost      {found['tax_nats']:.2f} nats of tax, {found['tax_nats_per_token']:.3f} a token; removed mass "
         f"{found['removed_mass']:.1%}",

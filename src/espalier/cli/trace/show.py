@@ -15,6 +15,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from espalier.constraints.verdict import REPORT
 from espalier.errors import InputError
 from espalier.trace.foreign.read import has_gaps
 from espalier.trace.records import Candidate, StepRecord, Trace
@@ -100,6 +101,8 @@ def head(trace: Trace) -> list[str]:
         lines.append(f"{len(trace.rewinds)} rewind{'' if len(trace.rewinds) == 1 else 's'}")
     if trace.verdict is not None and trace.verdict.get("valid") is False:
         lines.append(printable(f"not valid: {'; '.join(map(str, trace.verdict.get('errors', ())))}", newline=" "))
+        if trace.verdict.get("breaks") == "enforced":
+            lines.append(f"that was called enforced: {REPORT}")
     return lines
 
 

@@ -26,7 +26,7 @@ from espalier.constraints.kinds import KINDS, Kind
 from espalier.constraints.matching.parallel import spellings
 from espalier.constraints.spec import Spec
 from espalier.constraints.unique.places import SeveralTrackers, WatchedLanguage, watched_language
-from espalier.constraints.verdict import Verdict, judge, parse
+from espalier.constraints.verdict import Verdict, judge, parse, promise_of
 from espalier.errors import GrammarError, LimitExceeded, SpecError, UnsupportedError
 from espalier.lexicon.files import WordFiles
 
@@ -248,6 +248,7 @@ def judge_all_of(spec: AllOf, text: str, words: WordFiles) -> Verdict:
         valid=False if False in valid else None if None in valid else True,
         judge=" and ".join(dict.fromkeys(verdict.judge for verdict in found.values())),
         errors=tuple(f"{name}: {error}" for name, verdict in found.items() for error in verdict.errors)[:5],
+        breaks=promise_of(one for one in found.values() if one.valid is False) if False in valid else None,
     )
 
 

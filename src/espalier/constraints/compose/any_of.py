@@ -19,7 +19,7 @@ from espalier.constraints.compose.any_of_matcher import AnyOfCompiled
 from espalier.constraints.compose.members import Joined
 from espalier.constraints.kinds import Kind
 from espalier.constraints.spec import Spec
-from espalier.constraints.verdict import Verdict, judge, parse
+from espalier.constraints.verdict import Promise, Verdict, judge, parse
 from espalier.errors import LimitExceeded
 from espalier.lexicon.files import WordFiles
 
@@ -86,7 +86,12 @@ def _judged(spec: AnyOf, text: str, words: WordFiles | None) -> tuple[Spec, Verd
     name, member, nearest = min(found, key=lambda one: (one[2].valid is not None, len(one[2].errors)))
     who = " and ".join(dict.fromkeys(verdict.judge for _, _, verdict in found))
     errors = tuple(f"{name}: {error}" for error in nearest.errors)
-    return member, Verdict(valid=nearest.valid, judge=who, errors=errors)
+    # A member that may leave keywords to be checked can be the one that the matcher followed.
+    is_loose = any(getattr(one, "allow", None) == "checked" or verdict.breaks == "checked" for _, one, verdict in found)
+    breaks: Promise = "checked" if is_loose else "enforced"
+    return member, Verdict(
+        valid=nearest.valid, judge=who, errors=errors, breaks=breaks if nearest.valid is False else None
+    )
 
 
 KIND = Kind(

@@ -18,6 +18,7 @@ from referencing import Registry, Resource
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import specification_with
 
+from espalier.constraints.json_schema.broken import broken_promise
 from espalier.constraints.slow_patterns import run_limited
 from espalier.constraints.spec import JsonObject, JsonSchema, Spec
 from espalier.constraints.verdict import Unjudgeable, Verdict
@@ -124,7 +125,8 @@ def judge_schema(spec: JsonSchema, text: str, words: WordFiles) -> Verdict:
         return Verdict(valid=None, judge=name, errors=("could not judge: nested too deeply",))
     errors = tuple(f"{e.json_path}: {e.message[:200]}" for e in found[:5])
     if found or not spec.closed:
-        return Verdict(valid=not found, judge=name, errors=errors)
+        breaks = broken_promise(spec, found) if found else None
+        return Verdict(valid=not found, judge=name, errors=errors, breaks=breaks)
     return _closed_verdict(spec, value, name)
 
 

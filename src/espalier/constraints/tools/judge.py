@@ -6,6 +6,7 @@ It uses the parser of the server and the command line, which accepts any tool an
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from espalier.chat.reading.deltas import Turn
@@ -13,9 +14,10 @@ from espalier.chat.reading.incoming import SPACE
 from espalier.chat.reading.turn_parser import parse_turn
 from espalier.chat.tools import Tool, ToolCall
 from espalier.constraints.spec import Gbnf, JsonSchema, Spec
+from espalier.constraints.tools.arguments import MAY_BE_UNIQUE
 from espalier.constraints.tools.spec import ToolCalls
 from espalier.constraints.tools.text_grammar import ARGUMENT, grammar_in
-from espalier.constraints.verdict import Verdict, judge, parse
+from espalier.constraints.verdict import Promise, Verdict, judge, parse
 from espalier.lexicon.files import WordFiles
 
 MAX_ERRORS = 5
@@ -33,6 +35,7 @@ def judge_tool_calls(spec: Spec, text: str, words: WordFiles) -> Verdict:
     errors = list(_around(spec, text, turn))
     judges = dict.fromkeys(["parser"])
     unsure: list[str] = []
+    loose = 0  # errors about what is only checked
     tools = {tool.name: tool for tool in spec.tools}
     allowed = {tool.name for tool in spec.allowed}
     for call in turn.calls:
@@ -47,8 +50,13 @@ def judge_tool_calls(spec: Spec, text: str, words: WordFiles) -> Verdict:
                 unsure += reasons
             elif not found.valid:
                 errors += reasons
+                loose += len(reasons) if found.breaks == "checked" else 0
     valid = False if errors else None if unsure else True
-    return Verdict(valid=valid, judge=" and ".join(judges), errors=tuple(errors or unsure)[:MAX_ERRORS])
+    breaks: Promise = "enforced" if len(errors) > loose else "checked"
+    return Verdict(
+        valid=valid, judge=" and ".join(judges), errors=tuple(errors or unsure)[:MAX_ERRORS],
+        breaks=None if valid is not False else breaks,
+    )  # fmt: skip
 
 
 def _names(spec: ToolCalls) -> list[str]:
@@ -85,7 +93,10 @@ def _bare(spec: ToolCalls, text: str) -> str:
 def _arguments(tool: Tool, call: ToolCall, words: WordFiles) -> Verdict:
     if call.parsed is None:
         return Verdict(valid=False, judge="json", errors=("the arguments are no object",))
-    found = judge(JsonSchema(tool.schema, allow="checked", format=tool.formats), call.arguments, words)
+    spec = JsonSchema(tool.schema, allow=None if tool.strict is True else "checked", format=tool.formats)
+    found = judge(spec, call.arguments, words)
+    if found.breaks == "enforced" and spec.allow and any(word in tool.parameters for word in MAY_BE_UNIQUE):
+        found = replace(found, breaks="checked")  # whether calls are held to unique items depends on their format
     grammar = grammar_in(tool.schema)
     if grammar is None or not found.valid:
         return found

@@ -16,7 +16,7 @@ from espalier.activations.capture.tree import CaptureTree
 from espalier.activations.store.record import Captured, RequestRecord
 from espalier.chat.reading.deltas import CallBegun, Delta, Turn
 from espalier.constraints.judging import Judge, in_this_process
-from espalier.constraints.verdict import CUT, Verdict, parse
+from espalier.constraints.verdict import CUT, Verdict, breach_of, parse
 from espalier.decoding.plan import Job, MakePlan, Outcome, Plan, Taken
 from espalier.decoding.prompt_scores import PromptScores, PromptToken
 from espalier.decoding.text.stops import TextAssembler
@@ -49,6 +49,9 @@ def _asked(request: Request) -> str:
 
 class PreparedRun:
     """One run that is ready to start, and what its reader has received so far. For one reader."""
+
+    #: Whether a matcher holds the text to its constraint; otherwise the verdict only checks it.
+    is_enforced = True
 
     def __init__(
         self,
@@ -227,13 +230,15 @@ class PreparedRun:
         if spec is not None:
             text = self.begun + outcome.text
             verdict = self.judge(spec, text, self.words, self.owner) if outcome.is_complete else CUT
+            if verdict.breaks == "enforced" and not self.is_enforced:
+                verdict = replace(verdict, breaks="checked")
         parsed = None
         # A text that was closed by the token limit is complete.
         if (outcome.finish == "stop" or outcome.closed_by_budget) and (verdict is None or verdict.valid is not False):
             try:
                 parsed = turn.content if spec is None else parse(spec, self.begun + outcome.text)
             except BuildError as error:  # the type asks for more than its schema says
-                verdict = Verdict(valid=False, judge="the Python type", errors=(error.message,))
+                verdict = Verdict(valid=False, judge="the Python type", errors=(error.message,), breaks="checked")
         return Result(
             text=outcome.text,
             token_ids=outcome.tokens,
@@ -249,6 +254,7 @@ class PreparedRun:
             turn=turn,
             parsed=parsed,
             verdict=verdict,
+            breach=breach_of(spec, verdict),
             trace=None if self.request.trace == "off" else self._trace(outcome, verdict),
             records=tuple(self.records),
             mask_seconds=outcome.mask_seconds,

@@ -15,6 +15,7 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ from espalier.server.ports import Caller
 from espalier.server.settings import ServerSettings
 
 ANONYMOUS, DEFAULT = "anonymous", "default"
+UVICORN_PORT = 8000
+"""Where uvicorn listens if nobody says."""
 WEAK = frozenset(
     {"changeme", "change-me", "change_me", "your-secret-token", "<your-secret-token>", "secret", "token", "password",
      "test", "default", "admin", "example", "sk-xxx", "empty", "none", "null"}
@@ -151,22 +154,28 @@ def check_bind(settings: ServerSettings, keyring: Keyring) -> None:
         )
 
 
-def check_uvicorn(settings: ServerSettings, keyring: Keyring, arguments: Sequence[str], host: str | None) -> None:
+def check_uvicorn(
+    settings: ServerSettings, keyring: Keyring, arguments: Sequence[str], environ: Mapping[str, str]
+) -> None:
     """The same for an application that another program serves, where its address can be known: from the arguments of
-    uvicorn, or its variable UVICORN_HOST. Raises InputError."""
+    uvicorn, or its variables UVICORN_HOST and UVICORN_PORT. Raises InputError."""
     name = Path(arguments[0]).name if arguments else ""
     if name != "uvicorn" and not arguments[0].endswith("uvicorn/__main__.py"):
         return
-    found = host
-    for place, one in enumerate(arguments):
-        if one == "--host" and place + 1 < len(arguments):
-            found = arguments[place + 1]
-        elif one.startswith("--host="):
-            found = one.partition("=")[2]
-        elif one in ("--uds", "--fd") or one.startswith(("--uds=", "--fd=")):
-            return
-    if found is not None:
-        check_bind(replace(settings, host=found, uds=None), keyring)
+    if any(_argument(arguments, flag) is not None for flag in ("--uds", "--fd")):
+        return
+    host = _argument(arguments, "--host") or environ.get("UVICORN_HOST")
+    port = _argument(arguments, "--port") or environ.get("UVICORN_PORT") or ""
+    if host is not None:
+        number = int(port) if port.isdecimal() else UVICORN_PORT
+        check_bind(replace(settings, host=host, port=number, uds=None), keyring)
+
+
+def _argument(arguments: Sequence[str], flag: str) -> str | None:
+    """The last value of a flag, written `--flag value` or `--flag=value`; None where it does not stand there."""
+    values = [after for one, after in pairwise([*arguments, ""]) if one == flag]
+    values += [one.partition("=")[2] for one in arguments if one.startswith(f"{flag}=")]
+    return values[-1] if values else None
 
 
 def refuses_stranger(server: str | None, host_header: str | None) -> bool:

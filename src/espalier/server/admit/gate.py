@@ -23,7 +23,7 @@ from espalier.server.admit.auth import Keyring, bearer, read_keys
 from espalier.server.admit.cpu_accounts import CpuAccounts
 from espalier.server.admit.limits import LEASE_SECONDS, Counters, LocalCounters
 from espalier.server.ports import Caller
-from espalier.server.settings import ServerSettings
+from espalier.server.settings import COMPAT_SWITCH, ServerSettings
 
 T = TypeVar("T")
 BUSY_SECONDS = 1.0  # retry-after while all slots are taken; when one becomes free is unknown
@@ -66,7 +66,12 @@ class KeyGate:
             return self.keyring.identify(query_token)
         secret = bearer(authorization)
         if secret is None and query_token:
-            raise Unauthorized("`?token=` is not allowed here", hint="send the header Authorization: Bearer <key>")
+            raise Unauthorized(
+                "`?token=` is not allowed here",
+                hint="send the header Authorization: Bearer <key>, or set ALLOW_QUERY_TOKEN=true (part of "
+                f"{COMPAT_SWITCH}=true) on the server",
+                field="token",
+            )
         return self.keyring.identify(secret)
 
     def admit(self, caller: Caller, *, requests: int = 1) -> AbstractAsyncContextManager[None]:

@@ -20,6 +20,7 @@ from espalier.decoding.strategies import STRATEGIES
 from espalier.engines.base import Event, Finished, Result, TokenEvent
 from espalier.engines.protocols import Running
 from espalier.errors import Cancelled, DeadEnd, EspalierError, LimitExceeded, Stranded, Unavailable
+from espalier.server.answering.replies import breach_lines
 from espalier.server.asking.draft import Asked
 from espalier.server.http.errors import TooCostly, code_of
 from espalier.server.observe import logs
@@ -159,6 +160,8 @@ class Generation:
         one.result, one.finish = result, error if result is None else result.finish_reason
         if result is None:
             self._log(index, None, error)
+        else:
+            self._tell_breaches(index, result)
         preparing, queued = self.waited(one)
         self.process.meter.finished(
             Finish(
@@ -176,6 +179,21 @@ class Generation:
                 is_first=index % self.asked.n == 0,
             )
         )
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """What a reply says of texts that break what was called enforced, each sentence once."""
+        return breach_lines([one.result for one in self.outputs if one.result is not None])
+
+    def _tell_breaches(self, index: int, result: Result) -> None:
+        """Log each text that breaks what was called enforced, so that an operator hears of it. The line quotes no
+        text."""
+        for one in result.breaches:
+            fields = {
+                "request_id": self.request_id, "route": self.route, "output": index, "constraint": one.kind,
+                "schema": one.fingerprint, "judge": one.judge,
+            }  # fmt: skip
+            log.error("a text breaks its constraint, which was called enforced", extra={"fields": fields})
 
     def ended(self, reply_id: str, results: Sequence[Result]) -> None:
         """Report a finished reply to telemetry and the content log. results: one of each run."""

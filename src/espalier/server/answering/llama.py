@@ -14,7 +14,7 @@ from typing import Any
 from espalier.engines.base import Event, Finished, Result, TokenEvent, Usage
 from espalier.server.answering.generation import Generation
 from espalier.server.answering.logprobs import finite, of_probability
-from espalier.server.answering.replies import Chunks, Head
+from espalier.server.answering.replies import Chunks, Head, breach_report
 from espalier.server.asking.draft import Asked
 from espalier.server.asking.llama import LlamaAsked
 from espalier.trace.records import Candidate, StepRecord
@@ -89,13 +89,20 @@ def _final(asked: LlamaAsked, index: int, result: Result) -> Json:
         "prompt": asked.requests[index].prompt,
         "has_new_line": "\n" in text,
         "truncated": bool(asked.truncated and asked.truncated[index]),
-        "stop_type": "limit" if is_cut else "word" if stopped else STOPS[result.finish_reason],
+        "stop_type": _stop_type(result, is_cut=is_cut),
         "stopping_word": result.stop_reason if stopped and not is_cut else "",
         "tokens_cached": result.usage.prompt_tokens + result.usage.completion_tokens - 1,
     }
     if body.n_probs and result.trace is not None:
         found["completion_probabilities"] = [probabilities(asked, step) for step in result.records]
     return found
+
+
+def _stop_type(result: Result, *, is_cut: bool) -> str:
+    """llama-server's `stop_type`; `none` of its values for a text that breaks what was called enforced."""
+    if result.breach is not None:
+        return "none"
+    return "limit" if is_cut else "word" if isinstance(result.stop_reason, str) else STOPS[result.finish_reason]
 
 
 def outdented(text: str, least: int) -> str:
@@ -202,7 +209,8 @@ class LlamaChunks(Chunks):
             first=self._first.get(index),
             last=self._last.get(index, self.begun),
         )
-        return [*pieces, _picked(asked, {**final, **self.head.named(), "timings": took})]
+        last = _picked(asked, {**final, **self.head.named(), "timings": took})
+        return [*pieces, {**last, **breach_report(happened.result)}]
 
     def _evaluated(self, index: int) -> Json:
         """How many tokens the prompt has, where the engine knows it before the end."""

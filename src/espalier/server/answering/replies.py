@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from espalier.chat.reading.deltas import ArgumentsDelta, CallBegun, ContentDelta, Delta, ReasoningDelta
@@ -106,10 +106,24 @@ def report(asked: Asked, choice: int, run: int, result: Result, trace_id: str | 
     return found
 
 
-def reports(contract: Sequence[Mapping[str, str]] | None, outputs: Iterable[Json], asked: Asked) -> Json:
-    """The key `espalier`. contract: what is enforced of each keyword of a schema, None for other constraints."""
-    told = {"warnings": list(asked.lines)} if asked.lines else {}
-    return {"contract": contract, "outputs": list(outputs), **told}
+def reports(
+    contract: Sequence[Mapping[str, str]] | None, outputs: Iterable[Json], asked: Asked, results: Sequence[Result]
+) -> Json:
+    """The key `espalier`. contract: what is enforced of each keyword of a schema, None for other constraints. results:
+    of the runs that are reported."""
+    lines = [*asked.lines, *breach_lines(results)]
+    return {"contract": contract, "outputs": list(outputs), **({"warnings": lines} if lines else {})}
+
+
+def breach_lines(results: Iterable[Result]) -> tuple[str, ...]:
+    """What a reply says of texts that break what was called enforced, each sentence once."""
+    return tuple(dict.fromkeys(one.told for result in results for one in result.breaches))
+
+
+def breach_report(result: Result) -> Json:
+    """The key `espalier` of the last chunk of an output that breaks what was called enforced, since the headers of a
+    stream are sent before; {} for any other output."""
+    return {} if result.breach is None else {"espalier": {"warnings": [result.breach.told]}}
 
 
 def whole_chat(asked: Asked, head: Head, results: Sequence[Result]) -> Json:
@@ -135,8 +149,15 @@ def _calls(calls: list[Json], asked: Asked) -> Json:
     return {"function_call": calls[0]["function"]} if asked.has_functions else {"tool_calls": calls}
 
 
+BROKEN = "content_filter"
+"""The finish reason of a text that breaks what was called enforced: the one of OpenAI's that says not to use the text.
+"""
+
+
 def finish_reason(result: Result, asked: Asked) -> str:
     """The finish reason of a chat."""
+    if result.breach is not None:
+        return BROKEN
     old = asked.has_functions and result.finish_reason == "tool_calls"
     return "function_call" if old else result.finish_reason
 
@@ -160,6 +181,8 @@ def whole_text(asked: Asked, head: Head, results: Sequence[Result]) -> Json:
 
 def plain_reason(result: Result) -> str:
     """The finish reason of a text completion, which has no tool calls."""
+    if result.breach is not None:
+        return BROKEN
     return "stop" if result.finish_reason == "tool_calls" else result.finish_reason
 
 
@@ -306,8 +329,9 @@ class ChoiceChunks(Chunks):
     def _ended(self, index: int, run: int, result: Result, trace_id: str | None) -> Json:
         last = self._chunk([self._completed(index, self.ending(index, result))])
         if self.asked.report:
-            last["espalier"] = reports(self.contract, [report(self.asked, index, run, result, trace_id)], self.asked)
-        return last
+            entry = report(self.asked, index, run, result, trace_id)
+            return {**last, "espalier": reports(self.contract, [entry], self.asked, [replace(result, others=())])}
+        return last | breach_report(result)
 
     def _other(self, index: int, run: int, result: Result) -> list[Json]:
         """All chunks of an output that was not streamed."""

@@ -47,7 +47,8 @@ class Dialect(Generic[B]):
 
     read: reads the body as JSON. adapt: the part of it that changes a body which was read elsewhere, as a line of a
     batch. finish: adds to a whole reply what only the run knows. ended: called in a thread before the last chunks of a
-    stream. done: the last event of a stream.
+    stream. done: the last event of a stream. remedy: what a server's setting would do about a refusal of this body;
+    None for nothing.
     """
 
     route: str
@@ -62,6 +63,13 @@ class Dialect(Generic[B]):
     adapt: Callable[[dict[str, Any], Process], dict[str, Any]] | None = None
     ended: Callable[[Any, Generation], None] | None = None
     done: bytes = DONE
+    remedy: Callable[[dict[str, Any], Process, EspalierError], str | None] | None = None
+
+    def explain(self, error: EspalierError, data: dict[str, Any], process: Process) -> None:
+        """Add to the hint of a refusal which setting of the server would take the body."""
+        more = None if self.remedy is None or error.http_status >= 500 else self.remedy(data, process, error)
+        if more is not None:
+            error.hint = f"{error.hint}; {more}" if error.hint else more
 
     def asked(self, data: dict[str, Any], process: Process) -> Asked:
         """What a body asks for, told of its own fields. Raises what is wrong with it."""
@@ -85,6 +93,7 @@ async def answer(request: Request, dialect: Dialect[B]) -> Response:
         headers = _headers(running.asked, running.request_id)
         if not running.asked.stream:
             reply = await while_connected(request, _whole(running, dialect, head))
+            headers |= warning_header((*running.asked.lines, *running.told))
             return JsonResponse(reply, headers=headers, limit_seconds=process.settings.request_seconds)
         return EventStream(
             _stream(running, dialect.chunks(running.asked, head, running.contract), dialect),
@@ -124,6 +133,9 @@ async def _begin(
         asked = await in_thread_if_large(request, lambda: dialect.asked(data, process), may_block=_reads_files(data))
     except LimitExceeded as error:  # a limit on what a body may hold, so the body is wrong, not the server
         raise TooCostly(error.message, hint=error.hint, field=error.field) from error
+    except EspalierError as error:
+        dialect.explain(error, data, process)
+        raise
     span = stack.enter_context(
         process.spans.request(
             operation=dialect.operation, model=asked.model, headers=request.headers, request_id=request_id
@@ -133,7 +145,11 @@ async def _begin(
         process, asked, caller=caller, route=dialect.route, request_id=request_id, began=began, span=span,
         log_state=request.scope["state"],
     )  # fmt: skip
-    running = await while_connected(request, stack.enter_async_context(begin))
+    try:
+        running = await while_connected(request, stack.enter_async_context(begin))
+    except EspalierError as error:
+        dialect.explain(error, data, process)
+        raise
     head = dialect.head(asked, process.fingerprint)
     return running, head if asked.top_logprobs is None else replace(head, request_id=request_id)
 
@@ -167,7 +183,7 @@ async def _whole(running: Generation, dialect: Dialect[B], head: Head) -> bytes:
                 report(asked, choice, run, result, ids[run] if place == 0 else None)
                 for choice, run, place, result in outputs(asked, ordered)
             )
-            reply["espalier"] = reports(running.contract, found, asked)
+            reply["espalier"] = reports(running.contract, found, asked, ordered)
         return to_bytes_by_parts(reply if dialect.finish is None else dialect.finish(reply, running))
 
     return await running.process.pools.replies.run(make, owner=running.caller.name)

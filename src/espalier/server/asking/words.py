@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from espalier.constraints.compiler import Compiler
 from espalier.constraints.joining.rule import together
 from espalier.constraints.soft.spec import SoftWordlist
 from espalier.constraints.spec import JsonObject, JsonSchema, Spec
@@ -54,7 +55,9 @@ def word_lists(body: SharedBody, draft: Draft, process: Process) -> Draft:
         missing = next(name for name in PAIR if name not in given)
         raise BadRequest(f"{given[0]} needs {missing}", hint="give both, or neither", field=missing)
     draft = replace(draft, names={**draft.names, **NAMES})
-    top, warnings = _top(body, process)
+    top, warnings = known_words(
+        body.vocab_lang, body.vocab_n_words, process.engine.engine.compiler, as_there=process.settings.seed_compat
+    )
     draft = replace(draft, warnings=(*draft.warnings, *warnings))
     mode = body.vocab_constraint_mode or process.settings.vocab_constraint_mode
     with field_names(NAMES):
@@ -69,15 +72,16 @@ def word_lists(body: SharedBody, draft: Draft, process: Process) -> Draft:
     )
 
 
-def _top(body: SharedBody, process: Process) -> tuple[int | None, tuple[str, ...]]:
+def known_words(
+    lang: str | None, asked: int | None, compiler: Compiler | None, *, as_there: bool
+) -> tuple[int | None, tuple[str, ...]]:
     """How many words of the list are meant, and a warning. A list that is shorter is used whole, as in the word-list
-    server, which counted comments and duplicates too: under SEED_COMPAT a number means the same words as there."""
-    asked, lang, compiler = body.vocab_n_words, body.vocab_lang, process.engine.engine.compiler
+    server. as_there: whether comments and duplicates count too, so that a number means the same words as there."""
     if compiler is None or asked is None or asked < 1 or lang is None:
         return asked, ()
     try:
         count = len(compiler.words.words(lang))
-        if process.settings.seed_compat and asked <= count:
+        if as_there and asked <= count:
             return max(1, compiler.words.words_within(lang, asked)), ()
     except EspalierError:
         return asked, ()  # raised, with the field's name, when the list is compiled

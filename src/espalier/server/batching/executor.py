@@ -22,6 +22,7 @@ from espalier.server.answering.generation import Generation
 from espalier.server.answering.route import Dialect, whole_reply
 from espalier.server.asgi import new_id
 from espalier.server.asking.draft import Asked
+from espalier.server.asking.words import known_words
 from espalier.server.batching.figures import figures_of, valid_of
 from espalier.server.batching.seed_items import seed_body
 from espalier.server.http.body import IN_A_THREAD
@@ -98,11 +99,11 @@ class ServerExecutor:
         if lang is None or top is None or compiler is None:
             return None
         try:
-            compiler.compile(Wordlist(lang=lang, top=top))
+            compiler.compile(Wordlist(lang=lang, top=known_words(lang, top, compiler, as_there=True)[0]))
         except EspalierError as error:
             message = f"Constrained vocabulary config failed for lang '{lang}'."
             log.warning("%s %s", message, error)
-            return Fault(code=error.code, message=message, param="vocab_lang")
+            return Fault(code=error.code, message=f"{message} {error}", param="vocab_lang")
         return None
 
     async def execute(self, item: Item) -> Answer:
@@ -150,8 +151,9 @@ class ServerExecutor:
 def _answer(raw: bytes, running: Generation, request_id: str, *, is_told: bool) -> Answer:
     """is_told: whether warnings stand in the body, since an item has no headers."""
     body = json.loads(raw)
-    if is_told and running.asked.lines:
-        body["espalier"] = {**body.get("espalier", {}), "warnings": list(running.asked.lines)}
+    lines = [*running.asked.lines, *running.told]
+    if is_told and lines:
+        body["espalier"] = {**body.get("espalier", {}), "warnings": lines}
     results = [one.result for one in running.outputs if one.result is not None]
     outputs = [two for one in results for two in (one, *one.others)]
     traces = [one.trace_id for one in running.outputs if one.trace_id is not None]

@@ -25,10 +25,13 @@ def valid_of(outputs: Sequence[Result]) -> bool | None:
 
 
 def figures_of(outputs: Sequence[Result]) -> dict[str, Any] | None:
-    """The figures of an item, by its first output with a trace; None without a trace."""
+    """The figures of an item, by its first output with a trace. Without a trace only `broken`, the number of outputs
+    that break what was called enforced, and None where there is none."""
+    broken = sum(one.breach is not None for one in outputs)
+    more = {"broken": broken} if broken else {}
     result = next((one for one in outputs if one.trace is not None), None)
     if result is None or result.trace is None:
-        return None
+        return more or None
     found = result.trace.summary()
     paths: Mapping[str, Mapping[str, float]] = found["by_path"] or {}
     dearest = sorted(paths.items(), key=lambda one: -one[1]["tax_nats"])
@@ -44,6 +47,7 @@ def figures_of(outputs: Sequence[Result]) -> dict[str, Any] | None:
             for path, cost in dearest[:VALUES] if path and cost["tax_nats"] > 0
         ],
         "findings": _findings(result, result.trace, found["total_tax_nats"]),
+        **more,
     }  # fmt: skip
 
 

@@ -106,7 +106,7 @@ class ChatChoice(Reply):
     index: int
     message: Message
     logprobs: ChatLogprobs | None
-    finish_reason: Literal["stop", "length", "tool_calls"]
+    finish_reason: Literal["stop", "length", "tool_calls", "content_filter"]
     token_ids: list[int] = Field(default=[])
 
 
@@ -126,7 +126,7 @@ class TextChoice(Reply):
     index: int
     text: str
     logprobs: TextLogprobs | None
-    finish_reason: Literal["stop", "length"]
+    finish_reason: Literal["stop", "length", "content_filter"]
     token_ids: list[int] = Field(default=[])
 
 

@@ -22,6 +22,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metr
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 from prometheus_client.registry import Collector
 
+from espalier.constraints.kinds import KINDS
 from espalier.engines.base import Load, Result
 from espalier.server.ports import Finish
 
@@ -119,6 +120,11 @@ class PrometheusMeter:
             "constraint", "kind",
         )  # fmt: skip
         self._invalid = self._counter("espalier:invalid_outputs", "Outputs that the validator refused.", "constraint")
+        self._broken = self._counter(
+            "espalier:broken_outputs",
+            "Outputs that break a constraint which was called enforced: a fault of Espalier or of the engine.",
+            "constraint",
+        )
         self._drafted = self._counter(
             "espalier:drafted_tokens",
             "Tokens that drafts proposed, and those of them that were taken.",
@@ -182,6 +188,8 @@ class PrometheusMeter:
             found = [self._times[key].labels(finish.model, ENGINE) for key in product(PREFIXES, names)]
             observe_all(found, seconds)
         self._count_drafts(finish, result)
+        for one in result.breaches:
+            self._broken.labels(finish.model, ENGINE, one.kind).inc()
         self._constrained(finish, result)
 
     def refresh(self) -> None:
@@ -239,6 +247,8 @@ class PrometheusMeter:
         """Create all series with the value 0, since a rate needs a first sample."""
         for family in (*self._prompt, *self._generated, *self._times.values(), self._spared, self._unrecorded):
             family.labels(self._model, ENGINE)
+        for kind in KINDS.names():
+            self._broken.labels(self._model, ENGINE, kind)
         for counter, reasons in zip(self._ended, (set(REASONS.values()), set(REASONS)), strict=True):
             for reason in sorted({*reasons, "abort", "error"}):
                 counter.labels(self._model, ENGINE, reason)

@@ -95,7 +95,7 @@ async def open_process(settings: ServerSettings, parts: Parts, lists: tuple[Word
     raises."""
     if parts.engine is None:
         logs.configure(settings)
-        check_uvicorn(settings, read_keys(settings), sys.argv, os.environ.get("UVICORN_HOST"))
+        check_uvicorn(settings, read_keys(settings), sys.argv, os.environ)
         sys.setswitchinterval(SWITCH_SECONDS)
     async with AsyncExitStack() as stack:
         app = await asyncio.to_thread(_make_app) if parts.app is None else parts.app

@@ -15,12 +15,13 @@ from espalier.server.bodies.openapi import generating_route
 from espalier.server.bodies.replies import ChatCompletion
 from espalier.server.http.errors import GENERATION_ERRORS, documented
 from espalier.server.process.deps import process_of
-from espalier.server.routes.seed import adapt_seed_chat, read_seed_chat, whole_seed_chat
+from espalier.server.routes.seed import adapt_seed_chat, compat_remedy, read_seed_chat, whole_seed_chat
 
 ROUTE = "/v1/chat/completions"
 CHAT = Dialect(
-    route=ROUTE, operation="chat", body=ChatBody, ask=ask_chat, head=chat_head, whole=whole_chat, chunks=ChatChunks
-)
+    route=ROUTE, operation="chat", body=ChatBody, ask=ask_chat, head=chat_head, whole=whole_chat, chunks=ChatChunks,
+    remedy=compat_remedy,
+)  # fmt: skip
 SEED_CHAT = replace(CHAT, read=read_seed_chat, adapt=lambda data, _: adapt_seed_chat(data), whole=whole_seed_chat)
 router = APIRouter(tags=["openai"])
 

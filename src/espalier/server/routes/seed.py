@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from fastapi import Request
@@ -18,7 +19,9 @@ from espalier.engines.base import Result
 from espalier.errors import EspalierError, Forbidden, SpecError, Unauthorized, UnknownName
 from espalier.server.answering.replies import Head, whole_chat
 from espalier.server.asking.draft import Asked
+from espalier.server.asking.openai import ask_chat
 from espalier.server.asking.words import FIELDS, PAIR
+from espalier.server.bodies.base import read_body
 from espalier.server.bodies.openai import ChatBody
 from espalier.server.bodies.seed import SeedInvalid, read_seed_body
 from espalier.server.http.body import read_object
@@ -34,10 +37,12 @@ from espalier.server.http.errors import (
 )
 from espalier.server.http.wire import JsonResponse
 from espalier.server.process.state import Process
-from espalier.server.settings import ServerSettings
+from espalier.server.settings import COMPAT_SWITCH, ServerSettings
 
 log = logging.getLogger(__name__)
 ROUTES = ("/v1/models", "/v1/chat/completions")
+OWN = frozenset({*FIELDS, "num_beams", "length_penalty"})
+"""Fields by which a client of the word-list server is known."""
 KNOWN = frozenset(field.alias or name for name, field in ChatBody.model_fields.items())
 NO_WORDS = "Constrained vocabulary configuration failed for language '{lang}'."
 USAGE = ("prompt_tokens", "completion_tokens", "total_tokens")
@@ -60,10 +65,36 @@ async def read_seed_chat(request: Request, settings: ServerSettings) -> dict[str
 
 def adapt_seed_chat(data: dict[str, Any], request_id: str | None = None) -> dict[str, Any]:
     """The body of the word-list server as one of ours. Raises SeedInvalid."""
-    own = read_seed_body(data)
-    ignored = sorted(name[:60] for name in data if name not in KNOWN and name not in own)
+    found = _adapted(data)
+    ignored = sorted(name[:60] for name in data if name not in found)
     if ignored:
         log.warning("ignored fields: %s", ", ".join(ignored[:20]), extra={"fields": {"request_id": request_id}})
+    return found
+
+
+def compat_remedy(data: dict[str, Any], process: Process, error: EspalierError) -> str | None:
+    """What COMPAT_SWITCH would do about the refusal of a body with fields of the word-list server: None where it would
+    be refused all the same, or is read so already."""
+    settings = process.settings
+    if settings.seed_compat or OWN.isdisjoint(data) or "lmdb_path" in data:
+        return None
+    try:
+        found = _adapted(data)
+        ask_chat(read_body(ChatBody, found), replace(process, settings=replace(settings, seed_compat=True)))
+    except EspalierError:
+        return None
+    if found["messages"] != data["messages"] and (error.field or "").startswith("messages"):
+        return f"{COMPAT_SWITCH}=true puts system messages first, as the word-list server did"
+    try:
+        ask_chat(read_body(ChatBody, data, strict=settings.strict_fields), process)
+    except EspalierError:
+        return f"{COMPAT_SWITCH}=true takes this, as the word-list server did"
+    return None  # what is wrong is found later, and the same under the switch
+
+
+def _adapted(data: dict[str, Any]) -> dict[str, Any]:
+    """The body without what that server did not know. Raises SeedInvalid."""
+    own = read_seed_body(data)
     found = {name: value for name, value in data.items() if name in KNOWN} | own
     if found.get("max_tokens") is not None:
         found["max_tokens"] = max(1, found["max_tokens"])  # which gives the smallest bucket
@@ -129,8 +160,8 @@ def seed_error(error: EspalierError, request: Request) -> Response:
 def _status_and_detail(error: EspalierError, request: Request) -> tuple[int, Any]:
     if isinstance(error, SeedInvalid):
         return 422, error.found
-    if isinstance(error, Unauthorized | Forbidden):
-        return 403, DETAILS[Forbidden]
+    if isinstance(error, Unauthorized | Forbidden):  # a key in the URL that is not allowed says how to allow it
+        return 403, f"{DETAILS[Forbidden]}: {error}" if error.field == "token" else DETAILS[Forbidden]
     if isinstance(error, SpecError | UnknownName) and error.field in PAIR:
         return 500, NO_WORDS.format(lang=getattr(request.state, "vocab_lang", None))
     if isinstance(error, BadRequest | UnknownParameter) and error.field not in FIELDS:

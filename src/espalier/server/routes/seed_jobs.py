@@ -17,8 +17,10 @@ from starlette.responses import Response
 from espalier.errors import EspalierError, InputError
 from espalier.jobs.states import BatchState
 from espalier.jobs.values import Batch, Kind, Plan
+from espalier.server.asking.words import known_words
 from espalier.server.bodies.seed import SeedInvalid
 from espalier.server.http.errors import ErrorShape, NotFound
+from espalier.server.http.warnings import warning_header
 from espalier.server.http.wire import JsonResponse
 from espalier.server.routes.batch_store import PRIVATE, batch_store, in_store, limit_of, streamed, upload, wake
 from espalier.server.routes.seed import seed_error
@@ -81,8 +83,11 @@ async def create_job(request: Request) -> Response:
     """Run a JSON list of chat requests in the background."""
     async with batch_store(request) as (process, store, caller):
         options = _options(request)
+        lang, count, compiler = options.get("vocab_lang"), options.get("vocab_n_words"), process.engine.engine.compiler
+        warnings: list[str] = []
 
         def keep(file: BinaryIO, filename: str, _: Mapping[str, str]) -> Batch:
+            warnings.extend(known_words(lang, count, compiler, as_there=True)[1])
             row = store.files.add(file, caller=caller.name, filename=filename)
             plan = Plan(
                 caller=caller.name, endpoint="/v1/chat/completions", input_file=row["id"], kind=KIND, window=None,
@@ -92,7 +97,8 @@ async def create_job(request: Request) -> Response:
 
         made = await upload(request, process, store, keep)
         wake(process)
-        return JsonResponse({"job_id": made.id, "status": PENDING, "message": ACCEPTED})
+        accepted = {"job_id": made.id, "status": PENDING, "message": ACCEPTED}
+        return JsonResponse(accepted, headers=warning_header(warnings))
 
 
 @router.get(PREFIX)
@@ -183,7 +189,10 @@ def _options(request: Request) -> dict[str, Any]:
 
 def _cancel(store: BatchStore, job_id: str, caller: str) -> Batch:
     job = _job(store, job_id, caller)
-    return store.batches.cancel(job.id, caller=caller) or job
+    found = store.batches.cancel(job.id, caller=caller) or job
+    if found.state == BatchState.CANCELLED:  # nobody reads its upload any more
+        store.files.remove(found.plan.input_file, caller=caller)
+    return found
 
 
 def _job(store: BatchStore, job_id: str, caller: str) -> Batch:

@@ -71,15 +71,15 @@ class BatchQueue(ItemQueue):
             if not faults:
                 with closing(self._files.open(plan.input_file)) as file:
                     faults = self._read(mine, plan, read_items(file, plan), executor)
-            self._validated(mine, faults)
+            self._validated(mine, plan, faults)
         except Refused as error:
-            self._validated(mine, [error.fault])
+            self._validated(mine, plan, [error.fault])
         except Lost:
             pass
         except EspalierError as error:
             if error.exit_code != 2:  # the database, the disk: nothing is known of the input
                 raise
-            self._validated(mine, [Fault(code=error.code, message=str(error), param=error.field)])
+            self._validated(mine, plan, [Fault(code=error.code, message=str(error), param=error.field)])
         return True
 
     def _take_new(self, worker: str) -> Mapping[str, Any] | None:
@@ -146,7 +146,7 @@ class BatchQueue(ItemQueue):
         if not connection.execute(renewed).rowcount:
             raise Lost
 
-    def _validated(self, mine: tuple[str, int], faults: list[Fault]) -> None:
+    def _validated(self, mine: tuple[str, int], plan: Plan, faults: list[Fault]) -> None:
         now = self._clock()
         with self._database.writing() as connection:
             self._hold(connection, mine)
@@ -159,6 +159,14 @@ class BatchQueue(ItemQueue):
                 values = {"state": BatchState.IN_PROGRESS, "in_progress_at": now}
             values |= {"holder": None, "until": None}
             connection.execute(update(BATCHES).where(BATCHES.c.id == mine[0]).values(values))
+        if faults:
+            self._forget_upload(plan)
+
+    def _forget_upload(self, plan: Plan) -> None:
+        """Remove the upload of a word-list server's job that nobody reads any more, as that server did. Other uploads
+        are files of their callers, who may use them again."""
+        if plan.kind == "seed":
+            self._files.remove(plan.input_file, caller=None)
 
     def _move(self, row: Mapping[Any, Any], now: float) -> bool:
         """Move a batch on if it is time. Returns whether it has ended."""
@@ -190,6 +198,7 @@ class BatchQueue(ItemQueue):
     def _end_batch(self, row: Mapping[Any, Any], before: BatchState, state: BatchState, now: float) -> None:
         """Sum up, and make the files of the results. Workers may do so at once: the first one's counts."""
         plan, batch_id = plan_of(row), row["id"]
+        self._forget_upload(plan)  # its items are in the database
         sizes = {one: self._results.size(batch_id, one) for one in ("output", "error")}
         made = {one: self._ids.new(FILE) for one, size in sizes.items() if size}
         usage = self._results.usage(batch_id)

@@ -120,7 +120,7 @@ class LlamaCliEngine(UpstreamEngine):
         sent = sent_constraint(spec, self._compiler)
         answer = Answer(
             model=self.name, request=request, turn=turn, compiler=self._compiler, stops=request.sampling.stop,
-            is_followed=sent.follows is not None, follows=sent.follows,
+            is_followed=sent.follows is not None, is_enforced=sent.is_whole, follows=sent.follows,
             follows_from=turn.before if sent.grammar is None else "",
         )  # fmt: skip
         config = replace(request.sampling, n=1, bad_words=(), stop=(), seed=answer.seed + request.stream)

@@ -117,6 +117,7 @@ class LlamaServerEngine(UpstreamEngine):
         answer = Answer(
             model=self.name, request=request, turn=turn, compiler=self._compiler,
             is_followed=asked.follows is not None, follows=asked.follows, follows_from=asked.follows_from,
+            is_enforced=sent.is_whole and not asked.may_break,
         )  # fmt: skip
         # Bad words are part of the constraint by now.
         config = self._settings(replace(request.sampling, n=1, bad_words=(), seed=answer.seed + request.stream))

@@ -12,12 +12,14 @@ from espalier.errors import EspalierError
 from espalier.server.answering.deltas import deltas_of
 from espalier.server.answering.messages.content import Content
 from espalier.server.answering.messages.errors import messages_error
-from espalier.server.answering.replies import Head, NamedChunks, report, reports
+from espalier.server.answering.replies import Head, NamedChunks, breach_report, report, reports
 from espalier.server.asgi import new_id
 from espalier.server.asking.draft import Asked
 from espalier.server.asking.messages.ask import MessagesAsked
 
 Json = dict[str, Any]
+BROKEN = "refusal"
+"""Of Anthropic's stop reasons, the one that says not to use the text."""
 REASONS = {"tool_calls": "tool_use", "length": "max_tokens", "stop": "end_turn"}
 
 
@@ -48,8 +50,11 @@ def _message(head: Head, blocks: Sequence[Json], stop: Json, used: Json) -> Json
 
 
 def ending(asked: Asked, result: Result) -> Json:
-    """`stop_reason` and `stop_sequence`. A text that the context ended, not `max_tokens`, says so."""
+    """`stop_reason` and `stop_sequence`. A text that breaks what was called enforced says so, and one that the context
+    ended, not `max_tokens`."""
     assert isinstance(asked, MessagesAsked)
+    if result.breach is not None:
+        return {"stop_reason": BROKEN, "stop_sequence": None}
     reason, text = REASONS[result.finish_reason], result.stop_reason
     if reason == "end_turn" and isinstance(text, str) and text in asked.stops:
         return {"stop_reason": "stop_sequence", "stop_sequence": text}
@@ -107,7 +112,9 @@ class MessagesChunks(NamedChunks):
             found += self._blocks.end()
             if self.asked.report:
                 outputs = [report(self.asked, 0, run, happened.result, trace_id)]
-                self._report = {"espalier": reports(self.contract, outputs, self.asked)}
+                self._report = {"espalier": reports(self.contract, outputs, self.asked, [happened.result])}
+            else:
+                self._report = breach_report(happened.result)
         return begin + found
 
     def last(self) -> list[Json]:

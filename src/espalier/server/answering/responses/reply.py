@@ -11,7 +11,7 @@ from espalier.engines.base import Event, Finished, Result, TokenEvent
 from espalier.errors import EspalierError
 from espalier.server.answering.deltas import deltas_of
 from espalier.server.answering.logprobs import ChatLogprobs
-from espalier.server.answering.replies import Head, NamedChunks, report, reports, steps_of
+from espalier.server.answering.replies import BROKEN, Head, NamedChunks, breach_report, report, reports, steps_of
 from espalier.server.answering.responses.output import Logprobs, Output
 from espalier.server.asking.draft import Asked
 from espalier.server.asking.responses.ask import ResponsesAsked, summary_of
@@ -40,19 +40,26 @@ def whole_response(asked: Asked, head: Head, results: Sequence[Result]) -> Json:
     for delta in deltas_of(result):
         for _ in output.of(delta):
             pass
-    for _ in output.end(is_complete=result.finish_reason != "length"):
+    for _ in output.end(is_complete=incomplete_details(result) is None):
         pass
     return finished(asked, head, output.items, result)
 
 
 def finished(asked: ResponsesAsked, head: Head, items: Sequence[Json], result: Result) -> Json:
     """The response of a run that has ended."""
-    is_cut = result.finish_reason == "length"
+    details = incomplete_details(result)
     return {
-        **begun(asked, head), "status": "incomplete" if is_cut else "completed", "completed_at": int(time.time()),
-        "incomplete_details": {"reason": "max_output_tokens"} if is_cut else None, "output": list(items),
+        **begun(asked, head), "status": "completed" if details is None else "incomplete",
+        "completed_at": int(time.time()), "incomplete_details": details, "output": list(items),
         "usage": _usage(result),
     }  # fmt: skip
+
+
+def incomplete_details(result: Result) -> Json | None:
+    """Why the output is not whole: it breaks what was called enforced, or the token limit ended it."""
+    if result.breach is not None:
+        return {"reason": BROKEN}
+    return {"reason": "max_output_tokens"} if result.finish_reason == "length" else None
 
 
 def begun(asked: ResponsesAsked, head: Head) -> Json:
@@ -163,12 +170,13 @@ class ResponsesChunks(NamedChunks):
             found[0]["espalier"] = {"steps": [{"index": 0, **record.to_json()}]}
         if isinstance(happened, Finished):
             result = self.results[run] = happened.result
-            found += self._output.end(is_complete=result.finish_reason != "length")
+            found += self._output.end(is_complete=incomplete_details(result) is None)
             self._ending = finished(self._ours, self.head, self._output.items, result)
             if self.asked.report:
-                self._ending["espalier"] = reports(
-                    self.contract, [report(self.asked, 0, run, result, trace_id)], self.asked
-                )
+                entry = report(self.asked, 0, run, result, trace_id)
+                self._ending["espalier"] = reports(self.contract, [entry], self.asked, [result])
+            else:
+                self._ending |= breach_report(result)
         return self._numbered(found)
 
     def last(self) -> list[Json]:

@@ -1,0 +1,82 @@
+"""Says whether an invalid text breaks what the contract of its schema calls enforced, or only what it calls checked.
+
+It reads the errors of `jsonschema` and the contract. It judges nothing itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from jsonschema import ValidationError
+
+from espalier.constraints.json_schema.lowered import LoweredSchema
+from espalier.constraints.spec import JsonSchema
+from espalier.constraints.verdict import Promise
+from espalier.errors import EspalierError
+from espalier.schema.contract import Entry
+
+REFERENCES = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
+
+
+def broken_promise(spec: JsonSchema, errors: Sequence[ValidationError]) -> Promise:
+    """`enforced` if one of the errors is about no keyword that is only checked. A schema that may leave nothing to be
+    checked is enforced as a whole; the contract of any other is worked out again, which takes as long as compiling."""
+    if spec.allow != "checked":
+        return "enforced"
+    try:
+        left = LoweredSchema(spec).contract("alone").by_verdict("checked", "refused")
+    except EspalierError:  # nobody can say what was enforced
+        return "checked"
+    schema = spec.schema
+    return "enforced" if any(not _is_left(schema, error, left) for error in errors) else "checked"
+
+
+def _is_left(schema: Any, error: ValidationError, left: Sequence[Entry]) -> bool:
+    """Whether the error may come from a keyword that is only checked: from it, from one inside it, or from one that
+    holds it."""
+    return any(_meets(schema, one, entry) for one in _with_context(error) for entry in left)
+
+
+def _meets(schema: Any, error: ValidationError, entry: Entry) -> bool:
+    path = list(error.absolute_schema_path)
+    pointer = _pointer(schema, path)
+    if pointer is None:
+        return entry.keyword in path or _refers(error.validator_value)
+    return (
+        entry.pointer == pointer
+        or pointer.startswith(f"{entry.pointer}/")
+        or entry.pointer.startswith(f"{pointer}/")
+        or _refers(error.validator_value)
+    )
+
+
+def _pointer(schema: Any, path: Sequence[str | int]) -> str | None:
+    """The pointer of an error's path; None where a reference is on the way, which the path does not name."""
+    steps = []
+    for step in path:
+        if isinstance(schema, dict) and not REFERENCES.isdisjoint(schema):
+            return None
+        schema = schema[step]
+        steps.append(str(step).replace("~", "~0").replace("/", "~1"))
+    return "".join(f"/{step}" for step in steps)
+
+
+def _refers(value: Any) -> bool:
+    """Whether a keyword's value holds a reference, behind which the keyword that is only checked may stand."""
+    todo = [value]
+    while todo:
+        one = todo.pop()
+        if isinstance(one, dict):
+            if not REFERENCES.isdisjoint(one):
+                return True
+            todo += one.values()
+        elif isinstance(one, list):
+            todo += one
+    return False
+
+
+def _with_context(error: ValidationError) -> Iterator[ValidationError]:
+    yield error
+    for one in error.context or ():
+        yield from _with_context(one)
