@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from espalier.errors import InputError
 from espalier.trace.foreign.evidence import Evidence
 from espalier.trace.foreign.log_reader import LogReader
-from espalier.trace.foreign.matching import MatchError, Tasks
+from espalier.trace.foreign.matching import MatchError
 from espalier.trace.foreign.merge import Combined, estimate, merge, merge_files, text_of
 from espalier.trace.foreign.placing import placed
 from espalier.trace.foreign.responses import ResponseError, read_response
+from espalier.trace.foreign.tasks import Tasks
 
 
 def token(id_: int, text: str, logprob: float, *top: tuple[int, str, float]) -> dict[str, Any]:

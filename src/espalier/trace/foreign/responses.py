@@ -47,7 +47,9 @@ class ApiStep:
 class ApiChoice:
     """One output. steps: None if the reply has no probabilities. text: the content. tokens: the ids of all its tokens;
     None if the reply does not list them. total: how many tokens it has; None if the reply does not say. has_all:
-    whether its server gives an entry for every token but those that end the text."""
+    whether its server gives an entry for every token but those that end the text. is_finished: whether the output came
+    to its end; not of a recording that was cut. has_text: whether `reasoning` and `text` are all that was generated;
+    not with tool calls."""
 
     index: int
     text: str
@@ -57,6 +59,8 @@ class ApiChoice:
     tokens: tuple[int, ...] | None = None
     total: int | None = None
     has_all: bool = False
+    is_finished: bool = True
+    has_text: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,11 +79,12 @@ class Response:
     prompt: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
 
-    def choice(self, index: int = 0) -> ApiChoice:
-        """Raises ResponseError if the choice does not exist or has no probabilities."""
+    def choice(self, index: int = 0, *, is_bare: bool = False) -> ApiChoice:
+        """is_bare: whether one without log probabilities will do. Raises ResponseError if the choice does not exist or
+        has none."""
         for one in self.choices:
             if one.index == index:
-                if one.steps is None:
+                if one.steps is None and not is_bare:
                     raise ResponseError(
                         f"choice {index} of the response has no log probabilities",
                         hint='ask for them: "logprobs": true, "top_logprobs": 10',
@@ -199,6 +204,8 @@ def _choice(data: Mapping[str, Any], place: int, verbose: Mapping[str, Any]) -> 
         finish_reason=_name(data.get("finish_reason")),
         steps=steps,
         tokens=_ids(data.get("token_ids")) or _ids(verbose.get("tokens")),
+        is_finished="delta" not in data or data.get("finish_reason") is not None,
+        has_text=not message.get("tool_calls"),
     )
 
 
@@ -213,6 +220,7 @@ def _native(data: Mapping[str, Any], place: int = 0) -> ApiChoice:
         steps=_steps(data.get("completion_probabilities"), "completion_probabilities"),
         tokens=_ids(data.get("tokens")),
         total=_total(data, data),
+        is_finished=data.get("stop") is not False,
     )
 
 
@@ -283,6 +291,7 @@ class _PartialChoice:
     finish: str | None = None
     steps: list[ApiStep] | None = None
     tokens: list[int] = field(default_factory=list)
+    has_calls: bool = False
 
 
 def _events(text: str) -> Iterator[Mapping[str, Any]]:
@@ -338,6 +347,7 @@ def _streamed(events: Iterable[Mapping[str, Any]]) -> Response:
             mine = partial.setdefault(index if isinstance(index, int) else 0, _PartialChoice())
             mine.text.append(_text(delta.get("content", one.get("text"))))
             mine.reasoning.append(_text(delta.get("reasoning_content")))
+            mine.has_calls = mine.has_calls or bool(delta.get("tool_calls"))
             mine.finish = _name(one.get("finish_reason")) or mine.finish
             _extend(mine, one.get("logprobs"), "logprobs")
             mine.tokens += _ids(one.get("token_ids")) or ()
@@ -353,6 +363,8 @@ def _streamed(events: Iterable[Mapping[str, Any]]) -> Response:
             steps=None if one.steps is None else tuple(one.steps),
             tokens=tuple(one.tokens) or None,
             total=total,
+            is_finished=one.finish is not None,
+            has_text=not one.has_calls,
         )
         for index, one in sorted(partial.items())
     ]
