@@ -130,7 +130,7 @@ class Survey:
         self.found: dict[TaskKey, TaskFit] = {}
         self.is_complete = False
         self.is_alone = is_alone
-        self._has_begun = self._is_after = False
+        self.has_all = self._is_after = False
         self._count = 0
         self._is_finished = is_finished
         self._evidence = evidence
@@ -223,7 +223,7 @@ class Survey:
         has_all = is_closed or (has_begun and not is_cut and self._is_finished)
         for fit in self.found.values():
             fit.coverage.close(is_complete=has_all, is_late=is_late)
-        self._has_begun = has_all and not is_late
+        self.has_all = has_all and not is_late
         self._is_after = is_after
         # A log of Espalier is always closed: it may be a copy from before the request.
         numbered = any(fit.coverage.numbered for fit in self.found.values())
@@ -326,6 +326,10 @@ class Survey:
             key: fit for key, fit in tasks.items() if fit.events and not fit.conflicts and not self._lacks(fit)
         }  # fmt: skip
 
+    def options(self, *, own: str | None = None, reported_slot: int | None = None) -> dict[TaskKey, TaskFit]:
+        """The tasks that the reply may be of, as in `choose`."""
+        return self.candidates(self._of_reply(self.found, own, reported_slot))
+
     def _lacks(self, fit: TaskFit) -> bool:
         if len(fit.steps) >= MOST_STEPS:
             return False
@@ -361,16 +365,20 @@ class Survey:
             elif not first:
                 first = "it proves rejections that the task does not have"
             return Link(how="none", reason=f"{reason}; the first: {first}")
-        if not self.found and self._has_begun and not self._evidence.is_exact:
+        if not self.found and self.may_be_empty:
             return self.without_events("the log has no events, so that no draw was refused")
         return Link(how="none", reason="the log has no events that could be this response's")
 
     def without_events(self, reason: str) -> Link:
         """The link of a reply whose draws were all accepted."""
-        fit = TaskFit()
-        if not self._has_begun:
-            fit.coverage.close(is_complete=False)
-        return Link(how="empty", reason=reason, fit=fit)
+        if any(self._evidence.proves(place) for place in range(len(self._surprise))):
+            return Link(how="none", reason="the response proves rejections, and the log has none of them")
+        return Link(how="empty", reason=reason, fit=TaskFit())
+
+    @property
+    def may_be_empty(self) -> bool:
+        """Whether a reply without events is one without rejections. A log of Espalier names its runs."""
+        return self.has_all and not self._evidence.is_exact
 
     def _ranked(self, fits: Mapping[TaskKey, TaskFit]) -> list[tuple[TaskKey, TaskFit]]:
         return sorted(fits.items(), key=lambda one: -one[1].bits)
