@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, Literal
@@ -83,6 +83,11 @@ class TaskFit:
         agree = {"by_id": self.by_id, "by_text": self.by_text, "by_probability": self.by_probability}
         return {"events": self.events, **agree, "proven_by_reply": self.proven, "bits": round(self.bits, 1)}
 
+    @property
+    def worth(self) -> str:
+        """The evidence, where it is not enough."""
+        return f"evidence{' weak' if self.bits < ENOUGH else ''}: {self.bits:.1f} bits"
+
     def __str__(self) -> str:
         return (
             f"{self.events} events, of which {self.by_id} agree by id, {self.by_text} by text, "
@@ -93,8 +98,8 @@ class TaskFit:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
     """how: by the request's id, by a task that was named, by a fit, as the only task that contradicts nothing, as the
-    most recent of these, as one of several with the same events, by a log without events, by force, or none. reason: in
-    words. candidates: the tasks that it may be, where none was taken."""
+    most recent of these, by what several have in common, by a log without events, by force, or none. reason: in words.
+    candidates: the tasks that it may be, where none was taken."""
 
     how: How
     reason: str
@@ -345,13 +350,13 @@ class Survey:
             what = "only task in the log" if len(self.found) == 1 else (
                 f"the only one of the log's {len(self.found)} tasks that contradicts nothing"
             )  # fmt: skip
-            return Link(how="only", reason=f"{what}; evidence weak: {fit.bits:.1f} bits ({key})", key=key, fit=fit)
+            return Link(how="only", reason=f"{what}; {fit.worth} ({key})", key=key, fit=fit)
         if candidates and not most_recent:
             raise self._unsure(candidates)
         if candidates:
             key, fit = max(candidates.items(), key=lambda one: one[1].latest)
             what = f"most recent of {len(candidates)} tasks that contradict nothing"
-            return Link(how="recent", reason=f"{what}; evidence weak: {fit.bits:.1f} bits ({key})", key=key, fit=fit)
+            return Link(how="recent", reason=f"{what}; {fit.worth} ({key})", key=key, fit=fit)
         if every and force:
             return self._contradicted(every, "the most recent task", force=True)
         return self._unmatched(every)
@@ -374,6 +379,31 @@ class Survey:
         if any(self._evidence.proves(place) for place in range(len(self._surprise))):
             return Link(how="none", reason="the response proves rejections, and the log has none of them")
         return Link(how="empty", reason=reason, fit=TaskFit())
+
+    def shared(self, reason: str, candidates: Collection[TaskKey], *, has_one: bool = False) -> Link:
+        """The link of a reply that may be of any of these tasks: what they have in common holds. has_one: whether it is
+        surely of one of them, and not of none."""
+        fit, ranked = TaskFit(), tuple(sorted(candidates, key=lambda one: self.found[one].latest))
+        common = {} if not has_one else self._common(ranked)
+        for key in ranked:
+            fit.coverage.gaps += self.found[key].coverage.gaps
+            fit.coverage.gaps += ((step, step + 1) for step in self.found[key].steps if step not in common)
+        fit.steps = set(common)
+        return Link(how="shared", reason=reason, fit=fit, candidates=ranked)
+
+    def common_events(self, link: Link) -> Iterator[Mapping[str, Any]]:
+        """The events of a shared link, if they were kept."""
+        if link.fit is not None and link.fit.steps:
+            yield from self._common(link.candidates).values()
+
+    def _common(self, candidates: Sequence[TaskKey]) -> dict[int, Mapping[str, Any]]:
+        """By step, the events at which all these tasks refused the same token and took the same."""
+        first, *rest = ({event["step"]: event for event in self.events(key)} for key in candidates)
+        return {
+            step: {name: value for name, value in event.items() if name not in ("task_id", "slot_id")}
+            for step, event in first.items()
+            if all(step in other and _same_draws(event, other[step]) for other in rest)
+        }
 
     @property
     def may_be_empty(self) -> bool:
@@ -428,6 +458,14 @@ class Survey:
         )
         error.candidates = tuple(candidates)
         return error
+
+
+def _same_draws(event: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    def ids(one: Mapping[str, Any]) -> list[Any]:
+        drawn = [one.get("rejected"), one.get("resampled")]
+        return [(token.get("id"), token.get("text")) if isinstance(token, Mapping) else None for token in drawn]
+
+    return ids(event) == ids(other)
 
 
 def _runs(data: Any) -> Iterator[Mapping[str, Any]]:

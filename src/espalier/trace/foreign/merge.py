@@ -31,6 +31,7 @@ from espalier.trace.foreign.tasks import TaskKey, Tasks
 
 NO_REJECTION = "no rejection: the first token that was sampled was accepted"
 NOT_COVERED = "unknown: the log does not cover this step"
+DIFFERENT = "unknown: the tasks that this response may be of differ here"
 NO_LINK = "unknown: nothing of the log is known to belong to this response"
 CONTRADICTED = "unknown: the response shows a rejection here, and the log has none"
 UNPLACED = "unknown: the response leaves out tokens, so that this step's place is not certain"
@@ -282,7 +283,7 @@ def _sampled(sides: Sides, link: Link, place: int, event: Mapping[str, Any] | No
         conflict = Evidence(sides.reply, None).compare(event).conflict if link.how == "forced" else ""
         return _rejected(event) | ({"note": f"taken by force: {conflict}"} if conflict else {})
     if not link.fit.coverage.knows(place):
-        return _unknown(NOT_COVERED)
+        return _unknown(DIFFERENT if link.how == "shared" else NOT_COVERED)
     if sides.estimates is not None and sides.estimates[place].verdict == "rejected":
         return _unknown(CONTRADICTED)
     return {"was_rejected": False, "note": NO_REJECTION}

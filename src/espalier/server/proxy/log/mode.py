@@ -79,42 +79,49 @@ class LogMode:
         """Link the reply with its events and keep its traces; returns whether the first has its file. Nothing that goes
         wrong reaches the client."""
         try:
-            response = await asyncio.to_thread(read_response, raw)
+            return await self._keep_all(exchange, raw, passing, path)
         except ResponseError as error:
             log.info("a reply is not traced: %s", error, extra=_fields(exchange))
-            passing.is_void = True
-            self.end(passing, await self.poll(exchange))
-            return False
-        kept = False
+        except EspalierError as error:
+            log.warning("a reply could not be traced: %s", error, extra=_fields(exchange))
+        except Exception:
+            log.exception("a reply could not be traced", extra=_fields(exchange))
+        finally:
+            if passing.end is None:
+                passing.is_void = True
+                self.end(passing, await self.poll(exchange))
+        return False
+
+    async def _keep_all(self, exchange: Exchange, raw: bytes, passing: Passing, path: Path | None) -> bool:
+        response = await asyncio.to_thread(read_response, raw)
         outputs = [passing, *(self._linking.begin(passing.start) for _ in response.choices[1:])]
-        for output, choice in zip(outputs, response.choices, strict=True):
-            output.sides = await asyncio.to_thread(Sides.of, response, choice=choice.index)
-        await self._settle(exchange, outputs)
+        try:
+            for output, choice in zip(outputs, response.choices, strict=True):
+                output.sides = await asyncio.to_thread(Sides.of, response, choice=choice.index)
+            await self._settle(exchange, outputs)
+        finally:
+            for output in outputs:
+                if output.end is None:
+                    self.end(output, await self.poll(exchange))
+        kept = False
         for place, output in enumerate(outputs):
             target = path if place == 0 else self._process.keeper.path_of(exchange.request_id, index=place)
-            try:
-                decision = await asyncio.to_thread(self._linking.decide, output)
-                is_written = await self._write(exchange, decision, target, place)
-                kept = kept or (is_written and place == 0)
-                if not decision.is_final:
-                    self._outliving.begin(self._keep_later(exchange, output, target, place))
-            except EspalierError as error:
-                log.warning("a reply could not be traced: %s", error, extra=_fields(exchange))
-            except Exception:
-                log.exception("a reply could not be traced", extra=_fields(exchange))
+            decision = await asyncio.to_thread(self._linking.decide, output)
+            is_written = await self._write(exchange, decision, target, place)
+            kept = kept or (is_written and place == 0)
+            if not decision.is_final:
+                self._outliving.begin(self._keep_later(exchange, output, target, place))
         return kept
 
     async def _settle(self, exchange: Exchange, outputs: Sequence[Passing]) -> None:
         """Wait while the log may still lag behind, and the events of the reply are not there."""
         for look in range(LOOKS):
-            end = await self.poll(exchange)
+            await self.poll(exchange)
             decisions = [await asyncio.to_thread(self._linking.decide, one) for one in outputs]
             has_all = all(one.combined.data["summary"]["rejected_steps"] for one in decisions)
             if look + 1 == LOOKS or (has_all and not self._window.news.is_cut):
                 break
             await asyncio.sleep(SETTLING_SECONDS / LOOKS)
-        for one in outputs:
-            self.end(one, end)
 
     async def _keep_later(self, exchange: Exchange, output: Passing, path: Path | None, place: int) -> None:
         """Decide again as the requests end that ran at the same time, and write what is final."""
@@ -126,8 +133,8 @@ class LogMode:
                 if decision.is_final:
                     await self._write(exchange, decision, path, place)
                     return
-            except EspalierError as error:
-                log.warning("a reply could not be traced: %s", error, extra=_fields(exchange))
+            except Exception:
+                log.exception("a reply could not be traced again", extra=_fields(exchange))
                 return
             await ended.wait()
 
