@@ -245,6 +245,8 @@ def _is_another(first: Any, estimated: Mapping[str, Any] | None, step: ApiStep) 
     are as likely."""
     if not isinstance(first, Mapping) or estimated is None or _is_same(first, estimated):
         return False
+    if whole(estimated.get("id")) is None and LOST in _bytes_of(first):  # a part of a character: it may be any
+        return False
     best = float(estimated["logprob"])
     return not any(_is_same(first, one) for one in ranked_of(step) if float(one["logprob"]) > best - SAME)
 

@@ -369,7 +369,8 @@ class Survey:
                 first = "the log was begun after the response had ended"
             elif not first:
                 first = "it proves rejections that the task does not have"
-            return Link(how="none", reason=f"{reason}; the first: {first}")
+            key, fit = max(every.items(), key=lambda one: one[1].latest)
+            return Link(how="none", reason=f"{reason}; the first: {first}", key=key, fit=fit)
         if not self.found and self.may_be_empty:
             return self.without_events("the log has no events, so that no draw was refused")
         return Link(how="none", reason="the log has no events that could be this response's")

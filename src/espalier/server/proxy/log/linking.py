@@ -168,7 +168,8 @@ class Linking:
     def _options(self, passing: Passing) -> set[TaskKey]:
         """The tasks that a request may be of; all since it began, while it runs or without a reply."""
         if passing.link is not None:  # decided
-            return {passing.link.key} if passing.link.key is not None and passing.link.how != "none" else set()
+            link = passing.link
+            return {link.key} if link.key is not None and link.how != "none" else set(link.candidates)
         if passing.sides is not None:
             return set(self._look(passing).options)
         _, spans, _ = self._window.since(passing.start)
