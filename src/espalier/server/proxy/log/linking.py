@@ -107,7 +107,7 @@ class Linking:
             if key in mine:
                 survey.add(event, key)
         survey.close(
-            is_closed=news.is_closed, is_cut=news.is_cut, is_late=not has_all, has_begun=news.files > 0,
+            is_closed=news.is_closed, is_cut=news.is_cut, is_late=not has_all, has_begun=news.files > 0 and self._window.has_grown,
             header=news.header,
         )  # fmt: skip
         response = sides.response
@@ -145,7 +145,7 @@ class Linking:
 
     def _is_without(self, passing: Passing, looked: _Looked) -> bool:
         """Whether the request had no event: its reply contradicts every task, and each is some other request's."""
-        if not (looked.survey.may_be_empty and self._window.has_grown):
+        if not looked.survey.may_be_empty:
             return False
         tasks = {key for key, fit in looked.survey.found.items() if fit.events}
         others = {one: self._options(one) & tasks for one in self._passing if one is not passing and one.key is None}
