@@ -33,11 +33,14 @@ class Window:
         self._count = 0
         self._at_start: int | None = None
         self._news = News()
+        self._is_closed = False
         self._lock = threading.Lock()
 
     def poll(self) -> int:
         """Read what is new, and return how many events there were so far. Raises what `LogFollower.poll` raises."""
         with self._lock:
+            if self._is_closed:  # a request that is cancelled as the proxy ends
+                return self._count
             self._news = self._follower.poll()
             for event in self._news.events:
                 key = self._tasks.key(event)
@@ -72,4 +75,6 @@ class Window:
             return list(self._events)[max(0, count - first) :], spans, count >= first
 
     def close(self) -> None:
-        self._follower.close()
+        with self._lock:
+            self._is_closed = True
+            self._follower.close()
