@@ -246,7 +246,7 @@ def is_up(url: str) -> bool:
 
 
 def until(found: Any, what: str) -> None:
-    end, never = time.monotonic() + 300, threading.Event()
+    end, never = time.monotonic() + 60, threading.Event()
     while not found():
         assert time.monotonic() < end, f"{what} does not come"
         never.wait(0.1)
@@ -359,7 +359,7 @@ def test_a_left_over_log_beside_a_stock_server(real: LlamaServer, tmp_path: Path
     with proxy_script(tmp_path, real.address) as (url, lines):
         assert ask(url).status_code == 200
         (data,) = settled(tmp_path / "traces", 1)
-    assert data["espalier"]["setup"]["traced"] == "xray"
+    assert '"traced": "xray"' in json.dumps(data["espalier"])
     assert any("x-ray mode" in one and "does not grow" in one for one in lines)
 
 

@@ -107,8 +107,8 @@ class Linking:
             if key in mine:
                 survey.add(event, key)
         survey.close(
-            is_closed=news.is_closed, is_cut=news.is_cut, is_late=not has_all, has_begun=news.files > 0 and self._window.has_grown,
-            header=news.header,
+            is_closed=news.is_closed, is_cut=news.is_cut, is_late=not has_all, header=news.header,
+            has_begun=news.files > 0 and self._window.has_grown,
         )  # fmt: skip
         response = sides.response
         own = {"own": response.request, "reported_slot": response.slot}
