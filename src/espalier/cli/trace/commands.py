@@ -181,7 +181,7 @@ def merge_command(
     """
     if estimated and out is not None:
         raise InputError("--estimate takes no log", hint="espalier trace merge --estimate RESPONSE [OUT]", field="log")
-    if estimated and (most_recent or not task is slot is request is None):
+    if estimated and (most_recent or (task, slot, request) != (None, None, None)):
         raise InputError(
             "--task, --slot, --request and --most-recent choose from a log, and --estimate takes none", field="task"
         )

@@ -257,7 +257,7 @@ class Survey:
 
         Raises MatchError if several tasks qualify, and for a request, task or slot that the log does not have.
         """
-        force = force and (most_recent or not task is request is slot is None)
+        force = force and (most_recent or (task, slot, request) != (None, None, None))
         if request is not None and own is not None and request != own:
             raise MatchError(f"the response is of request {own!r}, not of {request!r}", field="request")
         wanted = request if request is not None else own

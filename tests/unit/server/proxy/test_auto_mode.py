@@ -34,7 +34,8 @@ class Served:
 
 
 class Generation:
-    scope = {"method": "POST", "path": "/v1/chat/completions"}
+    def __init__(self):
+        self.scope = {"method": "POST", "path": "/v1/chat/completions"}
 
 
 @asynccontextmanager

@@ -111,12 +111,12 @@ class Linking:
             has_begun=news.files > 0 and self._window.has_grown,
         )  # fmt: skip
         response = sides.response
-        own = {"own": response.request, "reported_slot": response.slot}
+        own, slot = response.request, response.slot
         try:
-            link = survey.choose(task=response.task, output=sides.choice.index, **own)
+            link = survey.choose(task=response.task, output=sides.choice.index, own=own, reported_slot=slot)
         except MatchError as error:
             link = Link(how="none", reason=error.message, candidates=error.candidates)
-        return _Looked(survey, link, set(survey.options(**own)))
+        return _Looked(survey, link, set(survey.options(own=own, reported_slot=slot)))
 
     def _linked(self, passing: Passing, looked: _Looked) -> tuple[Link, bool]:
         link = looked.link

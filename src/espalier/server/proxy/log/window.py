@@ -31,7 +31,8 @@ class Window:
         self._events: deque[tuple[TaskKey, Mapping[str, Any]]] = deque(maxlen=MOST_EVENTS)
         self._spans: OrderedDict[TaskKey, Span] = OrderedDict()
         self._count = 0
-        self._at_start: int | None = None
+        self._files = 0
+        self._is_begun = self._has_grown = False
         self._news = News()
         self._is_closed = False
         self._lock = threading.Lock()
@@ -42,6 +43,11 @@ class Window:
             if self._is_closed:  # a request that is cancelled as the proxy ends
                 return self._count
             self._news = self._follower.poll()
+            if self._news.files > self._files:  # a server that was started again counts its tasks from the start
+                self._files, self._tasks = self._news.files, Tasks()
+                self._spans.clear()
+            self._has_grown = self._has_grown or (self._is_begun and bool(self._news.events))
+            self._is_begun = True
             for event in self._news.events:
                 key = self._tasks.key(event)
                 if key is not None:
@@ -52,14 +58,12 @@ class Window:
                     self._count += 1
             while len(self._spans) > MOST_EVENTS:
                 self._spans.popitem(last=False)
-            if self._at_start is None:
-                self._at_start = self._count
             return self._count
 
     @property
     def has_grown(self) -> bool:
         """Whether an event has come since the first poll: a server writes this log."""
-        return self._count > (self._at_start or 0)
+        return self._has_grown
 
     @property
     def news(self) -> News:
