@@ -6,6 +6,7 @@ import asyncio
 import json
 import math
 import socket
+import struct
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -107,6 +108,7 @@ def leave_at(mark, url, kind):
     host, _, port = url.removeprefix("http://").partition(":")
     body = json.dumps(asked_of(kind, stream=True)).encode()
     with socket.create_connection((host, int(port)), timeout=60) as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # gone, and not half closed
         head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n"
         client.sendall(head % len(body) + body)
         heard = b""
