@@ -14,12 +14,13 @@ from pathlib import Path
 from espalier.cli.main import main_code
 
 LOG = Path("traces/rejection_log.json")
-"""Where the tracer's proxy looks for a log if none is named. Without one, the server is taken to be a stock one."""
+"""Where the tracer's proxy looks for a log if none is named. It is used if it grows with the requests; beside a stock
+server, a log that was left there does not."""
 
 
 def main(arguments: list[str]) -> int:
     names = {one.partition("=")[0] for one in arguments}
-    if LOG.exists() and not names & {"--rejection-log", "--mode", "--help", "-h"}:
+    if not names & {"--rejection-log", "--mode", "--help", "-h"}:
         arguments = [*arguments, "--rejection-log", str(LOG)]
     return main_code(["proxy", *arguments])
 

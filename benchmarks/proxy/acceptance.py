@@ -137,7 +137,7 @@ def truth_of(server: LlamaServer, engine: Any, one: One, prompt: str) -> tuple[l
          "return_tokens": True, **fields},
     )  # fmt: skip
     tokens = said["tokens"]
-    rows = list(_rows(server, said, ids, engine))
+    rows = list(rows_of(server, said, ids, engine))
     if one.sampler == "repeat":
         rows = [row + level for row, level in zip(rows, _levels(engine, ids, tokens), strict=True)]
     ours = {NAMES.get(name, name): value for name, value in fields.items()}
@@ -147,7 +147,7 @@ def truth_of(server: LlamaServer, engine: Any, one: One, prompt: str) -> tuple[l
     found = []
     try:
         for token, row in zip(tokens, rows, strict=True):
-            allowed = _mask(sampler)
+            allowed = mask_of(sampler)
             choice = sampler.sample(row, full=False)
             if choice.taken.token != token:
                 raise RuntimeError(f"{one}: the truth drew {choice.taken.token} where the server has {token}")
@@ -161,7 +161,7 @@ def truth_of(server: LlamaServer, engine: Any, one: One, prompt: str) -> tuple[l
     return tokens, found
 
 
-def _rows(server: LlamaServer, said: Mapping[str, Any], prompt: list[int], engine: Any) -> Iterator[np.ndarray]:
+def rows_of(server: LlamaServer, said: Mapping[str, Any], prompt: list[int], engine: Any) -> Iterator[np.ndarray]:
     """`(V,) float32` ln of probabilities for each token; the server is asked again where it gives none."""
     vocab, tokens = engine.vocab, said["tokens"]
     entries = iter(said["completion_probabilities"])
@@ -192,7 +192,7 @@ def _levels(engine: Any, prompt: list[int], tokens: list[int]) -> list[np.float3
     return list((tops + np.log(np.exp(rows - tops[:, None]).sum(axis=1))).astype(np.float32))
 
 
-def _mask(sampler: Any) -> np.ndarray:
+def mask_of(sampler: Any) -> np.ndarray:
     """`(V,) bool`, all that llama.cpp's grammar allows here."""
     array = sampler._fresh(np.zeros(sampler._width, dtype=np.float32))
     sampler._lib.llama_sampler_apply(sampler._grammar, ctypes.byref(array))

@@ -63,6 +63,8 @@ def write_log(requests: Sequence[Request], random: Random) -> Log:
     elif damage == "cut":
         whole = whole[: random.randrange(min(len(whole) - 1, 60), len(whole))]
     log.is_closed = damage not in ("open", "cut")
+    if damage == "cut" and not is_own and whole.rstrip().endswith(("}", "},", "[")):
+        log.silent = True  # cut between two events, such a log is like one that is still being written
     log.text = whole
     return log
 

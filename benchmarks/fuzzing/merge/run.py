@@ -1,7 +1,9 @@
 """Requests of a made-up server, one damaged log, and the reply to one of them: what the merge states must be the truth.
 
 The oracle is the server's own memory: it knows of each token whether a draw was refused, and which. A step that the
-merge calls unknown is never wrong; how many it states is counted.
+merge calls unknown is never wrong; how many it states is counted. A link that is marked as weak may be to another
+request's task, which is counted too; but no event of that task contradicts the reply, it is the only such task or was
+asked for as the most recent one, and a log that holds the reply's own task alone is always merged.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from benchmarks.fuzzing.session import Finding, Totals
 from espalier.errors import EspalierError
 from espalier.trace.foreign.log_reader import LogReader
 from espalier.trace.foreign.merge import Combined, merge
-from espalier.trace.foreign.responses import read_response
+from espalier.trace.foreign.responses import ResponseError, read_response
 
 SCHEMAS = (
     Template((b"{", b'"', b"name", b'"', b":", b'"', 4, b"}")),
@@ -43,6 +45,8 @@ class MergeFuzzer:
             options = {"request": mine.name} if log.is_own and random.random() < 0.5 else {"task": mine.task}
         elif random.random() < 0.1:
             options = {"task": random.choice(requests).task}
+        elif random.random() < 0.2:
+            options = {"most_recent": True}
         kind = "own" if log.is_own else "other"
         try:
             made = merge(
@@ -51,6 +55,10 @@ class MergeFuzzer:
             )  # fmt: skip
         except EspalierError as error:
             totals.counts[f"{kind}: {type(error).__name__}"] += 1
+            is_read = not isinstance(error, ResponseError)
+            if is_read and not log.is_own and _alone(log, mine) and options.get("task") in (None, mine.task):
+                fault = f"a log of one task is refused: {error}"
+                totals.findings.append(Finding(seed=seed, fault=fault, spec=(kind, log.damages, options), text=""))
             return
         assert made.link is not None
         totals.counts[f"{kind}: by {made.link.how}"] += 1
@@ -61,7 +69,13 @@ class MergeFuzzer:
         claimed = options.get("task")
         if claimed is not None and claimed != mine.task:
             return  # what a person claims is taken where nothing contradicts it
-        fault = _fault(made, mine, log)
+        if made.link.is_weak:
+            totals.counts[f"{kind}: weak and another's"] += bool(_fault(made, mine, log))
+            fault = _fault_of_weak(made, mine, log, options)
+        else:
+            fault = _fault(made, mine, log)
+        if not made.is_matched and not log.is_own and _alone(log, mine):
+            fault = f"a log of one task is not merged: {made.link}"
         if fault:
             totals.findings.append(Finding(seed=seed, fault=fault, spec=(kind, log.damages, options), text=reply[:0]))
 
@@ -86,6 +100,35 @@ def _requests(random: Random) -> list[Request]:
         run(request, random, most=random.choice((4, 30, 40)))
         found.append(request)
     return found
+
+
+def _alone(log: Log, mine: Request) -> bool:
+    """Whether the log holds the reply's own task and no other."""
+    return _tasks(log) == {mine.task}
+
+
+def _tasks(log: Log) -> set[int]:
+    return {event["task_id"] for event in LogReader(io.BytesIO(log.text.encode("utf-8", "surrogatepass")))}
+
+
+def _fault_of_weak(made: Combined, mine: Request, log: Log, options: Mapping[str, Any]) -> str:
+    """What breaks the rule of links that are marked as weak; "" if nothing."""
+    assert made.link is not None
+    tokens = [step.token for step in mine.steps]
+    if made.link.how == "empty":
+        return "" if not _tasks(log) else f"there are events, and none are seen ({made.link})"
+    if made.link.how not in ("only", "recent") or (made.link.how == "recent" and "most_recent" not in options):
+        return f"nobody asked for {made.link}"
+    for event in LogReader(io.BytesIO(log.text.encode("utf-8", "surrogatepass"))):
+        if made.link.key is None or event["task_id"] != made.link.key.task:
+            continue
+        taken, step = event.get("resampled"), event["step"]
+        is_known = step < len(made.data["steps"]) and made.data["steps"][step]["token"]["id"] is not None
+        if is_known and taken is not None and taken["id"] != tokens[step]:
+            stated = made.data["steps"][step]["rejection_sampling"]["was_rejected"]
+            if stated:
+                return f"step {step} took {taken['id']}, and the reply has {tokens[step]} ({made.link})"
+    return ""
 
 
 def _fault(made: Combined, mine: Request, log: Log) -> str:

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from espalier.server.settings import ServerSettings
 
 URL, PORT, FOLDER = "http://localhost:8080", 8081, "./traces"
-MODES = ("xray", "log", "off")
+AUTO = ": log if the rejection log grows with the requests, else xray"
+MODES = ("xray", "log", "off", "auto")
 
 
 def command(
@@ -39,8 +40,8 @@ def command(
     mode: Annotated[
         str | None,
         typer.Option(
-            help="xray works out what was rejected, log reads a rejection log, off only passes on. [default: "
-            "log with --rejection-log, else xray]"
+            help="xray works out what was rejected, log reads a rejection log, auto takes log if it grows with the "
+            "requests and else xray, off only passes on. [default: auto with --rejection-log, else xray]"
         ),
     ] = None,
     rejection_log: Annotated[Path | None, typer.Option(help="Rejection log of a patched llama-server.")] = None,
@@ -80,7 +81,7 @@ def command(
     check_bind(read, keyring)
     settings = ProxySettings(
         llama_url=llama_url,
-        mode=mode or ("log" if rejection_log is not None else "xray"),  # type: ignore[arg-type]  # checked above
+        mode=mode or ("auto" if rejection_log is not None else "xray"),  # type: ignore[arg-type]  # checked above
         rejection_log=rejection_log,
         output_dir=output_dir if save else None,
         n_probs=n_probs,
@@ -102,7 +103,7 @@ def command(
         for line in (
             f"Espalier {__version__} proxy at {where}",
             f"  server  {settings.llama_url}",
-            f"  mode    {settings.mode}",
+            f"  mode    {settings.mode}{AUTO if settings.mode == 'auto' else ''}",
             f"  traces  {kept}",
             *([f"  play    {where}/espalier/"] if playground else []),
             f"  auth    {len(keyring) or 'no'} API key{'s' if len(keyring) != 1 else ''}",

@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from espalier.errors import InputError
 from espalier.trace.foreign.evidence import Evidence
 from espalier.trace.foreign.log_reader import LogReader
-from espalier.trace.foreign.matching import MatchError, Tasks
+from espalier.trace.foreign.matching import MatchError
 from espalier.trace.foreign.merge import Combined, estimate, merge, merge_files, text_of
 from espalier.trace.foreign.placing import placed
 from espalier.trace.foreign.responses import ResponseError, read_response
+from espalier.trace.foreign.tasks import Tasks
 
 
 def token(id_: int, text: str, logprob: float, *top: tuple[int, str, float]) -> dict[str, Any]:
@@ -117,7 +118,7 @@ def test_fault_1_minus_inf_within_a_text_stays_as_it_is():
 @pytest.mark.parametrize("closed", [True, False])
 def test_fault_2_a_log_merges_whether_it_was_closed_or_cut(closed):
     found = merged(response(), written([event(7, 1, 1)], closed=closed))
-    assert (rejected(found), unknown(found)) == ([1], [] if closed else [2])
+    assert (rejected(found), unknown(found)) == ([1], [])
     cut = merged(response(), written([event(7, 0, 0), event(7, 1, 1)])[:-40])
     assert (rejected(cut), unknown(cut)) == ([0], [1, 2])
 
@@ -167,11 +168,28 @@ def test_a_server_that_was_started_again_counts_its_tasks_anew():
     assert (rejected(found), found.task.part if found.task else None) == ([0, 1], 1)
 
 
-def test_fault_6_a_response_without_log_probabilities_is_a_clear_error():
-    bare = response()
+def test_fault_6_a_response_without_log_probabilities_is_merged_from_the_log_alone():
+    bare = response(usage={"completion_tokens": 3})
     bare["choices"][0]["logprobs"] = None
+    found = fitted(bare, written([event(7, 1, 1)]))
+    assert (rejected(found), unknown(found), found.data["summary"]["rejection_rate"]) == ([1], [], 1 / 3)
+    assert "no log probabilities" in found.data["metadata"]["note"]
+    assert [one["token"]["text"] for one in found.data["steps"]] == ["", "b", ""]
     with pytest.raises(ResponseError, match="choice 0 of the response has no log probabilities"):
-        fitted(bare, written([]))
+        estimate(read_response(json.dumps(bare)))
+
+
+def test_a_task_whose_words_are_not_in_the_text_is_not_merged_into_a_response_without_log_probabilities():
+    bare = response(usage={"completion_tokens": 40})
+    bare["choices"][0] |= {"logprobs": None, "message": {"content": "Ada lives in a small walled garden in the north"}}
+    other = {"id": 5, "token": "Paris"}
+    found = fitted(bare, written([event(7, 3, other)]))
+    assert not found.is_matched
+    assert "does not go on with" in found.warnings[0]
+    assert fitted(bare, written([event(7, 3, other), event(8, 3, {"id": 6, "token": "walled"})])).task.task == 8
+
+
+def test_choices_without_one_are_a_clear_error():
     with pytest.raises(ResponseError, match="no choices"):
         fitted(response() | {"choices": []}, written([]))
 

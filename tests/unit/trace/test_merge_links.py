@@ -15,9 +15,10 @@ from benchmarks.fuzzing.merge.run import SCHEMAS
 from benchmarks.fuzzing.merge.server import HALVES, Request, Sampling, entries_of, run
 from espalier.trace.foreign.follow import LogFollower
 from espalier.trace.foreign.log_reader import LogReader
-from espalier.trace.foreign.matching import MatchError, Tasks
+from espalier.trace.foreign.matching import MatchError
 from espalier.trace.foreign.merge import Combined, Sides, combined, merge
 from espalier.trace.foreign.responses import read_response
+from espalier.trace.foreign.tasks import Tasks
 
 
 def request(task: int, prompt: int, *, heat: float = 1.0, seed: int = 0, slot: int = 0) -> Request:
@@ -120,20 +121,84 @@ def test_a_log_that_was_cut_says_nothing_of_later_steps() -> None:
     assert cut.data["summary"]["unknown_steps"] == len(MINE.steps) - last - 1
 
 
-@pytest.mark.parametrize("text", [log([]), log(rows(OTHER)), '{"log_version":"2","events":['])
-def test_an_empty_or_foreign_log_makes_every_step_unknown(text: str) -> None:
+@pytest.mark.parametrize("text", [log(rows(OTHER)), "", '{"log_version":"2"'])
+def test_a_foreign_log_or_none_makes_every_step_unknown(text: str) -> None:
     found = merged(reply(MINE), text)
     assert set(states(found)) == {None}
     assert not found.is_matched
-    assert found.data["summary"]["unknown_steps"] == len(MINE.steps)
+    summary = found.data["summary"]
+    assert (summary["unknown_steps"], summary["rejection_rate"]) == (len(MINE.steps), None)
 
 
-def test_one_event_of_a_common_token_is_not_attributed() -> None:
+@pytest.mark.parametrize("text", [log([]), '{"log_version":"2","events":['])
+def test_a_log_without_events_says_that_nothing_was_rejected_and_is_marked(text: str) -> None:
+    found = merged(reply(MINE), text)
+    assert set(states(found)) == {False}
+    assert found.data["metadata"]["link"]["is_weak"]
+    assert found.data["summary"]["rejection_rate"] == 0.0
+    greedy = request(7, 1, heat=0.0)
+    settings = {"__verbose": {"generation_settings": {"temperature": 0.0, "grammar": "x"}}}
+    proven = merged(reply(greedy, **settings), text)
+    assert (proven.is_matched, "proves rejections" in proven.warnings[0]) == (False, True)
+
+
+def weak(*tasks: int) -> str:
+    """A log in which each task has one event, of a token that is common to all texts."""
     one = next(row for row in rows(OTHER) if row["step"] == 0)
-    one["pre_masking"] = []
-    found = merged(reply(MINE), log([one]))
-    assert (found.is_matched, set(states(found))) == (False, {None})
-    assert "is not enough" in found.warnings[0]
+    return log([{**one, "pre_masking": [], "task_id": task} for task in tasks])
+
+
+def test_the_only_task_of_a_log_is_merged_and_marked() -> None:
+    found = merged(reply(MINE), weak(9))
+    assert states(found) == [place == 0 for place in range(len(MINE.steps))]
+    link = found.data["metadata"]["link"]
+    assert (link["by"], link["is_weak"], link["task_id"]) == ("only", True, 9)
+    assert link["reason"].startswith("only task in the log; evidence weak: 0.0 bits")
+    assert found.data["summary"]["rejection_rate"] == 1 / len(MINE.steps)
+
+
+def test_of_several_tasks_the_most_recent_is_taken_on_demand_and_else_they_are_listed() -> None:
+    with pytest.raises(MatchError, match=r"2 tasks .*weak: task 9 .*0\.0 bits, task 4") as caught:
+        merged(reply(MINE), weak(9, 4))
+    assert caught.value.hint is not None
+    assert "--most-recent takes task 4" in caught.value.hint
+    assert [key.task for key in caught.value.candidates] == [9, 4]
+    found = merged(reply(MINE), weak(9, 4), most_recent=True)
+    assert (found.data["metadata"]["link"]["by"], found.data["metadata"]["link"]["task_id"]) == ("recent", 4)
+    only = merged(reply(MINE), weak(9).replace("]}", "," + log(rows(OTHER)).partition("[")[2]))
+    assert only.data["metadata"]["link"]["reason"].startswith("the only one of the log's 2 tasks")
+
+
+def test_what_contradicts_the_reply_is_merged_by_force_only() -> None:
+    text = log(rows(OTHER))
+    for options in ({}, {"task": 9}, {"most_recent": True}, {"force": True}):
+        assert not merged(reply(MINE), text, **options).is_matched
+    for options in ({"task": 9}, {"most_recent": True}, {"slot": 0}):
+        found = merged(reply(MINE), text, force=True, **options)
+        assert found.data["metadata"]["link"]["by"] == "forced"
+        notes = [one["rejection_sampling"].get("note", "") for one in found.data["steps"]]
+        assert any("taken by force: step" in note for note in notes)
+
+
+def test_a_log_that_was_begun_after_the_reply_is_not_its_own() -> None:
+    text = weak(9).replace('"then"', '"2027-01-15T08:00:00Z"')
+    made = {"created": 1_700_000_000, "timings": {"prompt_ms": 0, "predicted_ms": 3000}}
+    found = merged(reply(MINE, **made), text)
+    assert (found.is_matched, "begun after the response" in found.warnings[0]) == (False, True)
+
+
+def test_in_an_open_log_a_whole_reply_has_no_unknown_steps_and_a_cut_one_has() -> None:
+    """The server writes an event before it sends the token."""
+    text = log(rows(MINE)).rpartition("]")[0] + ",\n"
+    assert states(merged(reply(MINE), text, task=7)) == truth(MINE)
+    head = {"id": "c", "model": "m"}
+    entries = reply(MINE)["choices"][0]["logprobs"]["content"]
+    lines = [{**head, "choices": [{"index": 0, "delta": {}, "logprobs": {"content": [one]}}]} for one in entries]
+    stream = "".join(f"data: {json.dumps(one)}\n\n" for one in lines)
+    last = max(place for place, is_rejected in enumerate(truth(MINE)) if is_rejected)
+    events = [row for row in rows(MINE) if row["step"] < last]
+    cut = merge(read_response(stream), lambda: LogReader(io.BytesIO(log(events).rpartition("]")[0].encode())), task=7)
+    assert None in states(cut)
 
 
 def test_another_request_with_the_same_prompt_is_not_taken_for_this_one() -> None:
@@ -142,7 +207,7 @@ def test_another_request_with_the_same_prompt_is_not_taken_for_this_one() -> Non
         del one.steps[6:]
         one.finish = "length"
     open_log = log(rows(forced[0])).rpartition("]")[0]
-    assert not merged(reply(forced[1]), open_log).is_matched
+    assert merged(reply(forced[1]), open_log).data["metadata"]["link"]["is_weak"]
     if any(truth(forced[1])):
         with pytest.raises(MatchError, match="tasks of the log fit"):
             merged(reply(forced[1]), log(rows(*forced)))

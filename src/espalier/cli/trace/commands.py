@@ -164,25 +164,38 @@ def merge_command(
         typer.Option("--estimate", help="Without a log: rejections that the reply alone proves, marked as estimated."),
     ] = False,
     temperature: Annotated[float | None, typer.Option(help="Temperature of the reply, if it does not say.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
-) -> None:
-    """Merge a reply with log probabilities and a rejection log into the rejection tracer's combined form.
+    most_recent: Annotated[
+        bool, typer.Option("--most-recent", help="Of several tasks that contradict nothing, take the last.")
+    ] = False,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Overwrite the file. With --task, --slot, --request or --most-recent: also take a "
+                     "task that contradicts the reply."),
+    ] = False,
+    overwrite_merged: Annotated[bool, typer.Option("--overwrite-merged", hidden=True)] = False,
+) -> None:  # fmt: skip
+    """Merge a reply and a rejection log into the rejection tracer's combined form.
 
-    Exit code 1, and no file, if nothing of the log is known to belong to the reply.
+    The task of the log is found by what it has in common with the reply. Where that is weak, the only task that
+    contradicts nothing is taken, and the file says so. Exit code 1, and no file, if there is none.
     """
     if estimated and out is not None:
         raise InputError("--estimate takes no log", hint="espalier trace merge --estimate RESPONSE [OUT]", field="log")
-    if estimated and not (task is None and slot is None and request is None):
-        raise InputError("--task, --slot and --request choose from a log, and --estimate takes none", field="task")
+    if estimated and (most_recent or (task, slot, request) != (None, None, None)):
+        raise InputError(
+            "--task, --slot, --request and --most-recent choose from a log, and --estimate takes none", field="task"
+        )
     if not estimated and log is None:
         raise InputError("there is no rejection log", hint="--estimate does without one", field="log")
     target = (log if estimated else out) or DEFAULT_OUT
-    check_target(target, [response] if estimated or log is None else [response, log], force=force)
+    inputs = [response] if estimated or log is None else [response, log]
+    check_target(target, inputs, force=force, is_own_free=overwrite_merged)
     if estimated or log is None:
         made = estimate(read_response(read_bytes(response)), choice=choice, temperature=temperature)
     else:
         made = merge_files(
-            response, log, choice=choice, request=request, task=task, slot=slot, temperature=temperature
+            response, log, choice=choice, request=request, task=task, slot=slot, temperature=temperature,
+            most_recent=most_recent, force=force,
         )  # fmt: skip
     _write(made, target)
 
@@ -201,7 +214,6 @@ def _write(made: Combined, target: str) -> None:
     where = "" if target == "-" else f"{target}: "
     found = "estimated as rejected" if "estimated" in summary else "rejected"
     unknown = f", {summary['unknown_steps']} unknown" if summary["unknown_steps"] else ""
-    output.note(
-        f"{where}{summary['total_steps']} steps, {summary['rejected_steps']} {found} "
-        f"({100 * summary['rejection_rate']:.1f} %){unknown}"
-    )
+    rate = summary["rejection_rate"]
+    share = "" if rate is None else f" ({100 * rate:.1f} %)"
+    output.note(f"{where}{summary['total_steps']} steps, {summary['rejected_steps']} {found}{share}{unknown}")

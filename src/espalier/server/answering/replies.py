@@ -1,7 +1,8 @@
 """Builds OpenAI's replies as JSON: whole completions and stream chunks. It waits for nothing and runs nothing.
 
 Beyond OpenAI's fields there are only `reasoning` (vLLM's) with `reasoning_content` (llama-server's), `request_id`
-beside log probabilities, and on request `token_ids`, an `id` for each candidate, and the key `espalier`.
+beside log probabilities and an `id` in each of a chat's, as in llama-server, and on request `token_ids` and the key
+`espalier`.
 """
 
 from __future__ import annotations
@@ -139,7 +140,7 @@ def whole_chat(asked: Asked, head: Head, results: Sequence[Result]) -> Json:
         finish = finish_reason(result, asked)
         choice: Json = {"index": index, "message": message, "logprobs": None, "finish_reason": finish}
         if asked.top_logprobs is not None:
-            choice["logprobs"] = ChatLogprobs(asked.top_logprobs, with_ids=asked.token_ids).of(steps_of(asked, result))
+            choice["logprobs"] = ChatLogprobs(asked.top_logprobs, with_ids=True).of(steps_of(asked, result))
         choices.append(_with_ids(choice, asked, result))
     return head.json() | {"choices": choices, "usage": usage(results, asked.n)}
 
@@ -404,7 +405,7 @@ class ChatChunks(ChoiceChunks):
         return {"delta": {}, "finish_reason": finish_reason(result, self.asked)}
 
     def logprobs(self) -> Logprobs:
-        return ChatLogprobs(self.asked.top_logprobs or 0, with_ids=self.asked.token_ids)
+        return ChatLogprobs(self.asked.top_logprobs or 0, with_ids=True)
 
 
 def _delta(one: Delta) -> Json:

@@ -26,7 +26,8 @@ from espalier.server.process.pools import make_pools
 from espalier.server.proxy.exchange import Exchange, Tracer, pass_only
 from espalier.server.proxy.forward import Incoming, Outgoing, Upstream, make_client
 from espalier.server.proxy.keeping import Keeper, MemoryStore
-from espalier.server.proxy.log_mode import log_mode
+from espalier.server.proxy.log.auto import auto_mode
+from espalier.server.proxy.log.mode import log_mode
 from espalier.server.proxy.playground import Playground, playground
 from espalier.server.proxy.settings import Mode, ProxySettings
 from espalier.server.proxy.state import ProxyProcess
@@ -39,7 +40,7 @@ log = logging.getLogger(__name__)
 PUBLIC = frozenset({"/health", "/v1/health"})
 """Paths that need no key, as at llama-server."""
 TRACERS: Mapping[Mode, Callable[[ProxyProcess], AbstractAsyncContextManager[Tracer]]] = {
-    "xray": x_ray, "off": pass_only, "log": log_mode,
+    "xray": x_ray, "off": pass_only, "log": log_mode, "auto": auto_mode,
 }  # fmt: skip
 
 

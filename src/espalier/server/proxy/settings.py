@@ -12,13 +12,14 @@ from espalier.errors import InputError
 LLAMA_URL = "http://localhost:8080"
 PORT = 8081
 OUTPUT_DIR = "./traces"
-Mode = Literal["xray", "log", "off"]
+Mode = Literal["xray", "log", "off", "auto"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxySettings:
     """llama_url: the server behind the proxy. mode: `xray` works out from the server's replies what was rejected, `log`
-    reads the rejection log of a patched server, `off` passes everything on. rejection_log: that log. output_dir: where
+    reads the rejection log of a patched server, `off` passes everything on, `auto` reads the log if it grows with the
+    requests, and else is `xray`. rejection_log: that log. output_dir: where
     each trace becomes a file; None for nowhere. n_probs: how many probabilities of each token to ask for, 0 for all;
     None chooses. keep: how many traces are held in memory where none is stored. upstream_key: the server's API key.
     connect_seconds, read_seconds: how long to wait for a connection, and for the next bytes of a reply. body_bytes:
@@ -61,5 +62,5 @@ class ProxySettings:
                 raise InputError(f"{name} must be above {least - 1 if least else 0}", field=name)
         if self.n_probs is not None and self.n_probs < 0:
             raise InputError("--n-probs must be 0 for all, or a number of tokens", field="n_probs")
-        if self.mode == "log" and self.rejection_log is None:
+        if self.mode in ("log", "auto") and self.rejection_log is None:
             raise InputError("log mode reads a rejection log, and none is named", field="rejection_log")

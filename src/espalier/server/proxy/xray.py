@@ -11,7 +11,7 @@ import contextlib
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from contextvars import copy_context
@@ -28,6 +28,7 @@ from espalier.server.proxy.exchange import Exchange
 from espalier.server.proxy.forward import Heard, relay_reply
 from espalier.server.proxy.headers import passed_on, value_of
 from espalier.server.proxy.learning import Learning
+from espalier.server.proxy.outliving import Outliving
 from espalier.server.proxy.state import ProxyProcess
 from espalier.upstream.link import Link
 from espalier.upstream.llama_server.client import LlamaServer
@@ -65,7 +66,7 @@ class XRay:
         proxy = process.proxy
         self._server = LlamaServer(Link(proxy.llama_url, key=proxy.upstream_key, silence=proxy.read_seconds))
         self.learning = Learning(self._server, has_self_test=proxy.self_test)
-        self._tracing: set[asyncio.Task[None]] = set()
+        self.outliving = Outliving()
         # Of their own, since they wait for the server: names of hosts are looked up, and replies read, in the loop's.
         self._threads = ThreadPoolExecutor(FOLLOWING, thread_name_prefix="x-ray")
 
@@ -106,10 +107,10 @@ class XRay:
             await exchange.pass_through(body)
         except Cancelled:  # the client has left, or the server ended its reply early
             if heard.is_reply:
-                self.traces(self._kept_untraceable(exchange, asked, str(why), heard.body, is_cut=True))
+                self.outliving.begin(self._kept_untraceable(exchange, asked, str(why), heard.body, is_cut=True))
             raise
         if heard.is_reply:
-            await self.traced(self._kept_untraceable(exchange, asked, str(why), heard.body))
+            await self.outliving.finish(self._kept_untraceable(exchange, asked, str(why), heard.body))
 
     async def _kept_untraceable(
         self, exchange: Exchange, asked: Asked, why: str, raw: bytearray | None, *, is_cut: bool = False
@@ -133,24 +134,13 @@ class XRay:
         except Exception:
             log.exception("a request that cannot be traced has no trace that says so", extra=fields)
 
-    def traces(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Begin the work, which goes on to its end."""
-        task = asyncio.ensure_future(work)
-        self._tracing.add(task)
-        task.add_done_callback(self._tracing.discard)
-        return task
-
-    async def traced(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do the work to its end, also if whoever waits for it is cancelled."""
-        await asyncio.shield(self.traces(work))
-
     async def in_thread(self, work: Callable[[], T]) -> T:
         """The result of work that may wait for the server."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, copy_context().run, work)
 
     async def close(self) -> None:
         """Wait for the traces of replies that have been sent."""
-        await asyncio.gather(*self._tracing, return_exceptions=True)
+        await self.outliving.close()
         self._threads.shutdown(wait=False)
 
     async def look(self) -> None:
@@ -257,7 +247,7 @@ class _One:
             await outgoing.cut()
             raise Cancelled("the server behind the proxy has ended its reply early") from None
         except (asyncio.CancelledError, Cancelled):  # the client has left, or does not read
-            self._tracer.traces(self._kept(is_cut=True))
+            self._tracer.outliving.begin(self._kept(is_cut=True))
             raise
         has_all = ended >= self._asked.outputs
         waits = (
@@ -285,7 +275,7 @@ class _One:
 
     async def _trace(self, *, is_cut: bool = False) -> None:
         """Follow the reply and keep its traces. Nothing that goes wrong reaches the client."""
-        await self._tracer.traced(self._kept(is_cut=is_cut))
+        await self._tracer.outliving.finish(self._kept(is_cut=is_cut))
 
     async def _kept(self, *, is_cut: bool = False) -> None:
         for index, told in sorted(self._tolds.items()):

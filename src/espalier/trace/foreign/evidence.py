@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from espalier.trace.foreign.estimate import Estimate, ranked_of
@@ -28,6 +28,8 @@ PER_PROBABILITY, MOST_FOR_PROBABILITIES = 4.0, 12.0
 SAME_TOKEN = 10.0
 """Bits where the reply proves that this very token was rejected. That some token was, where the grammar allows one
 token only, is common to all requests with that grammar."""
+LEFT_OUT = 16
+"""Characters, or tokens, at the end of a text that may not be in it."""
 COMPARED = 50
 """The most candidates of an event that are compared."""
 
@@ -59,11 +61,34 @@ NOTHING = Compared()
 class Evidence:
     """The reply's side. found: an estimate for each token of `placed`, None if the reply allows none. is_exact: whether
     candidates of the log are known to be those of the model before the mask, as in a log of Espalier; another
-    probability is then a contradiction."""
+    probability is then a contradiction. text: of a reply without log probabilities, "" if it lacks a part; None for one
+    with log probabilities."""
 
-    def __init__(self, reply: Placed, found: Sequence[Estimate] | None, *, is_exact: bool = False) -> None:
-        self.reply, self.found, self.is_exact = reply, found, is_exact
+    def __init__(
+        self, reply: Placed, found: Sequence[Estimate] | None, *, is_exact: bool = False, text: str | None = None
+    ) -> None:
+        self.reply, self.found, self.is_exact, self.text = reply, found, is_exact, text
         self._counts = Counter(_key(one.id, _spelled(one)) for one in reply.steps)
+
+    def compare_next(self, event: Mapping[str, Any], at: int) -> tuple[Compared, int]:
+        """The comparison with the next event of a task, and how far its tokens reach in the reply's text. at: how far
+        those of its earlier events do."""
+        compared = self.compare(event)
+        taken = event.get("resampled")
+        word = taken.get("text") if isinstance(taken, Mapping) else None
+        if not self.text or compared.conflict or not isinstance(word, str) or not word.strip() or "\ufffd" in word:
+            return compared, at
+        place = self.text.find(word.strip(), at)
+        if place >= 0:
+            bits = min(RAREST, float(len(word.strip()))) if any(one.isalnum() for one in word) else 0.0
+            return replace(compared, by_text=True, bits=bits), place + len(word.strip())
+        # What a stop string or a control token left out of the text stands at its end.
+        step, total = event["step"], len(self.reply.steps) if self.reply.is_whole else None
+        if len(self.text) - at < LEFT_OUT or (total is not None and step >= total - LEFT_OUT):
+            return compared, at
+        if not any(one.isalnum() for one in word):
+            return compared, at
+        return Compared(conflict=f"step {step} took {word!r}, which the text of the response does not go on with"), at
 
     def compare(self, event: Mapping[str, Any]) -> Compared:
         place = event["step"]
@@ -219,6 +244,8 @@ def _is_another(first: Any, estimated: Mapping[str, Any] | None, step: ApiStep) 
     """Whether the event rejected another token than the one that the reply proves to have been drawn; not where two
     are as likely."""
     if not isinstance(first, Mapping) or estimated is None or _is_same(first, estimated):
+        return False
+    if whole(estimated.get("id")) is None and LOST in _bytes_of(first):  # a part of a character: it may be any
         return False
     best = float(estimated["logprob"])
     return not any(_is_same(first, one) for one in ranked_of(step) if float(one["logprob"]) > best - SAME)

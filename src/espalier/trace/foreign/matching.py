@@ -1,28 +1,28 @@
 """Find the task of a rejection log that a reply belongs to, or say that none is certain.
 
 A log holds the rejections of many requests. The link is the request's id where both sides have it, then the task where
-it is known; otherwise tasks are compared with the reply. A task that contradicts it is out; one that agrees is taken
-only if that is unlikely by chance, and unlikely for another request with the same prompt or the same schema. This
-module reads no file, and holds a few numbers for each task of the log.
+it is known; otherwise tasks are compared with the reply. A task that contradicts it is out; one that agrees is surely
+its own if that is unlikely by chance, and unlikely for another request with the same prompt or the same schema. Where
+that is not enough, the only task that contradicts nothing is taken and the link is marked as weak; of several, the most
+recent one on demand. This module reads no file, and holds a few numbers for each task of the log.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
-from collections import Counter, OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from espalier.errors import EspalierError, InputError
 from espalier.trace.foreign.coverage import Coverage
 from espalier.trace.foreign.evidence import Compared, Evidence
 from espalier.trace.foreign.responses import whole
+from espalier.trace.foreign.tasks import TaskKey, Tasks, named, named_tasks
 
-MAX_NAMED = 8
 ENOUGH = 8.0
 """Bits by which a task must agree with a reply: 1 in 256 by chance."""
 UNSHARED = 12.0
@@ -33,79 +33,19 @@ KEPT = 256
 """Agreeing events whose place is kept for each task, to see what several tasks have in common."""
 MOST_STEPS = 16_384
 """Events whose step is kept for each task."""
-REMEMBERED = 4096
-"""Events that are remembered, so that one that stands twice counts once."""
-How = Literal["request", "task", "fit", "none"]
+How = Literal["request", "task", "fit", "only", "recent", "shared", "empty", "forced", "none"]
+WEAK: frozenset[How] = frozenset({"only", "recent", "shared", "empty", "forced"})
+"""Links that are marked, since another request's task may look the same."""
 
 
 class MatchError(InputError):
-    """The task of the log that the response belongs to cannot be determined."""
+    """The task of the log that the response belongs to cannot be determined. candidates: those that it may be."""
+
+    candidates: tuple[TaskKey, ...] = ()
 
 
 class Unmatched(EspalierError):
     """Nothing of the log belongs to the response."""
-
-
-class TaskKey(NamedTuple):
-    """part: a restarted server counts its tasks from the start again; the second task of a number is part 1. request,
-    output: the request's name in a log of Espalier, and the index of its output."""
-
-    task: int | None
-    slot: int | None
-    part: int = 0
-    request: str = ""
-    output: int = 0
-
-    def __str__(self) -> str:
-        again = f", part {self.part + 1}" if self.part else ""
-        return f"task {self.task} (slot {self.slot}{again})"
-
-
-class Tasks:
-    """Assigns the events of a log, read in order, to tasks."""
-
-    def __init__(self) -> None:
-        self._last: dict[tuple[Any, ...], tuple[int, int]] = {}  # part, and its last step or number
-        self._seen: OrderedDict[bytes, None] = OrderedDict()
-
-    def key(self, event: Mapping[str, Any]) -> TaskKey | None:
-        """The task of the event; None for one that has been read before. Steps of a task only grow; if they do not,
-        another task of the same number has begun. Events that are numbered say themselves what they belong to."""
-        name = named(event)
-        number = whole(event.get("number"))
-        part, last = self._last.get(name, (0, -1))
-        if number is not None:
-            if number <= last:
-                return None
-            self._last[name] = 0, number
-            return TaskKey(name[0], name[1], 0, *name[2:])
-        if self._is_known(event, name):
-            return None
-        if event["step"] <= last:
-            part += 1
-        self._last[name] = part, event["step"]
-        return TaskKey(name[0], name[1], part, *name[2:])
-
-    def _is_known(self, event: Mapping[str, Any], name: tuple[Any, ...]) -> bool:
-        parts = [name, event["step"], *(event.get(one) for one in ("rejected", "resampled", "pre_masking"))]
-        mark = hashlib.blake2b(json.dumps(parts, default=str).encode("utf-8", "surrogatepass"), digest_size=16).digest()
-        if mark in self._seen:
-            return True
-        self._seen[mark] = None
-        if len(self._seen) > REMEMBERED:
-            self._seen.popitem(last=False)
-        return False
-
-
-def named(event: Mapping[str, Any]) -> tuple[int | None, int | None, str, int]:
-    """(task, slot, request, output) of an event, or of the note of a run's end."""
-    request = event.get("request_id")
-    return (
-        whole(event.get("task_id")),
-        whole(event.get("slot_id")),
-        request if isinstance(request, str) else "",
-        whole(event.get("output")) or 0,
-    )
 
 
 @dataclass(slots=True)
@@ -114,7 +54,8 @@ class TaskFit:
     that the reply proves to have been rejected. first_conflict: the first contradiction, ""
     without one. bits: what the agreement is worth. drawn: bits that another request with the same prompt would have
     needed to draw the same tokens at these events. last: the last step that agrees. tokens: how many the run had, if
-    the log says."""
+    the log says. latest: the place of its last event in the log. at: how far its tokens were found in the text of a
+    reply without log probabilities."""
 
     coverage: Coverage = field(default_factory=Coverage)
     events: int = 0
@@ -129,6 +70,8 @@ class TaskFit:
     drawn: float = 0.0
     last: int = -1
     tokens: int | None = None
+    latest: int = -1
+    at: int = 0
     agreed: list[tuple[tuple[int, Any], float]] = field(default_factory=list)
     steps: set[int] = field(default_factory=set)
 
@@ -140,6 +83,11 @@ class TaskFit:
         agree = {"by_id": self.by_id, "by_text": self.by_text, "by_probability": self.by_probability}
         return {"events": self.events, **agree, "proven_by_reply": self.proven, "bits": round(self.bits, 1)}
 
+    @property
+    def worth(self) -> str:
+        """The evidence, where it is not enough."""
+        return f"evidence{' weak' if self.bits < ENOUGH else ''}: {self.bits:.1f} bits"
+
     def __str__(self) -> str:
         return (
             f"{self.events} events, of which {self.by_id} agree by id, {self.by_text} by text, "
@@ -149,15 +97,25 @@ class TaskFit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """how: by the request's id, by a task that was named, by a fit, or none. reason: in words."""
+    """how: by the request's id, by a task that was named, by a fit, as the only task that contradicts nothing, as the
+    most recent of these, by what several have in common, by a log without events, by force, or none. reason: in words.
+    candidates: the tasks that it may be, where none was taken."""
 
     how: How
     reason: str
     key: TaskKey | None = None
     fit: TaskFit | None = None
+    candidates: tuple[TaskKey, ...] = ()
+
+    @property
+    def is_weak(self) -> bool:
+        return self.how in WEAK
 
     def to_json(self) -> dict[str, Any]:
         found: dict[str, Any] = {"by": self.how, "reason": self.reason}
+        found |= {"is_weak": True} if self.is_weak else {}
+        if self.candidates:
+            found["candidates"] = [{"task_id": one.task, "slot_id": one.slot} for one in self.candidates]
         if self.key is not None:
             found |= {"task_id": self.key.task, "slot_id": self.key.slot}
             found |= {"request_id": self.key.request} if self.key.request else {}
@@ -169,13 +127,17 @@ class Survey:
     with `end`, then `close`, then `choose`."""
 
     def __init__(
-        self, evidence: Evidence, *, heat: float | None = None, keep: bool = False, is_alone: bool = False
-    ) -> None:
+        self, evidence: Evidence, *, heat: float | None = None, keep: bool = False, is_alone: bool = False,
+        is_finished: bool = True,
+    ) -> None:  # fmt: skip
         """heat: the temperature of the reply. keep: whether to hold the events, for `events`. is_alone: whether no
-        other request with the same prompt can be in this log."""
+        other request with the same prompt can be in this log. is_finished: whether the reply came to its end."""
         self.found: dict[TaskKey, TaskFit] = {}
         self.is_complete = False
         self.is_alone = is_alone
+        self.has_all = self._is_after = False
+        self._count = 0
+        self._is_finished = is_finished
         self._evidence = evidence
         self._tasks = Tasks()
         self._slots: dict[int, TaskKey] = {}
@@ -184,20 +146,22 @@ class Survey:
         sums = list(accumulate(self._surprise))
         self._sums = sums
 
-    def add(self, event: Mapping[str, Any]) -> None:
+    def add(self, event: Mapping[str, Any], key: TaskKey | None = None) -> None:
+        """key: the event's task, where the caller has assigned it."""
         for run in _runs(event.get("ended")):
             self.end(run)
-        key = self._tasks.key(event)
-        if key is None:
+        if key is None and (key := self._tasks.key(event)) is None:
             return
         fit = self.found.setdefault(key, TaskFit())
+        self._count += 1
+        fit.latest = self._count
         if key.slot is not None:
             self._moved_on(key)
         fit.coverage.add(event)
         fit.events += 1
         if len(fit.steps) < MOST_STEPS:
             fit.steps.add(event["step"])
-        compared = self._evidence.compare(event)
+        compared, fit.at = self._evidence.compare_next(event, fit.at)
         if compared.conflict:
             fit.conflicts += 1
             fit.first_conflict = fit.first_conflict or compared.conflict
@@ -247,15 +211,25 @@ class Survey:
         self,
         *,
         is_closed: bool,
+        is_cut: bool = False,
         is_late: bool = False,
+        is_after: bool = False,
+        has_begun: bool = True,
         header: Mapping[str, Any] | None = None,
     ) -> None:
-        """The end of the log. is_closed: whether its server closed it. is_late: whether it may have been begun after
-        the reply's request. header: its fields beside the events."""
+        """The end of the log. is_closed: whether its server closed it; is_cut: whether it ends within an event.
+        is_late: whether it may have been begun after the reply's request; is_after: whether surely after the reply.
+        has_begun: whether its events begin at all. header: its fields beside the events.
+
+        A server writes an event before it sends the token, so that a file that is still open, and not cut, has all
+        events of a reply that came to its end."""
         for run in _runs((header or {}).get("ended")):
             self.end(run)
+        has_all = is_closed or (has_begun and not is_cut and self._is_finished)
         for fit in self.found.values():
-            fit.coverage.close(is_complete=is_closed, is_late=is_late)
+            fit.coverage.close(is_complete=has_all, is_late=is_late)
+        self.has_all = has_all and not is_late
+        self._is_after = is_after
         # A log of Espalier is always closed: it may be a copy from before the request.
         numbered = any(fit.coverage.numbered for fit in self.found.values())
         self.is_complete = is_closed and not is_late and not numbered
@@ -273,12 +247,17 @@ class Survey:
         task: int | None = None,
         slot: int | None = None,
         reported_slot: int | None = None,
+        most_recent: bool = False,
+        force: bool = False,
     ) -> Link:
         """request, task, slot: asked for by the caller. own: the request's name that the reply states. output: the
-        index of the choice. reported_slot: the slot that the reply states.
+        index of the choice. reported_slot: the slot that the reply states. most_recent: of several tasks that
+        contradict nothing, whether to take the last. force: whether to take a task that was asked for although it
+        contradicts the reply.
 
         Raises MatchError if several tasks qualify, and for a request, task or slot that the log does not have.
         """
+        force = force and (most_recent or (task, slot, request) != (None, None, None))
         if request is not None and own is not None and request != own:
             raise MatchError(f"the response is of request {own!r}, not of {request!r}", field="request")
         wanted = request if request is not None else own
@@ -293,17 +272,16 @@ class Survey:
             )
             raise MatchError(f"the log has no {asked}", hint=f"it has {named_tasks(self.found)}", field="task")
         if wanted is not None and (mine := {key: fit for key, fit in named.items() if key.request == wanted}):
-            return self._by_name(mine, "request", f"request {wanted!r}", output)
+            return self._by_name(mine, "request", f"request {wanted!r}", output, force=force)
         if task is not None:
-            return self._by_name(named, "task", f"task {task}", output)
-        return self._by_fit(named, own, None if slot is not None else reported_slot)
+            return self._by_name(named, "task", f"task {task}", output, force=force)
+        rest = self._of_reply(named, own, None if slot is not None else reported_slot)
+        return self._by_fit(rest, most_recent) or self._by_elimination(rest, most_recent, force=force)
 
-    def _by_name(self, named: Mapping[TaskKey, TaskFit], how: How, what: str, output: int) -> Link:
+    def _by_name(self, named: Mapping[TaskKey, TaskFit], how: How, what: str, output: int, *, force: bool) -> Link:
         fitting = {key: fit for key, fit in named.items() if not fit.conflicts}
         if not fitting:
-            (key, fit), *_ = named.items()
-            reason = f"{what} does not fit: {fit.conflicts} of its {fit.events} events contradict the response, "
-            return Link(how="none", reason=reason + f"the first: {fit.first_conflict}", key=key, fit=fit)
+            return self._contradicted(named, what, force=force)
         same = {key: fit for key, fit in fitting.items() if key.output == output}
         ranked = self._ranked(same or fitting)
         if len(ranked) > 1 and ranked[0][1].bits - ranked[1][1].bits < APART:
@@ -311,29 +289,127 @@ class Survey:
         key, fit = ranked[0]
         return Link(how=how, reason=f"by {'its' if how == 'request' else 'the'} {what}", key=key, fit=fit)
 
-    def _by_fit(self, named: Mapping[TaskKey, TaskFit], own: str | None, slot: int | None) -> Link:
-        if own is not None:  # events of other requests are not this one's
+    def _contradicted(self, named: Mapping[TaskKey, TaskFit], what: str, *, force: bool) -> Link:
+        key, fit = max(named.items(), key=lambda one: one[1].latest)
+        count = f"{fit.conflicts} of its {fit.events} events contradict the response"
+        reason = f"{what} {'is taken by force' if force else 'does not fit'}: {count}, "
+        how: How = "forced" if force else "none"
+        return Link(how=how, reason=reason + f"the first: {fit.first_conflict}", key=key, fit=fit)
+
+    def _of_reply(
+        self, named: Mapping[TaskKey, TaskFit], own: str | None, slot: int | None
+    ) -> Mapping[TaskKey, TaskFit]:
+        """Without the tasks that are named as another request's or slot's."""
+        if own is not None:
             named = {key: fit for key, fit in named.items() if not key.request}
         if slot is not None:
             named = {key: fit for key, fit in named.items() if key.request or key.slot in (None, slot)}
+        return named
+
+    def _by_fit(self, named: Mapping[TaskKey, TaskFit], most_recent: bool) -> Link | None:
+        """The task that fits by more than chance, if there is one."""
         agreeing = {key: fit for key, fit in named.items() if fit.agrees}
         if not agreeing:
-            fits = [fit for fit in named.values() if fit.events]
-            if not fits:
-                return Link(how="none", reason="the log has no events that could be this response's")
-            first = next((fit.first_conflict for fit in fits if fit.conflicts), "")
-            found = f"; the first: {first}" if first else ""
-            return Link(how="none", reason=f"none of the log's {len(fits)} tasks agrees with the response{found}")
+            return None
         ranked = self._ranked(agreeing)
         key, fit = ranked[0]
-        rivals = [one for one, other in named.items() if one != key and self._is_rival(other, fit)]
-        if rivals and fit.bits >= ENOUGH:
-            raise self._several([key, *rivals], "this response")
+        if fit.bits < ENOUGH or self._evidence.text is not None:  # a word in the text is at no certain step
+            return None
+        if rivals := [one for one, other in named.items() if one != key and self._is_rival(other, fit)]:
+            if not most_recent:
+                raise self._several([key, *rivals], "this response")
+            return None
         common = Counter(mark for other in agreeing.values() for mark, _ in other.agreed)
         if not self._is_enough(fit, common):
-            reason = f"{key} does not contradict the response, which is not enough: {fit}"
-            return Link(how="none", reason=reason, key=key, fit=fit)
+            return None
         return Link(how="fit", reason=f"{key} fits: {fit}", key=key, fit=fit)
+
+    def candidates(self, named: Mapping[TaskKey, TaskFit] | None = None) -> dict[TaskKey, TaskFit]:
+        """The tasks that contradict nothing: neither by an event nor by the lack of one that the reply proves."""
+        tasks = self.found if named is None else named
+        return {} if self._is_after else {
+            key: fit for key, fit in tasks.items() if fit.events and not fit.conflicts and not self._lacks(fit)
+        }  # fmt: skip
+
+    def options(self, *, own: str | None = None, reported_slot: int | None = None) -> dict[TaskKey, TaskFit]:
+        """The tasks that the reply may be of, as in `choose`."""
+        return self.candidates(self._of_reply(self.found, own, reported_slot))
+
+    def _lacks(self, fit: TaskFit) -> bool:
+        if len(fit.steps) >= MOST_STEPS:
+            return False
+        proven = (place for place in range(len(self._surprise)) if self._evidence.proves(place))
+        return any(place not in fit.steps and fit.coverage.knows(place) for place in proven)
+
+    def _by_elimination(self, named: Mapping[TaskKey, TaskFit], most_recent: bool, *, force: bool) -> Link:
+        """The only task that contradicts nothing, or on demand the most recent one."""
+        every = {key: fit for key, fit in named.items() if fit.events}
+        candidates = self.candidates(every)
+        if len(candidates) == 1:
+            ((key, fit),) = candidates.items()
+            what = "only task in the log" if len(self.found) == 1 else (
+                f"the only one of the log's {len(self.found)} tasks that contradicts nothing"
+            )  # fmt: skip
+            return Link(how="only", reason=f"{what}; {fit.worth} ({key})", key=key, fit=fit)
+        if candidates and not most_recent:
+            raise self._unsure(candidates)
+        if candidates:
+            key, fit = max(candidates.items(), key=lambda one: one[1].latest)
+            what = f"most recent of {len(candidates)} tasks that contradict nothing"
+            return Link(how="recent", reason=f"{what}; {fit.worth} ({key})", key=key, fit=fit)
+        if every and force:
+            return self._contradicted(every, "the most recent task", force=True)
+        return self._unmatched(every)
+
+    def _unmatched(self, every: Mapping[TaskKey, TaskFit]) -> Link:
+        if every:
+            first = next((fit.first_conflict for fit in every.values() if fit.conflicts), "")
+            reason = f"none of the log's {len(every)} tasks agrees with the response"
+            if self._is_after:
+                first = "the log was begun after the response had ended"
+            elif not first:
+                first = "it proves rejections that the task does not have"
+            key, fit = max(every.items(), key=lambda one: one[1].latest)
+            return Link(how="none", reason=f"{reason}; the first: {first}", key=key, fit=fit)
+        if not self.found and self.may_be_empty:
+            return self.without_events("the log has no events, so that no draw was refused")
+        return Link(how="none", reason="the log has no events that could be this response's")
+
+    def without_events(self, reason: str) -> Link:
+        """The link of a reply whose draws were all accepted."""
+        if any(self._evidence.proves(place) for place in range(len(self._surprise))):
+            return Link(how="none", reason="the response proves rejections, and the log has none of them")
+        return Link(how="empty", reason=reason, fit=TaskFit())
+
+    def shared(self, reason: str, candidates: Collection[TaskKey], *, has_one: bool = False) -> Link:
+        """The link of a reply that may be of any of these tasks: what they have in common holds. has_one: whether it is
+        surely of one of them, and not of none."""
+        fit, ranked = TaskFit(), tuple(sorted(candidates, key=lambda one: self.found[one].latest))
+        common = {} if not has_one else self._common(ranked)
+        for key in ranked:
+            fit.coverage.gaps += self.found[key].coverage.gaps
+            fit.coverage.gaps += ((step, step + 1) for step in self.found[key].steps if step not in common)
+        fit.steps = set(common)
+        return Link(how="shared", reason=reason, fit=fit, candidates=ranked)
+
+    def common_events(self, link: Link) -> Iterator[Mapping[str, Any]]:
+        """The events of a shared link, if they were kept."""
+        if link.fit is not None and link.fit.steps:
+            yield from self._common(link.candidates).values()
+
+    def _common(self, candidates: Sequence[TaskKey]) -> dict[int, Mapping[str, Any]]:
+        """By step, the events at which all these tasks refused the same token and took the same."""
+        first, *rest = ({event["step"]: event for event in self.events(key)} for key in candidates)
+        return {
+            step: {name: value for name, value in event.items() if name not in ("task_id", "slot_id")}
+            for step, event in first.items()
+            if all(step in other and _same_draws(event, other[step]) for other in rest)
+        }
+
+    @property
+    def may_be_empty(self) -> bool:
+        """Whether a reply without events is one without rejections. A log of Espalier names its runs."""
+        return self.has_all and not self._evidence.is_exact
 
     def _ranked(self, fits: Mapping[TaskKey, TaskFit]) -> list[tuple[TaskKey, TaskFit]]:
         return sorted(fits.items(), key=lambda one: -one[1].bits)
@@ -364,17 +440,33 @@ class Survey:
         return self.is_complete and (fit.proven > 0 or self._sums[min(fit.last, len(self._sums) - 1)] >= UNSHARED)
 
     def _several(self, keys: Sequence[TaskKey], what: str) -> MatchError:
-        return MatchError(
+        error = MatchError(
             f"{len(keys)} tasks of the log fit {what}: {named_tasks(keys)}",
-            hint="say which with --task, --slot or --request",
+            hint="say which with --task, --slot or --request; --most-recent takes the last of them",
             field="task",
         )
+        error.candidates = tuple(keys)
+        return error
+
+    def _unsure(self, candidates: Mapping[TaskKey, TaskFit]) -> MatchError:
+        listed = [f"{key}: {fit.events} events, {fit.bits:.1f} bits" for key, fit in candidates.items()]
+        last = max(candidates.items(), key=lambda one: one[1].latest)[0]
+        error = MatchError(
+            f"{len(candidates)} tasks of the log contradict nothing, and the evidence for each is weak: "
+            + named_tasks(listed),
+            hint=f"--most-recent takes {last}; --task, --slot or --request says which",
+            field="task",
+        )
+        error.candidates = tuple(candidates)
+        return error
 
 
-def named_tasks(keys: Iterable[TaskKey]) -> str:
-    every = [str(key) for key in keys]
-    more = f" and {len(every) - MAX_NAMED} more" if len(every) > MAX_NAMED else ""
-    return ", ".join(every[:MAX_NAMED]) + more if every else "no task"
+def _same_draws(event: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    def ids(one: Mapping[str, Any]) -> list[Any]:
+        drawn = [one.get("rejected"), one.get("resampled")]
+        return [(token.get("id"), token.get("text")) if isinstance(token, Mapping) else None for token in drawn]
+
+    return ids(event) == ids(other)
 
 
 def _runs(data: Any) -> Iterator[Mapping[str, Any]]:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
 from espalier.errors import InputError
@@ -22,17 +24,20 @@ from espalier.trace.files import json_text, write_text
 from espalier.trace.foreign.estimate import Estimate, estimates
 from espalier.trace.foreign.evidence import Evidence
 from espalier.trace.foreign.log_reader import STAGES, LogReader
-from espalier.trace.foreign.matching import Link, Survey, TaskKey, Tasks, Unmatched
-from espalier.trace.foreign.placing import Placed, placed
-from espalier.trace.foreign.responses import ApiChoice, ApiStep, Response, read_response
+from espalier.trace.foreign.matching import Link, Survey, Unmatched
+from espalier.trace.foreign.placing import GAP, Placed, placed
+from espalier.trace.foreign.responses import ApiChoice, ApiStep, Response, read_response, whole
+from espalier.trace.foreign.tasks import TaskKey, Tasks
 
 NO_REJECTION = "no rejection: the first token that was sampled was accepted"
 NOT_COVERED = "unknown: the log does not cover this step"
+DIFFERENT = "unknown: the tasks that this response may be of differ here"
 NO_LINK = "unknown: nothing of the log is known to belong to this response"
 CONTRADICTED = "unknown: the response shows a rejection here, and the log has none"
 UNPLACED = "unknown: the response leaves out tokens, so that this step's place is not certain"
 LONGEST = 600.0
 """Seconds that a response may have taken if it does not say."""
+_MERGED = re.compile(rb'\s*\{\s*"metadata"\s*:\s*\{\s*"request_id"')
 OWN = "espalier-"
 """The log_version of Espalier's logs begins with it."""
 
@@ -59,9 +64,10 @@ class Combined:
         """Raises Unmatched if nothing of the log is known to belong to the response."""
         if self.link is None or self.is_matched:
             return
-        task = "" if self.link.key is None or self.link.key.task is None else f"--task {self.link.key.task} takes it; "
+        key = self.link.key
+        forced = "" if key is None or key.task is None else f"--task {key.task} --force takes it all the same; "
         raise Unmatched(
-            f"unmatched, and nothing is written: {self.link.reason}", hint=f"{task}--estimate does without a log"
+            f"unmatched, and nothing is written: {self.link.reason}", hint=f"{forced}--estimate does without a log"
         )
 
 
@@ -78,19 +84,36 @@ class Sides:
     @staticmethod
     def of(response: Response, *, choice: int = 0, temperature: float | None = None) -> Sides:
         """temperature: if the reply does not tell it. Raises ResponseError."""
-        chosen = response.choice(choice)
+        chosen = response.choice(choice, is_bare=True)
         reply = placed(chosen)
         found = None
         # The samplers of a server that names its requests are ours, and need not draw before they mask.
-        if response.request is None and not any(one.after for one in reply.steps):
+        if chosen.steps is not None and response.request is None and not any(one.after for one in reply.steps):
             found = estimates(response, reply.steps, temperature=temperature)
         heat = response.temperature if temperature is None else temperature
         return Sides(response=response, choice=chosen, reply=reply, estimates=found, heat=heat)
 
+    def reaching(self, last: int) -> Sides:
+        """These, with a step for each token up to `last` where the reply itself does not tell how many it has."""
+        more = last + 1 - len(self.reply.steps)
+        if not self.is_bare or self.reply.is_whole or more <= 0:
+            return self
+        reply = self.reply
+        longer = replace(reply, steps=reply.steps + (GAP,) * more, sure=reply.sure + (True,) * more)
+        return replace(self, reply=longer)
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether the reply has no log probabilities, so that only the log knows tokens."""
+        return self.choice.steps is None
+
     def survey(self, *, log_version: str = "", keep: bool = False, is_alone: bool = False) -> Survey:
         """A survey of a log beside this reply. keep, is_alone: as in `Survey`."""
-        evidence = Evidence(self.reply, self.estimates, is_exact=log_version.startswith(OWN))
-        return Survey(evidence, heat=self.heat, keep=keep, is_alone=is_alone)
+        text = None
+        if self.is_bare:
+            text = self.choice.reasoning + self.choice.text if self.choice.has_text else ""
+        evidence = Evidence(self.reply, self.estimates, is_exact=log_version.startswith(OWN), text=text)
+        return Survey(evidence, heat=self.heat, keep=keep, is_alone=is_alone, is_finished=self.choice.is_finished)
 
 
 OpenLog = Callable[[], LogReader]
@@ -104,11 +127,13 @@ def merge(
     request: str | None = None,
     task: int | None = None,
     slot: int | None = None,
+    most_recent: bool = False,
+    force: bool = False,
     temperature: float | None = None,
 ) -> Combined:
     """log: starts reading the log anew at each call. choice: index in the response. request, task, slot: in the log, if
-    known. temperature: of the reply, if it does not tell. Without a link every step is unknown, and `is_matched` is
-    false.
+    known. most_recent, force: as in `Survey.choose`. temperature: of the reply, if it does not tell. Without a link
+    every step is unknown, and `is_matched` is false. A reply without log probabilities is merged from the log alone.
 
     Raises MatchError if several tasks fit, ResponseError, LogError, InputError.
     """
@@ -121,8 +146,11 @@ def merge(
         survey.add(first)
     for event in events:
         survey.add(event)
-    late = _is_late(response, read.timestamp)
-    survey.close(is_closed=read.is_closed, is_late=late, header=read.header)
+    begun = _begun(read.timestamp)
+    survey.close(
+        is_closed=read.is_closed, is_cut=read.is_cut, has_begun=read.offset > 0, header=read.header,
+        is_late=_is_late(response, begun), is_after=_is_after(response, begun),
+    )  # fmt: skip
     link = survey.choose(
         request=request,
         own=response.request,
@@ -130,6 +158,8 @@ def merge(
         task=response.task if task is None and request is None and slot is None else task,
         slot=slot,
         reported_slot=response.slot,
+        most_recent=most_recent,
+        force=force,
     )
     mine = [] if link.how == "none" or link.key is None else _events_of(log(), link.key)
     return combined(sides, link, mine, log_version=read.log_version, timestamp=read.timestamp)
@@ -139,14 +169,20 @@ def combined(
     sides: Sides, link: Link, events: Iterable[Mapping[str, Any]], *, log_version: str, timestamp: str
 ) -> Combined:
     """The combined form of a reply and of the events of the task that it is linked to."""
-    by_step = {event["step"]: event for event in events if 0 <= event["step"] < len(sides.reply.steps)}
+    by_step = {event["step"]: event for event in events}
+    sides = sides.reaching(max(by_step, default=-1))
+    by_step = {place: event for place, event in by_step.items() if 0 <= place < len(sides.reply.steps)}
     sampled = [_sampled(sides, link, place, by_step.get(place)) for place in range(len(sides.reply.steps))]
     warnings = [] if link.how != "none" else [link.reason]
+    if sides.is_bare:
+        warnings.append("the response has no log probabilities: its tokens are known only where the log has events")
     many = len(sides.response.choices)
     if many > 1:
         warnings.append(f"the response has {many} choices; this is choice {sides.choice.index}")
     metadata = {"rejection_log_version": log_version, "rejection_log_timestamp": timestamp, "link": link.to_json()}
-    data = _combined(sides, sampled, metadata)
+    if sides.is_bare:
+        metadata["note"] = warnings[-1]
+    data = _combined(sides, sampled, metadata, by_step)
     unknown = data["summary"]["unknown_steps"]
     if unknown and link.how != "none":
         warnings.append(f"of {unknown} of {len(sampled)} steps the log does not say whether a token was rejected")
@@ -181,16 +217,23 @@ def merge_files(response: str | os.PathLike[str], log: str | os.PathLike[str], *
         return merge(read, begin, **options)
 
 
-def check_target(target: str, inputs: Sequence[str], *, force: bool) -> None:
+def check_target(target: str, inputs: Sequence[str], *, force: bool, is_own_free: bool = False) -> None:
     """Before anything is read: a file that is there is overwritten only by force, and an input never, whatever it is
-    called. `-` is stdout. Raises InputError."""
+    called. is_own_free: whether an earlier output of a merge may be overwritten without. `-` is stdout. Raises
+    InputError."""
     if target == "-" or not os.path.exists(target):
         return
     for one in inputs:
         if os.path.exists(one) and os.path.samefile(target, one):
             raise InputError(f"{target} is one of the files to merge, and is not overwritten", field="out")
-    if not force and stat.S_ISREG(os.stat(target).st_mode):
+    if not force and stat.S_ISREG(os.stat(target).st_mode) and not (is_own_free and _is_merged(target)):
         raise InputError(f"{target} exists already", hint="--force overwrites it", field="out")
+
+
+def _is_merged(path: str) -> bool:
+    """Whether the file begins as `save` and the tracer's own script begin theirs."""
+    with open(path, "rb") as file:
+        return _MERGED.match(file.read(200)) is not None
 
 
 def save(combined: Combined, path: str | os.PathLike[str]) -> None:
@@ -213,13 +256,21 @@ def _events_of(events: Iterable[dict[str, Any]], key: TaskKey) -> list[dict[str,
     return [event for event in events if tasks.key(event) == key]
 
 
-def _is_late(response: Response, timestamp: str) -> bool:
-    """Whether the log may have been begun after the response's request, as far as both tell the time."""
+def _begun(timestamp: str) -> float | None:
     try:
-        begun = datetime.fromisoformat(timestamp).timestamp()
+        return datetime.fromisoformat(timestamp).timestamp()
     except (ValueError, OverflowError, OSError):
-        return False
-    return response.created > 0 and begun > response.created - (response.seconds or LONGEST) - 1
+        return None
+
+
+def _is_late(response: Response, begun: float | None) -> bool:
+    """Whether the log may have been begun after the response's request, as far as both tell the time."""
+    return begun is not None and response.created > 0 and begun > response.created - (response.seconds or LONGEST) - 1
+
+
+def _is_after(response: Response, begun: float | None) -> bool:
+    """Whether the log was begun after the response had ended, whichever end of it `created` is."""
+    return begun is not None and response.created > 0 and begun > response.created + (response.seconds or LONGEST) + 2
 
 
 def _sampled(sides: Sides, link: Link, place: int, event: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -229,9 +280,10 @@ def _sampled(sides: Sides, link: Link, place: int, event: Mapping[str, Any] | No
     if not sides.reply.sure[place]:
         return _unknown(UNPLACED)
     if event is not None:
-        return _rejected(event)
+        conflict = Evidence(sides.reply, None).compare(event).conflict if link.how == "forced" else ""
+        return _rejected(event) | ({"note": f"taken by force: {conflict}"} if conflict else {})
     if not link.fit.coverage.knows(place):
-        return _unknown(NOT_COVERED)
+        return _unknown(DIFFERENT if link.how == "shared" else NOT_COVERED)
     if sides.estimates is not None and sides.estimates[place].verdict == "rejected":
         return _unknown(CONTRADICTED)
     return {"was_rejected": False, "note": NO_REJECTION}
@@ -269,7 +321,10 @@ def _estimated(one: Estimate) -> dict[str, Any]:
     return {"was_rejected": True, "rejected": first, **{name: [] for name in STAGES}, "resampled": None, **estimated}
 
 
-def _combined(sides: Sides, sampled: Sequence[Mapping[str, Any]], metadata: Mapping[str, Any]) -> dict[str, Any]:
+def _combined(
+    sides: Sides, sampled: Sequence[Mapping[str, Any]], metadata: Mapping[str, Any],
+    events: Mapping[int, Mapping[str, Any]] = MappingProxyType({}),
+) -> dict[str, Any]:  # fmt: skip
     response, steps = sides.response, sides.reply.steps
     rejected = sum(one["was_rejected"] is True for one in sampled)
     accepted = sum(one["was_rejected"] is False for one in sampled)
@@ -282,11 +337,11 @@ def _combined(sides: Sides, sampled: Sequence[Mapping[str, Any]], metadata: Mapp
             **metadata,
             **after,
         },
-        "steps": [_step(place, one, sampled[place]) for place, one in enumerate(steps)],
+        "steps": [_step(place, one, sampled[place], events.get(place)) for place, one in enumerate(steps)],
         "summary": {
             "total_steps": len(steps),
             "rejected_steps": rejected,
-            "rejection_rate": rejected / (rejected + accepted) if rejected + accepted else 0.0,
+            "rejection_rate": rejected / (rejected + accepted) if rejected + accepted else None,
             "final_output": sides.choice.text,
             "accepted_steps": accepted,
             "unknown_steps": len(steps) - rejected - accepted,
@@ -294,16 +349,22 @@ def _combined(sides: Sides, sampled: Sequence[Mapping[str, Any]], metadata: Mapp
     }
 
 
-def _step(place: int, one: ApiStep, sampled: Mapping[str, Any]) -> dict[str, Any]:
+def _step(place: int, one: ApiStep, sampled: Mapping[str, Any], event: Mapping[str, Any] | None) -> dict[str, Any]:
+    token: dict[str, Any] = {
+        "id": one.id,
+        "text": one.text,
+        "bytes": None if one.bytes is None else list(one.bytes),
+        "logprob": one.logprob,
+    }
+    taken = None if event is None else event.get("resampled")
+    if isinstance(taken, Mapping) and sampled["was_rejected"]:
+        if one.id is None:
+            token["id"] = whole(taken.get("id"))
+        if one.is_missing and isinstance(taken.get("text"), str):
+            token["text"] = taken["text"]
     return {
         "step": place,
-        "token": {
-            "id": one.id,
-            "text": one.text,
-            "bytes": None if one.bytes is None else list(one.bytes),
-            "logprob": one.logprob,
-            **({"is_missing": True} if one.is_missing else {}),
-        },
+        "token": token | ({"is_missing": True} if one.is_missing else {}),
         "api_top_logprobs": [dict(candidate) for candidate in one.top],
         "rejection_sampling": dict(sampled),
     }

@@ -71,7 +71,7 @@ def _laid_out(
         last, was_sure = place, is_sure
     for place in range(last + 1, total):
         sure[place] = was_sure
-    if last < total - 1 and finish == "stop":  # the token that ended the text
+    if entries and last < total - 1 and finish == "stop":  # the token that ended the text
         steps[-1] = replace(steps[-1], is_missing=False)
     return Placed(steps=tuple(steps), sure=tuple(sure), is_whole=True)
 

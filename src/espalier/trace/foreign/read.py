@@ -19,10 +19,11 @@ from espalier.files.reading import open_file, read_within
 from espalier.trace.foreign.estimate import Estimate, estimates
 from espalier.trace.foreign.grammar_trace import grammar_trace
 from espalier.trace.foreign.log_reader import LogReader
-from espalier.trace.foreign.matching import MatchError, TaskKey, Tasks, named_tasks
+from espalier.trace.foreign.matching import MatchError
 from espalier.trace.foreign.placing import placed
 from espalier.trace.foreign.responses import Response, ResponseError, read_response, response_of
 from espalier.trace.foreign.steps import of_combined, of_event, of_reply, text_of
+from espalier.trace.foreign.tasks import TaskKey, Tasks, named_tasks
 from espalier.trace.records import StepRecord, Trace, with_sidecar
 from espalier.trace.records import trace_of as trace_of_json
 

@@ -84,6 +84,8 @@ def combined_of(
 ) -> dict[str, Any]:
     """The trace in the combined form of the rejection tracer, with the whole trace under `espalier`. data: the trace as
     JSON, whose parts are not copied."""
+    rejected = sum(one.was_rejected for one in trace.steps)
+    known = sum(not one.is_unknown for one in trace.steps)
     return {
         "metadata": {
             "request_id": told.reply_id or request_id,
@@ -94,9 +96,9 @@ def combined_of(
         "steps": [_combined_step(one) for one in data["steps"]],
         "summary": {
             "total_steps": len(trace.steps),
-            "rejected_steps": sum(one.was_rejected for one in trace.steps),
-            "rejection_rate": sum(one.was_rejected for one in trace.steps) / max(1, len(trace.steps)),
-            "unknown_steps": sum(one.is_unknown for one in trace.steps),
+            "rejected_steps": rejected,
+            "rejection_rate": rejected / known if known else None,
+            "unknown_steps": len(trace.steps) - known,
             "final_output": text_of("".join(told.text)),
         },
         "espalier": data,

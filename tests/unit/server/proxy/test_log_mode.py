@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
+import socket
+import struct
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -21,32 +27,57 @@ def candidate(number, prob):
 
 
 class Patched:
-    """A patched server. Each request has tokens of its own; at step 1 the second word was drawn and refused."""
+    """A patched server. Each request has tokens of its own; at step 1 the second word was drawn and refused. together:
+    how many requests wait for one another before the first of their tokens is sent. hold: what a stream waits for
+    before its second token."""
 
-    def __init__(self, path, *, has_events=True):
+    def __init__(self, path, *, has_events=True, together=1, hold=None):
         self.path, self._has_events = path, has_events
         self._lock = threading.Lock()
         self._task = 0
+        self._together = asyncio.Barrier(together)
+        self._hold = hold
         path.write_text('{"log_version":"1","timestamp":"2026-01-01T00:00:00Z","events":[')
 
     async def __call__(self, asked, writer):
-        kind = json.loads(asked.body)["messages"][0]["content"]
+        body = json.loads(asked.body)
+        kind = body["messages"][0]["content"]
         own = 3 + int(kind)  # the token that only this request takes
+        await self._together.wait()
         with self._lock:
             self._task += 1
             task = self._task
             if self._has_events:
                 self._append(task, own)
+        await self._together.wait()
         steps = [[candidate(0, 0.9), candidate(1, 0.1)], [candidate(2, 0.9), candidate(own, 0.01 + 0.01 * own)]]
         content = [
             {**steps[0][0], "top_logprobs": steps[0]},
             {**steps[1][1], "top_logprobs": steps[1]},
         ]
+        if not body.get("logprobs"):
+            content = None
+        if body.get("stream"):
+            await self._stream(writer, f"chatcmpl-{kind}-{task}", content, own)
+            return
         reply = {"id": f"chatcmpl-{kind}-{task}", "created": 1, "model": "m", "choices": [
-            {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "x"},
-             "logprobs": {"content": content}}]}  # fmt: skip
+            {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "zero" + WORDS[own]},
+             "logprobs": content and {"content": content}}], "usage": {"completion_tokens": 2}}  # fmt: skip
         raw = json.dumps(reply).encode()
         writer.write(OK + f"content-length: {len(raw)}\r\n\r\n".encode() + raw)
+        await writer.drain()
+
+    async def _stream(self, writer, name, content, own):
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n")
+        for place, word in enumerate(("zero", WORDS[own])):
+            if place == 1 and self._hold is not None:
+                await asyncio.to_thread(self._hold.wait)
+            choice = {"index": 0, "delta": {"content": word}, "finish_reason": None}
+            choice |= {} if content is None else {"logprobs": {"content": [content[place]]}}
+            writer.write(b"data: " + json.dumps({"id": name, "choices": [choice]}).encode() + b"\n\n")
+            await writer.drain()
+        end = {"id": name, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+        writer.write(b"data: " + json.dumps(end).encode() + b"\n\ndata: [DONE]\n\n")
         await writer.drain()
 
     def _append(self, task, own):
@@ -60,9 +91,50 @@ class Patched:
             file.write(json.dumps(event) + ",")
 
 
-def ask(url, kind):
-    body = {"messages": [{"role": "user", "content": str(kind)}], "logprobs": 5}
-    return httpx2.post(url + "/v1/chat/completions", json=body, timeout=60)
+def asked_of(kind, **more):
+    return {"messages": [{"role": "user", "content": str(kind)}], "logprobs": 5, **more}
+
+
+def ask(url, kind, **more):
+    return httpx2.post(url + "/v1/chat/completions", json=asked_of(kind, **more), timeout=60)
+
+
+def streamed(url, kind):
+    return httpx2.stream("POST", url + "/v1/chat/completions", json=asked_of(kind, stream=True), timeout=60)
+
+
+def leave_at(mark, url, kind):
+    """Ask for a stream, and leave as soon as the mark is in it."""
+    host, _, port = url.removeprefix("http://").partition(":")
+    body = json.dumps(asked_of(kind, stream=True)).encode()
+    with socket.create_connection((host, int(port)), timeout=60) as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # gone, and not half closed
+        head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n"
+        client.sendall(head % len(body) + body)
+        heard = b""
+        while mark not in heard:
+            heard += (piece := client.recv(4096))
+            assert piece, heard
+
+
+def until(found, what):
+    """Look again until it is there. Raises AssertionError after a minute."""
+    end, never = time.monotonic() + 60, threading.Event()
+    while not (result := found()):
+        assert time.monotonic() < end, what
+        never.wait(0.05)
+    return result
+
+
+def second_step(file):
+    return json.loads(file.read_text())["steps"][1]
+
+
+@contextmanager
+def log_mode(answer, log, out):
+    with ExitStack() as stack:
+        server = stack.enter_context(behind(answer))
+        yield stack.enter_context(proxied(proxy_settings(server.url, mode="log", rejection_log=log, output_dir=out)))
 
 
 @pytest.fixture
@@ -131,14 +203,86 @@ def test_a_log_that_is_cut_in_mid_event_and_begun_again_is_followed(tmp_path, lo
     assert second["steps"][1]["rejection_sampling"]["was_rejected"]
 
 
-def test_a_reply_without_probabilities_is_passed_on_and_not_traced(log, tmp_path):
-    async def plain(asked, writer):
-        raw = b'{"choices": [{"index": 0, "message": {"content": "x"}}]}'
-        writer.write(OK + f"content-length: {len(raw)}\r\n\r\n".encode() + raw)
-        await writer.drain()
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_reply_without_probabilities_is_traced_from_the_log_alone_and_says_so(log, tmp_path, stream):
+    out = tmp_path / "traces"
+    with log_mode(Patched(log), log, out) as url:
+        assert ask(url, 1, logprobs=None, stream=stream).status_code == 200
+    (file,) = files_of(out)
+    data = json.loads(file.read_text())
+    assert "no log probabilities" in data["metadata"]["note"]
+    assert data["steps"][1]["rejection_sampling"]["rejected"]["text"] == "two"
+    assert data["steps"][1]["token"]["text"] == "four"
+    assert read_any(file).steps[1].was_rejected
 
-    with behind(plain) as server:
-        proxy = proxy_settings(server.url, mode="log", rejection_log=log, output_dir=tmp_path)
+
+def test_a_stream_is_traced_and_its_file_is_there_when_it_ends(tmp_path, log):
+    out = tmp_path / "traces"
+    with log_mode(Patched(log), log, out) as url:
+        for kind in range(4):
+            reply = ask(url, kind, stream=True)
+            assert reply.text.endswith("data: [DONE]\n\n")
+            file = Path(reply.headers["x-combined-data-available"])
+            assert second_step(file)["rejection_sampling"]["was_rejected"]
+        assert len(httpx2.get(url + "/traces").json()["data"]) == 4
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_four_at_once_get_their_own(tmp_path, log, stream):
+    out = tmp_path / "traces"
+    with behind(Patched(log, together=4)) as server:
+        proxy = proxy_settings(server.url, mode="log", rejection_log=log, output_dir=out)
+        with proxied(proxy) as url, ThreadPoolExecutor(4) as clients:
+            list(clients.map(lambda kind: ask(url, kind, stream=stream), range(4)))
+            until(lambda: len(httpx2.get(url + "/traces").json()["data"]) == 4, "four traces")
+    for file in files_of(out):
+        step = second_step(file)
+        assert step["rejection_sampling"]["resampled"]["id"] == step["token"]["id"]
+    assert len(files_of(out)) == 4
+
+
+def test_four_at_once_that_say_the_same_share_what_their_tasks_have_in_common(tmp_path, log):
+    out = tmp_path / "traces"
+    with behind(Patched(log, together=4)) as server:
+        proxy = proxy_settings(server.url, mode="log", rejection_log=log, output_dir=out)
+        with proxied(proxy) as url, ThreadPoolExecutor(4) as clients:
+            list(clients.map(lambda _: ask(url, 1), range(4)))
+            until(lambda: len(httpx2.get(url + "/traces").json()["data"]) == 4, "four traces")
+    for file in files_of(out):
+        data = json.loads(file.read_text())
+        assert (data["metadata"]["link"]["by"], len(data["metadata"]["link"]["candidates"])) == ("shared", 4)
+        assert [one["rejection_sampling"]["was_rejected"] for one in data["steps"]] == [False, True]
+
+
+def test_a_client_that_leaves_after_the_last_event_or_before_is_traced(tmp_path, log):
+    out, hold = tmp_path / "traces", threading.Event()
+    with behind(Patched(log, hold=hold)) as server:
+        proxy = proxy_settings(server.url, mode="log", rejection_log=log, output_dir=out)
         with proxied(proxy) as url:
-            assert ask(url, 0).json()["choices"][0]["message"]["content"] == "x"
-    assert files_of(tmp_path) == []
+            leave_at(b"zero", url, 1)
+            (early,) = until(lambda: files_of(out), "the trace of a client that left early")
+            hold.set()
+            leave_at(b"[DONE]", url, 2)  # as SDKs do
+            until(lambda: len(files_of(out)) == 2, "the trace of a client that left at the end")
+            late = next(one for one in files_of(out) if one != early)
+    assert json.loads(early.read_text())["summary"]["total_steps"] == 1
+    assert second_step(late)["rejection_sampling"]["was_rejected"]
+
+
+def test_a_slow_client_is_traced(tmp_path, log):
+    out, never = tmp_path / "traces", threading.Event()
+    with behind(Patched(log)) as server:
+        proxy = proxy_settings(server.url, mode="log", rejection_log=log, output_dir=out)
+        with proxied(proxy) as url, streamed(url, 1) as reply:
+            for _ in reply.iter_bytes(chunk_size=64):
+                never.wait(0.02)
+    assert second_step(files_of(out)[0])["rejection_sampling"]["was_rejected"]
+
+
+def test_a_request_without_rejections_has_none_once_the_log_is_known_to_live(tmp_path, log):
+    out = tmp_path / "traces"
+    with log_mode(patched := Patched(log), log, out) as url:
+        for kind, patched._has_events in enumerate((False, True, False)):
+            ask(url, kind)
+    rates = [json.loads(one.read_text())["summary"]["rejection_rate"] for one in files_of(out)]
+    assert rates == [None, 0.5, 0.0]

@@ -1,0 +1,93 @@
+"""Auto mode: the log is read if it grows with the requests, and left alone if it was left over."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import asynccontextmanager
+
+import pytest
+
+from espalier.server.proxy.log.auto import AutoMode
+from espalier.server.proxy.log.window import Window
+from espalier.trace.foreign.follow import LogFollower
+from espalier.upstream.xray.wire.request import Untraced
+
+EVENT = '{"task_id":1,"slot_id":0,"step":0,"rejected":{"id":1},"resampled":{"id":2}},'
+
+
+class Served:
+    """A tracer that notes who served. asks: what happens when x-ray asks the server."""
+
+    def __init__(self, name, served, *, window=None, asks=lambda: None):
+        self.learning = self
+        self._name, self._served, self._window, self._asks = name, served, window, asks
+
+    async def serve(self, exchange):
+        self._served.append(self._name)
+
+    async def known(self):
+        self._asks()
+
+    async def poll(self, exchange=None):
+        return self._window.poll()
+
+
+class Generation:
+    def __init__(self):
+        self.scope = {"method": "POST", "path": "/v1/chat/completions"}
+
+
+@asynccontextmanager
+async def auto(path, served, asks):
+    window = Window(LogFollower(path))
+    window.poll()
+    try:
+        yield AutoMode(window, Served("log", served, window=window), Served("xray", served, asks=asks))
+    finally:
+        window.close()
+
+
+def append(path):
+    with path.open("a") as file:
+        file.write(EVENT)
+
+
+def refuse():
+    raise Untraced("the server's tokens are not known")
+
+
+def test_a_log_that_grows_with_the_self_test_is_read_from_the_first_request_on(tmp_path):
+    path, served = tmp_path / "log.json", []
+    path.write_text('{"events":[')
+
+    async def run():
+        async with auto(path, served, lambda: append(path)) as mode:
+            await mode.serve(Generation())
+
+    asyncio.run(run())
+    assert served == ["log"]
+
+
+@pytest.mark.parametrize("text", ['{"events":[' + EVENT, '{"events":[]}', None])
+@pytest.mark.parametrize("asks", [lambda: None, refuse])
+def test_a_left_over_log_is_not_read_until_it_grows(tmp_path, text, asks, caplog):
+    path, served = tmp_path / "log.json", []
+    if text is not None:
+        path.write_text(text)
+
+    async def run():
+        async with auto(path, served, asks) as mode:
+            await mode.serve(Generation())
+            await mode.serve(Generation())
+            path.write_text('{"events":[')
+            append(path)
+            append(path)
+            await mode.serve(Generation())
+
+    with caplog.at_level(logging.INFO):
+        asyncio.run(run())
+    assert served == ["xray", "xray", "log"]
+    told = [one.getMessage() for one in caplog.records]
+    assert sum("x-ray mode" in one for one in told) == 1
+    assert "grows with the requests" in told[-1]
