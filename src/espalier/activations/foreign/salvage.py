@@ -282,11 +282,11 @@ class _Reading:
             except BadPage as error:
                 known.append((known[-1][0] if known else within.least, None, str(error)))
         ends = [*(least for least, _, _ in known[1:]), within.below]
-        for (least, number, why), below in zip(known, ends, strict=True):
-            if number is None:
+        for (least, child, why), below in zip(known, ends, strict=True):
+            if child is None:
                 self._lose(page.number, why, Range(least, below), database)
             else:
-                yield number, Range(least, below)
+                yield child, Range(least, below)
 
     def _named(self, page: Page) -> Iterator[tuple[int, Range, bytes | None]]:
         for _, node in nodes_of(page):

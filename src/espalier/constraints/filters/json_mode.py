@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from espalier.constraints.filters.matcher import compiler_of
 from espalier.constraints.soft.json_bias import JsonBiases, JsonFilter, Weights
@@ -80,7 +81,7 @@ class JsonModeProcessor(JsonFilter):
         return logits
 
 
-def _writable_row(logits: Any) -> Logits:
+def _writable_row(logits: Any) -> NDArray[Any]:
     """The array itself, or a copy of a list. Raises InputError for what is no row of floats that can be written."""
     is_list = isinstance(logits, list)
     try:
