@@ -145,14 +145,14 @@ class Agreement:
     def reach(self, beams: Sequence[Beam], pool: Pool) -> list[Link]:
         """The further links that all possible winners share, in order. Called when every beam has one more token. Every
         beam can win, and of the hypotheses only the best."""
-        all_of_them: list[Beam | Hypothesis] = [*beams, *pool.hypotheses[:1]]
-        if not beams or any(path_end.first is not beams[0].first for path_end in all_of_them):
+        candidates: list[Beam | Hypothesis] = [*beams, *pool.hypotheses[:1]]
+        if not beams or any(candidate.first is not beams[0].first for candidate in candidates):
             return []
-        paths = [path_end.last.since(self.streamed) for path_end in all_of_them if path_end.last is not None]
+        paths = [candidate.last.since(self.streamed) for candidate in candidates if candidate.last is not None]
         same = 0
         while all(len(path) > same and path[same] is paths[0][same] for path in paths):
             same += 1
         self.streamed += same
-        for path_end, path in zip(all_of_them, paths, strict=True):
-            path_end.first = path[same] if len(path) > same else None
+        for candidate, path in zip(candidates, paths, strict=True):
+            candidate.first = path[same] if len(path) > same else None
         return paths[0][:same]
