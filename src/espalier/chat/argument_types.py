@@ -44,23 +44,23 @@ def type_of(value: Any) -> str:
 def _types(schema: Any, is_old: bool, depth: int) -> Types:
     if not isinstance(schema, Mapping) or "$ref" in schema or not depth:
         return ALL
-    found = _named(schema.get("type", list(ALL)))
+    types = _read_type_names(schema.get("type", list(ALL)))
     if isinstance(schema.get("enum"), list):
-        found &= {type_of(value) for value in schema["enum"]}
+        types &= {type_of(value) for value in schema["enum"]}
     if is_old:
-        return found
+        return types
     if "const" in schema:
-        found &= {type_of(schema["const"])}
+        types &= {type_of(schema["const"])}
     for keyword in ("anyOf", "oneOf"):
         options = schema.get(keyword)
         if isinstance(options, list) and options:
-            found &= frozenset[str]().union(*(_types(option, is_old, depth - 1) for option in options))
-    return found
+            types &= frozenset[str]().union(*(_types(option, is_old, depth - 1) for option in options))
+    return types
 
 
-def _named(given: Any) -> Types:
-    names = [given] if isinstance(given, str) else given
+def _read_type_names(declared: Any) -> Types:
+    names = [declared] if isinstance(declared, str) else declared
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         return ALL
-    found = {"number" if name == "integer" else name for name in names}
-    return frozenset(found) if found <= ALL else ALL
+    types = {"number" if name == "integer" else name for name in names}
+    return frozenset(types) if types <= ALL else ALL

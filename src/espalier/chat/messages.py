@@ -101,21 +101,21 @@ def _call(call: Any, where: str) -> dict[str, Any]:
     return checked
 
 
-def _arguments(given: Any, where: str) -> Any:
+def _arguments(arguments: Any, where: str) -> Any:
     """The arguments as given, text or object; an object is copied."""
     fault = InputError(
         f"{where}: the arguments are not JSON of an object", hint='"{}" for none', field=f"{where}.arguments"
     )
     try:
         # A number too large for a float is JSON; NaN and Infinity are not.
-        found = json.loads(given or "{}", parse_constant=_refuse) if isinstance(given, str) else given
-        text = json.dumps(found, ensure_ascii=False, allow_nan=isinstance(given, str))
+        parsed = json.loads(arguments or "{}", parse_constant=_refuse) if isinstance(arguments, str) else arguments
+        text = json.dumps(parsed, ensure_ascii=False, allow_nan=isinstance(arguments, str))
     except (TypeError, ValueError, RecursionError) as error:
         raise fault from error
-    if not isinstance(found, Mapping):
+    if not isinstance(parsed, Mapping):
         raise fault
     _unicode(text, where, "arguments")
-    return (given or "{}") if isinstance(given, str) else json.loads(text)
+    return (arguments or "{}") if isinstance(arguments, str) else json.loads(text)
 
 
 def _refuse(constant: str) -> None:

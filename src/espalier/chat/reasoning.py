@@ -65,7 +65,7 @@ def detect_reasoning(template: str, special_texts: Collection[str] = ()) -> Reas
     special_texts: the spellings of added tokens. None if no pair is found.
     """
     known = frozenset(special_texts)
-    for found in REASONING.values():
-        if found.start in template or found.end in template or {found.start, found.end} <= known:
-            return found
+    for markers in REASONING.values():
+        if markers.start in template or markers.end in template or {markers.start, markers.end} <= known:
+            return markers
     return None

@@ -50,21 +50,21 @@ class Tool:
             raise InputError(f"strict of {self.name} is true or false", field="strict")
         if self.formats not in ("assert", "annotate"):
             raise InputError(f"formats of {self.name}: {self.formats!r}", hint="assert or annotate", field="formats")
-        given: Any = self.parameters
-        if isinstance(given, str):
+        schema: Any = self.parameters
+        if isinstance(schema, str):
             try:
-                given = json.loads(given)
+                schema = json.loads(schema)
             except ValueError as error:
                 raise InputError(f"the schema of {self.name} is not JSON: {error}", field="parameters") from error
-        if given is None:
+        if schema is None:
             raise InputError(f"the tool {self.name} has no schema", hint=_NO_ARGUMENTS, field="parameters")
-        if not isinstance(given, Mapping):
+        if not isinstance(schema, Mapping):
             raise InputError(
-                f"the schema of {self.name} is an object, not {type(given).__name__}", hint=_NO_ARGUMENTS,
+                f"the schema of {self.name} is an object, not {type(schema).__name__}", hint=_NO_ARGUMENTS,
                 field="parameters",
             )  # fmt: skip
         try:
-            text = json.dumps(given, ensure_ascii=False, allow_nan=False)
+            text = json.dumps(schema, ensure_ascii=False, allow_nan=False)
         except (TypeError, ValueError, RecursionError) as error:
             raise InputError(f"the schema of {self.name} is not JSON: {error}", field="parameters") from error
         object.__setattr__(self, "parameters", text)
@@ -72,8 +72,8 @@ class Tool:
     @property
     def schema(self) -> dict[str, Any]:
         """A copy of the arguments' schema."""
-        found: dict[str, Any] = json.loads(self.parameters)
-        return found
+        schema: dict[str, Any] = json.loads(self.parameters)
+        return schema
 
     def to_json(self) -> dict[str, Any]:
         """OpenAI's shape, which chat templates also take."""
@@ -107,14 +107,14 @@ def read_tools(data: Any, *, where: str = "tools") -> tuple[Tool, ...]:
 
 def distinct(tools: Iterable[Tool], *, where: str = "tools") -> tuple[Tool, ...]:
     """The tools as a tuple. Raises InputError if there are none, and for two of one name."""
-    found: dict[str, Tool] = {}
+    by_name: dict[str, Tool] = {}
     for place, tool in enumerate(tools):
-        if tool.name in found:
+        if tool.name in by_name:
             raise InputError(f"there are two tools called {tool.name!r}", field=f"{where}[{place}].name")
-        found[tool.name] = tool
-    if not found:
+        by_name[tool.name] = tool
+    if not by_name:
         raise InputError("there are no tools", hint="leave `tools` out, or name one", field=where)
-    return tuple(found.values())
+    return tuple(by_name.values())
 
 
 SHAPE = '{"type": "function", "function": {"name": ..., "parameters": {...}}}'
@@ -202,11 +202,11 @@ def read_choice(data: Any) -> ToolChoice:
             return ToolChoice(mode="required", names=(data,), single=True)
     elif isinstance(data, Mapping):
         if data.get("type") == "function":
-            return ToolChoice(mode="required", names=(_named(data, "tool_choice"),), single=True)
+            return ToolChoice(mode="required", names=(_read_name(data, "tool_choice"),), single=True)
         if data.get("type") == "allowed_tools":
-            return _allowed(data)
+            return _read_allowed(data)
         if data.get("type") == "tool":  # Anthropic's
-            return ToolChoice(mode="required", names=(_named(data, "tool_choice"),), single=True)
+            return ToolChoice(mode="required", names=(_read_name(data, "tool_choice"),), single=True)
         if data.get("type") in ANTHROPIC:
             return ToolChoice(mode=ANTHROPIC[data["type"]])
     raise InputError(
@@ -216,7 +216,7 @@ def read_choice(data: Any) -> ToolChoice:
     )
 
 
-def _named(data: Any, where: str) -> str:
+def _read_name(data: Any, where: str) -> str:
     inner = data.get("function", data) if isinstance(data, Mapping) else None
     name = inner.get("name") if isinstance(inner, Mapping) else None
     if not isinstance(name, str):
@@ -225,7 +225,7 @@ def _named(data: Any, where: str) -> str:
     return name
 
 
-def _allowed(data: Mapping[str, Any]) -> ToolChoice:
+def _read_allowed(data: Mapping[str, Any]) -> ToolChoice:
     inner = data.get("allowed_tools", data)
     where = "tool_choice.allowed_tools"
     mode = inner.get("mode", "auto") if isinstance(inner, Mapping) else None
@@ -234,7 +234,7 @@ def _allowed(data: Mapping[str, Any]) -> ToolChoice:
     tools = inner.get("tools")
     if not isinstance(tools, Sequence) or isinstance(tools, str) or not tools:
         raise InputError("allowed_tools names at least one tool", field=f"{where}.tools")
-    names = (_named(tool, f"{where}.tools[{place}]") for place, tool in enumerate(tools))
+    names = (_read_name(tool, f"{where}.tools[{place}]") for place, tool in enumerate(tools))
     return ToolChoice(mode=mode, names=tuple(dict.fromkeys(names)))
 
 
@@ -253,10 +253,10 @@ class ToolCall:
     def parsed(self) -> dict[str, Any] | None:
         """The arguments as a dict; None if the text was cut off or is no object."""
         try:
-            found = json.loads(self.arguments)
+            arguments = json.loads(self.arguments)
         except (ValueError, RecursionError):
             return None
-        return found if self.is_complete and isinstance(found, dict) else None
+        return arguments if self.is_complete and isinstance(arguments, dict) else None
 
     def to_json(self) -> dict[str, Any]:
         """OpenAI's shape."""

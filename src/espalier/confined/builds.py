@@ -117,7 +117,7 @@ def answered(given: Mapping[str, Any], make: Callable[[], bytes]) -> dict[str, A
         raise
     except EspalierError as error:
         known = next(cls.__name__ for cls in type(error).__mro__ if cls.__module__ == errors.__name__)
-        fields = {name: one for name, one in vars(error).items() if isinstance(one, str | int | None)}
+        fields = {name: value for name, value in vars(error).items() if isinstance(value, str | int | None)}
         return {"class": known, "text": str(error.args[0]), "fields": fields}
     Path(given["file"]).write_bytes(data)
     return None
@@ -126,7 +126,7 @@ def answered(given: Mapping[str, Any], make: Callable[[], bytes]) -> dict[str, A
 def _error_of(failed: Mapping[str, Any]) -> EspalierError:
     """The error as it was raised over there."""
     cls: type[EspalierError] = getattr(errors, failed["class"])
-    made = cls.__new__(cls)
-    Exception.__init__(made, failed["text"])
-    made.__dict__.update(failed["fields"])
-    return made
+    error = cls.__new__(cls)
+    Exception.__init__(error, failed["text"])
+    error.__dict__.update(failed["fields"])
+    return error

@@ -30,7 +30,7 @@ def read(source: IO[bytes]) -> Any:
 
 
 def _exactly(source: IO[bytes], size: int) -> bytes:
-    found = source.read(size)
-    if len(found) < size:
+    data = source.read(size)
+    if len(data) < size:
         raise EOFError
-    return found
+    return data

@@ -76,9 +76,9 @@ class Processes:
             if self._is_closed:
                 raise Unavailable("the server is closing")
             while len(self._all) < self._count:
-                made = _Process(self._command)
-                self._all.add(made)
-                self._idle.append(made)
+                process = _Process(self._command)
+                self._all.add(process)
+                self._idle.append(process)
 
     def call(
         self,
@@ -103,20 +103,20 @@ class Processes:
         """
         message = frames.packed({"run": run, "given": given, "seconds": seconds, "what": what,
                                  "kill": seconds + GRACE_SECONDS})  # fmt: skip
-        process = self._taken(owner)
+        process = self._take_process(owner)
         try:
             self._wait_until_ready(process)
             if not still():
                 self._back(process, is_usable=True)
                 raise OutOfTime(f"{what} was not tried")
-            return self._called(process, message, seconds, what, ends, used)
+            return self._call_process(process, message, seconds, what, ends, used)
         finally:
             with self._changed:
                 self._busy[owner] -= 1
                 self._busy += Counter()  # drops owners without a process
                 self._changed.notify_all()
 
-    def _called(
+    def _call_process(
         self,
         process: _Process,
         message: bytes,
@@ -157,7 +157,7 @@ class Processes:
         for process in ended:
             process.kill()
 
-    def _taken(self, owner: str) -> _Process:
+    def _take_process(self, owner: str) -> _Process:
         """An idle process, waited for: it goes to the owner that has the fewest, then to the one that was served
         longest ago, with its oldest call."""
         self.start()
@@ -171,8 +171,8 @@ class Processes:
                         raise Unavailable("the server is closing")
                     if self._idle and self._is_next(mine):
                         self._busy[owner] += 1
-                        waits = {one[1] for one in self._waiting}
-                        self._served = {one: at for one, at in self._served.items() if one in waits} | {owner: mine[0]}
+                        waits = {who for _, who in self._waiting}
+                        self._served = {who: at for who, at in self._served.items() if who in waits} | {owner: mine[0]}
                         return self._idle.popleft()
                     self._changed.wait(LOOK_SECONDS)
                 check()
@@ -183,7 +183,8 @@ class Processes:
 
     def _is_next(self, mine: tuple[int, str]) -> bool:
         busy, served = self._busy, self._served
-        may = [(busy[one[1]], served.get(one[1], -1), one) for one in self._waiting if busy[one[1]] < self._for_one]
+        allowed = [(number, who) for number, who in self._waiting if busy[who] < self._for_one]
+        may = [(busy[who], served.get(who, -1), (number, who)) for number, who in allowed]
         return bool(may) and min(may)[2] == mine
 
     def _wait_until_ready(self, process: _Process) -> None:
@@ -264,12 +265,12 @@ class _Process:
         while not poll.poll(LOOK_SECONDS * 1000):
             look()
         try:
-            found: dict[str, Any] = frames.read(self._process.stdout)
+            reply: dict[str, Any] = frames.read(self._process.stdout)
         except EOFError:
             self._cpu = self.cpu()  # what a process has used is gone once its exit status is taken
             self._process.wait()
             raise
-        return found
+        return reply
 
     def cpu(self) -> float:
         """CPU seconds that it has used; on a system that does not say, 0.0."""

@@ -46,13 +46,13 @@ def main() -> None:
     _limit(resource.RLIMIT_AS, int(sys.argv[1]))
     replies.write(frames.packed({"ready": True}))
     replies.flush()
-    kept = _resident()
+    resident = _resident()
     while True:
         try:
             call = frames.read(calls)
         except (EOFError, OSError):
             return
-        reply, is_last = _answered(call)
+        reply, is_last = _answer_call(call)
         try:
             replies.write(frames.packed(reply))
             replies.flush()
@@ -60,9 +60,9 @@ def main() -> None:
             return
         if is_last:
             return
-        if _resident() > kept + TIDY:
+        if _resident() > resident + TIDY:
             _give_back()
-            kept = max(kept, _resident())
+            resident = max(resident, _resident())
 
 
 def _give_back() -> None:
@@ -78,7 +78,7 @@ def _limit(which: int, most: int) -> None:
         resource.setrlimit(which, (most, most))
 
 
-def _answered(call: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+def _answer_call(call: dict[str, Any]) -> tuple[dict[str, Any], bool]:
     """The reply to one call, and whether the process must end after it."""
     began = _cpu()
     signal.setitimer(signal.ITIMER_PROF, call["kill"])

@@ -52,17 +52,17 @@ class Canonical:
         all these beginnings share is stable. Pre-tokenizers look ahead one character, and at a run of whitespace:
         the run at the end is left out, and several characters are tried after it.
         """
-        found = self._known.get(data)
-        if found is None:
-            found = self._stable(data)
-            self._known.put(data, found, len(data) + 8 * len(found))
-        return found
+        tokens = self._known.get(data)
+        if tokens is None:
+            tokens = self._stable(data)
+            self._known.put(data, tokens, len(data) + 8 * len(tokens))
+        return tokens
 
     def going_on(self, head: bytes, held: bytes, forced: Sequence[int]) -> tuple[int, ...]:
         """The tokens of the `held` bytes and the bytes of the `forced` tokens after them, as far as they stay the same
         whatever follows. head: the bytes before, which keep their tokens. A special token is a boundary: the text
         before it is complete. EOS and what follows it are left out."""
-        found: list[int] = []
+        tokens: list[int] = []
         data = bytearray(held)
         for token in forced:
             more = self.vocab.bytes_of(token)
@@ -71,11 +71,11 @@ class Canonical:
                 continue
             part = self._after(self.whole, head, bytes(data))
             if part is None or token in self.vocab.eos_ids:
-                return (*found, *(part or ()))
-            found += (*part, token)
+                return (*tokens, *(part or ()))
+            tokens += (*part, token)
             head = b""
             data.clear()
-        return (*found, *(self._after(self.stable, head, bytes(data)) or ()))
+        return (*tokens, *(self._after(self.stable, head, bytes(data)) or ()))
 
     def _after(
         self, split: Callable[[bytes], tuple[int, ...] | None], head: bytes, data: bytes
@@ -95,41 +95,41 @@ class Canonical:
             text, _ = codecs.utf_8_decode(data, "strict", False)  # without a character that is cut at the end
         except UnicodeDecodeError:
             return ()
-        kept = text.rstrip().encode()
-        now = self.whole(kept)
+        stripped = text.rstrip().encode()
+        now = self.whole(stripped)
         if not now:
             return ()
         best = now[:-1]
         for probe in PROBES:
-            longer = self.whole(kept + probe)
+            longer = self.whole(stripped + probe)
             if longer is None:
                 return ()
             best = best[: shared(best, longer)]
-        for place in range(len(kept) - 1, max(-1, len(kept) - self._longest), -1):
+        for place in range(len(stripped) - 1, max(-1, len(stripped) - self._longest), -1):
             if not best:
                 break
-            covering = self._beginning_with(kept[place:])
+            covering = self._beginning_with(stripped[place:])
             if not covering:
                 continue
-            for cut in self._cuts(kept, place):
-                before = self.whole(kept[:cut])
+            for cut in self._cuts(stripped, place):
+                before = self.whole(stripped[:cut])
                 if before is None:
                     return ()
                 same = shared(best, before)
-                if same < len(best) and (cut != place or self._may_follow(kept[:place], before, covering)):
+                if same < len(best) and (cut != place or self._may_follow(stripped[:place], before, covering)):
                     best = best[:same]
         return best
 
     def _beginning_with(self, rest: bytes) -> list[bytes]:
         """The tokens that are longer than `rest` and begin with it."""
         at = bisect_left(self._tokens, rest)
-        found: list[bytes] = []
+        longer: list[bytes] = []
         for token in self._tokens[at : at + MAX_TESTED + 2]:
             if not token.startswith(rest):
                 break
             if len(token) > len(rest):
-                found.append(token)
-        return found
+                longer.append(token)
+        return longer
 
     def _cuts(self, data: bytes, place: int, seen: frozenset[int] = frozenset()) -> Iterator[int]:
         """`place`; if it is inside a character, the character boundaries from which tokens lead to it."""

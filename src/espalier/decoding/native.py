@@ -77,7 +77,7 @@ class NativeSampler(Protocol):
 def check_native(config: SamplingConfig, *, strategy: str, soft: int, filters: int, stream: int) -> None:
     """Raises CapabilityError for an option that an engine's own sampler does not have, SamplingError for a value out of
     its range; both name the field. soft, filters: how many there are. stream: which of the `n` outputs."""
-    asked = {
+    unsupported = {
         "strategy": strategy not in ORDERS,
         "soft": soft > 0,
         "filters": filters > 0,
@@ -85,7 +85,7 @@ def check_native(config: SamplingConfig, *, strategy: str, soft: int, filters: i
         "bad_words": bool(config.bad_words),
         "allowed_ids": config.allowed_ids is not None,
     }
-    for name, is_asked in asked.items():
+    for name, is_asked in unsupported.items():
         if is_asked:
             raise CapabilityError(
                 f"{name} cannot be had with the engine's own sampler",
@@ -106,7 +106,7 @@ def check_native(config: SamplingConfig, *, strategy: str, soft: int, filters: i
             f"temperature: {config.temperature:g} is too close to 0 for llama.cpp", hint="0 is greedy",
             field="temperature",
         )  # fmt: skip
-    for name in (name for name, one in FIELDS.items() if isinstance(one, Number)):
+    for name in (name for name, kind in FIELDS.items() if isinstance(kind, Number)):
         value = float(getattr(config, name))
         if abs(value) > LARGEST or (name == "repetition_penalty" and value < 1 / LARGEST):
             raise SamplingError(f"{name}: {value:g} is outside of what llama.cpp can compute with", field=name)

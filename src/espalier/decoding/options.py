@@ -89,11 +89,11 @@ class Decoding:
     def _check_drafts(self) -> None:
         if self.drafts is None:
             return
-        given = self.drafts
-        names = tuple(given) if isinstance(given, list | tuple) else ()
-        if not names or not all(isinstance(one, str) and one for one in names) or len(set(names)) < len(names):
+        drafts = self.drafts
+        names = tuple(drafts) if isinstance(drafts, list | tuple) else ()
+        if not names or not all(isinstance(name, str) and name for name in names) or len(set(names)) < len(names):
             raise InputError(
-                f"drafts: {given!r} must be a list of different names", hint='["forced", "lookup"]', field="drafts"
+                f"drafts: {drafts!r} must be a list of different names", hint='["forced", "lookup"]', field="drafts"
             )
         object.__setattr__(self, "drafts", names)
 
@@ -109,8 +109,12 @@ class Decoding:
 
     def to_json(self) -> dict[str, Any]:
         """The strategy, and the fields that differ from their defaults."""
-        found = {one.name: getattr(self, one.name) for one in fields(self) if getattr(self, one.name) != one.default}
-        return {"strategy": self.strategy} | found | ({"drafts": list(self.drafts)} if self.drafts else {})
+        changed = {
+            option.name: getattr(self, option.name)
+            for option in fields(self)
+            if getattr(self, option.name) != option.default
+        }
+        return {"strategy": self.strategy} | changed | ({"drafts": list(self.drafts)} if self.drafts else {})
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Decoding:
@@ -138,8 +142,8 @@ OWNERS: Mapping[str, tuple[str, ...]] = {
     "drafts": ("draft",),
 }
 """The strategies that read a field. With any other strategy the field is refused, not ignored."""
-FIELDS = tuple(one.name for one in fields(Decoding))
-DEFAULTS = {one.name: one.default for one in fields(Decoding)}
+FIELDS = tuple(option.name for option in fields(Decoding))
+DEFAULTS = {option.name: option.default for option in fields(Decoding)}
 
 Sequences: TypeAlias = Callable[[Decoding], int]
 

@@ -92,14 +92,14 @@ class Weighing:
     def to_json(self) -> dict[str, Any]:
         """As a JSON object. JSON has no infinity: a weight of 0, and a run without any weight, are null, and `reason`
         says why."""
-        found = asdict(self)
-        infinite = [name for name, value in found.items() if isinstance(value, float) and not math.isfinite(value)]
+        fields = asdict(self)
+        infinite = [name for name, value in fields.items() if isinstance(value, float) and not math.isfinite(value)]
         if infinite:
-            found |= dict.fromkeys(infinite)
-            found["reason"] = "the text was cut before its constraint was complete: its weight is 0"
+            fields |= dict.fromkeys(infinite)
+            fields["reason"] = "the text was cut before its constraint was complete: its weight is 0"
         if "log_z" in infinite:
-            found["reason"] = "no text of this run was complete: all weights are 0"
-        return found
+            fields["reason"] = "no text of this run was complete: all weights are 0"
+        return fields
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,20 +114,20 @@ class Drafting:
     @property
     def drafted(self) -> int:
         """Tokens that were proposed."""
-        return sum(one.drafted for one in self.drafts)
+        return sum(draft.drafted for draft in self.drafts)
 
     @property
     def accepted(self) -> int:
         """Proposed tokens that were drawn."""
-        return sum(one.accepted for one in self.drafts)
+        return sum(draft.accepted for draft in self.drafts)
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON object. tokens_per_pass counts the prompt's pass. acceptance: null where nothing was proposed."""
         sources: dict[str, dict[str, int]] = {}
-        for one in self.drafts:
-            sums = sources.setdefault(one.source, {"drafted": 0, "accepted": 0})
-            sums["drafted"] += one.drafted
-            sums["accepted"] += one.accepted
+        for draft in self.drafts:
+            sums = sources.setdefault(draft.source, {"drafted": 0, "accepted": 0})
+            sums["drafted"] += draft.drafted
+            sums["accepted"] += draft.accepted
         drafted, accepted = self.drafted, self.accepted
         return {
             "passes": self.passes,

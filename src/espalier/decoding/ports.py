@@ -109,12 +109,12 @@ class WatchedModel(StepModel, Protocol):
 
 def opened(model: StepModel, watch: Watch | None) -> SequenceId:
     """A new sequence, watched where `watch` is given. Raises LimitExceeded."""
-    made = model.new()
+    sequence = model.new()
     if watch is not None:
         if not isinstance(model, WatchedModel):
             raise AssertionError("a run is watched on a model that cannot be")
-        model.watch(made, watch)
-    return made
+        model.watch(sequence, watch)
+    return sequence
 
 
 class Append(NamedTuple):

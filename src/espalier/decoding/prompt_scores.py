@@ -49,7 +49,7 @@ class PromptScores:
 
     def begin(self, token: int) -> None:
         """The first token, which nothing comes before."""
-        self.tokens.append(PromptToken(self._named(token, None)))
+        self.tokens.append(PromptToken(self._name_token(token, None)))
 
     def read(self, rows: Rows, following: Sequence[int]) -> None:
         """rows: (n, V) float32 logits. following: the n tokens that the prompt has after each."""
@@ -57,10 +57,12 @@ class PromptScores:
             values = row.astype(np.float64)  # (V,)
             best = float(values.max())
             total = best + float(np.log(np.exp(values - best).sum()))
-            found = tuple(self._named(one, float(values[one]) - total) for one in _best(row, self.top))
-            self.tokens.append(PromptToken(self._named(token, float(values[token]) - total), found))
+            best_tokens = tuple(
+                self._name_token(candidate, float(values[candidate]) - total) for candidate in _best(row, self.top)
+            )
+            self.tokens.append(PromptToken(self._name_token(token, float(values[token]) - total), best_tokens))
 
-    def _named(self, token: int, logprob: float | None) -> NamedToken:
+    def _name_token(self, token: int, logprob: float | None) -> NamedToken:
         return NamedToken(token, self.vocab.text_of(token), self.vocab.bytes_of(token), logprob)
 
 
@@ -99,8 +101,8 @@ def _plan(job: Job, make_plan: MakePlan, scores: PromptScores | None, *, generat
         while True:
             answer = yield inner.send(answer)
     except StopIteration as end:
-        found: Outcome = end.value
-        return found
+        outcome: Outcome = end.value
+        return outcome
     finally:
         inner.close()
 
@@ -112,4 +114,4 @@ def _best(row: Rows, count: int) -> list[int]:
     count = min(count, len(row))
     least = np.partition(row, -count)[-count]
     ids = np.flatnonzero(row >= least)
-    return [int(one) for one in ids[np.argsort(-row[ids], kind="stable")][:count]]
+    return [int(token) for token in ids[np.argsort(-row[ids], kind="stable")][:count]]

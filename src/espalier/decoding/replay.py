@@ -117,27 +117,27 @@ class Replayed:
     @property
     def is_exact(self) -> bool:
         """Whether every step took the stored token, with exactly the stored tax."""
-        return self.is_same and all(one.drawn == one.token and one.tax == one.stored_tax for one in self.steps)
+        return self.is_same and all(step.drawn == step.token and step.tax == step.stored_tax for step in self.steps)
 
     @property
     def roundings(self) -> int:
         """The number of steps that differ because of half precision alone."""
-        return sum(one.is_rounding for one in self.steps)
+        return sum(step.is_rounding for step in self.steps)
 
     @property
     def changes(self) -> int:
         """The number of steps that took another token."""
-        return sum(not one.is_same for one in self.steps)
+        return sum(not step.is_same for step in self.steps)
 
     @property
     def stored_tax(self) -> float:
         """The stored tax of the replayed steps, in nats."""
-        return math.fsum(one.stored_tax for one in self.steps)
+        return math.fsum(step.stored_tax for step in self.steps)
 
     @property
     def tax(self) -> float:
         """The tax of the replayed steps now, in nats."""
-        return math.fsum(one.tax for one in self.steps)
+        return math.fsum(step.tax for step in self.steps)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -151,7 +151,7 @@ class Replayed:
             "end": None if self.end is None else self.end.to_json(),
             "stored_tax_nats": self.stored_tax,
             "tax_nats": self.tax,
-            "steps": [one.to_json() for one in self.steps],
+            "steps": [step.to_json() for step in self.steps],
         }
 
 
@@ -238,7 +238,7 @@ class Replay:
         if self._first is not None and not is_refused and reason is None:
             return
         stored, vocab = self._stored[at], self._job.vocab
-        found = Divergence(
+        divergence = Divergence(
             step=at,
             token=stored.token_id,
             text=stored.text,
@@ -248,8 +248,8 @@ class Replay:
             blame=self._questions.why_refused(stored.token_id) if is_refused else None,
             reason=reason,
         )
-        self._first = self._first or found
-        self._end = found if is_refused or reason is not None else None
+        self._first = self._first or divergence
+        self._end = divergence if is_refused or reason is not None else None
 
     def _as_stored(self, record: StepRecord, raw: Logits, stored: StepRecord) -> StepRecord:
         """The record with the stored token as the taken one; `resampled` stays the drawn one."""

@@ -13,7 +13,7 @@ from espalier.files.limits import Reader
 from espalier.files.reading import shortened
 
 _STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
-_NOT_BRACKETS = bytes(one for one in range(256) if one not in b"[]{}")
+_NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
 _SQUARE = bytes.maketrans(b"{}", b"[]")
 MAX_KEY_PARTS = 200
 _SMALL = 64
@@ -26,9 +26,9 @@ def check_shape(text: str | bytes, reader: Reader, source: str) -> None:
         return
     raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     bare = _STRINGS.sub(b"", raw)
-    if reader.values is not None and (found := count_values(bare)) > reader.values:
+    if reader.values is not None and (count := count_values(bare)) > reader.values:
         raise TooLarge(
-            f"the {reader.noun} {shortened(source)} has {found:,} values, and the limit is {reader.values:,}",
+            f"the {reader.noun} {shortened(source)} has {count:,} values, and the limit is {reader.values:,}",
             hint="is it the right file?",
             field=reader.field or reader.noun,
         )

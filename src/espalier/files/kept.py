@@ -70,21 +70,21 @@ def kept_or_made(
 
     def read() -> Made | None:
         body = kept(path, what, kind.reader)
-        found = None if body is None else unpack(body)
-        if found is None and body is not None:
+        value = None if body is None else unpack(body)
+        if value is None and body is not None:
             _log.warning("the %s %s is not one; it is made again", kind.reader.noun, path)
-        return found
+        return value
 
-    found = read()
-    if found is not None:
-        return found
+    value = read()
+    if value is not None:
+        return value
     with made_by_one(path) as was_made:
-        found = read() if was_made else None
-        if found is None:
-            found = make()
-            keep(path, what, pack(found), kind.reader)
+        value = read() if was_made else None
+        if value is None:
+            value = make()
+            keep(path, what, pack(value), kind.reader)
             keep_newest(folder, kind.suffix, most)
-    return found
+    return value
 
 
 def kept(path: Path, what: str, reader: Reader) -> memoryview | None:
@@ -127,7 +127,7 @@ def made_by_one(path: Path) -> Iterator[bool]:
     """While open, no other process or thread makes the file. Yields whether another one did meanwhile, so that it is
     worth a look. It only saves work: where no lock can be had, each makes its own. Raises what `check` raises."""
     lock = path.with_name(path.name + ".lock")
-    waited, handle = _locked(lock)
+    waited, handle = _lock_file(lock)
     try:
         yield waited
     finally:
@@ -138,7 +138,7 @@ def made_by_one(path: Path) -> Iterator[bool]:
             _unlock(handle)
 
 
-def _locked(path: Path) -> tuple[bool, int | None]:
+def _lock_file(path: Path) -> tuple[bool, int | None]:
     """Whether another one had the lock, and the open file that holds it; None without a lock."""
     try:
         import fcntl  # noqa: PLC0415  # not on every system
@@ -180,16 +180,16 @@ def _unlock(handle: int) -> None:
 def keep_newest(folder: Path, suffix: str, most: int) -> None:
     """Remove the oldest files of a kind, so that `most` are left. What cannot be removed stays."""
     try:
-        found = sorted((one.stat().st_mtime, one) for one in folder.glob(f"*{suffix}"))
-        for _, one in found[: max(0, len(found) - most)]:
-            one.unlink(missing_ok=True)
+        files = sorted((file.stat().st_mtime, file) for file in folder.glob(f"*{suffix}"))
+        for _, file in files[: max(0, len(files) - most)]:
+            file.unlink(missing_ok=True)
     except OSError as error:
         _log.warning("old files of %s could not be removed: %s", folder, error)
 
 
 def _header(what: str, body: memoryview | bytes) -> bytes:
     """Raises ValueError if `what` is too long."""
-    found = f"espalier {what}, {hashlib.sha256(body).hexdigest()}\n".encode().ljust(HEADER_BYTES)
-    if len(found) > HEADER_BYTES:
+    header = f"espalier {what}, {hashlib.sha256(body).hexdigest()}\n".encode().ljust(HEADER_BYTES)
+    if len(header) > HEADER_BYTES:
         raise ValueError(f"{what!r} is too long for a header")
-    return found
+    return header

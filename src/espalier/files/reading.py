@@ -74,7 +74,7 @@ def open_file(path: str | os.PathLike[str], reader: Reader) -> BinaryIO:
         if fault:
             raise _unreadable(reader, name, fault)
         if stat.S_ISFIFO(status.st_mode):
-            return _spooled(handle, reader, name)
+            return _copy_pipe(handle, reader, name)
         if status.st_size > reader.bytes:
             raise too_large(reader, name, status.st_size)
         os.set_blocking(handle, True)
@@ -90,19 +90,19 @@ def open_file(path: str | os.PathLike[str], reader: Reader) -> BinaryIO:
 def read_within(file: IO[bytes], reader: Reader, source: str) -> bytes:
     """The rest of a file that may be larger than its status says. Raises TooLarge, and the reader's error."""
     try:
-        found = file.read(reader.bytes + 1)
+        data = file.read(reader.bytes + 1)
     except OSError as error:
         raise _unreadable(reader, source, error.strerror or str(error)) from error
-    if len(found) > reader.bytes:
+    if len(data) > reader.bytes:
         raise too_large(reader, source)
-    return found
+    return data
 
 
 def too_large(reader: Reader, source: str, size: int | None = None) -> TooLarge:
     """The error for a file above the limit."""
-    found = "" if size is None else f" ({size:,} bytes)"
+    shown_size = "" if size is None else f" ({size:,} bytes)"
     return TooLarge(
-        f"the {reader.noun} {shortened(source)} is larger than {size_text(reader.bytes)}{found}",
+        f"the {reader.noun} {shortened(source)} is larger than {size_text(reader.bytes)}{shown_size}",
         hint="is it the right file?",
         field=reader.field or reader.noun,
     )
@@ -125,7 +125,7 @@ def _fault(status: os.stat_result) -> str:
     return "it is a device" if stat.S_ISCHR(mode) or stat.S_ISBLK(mode) else "it is not a file"
 
 
-def _spooled(handle: int, reader: Reader, name: str) -> BinaryIO:
+def _copy_pipe(handle: int, reader: Reader, name: str) -> BinaryIO:
     """A copy of what comes from a pipe. The handle does not block, and stays open."""
     copy: Any = tempfile.SpooledTemporaryFile(max_size=16 * MIB)  # noqa: SIM115  # the caller closes it
     try:

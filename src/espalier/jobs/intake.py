@@ -75,26 +75,26 @@ class LineReader:
             yield Fault(code="empty_file", message="the file has no lines")
 
     def _line(self, number: int, raw: bytes) -> Line:
-        found = parse(raw, line=number)
+        fields = parse(raw, line=number)
 
         def wrong(code: str, message: str, param: str) -> Refused:
             return Refused(Fault(code=code, message=message, line=number, param=param))
 
-        if not isinstance(found, dict):
+        if not isinstance(fields, dict):
             raise wrong("invalid_json_line", "the line is no JSON object", "body")
-        unknown = sorted(set(found) - {"custom_id", "method", "url", "body"})
+        unknown = sorted(set(fields) - {"custom_id", "method", "url", "body"})
         if unknown:
             raise wrong("unknown_field", f"a line has no field {unknown[0][:60]!r}", unknown[0][:60])
-        custom_id = found.get("custom_id")
+        custom_id = fields.get("custom_id")
         if not isinstance(custom_id, str) or not custom_id:
             raise wrong("missing_custom_id", "the line needs a custom_id, a text", "custom_id")
         if len(custom_id) > CUSTOM_ID or "\0" in custom_id:
             raise wrong("invalid_custom_id", f"a custom_id has up to {CUSTOM_ID} characters, no NUL", "custom_id")
-        if found.get("method") != "POST":
+        if fields.get("method") != "POST":
             raise wrong("invalid_method", "the method must be POST", "method")
-        if found.get("url") != self.endpoint:
+        if fields.get("url") != self.endpoint:
             raise wrong("mismatched_endpoint", f"the url must be {self.endpoint}, as the batch's endpoint", "url")
-        body = found.get("body")
+        body = fields.get("body")
         if not isinstance(body, dict):
             raise wrong("missing_body", "the body must be a JSON object", "body")
         if body.get("stream"):
@@ -121,13 +121,13 @@ def parse(raw: bytes, *, line: int | None = None) -> Any:
     """Strict JSON: no NaN, no key twice, no lone surrogate, of the depth and size of BATCH. Raises Refused."""
     try:
         check_shape(raw, BATCH, "" if line is None else f"at line {line}")
-        found = json.loads(raw.decode(), parse_constant=_refuse, object_pairs_hook=_distinct)
+        value = json.loads(raw.decode(), parse_constant=_refuse, object_pairs_hook=_distinct)
         if b"\\u" in raw:
-            json.dumps(found, ensure_ascii=False).encode()
+            json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError, TooLarge) as error:
         why = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         raise Refused(Fault(code="invalid_json_line", message=f"this is not JSON: {why}", line=line)) from error
-    return found
+    return value
 
 
 def _refuse(constant: str) -> Any:
@@ -135,19 +135,19 @@ def _refuse(constant: str) -> Any:
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    distinct = dict(pairs)
+    if len(distinct) != len(pairs):
         seen: set[str] = set()
         twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
         raise ValueError(f"the key {twice[:60]!r} appears twice")
-    return found
+    return distinct
 
 
 class ListReader:
     """The items of a JSON list, one after the other, as JSON texts. Raises Refused for what is no list."""
 
     def __init__(self, file: BinaryIO, *, most: int = MOST_LINES) -> None:
-        self._pieces, self._most = _decoded(file), most
+        self._pieces, self._most = _decode_file(file), most
         self._text, self._at = "", 0
 
     def __iter__(self) -> Iterator[bytes]:
@@ -201,7 +201,7 @@ class ListReader:
             return self._text[start:end].encode("utf-8", "surrogatepass")
 
 
-def _decoded(file: BinaryIO) -> Iterator[str]:
+def _decode_file(file: BinaryIO) -> Iterator[str]:
     """The file as text, in pieces. Raises Refused for what is not UTF-8."""
     rest = b""
     while piece := file.read(PIECE):

@@ -38,13 +38,13 @@ def never_run(batch: str, line: int, code: str) -> Json:
 def seed_entry(job: str, index: int, line: Mapping[str, Any], custom_id: str | None) -> Json:
     """An item of the word-list server's results. A faulty one keeps its place, and says what was wrong. index: from
     0."""
-    found: Json = {"id": f"chatcmpl-batch-{job}-{index}"}
+    entry: Json = {"id": f"chatcmpl-batch-{job}-{index}"}
     body = (line["response"] or {}).get("body") or {}
     if line["error"] is None and 200 <= line["response"]["status_code"] < 300:
-        found |= {name: value for name, value in body.items() if name != "id"}
+        entry |= {name: value for name, value in body.items() if name != "id"}
     else:
         error = line["error"] or body.get("error") or {}
-        found |= {"object": "error", "error": {name: error.get(name) for name in ("message", "param", "code")}}
+        entry |= {"object": "error", "error": {name: error.get(name) for name in ("message", "param", "code")}}
     if custom_id is not None:
-        found["custom_id"] = custom_id
-    return found
+        entry["custom_id"] = custom_id
+    return entry

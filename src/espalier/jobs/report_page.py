@@ -18,8 +18,8 @@ def render(report: Mapping[str, Any], *, title: str = "Batch report", traces: st
     """traces: the address of a trace's page, with `{id}`; None writes ids without a link."""
     tokens = report["tokens"]
     facts = {
-        "items": _counted(report["items"]), "verdicts": _counted(report["verdicts"]) or "none",
-        "errors": _counted(report["errors"]) or "none", "finish reasons": _counted(report["finish_reasons"]),
+        "items": _list_counts(report["items"]), "verdicts": _list_counts(report["verdicts"]) or "none",
+        "errors": _list_counts(report["errors"]) or "none", "finish reasons": _list_counts(report["finish_reasons"]),
         "tokens": f"{tokens['prompt']} of prompts, {tokens['completion']} of answers",
         "tax": f"{report['tax_nats']:.2f} nats, {report['tax_nats_per_token']:.3f} a token",
         "removed mass": f"{report['removed_mass']:.1%}",
@@ -28,24 +28,26 @@ def render(report: Mapping[str, Any], *, title: str = "Batch report", traces: st
     parts = [_table("", ("", ""), (((name, False), (text, False)) for name, text in facts.items()))]
     paths = report["by_path"].items()
     parts.append(_table("Costs by path", ("path", "#items", "#tokens", "#nats", "#removed"), (
-        ((path or "(its keys and punctuation)", False), (one["items"], True), (f"{one['tokens']:.0f}", True),
-         (f"{one['tax_nats']:.2f}", True), (f"{one['removed_mass']:.1%}", True)) for path, one in paths
+        ((path or "(its keys and punctuation)", False), (cost["items"], True), (f"{cost['tokens']:.0f}", True),
+         (f"{cost['tax_nats']:.2f}", True), (f"{cost['removed_mass']:.1%}", True)) for path, cost in paths
     )))  # fmt: skip
     parts.append(_table("Dearest values", ("item", "path", "value", "#nats"), (
-        ((one["custom_id"], False), (one["path"], False), (one["value"], False), (f"{one['tax_nats']:.2f}", True))
-        for one in report["dearest_values"]
+        ((cost["custom_id"], False), (cost["path"], False), (cost["value"], False),
+         (f"{cost['tax_nats']:.2f}", True))
+        for cost in report["dearest_values"]
     )))  # fmt: skip
     parts.append(_table("Why, and what to do", ("finding", "#items", "examples", "to do"), (
-        ((f"{one['severity']}: {one['code']}", False), (one["items"], True), ("\n".join(one["examples"]), False),
-         ("\n".join(one["remedies"]), False)) for one in report["findings"]
+        ((f"{finding['severity']}: {finding['code']}", False), (finding["items"], True),
+         ("\n".join(finding["examples"]), False), ("\n".join(finding["remedies"]), False))
+        for finding in report["findings"]
     )))  # fmt: skip
     parts.append(_table("Not valid", ("item", "errors", "trace"), (
-        ((one["custom_id"], False), ("\n".join(one["errors"]), False), (_Trace(one.get("trace_id"), traces), False))
-        for one in report["invalid"]
+        ((item["custom_id"], False), ("\n".join(item["errors"]), False), (_Trace(item.get("trace_id"), traces), False))
+        for item in report["invalid"]
     )))  # fmt: skip
     parts.append(_table("Outliers", ("item", "#line", "#nats", "#tokens", "trace"), (
-        ((one["custom_id"], False), (one["line"], True), (f"{one['tax_nats']:.2f}", True), (one["steps"], True),
-         (_Trace(one.get("trace_id"), traces), False)) for one in report["outliers"]
+        ((item["custom_id"], False), (item["line"], True), (f"{item['tax_nats']:.2f}", True), (item["steps"], True),
+         (_Trace(item.get("trace_id"), traces), False)) for item in report["outliers"]
     )))  # fmt: skip
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -71,7 +73,7 @@ def _table(title: str, names: Sequence[str], rows: Iterable[Sequence[tuple[Any, 
     )
     if not body:
         return ""
-    head = "".join(f"<th{' class=n' if one[:1] == '#' else ''}>{escape(one.lstrip('#'))}</th>" for one in names)
+    head = "".join(f"<th{' class=n' if name[:1] == '#' else ''}>{escape(name.lstrip('#'))}</th>" for name in names)
     return f"{f'<h2>{escape(title)}</h2>' if title else ''}<table><tr>{head}</tr>{body}</table>"
 
 
@@ -79,5 +81,5 @@ def _cell(value: Any) -> str:
     return value.html if isinstance(value, _Trace) else escape(str(value)).replace("\n", "<br>")
 
 
-def _counted(counts: Mapping[str, int]) -> str:
+def _list_counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {name}" for name, count in counts.items())

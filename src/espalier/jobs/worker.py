@@ -96,11 +96,11 @@ class Worker:
         for name in ("items", "batches"):
             self._threads[name] = ThreadPoolExecutor(1, thread_name_prefix=f"espalier-{name}")
         loops: tuple[Callable[[], Coroutine[Any, Any, None]], ...] = (self._work, self._beat, self._tend_often)
-        tasks = [asyncio.create_task(one()) for one in loops]
+        tasks = [asyncio.create_task(loop()) for loop in loops]
         try:
             ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for one in ended:
-                one.result()
+            for ended_task in ended:
+                ended_task.result()
         finally:
             for task in tasks:
                 task.cancel()
@@ -140,9 +140,9 @@ class Worker:
         if len(self._ahead) + len(self._running) <= self.pipeline * max(1, self.window) // 2:
             room = self.pipeline * max(1, self.window) - len(self._ahead) - len(self._running)
             alone = not self._running and not self._ahead
-            found = await self._ask(self.queue.claim, self.name, room, alone=alone)
+            claimed = await self._ask(self.queue.claim, self.name, room, alone=alone)
             # The longest first: what is left at the end is short.
-            self._ahead = sorted([*self._ahead, *found], key=lambda one: one.size)
+            self._ahead = sorted([*self._ahead, *claimed], key=lambda item: item.size)
         begun = False
         while self._ahead and len(self._running) < self.pipeline:
             item = self._ahead.pop()
@@ -191,17 +191,17 @@ class Worker:
         ended = list(self._ended)
         held = set(await self._ask(self.queue.record, self.name, ended))
         del self._ended[: len(ended)]
-        for one in ended:
-            if one.lease not in held:
+        for attempt in ended:
+            if attempt.lease not in held:
                 self.tally.stale += 1
                 continue
-            self.tally.again += one.again is not None
-            if one.again is None:
-                self.tally.done += one.answer.is_good
-                self.tally.failed += not one.answer.is_good
-                self.tally.judged += one.answer.valid is not None
-                self.tally.invalid += one.answer.valid is False
-                self.told(one)
+            self.tally.again += attempt.again is not None
+            if attempt.again is None:
+                self.tally.done += attempt.answer.is_good
+                self.tally.failed += not attempt.answer.is_good
+                self.tally.judged += attempt.answer.valid is not None
+                self.tally.invalid += attempt.answer.valid is False
+                self.told(attempt)
 
     async def _give_back(self) -> bool:
         if not self._back:
@@ -223,24 +223,28 @@ class Worker:
         """Renew the leases; stop what is paused, cancelled, expired or lost."""
         while True:
             await asyncio.sleep(self.beat)
-            leases = [*self._running, *(one.lease for one in self._ahead), *(one.lease for one in self._ended)]
+            leases = [
+                *self._running,
+                *(item.lease for item in self._ahead),
+                *(attempt.lease for attempt in self._ended),
+            ]
             if not leases:
                 continue
             dropped = set(await self._ask(self.queue.renew, self.name, leases))
             if not dropped:
                 continue
-            self._ahead = [one for one in self._ahead if one.lease not in dropped]
+            self._ahead = [item for item in self._ahead if item.lease not in dropped]
             stopped = [task for lease, task in self._running.items() if lease in dropped]
             for task in stopped:
                 task.cancel()
             await asyncio.gather(*stopped, return_exceptions=True)
-            mine = {one.lease for one in self._ended}  # finished meanwhile: recorded, if the lease holds
-            await self._ask(self.queue.release, self.name, [one for one in dropped if one not in mine])
+            mine = {attempt.lease for attempt in self._ended}  # finished meanwhile: recorded, if the lease holds
+            await self._ask(self.queue.release, self.name, [lease for lease in dropped if lease not in mine])
             self._wake.set()
 
     async def _leave(self) -> None:
         """Stop what runs, record what has ended, and give the rest back; as far as the queue still answers."""
-        leases = [*self._running, *(one.lease for one in self._ahead), *self._back]
+        leases = [*self._running, *(item.lease for item in self._ahead), *self._back]
         tasks = list(self._running.values())
         for task in tasks:
             task.cancel()
@@ -250,8 +254,8 @@ class Worker:
         with suppress(EspalierError):
             await self._lose()
         with suppress(EspalierError):
-            mine = {one.lease for one in self._ended}
-            await self._ask(self.queue.release, self.name, [one for one in leases if one not in mine])
+            mine = {attempt.lease for attempt in self._ended}
+            await self._ask(self.queue.release, self.name, [lease for lease in leases if lease not in mine])
         self._ahead.clear()
 
     async def _ask(self, call: Callable[..., T], *arguments: Any, thread: str = "items", **named: Any) -> T:

@@ -65,17 +65,17 @@ def build_words(lang: str, count: int) -> tuple[str, ...]:
     known = languages()
     if lang not in known:  # wordfreq itself would fall back to a related language
         raise UnknownName(f"wordfreq has no words for {lang!r}", hint=f"it has: {', '.join(known)}", field="lang")
-    found: dict[str, None] = {}
+    words: dict[str, None] = {}
     source = _wordfreq()
     for raw in source.iter_wordlist(lang):
         word = finish(raw, lang)
         if word is not None and (lang == "en" or not _is_english(source, raw, lang)):
-            found[word] = None
-        if len(found) == count:
-            return tuple(found)
+            words[word] = None
+        if len(words) == count:
+            return tuple(words)
     raise InputError(
-        f"count: {count} is more than there are: {len(found)} words for {lang}",
-        hint=f"ask for at most {len(found)}",
+        f"count: {count} is more than there are: {len(words)} words for {lang}",
+        hint=f"ask for at most {len(words)}",
         field="count",
     )
 

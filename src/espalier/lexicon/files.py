@@ -92,8 +92,8 @@ class WordFiles:
         base = lang.replace("_", "-").split("-", 1)[0]
         for name in dict.fromkeys((lang, lang.lower(), base, base.lower())):
             for folder in self._folders:
-                if (found := folder / f"{name}.txt").is_file():
-                    return found
+                if (path := folder / f"{name}.txt").is_file():
+                    return path
         known = ", ".join(self.languages()) or "none"
         raise UnknownName(
             f"there is no word list for {lang!r}",
@@ -125,10 +125,10 @@ class WordFiles:
 def read_words(path: Path, lang: str | None = None) -> tuple[str, ...]:
     """The words of a file, best first. lang: the language whose rules fold them. Raises SpecError for a file that
     cannot be read, is not UTF-8 or has no words, TooLarge."""
-    found = parse_words(_entries(read_text(path, WORDS), path), str(path), lang)
-    if not found:
+    words = parse_words(_entries(read_text(path, WORDS), path), str(path), lang)
+    if not words:
         raise SpecError(f"the word list {path} has no words", field="lang")
-    return found
+    return words
 
 
 def _entries(text: str, path: Path) -> list[str]:
@@ -138,11 +138,11 @@ def _entries(text: str, path: Path) -> list[str]:
     if is_json or text.lstrip().startswith("["):
         check_shape(text, WORDS, str(path))
         try:
-            found = json.loads(text)
+            entries = json.loads(text)
         except (ValueError, RecursionError):
-            found = None
-        if isinstance(found, list) and all(isinstance(one, str) for one in found):
-            return found
+            entries = None
+        if isinstance(entries, list) and all(isinstance(entry, str) for entry in entries):
+            return entries
         if is_json:
             raise SpecError(f"the word list {path} is not a JSON array of words", field="lang")
     return text.splitlines()
@@ -151,7 +151,7 @@ def _entries(text: str, path: Path) -> list[str]:
 def parse_words(lines: Iterable[str], source: str, lang: str | None = None) -> tuple[str, ...]:
     """The words of the lines of a list, best first, without duplicates. A few lines that are no word are skipped, which
     the log says with their numbers. Raises SpecError naming the line where there are many, TooLarge."""
-    found: dict[str, None] = {}
+    words: dict[str, None] = {}
     rules = language(lang)
     faults: list[SpecError] = []
     for number, line in enumerate(lines, 1):
@@ -160,18 +160,18 @@ def parse_words(lines: Iterable[str], source: str, lang: str | None = None) -> t
         if len(line) > MAX_LENGTH:
             raise TooLarge(f"line {number} of {source} has more than {MAX_LENGTH} characters", field="lang")
         try:
-            found[check_word(fold(line, rules), f"line {number} of {source}", "lang")] = None
+            words[check_word(fold(line, rules), f"line {number} of {source}", "lang")] = None
         except SpecError as error:
             faults.append(error)
             if len(faults) > MOST_FAULTS:
                 raise faults[0] from None
-        if len(found) > MAX_WORDS:
+        if len(words) > MAX_WORDS:
             raise TooLarge(f"{source} has more than {MAX_WORDS:,} words", field="lang")
-    if len(faults) * GOOD_FOR_EACH > len(found):  # a list of something else
+    if len(faults) * GOOD_FOR_EACH > len(words):  # a list of something else
         raise faults[0]
     for fault in faults:
         log.warning("skipped: %s", fault)
-    return tuple(found)
+    return tuple(words)
 
 
 def words_within(lines: Iterable[str], count: int, lang: str | None = None) -> int:

@@ -58,8 +58,8 @@ class StoredCounters:
         with self._database.writing() as connection:
             self._lock_key(connection, key, now)
             connection.execute(delete(SLOTS).where(SLOTS.c.name == key, SLOTS.c.until <= now))
-            taken = connection.execute(select(func.sum(SLOTS.c.held)).where(SLOTS.c.name == key)).scalar_one() or 0
-            if taken + count > limit:
+            held = connection.execute(select(func.sum(SLOTS.c.held)).where(SLOTS.c.name == key)).scalar_one() or 0
+            if held + count > limit:
                 return False
             connection.execute(SLOTS.insert().values(holder=holder, name=key, held=count, until=now + self._lease))
             return True

@@ -86,7 +86,7 @@ def save(database: Database, ids: Ids, row: Mapping[str, Any]) -> str:
     missing = [name for name in REQUIRED if row.get(name) is None]
     if missing:
         raise InputError(f"a generation needs the field {missing[0]!r}", field=missing[0])
-    values = {name: _converted(name, value) for name, value in row.items()}
+    values = {name: _convert_field(name, value) for name, value in row.items()}
     values.setdefault("words", "")
     values["id"], values["created"] = ids.new(PREFIX)
     with database.writing() as connection:
@@ -108,10 +108,10 @@ def page(database: Database, wanted: Wanted, *, limit: int) -> Sequence[Mapping[
     """Newest first, without request and content. Raises InputError for a wrong limit, `after` or query."""
     if limit < 1:
         raise InputError("the limit must be at least 1", field="limit")
-    shown = [one for one in GENERATION_LOGS.c if one.name not in (*PACKED, "words", "number")]
+    shown = [column for column in GENERATION_LOGS.c if column.name not in (*PACKED, "words", "number")]
     query = select(*shown).order_by(GENERATION_LOGS.c.id.desc()).limit(limit)
-    for one in _conditions(wanted, is_sqlite=database.is_sqlite):
-        query = query.where(one)
+    for clause in _conditions(wanted, is_sqlite=database.is_sqlite):
+        query = query.where(clause)
     with database.reading() as connection:
         return [dict(row) for row in connection.execute(query).mappings()]
 
@@ -121,17 +121,17 @@ def load(database: Database, generation_id: str, *, caller: str | None) -> dict[
     Raises OutputError if it is damaged."""
     if not is_id(generation_id, PREFIX):
         return None
-    query = select(*(one for one in GENERATION_LOGS.c if one.name not in ("words", "number")))
+    query = select(*(column for column in GENERATION_LOGS.c if column.name not in ("words", "number")))
     query = query.where(GENERATION_LOGS.c.id == generation_id)
     if caller is not None:
         query = query.where(GENERATION_LOGS.c.caller == rows.caller_text(caller))
     with database.reading() as connection:
-        found = connection.execute(query).mappings().one_or_none()
-    if found is None:
+        row = connection.execute(query).mappings().one_or_none()
+    if row is None:
         return None
-    packed = {name: found[name] for name in PACKED if found[name] is not None}
+    packed = {name: row[name] for name in PACKED if row[name] is not None}
     opened = {name: unpack(value, what=f"{name} of generation {generation_id}") for name, value in packed.items()}
-    return {**found, **opened}
+    return {**row, **opened}
 
 
 def ids(database: Database, beginning: str, *, limit: int) -> list[str]:
@@ -152,24 +152,24 @@ def count(database: Database) -> tuple[int, int]:
 
 def _conditions(wanted: Wanted, *, is_sqlite: bool) -> list[Any]:
     """Raises InputError."""
-    its, found = GENERATION_LOGS.c, []
+    its, conditions = GENERATION_LOGS.c, []
     if wanted.caller is not None:
-        found.append(its.caller == rows.caller_text(wanted.caller))
+        conditions.append(its.caller == rows.caller_text(wanted.caller))
     if wanted.model is not None:
-        found.append(its.model == rows.column_text(wanted.model))
+        conditions.append(its.model == rows.column_text(wanted.model))
     if wanted.since is not None:
-        found.append(its.id >= first_id(PREFIX, wanted.since))
+        conditions.append(its.id >= first_id(PREFIX, wanted.since))
     if wanted.after is not None:
         if not is_id(wanted.after, PREFIX):
             raise InputError("`after` is not an id of this list", hint="give the `last_id` of a page", field="after")
-        found.append(its.id < wanted.after)
+        conditions.append(its.id < wanted.after)
     if wanted.query is not None:
         said = read_query(wanted.query)
-        found.append(condition(said, words=its.words, number=its.number, index=SEARCH_INDEX, is_sqlite=is_sqlite))
-    return found
+        conditions.append(condition(said, words=its.words, number=its.number, index=SEARCH_INDEX, is_sqlite=is_sqlite))
+    return conditions
 
 
-def _converted(name: str, value: Any) -> Any:
+def _convert_field(name: str, value: Any) -> Any:
     try:
         return FIELDS[name](value)
     except (TypeError, ValueError, OverflowError) as error:

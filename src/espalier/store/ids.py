@@ -32,12 +32,12 @@ class Ids:
             self._last = max(int(self._clock() * 1e6), self._last + 1)
             moment = self._last
         tail = "".join(secrets.choice(LETTERS) for _ in range(RANDOM_LETTERS))
-        return f"{prefix}_{_spelled(moment)}{tail}", moment / 1e6
+        return f"{prefix}_{_spell_time(moment)}{tail}", moment / 1e6
 
 
 def first_id(prefix: str, moment: float) -> str:
     """The lower bound of all ids made at this Unix time or later; earlier ids are smaller."""
-    return f"{prefix}_{_spelled(min(max(0, int(moment * 1e6)), LAST))}"
+    return f"{prefix}_{_spell_time(min(max(0, int(moment * 1e6)), LAST))}"
 
 
 def is_id(text: str, prefix: str) -> bool:
@@ -45,5 +45,5 @@ def is_id(text: str, prefix: str) -> bool:
     return text.startswith(f"{prefix}_") and _FORM.fullmatch(text) is not None
 
 
-def _spelled(number: int) -> str:
+def _spell_time(number: int) -> str:
     return "".join(LETTERS[number >> shift & 31] for shift in range(5 * (TIME_LETTERS - 1), -1, -5))

@@ -60,7 +60,7 @@ def unpack(packed: bytes, *, what: str) -> dict[str, Any]:
 
 def _finite(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _finite(one) for key, one in value.items()}
+        return {key: _finite(member) for key, member in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(one) for one in value]
+        return [_finite(member) for member in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

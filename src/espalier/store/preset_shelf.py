@@ -25,28 +25,28 @@ class PresetShelf:
 
     def names(self) -> list[str]:
         """Raises what opening and reading the database raises."""
-        store = self._opened(makes=False)
+        store = self._open_store(makes=False)
         return [] if store is None else store.preset_names()
 
     def get(self, name: str) -> Mapping[str, Any] | None:
         """The JSON of a preset, None if there is none. Raises as `names`."""
-        store = self._opened(makes=False)
+        store = self._open_store(makes=False)
         return None if store is None else store.preset(name)
 
     def save(self, preset: Mapping[str, Any], *, replace: bool) -> str:
         """Store a preset, and return where. Raises InputError if there is one of that name, unless it may be
         replaced, MissingDependency, and what opening and writing raises."""
-        store = self._opened(makes=True)
+        store = self._open_store(makes=True)
         assert store is not None
         store.save_preset(preset, replace=replace)
         return store.database.address
 
     def remove(self, name: str) -> str | None:
         """Delete a preset, and return where it was; None if there was none."""
-        store = self._opened(makes=False)
+        store = self._open_store(makes=False)
         return store.database.address if store is not None and store.remove_preset(name) else None
 
-    def _opened(self, *, makes: bool) -> Store | None:
+    def _open_store(self, *, makes: bool) -> Store | None:
         """makes: whether a file that is not there is made, and a missing library is an error."""
         with self._lock:
             if self._store is None:

@@ -92,14 +92,14 @@ class Retention:
 
     def over(self) -> int:
         """How many rows `run` would delete now."""
-        found = 0
+        expired = 0
         for table, prefix in self._kept:
             bound = self._bound(table, prefix)
             if bound is not None:
                 with self._database.reading() as connection:
                     query = select(func.count()).select_from(table).where(table.c.id < bound)
-                    found += int(connection.execute(query).scalar_one())
-        return found
+                    expired += int(connection.execute(query).scalar_one())
+        return expired
 
     def _holds(self) -> bool:
         return leases.take(self._database, LEASE, self._holder, now=self._clock(), seconds=LEASE_SECONDS)

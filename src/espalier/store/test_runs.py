@@ -41,14 +41,14 @@ def save(
     """Store `Report.to_json()` and return its id, `run_…`. Raises InputError if it is no report."""
     try:
         results = report["results"]
-        sums = [one["Summary"] for one in results]
+        sums = [case["Summary"] for case in results]
         values = {
             "model": rows.column_text(report["model"]),
             "cases": len(results),
-            "cases_passed": sum(bool(one["Passed"]) for one in results),
-            "iterations": sum(int(one["total_iterations"]) for one in sums),
-            "iterations_passed": sum(int(one["TotalPassed"]) for one in results),
-            "error_count": sum(int(one["error_count"]) for one in sums),
+            "cases_passed": sum(bool(case["Passed"]) for case in results),
+            "iterations": sum(int(summary["total_iterations"]) for summary in sums),
+            "iterations_passed": sum(int(case["TotalPassed"]) for case in results),
+            "error_count": sum(int(summary["error_count"]) for summary in sums),
             "seconds": float(report["seconds"]),
         }
     except (KeyError, TypeError, ValueError) as error:
@@ -69,15 +69,15 @@ def load(database: Database, run: str) -> tuple[str, dict[str, Any]]:
             raise InputError(f"{run!r:.60} is no id of a test run", hint=_HINT, field="compare")
         query = query.where(TEST_RUNS.c.id == run)
     with database.reading() as connection:
-        found = connection.execute(query).one_or_none()
-    if found is None:
+        row = connection.execute(query).one_or_none()
+    if row is None:
         raise InputError(f"there is no test run {run!r:.60}", hint=_HINT, field="compare")
-    return str(found.id), unpack(found.body, what=f"test run {found.id}")
+    return str(row.id), unpack(row.body, what=f"test run {row.id}")
 
 
 def newest(database: Database, *, limit: int) -> Sequence[Mapping[str, Any]]:
     """The columns of the newest runs but their reports, newest first."""
-    columns = [one for one in TEST_RUNS.c if one.name != "body"]
+    columns = [column for column in TEST_RUNS.c if column.name != "body"]
     query = select(*columns).order_by(TEST_RUNS.c.id.desc()).limit(limit)
     with database.reading() as connection:
         return [dict(row) for row in connection.execute(query).mappings()]

@@ -90,7 +90,7 @@ def columns_of(
             "rejected_steps": summary["rejected_steps"],
             "changed_steps": summary["changed_steps"],
             "unknown_steps": summary.get("unknown_steps"),
-            "bounded_steps": sum(one.get("exactness") == "bounded" for one in trace["steps"]),
+            "bounded_steps": sum(step.get("exactness") == "bounded" for step in trace["steps"]),
             "request_id": rows.column_text(request_id),
             "caller": rows.caller_text(caller),
             "output_index": index,

@@ -78,12 +78,12 @@ def _one(database: Database, beginning: str) -> str:
         raise InputError(f"{beginning!r:.80} does not begin a fingerprint", hint="4 to 64 of 0-9a-f", field="vocab")
     query = select(VOCAB_CACHE.c.fingerprint).where(VOCAB_CACHE.c.fingerprint.startswith(beginning)).limit(2)
     with database.reading() as connection:
-        found = list(connection.execute(query).scalars())
-    if not found:
+        keys = list(connection.execute(query).scalars())
+    if not keys:
         raise _none(beginning)
-    if len(found) > 1:
+    if len(keys) > 1:
         raise InputError(f"several vocabularies begin with {beginning}", hint="more of its characters", field="vocab")
-    return str(found[0])
+    return str(keys[0])
 
 
 def _none(beginning: str) -> InputError:

@@ -83,8 +83,8 @@ class VocabReport:
     @property
     def counts(self) -> dict[str, int]:
         """The number of ids in each category, in the order of CATEGORIES, without empty ones."""
-        found = Counter(self.categories)
-        return {name: found[name] for name in CATEGORIES if name in found}
+        counts = Counter(self.categories)
+        return {name: counts[name] for name in CATEGORIES if name in counts}
 
     def ids_in(self, category: str) -> tuple[int, ...]:
         """The ids of a category, ascending. Raises UnknownName, listing the categories."""

@@ -89,8 +89,8 @@ def kind_of(char: str) -> str:
 def _script(char: str, general: str) -> str:
     """The script of a letter or mark. A styled letter counts as the plain one: `𝐀`, `ª`, a full-width `Ａ`."""
     plain = unicodedata.normalize("NFKC", char)[0]
-    words = [unicodedata.name(one, "").partition(" ")[0] for one in (char, plain)]
-    found = next((_SCRIPT_OF_WORD[word] for word in words if word in _SCRIPT_OF_WORD), None)
-    if found is None:
+    words = [unicodedata.name(letter, "").partition(" ")[0] for letter in (char, plain)]
+    script = next((_SCRIPT_OF_WORD[word] for word in words if word in _SCRIPT_OF_WORD), None)
+    if script is None:
         return "other" if general[0] == "M" or words[0] in _WITHOUT_SCRIPT else "other_script"
-    return found
+    return script

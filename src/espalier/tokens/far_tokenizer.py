@@ -45,12 +45,12 @@ class FarTokenizer:
         """The ids. special: with the special tokens that the tokenizer adds. Raises OutOfTime once the limit of the
         caller is used up, Cancelled, ConfinedError."""
         processes, file = self._started()
-        given = {"file": file.name, "spells_specials": self._spells_specials, "special": special, "text": text}
-        found = processes.call(
-            "espalier.tokens.far_tokenizer:encoded", given, seconds=min(left(), MOST_SECONDS), what=WHAT,
+        task = {"file": file.name, "spells_specials": self._spells_specials, "special": special, "text": text}
+        packed = processes.call(
+            "espalier.tokens.far_tokenizer:encoded", task, seconds=min(left(), MOST_SECONDS), what=WHAT,
             owner=owner(), used=spend,
         )  # fmt: skip
-        ids: list[int] = np.frombuffer(base64.b64decode(found), dtype="<i4").tolist()
+        ids: list[int] = np.frombuffer(base64.b64decode(packed), dtype="<i4").tolist()
         return ids
 
     def _started(self) -> tuple[Processes, Any]:
@@ -83,8 +83,8 @@ def encoded(given: dict[str, Any]) -> str:
 def _tokenizer(file: str, spells_specials: bool) -> Any:
     from tokenizers import Tokenizer  # noqa: PLC0415  # only worker processes need it
 
-    found = Tokenizer.from_file(file)
-    found.encode_special_tokens = not spells_specials
-    found.no_truncation()
-    found.no_padding()
-    return found
+    tokenizer = Tokenizer.from_file(file)
+    tokenizer.encode_special_tokens = not spells_specials
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer

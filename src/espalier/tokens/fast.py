@@ -107,7 +107,7 @@ def _as_continuation(
     spec: dict[str, Any], special_texts: Mapping[int, str], base: Mapping[str, int], tokens: list[bytes]
 ) -> str:
     """The tokenizer's JSON, changed so that a text is split as in the middle of another one."""
-    kept = []
+    added = []
     for entry in spec["added_tokens"]:
         special = entry["id"] in special_texts
         # A piece of the base model whose spelling differs from its text ("Ġ" for a space) must not be found in text.
@@ -115,9 +115,9 @@ def _as_continuation(
         misread = not special and tokens[entry["id"]] != entry["content"].encode()
         if not (misread and entry["content"] in base):
             # lstrip and rstrip would swallow spaces beside the token.
-            kept.append(entry | {"special": special, "lstrip": False, "rstrip": False})
+            added.append(entry | {"special": special, "lstrip": False, "rstrip": False})
     changed = spec | {
-        "added_tokens": kept,
+        "added_tokens": added,
         "truncation": None,
         "padding": None,
         "normalizer": _without_prefix(spec["normalizer"], "normalizers"),

@@ -90,8 +90,8 @@ def _byte_level(piece: str) -> bytes:
 
 
 def _byte_fallback(piece: str) -> str | bytes:
-    found = byte_piece(piece)
-    return piece if found is None else found
+    byte = byte_piece(piece)
+    return piece if byte is None else byte
 
 
 def _metaspace(entry: Mapping[str, Any], _fused: bool) -> Step:

@@ -60,18 +60,18 @@ def find_eos(named: Iterable[int], id_of: Mapping[str, int]) -> list[int]:
 
     id_of: spelling to id of the tokens that may be markers.
     """
-    found = list(named)
-    names_none = not found
-    found += [
+    eos = list(named)
+    names_none = not eos
+    eos += [
         id_of[marker]
         for marker, unless in CHAT_ENDS.items()
         if marker in id_of and (unless is None or unless not in id_of)
     ]
     if names_none:
-        found += [id_of[text] for text in TEXT_ENDS if text in id_of]
-        if not found and LAST_RESORT in id_of:
-            found.append(id_of[LAST_RESORT])
-    return list(dict.fromkeys(found))
+        eos += [id_of[text] for text in TEXT_ENDS if text in id_of]
+        if not eos and LAST_RESORT in id_of:
+            eos.append(id_of[LAST_RESORT])
+    return list(dict.fromkeys(eos))
 
 
 def named_eos(owner: Any) -> list[int]:

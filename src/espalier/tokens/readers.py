@@ -76,9 +76,9 @@ def read_tokenizer(tokenizer: Any) -> RawVocab:
     if isinstance(tokenizer, str | os.PathLike):
         return _read_path(Path(tokenizer))
     for kind in _TABLE:
-        found = kind.find(tokenizer)
-        if found is not None:
-            return kind.read(found, tokenizer)
+        source = kind.find(tokenizer)
+        if source is not None:
+            return kind.read(source, tokenizer)
     raise VocabError(f"{type(tokenizer).__name__} is not a tokenizer that can be read", hint=_HINT)
 
 
@@ -120,13 +120,13 @@ def _is_file(path: Path) -> bool:
 
 
 def _fast_id(tokenizer: Any, text: str) -> int | None:
-    found: int | None = tokenizer.token_to_id(text)
-    return found
+    token: int | None = tokenizer.token_to_id(text)
+    return token
 
 
 def _piece_id(processor: Any, text: str) -> int | None:
-    found = int(processor.piece_to_id(text))  # for unknown text, the id of the unknown token
-    return found if processor.id_to_piece(found) == text else None
+    token = int(processor.piece_to_id(text))  # for unknown text, the id of the unknown token
+    return token if processor.id_to_piece(token) == text else None
 
 
 def _eos_beside(folder: Path, id_of: Callable[[str], int | None]) -> list[int]:
@@ -137,7 +137,7 @@ def _eos_beside(folder: Path, id_of: Callable[[str], int | None]) -> list[int]:
     path = folder / "generation_config.json"
     stated = _json_beside(path).get("eos_token_id")
     several = stated if isinstance(stated, list) else [] if stated is None else [stated]
-    if not all(type(one) is int and 0 <= one < MAX_IDS for one in several):
+    if not all(type(eos) is int and 0 <= eos < MAX_IDS for eos in several):
         raise VocabError(f"{path} has an eos_token_id that is no id", hint="an id, or a list of ids", field="tokenizer")
     return list(dict.fromkeys(own + several))
 
@@ -148,10 +148,10 @@ def _json_beside(path: Path) -> dict[str, Any]:
     text = read_text(path, MODEL_JSON)
     check_shape(text, MODEL_JSON, str(path))
     try:
-        found = json.loads(text)
+        content = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise VocabError(f"{path} is not JSON: {error}") from error
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 def _load_fast(path: Path) -> Any:

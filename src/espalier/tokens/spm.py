@@ -86,8 +86,8 @@ def _bytes_of(processor: Any, i: int, piece: str) -> bytes:
     """The bytes that a piece adds to a text; b"" for control, unknown and unused pieces, which are never text."""
     if processor.is_control(i) or processor.is_unknown(i) or processor.is_unused(i):
         return b""
-    found = byte_piece(piece) if processor.is_byte(i) else None
-    return piece.replace(SPACE_MARK, " ").encode() if found is None else found
+    byte = byte_piece(piece) if processor.is_byte(i) else None
+    return piece.replace(SPACE_MARK, " ").encode() if byte is None else byte
 
 
 def _continuation_encoder(processor: Any, markers: list[str]) -> Callable[[str, type], list[Any]]:
@@ -97,10 +97,10 @@ def _continuation_encoder(processor: Any, markers: list[str]) -> Callable[[str, 
     """
     private = type(processor)()
     private.LoadFromSerializedProto(processor.serialized_model_proto() + _CONTINUATION)
-    found = re.compile("|".join(f"(?<={re.escape(m[0])})(?={re.escape(m[1:])})" for m in markers if m) or "(?!)")
+    boundary = re.compile("|".join(f"(?<={re.escape(m[0])})(?={re.escape(m[1:])})" for m in markers if m) or "(?!)")
 
     def encode(text: str, out_type: type) -> list[Any]:
-        parts = [part for part in found.split(text) if part]
+        parts = [part for part in boundary.split(text) if part]
         return [item for part in parts for item in private.encode(part, out_type=out_type)]
 
     return encode

@@ -93,13 +93,13 @@ def steps_of(entry: Any, name: str) -> Iterator[Mapping[str, Any]]:
 
 def expressions(spec: Mapping[str, Any]) -> list[str]:
     """The regular expressions that its normalizer and pre-tokenizer run over texts."""
-    found = []
+    patterns = []
     for name in ("normalizer", "pre_tokenizer"):
         for step in steps_of(spec.get(name), name):
             pattern = step.get("pattern")
             if isinstance(pattern, Mapping) and isinstance(pattern.get("Regex"), str):
-                found.append(pattern["Regex"])
-    return found
+                patterns.append(pattern["Regex"])
+    return patterns
 
 
 def _check_vocabulary(model: Mapping[str, Any]) -> int:
@@ -178,7 +178,7 @@ def _longest_replacement(charsmap: Any) -> float:
     if len(table) < 4 or size > len(table) - 4:
         raise _wrong("its normalizer has a table that is cut")
     texts = table[4 + size :].split(b"\0")
-    return float(max(len(one.decode("utf-8", "replace")) for one in [b" ", *texts]))
+    return float(max(len(text.decode("utf-8", "replace")) for text in [b" ", *texts]))
 
 
 def _list(value: Any, where: str) -> list[Any]:

@@ -47,15 +47,15 @@ def try_expressions(spec: Mapping[str, Any]) -> None:
 
     Without expressions nothing is started.
     """
-    found = expressions(spec)
-    if not found:
+    patterns = expressions(spec)
+    if not patterns:
         return
-    if max(map(len, found)) > MAX_PATTERN:
+    if max(map(len, patterns)) > MAX_PATTERN:
         raise VocabError(
             f"the tokenizer has an expression of more than {MAX_PATTERN:,} characters", field="pre_tokenizer"
         )
     parts = {name: spec.get(name) for name in ("normalizer", "pre_tokenizer")}
-    fault = _fault(json.dumps(parts, sort_keys=True), tuple(found))
+    fault = _fault(json.dumps(parts, sort_keys=True), tuple(patterns))
     if fault:
         raise VocabError(f"the tokenizer's expressions {fault}", hint="it cannot be used safely", field="pre_tokenizer")
 
@@ -65,10 +65,10 @@ def _fault(parts: str, patterns: tuple[str, ...]) -> str:
     """What is wrong, "" if nothing is."""
     model = {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}
     tokenizer = {"version": "1.0", "added_tokens": [], "model": model, **json.loads(parts)}
-    asked = json.dumps({"tokenizer": tokenizer, "texts": hard_texts(patterns)})
+    task = json.dumps({"tokenizer": tokenizer, "texts": hard_texts(patterns)})
     command = [sys.executable, "-I", "-c", WORKER, str(CPU_SECONDS), str(MEMORY)]
     try:
-        done = subprocess.run(command, input=asked.encode(), capture_output=True, timeout=WALL_SECONDS, check=False)
+        done = subprocess.run(command, input=task.encode(), capture_output=True, timeout=WALL_SECONDS, check=False)
     except subprocess.TimeoutExpired:
         return f"take longer than {WALL_SECONDS:g} s for {LENGTH:,} characters"
     if done.returncode in (-24, -9):  # SIGXCPU, SIGKILL
@@ -82,6 +82,6 @@ def _fault(parts: str, patterns: tuple[str, ...]) -> str:
 def hard_texts(patterns: tuple[str, ...]) -> list[str]:
     """Long texts of one short piece, with an end that does not fit: what makes an expression go back the most. The
     pieces are usual ones and those that the expressions name."""
-    named = dict.fromkeys(one for pattern in patterns for one in re.findall(r"\w|[^\w\s\\]", pattern))
+    named = dict.fromkeys(character for pattern in patterns for character in re.findall(r"\w|[^\w\s\\]", pattern))
     pieces = [*_WORDS, *list(named)[:64]]
     return [piece * (LENGTH // len(piece)) + end for piece in pieces for end in ("", "\x01")]

@@ -141,10 +141,10 @@ class TokenTrie:
     @computed
     def _first(self) -> list[int]:
         """The first-level node of each byte value, -1 for none."""
-        found = [-1] * 256
+        first = [-1] * 256
         for node in np.flatnonzero(self.depth == 1):
-            found[int(self.byte[node])] = int(node)
-        return found
+            first[int(self.byte[node])] = int(node)
+        return first
 
 
 def build_trie(tokens: Sequence[bytes]) -> TokenTrie:
@@ -175,7 +175,7 @@ def build_trie(tokens: Sequence[bytes]) -> TokenTrie:
     token[ends - 1] = ids
     byte = flat[np.repeat(start, added) + at]
     depth = (at + 1).astype(np.uint16)
-    return _frozen(byte, depth, _skip(depth), token, next_same)
+    return _freeze_trie(byte, depth, _skip(depth), token, next_same)
 
 
 def load_trie(vocab: Vocab, cache_dir: Path | None) -> TokenTrie:
@@ -187,15 +187,15 @@ def load_trie(vocab: Vocab, cache_dir: Path | None) -> TokenTrie:
     if cache_dir is None:
         return build_trie(vocab.tokens)
     path = cache_dir / f"{vocab.fingerprint[:32]}.trie"
-    found = _read(path, vocab)
-    if found is not None:
-        return found
+    trie = _read(path, vocab)
+    if trie is not None:
+        return trie
     with made_by_one(path) as was_made:
-        found = _read(path, vocab) if was_made else None
-        if found is None:
-            found = build_trie(vocab.tokens)
-            _write(path, found, vocab)
-    return found
+        trie = _read(path, vocab) if was_made else None
+        if trie is None:
+            trie = build_trie(vocab.tokens)
+            _write(path, trie, vocab)
+    return trie
 
 
 def _shared_with_previous(
@@ -227,7 +227,7 @@ def _skip(depth: NDArray[np.uint16]) -> NDArray[np.int32]:
     return (np.arange(total) + below).astype(np.int32)
 
 
-def _frozen(*arrays: NDArray[Any]) -> TokenTrie:
+def _freeze_trie(*arrays: NDArray[Any]) -> TokenTrie:
     byte, depth, skip, token, next_same = (np.ascontiguousarray(a) for a in arrays)
     for array in (byte, depth, skip, token, next_same):
         array.setflags(write=False)
@@ -252,7 +252,7 @@ def _read(path: Path, vocab: Vocab) -> TokenTrie | None:
         arrays.append(np.frombuffer(body, dtype=dtype, count=count, offset=offset))
         offset += arrays[-1].nbytes
     skip, token, next_same, depth, byte = arrays
-    return _frozen(byte, depth, skip, token, next_same)
+    return _freeze_trie(byte, depth, skip, token, next_same)
 
 
 def _write(path: Path, trie: TokenTrie, vocab: Vocab) -> None:

@@ -59,12 +59,12 @@ def _texts(path: Path) -> dict[int, str]:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise VocabError(f"the vocabulary {path} is not UTF-8 at byte {error.start}") from error
-    found = _from_json(text, path) if path.suffix == ".json" else _from_lines(text)
-    if not found:
+    texts = _from_json(text, path) if path.suffix == ".json" else _from_lines(text)
+    if not texts:
         raise VocabError(f"the vocabulary {path} has no tokens")
-    if max(found) >= MAX_TOKENS:
+    if max(texts) >= MAX_TOKENS:
         raise VocabError(f"the vocabulary {path} has more than {MAX_TOKENS} tokens")
-    return found
+    return texts
 
 
 def _from_lines(text: str) -> dict[int, str]:
@@ -79,13 +79,13 @@ def _from_json(text: str, path: Path) -> dict[int, str]:
         data: Any = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise VocabError(f"the vocabulary {path} is not JSON: {str(error)[:200]}") from error
-    if isinstance(data, list) and all(isinstance(one, str) for one in data):
-        return {i: one for i, one in enumerate(data) if one}
+    if isinstance(data, list) and all(isinstance(token, str) for token in data):
+        return {i: token for i, token in enumerate(data) if token}
     if isinstance(data, dict) and all(isinstance(i, int) and not isinstance(i, bool) and i >= 0 for i in data.values()):
-        found = {i: one for one, i in data.items() if one}
-        if len(found) < sum(1 for one in data if one):
+        texts = {i: token for token, i in data.items() if token}
+        if len(texts) < sum(1 for token in data if token):
             raise VocabError(f"the vocabulary {path} gives one id to two tokens")
-        return found
+        return texts
     raise VocabError(f"the vocabulary {path} is neither an array of tokens nor an object from token to id")
 
 
@@ -104,8 +104,8 @@ def _byte_level(text: str) -> bytes:
 
 
 def _sentencepiece(text: str) -> bytes:
-    found = byte_piece(text)
-    return text.replace(SPACE_MARK, " ").encode() if found is None else found
+    byte = byte_piece(text)
+    return text.replace(SPACE_MARK, " ").encode() if byte is None else byte
 
 
 _DECODE: Mapping[str, Callable[[str], bytes]] = {

@@ -71,7 +71,7 @@ def find_abilities(render: Render) -> Abilities:
         system_role=SYSTEM in _text(render, [system, _USER]),
         call_objects=objects or not calls,
         tool_calls=calls,
-        any_id=not result or all(_takes_id(render, before, given) for given in (SHORT_ID, LONG_ID)),
+        any_id=not result or all(_takes_id(render, before, call_id) for call_id in (SHORT_ID, LONG_ID)),
     )
 
 
@@ -95,10 +95,10 @@ def _text_of_calls(render: Render, arguments: Any) -> str:
     return _text(render, [_USER, calls, _result()]) or _text(render, [_USER, calls])
 
 
-def _takes_id(render: Render, before: Mapping[str, Any], given: str) -> bool:
-    calls = [{**call, "id": given} for call in before.get("tool_calls", ())]
+def _takes_id(render: Render, before: Mapping[str, Any], call_id: str) -> bool:
+    calls = [{**call, "id": call_id} for call in before.get("tool_calls", ())]
     message = {**before, "tool_calls": calls} if calls else before
-    return RESULT in _text(render, [_USER, message, {**_result(), "tool_call_id": given}])
+    return RESULT in _text(render, [_USER, message, {**_result(), "tool_call_id": call_id}])
 
 
 def _answer() -> dict[str, Any]:

@@ -59,13 +59,13 @@ class _Effort:
             return value.bit_length() >> 6
         if not isinstance(value, list | tuple | Mapping | set | frozenset):
             return 1
-        found = self.known.get(id(value))
-        if found is not None:
-            return found[1]
-        parts = [one for pair in value.items() for one in pair] if isinstance(value, Mapping) else value
+        measured = self.known.get(id(value))
+        if measured is not None:
+            return measured[1]
+        parts = [part for pair in value.items() for part in pair] if isinstance(value, Mapping) else value
         total = 1 + len(value)
-        for one in parts:
-            total += self.size(one)
+        for part in parts:
+            total += self.size(part)
             if total > MAX_TEXT:
                 raise too_long()
         self.known[id(value)] = (value, total)

@@ -43,9 +43,9 @@ def rewrite_past_calls(messages: Sequence[Message], abilities: Abilities, wire: 
         elif calls := _calls(message):
             names |= {call["id"]: call["function"]["name"] for call in calls if "id" in call}
             message = _with_calls(message, abilities, wire)
-        rewritten += [*_joined(results), message]
+        rewritten += [*_join_results(results), message]
         results = []
-    return rewritten + _joined(results)
+    return rewritten + _join_results(results)
 
 
 def _calls(message: Message) -> list[dict[str, Any]]:
@@ -53,7 +53,7 @@ def _calls(message: Message) -> list[dict[str, Any]]:
     return message.get("tool_calls", []) if message.get("role") == "assistant" else []
 
 
-def _joined(results: Sequence[str]) -> list[Message]:
+def _join_results(results: Sequence[str]) -> list[Message]:
     return [{"role": "user", "content": "\n\n".join(results)}] if results else []
 
 
@@ -82,19 +82,19 @@ def _as_text(arguments: Any) -> str:
 def _with_short_ids(messages: Sequence[Message]) -> list[Message]:
     """Give ids of nine letters and digits, numbered in order of the calls, to calls whose ids are different. A result
     without an id gets that of the call at its position since the last message with calls."""
-    taken = {call.get("id") for message in messages for call in _calls(message)}
-    numbers = (number for number in (f"{place:09d}" for place in count(1)) if number not in taken)
+    used = {call.get("id") for message in messages for call in _calls(message)}
+    numbers = (number for number in (f"{place:09d}" for place in count(1)) if number not in used)
     known: dict[str, str] = {}
     waiting: list[str] = []
 
-    def nine(given: str | None) -> str:
-        if given is None:
+    def nine(call_id: str | None) -> str:
+        if call_id is None:
             return next(numbers)
-        if _NINE.fullmatch(given):
-            return given
-        if given not in known:
-            known[given] = next(numbers)
-        return known[given]
+        if _NINE.fullmatch(call_id):
+            return call_id
+        if call_id not in known:
+            known[call_id] = next(numbers)
+        return known[call_id]
 
     changed: list[Message] = []
     for message in messages:
@@ -103,7 +103,7 @@ def _with_short_ids(messages: Sequence[Message]) -> list[Message]:
             waiting = [call["id"] for call in calls]
             message = {**message, "tool_calls": calls}
         elif message["role"] == "tool":
-            given = message.get("tool_call_id")
-            message = {**message, "tool_call_id": waiting.pop(0) if given is None and waiting else nine(given)}
+            call_id = message.get("tool_call_id")
+            message = {**message, "tool_call_id": waiting.pop(0) if call_id is None and waiting else nine(call_id)}
         changed.append(message)
     return changed

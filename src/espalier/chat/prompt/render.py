@@ -51,8 +51,8 @@ def render_prompt(
     """
     turns: list[Message] = list(check_messages(messages))
     if has_past_calls(turns):
-        found = template.abilities
-        abilities = replace(found, tool_calls=found.tool_calls and native_tools)
+        detected = template.abilities
+        abilities = replace(detected, tool_calls=detected.tool_calls and native_tools)
         turns = rewrite_past_calls(turns, abilities, format or OPENAI)
     offered = tools if choice.mode != "none" else ()
     passed: list[dict[str, Any]] | None = None
@@ -72,7 +72,7 @@ def render_prompt(
     if schema is not NO_SCHEMA:
         texts.append(schema_text(schema))
     if texts:
-        turns = _instructed(turns, "\n\n".join(texts), system_role=template.abilities.system_role)
+        turns = _add_instruction(turns, "\n\n".join(texts), system_role=template.abilities.system_role)
     switch = {} if enable_thinking is None else {"enable_thinking": enable_thinking}
     for name in variables:
         if name in switch or not template.takes(name):
@@ -86,7 +86,7 @@ def _as_templates_take(tool: Tool) -> dict[str, Any]:
     return {"type": "function", "function": inner}
 
 
-def _instructed(turns: Sequence[Message], text: str, *, system_role: bool) -> list[Message]:
+def _add_instruction(turns: Sequence[Message], text: str, *, system_role: bool) -> list[Message]:
     """Add the text to the first system message, or as a new one; if the template supports none, in front of the first
     user message."""
     if not system_role:

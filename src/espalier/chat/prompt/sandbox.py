@@ -37,26 +37,26 @@ class _Counting(NodeTransformer):
 
     def visit_For(self, node: nodes.For) -> nodes.Node:  # noqa: N802
         self.generic_visit(node)
-        node.iter = self._filtered(node.iter, "espalier_counted")
+        node.iter = self._wrap_in_filter(node.iter, "espalier_counted")
         return node
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802
         self.generic_visit(node)
-        return self._filtered(nodes.Tuple(node.nodes, "load", lineno=node.lineno), "espalier_joined")
+        return self._wrap_in_filter(nodes.Tuple(node.nodes, "load", lineno=node.lineno), "espalier_joined")
 
     def visit_List(self, node: nodes.List) -> nodes.Node:  # noqa: N802
         self.generic_visit(node)
-        return self._filtered(node, "espalier_made")
+        return self._wrap_in_filter(node, "espalier_made")
 
     def visit_Dict(self, node: nodes.Dict) -> nodes.Node:  # noqa: N802
         self.generic_visit(node)
-        return self._filtered(node, "espalier_made")
+        return self._wrap_in_filter(node, "espalier_made")
 
     def visit_Tuple(self, node: nodes.Tuple) -> nodes.Node:  # noqa: N802
         self.generic_visit(node)
-        return self._filtered(node, "espalier_made") if node.ctx == "load" else node
+        return self._wrap_in_filter(node, "espalier_made") if node.ctx == "load" else node
 
-    def _filtered(self, node: nodes.Node, name: str) -> nodes.Expr:
+    def _wrap_in_filter(self, node: nodes.Node, name: str) -> nodes.Expr:
         return nodes.Filter(node, name, [], [], None, None, lineno=node.lineno, environment=self._environment)
 
 
@@ -83,12 +83,12 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
     spend = staticmethod(spend)
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(optimized=False, finalize=_written, **options)
+        super().__init__(optimized=False, finalize=_write_text, **options)
         self.filters |= {"sum": _sum}
         for names in (self.filters, self.tests):
             for name, function in list(names.items()):
                 names[name] = counting(function, name)
-        self.filters |= {"espalier_counted": _counted, "espalier_joined": _joined, "espalier_made": made}
+        self.filters |= {"espalier_counted": _count_values, "espalier_joined": _join_texts, "espalier_made": made}
         self.globals.pop("lipsum", None)
 
     def _generate(self, source: nodes.Template, name: Any, filename: Any, defer_init: bool = False) -> str:
@@ -132,7 +132,7 @@ def _result(value: Any) -> Any:
     return _each(value) if isinstance(value, Iterator) else made(value)
 
 
-def _counted(values: Any) -> Any:
+def _count_values(values: Any) -> Any:
     """The values of a loop; what has no length is counted one by one."""
     return values if isinstance(values, Sequence | Mapping) else _each(values)
 
@@ -143,13 +143,13 @@ def _each(values: Any) -> Iterator[Any]:
         yield value
 
 
-def _joined(values: Sequence[Any]) -> str:
+def _join_texts(values: Sequence[Any]) -> str:
     """What the operator `~` makes."""
     return str(made("".join(map(str, values))))
 
 
 @pass_context  # so that Jinja calls it when it renders, never when it compiles
-def _written(_context: Context, value: Any) -> str:
+def _write_text(_context: Context, value: Any) -> str:
     """Every value that is written."""
     return str(made(str(value)))
 
@@ -159,10 +159,10 @@ def _sum(values: Any, attribute: Any = None, start: Any = 0) -> Any:
     total = start
     for value in values:
         spend()
-        one = value if attribute is None else value[attribute]
-        if not isinstance(one, int | float) or not isinstance(total, int | float):
+        number = value if attribute is None else value[attribute]
+        if not isinstance(number, int | float) or not isinstance(total, int | float):
             raise exceeded("sums up something other than numbers")
-        total += one
+        total += number
     return total
 
 
@@ -182,37 +182,37 @@ MAX_SLOW = 20_000
 
 def _check(name: str, arguments: Sequence[Any]) -> None:
     """Refuse what could make something far larger than its arguments, and count the arguments."""
-    if name in WIDTHS and any(type(one) is int and abs(one) > MAX_NUMBER for one in arguments):
+    if name in WIDTHS and any(type(argument) is int and abs(argument) > MAX_NUMBER for argument in arguments):
         raise exceeded(f"gives {name} a number above {MAX_NUMBER:,}")
     if name in FORMATS:
-        for one in arguments:
-            if isinstance(one, str):
-                _check_format(one)
-    if name in SLOW and any(size(one) > MAX_SLOW for one in arguments):
+        for argument in arguments:
+            if isinstance(argument, str):
+                _check_format(argument)
+    if name in SLOW and any(size(argument) > MAX_SLOW for argument in arguments):
         raise exceeded(f"gives {name} more than {MAX_SLOW:,} characters")
     if name in PRODUCTS:
-        check_size(_product(name, [one for one in arguments if one is not None]))
+        check_size(_product(name, [argument for argument in arguments if argument is not None]))
     spend(1 + sum(map(_length, arguments)) / 16)
 
 
 def _product(name: str, arguments: Sequence[Any]) -> float:
     """At most how long a text is made."""
-    texts = [one for one in arguments if isinstance(one, str)]
+    texts = [argument for argument in arguments if isinstance(argument, str)]
     if name == "replace" and len(texts) == 3:
         text, old, new = texts
         return len(text) + text.count(old) * float(len(new))
-    numbers = [abs(one) for one in arguments if type(one) is int]
+    numbers = [abs(argument) for argument in arguments if type(argument) is int]
     if name in ("indent", "expandtabs") and texts:
         width = max([4, *numbers, *map(len, texts[1:])])
         return len(texts[0]) + texts[0].count("\n" if name == "indent" else "\t") * float(width)
-    lengths = [_length(one) for one in arguments]
+    lengths = [_length(argument) for argument in arguments]
     if name == "join":
-        lists = [one for one in arguments if isinstance(one, Sequence | Mapping) and not isinstance(one, str)]
+        lists = [value for value in arguments if isinstance(value, Sequence | Mapping) and not isinstance(value, str)]
         if lists and texts:
             return len(lists[0]) * float(max(map(len, texts)))
     if name == "translate" and texts:
-        tables = [one.values() for one in arguments if isinstance(one, Mapping)]
-        return len(texts[0]) * float(max((_length(one) for table in tables for one in table), default=1))
+        tables = [argument.values() for argument in arguments if isinstance(argument, Mapping)]
+        return len(texts[0]) * float(max((_length(text) for table in tables for text in table), default=1))
     if name in ("urlize", "xmlattr", "wordwrap") and len(lengths) > 1:
         return lengths[0] / 8 * max(lengths[1:])
     if name in ("format", "format_map") and texts:

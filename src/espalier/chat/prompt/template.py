@@ -96,8 +96,8 @@ class ChatTemplate:
 
     def takes(self, name: str) -> bool:
         """Whether a variable may have this name, that is, whether the name is not reserved."""
-        taken = {"self", "messages", "tools", "add_generation_prompt", *self._tokens, *self._template.globals}
-        return name.isidentifier() and name not in taken
+        reserved = {"self", "messages", "tools", "add_generation_prompt", *self._tokens, *self._template.globals}
+        return name.isidentifier() and name not in reserved
 
     def render(
         self,

@@ -26,7 +26,7 @@ class CallWalk:
 
     def run(self) -> Reading[None]:
         """Raises Fault if a call breaks after its name, Cut if the text ends in a call."""
-        yield from self._marked() if self._wire.marker else self._alone()
+        yield from self._read_marked() if self._wire.marker else self._alone()
 
     # Called by the shape
 
@@ -39,7 +39,7 @@ class CallWalk:
 
     # Formats with a marker
 
-    def _marked(self) -> Reading[None]:
+    def _read_marked(self) -> Reading[None]:
         marker, text, builder = self._wire.marker, self._text, self._builder
         yield from self._text_lead()
         while (yield from text.until(marker, builder.content)):
@@ -60,10 +60,10 @@ class CallWalk:
             text.hold()
             try:
                 yield from text.skip()
-                found = yield from text.meets(self._wire.text_lead)
+                leads = yield from text.meets(self._wire.text_lead)
             except Cut:
-                found = False
-            if not found:
+                leads = False
+            if not leads:
                 text.back()
             text.release()
 
@@ -72,10 +72,10 @@ class CallWalk:
     def _alone(self) -> Reading[None]:
         self._text.hold()
         try:
-            found = yield from self._leads_to_opener()
+            opens = yield from self._leads_to_opener()
         except Cut:
-            found = False
-        if found:
+            opens = False
+        if opens:
             fault = yield from self._attempt()
             if fault is not None:
                 yield from self._excuse(fault)
@@ -148,12 +148,12 @@ class CallWalk:
         text.hold()
         try:
             yield from text.skip()
-            found = yield from text.meets(self._wire.end)
+            ends = yield from text.meets(self._wire.end)
         except Cut:
             if (yield from text.wait()):
                 raise Cut("the marker of the turn's end was cut off") from None
-            found = False
-        if not found:
+            ends = False
+        if not ends:
             text.back()
         text.release()
 
@@ -181,18 +181,18 @@ class CallWalk:
             is_between = bool(separator) and (yield from text.meets(separator))
             yield from text.skip()
             if head:
-                found = yield from text.sees(head)
+                begins = yield from text.sees(head)
             elif wire.marker:
-                found = self._shape.starts_with((yield from text.need()))
+                begins = self._shape.starts_with((yield from text.need()))
             else:
-                found = yield from self._leads_to_opener()
+                begins = yield from self._leads_to_opener()
         except Cut:
             if is_between:
                 raise Cut("the text was cut off between two calls") from None
-            found = False
-        if not found:
+            begins = False
+        if not begins:
             text.back()
-        return found
+        return begins
 
     def _expect(self, piece: str) -> Reading[None]:
         for part in piece.split():

@@ -141,11 +141,11 @@ class Incoming:
 
     def meets(self, literal: str) -> Reading[bool]:
         """As `sees`, and consumes the literal if it is there."""
-        found = yield from self.sees(literal)
-        if found:
+        is_next = yield from self.sees(literal)
+        if is_next:
             for _ in literal:
                 yield from self.take()
-        return found
+        return is_next
 
     def expect(self, literal: str) -> Reading[None]:
         """Consume whitespace and the literal. Raises Fault if something else is there, Cut if the text ends before."""
@@ -159,12 +159,12 @@ class Incoming:
         `must_come` the beginning of the literal at the end of the text is no text: then Cut is raised."""
         while (yield from self.wait()):
             piece, at = self.rest
-            found = piece.find(literal[0], at)
-            end = len(piece) if found < 0 else found
+            start = piece.find(literal[0], at)
+            end = len(piece) if start < 0 else start
             if end > at:
                 emit(piece[at:end])
                 self._at = end
-            if found >= 0:
+            if start >= 0:
                 try:
                     if (yield from self.sees(literal)):
                         return True
@@ -187,8 +187,8 @@ class Incoming:
         zero."""
         while (yield from self.wait()):
             piece, at = self.rest
-            found = wanted.match(piece, at)
-            end = found.end() if found else at
+            match = wanted.match(piece, at)
+            end = match.end() if match else at
             if end > at:
                 emit(piece[at:end])
                 self._at = end

@@ -44,8 +44,8 @@ def read_string(text: Incoming) -> Reading[str]:
         raise Fault("a string is missing", text.offset)
     parts: list[str] = []
     yield from copy_value(text, parts.append)
-    found: str = json.loads("".join(parts))
-    return found
+    string: str = json.loads("".join(parts))
+    return string
 
 
 def copy_meant(text: Incoming, emit: Emit) -> Reading[None]:
@@ -79,19 +79,19 @@ def _part(text: Incoming) -> Reading[str]:
     string."""
     character = yield from text.need()
     piece, at = text.rest
-    found = _PLAIN.match(piece, at)
-    if found:
-        text.move(found.end())
-        return found[0]
+    match = _PLAIN.match(piece, at)
+    if match:
+        text.move(match.end())
+        return match[0]
     text.move(at + 1)
     if character == '"':
         return ""
     if character < " ":
         raise Fault("a control character in a string has to be escaped", text.offset - 1)
-    return (yield from _escaped(text)) if character == "\\" else character
+    return (yield from _read_escape(text)) if character == "\\" else character
 
 
-def _escaped(text: Incoming) -> Reading[str]:
+def _read_escape(text: Incoming) -> Reading[str]:
     at = text.offset
     character = yield from text.take()
     if character in _ESCAPES:

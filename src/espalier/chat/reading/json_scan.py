@@ -134,8 +134,8 @@ class JsonScan:
         self.is_done = not self._closers
 
     def _string(self, text: str, at: int) -> int:
-        found = PLAIN.match(text, at)
-        at = found.end() if found else at
+        match = PLAIN.match(text, at)
+        at = match.end() if match else at
         if at == len(text):
             return at
         if text[at] == "\\":

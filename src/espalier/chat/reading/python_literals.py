@@ -189,10 +189,10 @@ def _json_number(token: str, at: int) -> str:
         if len(token) > MAX_HEX:
             raise Fault("the number is too long", at)
         return str(int(token.replace("_", ""), 0))
-    found = _DECIMAL.fullmatch(token)
-    if not found or not (found["whole"] or found["part"]):
+    match = _DECIMAL.fullmatch(token)
+    if not match or not (match["whole"] or match["part"]):
         raise Fault(f"{token:.40} is no number" if token else "a number is missing", at)
-    whole, part, exponent = ((found[name] or "").replace("_", "") for name in ("whole", "part", "exponent"))
+    whole, part, exponent = ((match[name] or "").replace("_", "") for name in ("whole", "part", "exponent"))
     stripped = whole.lstrip("0")
     if not exponent and "." not in token:
         if stripped and stripped != whole:
@@ -229,7 +229,7 @@ def _body(text: Incoming, emit: Emit) -> Reading[None]:
         if character == "\\":
             yield from _escape(text, emit)
         else:
-            emit(_quoted(character))
+            emit(_quote_for_json(character))
 
 
 def _escape(text: Incoming, emit: Emit) -> Reading[None]:
@@ -238,13 +238,13 @@ def _escape(text: Incoming, emit: Emit) -> Reading[None]:
     if character == "\r":
         yield from text.meets("\n")
     elif character in _ESCAPES:
-        emit(_quoted(_ESCAPES[character]))
+        emit(_quote_for_json(_ESCAPES[character]))
     elif character in _CODES:
-        emit(_quoted((yield from _CODES[character](text, at))))
+        emit(_quote_for_json((yield from _CODES[character](text, at))))
     elif character in "01234567":
-        emit(_quoted((yield from _octal(text, character))))
+        emit(_quote_for_json((yield from _octal(text, character))))
     else:
-        emit("\\\\" + _quoted(character))  # Python keeps unknown escapes as they are
+        emit("\\\\" + _quote_for_json(character))  # Python keeps unknown escapes as they are
 
 
 def _hex(count: int) -> Callable[[Incoming, int], Reading[str]]:
@@ -267,7 +267,7 @@ def _octal(text: Incoming, digits: str) -> Reading[str]:
     return chr(int(digits, 8))
 
 
-def _named(text: Incoming, at: int) -> Reading[str]:
+def _read_named_character(text: Incoming, at: int) -> Reading[str]:
     name = yield from text.take()
     while name[0] == "{" and name[-1] != "}" and len(name) < MAX_NAME:
         name += yield from text.take()
@@ -277,9 +277,9 @@ def _named(text: Incoming, at: int) -> Reading[str]:
         raise Fault("there is no such character", at) from None
 
 
-_CODES = {"x": _hex(2), "u": _hex(4), "U": _hex(8), "N": _named}
+_CODES = {"x": _hex(2), "u": _hex(4), "U": _hex(8), "N": _read_named_character}
 
 
-def _quoted(text: str) -> str:
+def _quote_for_json(text: str) -> str:
     """Characters escaped for a JSON string."""
     return "".join(_SHORT.get(c) or (f"\\u{ord(c):04x}" if c < " " or "\ud800" <= c <= "\udfff" else c) for c in text)

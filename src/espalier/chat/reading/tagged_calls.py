@@ -95,7 +95,7 @@ class _Arguments:
     def _raw(self) -> Reading[None]:
         """A string as it stands, passed on as it comes."""
         self._emit('"')
-        yield from self._copy_raw(lambda piece: self._emit(_escaped(piece)))
+        yield from self._copy_raw(lambda piece: self._emit(_escape_for_json(piece)))
         self._emit('"')
 
     def _copy_raw(self, emit: Emit) -> Reading[None]:
@@ -114,22 +114,22 @@ class _Arguments:
         text.hold()
         yield from text.skip()
         if _BEGINS.get((yield from text.need())) in types & {"array", "object"}:
-            found: list[str] = []
+            pieces: list[str] = []
             try:
-                yield from copy_value(text, found.append)
+                yield from copy_value(text, pieces.append)
                 yield from text.expect(self._close)
             except Fault:
                 pass  # raw text that begins like JSON
             else:
                 text.release()
-                self._emit("".join(found))
+                self._emit("".join(pieces))
                 return
         text.back()
         parts: list[str] = []
         yield from self._copy_raw(parts.append)
         raw = "".join(parts)
         is_json = _json_type(raw.strip(SPACE)) in types - STRING
-        self._emit(raw.strip(SPACE) if is_json else f'"{_escaped(raw)}"')
+        self._emit(raw.strip(SPACE) if is_json else f'"{_escape_for_json(raw)}"')
 
 
 class _HeldLineEnd:
@@ -147,7 +147,7 @@ class _HeldLineEnd:
             self._emit(rest)
 
 
-def _escaped(text: str) -> str:
+def _escape_for_json(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)[1:-1]
 
 

@@ -93,10 +93,10 @@ class TurnBuilder:
         """The deltas since the last call of `take`."""
         if self._make is not None:
             self._flush()
-        found = self._deltas
-        if found:
+        deltas = self._deltas
+        if deltas:
             self._deltas = []
-            return found
+            return deltas
         return []
 
     @property

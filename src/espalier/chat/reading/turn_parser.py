@@ -117,13 +117,13 @@ class TurnParser:
         text.hold()
         try:
             yield from text.skip()
-            found = text.offset <= GAP and (yield from text.meets(reasoning.start.strip()))
+            begins = text.offset <= GAP and (yield from text.meets(reasoning.start.strip()))
         except Cut:
-            found = False
-        if not found:
+            begins = False
+        if not begins:
             text.back()
         text.release()
-        return found
+        return begins
 
     def _reason(self, reasoning: Reasoning) -> Reading[None]:
         text = self._text
@@ -147,12 +147,12 @@ class _Trimmed:
         self._space: list[str] = []
 
     def take(self, text: str) -> None:
-        kept = text.rstrip(SPACE)
-        if kept:
+        stripped = text.rstrip(SPACE)
+        if stripped:
             self.flush()
-            self._builder.reasoning(kept)
-        if len(kept) < len(text):
-            self._space.append(text[len(kept) :])
+            self._builder.reasoning(stripped)
+        if len(stripped) < len(text):
+            self._space.append(text[len(stripped) :])
 
     def flush(self) -> None:
         self._builder.reasoning("".join(self._space))

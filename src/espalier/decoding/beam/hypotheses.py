@@ -31,12 +31,12 @@ class Link:
 
     def since(self, length: int) -> list[Link]:
         """The links after the first `length`, in order."""
-        found: list[Link] = []
+        links: list[Link] = []
         link: Link | None = self
         while link is not None and link.length > length:
-            found.append(link)
+            links.append(link)
             link = link.before
-        return found[::-1]
+        return links[::-1]
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -121,7 +121,7 @@ class Pool:
     def add(self, new: Hypothesis) -> None:
         """Add a hypothesis that `takes` accepts. Drops the worst one where there are too many."""
         self.hypotheses.append(new)
-        self.hypotheses.sort(key=lambda one: -one.score)  # stable
+        self.hypotheses.sort(key=lambda hypothesis: -hypothesis.score)  # stable
         del self.hypotheses[self.size :]
 
     def is_done(self, best: float, length: int) -> bool:
@@ -145,14 +145,14 @@ class Agreement:
     def reach(self, beams: Sequence[Beam], pool: Pool) -> list[Link]:
         """The further links that all possible winners share, in order. Called when every beam has one more token. Every
         beam can win, and of the hypotheses only the best."""
-        all_of_them: list[Beam | Hypothesis] = [*beams, *pool.hypotheses[:1]]
-        if not beams or any(one.first is not beams[0].first for one in all_of_them):
+        candidates: list[Beam | Hypothesis] = [*beams, *pool.hypotheses[:1]]
+        if not beams or any(candidate.first is not beams[0].first for candidate in candidates):
             return []
-        paths = [one.last.since(self.streamed) for one in all_of_them if one.last is not None]
+        paths = [candidate.last.since(self.streamed) for candidate in candidates if candidate.last is not None]
         same = 0
         while all(len(path) > same and path[same] is paths[0][same] for path in paths):
             same += 1
         self.streamed += same
-        for one, path in zip(all_of_them, paths, strict=True):
-            one.first = path[same] if len(path) > same else None
+        for candidate, path in zip(candidates, paths, strict=True):
+            candidate.first = path[same] if len(path) > same else None
         return paths[0][:same]

@@ -72,11 +72,11 @@ class Ranked:
                 places = places[leaders(values[places], most)]
         else:
             places = leaders(values, most)  # may hold more, where the edge is tied
-        found = values[places]
+        chosen = values[places]
         self.is_cut = places.size >= most and values.size > most
-        order = np.argsort(-found, kind="stable")[: min(most, int(np.count_nonzero(found > NEG_INF)))]
+        order = np.argsort(-chosen, kind="stable")[: min(most, int(np.count_nonzero(chosen > NEG_INF)))]
         self.ids = self.left.ids_of(places[order])
-        self.gains = found[order].astype(np.float64) + self.offset
+        self.gains = chosen[order].astype(np.float64) + self.offset
 
 
 class Ranking:
@@ -97,9 +97,9 @@ class Ranking:
         """A chain with only the filters, biases and penalties of the job's chain, at the end of the prompt."""
         old = self._job.chain
         config = replace(old.config, temperature=1.0, sampler_order=_penalising(old.config))
-        made = Chain(config, old.filters, fitted=old.fitted)
-        made.start(self._job.prompt)
-        return made
+        chain = Chain(config, old.filters, fitted=old.fitted)
+        chain.start(self._job.prompt)
+        return chain
 
     def rank(
         self, raw: Logits, matcher: Matcher | None, chain: Chain, step: int, taken: Sequence[int], place: int
@@ -131,8 +131,8 @@ class Ranking:
             bits = bits if left is None else early
         left = left or _alive(allowed(row, bits, room))
         if left is None:
-            found = permitted(mask, job.vocab, raw.shape[0])
-            raise dead_end(found, raw, chain, step, self._questions.about(matcher))
+            tokens = permitted(mask, job.vocab, raw.shape[0])
+            raise dead_end(tokens, raw, chain, step, self._questions.about(matcher))
         return Ranked(
             matcher=matcher, chain=chain, context=context, favourite=favourite, raw=raw, biased=biased, mask=mask,
             free=free, bits=bits, left=left, offset=offset,
@@ -188,11 +188,11 @@ def _alive(left: Candidates) -> Candidates | None:
 
 def _flags(bits: Mask | None, ranked: Ranked) -> NDArray[np.bool_] | None:
     """`(V,) bool`: the tokens of `bits` that no filter bans; None for all."""
-    found = None if bits is None else masks.unpack(bits, ranked.raw.shape[0])
+    flags = None if bits is None else masks.unpack(bits, ranked.raw.shape[0])
     if ranked.biased is ranked.raw:
-        return found
+        return flags
     finite = ranked.biased > NEG_INF  # (V,) bool
-    return finite if found is None else found & finite
+    return finite if flags is None else flags & finite
 
 
 def _shares(ranked: Ranked, tokens: Sequence[int], top_k: int) -> DrawnToken:

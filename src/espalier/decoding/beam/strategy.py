@@ -28,7 +28,9 @@ from espalier.sampling.samplers.registry import SAMPLERS
 STEEPEST = 40.0
 """The largest length penalty: the length of any text to this power is a finite float."""
 DRAWING = {
-    name: one.switch.name for name, one in SAMPLERS.items() if one.truncates and one.switch.default == one.switch.off
+    name: sampler.switch.name
+    for name, sampler in SAMPLERS.items()
+    if sampler.truncates and sampler.switch.default == sampler.switch.off
 }
 """Truncations that are off by default -> the field that switches them on."""
 
@@ -47,14 +49,14 @@ def check(options: Decoding, sampling: SamplingConfig) -> None:
             f"length_penalty: {options.length_penalty:g} must be from {-STEEPEST:g} to {STEEPEST:g}",
             field="length_penalty",
         )
-    asked = [field for name, field in DRAWING.items() if name in sampling.active]
-    asked += [one.switch.name for one in sampling.plugged]
-    asked += [name for name in ("dynatemp_range", "mirostat") if getattr(sampling, name)]
-    if asked:
+    ignored = [field for name, field in DRAWING.items() if name in sampling.active]
+    ignored += [sampler.switch.name for sampler in sampling.plugged]
+    ignored += [name for name in ("dynatemp_range", "mirostat") if getattr(sampling, name)]
+    if ignored:
         raise SamplingError(
-            f"{asked[0]} means nothing to a beam search, which draws nothing",
-            hint=f"leave {asked[0]} out, or use another strategy",
-            field=asked[0],
+            f"{ignored[0]} means nothing to a beam search, which draws nothing",
+            hint=f"leave {ignored[0]} out, or use another strategy",
+            field=ignored[0],
         )
 
 
@@ -95,7 +97,9 @@ class _Search:
                 return (yield from self._end())
             yield from self._stream(self._agreement.reach(self._beams, self._pool))
             need = moves._replace(
-                append=tuple(Append(branch=one.branch, tokens=(one.last.token,)) for one in self._beams if one.last),
+                append=tuple(
+                    Append(branch=beam.branch, tokens=(beam.last.token,)) for beam in self._beams if beam.last
+                ),
             )
 
     def _step(self, answer: Answer, length: int) -> Need:
@@ -106,9 +110,9 @@ class _Search:
         fault: DeadEnd | None = None
         for place, beam in enumerate(self._beams):
             raw = answer[beam.branch][-1]  # (V,) float32
-            taken = [link.token for link in beam.path()] if self._ranking.has_filters else ()
+            tokens = [link.token for link in beam.path()] if self._ranking.has_filters else ()
             try:
-                rows.append(self._ranking.rank(raw, beam.matcher, beam.chain, length - 1, taken, place))
+                rows.append(self._ranking.rank(raw, beam.matcher, beam.chain, length - 1, tokens, place))
             except DeadEnd as error:  # this beam's end, and the search's where no other is left
                 fault = fault or error
                 continue
@@ -125,8 +129,8 @@ class _Search:
         for cont in ended:  # while the matchers still stand before their tokens
             self._finish(owners[cont.beam], cont, length)
         forks: list[tuple[int, int]] = []
-        kept = {owners[cont.beam].branch for cont in live}
-        spare = (branch for branch in range(self._size) if branch not in kept)
+        branches = {owners[cont.beam].branch for cont in live}
+        spare = (branch for branch in range(self._size) if branch not in branches)
         for cont in live:
             beam = owners[cont.beam]
             if beam in self._beams:
@@ -136,7 +140,7 @@ class _Search:
         for beam, cont in zip(self._beams, live, strict=True):
             beam.total, beam.text = cont.total, cont.text
             beam.follow(Link(before=beam.last, token=cont.token, length=length, record=cont.record))
-        return Need(free=tuple(sorted(held - kept)), fork=tuple(forks))
+        return Need(free=tuple(sorted(held - branches)), fork=tuple(forks))
 
     def _best(
         self, owners: Sequence[Beam], rows: Sequence[Ranked], length: int
@@ -215,17 +219,17 @@ class _Search:
         best, *others = self._pool.hypotheses[: self._job.options.num_return_sequences]
         yield from self._stream(best.last.since(self._agreement.streamed))
         beside = []
-        for one in others:
-            links = one.last.since(0)
+        for hypothesis in others:
+            links = hypothesis.last.since(0)
             run = TextRun(self._rule)
             for link in links:
                 run.take(link.token)
             records = tuple(link.record for link in links if link.record is not None)
-            beside.append(replace(self._outcome(one, run), records=records))
+            beside.append(replace(self._outcome(hypothesis, run), records=records))
         return replace(self._outcome(best, self._streamed_text), others=tuple(beside))
 
-    def _outcome(self, one: Hypothesis, run: TextRun) -> Outcome:
-        return replace(run.outcome(one.matcher, mask_seconds=self._ranking.seconds), score=one.score)
+    def _outcome(self, hypothesis: Hypothesis, run: TextRun) -> Outcome:
+        return replace(run.outcome(hypothesis.matcher, mask_seconds=self._ranking.seconds), score=hypothesis.score)
 
     def _stream(self, links: Sequence[Link]) -> Generator[Taken, None, None]:
         for link in links:

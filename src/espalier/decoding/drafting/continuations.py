@@ -61,7 +61,7 @@ class _Followed:
         followed = self.followed
         count = followed[token][0] + 1 if token in followed else 1
         if count == 1 and len(followed) >= MOST_BESIDE:
-            rarest = min(followed, key=lambda one: followed[one][0])
+            rarest = min(followed, key=lambda token: followed[token][0])
             self.total -= followed.pop(rarest)[0]
         followed[token] = (count, following)
         self.total += 1
@@ -110,19 +110,19 @@ class Continuations:
     def likeliest(self, place: Place) -> tuple[int, float, Place] | None:
         """The token that followed most often at a place, how likely it follows again, and the place that it led to
         last; None where none is known."""
-        found, offset = self._after.get(place), 0
-        if found is None:
-            found, offset = self._after.get(place.near), NEAR
-        if found is None:
+        followed, offset = self._after.get(place), 0
+        if followed is None:
+            followed, offset = self._after.get(place.near), NEAR
+        if followed is None:
             return None
-        token = found.best
-        held = found.followed.get(token)
-        return None if held is None else (token, self.grades[found.grade + offset], held[1])
+        token = followed.best
+        held = followed.followed.get(token)
+        return None if held is None else (token, self.grades[followed.grade + offset], held[1])
 
     def leads_to(self, place: Place, token: int) -> Place | None:
         """The place that a token led to; None where that is unknown."""
-        found = self._after.get(place) or self._after.get(place.near)
-        held = None if found is None else found.followed.get(token)
+        followed = self._after.get(place) or self._after.get(place.near)
+        held = None if followed is None else followed.followed.get(token)
         return None if held is None else held[1]
 
     def rate(self, source: str) -> float:

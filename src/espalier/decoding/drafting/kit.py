@@ -38,8 +38,8 @@ class DraftKit:
 
     def last_pass(self) -> float | None:
         """The seconds of the last pass, once; None where no driver has told."""
-        found, self._passed = self._passed, None
-        return found
+        seconds, self._passed = self._passed, None
+        return seconds
 
     def asked(self, source: str, seconds: float) -> None:
         """Record how long a source took to answer."""
@@ -50,13 +50,13 @@ class DraftKit:
         """The texts that are known under a constraint, for one owner. constraint: its key, "" without one."""
         with self._lock:
             key = (owner, constraint)
-            found = self._known.pop(key, None)
-            if found is None:
+            continuations = self._known.pop(key, None)
+            if continuations is None:
                 alike = (known for (who, what), known in reversed(self._known.items())
                          if who == owner and bool(what) == bool(constraint))  # fmt: skip
                 before = next(alike, None)
-                found = Continuations() if before is None else before.heir()
+                continuations = Continuations() if before is None else before.heir()
                 while len(self._known) >= MOST_CONSTRAINTS:
                     self._known.popitem(last=False)
-            self._known[key] = found
-            return found
+            self._known[key] = continuations
+            return continuations

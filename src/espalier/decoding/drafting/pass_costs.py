@@ -66,15 +66,15 @@ class PassCosts:
 
     def listed(self) -> list[float]:
         """The seconds of passes over 0 to LISTED - 1 tokens, as `of` gives them, a few passes old."""
-        found = self._listed
-        if not found:
+        listed = self._listed
+        if not listed:
             line = self._line()
-            found = self._listed = [0.0, *(line(size) for size in range(1, LISTED))]
+            listed = self._listed = [0.0, *(line(size) for size in range(1, LISTED))]
             least = min(self._known, default=0)
             after, same = self._after.get(least), self._known.get(least)
             if after is not None and same is not None:
                 self._switch = min(max(after / self._over[0] - same, 0.0), same)
-        return found
+        return listed
 
     @property
     def is_known(self) -> bool:
@@ -119,7 +119,7 @@ class PassCosts:
         def line(size: int) -> float:
             if size <= least:
                 return max(base - further * (least - size), 1e-9)
-            found = start + slope * min(size, longest) + min(slope, further) * max(0, size - longest)
-            return min(max(found, base), base * size / least)
+            seconds = start + slope * min(size, longest) + min(slope, further) * max(0, size - longest)
+            return min(max(seconds, base), base * size / least)
 
         return line

@@ -27,13 +27,13 @@ class Worth:
 
     def note(self, seconds: float, tokens: int, *, drafted: bool) -> None:
         """Record what a pass and everything around it took, and the tokens that it gave."""
-        spent, given = self._times[drafted]
-        if given > CERTAIN:
-            seconds = min(seconds, MOST_OVER * tokens * spent / given)
-        self._times[drafted] = spent * WORTH_KEPT + seconds, given * WORTH_KEPT + tokens
+        spent, gained = self._times[drafted]
+        if gained > CERTAIN:
+            seconds = min(seconds, MOST_OVER * tokens * spent / gained)
+        self._times[drafted] = spent * WORTH_KEPT + seconds, gained * WORTH_KEPT + tokens
         if not drafted:
             self.least = max(self.least - WORTH_FALLS, LEAST_WORTH)
         elif min(self._times[0][1], self._times[1][1]) > CERTAIN:
-            alone, with_drafts = (one / other for one, other in self._times)
+            alone, with_drafts = (seconds / other for seconds, other in self._times)
             step = WORTH_RISES if with_drafts * GAINED > alone else -WORTH_RISES
             self.least = min(max(self.least + step, LEAST_WORTH), MOST_WORTH)

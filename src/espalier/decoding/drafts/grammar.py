@@ -21,9 +21,9 @@ class GrammarDrafter:
             if place is None:
                 return ()
             place = known.leads_to(place, token)
-        found: list[int] = []
+        draft: list[int] = []
         reached = worth = 1.0
-        while place is not None and len(found) < most:
+        while place is not None and len(draft) < most:
             following = known.likeliest(place)
             if following is None:
                 break
@@ -31,9 +31,9 @@ class GrammarDrafter:
             reached, worth = reached * rate, worth * least
             if reached < worth:  # on average they are not sure enough
                 break
-            found.append(token)
+            draft.append(token)
             sure.append(rate)
-        return found
+        return draft
 
 
 GRAMMAR = Source(make=GrammarDrafter, is_sure=True)

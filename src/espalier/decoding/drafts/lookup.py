@@ -30,9 +30,9 @@ class LookupDrafter:
         self._indexed = max(self._indexed, len(ids))
         last = [*ids[-LONGEST:], *ahead][-LONGEST:]
         for size in range(min(LONGEST, len(last)), SHORTEST - 1, -1):
-            found = ends.get(tuple(last[-size:]))
-            if found is not None:
-                return ids[found : found + most]
+            start = ends.get(tuple(last[-size:]))
+            if start is not None:
+                return ids[start : start + most]
         return ()
 
 

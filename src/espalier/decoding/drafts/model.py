@@ -27,14 +27,14 @@ class ModelDrafter:
             return ()
         ids = [*job.prompt, *self._text.tokens, *ahead]
         matcher = None if job.matcher is None else job.matcher.fork()
-        found: list[int] = []
+        draft: list[int] = []
         try:
             todo = self._follow(ids)
             for token in ahead if matcher is not None else ():
                 if matcher is None or not matcher.allows(token):
                     return ()
                 matcher.advance(token)
-            while len(found) < min(most, model.max_positions - len(ids) + 1) and self._sequence is not None:
+            while len(draft) < min(most, model.max_positions - len(ids) + 1) and self._sequence is not None:
                 if matcher is not None and matcher.is_finished:
                     break
                 row = model.extend([Extend(sequence=self._sequence, tokens=tuple(todo))])[0][-1].copy()  # (V,)
@@ -46,11 +46,11 @@ class ModelDrafter:
                     if not matcher.allows(token):
                         break
                     matcher.advance(token)
-                found.append(token)
+                draft.append(token)
                 todo = [token]
         except LimitExceeded:
-            return found  # the sibling's cache is full
-        return found
+            return draft  # the sibling's cache is full
+        return draft
 
     def close(self) -> None:
         """Free the sequence."""

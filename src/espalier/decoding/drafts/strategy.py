@@ -137,7 +137,7 @@ class _Run:
         if job.matcher is None:  # nothing is forced, and no state was met before
             names = tuple(name for name in names if name not in (FORCED, GRAMMAR))
         self._sources: dict[str, Source] = {name: SOURCES.load(name) for name in names}
-        self._drafters: dict[str, Drafter] = {name: one.make(self._seen) for name, one in self._sources.items()}
+        self._drafters: dict[str, Drafter] = {name: source.make(self._seen) for name, source in self._sources.items()}
         self._sure = {
             name: cast(SureDrafter, self._drafters[name]) for name, source in self._sources.items() if source.is_sure
         }
@@ -165,14 +165,14 @@ class _Run:
         right = min(right, len(rows) - 1)  # the last row computed nothing that was proposed
         if self._parts or self._heard:
             self._judge(step, right)
-        taken = len(self.text.tokens) - step
+        count = len(self.text.tokens) - step
         # The right drafts are in the cache, and what follows them there is wrong, or comes too early.
         # The last token is computed once more where nothing else would give the logits after it.
-        kept = min(right, taken - 1)
-        keep = self._cached - len(draft) + kept
+        cached = min(right, count - 1)
+        keep = self._cached - len(draft) + cached
         self.cut = keep if keep < self._cached else None
         self._cached = keep
-        self.feed = tuple(self.text.tokens[step + kept :])
+        self.feed = tuple(self.text.tokens[step + cached :])
         yield from self.take_single()
 
     def take_one(self, row: Logits) -> Taken:
@@ -231,11 +231,11 @@ class _Run:
         if room <= 0 or not self.job.kit.costs.is_known:
             return ()
         self._asking, began = 0.0, self._now()
-        found = self._drafted(room)
+        draft = self._draft_tokens(room)
         self._beside = self._now() - began - self._asking
-        return found
+        return draft
 
-    def _drafted(self, room: int) -> tuple[int, ...]:
+    def _draft_tokens(self, room: int) -> tuple[int, ...]:
         seen, kit = self._seen, self.job.kit
         known = seen.known
         pace: Pace | None = None
@@ -249,13 +249,13 @@ class _Run:
             if known.due.get(name, 0) > known.taken:
                 continue
             if name in self._sure:
-                found, rates = self._proposed(name, drafter, ahead, room - len(ahead)), []
-                if found:
+                draft, rates = self._ask_source(name, drafter, ahead, room - len(ahead)), []
+                if draft:
                     pace = pace or Pace(kit.costs, len(self.feed), kit.worth.least)
-                    rates = [*self._sure[name].sure][: len(found)]
+                    rates = [*self._sure[name].sure][: len(draft)]
                     count = pace.kept(rates)
-                    found, rates = found[:count], rates[:count]
-                self._was_asked(name, 0.0 if pace is None or not found else pace.saved)
+                    draft, rates = draft[:count], rates[:count]
+                self._was_asked(name, 0.0 if pace is None or not draft else pace.saved)
             else:
                 pace = pace or Pace(kit.costs, len(self.feed), kit.worth.least)
                 rate = known.rate(name)
@@ -263,14 +263,14 @@ class _Run:
                 count = pace.wanted(rate, room - len(ahead), seconds=seconds, hit=hit)
                 if count:
                     known.was_worth_it(name, pace.saved)
-                    found = self._proposed(name, drafter, ahead, count)
+                    draft = self._ask_source(name, drafter, ahead, count)
                 else:  # behind others it has another rate
-                    found = [] if ahead else self._listen(name, room)
-                rates = [rate] * len(found)
-            if found and pace is not None:
-                self._parts.append(Part(name, tuple(found)))
+                    draft = [] if ahead else self._listen(name, room)
+                rates = [rate] * len(draft)
+            if draft and pace is not None:
+                self._parts.append(Part(name, tuple(draft)))
                 pace.added(rates)
-                ahead += found
+                ahead += draft
         return tuple(ahead)
 
     def _was_asked(self, name: str, saved: float) -> None:
@@ -306,8 +306,8 @@ class _Run:
             return None
         now = self.job.clock()
         if self._ended is not None:
-            taken = len(self.text.tokens) - self._before
-            self.job.kit.worth.note(self._spent + now - self._ended, taken, drafted=self._is_drafts)
+            count = len(self.text.tokens) - self._before
+            self.job.kit.worth.note(self._spent + now - self._ended, count, drafted=self._is_drafts)
         return now
 
     def passed(self, tokens: int, began: float | None, drafted: int = 0) -> None:
@@ -327,9 +327,9 @@ class _Run:
             kit.costs.note(tokens, seconds, drafted=drafted > 0, switched=follows and not drafted)
 
     def outcome(self) -> Outcome:
-        found = self.text.outcome(self.job.matcher, mask_seconds=self._timed.seconds)
+        outcome = self.text.outcome(self.job.matcher, mask_seconds=self._timed.seconds)
         drafting = Drafting(passes=self._passes, tokens=len(self.text.tokens), drafts=tuple(self._drafts))
-        return replace(found, drafting=drafting)
+        return replace(outcome, drafting=drafting)
 
     def close(self) -> None:
         for name, source in self._sources.items():
@@ -342,30 +342,30 @@ class _Run:
         kit.heard += 1
         turn, is_tried = divmod(kit.heard, TRIES)
         self._pause(name, int(HEARING * kit.asking.get(name, 0.0) / kit.listed[1]))
-        found = self._proposed(name, self._drafters[name], [], min(TRIED[turn % len(TRIED)], room))
-        if not found or is_tried == 0:
-            return found
-        self._heard.append(Part(name, tuple(found[:1])))
+        draft = self._ask_source(name, self._drafters[name], [], min(TRIED[turn % len(TRIED)], room))
+        if not draft or is_tried == 0:
+            return draft
+        self._heard.append(Part(name, tuple(draft[:1])))
         return []
 
-    def _proposed(self, name: str, drafter: Drafter, ahead: list[int], most: int) -> list[int]:
+    def _ask_source(self, name: str, drafter: Drafter, ahead: list[int], most: int) -> list[int]:
         """What a source proposes, as far as it can be run: ids of the vocabulary."""
         width = self.job.vocab.width
-        found: list[int] = []
+        draft: list[int] = []
         is_timed = name not in self._sure or not self._seen.known.taken % SAMPLED
         began = self._now() if is_timed else 0.0
         with SOURCES.blamed(name):
             for token in [*drafter.propose(ahead, most)][:most]:
                 if not 0 <= token < width or not self.job.vocab.real_ids[token]:
                     break
-                found.append(int(token))
+                draft.append(int(token))
         if is_timed:
             seconds = self._now() - began + (self._learning if name in self._sure else 0.0)
             self._asking += seconds
             self.job.kit.asked(name, seconds)
         if name not in self._sure:
-            self._seen.known.was_asked(name, bool(found))
-        return found
+            self._seen.known.was_asked(name, bool(draft))
+        return draft
 
     def _judge(self, step: int, right: int) -> None:
         """Record how many tokens of the last draft were right."""
@@ -395,17 +395,17 @@ class _Run:
                 return
             permitted = chain.fitted.permitted
             left = bits if permitted is None else bits & masks.resized(permitted, bits.shape[0] * 32)
-            found = masks.single(left)
-            if found is None:
+            token = masks.single(left)
+            if token is None:
                 return
             for _ in range(chain.draws_per_token):
                 job.stream.next()
             step = len(self.text.tokens)
             self._seen.known.pauses[FORCED] = PAUSE
-            text = self._advance(found, 1.0)
+            text = self._advance(token, 1.0)
             self._drafts.append(Drafted(step=step, source=FORCED, drafted=1, accepted=1))
-            self.feed = (*self.feed, found)
-            yield Taken(token=found, text=text, record=None)
+            self.feed = (*self.feed, token)
+            yield Taken(token=token, text=text, record=None)
 
     def _is_short(self) -> bool:
         """Whether one more token in the next pass takes less than a pass of its own."""

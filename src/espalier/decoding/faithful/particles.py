@@ -92,11 +92,11 @@ class ParticleSet:
 
     @property
     def live(self) -> list[tuple[int, Particle]]:
-        return [(place, one) for place, one in enumerate(self.particles) if one.is_live]
+        return [(place, particle) for place, particle in enumerate(self.particles) if particle.is_live]
 
     @property
     def log_weights(self) -> list[float]:
-        return [one.log_weight for one in self.particles]
+        return [particle.log_weight for particle in self.particles]
 
     def take(self, particle: Particle, proposal: Proposal) -> None:
         """One more token of a live particle."""
@@ -122,44 +122,48 @@ class ParticleSet:
     def resample(self, threshold: float) -> None:
         """Resample in proportion to the weights, if the effective sample size is below this share of the particles and
         any of them is live. Ended particles take part. Each gets the mean weight."""
-        found = self.log_weights
-        size = weights.effective_size(found)
-        if not self.live or size == 0.0 or size >= threshold * len(found):
+        log_weights = self.log_weights
+        size = weights.effective_size(log_weights)
+        if not self.live or size == 0.0 or size >= threshold * len(log_weights):
             return
-        mean = weights.log_mean(found)
-        parents = weights.systematic(found, self._job.stream.next())
+        mean = weights.log_mean(log_weights)
+        parents = weights.systematic(log_weights, self._job.stream.next())
         old = self.particles
         self.particles = [
             old[parent] if parent == place else old[parent].copy(old[place].stream)
             for place, parent in enumerate(parents)
         ]
-        for one in self.particles:
-            one.log_weight = mean
+        for particle in self.particles:
+            particle.log_weight = mean
         self.resamplings += 1
 
     def need(self) -> Need:
         """The request of the live particles: their last tokens, and forks where a particle goes on from another's
         sequence. Unused sequences are freed first, so that there are never more sequences than particles."""
         live = self.live
-        kept = {place for place, one in live if one.branch == place}
-        forks = tuple((one.branch, place) for place, one in live if one.branch is not None and one.branch != place)
-        free = tuple(sorted(self._held - kept))
-        for place, one in live:
-            one.branch = place
+        branches = {place for place, particle in live if particle.branch == place}
+        forks = tuple(
+            (particle.branch, place)
+            for place, particle in live
+            if particle.branch is not None and particle.branch != place
+        )
+        free = tuple(sorted(self._held - branches))
+        for place, particle in live:
+            particle.branch = place
         self._held = {place for place, _ in live}
         return Need(
             free=free,
             fork=forks,
-            append=tuple(Append(branch=place, tokens=(one.tokens[-1],)) for place, one in live),
+            append=tuple(Append(branch=place, tokens=(particle.tokens[-1],)) for place, particle in live),
         )
 
     def agreed(self) -> Iterator[tuple[Step, str]]:
         """The steps that all particles with a weight share and that were not streamed yet, each with its text."""
-        alive = [one.steps for one in self.particles if one.log_weight > weights.NOTHING]
+        alive = [particle.steps for particle in self.particles if particle.log_weight > weights.NOTHING]
         shortest = min(map(len, alive), default=0)
         for place in range(len(self._told.tokens), shortest):
             step, *others = [steps[place] for steps in alive]
-            if not all(one is step or (not self._is_private and one.token == step.token) for one in others):
+            if not all(other is step or (not self._is_private and other.token == step.token) for other in others):
                 return
             yield self._tell(step)
 
@@ -171,31 +175,31 @@ class ParticleSet:
     def choose(self) -> list[Particle]:
         """Draw `num_return_sequences` particles in proportion to the weights, with replacement, so that each has the
         same law. Where all weights are 0, all are the first particle that the token limit cut."""
-        count, found = self._job.options.num_return_sequences, self.log_weights
-        if max(found) == weights.NOTHING:
-            return [next(one for one in self.particles if one.is_cut)] * count
-        return [self.particles[weights.drawn(found, self._job.stream.next())] for _ in range(count)]
+        count, log_weights = self._job.options.num_return_sequences, self.log_weights
+        if max(log_weights) == weights.NOTHING:
+            return [next(particle for particle in self.particles if particle.is_cut)] * count
+        return [self.particles[weights.drawn(log_weights, self._job.stream.next())] for _ in range(count)]
 
     def outcome(self, chosen: Sequence[Particle], seconds: float | None) -> Outcome:
         """The outcome of the run. chosen: the result, which was streamed, and further texts."""
         # Forked: the same particle may be returned more than once.
-        others = tuple(self._outcome(one, one.text.fork()) for one in chosen[1:])
+        others = tuple(self._outcome(particle, particle.text.fork()) for particle in chosen[1:])
         first = self._outcome(chosen[0], self._told)
         return replace(first, records=(), mask_seconds=seconds, others=others)
 
-    def _outcome(self, one: Particle, text: TextRun) -> Outcome:
-        found = self.log_weights
-        ended = text.outcome(one.matcher)
+    def _outcome(self, particle: Particle, text: TextRun) -> Outcome:
+        log_weights = self.log_weights
+        ended = text.outcome(particle.matcher)
         weighing = Weighing(
-            log_weight=one.log_weight,
-            ess=weights.effective_size(found),
-            particles=len(found),
+            log_weight=particle.log_weight,
+            ess=weights.effective_size(log_weights),
+            particles=len(log_weights),
             acceptance=self.accepted / self.asked if self.asked else 1.0,
-            log_z=weights.log_mean(found),
+            log_z=weights.log_mean(log_weights),
             resamplings=self.resamplings,
             target=self._job.options.target,
         )
-        records = tuple(step.record for step in one.steps if step.record is not None)
+        records = tuple(step.record for step in particle.steps if step.record is not None)
         return replace(ended, weighing=weighing, records=records)
 
     def _tell(self, step: Step) -> tuple[Step, str]:

@@ -84,11 +84,11 @@ class Proposer:
             return self._masked_in_full(particle, raw, mask, context)
         aim = self._target.aim(raw, particle.chain, context, particle.stream)
         allowed = self._target.allowed(aim, mask)
-        taken, log_mass = self._from(aim, allowed, particle, mask, raw, context.step)
+        drawn, log_mass = self._from(aim, allowed, particle, mask, raw, context.step)
         record = None
         if self._watches:
-            record = self._record(particle, raw, favourite, aim, mask, allowed, taken, (), context)
-        return Proposal(taken.token, self._chain_prob(aim, taken), log_mass, 1, record)
+            record = self._record(particle, raw, favourite, aim, mask, allowed, drawn, (), context)
+        return Proposal(drawn.token, self._chain_prob(aim, drawn), log_mass, 1, record)
 
     def _masked_in_full(
         self, particle: ParticleView, raw: Logits, mask: Mask | None, context: FilterContext
@@ -121,24 +121,24 @@ class Proposer:
             # Relative to the best of them, so that weights do not underflow where bans left only improbable tokens.
             weights = np.where(first, np.exp(np.minimum(aim.row.astype(np.float64) - base, 0.0)), 0.0)  # (V,) float64
             urn = Urn(weights, particle.stream.next)
-            found = sample(urn, lambda token: self._timed.timed(partial(matcher.allows, token)))
-            token, refused = found.token, found.refused
+            search = sample(urn, lambda token: self._timed.timed(partial(matcher.allows, token)))
+            token, refused = search.token, search.refused
         else:
             token, refused = None, ()
         if token is None:
             found_mask = self._timed.mask(particle.matcher)
             allowed = self._target.allowed(aim, found_mask)
-            taken, log_mass = self._from(aim, allowed, particle, found_mask, raw, context.step)
+            drawn, log_mass = self._from(aim, allowed, particle, found_mask, raw, context.step)
         else:
             total = measure(aim.row, None).log_total
-            taken = _choice(aim.row, first, token, full=self._watches)
-            log_mass = base - total + math.log(found.mass)
+            drawn = _choice(aim.row, first, token, full=self._watches)
+            log_mass = base - total + math.log(search.mass)
         record = None
         if self._watches:  # the record needs the mask, the draw does not
             found_mask = self._timed.mask(particle.matcher) if found_mask is None else found_mask
             allowed = self._target.allowed(aim, found_mask)
-            record = self._record(particle, raw, favourite, aim, found_mask, allowed, taken, refused, context)
-        return Proposal(taken.token, self._chain_prob(aim, taken), log_mass, len(refused) + 1, record)
+            record = self._record(particle, raw, favourite, aim, found_mask, allowed, drawn, refused, context)
+        return Proposal(drawn.token, self._chain_prob(aim, drawn), log_mass, len(refused) + 1, record)
 
     def _from(
         self, aim: Aim, allowed: Flags, particle: ParticleView, mask: Mask | None, raw: Logits, step: int
@@ -151,17 +151,19 @@ class Proposer:
                 raise DeadEnd(
                     f"truncation left nothing that is allowed at step {step}", hint='target="full" truncates nothing'
                 )
-            found = permitted(mask, self._job.vocab, raw.shape[0])
-            raise dead_end(found, raw, particle.chain, step, self._questions.about(particle.matcher))
-        one = pick(inside, particle.stream.next())
+            tokens = permitted(mask, self._job.vocab, raw.shape[0])
+            raise dead_end(tokens, raw, particle.chain, step, self._questions.about(particle.matcher))
+        drawn = pick(inside, particle.stream.next())
         log_mass = 0.0 if bool(allowed.all()) else -measure(aim.row, allowed).tax_nats
-        return DrawnToken(one.token, one.prob, float(inside[one.token]), one.ids, one.probs, inside[one.ids]), log_mass
+        return DrawnToken(
+            drawn.token, drawn.prob, float(inside[drawn.token]), drawn.ids, drawn.probs, inside[drawn.ids]
+        ), log_mass
 
-    def _chain_prob(self, aim: Aim, taken: DrawnToken) -> float:
+    def _chain_prob(self, aim: Aim, drawn: DrawnToken) -> float:
         """The probability for `Chain.on_token`: that of the target without the constraint."""
         if not self._target.is_truncated:
-            return taken.prob
-        return math.exp(float(aim.row[taken.token]) - measure(aim.row, None).log_total)
+            return drawn.prob
+        return math.exp(float(aim.row[drawn.token]) - measure(aim.row, None).log_total)
 
     def _record(
         self,
@@ -171,7 +173,7 @@ class Proposer:
         aim: Aim,
         mask: Mask | None,
         allowed: Flags,
-        taken: DrawnToken,
+        drawn: DrawnToken,
         refused: Sequence[int],
         context: FilterContext,
     ) -> StepRecord:
@@ -187,8 +189,8 @@ class Proposer:
         rows = RowRecords(
             raw,
             allowed,
-            taken,
-            kept=(taken.token, *refused[:1]),
+            drawn,
+            kept=(drawn.token, *refused[:1]),
             step=context.step,
             favourite=favourite,
             vocab=vocab,
@@ -200,7 +202,7 @@ class Proposer:
             removed_by=refusals(raw, allowed, mask, vocab, questions.member_masks(), bans, can_ban=chain.can_ban),
             z_sampled=allowed_mass(heated(aim.free, chain), allowed),
         )
-        return rows.record(Scored(taken.token, taken.prob, taken.logit))
+        return rows.record(Scored(drawn.token, drawn.prob, drawn.logit))
 
 
 def _choice(row: Logits, pool: Flags, token: int, *, full: bool) -> DrawnToken:

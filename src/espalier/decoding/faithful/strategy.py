@@ -44,17 +44,17 @@ def _plan(job: Job, propose: Propose, *, threshold: float) -> Plan:
     fault: DeadEnd | None = None
     while True:
         rows = answered(answer)
-        for place, one in particles.live:
+        for place, particle in particles.live:
             try:
                 # Every particle draws its first token from the one sequence that holds the prompt.
-                proposal = propose(proposer, one, rows[0 if is_first else place][-1])  # (V,) float32
+                proposal = propose(proposer, particle, rows[0 if is_first else place][-1])  # (V,) float32
             except DeadEnd as dead:
                 fault = fault or dead
-                particles.drop(one)
+                particles.drop(particle)
             else:
-                particles.take(one, proposal)
+                particles.take(particle, proposal)
         is_first = False
-        if fault is not None and all(one.is_dead for one in particles.particles):
+        if fault is not None and all(particle.is_dead for particle in particles.particles):
             raise fault
         particles.resample(threshold)
         for step, text in particles.agreed():
@@ -94,7 +94,7 @@ def check(options: Decoding, sampling: SamplingConfig) -> None:
             f"{name} aims at the whole distribution, and mirostat truncates it",
             hint='leave it out, or target="truncated"', field="mirostat",
         )  # fmt: skip
-    for sampler in (sampler_named(one) for one in sampling.active):
+    for sampler in (sampler_named(name) for name in sampling.active):
         if sampler.truncates:
             field = sampler.switch.name
             raise SamplingError(

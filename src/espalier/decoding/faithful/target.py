@@ -63,11 +63,11 @@ class Target:
 
     def allowed(self, aim: Aim, mask: Mask | None) -> Flags:
         """The allowed tokens, `(V,) bool`. mask: the constraint's, `(W,) int32`, None without one."""
-        found = aim.open & (aim.free > NEG_INF)
+        flags = aim.open & (aim.free > NEG_INF)
         if mask is not None:
-            found &= masks.unpack(mask, found.shape[0])
+            flags &= masks.unpack(mask, flags.shape[0])
         if aim.held:
-            rest = found.copy()
+            rest = flags.copy()
             rest[list(aim.held)] = False
-            return rest if bool(rest.any()) else found
-        return found
+            return rest if bool(rest.any()) else flags
+        return flags

@@ -34,8 +34,8 @@ def effective_size(log_weights: Sequence[float]) -> float:
     top = max(log_weights, default=NOTHING)
     if top == NOTHING:
         return 0.0
-    found = [math.exp(value - top) for value in log_weights]  # exactly n for n equal ones
-    return math.fsum(found) ** 2 / math.fsum(weight * weight for weight in found)
+    scaled = [math.exp(value - top) for value in log_weights]  # exactly n for n equal ones
+    return math.fsum(scaled) ** 2 / math.fsum(weight * weight for weight in scaled)
 
 
 def drawn(log_weights: Sequence[float], uniform: float) -> int:

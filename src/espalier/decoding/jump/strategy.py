@@ -98,8 +98,8 @@ class _Run:
 
     def flush(self) -> list[Taken]:
         """The tokens to stream, each once."""
-        taken, self._unsent = self._unsent, []
-        return taken
+        tokens, self._unsent = self._unsent, []
+        return tokens
 
     def feed(self) -> tuple[int | None, tuple[int, ...]]:
         """The length to truncate the model's sequence to, None for no truncation; and the tokens to append then."""
@@ -140,9 +140,9 @@ class _Run:
         forced = matcher.forced() if not matcher.is_finished else ()
         wanted: tuple[int, ...] = ()
         if forced:
-            held = self.vocab.decode(one.token for one in self.held)
-            wanted = self._permitted(self._canonical.going_on(self._head(), held, forced))
-        same = shared(wanted, [one.token for one in self.held])
+            held = self.vocab.decode(step.token for step in self.held)
+            wanted = self._cut_at_ban(self._canonical.going_on(self._head(), held, forced))
+        same = shared(wanted, [step.token for step in self.held])
         count = len(self.held) - same
         wanted = wanted[: same + self._viable(wanted[same:], count)]
         if not self._goes_on(wanted):
@@ -201,7 +201,7 @@ class _Run:
             head = self.vocab.bytes_of(self.tokens[place]) + head
         return head
 
-    def _permitted(self, tokens: tuple[int, ...]) -> tuple[int, ...]:
+    def _cut_at_ban(self, tokens: tuple[int, ...]) -> tuple[int, ...]:
         """The first tokens, up to the token limit and to the first one that the config bans."""
         start = len(self.tokens) - len(self.held)
         tokens = tokens[: self.job.max_tokens - start]
@@ -227,7 +227,7 @@ class _Run:
 
     def _goes_on(self, wanted: tuple[int, ...]) -> bool:
         """Whether these tokens spell more than the held ones."""
-        old = self.vocab.decode(one.token for one in self.held)
+        old = self.vocab.decode(step.token for step in self.held)
         new = self.vocab.decode(wanted)
         ends_special = bool(wanted) and not self.vocab.bytes_of(wanted[-1])
         return len(new) > len(old) or (len(new) == len(old) and ends_special)
@@ -241,8 +241,8 @@ class _Run:
     def _tell_held(self, left: int = 0) -> None:
         """Stream the held tokens but the last `left`."""
         while len(self.held) > left and self.end is None:
-            one = self.held.pop(0)
-            self._tell(one.token, one.record)
+            step = self.held.pop(0)
+            self._tell(step.token, step.record)
 
     def _tell(self, token: int, record: StepRecord | None) -> None:
         """Stream a token, which is final from now on. Sets `self.end` where the text ends with it."""

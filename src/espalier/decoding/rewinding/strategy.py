@@ -55,9 +55,9 @@ def rewind_plan(job: Job) -> Plan:
             return run.ended
         if back:
             # Appending the last kept token once more gives the logits of the place that the text went back to.
-            kept = (*job.prompt, *run.generated)
+            context = (*job.prompt, *run.generated)
             answer = yield Need(
-                truncate=((0, len(kept) - 1),), append=(Append(branch=0, tokens=kept[-1:]),),
+                truncate=((0, len(context) - 1),), append=(Append(branch=0, tokens=context[-1:]),),
             )  # fmt: skip
         else:
             answer = yield Need(append=(Append(branch=0, tokens=(run.generated[-1],)),))
@@ -112,12 +112,12 @@ class _Run:
 
     def settled(self) -> Sequence[Taken]:
         """The tokens that nothing can take back any more, each once."""
-        kept = 0
+        unsettled = 0
         if self.ended is None and self._can_rewind:
-            kept = min(self._rewinding.unsettled, len(self._waiting))
-        found = [self._waiting.popleft() for _ in range(len(self._waiting) - kept)]
-        self._retries.settled(len(self.generated) - kept)
-        return found
+            unsettled = min(self._rewinding.unsettled, len(self._waiting))
+        settled = [self._waiting.popleft() for _ in range(len(self._waiting) - unsettled)]
+        self._retries.settled(len(self.generated) - unsettled)
+        return settled
 
     @property
     def _can_rewind(self) -> bool:
@@ -138,12 +138,12 @@ class _Run:
         """The tokens that may be tried, `(W,) int32`: those that take back no token that was streamed. After a rewind
         the matcher may count tokens as unsettled that were settled when the text went on from here before."""
         held = len(self._waiting)
-        found = self._rewinding.undoable()
+        mask = self._rewinding.undoable()
         if held < min(self._rewinding.unsettled, len(self.generated)):
-            ids = masks.allowed_ids(found, self._job.vocab.width).tolist()
+            ids = masks.allowed_ids(mask, self._job.vocab.width).tolist()
             far = (token for token in ids if not held or self._rewinding.recall(token).count > held + 1)
-            masks.set_bits_inplace(found, tuple(far), False)
-        return found
+            masks.set_bits_inplace(mask, tuple(far), False)
+        return mask
 
     def _decide(self, raw: Logits) -> Decision:
         job = self._job
@@ -159,8 +159,8 @@ class _Run:
         self._retries.taken(token)
         self._waiting.append(Taken(token=token, text=self._text.take(token), record=decision.record))
         if self._text.ending is not None:
-            found = self._text.outcome(self._matcher, mask_seconds=self._timed.seconds)
-            self.ended = replace(found, rewinds=tuple(self._rewinds))
+            outcome = self._text.outcome(self._matcher, mask_seconds=self._timed.seconds)
+            self.ended = replace(outcome, rewinds=tuple(self._rewinds))
 
     def _recall(self, token: int) -> bool:
         """Take back a tried token and those that led to it. True where more than the tried token goes back."""
@@ -182,7 +182,7 @@ class _Run:
         names = " and ".join(members)
         reason = f"no token is allowed at step {step} and the text is not complete" if fault is None else fault.message
         if not self._waiting or not self._can_rewind:
-            raise self._stranded(reason, members, fault)
+            raise self._dead_end_error(reason, members, fault)
         together = f"{names} allow no token in common after it" if names else reason
         why = Blame(member=REWIND, reason=together if fault is None else fault.message)
         token = self.generated[-1]
@@ -190,10 +190,10 @@ class _Run:
         self._go_back(step - 1, [token], why)
         return True
 
-    def _stranded(self, reason: str, members: Sequence[str], fault: DeadEnd | None) -> DeadEnd:
+    def _dead_end_error(self, reason: str, members: Sequence[str], fault: DeadEnd | None) -> DeadEnd:
         if not self._rewinds:
             return fault or (stranded(members, reason) if members else DeadEnd(reason))
-        last = ", ".join(repr(one.text) for one in self._rewinds[-MAX_SHOWN:])
+        last = ", ".join(repr(rewind.text) for rewind in self._rewinds[-MAX_SHOWN:])
         tried = f"text was taken back {len(self._rewinds)} times, last: {last}"
         if not self._can_rewind:
             hint = f"max_rewinds={self._job.options.max_rewinds} is used up; with more the search goes on"
@@ -247,17 +247,17 @@ class RewindQuestions(MatcherQuestions):
     def member_masks(self) -> NamedMasks:
         """The constraint's members, each with the tokens that may be tried; then the members that took back a token at
         this place."""
-        undoable, found = self.undoable, super().member_masks()
+        undoable, named = self.undoable, super().member_masks()
         if undoable is not None:
-            found = [(name, mask | undoable) for name, mask in found]
+            named = [(name, mask | undoable) for name, mask in named]
         if not self.forbidden:
-            return found
-        if not found:
+            return named
+        if not named:
             whole = self.strict.copy() if undoable is None else self.strict | undoable
             masks.set_bits_inplace(whole, tuple(self.forbidden), True)
-            found = [(CONSTRAINT, whole)]
+            named = [(CONSTRAINT, whole)]
         without: dict[str, Mask] = {}
         for token, why in self.forbidden.items():
             mask = without.setdefault(why.member, np.full_like(self.strict, -1))
             masks.set_bits_inplace(mask, (token,), False)
-        return [*found, *without.items()]
+        return [*named, *without.items()]

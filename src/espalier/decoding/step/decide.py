@@ -54,8 +54,8 @@ def decide(
     """
     favourite = favourite_of(raw, context.step)
     is_on = watch.is_on
-    if not is_on and (found := drawn_quickly(raw, mask, vocab, chain, stream, context, favourite)) is not None:
-        return Decision(*found, None)
+    if not is_on and (drawn := drawn_quickly(raw, mask, vocab, chain, stream, context, favourite)) is not None:
+        return Decision(*drawn, None)
     row = Row(raw, vocab, chain, stream, context, favourite)
     if is_on and not watch.lists:
         began = stream.count
@@ -68,8 +68,8 @@ def decide(
     began = stream.count
     token, prob = row.draw(mask) or decide_plainly(row, mask, UNWATCHED, questions)[:2]
     bits = None if mask is None else mask.copy()
-    asked = questions.kept(bits, token, favourite)
-    make = partial(_made, row.kept(), bits, counts, began, watch, asked, token)
+    answers = questions.kept(bits, token, favourite)
+    make = partial(_made, row.kept(), bits, counts, began, watch, answers, token)
     return Decision(token, prob, StepRecord.later(make))
 
 
@@ -103,8 +103,8 @@ def decide_late(
         return decide_late_plainly(row, mask, allows, watch, questions)
     began, bits = stream.count, mask().copy()
     token, prob, _ = decide_late_plainly(row, lambda: bits, allows, UNWATCHED, questions)
-    asked = questions.kept(bits, token, row.favourite)
-    make = partial(_made_late, row.kept(), bits, counts, began, watch, asked, token)
+    answers = questions.kept(bits, token, row.favourite)
+    make = partial(_made_late, row.kept(), bits, counts, began, watch, answers, token)
     return Decision(token, prob, StepRecord.later(make))
 
 
@@ -127,7 +127,7 @@ def _made(
     row: Row, mask: Mask | None, counts: Counts, began: int, watch: Watch, answers: Answers, token: int
 ) -> StepRecord:
     """The record of `decide`, which decides again. began: where the stream stood. token: what was taken."""
-    return _written(decide_plainly(row.then(counts, began), mask, watch, answers), token)
+    return _check_record(decide_plainly(row.then(counts, began), mask, watch, answers), token)
 
 
 def _made_late(
@@ -135,10 +135,10 @@ def _made_late(
 ) -> StepRecord:
     """The record of `decide_late`, which decides again."""
     again = decide_late_plainly(row.then(counts, began), lambda: mask, partial(masks.test, mask), watch, answers)
-    return _written(again, token)
+    return _check_record(again, token)
 
 
-def _written(again: Decision, token: int) -> StepRecord:
+def _check_record(again: Decision, token: int) -> StepRecord:
     """The record of a step that was decided again."""
     if again.token != token:
         raise AssertionError(f"token {token} was taken, and deciding again takes {again.token}")
@@ -169,5 +169,5 @@ def record_forced(
     step = PlainStep(row, watch, questions)
     left = step.left(mask)
     step.check_alive(left)
-    taken = DrawnToken(token, 1.0, float(raw[token]), np.array([token]), np.ones(1), raw[[token]])
-    return step.record(left, taken, questions, was_forced=True)
+    drawn = DrawnToken(token, 1.0, float(raw[token]), np.array([token]), np.ones(1), raw[[token]])
+    return step.record(left, drawn, questions, was_forced=True)

@@ -40,9 +40,9 @@ def decide_late_plainly(
     row: Row, mask: Callable[[], Mask], allows: Callable[[int], bool], watch: Watch, questions: Answers
 ) -> Decision:
     """As `decide_late`."""
-    if not watch.is_on and (found := row.draw(None)) is not None:
-        if allows(found[0]):
-            return Decision(*found, None)
+    if not watch.is_on and (drawn_token := row.draw(None)) is not None:
+        if allows(drawn_token[0]):
+            return Decision(*drawn_token, None)
         bits = mask()
         again = row.draw(bits)
         return decide_plainly(row, bits, watch, questions) if again is None else Decision(*again, None)
@@ -111,9 +111,9 @@ class PlainStep:
         if (
             biased is raw
             and self.is_watched
-            and (found := shown(raw, left.bits, self._chain, self._stream, self._favourite))
+            and (drawn := shown(raw, left.bits, self._chain, self._stream, self._favourite))
         ):
-            return found
+            return drawn
         try:
             return choose(
                 biased, left.bits, self._chain, self._stream, is_biased=self._has_row,
@@ -131,7 +131,7 @@ class PlainStep:
     def record(
         self,
         left: _Left,
-        taken: DrawnToken,
+        drawn: DrawnToken,
         questions: Answers,
         *,
         rejected: Scored | None = None,
@@ -139,15 +139,15 @@ class PlainStep:
     ) -> StepRecord:
         """left: the tokens that the constraint and all bans leave. rejected: the token that was drawn first and
         refused."""
-        raw, chain, vocab, allowed, token = self._raw, self._chain, self._vocab, left.flags, taken.token
+        raw, chain, vocab, allowed, token = self._raw, self._chain, self._vocab, left.flags, drawn.token
         bans = bans_of(raw, self._biased, chain, self._context, allowed=allowed, before=left.before)
-        found = None
+        sums = None
         if not (was_forced or self._is_early or len(chain.filters)) and can_sum(chain):
-            found = sums_of(raw, left.bits, chain, self._favourite)
+            sums = sums_of(raw, left.bits, chain, self._favourite)
         rows = RowRecords(
             raw,
             allowed,
-            taken,
+            drawn,
             kept=(token,) if rejected is None else (token, rejected.token),
             step=self._context.step,
             favourite=self._favourite,
@@ -158,10 +158,10 @@ class PlainStep:
             bans=bans,
             min_tokens=chain.config.min_tokens,
             removed_by=refusals(raw, allowed, left.mask, vocab, questions.member_masks(), bans, can_ban=chain.can_ban),
-            z_sampled=self._z_sampled(allowed, token if was_forced else None) if found is None else found.z_sampled,
-            numbers=None if found is None else found.numbers(float(raw[token])),
+            z_sampled=self._z_sampled(allowed, token if was_forced else None) if sums is None else sums.z_sampled,
+            numbers=None if sums is None else sums.numbers(float(raw[token])),
         )
-        return rows.record(Scored(token, taken.prob, taken.logit), was_forced=was_forced)
+        return rows.record(Scored(token, drawn.prob, drawn.logit), was_forced=was_forced)
 
     def _z_sampled(self, allowed: NDArray[np.bool_] | None, forced: int | None) -> float | None:
         """The probability of the allowed tokens, or of a forced one alone, after penalties, bias and temperature; None
@@ -172,14 +172,14 @@ class PlainStep:
         if forced is not None:
             allowed = np.zeros(raw.shape[0], dtype=np.bool_)  # (V,)
             allowed[forced] = True
-        return 1.0 if allowed is None else allowed_mass(heated(_unbanned(raw, self._biased, chain), chain), allowed)
+        return 1.0 if allowed is None else allowed_mass(heated(_undo_bans(raw, self._biased, chain), chain), allowed)
 
     def _dead_end(self, left: _Left) -> DeadEnd:
         allowed = permitted(left.mask, self._vocab, self._raw.shape[0])
         return dead_end(allowed, self._raw, self._chain, self._context.step, self._questions)
 
 
-def _unbanned(raw: Logits, biased: Logits, chain: Chain) -> Logits:
+def _undo_bans(raw: Logits, biased: Logits, chain: Chain) -> Logits:
     """`(V,) float32`, the biased logits with banned tokens as they were: p' is a distribution over all tokens."""
     if biased is raw:
         return raw

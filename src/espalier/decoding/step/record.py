@@ -197,10 +197,10 @@ def bans_of(
     """
     if not chain.can_ban:
         return []
-    found = [*chain.fitted.bans, *_bans_of_filters(raw, biased, chain, context)]
+    bans = [*chain.fitted.bans, *_bans_of_filters(raw, biased, chain, context)]
     if allowed is not None and before is not allowed:
-        found.append(("min_tokens", ~allowed if before is None else before & ~allowed))
-    return found
+        bans.append(("min_tokens", ~allowed if before is None else before & ~allowed))
+    return bans
 
 
 def _bans_of_filters(raw: Logits, biased: Logits, chain: Chain, context: FilterContext) -> list[Ban]:
@@ -208,18 +208,18 @@ def _bans_of_filters(raw: Logits, biased: Logits, chain: Chain, context: FilterC
     banned = (alone > NEG_INF) & (biased == NEG_INF)  # (V,) bool, by any filter
     if not bool(banned.any()):
         return []
-    active = [one for one in chain.filters if chain.filters.is_enabled(one.name)]
+    active = [logit_filter for logit_filter in chain.filters if chain.filters.is_enabled(logit_filter.name)]
     if len(active) == 1:
         return [(active[0].name, banned)]
-    found: list[Ban] = []
+    bans: list[Ban] = []
     row = alone.copy()
-    for one in active:
-        after = one.apply(row.copy(), context)
+    for logit_filter in active:
+        after = logit_filter.apply(row.copy(), context)
         mine = banned & (row > NEG_INF) & (after == NEG_INF)
         if bool(mine.any()):
-            found.append((one.name, mine))
+            bans.append((logit_filter.name, mine))
         row = after
-    return [*found, (OTHERS, banned)]
+    return [*bans, (OTHERS, banned)]
 
 
 def refusals(

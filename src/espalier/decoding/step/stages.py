@@ -60,10 +60,10 @@ def shares(
     """The probability mass that each member or ban is the first to refuse: `removed_by` of a StepRecord. constrained:
     the tokens that a constraint without members, or the end of the vocabulary, allows; `name` is its name."""
     width = raw.shape[0]
-    asked = [(member, masks.unpack(bits, width)) for member, bits in members]
+    refusers = [(member, masks.unpack(bits, width)) for member, bits in members]
     if not members and constrained is not None:
-        asked.append((name, constrained))
-    return removed_by(raw, allowed, [*asked, *((who, ~banned) for who, banned in bans)], sure=len(asked))
+        refusers.append((name, constrained))
+    return removed_by(raw, allowed, [*refusers, *((who, ~banned) for who, banned in bans)], sure=len(refusers))
 
 
 def banned_by(token: int, bans: Sequence[tuple[str, NDArray[np.bool_]]], min_tokens: int = 0) -> Blame | None:
@@ -100,22 +100,22 @@ class Stages:
 
     def wanted(self) -> Sequence[Candidate]:
         if self._is_short():
-            return LazySequence(partial(_found, partial(self._listed, None)))
-        return LazySequence(self._listed(None))
+            return LazySequence(partial(_make_candidates, partial(self._list_top, None)))
+        return LazySequence(self._list_top(None))
 
     def allowed(self) -> Sequence[Candidate]:
         if self._allowed is None:
             return self.wanted()
         if self._is_short():
-            return LazySequence(partial(_found, partial(self._listed, self._allowed)))
-        return LazySequence(self._listed(self._allowed))
+            return LazySequence(partial(_make_candidates, partial(self._list_top, self._allowed)))
+        return LazySequence(self._list_top(self._allowed))
 
     def sampled(self, drawn: DrawnToken) -> Sequence[Candidate]:
         """The distribution that was drawn from. A kept token that it does not hold is left out."""
         if drawn.ids.size <= FEW and self._is_short():
             ids, probs, logits = drawn.ids.copy(), drawn.probs.copy(), drawn.logits.copy()  # (n,) each
-            return LazySequence(partial(_found, partial(self._drawn, ids, probs, logits)))
-        return LazySequence(self._drawn(drawn.ids, drawn.probs, drawn.logits))
+            return LazySequence(partial(_make_candidates, partial(self._list_drawn, ids, probs, logits)))
+        return LazySequence(self._list_drawn(drawn.ids, drawn.probs, drawn.logits))
 
     def _is_short(self) -> bool:
         """Whether the row is short enough to be copied; if so, copies the rows."""
@@ -124,7 +124,7 @@ class Stages:
             self._allowed = None if self._allowed is None else self._allowed.copy()
         return self._is_mine
 
-    def _listed(self, allowed: NDArray[np.bool_] | None) -> Callable[[], Candidates]:
+    def _list_top(self, allowed: NDArray[np.bool_] | None) -> Callable[[], Candidates]:
         """allowed: None for the list before the mask. The returned function does not refer to the rows."""
         log_sum = self._numbers.log_total if allowed is None else self._numbers.log_allowed
         ids = top(self._raw, self._k, allowed)
@@ -133,15 +133,15 @@ class Stages:
         if more:
             ids = np.append(ids, more)
         flags = None if self._allowed is None else self._allowed[ids]
-        return partial(_weighed, self._vocab, ids, self._raw[ids], log_sum, flags)
+        return partial(_weigh_logits, self._vocab, ids, self._raw[ids], log_sum, flags)
 
-    def _drawn(
+    def _list_drawn(
         self, ids: NDArray[np.intp], probs: NDArray[np.float64], logits: NDArray[np.float32]
     ) -> Callable[[], Candidates]:
         """ids: ascending."""
         order = top(probs, self._k).tolist()
-        found = ((int(np.searchsorted(ids, kept)), kept) for kept in dict.fromkeys(self._kept))
-        order += [at for at, kept in found if at not in order and at < ids.size and ids[at] == kept]
+        positions = ((int(np.searchsorted(ids, token)), token) for token in dict.fromkeys(self._kept))
+        order += [at for at, token in positions if at not in order and at < ids.size and ids[at] == token]
         flags = None if self._allowed is None else self._allowed[ids[order]]
         return partial(_candidates, self._vocab, ids[order], probs[order], logits[order], flags)
 
@@ -158,12 +158,12 @@ def candidate_of(vocab: Vocab, token: int, prob: float, logit: float, *, allowed
     )
 
 
-def _found(find: Callable[[], Callable[[], Candidates]]) -> Candidates:
+def _make_candidates(find: Callable[[], Callable[[], Candidates]]) -> Candidates:
     """The candidates of `find`, made at once."""
     return find()()
 
 
-def _weighed(
+def _weigh_logits(
     vocab: Vocab,
     ids: NDArray[np.intp],
     logits: NDArray[np.float32],

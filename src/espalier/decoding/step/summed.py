@@ -92,8 +92,8 @@ def decide_summed(row: Row, mask: Mask | None, watch: Watch, questions: MatcherQ
     if not _is_common(row, questions):
         return None
     bits = real(mask, row.vocab)
-    found = _found(row, bits, bits)
-    return None if found is None else _decision(row, found, bits is not None, None, watch, questions)
+    draw = _found(row, bits, bits)
+    return None if draw is None else _decision(row, draw, bits is not None, None, watch, questions)
 
 
 def decide_late_summed(
@@ -103,11 +103,11 @@ def decide_late_summed(
     if not _is_common(row, questions):
         return None
     bits, rejected = mask(), None
-    found = _found(row, real(None, row.vocab), bits)
-    if found is not None and not found[2]:
-        rejected = Scored(found[0], found[1], found[4])
-        found = _found(row, bits, bits)
-    return None if found is None else _decision(row, found, True, rejected, watch, questions)
+    draw = _found(row, real(None, row.vocab), bits)
+    if draw is not None and not draw[2]:
+        rejected = Scored(draw[0], draw[1], draw[4])
+        draw = _found(row, bits, bits)
+    return None if draw is None else _decision(row, draw, True, rejected, watch, questions)
 
 
 def _is_common(row: Row, questions: MatcherQuestions) -> bool:
@@ -119,31 +119,31 @@ def _found(row: Row, bits: Mask | None, allowed: Mask | None) -> Found | None:
     """Draw from the tokens of `bits`, and sum over those of `allowed`, `(W,) int32`; None for all."""
     raw, _, chain, stream, _, favourite = row
     settings = chain.kept(coded)
-    asked = None if settings is None else arguments(raw, bits, chain, settings, settings.drawing, favourite)
-    if asked is None or not (allowed is bits or (allowed is not None and allowed.shape[0] and allowed.flags.carray)):
+    inputs = None if settings is None else arguments(raw, bits, chain, settings, settings.drawing, favourite)
+    if inputs is None or not (allowed is bits or (allowed is not None and allowed.shape[0] and allowed.flags.carray)):
         return None
-    found: Found = kernels("steps").draw_and_sum(*asked, stream.next(), NOTHING if allowed is None else allowed)
-    inside, mass = found[8], found[10]
-    is_lost = found[2] and allowed is not None and (inside < TINY or (mass < 0.0 and not chain.config.is_greedy))
-    return None if found[0] < 0 or is_lost else found
+    draw: Found = kernels("steps").draw_and_sum(*inputs, stream.next(), NOTHING if allowed is None else allowed)
+    inside, mass = draw[8], draw[10]
+    is_lost = draw[2] and allowed is not None and (inside < TINY or (mass < 0.0 and not chain.config.is_greedy))
+    return None if draw[0] < 0 or is_lost else draw
 
 
 def _decision(
-    row: Row, found: Found, has_mask: bool, rejected: Scored | None, watch: Watch, questions: MatcherQuestions
+    row: Row, draw: Found, has_mask: bool, rejected: Scored | None, watch: Watch, questions: MatcherQuestions
 ) -> Decision:
     """The record is made when it is read, or at once if `watch` says so. rejected: the token that was drawn first and
     refused."""
-    token, prob, refused = found[0], found[1], None
-    if (rejected is not None or not found[12]) and watch.says_why:
+    token, prob, refused = draw[0], draw[1], None
+    if (rejected is not None or not draw[12]) and watch.says_why:
         refused = row.favourite if rejected is None else rejected.token
-    asked = questions.kept(None, token, refused)
+    answers = questions.kept(None, token, refused)
     is_greedy = row.chain.config.is_greedy
-    make = partial(_made, found, has_mask, is_greedy, rejected, row.context.step, row.vocab, refused, asked)
+    make = partial(_build_record, draw, has_mask, is_greedy, rejected, row.context.step, row.vocab, refused, answers)
     return Decision(token, prob, make() if watch.at_once else StepRecord.later(make))
 
 
-def _made(
-    found: Found,
+def _build_record(
+    draw: Found,
     has_mask: bool,
     is_greedy: bool,
     rejected: Scored | None,
@@ -153,7 +153,7 @@ def _made(
     questions: Answers,
 ) -> StepRecord:
     """refused: the token of which is told why the constraint refuses it."""
-    token, prob, _, logit, hot, top, total, spread, inside, inside_spread, mass, count, is_best = found
+    token, prob, _, logit, hot, top, total, spread, inside, inside_spread, mass, count, is_best = draw
     z_sampled = None if is_greedy else mass if has_mask else 1.0
     sums = StepSums((total, spread, inside, inside_spread, top), has_mask, count, is_best, z_sampled)
     return record_of(

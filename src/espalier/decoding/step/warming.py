@@ -74,15 +74,15 @@ def _step(raw: Logits, mask: Mask | None, watch: Watch, vocab: Vocab, config: Sa
     chain.start(PROMPT)
     for token in PROMPT[:3]:
         chain.on_token(token, 0.5)
-    asked: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "vocab": vocab, "chain": chain, "context": FilterContext(3, PROMPT, PROMPT[:3]), "watch": watch,
     }  # fmt: skip
-    made = [decide(raw, mask, stream=RandomStream(1), **asked).record]
+    records = [decide(raw, mask, stream=RandomStream(1), **arguments).record]
     if mask is not None:
         allows = partial(masks.test, mask)
-        made.append(decide_late(raw, mask.copy, allows, stream=RandomStream(1), **asked).record)
-        made.append(record_forced(raw, int(masks.allowed_ids(mask, vocab.width)[0]), mask, **asked))
-    for record in made:
+        records.append(decide_late(raw, mask.copy, allows, stream=RandomStream(1), **arguments).record)
+        records.append(record_forced(raw, int(masks.allowed_ids(mask, vocab.width)[0]), mask, **arguments))
+    for record in records:
         if record is not None:
             record.to_json()  # it may be made when it is read
 

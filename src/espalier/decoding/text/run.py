@@ -93,10 +93,10 @@ class TextRun:
         """Forget the last `count` tokens."""
         if not count:
             return
-        kept = self.tokens[:-count]
+        tokens = self.tokens[:-count]
         self.tokens, self._assembler = [], TextAssembler(self._rule.stops)
         self.ending = None
-        for token in kept:
+        for token in tokens:
             self._append(token)  # whatever the time is now, the text went on there
 
     def fork(self) -> TextRun:

@@ -56,10 +56,10 @@ class TextAssembler:
         return self._release(final=True)
 
     def _release(self, *, final: bool) -> Piece:
-        found = [(at, len(stop), stop) for stop in self._stops if (at := self._held.find(stop)) >= 0]
+        matches = [(at, len(stop), stop) for stop in self._stops if (at := self._held.find(stop)) >= 0]
         maybe = len(self._held) if final else len(self._held) - self._could_be_stop()
-        if found:
-            at, _, stop = min(found)  # the earliest; of two at one place the shorter, which is complete first
+        if matches:
+            at, _, stop = min(matches)  # the earliest; of two at one place the shorter, which is complete first
             # An earlier place may still become a stop text: that one counts, however the bytes were split into tokens.
             if at <= maybe:
                 text, self._held, self._stopped = self._held[:at], "", True

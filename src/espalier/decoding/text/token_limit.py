@@ -90,23 +90,23 @@ class TokenLimitMatcher:
         return self._inner.is_finished
 
     def mask(self) -> Mask:
-        found, _ = self._look()
-        return self._inner.mask() if found is None else found.copy()
+        mask, _ = self._look()
+        return self._inner.mask() if mask is None else mask.copy()
 
     def allows(self, token: int) -> bool:
         if not self._inner.allows(token):
             return False
-        found, _ = self._look()
-        return found is None or masks.test(found, token)
+        mask, _ = self._look()
+        return mask is None or masks.test(mask, token)
 
     def advance(self, token: int) -> None:
-        found, decides = self._look()
-        if found is not None and not masks.test(found, token) and self._inner.allows(token):
+        mask, decides = self._look()
+        if mask is not None and not masks.test(mask, token) and self._inner.allows(token):
             shown = self._vocab.text_of(token)
             raise TokenRefused(f"token {token} ({shown!r}) is refused: {self._reason(token)}")
         self._inner.advance(token)
         left, way = self._left - 1, self._state.way
-        if found is None or self._inner.is_finished:
+        if mask is None or self._inner.is_finished:
             way = None
         elif way is not None and way[0] == token:
             way = way[1:]
@@ -122,9 +122,9 @@ class TokenLimitMatcher:
     def rollback(self, count: int) -> None:
         self._inner.rollback(count)
         if count:
-            kept = len(self._history) - count
-            self._state = self._history[kept]
-            del self._history[kept:]
+            length = len(self._history) - count
+            self._state = self._history[length]
+            del self._history[length:]
             self._left += count
             self._found = None
 
@@ -137,13 +137,13 @@ class TokenLimitMatcher:
 
     def forced(self) -> tuple[int, ...]:
         """The forced tokens of the constraint, as far as they fit."""
-        found = self._inner.forced()
+        tokens = self._inner.forced()
         ahead = self.fork()
-        for count, token in enumerate(found):
+        for count, token in enumerate(tokens):
             if not ahead.allows(token):
-                return found[:count]
+                return tokens[:count]
             ahead.advance(token)
-        return found
+        return tokens
 
     def explain(self, token: int) -> Blame:
         if self.allows(token):
@@ -156,8 +156,8 @@ class TokenLimitMatcher:
         if self.is_finished:
             return ()
         held = self._held()
-        found = known(self._inner)
-        return held if found is None else min(held, found, key=len)
+        completion = known(self._inner)
+        return held if completion is None else min(held, completion, key=len)
 
     def member_masks(self) -> list[tuple[str, Mask]]:
         """As in `Composite`: the members of the constraint, the constraint, and last the mask under the limit."""
@@ -175,11 +175,11 @@ class TokenLimitMatcher:
         if inner.is_finished or is_loose(inner, self._left - 1):
             return None, False
         whole = inner.mask()
-        found = whole & closing(inner, self._left - 1, self._vocab.width)
+        mask = whole & closing(inner, self._left - 1, self._vocab.width)
         way = self._held()
         self._state = self._state._replace(way=way)
-        masks.set_bits_inplace(found, way[:1], True)
-        return found, not np.array_equal(found, whole)
+        masks.set_bits_inplace(mask, way[:1], True)
+        return mask, not np.array_equal(mask, whole)
 
     def _held(self) -> tuple[int, ...]:
         """A completion that fits in the tokens left. Raises LimitExceeded where none is known."""
@@ -197,10 +197,10 @@ class TokenLimitMatcher:
         left = self._left - 1
         ahead = self._inner.fork()
         ahead.advance(token)
-        found = known(ahead)
-        if found is None or len(found) <= left:
+        completion = known(ahead)
+        if completion is None or len(completion) <= left:
             return f"no completion of {left} tokens is known after it, and no more would be left"
-        return f"after it the text takes {len(found)} more tokens, its end counted, and {left} would be left"
+        return f"after it the text takes {len(completion)} more tokens, its end counted, and {left} would be left"
 
 
 class RuledTokenLimitMatcher(TokenLimitMatcher):

@@ -70,12 +70,12 @@ def _csv_rows(path: Path) -> Iterator[Row]:
         csv.field_size_limit(max(csv.field_size_limit(), LINE_BYTES))  # its own limit is 128 KiB
         reader = csv.reader(file, strict=True)
         names: list[str] | None = None
-        for row in _checked(reader):
+        for row in _read_checked(reader):
             if not row:  # a blank line
                 continue
             if names is None:
                 names = row
-                twice = next((one for place, one in enumerate(names) if one in names[:place]), None)
+                twice = next((name for place, name in enumerate(names) if name in names[:place]), None)
                 if twice is not None:
                     raise InputError(f"two columns have the name {twice[:60]!r}", hint="rename one", field="input")
             elif len(row) != len(names):
@@ -86,7 +86,7 @@ def _csv_rows(path: Path) -> Iterator[Row]:
                 yield dict(zip(names, row, strict=True))
 
 
-def _checked(reader: Any) -> Iterator[list[str]]:
+def _read_checked(reader: Any) -> Iterator[list[str]]:
     """The rows of a reader of CSV, whose errors name the line."""
     try:
         yield from reader
@@ -156,7 +156,8 @@ def _write_parquet(path: Path, rows: Iterator[Row]) -> None:
 def _table(arrow: Any, rows: list[Row]) -> Any:
     """The first rows. A column without any value is one of texts, as later rows may have one."""
     table = arrow.Table.from_pylist(_cells(rows))
-    fields = [one.with_type(arrow.string()) if arrow.types.is_null(one.type) else one for one in table.schema]
+    texts, is_null = arrow.string(), arrow.types.is_null
+    fields = [column.with_type(texts) if is_null(column.type) else column for column in table.schema]
     return table.cast(arrow.schema(fields))
 
 

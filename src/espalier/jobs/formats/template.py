@@ -46,9 +46,9 @@ class Template:
 
     def prompt(self, row: Mapping[str, Any]) -> str:
         """Raises InputError for a column that the row lacks."""
-        made = []
+        pieces = []
         for literal, name, _, _ in string.Formatter().parse(self.text):
-            made.append(literal)
+            pieces.append(literal)
             if name is None:
                 continue
             if name not in row:
@@ -57,8 +57,8 @@ class Template:
                     field="template",
                 )  # fmt: skip
             value = row[name]
-            made.append(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str))
-        return "".join(made)
+            pieces.append(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str))
+        return "".join(pieces)
 
     def body(self, row: Mapping[str, Any]) -> dict[str, Any]:
         if self.endpoint == COMPLETIONS:
@@ -93,9 +93,9 @@ def answered(row: Mapping[str, Any], line: Mapping[str, Any]) -> dict[str, Any]:
     text = choice.get("text", (choice.get("message") or {}).get("content"))
     error = line["error"] or body.get("error")
     usage = body.get("usage") or {}
-    found = {
+    columns = {
         "output": body.get("content", text), "finish_reason": choice.get("finish_reason"),
         "error": None if not error else f"{error.get('code')}: {error.get('message')}",
         "prompt_tokens": usage.get("prompt_tokens"), "completion_tokens": usage.get("completion_tokens"),
     }  # fmt: skip
-    return {**row, **{name if name not in row else f"{name}_of_batch": value for name, value in found.items()}}
+    return {**row, **{name if name not in row else f"{name}_of_batch": value for name, value in columns.items()}}

@@ -51,9 +51,9 @@ class Batches:
                         f"{most_open} batches are open already", hint="wait until one has ended, or cancel one"
                     )
             connection.execute(insert(BATCHES).values(row))
-        found = self.get(batch_id, caller=None)
-        assert found is not None
-        return found
+        batch = self.get(batch_id, caller=None)
+        assert batch is not None
+        return batch
 
     def get(self, batch_id: str, *, caller: str | None) -> Batch | None:
         """The batch, None if this caller has none of that id."""
@@ -82,9 +82,9 @@ class Batches:
                 raise InputError("`after` is not the id of a batch", hint="give the `last_id` of a page", field="after")
             query = query.where(BATCHES.c.id < after)
         with self._database.reading() as connection:
-            found = connection.execute(query).mappings().all()
-            counted = counts(connection, [row["id"] for row in found])
-            return [batch_of(row, counted[row["id"]]) for row in found]
+            batch_rows = connection.execute(query).mappings().all()
+            counted = counts(connection, [row["id"] for row in batch_rows])
+            return [batch_of(row, counted[row["id"]]) for row in batch_rows]
 
     def cancel(self, batch_id: str, *, caller: str | None) -> Batch | None:
         """Stop a batch: what waits is cancelled now, what runs is stopped by its worker. A batch that has ended or is
@@ -122,10 +122,10 @@ class Batches:
     def remove(self, batch_id: str, *, caller: str | None) -> bool:
         """Delete a batch that has ended, with its items and results. Returns whether there was one. Raises InputError
         for one that is still open."""
-        found = self.get(batch_id, caller=caller)
-        if found is None:
+        batch = self.get(batch_id, caller=caller)
+        if batch is None:
             return False
-        if found.state in OPEN_BATCHES:
+        if batch.state in OPEN_BATCHES:
             raise InputError("the batch has not ended", hint="cancel it first", field="batch_id")
         with self._database.writing() as connection:
             delete_rows(connection, [batch_id])
@@ -138,19 +138,19 @@ class Batches:
             .where(BATCHES.c.state.in_(OPEN_BATCHES)).group_by(ITEMS.c.state)
         )  # fmt: skip
         with self._database.reading() as connection:
-            found = {row[0]: row[1] for row in connection.execute(query)}
-        return {state: int(found.get(state, 0)) for state in ItemState}
+            counted = {row[0]: row[1] for row in connection.execute(query)}
+        return {state: int(counted.get(state, 0)) for state in ItemState}
 
     def sweep(self, before: float) -> Sequence[str]:
         """Delete up to 20 batches that ended before that time. Returns their ids."""
         ended = func.coalesce(BATCHES.c.completed_at, BATCHES.c.failed_at, BATCHES.c.expired_at, BATCHES.c.cancelled_at)
         query = select(BATCHES.c.id).where(BATCHES.c.state.not_in(OPEN_BATCHES), ended < before).limit(20)
         with self._database.reading() as connection:
-            found = connection.execute(query).scalars().all()
-        for one in found:  # a transaction each, between which others write
+            ended_ids = connection.execute(query).scalars().all()
+        for batch_id in ended_ids:  # a transaction each, between which others write
             with self._database.writing() as connection:
-                delete_rows(connection, [one])
-        return found
+                delete_rows(connection, [batch_id])
+        return ended_ids
 
     def _set(self, batch_id: str, caller: str | None, **values: Any) -> Batch | None:
         if self.get(batch_id, caller=caller) is None:
@@ -184,13 +184,13 @@ def counts(connection: Connection, ids: Iterable[str]) -> Mapping[str, Counts]:
         ITEMS.c.batch_id, func.count(), of(ItemState.DONE), of(*FAILED_ITEMS), of(ItemState.PENDING),
         of(ItemState.RUNNING), of(ItemState.CANCELLED, ItemState.EXPIRED),
     ).where(ITEMS.c.batch_id.in_(wanted)).group_by(ITEMS.c.batch_id)  # fmt: skip
-    found = {one: Counts() for one in wanted}
+    by_batch = {batch_id: Counts() for batch_id in wanted}
     for batch_id, total, done, failed, pending, running, stopped in connection.execute(query):
-        found[batch_id] = Counts(
+        by_batch[batch_id] = Counts(
             total=int(total), completed=int(done), failed=int(failed), pending=int(pending), running=int(running),
             stopped=int(stopped),
         )  # fmt: skip
-    return found
+    return by_batch
 
 
 def plan_of(row: Mapping[Any, Any]) -> Plan:
@@ -204,6 +204,6 @@ def batch_of(row: Mapping[Any, Any], counted: Counts) -> Batch:
         id=row["id"], plan=plan_of(row), state=BatchState(row["state"]), created=row["created"],
         expires=row["expires"], is_paused=bool(row["paused"]), counts=counted,
         at={name.removesuffix("_at"): row[name] for name in TIMES if row[name] is not None},
-        errors=tuple(Fault(**one) for one in errors), output_file=row["output_file"], error_file=row["error_file"],
+        errors=tuple(Fault(**error) for error in errors), output_file=row["output_file"], error_file=row["error_file"],
         usage=None if row["usage"] is None else unpack(row["usage"], what=what), model=row["model"],
     )  # fmt: skip

@@ -104,8 +104,8 @@ class Files:
         if caller is not None:
             query = query.where(FILES.c.caller == rows.caller_text(caller))
         with self._database.reading() as connection:
-            found = connection.execute(query).mappings().one_or_none()
-        return None if found is None else dict(found)
+            row = connection.execute(query).mappings().one_or_none()
+        return None if row is None else dict(row)
 
     def open(self, file_id: str) -> BinaryIO:
         """The content of an upload. Raises InputError if this machine has no such file."""
@@ -136,13 +136,13 @@ class Files:
         reads = select(BATCHES.c.input_file).where(BATCHES.c.state == "validating")
         with self._database.writing() as connection:
             old = select(FILES.c.id).where(is_old, FILES.c.batch_id.is_(None), FILES.c.id.not_in(reads)).limit(1000)
-            found = list(connection.execute(old).scalars())
+            ids = list(connection.execute(old).scalars())
             expired = delete(FILES).where(FILES.c.batch_id.is_not(None), FILES.c.expires <= now)
             count = connection.execute(expired).rowcount
-            connection.execute(delete(FILES).where(FILES.c.id.in_(found)))
-        for file_id in found:
+            connection.execute(delete(FILES).where(FILES.c.id.in_(ids)))
+        for file_id in ids:
             (self.folder / file_id).unlink(missing_ok=True)
-        return count + len(found) + self._sweep_left(now)
+        return count + len(ids) + self._sweep_left(now)
 
     def _sweep_left(self, now: float) -> int:
         count = 0

@@ -33,8 +33,8 @@ class BatchStore:
         """Delete batches and uploads that are older than that, and files that have expired. Returns how many."""
         before = None if seconds is None else self._clock() - seconds
         count = self.files.sweep(before)
-        while before is not None and (found := self.batches.sweep(before)):
-            count += len(found)
+        while before is not None and (swept := self.batches.sweep(before)):
+            count += len(swept)
         return count
 
 

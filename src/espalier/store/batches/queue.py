@@ -46,69 +46,71 @@ class ItemQueue:
     def claim(self, worker: str, limit: int, *, alone: bool) -> Sequence[Item]:
         now = self._clock()
         with self._database.writing() as connection:
-            found = self._ready(connection, now, limit, ITEMS.c.losses < SUSPECT)
-            if not found and alone:
-                found = self._ready(connection, now, 1, ITEMS.c.losses >= SUSPECT)
-            if not found:
+            ready = self._ready(connection, now, limit, ITEMS.c.losses < SUSPECT)
+            if not ready and alone:
+                ready = self._ready(connection, now, 1, ITEMS.c.losses >= SUSPECT)
+            if not ready:
                 return ()
-            taken = [{"b": item["batch_id"], "l": item["line"], "f": item["fence"] + 1} for _, item in found]
+            claims = [{"b": item["batch_id"], "l": item["line"], "f": item["fence"] + 1} for _, item in ready]
             connection.execute(
                 update(ITEMS).where(BY_KEY).values(
                     state=ItemState.RUNNING, holder=worker, until=now + self.lease, fence=bindparam("f")
                 ),
-                taken,
+                claims,
             )  # fmt: skip
             connection.execute(
                 insert(ATTEMPTS),
-                [{"batch_id": o["b"], "line": o["l"], "fence": o["f"], "worker": worker, "began": now} for o in taken],
+                [{"batch_id": o["b"], "line": o["l"], "fence": o["f"], "worker": worker, "began": now} for o in claims],
             )
-        options = {batch["id"]: plan_of(batch).options for batch in {one["id"]: one for one, _ in found}.values()}
-        return [_item(batch, item, options[batch["id"]]) for batch, item in found]
+        options = {batch["id"]: plan_of(batch).options for batch in {batch["id"]: batch for batch, _ in ready}.values()}
+        return [_item(batch, item, options[batch["id"]]) for batch, item in ready]
 
     def renew(self, worker: str, leases: Sequence[Lease]) -> Sequence[Lease]:
         if not leases:
             return ()
         now = self._clock()
         with self._database.writing() as connection:
-            held = self._held(connection, leases)
+            held = self._lock_held(connection, leases)
             running = {lease for lease in leases if lease in held and _runs(held[lease], now)}
             if running:
                 connection.execute(
                     update(ITEMS).where(BY_KEY).values(until=now + self.lease),
-                    [{"b": one.batch, "l": one.line} for one in sorted(running, key=_key)],
+                    [{"b": lease.batch, "l": lease.line} for lease in sorted(running, key=_key)],
                 )
-        return [one for one in leases if one not in running]
+        return [lease for lease in leases if lease not in running]
 
     def record(self, worker: str, ended: Sequence[Ended]) -> Sequence[Lease]:
         now = self._clock()
-        packed = {one.lease: result_row(one, now) for one in ended if one.again is None}  # before the transaction
+        packed = {
+            attempt.lease: result_row(attempt, now) for attempt in ended if attempt.again is None
+        }  # before the transaction
         with self._database.writing() as connection:
-            held = self._held(connection, [one.lease for one in ended])
-            good = [one for one in ended if one.lease in held]
-            final = [one for one in good if one.again is None]
-            again = [one for one in good if one.again is not None]
+            held = self._lock_held(connection, [attempt.lease for attempt in ended])
+            good = [attempt for attempt in ended if attempt.lease in held]
+            final = [attempt for attempt in good if attempt.again is None]
+            again = [attempt for attempt in good if attempt.again is not None]
             if final:
-                connection.execute(insert(RESULTS), [packed[one.lease] for one in final])
-                self._end(connection, [(one.lease, _state(one)) for one in final])
+                connection.execute(insert(RESULTS), [packed[attempt.lease] for attempt in final])
+                self._end(connection, [(attempt.lease, _state(attempt)) for attempt in final])
                 self._name_models(connection, final, held)
-            for one in again:
+            for attempt in again:
                 connection.execute(
-                    update(ITEMS).where(ITEMS.c.batch_id == one.lease.batch, ITEMS.c.line == one.lease.line)
+                    update(ITEMS).where(ITEMS.c.batch_id == attempt.lease.batch, ITEMS.c.line == attempt.lease.line)
                     .values(
-                        state=_given_back(held[one.lease], now), holder=None, until=None,
-                        attempts=ITEMS.c.attempts + 1, not_before=now + (one.again or 0.0),
+                        state=_given_back(held[attempt.lease], now), holder=None, until=None,
+                        attempts=ITEMS.c.attempts + 1, not_before=now + (attempt.again or 0.0),
                     )
                 )  # fmt: skip
-            how = [(one.lease, "again" if one.again is not None else str(_state(one))) for one in good]
+            how = [(attempt.lease, "again" if attempt.again is not None else str(_state(attempt))) for attempt in good]
             self._close(connection, how, now)
-        return [one.lease for one in good]
+        return [attempt.lease for attempt in good]
 
     def release(self, worker: str, leases: Sequence[Lease]) -> None:
         if not leases:
             return
         now = self._clock()
         with self._database.writing() as connection:
-            held = self._held(connection, leases)
+            held = self._lock_held(connection, leases)
             self._end(connection, [(lease, _given_back(row, now)) for lease, row in held.items()])
             self._close(connection, [(lease, "released") for lease in held], now)
 
@@ -117,7 +119,7 @@ class ItemQueue:
         with self._database.writing() as connection:
             query = (
                 select(ITEMS, *_of_batch()).join(BATCHES, BATCHES.c.id == ITEMS.c.batch_id)
-                .where(tuple_(ITEMS.c.batch_id, ITEMS.c.line).in_([(one.batch, one.line) for one in leases]))
+                .where(tuple_(ITEMS.c.batch_id, ITEMS.c.line).in_([(lease.batch, lease.line) for lease in leases]))
                 .where(ITEMS.c.state == ItemState.RUNNING).order_by(ITEMS.c.batch_id, ITEMS.c.line)
                 .with_for_update(of=ITEMS)
             )  # fmt: skip
@@ -163,19 +165,19 @@ class ItemQueue:
             .where(or_(BATCHES.c.expires.is_(None), BATCHES.c.expires > now))
             .order_by(BATCHES.c.priority.desc(), BATCHES.c.id)
         )  # fmt: skip
-        found: list[Any] = []
+        ready: list[Any] = []
         for batch in connection.execute(batches).mappings().all():
             query = (
                 select(ITEMS).where(ITEMS.c.batch_id == batch["id"], ITEMS.c.state == ItemState.PENDING)
-                .where(ITEMS.c.not_before <= now, suspect).order_by(ITEMS.c.line).limit(limit - len(found))
+                .where(ITEMS.c.not_before <= now, suspect).order_by(ITEMS.c.line).limit(limit - len(ready))
                 .with_for_update(skip_locked=True)
             )  # fmt: skip
-            found += [(batch, dict(row)) for row in connection.execute(query).mappings()]
-            if len(found) >= limit:
+            ready += [(batch, dict(row)) for row in connection.execute(query).mappings()]
+            if len(ready) >= limit:
                 break
-        return found
+        return ready
 
-    def _held(self, connection: Connection, leases: Sequence[Lease]) -> dict[Lease, Mapping[Any, Any]]:
+    def _lock_held(self, connection: Connection, leases: Sequence[Lease]) -> dict[Lease, Mapping[Any, Any]]:
         """The rows of those leases that still hold, locked until the transaction ends."""
         if not leases:
             return {}
@@ -183,13 +185,13 @@ class ItemQueue:
             select(
                 ITEMS.c.batch_id, ITEMS.c.line, ITEMS.c.fence, ITEMS.c.state, *_of_batch()
             ).join(BATCHES, BATCHES.c.id == ITEMS.c.batch_id)
-            .where(tuple_(ITEMS.c.batch_id, ITEMS.c.line).in_([(one.batch, one.line) for one in leases]))
+            .where(tuple_(ITEMS.c.batch_id, ITEMS.c.line).in_([(lease.batch, lease.line) for lease in leases]))
             .where(ITEMS.c.state == ItemState.RUNNING).order_by(ITEMS.c.batch_id, ITEMS.c.line)
             .with_for_update(of=ITEMS)
         )  # fmt: skip
-        found = connection.execute(query).mappings().all()
-        rows = {Lease(batch=row["batch_id"], line=row["line"], fence=row["fence"]): row for row in found}
-        return {one: rows[one] for one in leases if one in rows}
+        held = connection.execute(query).mappings().all()
+        rows = {Lease(batch=row["batch_id"], line=row["line"], fence=row["fence"]): row for row in held}
+        return {lease: rows[lease] for lease in leases if lease in rows}
 
     def _end(self, connection: Connection, moves: Sequence[tuple[Lease, str]]) -> None:
         if moves:
@@ -203,8 +205,8 @@ class ItemQueue:
     ) -> None:
         """A batch bears the name of the model that gave its first result."""
         models = {
-            one.lease.batch: one.answer.model for one in reversed(final)
-            if one.answer.model is not None and held[one.lease]["batch_model"] is None
+            attempt.lease.batch: attempt.answer.model for attempt in reversed(final)
+            if attempt.answer.model is not None and held[attempt.lease]["batch_model"] is None
         }  # fmt: skip
         for batch_id, model in sorted(models.items()):
             unnamed = BATCHES.c.id == batch_id, BATCHES.c.model.is_(None)
@@ -215,7 +217,7 @@ class ItemQueue:
         if outcomes:
             connection.execute(
                 update(ATTEMPTS).where(ATTEMPT).values(ended=now, outcome=bindparam("o")),
-                [{"b": one.batch, "l": one.line, "f": one.fence, "o": str(how)} for one, how in outcomes],
+                [{"b": lease.batch, "l": lease.line, "f": lease.fence, "o": str(how)} for lease, how in outcomes],
             )
 
 

@@ -89,11 +89,11 @@ class Results:
         last = 0
         while True:
             with self._database.reading() as connection:
-                found: Sequence[Any] = connection.execute(query.where(ITEMS.c.line > last)).mappings().all()
-            yield from found
-            if len(found) < PAGE:
+                page: Sequence[Any] = connection.execute(query.where(ITEMS.c.line > last)).mappings().all()
+            yield from page
+            if len(page) < PAGE:
                 return
-            last = found[-1]["line"]
+            last = page[-1]["line"]
 
 
 def _line(row: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -104,5 +104,5 @@ def _line(row: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _error(line: Mapping[str, Any]) -> Mapping[str, Any]:
     """Code and message of a result that is an error."""
-    found = line["error"] or (line["response"]["body"] or {}).get("error") or {}
-    return {name: found.get(name) for name in ("code", "message", "param")}
+    error = line["error"] or (line["response"]["body"] or {}).get("error") or {}
+    return {name: error.get(name) for name in ("code", "message", "param")}

@@ -14,16 +14,16 @@ def condition(
     """words: the column that `word_column` made. number: the row's integer key. index: SQLite's FTS5 table of it."""
 
     def of(term: Term) -> ColumnElement[bool]:
-        found = _fts5(term, number, index) if is_sqlite else _tsvector(term, words)
-        return not_(found) if term.is_excluded else found
+        holds = _fts5(term, number, index) if is_sqlite else _tsvector(term, words)
+        return not_(holds) if term.is_excluded else holds
 
     return or_(false(), *(and_(*map(of, group)) for group in query))
 
 
 def _fts5(term: Term, number: ColumnElement[int], index: str) -> ColumnElement[bool]:
-    found = table(index, column("rowid"), column(index))
+    fts = table(index, column("rowid"), column(index))
     phrase = f'"{" ".join(term.words)}"{"*" if term.is_beginning else ""}'
-    return number.in_(select(found.c.rowid).where(found.c[index].op("MATCH")(phrase)))
+    return number.in_(select(fts.c.rowid).where(fts.c[index].op("MATCH")(phrase)))
 
 
 def _tsvector(term: Term, words: ColumnElement[str]) -> ColumnElement[bool]:

@@ -44,7 +44,7 @@ def read_query(text: str) -> Query:
             continue
         is_beginning = bool(part["star"]) or (part["phrase"] is None and body.endswith("*"))
         groups[-1].append(Term(words=words, is_beginning=is_beginning, is_excluded=bool(part["no"])))
-    found = tuple(tuple(group) for group in groups if group)
-    if not found:
+    query = tuple(tuple(group) for group in groups if group)
+    if not query:
         raise InputError(f"there is no word in the search {text!r:.80}", hint="letters or digits", field="query")
-    return found
+    return query

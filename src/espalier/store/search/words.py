@@ -37,17 +37,17 @@ def folded(text: str) -> str:
 def word_column(texts: Iterable[str]) -> str:
     """What a row is found by: the words of its texts with a space between two, and ` . ` between texts, so that no
     phrase crosses. Words beyond MOST_CHARACTERS are left out."""
-    found: list[str] = []
+    column: list[str] = []
     room = MOST_CHARACTERS
     for text in texts:
         words = words_in(text[:room])
         if not words:
             continue
-        found += [BREAK, *words] if found else words
+        column += [BREAK, *words] if column else words
         room -= sum(len(word) + 1 for word in words)
         if room <= 0:
             break
-    return " ".join(found)[:MOST_CHARACTERS]
+    return " ".join(column)[:MOST_CHARACTERS]
 
 
 BREAK = "\u00b6"  # no letter, so no query has it
