@@ -66,10 +66,10 @@ class HowToPool:
 
 def reader_of(engine: object, name: str) -> HiddenReader:
     """What reads an engine's hidden states. Raises NotHere for an engine that gives none."""
-    found = engine.hidden if isinstance(engine, GivesHidden) else None
-    if found is None:
+    reader = engine.hidden if isinstance(engine, GivesHidden) else None
+    if reader is None:
         raise NotHere(f"{name} gives no embeddings", hint="models of transformers and GGUF files do", field="model")
-    return found
+    return reader
 
 
 def embedding(states: Vectors, how: HowToPool) -> Vectors:

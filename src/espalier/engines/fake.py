@@ -125,12 +125,12 @@ def wishing(vocab: Vocab, wish: str, prompt_length: int) -> LogitsOf:
 
     def logits_of(tokens: tuple[int, ...]) -> Logits:
         written = vocab.decode(tokens[prompt_length:])
-        place = 0
+        position = 0
         for byte in written:
-            found = target.find(byte, place)
-            place = found + 1 if found >= 0 else place
+            at = target.find(byte, position)
+            position = at + 1 if at >= 0 else position
         row = noise(tokens, vocab.width)
-        wanted = vocab.eos_ids[0] if place >= len(target) else target[place]
+        wanted = vocab.eos_ids[0] if position >= len(target) else target[position]
         row[wanted] += np.float32(8.0)
         row[vocab.eos_ids[0]] += np.float32(2.0)
         return row

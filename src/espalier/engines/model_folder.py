@@ -45,14 +45,14 @@ def check_folder(folder: Path) -> None:
     except OSError as error:
         raise InputError(f"cannot read {folder}: {error.strerror or error}", field="model") from error
     there = {entry.name for entry in entries}
-    found = {name: _object(folder / name) for name in SMALL if name in there}
-    if "config.json" in found:
-        check_config(found["config.json"], str(folder / "config.json"), weights=weights)
+    objects = {name: _object(folder / name) for name in SMALL if name in there}
+    if "config.json" in objects:
+        check_config(objects["config.json"], str(folder / "config.json"), weights=weights)
     if "tokenizer.json" in there:
         path = folder / "tokenizer.json"
         text = read_text(path, TOKENIZER)
         check_shape(text, TOKENIZER, str(path))
-        spec = _parsed(text, path)
+        spec = _parse_json(text, path)
         check_tokenizer(spec)
         try_expressions(spec)
 
@@ -83,25 +83,25 @@ def check_config(config: Mapping[str, Any], source: str, *, weights: int) -> Non
 def _numbers(value: Any, where: str = "") -> Iterator[tuple[str, int]]:
     left = [(where, value)]
     while left:
-        place, one = left.pop()
-        if isinstance(one, Mapping):
-            left += [(f"{place}.{key[:60]}" if place else key[:60], inner) for key, inner in one.items()]
-        elif isinstance(one, list):
-            left += [(place, inner) for inner in one]
-        elif type(one) is int:
-            yield place, one
+        path, node = left.pop()
+        if isinstance(node, Mapping):
+            left += [(f"{path}.{key[:60]}" if path else key[:60], inner) for key, inner in node.items()]
+        elif isinstance(node, list):
+            left += [(path, inner) for inner in node]
+        elif type(node) is int:
+            yield path, node
 
 
 def _object(path: Path) -> Mapping[str, Any]:
     text = read_text(path, MODEL_JSON)
     check_shape(text, MODEL_JSON, str(path))
-    found = _parsed(text, path)
-    if not isinstance(found, Mapping):
+    parsed = _parse_json(text, path)
+    if not isinstance(parsed, Mapping):
         raise InputError(f"{path} is not a JSON object", hint=HINT, field="model")
-    return found
+    return parsed
 
 
-def _parsed(text: str, path: Path) -> Any:
+def _parse_json(text: str, path: Path) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:

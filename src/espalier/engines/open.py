@@ -52,9 +52,9 @@ def open_engine(
     """
     name = engine or options.engine or defaults.engine or choose(model, options.over(defaults).url)
     make = ENGINES.load(name)
-    taken = taken_by(name)
-    options.check_only(name, taken)
-    merged = options.over(defaults.only(taken))
+    option_names = taken_by(name)
+    options.check_only(name, option_names)
+    merged = options.over(defaults.only(option_names))
     opened: Engine = make(model, options=merged, folders=folders)
     if merged.draft_model is not None:
         try:

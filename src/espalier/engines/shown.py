@@ -24,10 +24,10 @@ def judged(verdict: Verdict | None) -> str:
 
 def facts(*, finish_reason: str, verdict: Verdict | None, tokens: int, trace: Trace | None) -> str:
     """Why it ended, the verdict, its length and what the constraint cost: `stop, valid, 27 tokens, tax 1.29 nats`."""
-    found = [finish_reason, judged(verdict), f"{tokens} token{'' if tokens == 1 else 's'}"]
+    parts = [finish_reason, judged(verdict), f"{tokens} token{'' if tokens == 1 else 's'}"]
     if trace is not None:
-        found.append(f"tax {trace.summary()['total_tax_nats']:.3g} nats")
-    return ", ".join(found)
+        parts.append(f"tax {trace.summary()['total_tax_nats']:.3g} nats")
+    return ", ".join(parts)
 
 
 def line(text: str, said: str) -> str:
@@ -43,7 +43,7 @@ def block(text: str, said: str, verdict: Verdict | None, trace: Trace | None) ->
     """HTML: the text, the facts, what the judge found wrong, and a link that saves the page of the trace."""
     parts = [f'<pre style="{PRE}">{escape(text)}</pre>', f"<p>{escape(said)}</p>"]
     if verdict is not None and verdict.errors:
-        parts.append("<ul>" + "".join(f"<li>{escape(one)}</li>" for one in verdict.errors) + "</ul>")
+        parts.append("<ul>" + "".join(f"<li>{escape(error)}</li>" for error in verdict.errors) + "</ul>")
     if trace is not None and trace.steps:
         page = base64.b64encode(render(trace.to_json()).encode()).decode()
         parts.append(f'<p><a download="trace.html" href="data:text/html;base64,{page}">The trace as a page</a></p>')

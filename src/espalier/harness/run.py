@@ -79,9 +79,9 @@ class Harness:
 
     def add(self, *cases: TestCase | Mapping[str, Any]) -> Self:
         """Add cases, as values or as a file states them. Raises InputError, also for two of one name."""
-        made = [one if isinstance(one, TestCase) else TestCase.from_json(one) for one in cases]
-        check_names([*self._cases, *made], "the harness")
-        self._cases += made
+        added = [case if isinstance(case, TestCase) else TestCase.from_json(case) for case in cases]
+        check_names([*self._cases, *added], "the harness")
+        self._cases += added
         return self
 
     def run(self) -> Report:
@@ -89,15 +89,15 @@ class Harness:
         if not self._cases:
             raise InputError("there is no case to run", hint="add(TestCase(...))", field="cases")
         start = self._clock()
-        prepared = [self._prepare(one) for one in self._cases]
+        prepared = [self._prepare(case) for case in self._cases]
         samples = self._generate(prepared)
         results = [
             CaseResult(
-                case=one.case,
-                samples=_same(one.case, samples[place]),
-                notes=() if one.request is None else one.request.notes,
+                case=plan.case,
+                samples=_same(plan.case, samples[index]),
+                notes=() if plan.request is None else plan.request.notes,
             )
-            for place, one in enumerate(prepared)
+            for index, plan in enumerate(prepared)
         ]
         seconds = self._clock() - start
         return Report(model=self._engine.name, results=tuple(results), seconds=seconds, seed=self._seed)
@@ -115,7 +115,7 @@ class Harness:
             fields["logit_bias"] = own.sampling.logit_bias
         if case.max_tokens is not None:
             fields["max_tokens"] = case.max_tokens
-        (made,), _ = self._engine.requests(
+        (request,), _ = self._engine.requests(
             case.prompt,
             constraint=own.constraint,
             preset=case.preset if self._preset is None else self._preset,
@@ -126,56 +126,56 @@ class Harness:
             tool_choice=case.tool_choice,
             **fields,
         )
-        if made.sampling.seed is None:
-            made = replace(made, sampling=replace(made.sampling, seed=self._seed))
+        if request.sampling.seed is None:
+            request = replace(request, sampling=replace(request.sampling, seed=self._seed))
         if self._free:
-            sampling = replace(made.sampling, logit_bias=(), bad_words=())
-            made = replace(made, constraint=None, soft=(), filters=(), sampling=sampling, notes=())
-        return made
+            sampling = replace(request.sampling, logit_bias=(), bad_words=())
+            request = replace(request, constraint=None, soft=(), filters=(), sampling=sampling, notes=())
+        return request
 
     def _generate(self, prepared: Sequence[_Prepared]) -> list[tuple[Sample, ...]]:
         """The samples of every case: cases with a limit on latency one iteration at a time, after the others."""
-        found: list[list[Sample]] = [[Sample(error=one.error)] * one.case.iterations for one in prepared]
-        runnable = [(place, one) for place, one in enumerate(prepared) if one.request is not None]
-        total = sum(one.case.iterations for one in prepared)
-        done = total - sum(one.case.iterations for _, one in runnable)
+        samples: list[list[Sample]] = [[Sample(error=plan.error)] * plan.case.iterations for plan in prepared]
+        runnable = [(number, plan) for number, plan in enumerate(prepared) if plan.request is not None]
+        total = sum(plan.case.iterations for plan in prepared)
+        done = total - sum(plan.case.iterations for _, plan in runnable)
         self._progress(done, total)
         if not runnable:
-            return [tuple(one) for one in found]
+            return [tuple(row) for row in samples]
         service = self._engine.serve()
         try:
-            for _, one in runnable:
-                if self._warms or one.case.max_latency is not None:
-                    self._warm(service, one)
+            for _, plan in runnable:
+                if self._warms or plan.case.max_latency is not None:
+                    self._warm(service, plan)
             for alone in (False, True):
                 jobs = [
-                    (place, index)
-                    for place, one in runnable
-                    if (one.case.max_latency is not None) is alone
-                    for index in range(one.case.iterations)
+                    (number, index)
+                    for number, plan in runnable
+                    if (plan.case.max_latency is not None) is alone
+                    for index in range(plan.case.iterations)
                 ]
                 pool = ThreadPoolExecutor(1 if alone else self._at_once, thread_name_prefix="espalier-test")
                 try:
                     futures = {
-                        pool.submit(self._sample, service, prepared[place], index): (place, index)
-                        for place, index in jobs
+                        pool.submit(self._sample, service, prepared[number], index): (number, index)
+                        for number, index in jobs
                     }
                     for future in as_completed(futures):
-                        place, index = futures[future]
-                        found[place][index] = future.result()
+                        number, index = futures[future]
+                        samples[number][index] = future.result()
                         done += 1
                         self._progress(done, total)
                 finally:
                     pool.shutdown(wait=False, cancel_futures=True)
         finally:
             service.close()  # ends what still runs
-        return [tuple(one) for one in found]
+        return [tuple(row) for row in samples]
 
-    def _sample(self, service: ServingEngine, one: _Prepared, index: int) -> Sample:
+    def _sample(self, service: ServingEngine, plan: _Prepared, index: int) -> Sample:
         """One iteration."""
-        assert one.request is not None
-        case = one.case
-        request = replace(one.request, stream=0 if case.deterministic else index)
+        assert plan.request is not None
+        case = plan.case
+        request = replace(plan.request, stream=0 if case.deterministic else index)
         start = self._clock()
         try:
             result = _result(service, request, case.timeout)
@@ -196,21 +196,21 @@ class Harness:
             token_ids=result.token_ids,
         )
 
-    def _warm(self, service: ServingEngine, one: _Prepared) -> None:
+    def _warm(self, service: ServingEngine, plan: _Prepared) -> None:
         """One token that is not measured: the constraint is compiled then, and kernels are loaded."""
-        assert one.request is not None
+        assert plan.request is not None
         with suppress(EspalierError):  # the measured run says the same
-            request = replace(one.request, sampling=replace(one.request.sampling, max_tokens=1))
-            _result(service, request, one.case.timeout)
+            request = replace(plan.request, sampling=replace(plan.request.sampling, max_tokens=1))
+            _result(service, request, plan.case.timeout)
 
 
 def rejection_rate(result: Result) -> float | None:
     """The share of steps at which the constraint refused the drawn token or the model's top choice; None where no step
     was measured. A strategy that masks first draws nothing that is refused, so draws alone would say nothing."""
-    known = [one for one in result.records if not one.is_unknown]
+    known = [step for step in result.records if not step.is_unknown]
     if not known:
         return None
-    return sum(one.was_rejected or one.is_changed for one in known) / len(known)
+    return sum(step.was_rejected or step.is_changed for step in known) / len(known)
 
 
 def _result(service: ServingEngine, request: Request, seconds: float | None) -> Result:
@@ -223,15 +223,16 @@ def _result(service: ServingEngine, request: Request, seconds: float | None) -> 
 
 def _same(case: TestCase, samples: tuple[Sample, ...]) -> tuple[Sample, ...]:
     """The samples; where they must all be one, those that differ from the first have failed."""
-    first = next((one for one in samples if one.error is None), None)
+    first = next((sample for sample in samples if sample.error is None), None)
     if not case.deterministic or first is None:
         return samples
     return tuple(
-        one if one.error is not None or one.token_ids == first.token_ids else _other(one, first) for one in samples
+        sample if sample.error is not None or sample.token_ids == first.token_ids else _other(sample, first)
+        for sample in samples
     )
 
 
-def _other(one: Sample, first: Sample) -> Sample:
-    reason = f"the output differs from the first: {excerpt(one.output)}, not {excerpt(first.output)}"
+def _other(sample: Sample, first: Sample) -> Sample:
+    reason = f"the output differs from the first: {excerpt(sample.output)}, not {excerpt(first.output)}"
     remedy = "set temperature to 0; if it is, the engine's results depend on what else is in the batch"
-    return replace(one, failures=(*one.failures, Failure(check="determinism", reason=reason, remedy=remedy)))
+    return replace(sample, failures=(*sample.failures, Failure(check="determinism", reason=reason, remedy=remedy)))

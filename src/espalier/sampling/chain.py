@@ -51,15 +51,15 @@ class Chain:
         self.fitted = fitted or NOTHING_FITTED
         names = config.active
         samplers = {name: sampler_named(name) for name in names}
-        kept = [name for name, one in samplers.items() if not one.truncates]
-        heating = [name for name in kept if not (config.is_greedy and name == "temperature")]
+        untruncating = [name for name, sampler in samplers.items() if not sampler.truncates]
+        heating = [name for name in untruncating if not (config.is_greedy and name == "temperature")]
         self.heating = tuple(heating)
         self.running = self.heating if config.is_greedy else names
         self._heating: tuple[Transform, ...] = tuple(samplers[name].transform for name in heating)
         self._shaping: tuple[Transform, ...] = tuple(samplers[name].transform for name in names)
         if config.mirostat:
             self._shaping += (mirostat,)
-        self.needs_chance = any(one.draws for one in samplers.values()) and not config.is_greedy
+        self.needs_chance = any(sampler.draws for sampler in samplers.values()) and not config.is_greedy
         self.takes_whole_rows = bool(config.mirostat or config.plugged)
         self._history = History(config.repetition_window if "penalties" in names else 0)
         self._sees_tokens = "penalties" in names
@@ -106,10 +106,10 @@ class Chain:
 
     def then(self, counts: Counts) -> Chain:
         """The chain as it was when it had these counts, to draw from; it takes no tokens."""
-        found = object.__new__(Chain)
-        found.__dict__.update(self.__dict__)
-        found._history, found._room = History.of(counts), np.empty(0, dtype=np.float32)
-        return found
+        copy = object.__new__(Chain)
+        copy.__dict__.update(self.__dict__)
+        copy._history, copy._room = History.of(counts), np.empty(0, dtype=np.float32)
+        return copy
 
     @property
     def generated(self) -> int:
@@ -145,8 +145,8 @@ class Chain:
         """What a function works out of the config alone, worked out once."""
         if make not in self._kept:
             self._kept[make] = make(self)
-        found: T = self._kept[make]
-        return found
+        value: T = self._kept[make]
+        return value
 
     def bias(self, logits: Logits, context: FilterContext) -> Logits:
         """Apply everything that comes before the mask, `(V,) -> (V,)`: `logit_bias` and `allowed_ids`, then the
@@ -186,9 +186,9 @@ class Chain:
             del self._mus[-count:]
 
     def fork(self) -> Chain:
-        made = Chain(self.config, self.filters.fork(), fitted=self.fitted)
-        made._history, made._mus, made._kept = self._history.fork(), self._mus.copy(), self._kept
-        return made
+        copy = Chain(self.config, self.filters.fork(), fitted=self.fitted)
+        copy._history, copy._mus, copy._kept = self._history.fork(), self._mus.copy(), self._kept
+        return copy
 
     def _run(self, transforms: tuple[Transform, ...], logits: Logits, chance: float) -> Logits:
         if not transforms:

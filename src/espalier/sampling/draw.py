@@ -41,11 +41,11 @@ class RandomStream:
         self._block: NDArray[np.float64] = np.empty(0)  # (BLOCK,)
 
     def next(self) -> float:
-        index, place = divmod(self.count, BLOCK)
+        index, offset = divmod(self.count, BLOCK)
         if index != self._block_index:
             self._block, self._block_index = _block(self.seed, self.stream, index), index
         self.count += 1
-        return float(self._block[place])
+        return float(self._block[offset])
 
     def rollback(self, count: int) -> None:
         if not 0 <= count <= self.count:
@@ -58,9 +58,9 @@ class RandomStream:
     @staticmethod
     def at(seed: int, stream: int, count: int) -> RandomStream:
         """The stream after so many draws."""
-        found = RandomStream(seed, stream)
-        found.count = count
-        return found
+        source = RandomStream(seed, stream)
+        source.count = count
+        return source
 
 
 @lru_cache(maxsize=64)
@@ -94,8 +94,8 @@ def pick(logits: Logits, uniform: float) -> Drawn:
     values = logits[ids].astype(np.float64)  # (n,)
     weights = np.exp(values - best)
     mass = np.cumsum(weights)
-    place = min(int(np.searchsorted(mass, uniform * mass[-1], side="right")), ids.size - 1)
+    index = min(int(np.searchsorted(mass, uniform * mass[-1], side="right")), ids.size - 1)
     # A weight that underflowed to 0 can only be reached at the end; step back to a token that has mass.
-    while weights[place] == 0.0:
-        place -= 1
-    return Drawn(int(ids[place]), float(weights[place] / mass[-1]), ids, weights / mass[-1])
+    while weights[index] == 0.0:
+        index -= 1
+    return Drawn(int(ids[index]), float(weights[index] / mass[-1]), ids, weights / mass[-1])

@@ -137,22 +137,22 @@ class Ids(SamplingField):
 
     def check(self, given: Any) -> tuple[int, ...] | None:
         if self.default is None:
-            found = None if given is None else self._read(given)
-            if found == ():
+            ids = None if given is None else self._read(given)
+            if ids == ():
                 raise self.fault("nothing would be allowed")
-            return found
+            return ids
         given = () if given is None else given
         return self._read((given,) if is_whole(given) else given)
 
-    def _read(self, given: Any) -> tuple[int, ...]:
-        if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
-            raise self.fault(f"{shown(given)} is not a list of token ids")
-        found: list[int] = []
-        for token in given:
+    def _read(self, value: Any) -> tuple[int, ...]:
+        if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+            raise self.fault(f"{shown(value)} is not a list of token ids")
+        ids: list[int] = []
+        for token in value:
             if not is_whole(token) or not 0 <= token < COUNT_LIMIT:
                 raise self.fault(f"each must be a token id, not {shown(token)}")
-            found.append(int(token))
-        return tuple(sorted(found)) if isinstance(given, Set) else tuple(found)
+            ids.append(int(token))
+        return tuple(sorted(ids)) if isinstance(value, Set) else tuple(ids)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +164,7 @@ class Biases(SamplingField):
         items: Any = given.items() if isinstance(given, Mapping) else () if given is None else given
         if isinstance(items, str | bytes) or not isinstance(items, Iterable):
             raise self.fault("a mapping from token ids or texts to numbers")
-        found: dict[int | str, float] = {}
+        biases: dict[int | str, float] = {}
         for item in items:
             if isinstance(item, str) or not isinstance(item, Sequence) or len(item) != 2:
                 raise self.fault("each is a token id or a text, and a number")
@@ -173,13 +173,13 @@ class Biases(SamplingField):
             number = -math.inf if value is None or value is False else as_float(value)
             if math.isnan(number) or number == math.inf:
                 raise self.fault(f"{shown(value)} for {shown(key)} is no number", hint="-inf, or false, bans")
-            if key in found:
+            if key in biases:
                 raise self.fault(f"{shown(key)} is there twice")
-            found[key] = number
-        return tuple(found.items())
+            biases[key] = number
+        return tuple(biases.items())
 
-    def _key(self, given: Any, *, is_json_key: bool) -> int | str:
-        key = given
+    def _key(self, value: Any, *, is_json_key: bool) -> int | str:
+        key = value
         if is_json_key and isinstance(key, str) and key.isascii() and key.isdigit():
             # More digits are no id, and Python refuses to read thousands.
             key = int(key) if len(key) <= DIGITS else COUNT_LIMIT
@@ -188,7 +188,7 @@ class Biases(SamplingField):
             return key
         if is_whole(key) and 0 <= key < COUNT_LIMIT:
             return int(key)
-        raise self.fault(f"{shown(given)} is neither a token id nor a text")
+        raise self.fault(f"{shown(value)} is neither a token id nor a text")
 
 
 def as_tuple(field: SamplingField, given: Any) -> tuple[Any, ...]:

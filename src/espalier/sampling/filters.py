@@ -86,8 +86,8 @@ class FilterChain:
     def __init__(self, filters: Iterable[LogitFilter] = ()) -> None:
         self._filters: list[LogitFilter] = []
         self._missed: dict[str, int] = {}  # disabled filter -> number of last tokens that it refused to follow
-        for one in filters:
-            self.add(one)
+        for member in filters:
+            self.add(member)
 
     def __len__(self) -> int:
         return len(self._filters)
@@ -98,7 +98,7 @@ class FilterChain:
     @property
     def names(self) -> tuple[str, ...]:
         """All names, in running order."""
-        return tuple(one.name for one in self._filters)
+        return tuple(member.name for member in self._filters)
 
     def add(self, filter: LogitFilter) -> None:  # noqa: A002  # as the parameter is called everywhere
         """Add after all others of the same priority. Raises InputError if the name is taken."""
@@ -112,23 +112,23 @@ class FilterChain:
                 hint="remove it first, or give one of the two another name",
                 field="filters",
             )
-        equals = [one for one in self._filters if one.priority == filter.priority]
+        equals = [member for member in self._filters if member.priority == filter.priority]
         equals.insert(index, filter)
-        others = [one for one in self._filters if one.priority != filter.priority]
-        self._filters = sorted([*others, *equals], key=lambda one: -int(one.priority))  # sorted() is stable
+        others = [member for member in self._filters if member.priority != filter.priority]
+        self._filters = sorted([*others, *equals], key=lambda member: -int(member.priority))  # sorted() is stable
 
     def remove(self, name: str) -> LogitFilter:
         """Remove and return a filter. Raises UnknownName."""
-        found = self.get(name)
-        self._filters = [one for one in self._filters if one is not found]
+        removed = self.get(name)
+        self._filters = [member for member in self._filters if member is not removed]
         self._missed.pop(name, None)
-        return found
+        return removed
 
     def get(self, name: str) -> LogitFilter:
         """Raises UnknownName, listing the names."""
-        for one in self._filters:
-            if one.name == name:
-                return one
+        for member in self._filters:
+            if member.name == name:
+                return member
         raise UnknownName(f"there is no filter {name!r}", hint=f"there are: {', '.join(self.names) or 'none'}")
 
     def enable(self, name: str) -> None:
@@ -164,9 +164,9 @@ class FilterChain:
             return logits
         _check(logits, logits.shape, "", is_first=True)
         out = logits.copy()  # (V,), a copy, in case a filter writes into its argument
-        for one in active:
-            out = one.apply(out, context)
-            _check(out, logits.shape, one.name)
+        for member in active:
+            out = member.apply(out, context)
+            _check(out, logits.shape, member.name)
         return out
 
     def apply_with_result(self, logits: Logits, context: FilterContext) -> FilterResult:
@@ -174,20 +174,22 @@ class FilterChain:
         logits = as_logits(logits)
         out = self.apply(logits, context)
         banned = int(np.count_nonzero((logits > -np.inf) & (out == -np.inf)))
-        return FilterResult(logits=out, banned_count=banned, active_filters=tuple(one.name for one in self._active()))
+        return FilterResult(
+            logits=out, banned_count=banned, active_filters=tuple(member.name for member in self._active())
+        )
 
     def on_token(self, token: int) -> None:
         """Record a taken token. If an enabled filter refuses it, its TokenRefused is raised and no filter has
         changed."""
         moved: list[LogitFilter] = []
         try:
-            for one in self._filters:
-                if one.name not in self._missed:
-                    one.on_token(token)
-                    moved.append(one)
+            for member in self._filters:
+                if member.name not in self._missed:
+                    member.on_token(token)
+                    moved.append(member)
         except Exception:
-            for one in moved:
-                one.rollback(1)
+            for member in moved:
+                member.rollback(1)
             raise
         for name, missed in self._missed.items():
             self._missed[name] = self._follow(self.get(name), token, missed)
@@ -197,31 +199,32 @@ class FilterChain:
         if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 0:
             raise InputError(f"{count!r} is no number of tokens to roll back", field="count")
         count = int(count)
-        steps = [(one, max(0, count - self._missed.get(one.name, 0))) for one in self._filters]
-        for one, step in steps[1:]:  # on forks first, so that the real rollback starts only if every filter can do it
-            copy = one.fork()
-            if copy is not one:
+        steps = [(member, max(0, count - self._missed.get(member.name, 0))) for member in self._filters]
+        # On forks first, so that the real rollback starts only if every filter can do it.
+        for member, step in steps[1:]:
+            copy = member.fork()
+            if copy is not member:
                 copy.rollback(step)
-        for one, step in steps:
-            one.rollback(step)
+        for member, step in steps:
+            member.rollback(step)
         self._missed = {name: max(0, missed - count) for name, missed in self._missed.items()}
 
     def fork(self) -> FilterChain:
         """An independent copy: every filter is forked, and enabled or disabled as in the original."""
-        other = FilterChain(one.fork() for one in self._filters)
+        other = FilterChain(member.fork() for member in self._filters)
         other._missed = self._missed.copy()
         return other
 
     def reset(self) -> None:
         """Back to the start of a text, for every filter, disabled ones included. Raises InputError, before any filter
         is reset, for a filter that follows the text and has no `reset`."""
-        for one in self._filters:
-            if not callable(getattr(one, "reset", None)):
+        for member in self._filters:
+            if not callable(getattr(member, "reset", None)):
                 raise InputError(
-                    f"the filter {one.name!r} has no reset", hint="put a new one into the chain", field="filters"
+                    f"the filter {member.name!r} has no reset", hint="put a new one into the chain", field="filters"
                 )
-        for one in self._filters:
-            one.reset()  # type: ignore[attr-defined]  # just checked
+        for member in self._filters:
+            member.reset()  # type: ignore[attr-defined]  # just checked
         self._missed = dict.fromkeys(self._missed, 0)
 
     def clone(self) -> FilterChain:
@@ -229,15 +232,15 @@ class FilterChain:
         return self.fork()
 
     def _active(self) -> list[LogitFilter]:
-        return [one for one in self._filters if one.name not in self._missed]
+        return [member for member in self._filters if member.name not in self._missed]
 
     @staticmethod
-    def _follow(one: LogitFilter, token: int, missed: int) -> int:
+    def _follow(member: LogitFilter, token: int, missed: int) -> int:
         """Pass a token to a disabled filter; returns how many tokens it has missed."""
         if missed:
             return missed + 1
         try:
-            one.on_token(token)
+            member.on_token(token)
         except TokenRefused:
             return 1
         return 0
@@ -263,15 +266,15 @@ def _check(logits: Logits, shape: tuple[int, ...], name: str, *, is_first: bool 
 def as_logits(logits: Any) -> Logits:
     """An array of floats unchanged, or a list as float32. Raises InputError."""
     if isinstance(logits, np.ndarray):
-        found: Any = logits
+        array: Any = logits
     else:
         try:
-            found = np.asarray([] if logits is None else logits, dtype=np.float32)
+            array = np.asarray([] if logits is None else logits, dtype=np.float32)
         except (TypeError, ValueError, OverflowError) as error:
             raise InputError(f"logits are an array of floats, not {_kind_of(logits)}", field="logits") from error
-    if not np.issubdtype(found.dtype, np.floating):
-        raise InputError(f"logits are an array of floats, not {_kind_of(found)}", field="logits")
-    row: Logits = found
+    if not np.issubdtype(array.dtype, np.floating):
+        raise InputError(f"logits are an array of floats, not {_kind_of(array)}", field="logits")
+    row: Logits = array
     return row
 
 
@@ -313,14 +316,14 @@ class Renamed:
 
 def distinct(filters: Iterable[LogitFilter]) -> list[LogitFilter]:
     """The same filters with distinct names: later ones of the same name become `NAME 2`, `NAME 3`."""
-    found: dict[str, LogitFilter] = {}
-    for one in filters:
-        name, count = one.name, 1
-        while name in found:
+    named: dict[str, LogitFilter] = {}
+    for member in filters:
+        name, count = member.name, 1
+        while name in named:
             count += 1
-            name = f"{one.name} {count}"
-        found[name] = one if count == 1 else Renamed(one, name)
-    return list(found.values())
+            name = f"{member.name} {count}"
+        named[name] = member if count == 1 else Renamed(member, name)
+    return list(named.values())
 
 
 class _Stateless:
@@ -364,7 +367,7 @@ class LogitBias(_Stateless):
             if encode.encoder is None:
                 raise VocabError("this vocabulary cannot split text into tokens", hint="give a function, or token ids")
             encode = encode.encoder
-        found: dict[int, float] = {}
+        sums: dict[int, float] = {}
         for text, value in _items(biases):
             if not isinstance(text, str):
                 raise SamplingError(f"logit_bias: {text!r} is no text", field="logit_bias")
@@ -372,8 +375,8 @@ class LogitBias(_Stateless):
             if not tokens:
                 raise SamplingError(f"logit_bias: {text!r} has no token", field="logit_bias")
             for token in tokens:
-                found[token] = found.get(token, 0.0) + _bias(text, value)
-        return LogitBias(found, name=name)
+                sums[token] = sums.get(token, 0.0) + _bias(text, value)
+        return LogitBias(sums, name=name)
 
     def apply(self, logits: Logits, context: FilterContext) -> Logits:
         logits = as_row(logits)

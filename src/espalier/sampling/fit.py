@@ -128,10 +128,10 @@ def check_ends(fitted: Fitted, vocab: Vocab) -> None:
 
 
 def _tokens(text: str, encode: Callable[[str], Sequence[int]]) -> list[int]:
-    found = list(dict.fromkeys(int(token) for token in encode(text)))
-    if not found:
+    ids = list(dict.fromkeys(int(token) for token in encode(text)))
+    if not ids:
         raise SamplingError(f"logit_bias: {text!r} has no tokens in this vocabulary", field="logit_bias")
-    return found
+    return ids
 
 
 def _check(token: int, width: int, field: str) -> None:

@@ -93,10 +93,10 @@ class History:
     @staticmethod
     def of(counts: Counts) -> History:
         """A history of which only `tokens`, `times_said` and `holds` may be read."""
-        found = object.__new__(History)  # the rest is not there: reading it is an error
-        found._tokens, found._said = counts
-        found._slots = {token: slot for slot, token in enumerate(counts.tokens.tolist())}
-        return found
+        history = object.__new__(History)  # the rest is not there: reading it is an error
+        history._tokens, history._said = counts
+        history._slots = {token: slot for slot, token in enumerate(counts.tokens.tolist())}
+        return history
 
     def start(self, prompt: Sequence[int]) -> None:
         """Forget everything and start with a prompt."""
@@ -110,26 +110,26 @@ class History:
 
     def push(self, token: int) -> None:
         """Add a generated token."""
-        place = len(self._ids)
-        if place == self._line.shape[0]:
+        index = len(self._ids)
+        if index == self._line.shape[0]:
             self._line = np.concatenate([self._line, self._line])
-        self._line[place] = token
+        self._line[index] = token
         self._ids.append(token)
         if self._window:
-            self._count(place, 1)
-            if 0 < self._window <= place:
-                self._count(place - self._window, -1)
+            self._count(index, 1)
+            if 0 < self._window <= index:
+                self._count(index - self._window, -1)
 
     def pop(self, count: int) -> None:
         """Undo the last `count` generated tokens. Raises ValueError if there were fewer."""
         if not 0 <= count <= self.generated:
             raise ValueError(f"cannot undo {count} of {self.generated} tokens")
         for _ in range(count):
-            place = len(self._ids) - 1
+            index = len(self._ids) - 1
             if self._window:
-                if 0 < self._window <= place:
-                    self._count(place - self._window, 1)
-                self._count(place, -1)
+                if 0 < self._window <= index:
+                    self._count(index - self._window, 1)
+                self._count(index, -1)
             self._ids.pop()
 
     def fork(self) -> History:
@@ -139,8 +139,8 @@ class History:
         copy._tokens, copy._seen, copy._said = self._tokens.copy(), self._seen.copy(), self._said.copy()
         return copy
 
-    def _count(self, place: int, change: int) -> None:
-        token = self._ids[place]
+    def _count(self, index: int, change: int) -> None:
+        token = self._ids[index]
         slot = self._slots.get(token)
         if slot is None:
             slot = self._slots[token] = len(self._slots)
@@ -148,7 +148,7 @@ class History:
                 self._widen()
             self._tokens[slot], self._seen[slot], self._said[slot] = token, 0, 0
         self._seen[slot] += change
-        if place >= self.prompt_length:
+        if index >= self.prompt_length:
             self._said[slot] += change
         if not self._seen[slot]:
             self._drop(token, slot)

@@ -23,20 +23,20 @@ class LazySequence(Sequence[T], Generic[T]):
         self._length = length
 
     def _all(self) -> tuple[T, ...]:
-        made, make = self._made, self._make
-        if made is None:
+        items, make = self._made, self._make
+        if items is None:
             if make is None:  # another thread has just made it
                 return self._all()
-            made = self._made = make()
+            items = self._made = make()
             self._make = None
-        return made
+        return items
 
     @overload
-    def __getitem__(self, place: int) -> T: ...
+    def __getitem__(self, index: int) -> T: ...
     @overload
-    def __getitem__(self, place: slice) -> tuple[T, ...]: ...
-    def __getitem__(self, place: int | slice) -> T | tuple[T, ...]:
-        return self._all()[place]
+    def __getitem__(self, index: slice) -> tuple[T, ...]: ...
+    def __getitem__(self, index: int | slice) -> T | tuple[T, ...]:
+        return self._all()[index]
 
     def __len__(self) -> int:
         return len(self._all()) if self._length is None else self._length
@@ -69,9 +69,9 @@ class LateFields:
         """An object with the fields of what `make` returns. `make` is called at the first access to a field, and must
         not depend on when that is; what it references is kept until then. Two threads that access first may both call
         it."""
-        made = object.__new__(cls)
-        object.__setattr__(made, "_make", make)
-        return made
+        instance = object.__new__(cls)
+        object.__setattr__(instance, "_make", make)
+        return instance
 
     def make(self) -> None:
         """Make the fields now, if they are not yet: who reads one later waits for nothing."""
@@ -86,8 +86,8 @@ class LateFields:
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
             make = object.__getattribute__(self, "_make")
             if make is not None:  # else another thread has just filled all slots
-                made = make()
-                for one in names:
-                    object.__setattr__(self, one, getattr(made, one))
+                full = make()
+                for slot in names:
+                    object.__setattr__(self, slot, getattr(full, slot))
                 object.__setattr__(self, "_make", None)
             return object.__getattribute__(self, name)

@@ -95,14 +95,14 @@ def removed_by(
     weights = _weights(raw)
     total = float(weights.sum())
     left = np.ones(raw.shape[0], dtype=np.bool_)  # (V,), tokens that no member has refused so far
-    found: dict[str, float] = {}
-    for place, (name, allows) in enumerate([*members, (OTHERS, allowed)]):
+    shares: dict[str, float] = {}
+    for index, (name, allows) in enumerate([*members, (OTHERS, allowed)]):
         refused = left & ~allows  # (V,) bool
         share = float(weights[refused].sum()) / total
-        if place < (len(members) if sure is None else sure) or share > 0.0:
-            found[name] = found.get(name, 0.0) + share
+        if index < (len(members) if sure is None else sure) or share > 0.0:
+            shares[name] = shares.get(name, 0.0) + share
         left &= allows
-    return tuple(found.items())
+    return tuple(shares.items())
 
 
 class Cost(NamedTuple):
@@ -116,30 +116,30 @@ class Cost(NamedTuple):
 def costs_by(keys: Iterable[str | None], taxes: Iterable[float], masses: Iterable[float]) -> dict[str, Cost]:
     """Group tokens by key (a JSON path, a rule), in order of first occurrence; tokens with key None are left out. The
     three arguments have equal length. Sums are rounded once, independent of the order."""
-    found: dict[str, tuple[list[float], list[float]]] = {}
+    groups: dict[str, tuple[list[float], list[float]]] = {}
     for key, tax, mass in zip(keys, taxes, masses, strict=True):
         if key is not None:
-            costs = found.setdefault(key, ([], []))
+            costs = groups.setdefault(key, ([], []))
             costs[0].append(tax)
             costs[1].append(mass)
-    return {key: Cost(len(paid), math.fsum(paid), math.fsum(lost) / len(lost)) for key, (paid, lost) in found.items()}
+    return {key: Cost(len(paid), math.fsum(paid), math.fsum(lost) / len(lost)) for key, (paid, lost) in groups.items()}
 
 
 def cumulative(values: Sequence[float]) -> list[float]:
     """Prefix sums, each including its own value; each is as exact as `math.fsum`."""
     parts: list[float] = []  # non-overlapping partial sums, smallest first (Shewchuk 1997)
-    found = []
+    sums = []
     for value in values:
-        rest, kept = value, []
+        rest, errors = value, []
         for part in parts:
             large, small = (rest, part) if abs(rest) >= abs(part) else (part, rest)
             rest = large + small
             lost = small - (rest - large)
             if lost:
-                kept.append(lost)
-        parts = [*kept, rest]
-        found.append(math.fsum(parts))
-    return found
+                errors.append(lost)
+        parts = [*errors, rest]
+        sums.append(math.fsum(parts))
+    return sums
 
 
 OTHERS = "filters"

@@ -47,7 +47,7 @@ def render(data: Mapping[str, Any], *, title: str | None = None, findings: Seque
 
     findings: what a diagnosis found, each as `Finding.to_json()`.
     """
-    parts = {"title": title or _title(data), "data": data, "shown": _prepared(data) | {"findings": list(findings)}}
+    parts = {"title": title or _title(data), "data": data, "shown": _prepare_data(data) | {"findings": list(findings)}}
     return _document("trace.html", styles=STYLES, scripts=SCRIPTS, parts=parts)
 
 
@@ -62,21 +62,21 @@ def render_pair(
         "title": title or _title(a),
         "a": a,
         "b": b,
-        "shown": {"titles": [str(one) for one in titles], "traces": [_prepared(a), _prepared(b)]},
+        "shown": {"titles": [str(title) for title in titles], "traces": [_prepare_data(a), _prepare_data(b)]},
     }
     return _document("pair.html", styles=PAIR_STYLES, scripts=PAIR_SCRIPTS, parts=parts)
 
 
 def _document(template: str, *, styles: Sequence[str], scripts: Sequence[str], parts: Mapping[str, Any]) -> str:
     """Fill a template: strings are HTML-escaped, everything else is embedded as JSON."""
-    style, script = _concatenated(*styles), _concatenated(*scripts)
+    style, script = _concatenate(*styles), _concatenate(*scripts)
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
     filled = {"policy": html.escape(policy, quote=True), "style": style, "script": script}
     for name, value in parts.items():
-        filled[name] = html.escape(_visible(value), quote=True) if isinstance(value, str) else _embedded(value)
+        filled[name] = html.escape(_visible(value), quote=True) if isinstance(value, str) else _embed_json(value)
     # One pass: text of the trace that looks like a placeholder is not substituted again.
     return _PLACE.sub(lambda match: filled[match[1]], _resource(template))
 
@@ -90,11 +90,11 @@ def frame(page: str) -> str:
     )
 
 
-def _prepared(data: Mapping[str, Any]) -> dict[str, Any]:
+def _prepare_data(data: Mapping[str, Any]) -> dict[str, Any]:
     """Data that JavaScript would change if it parsed it (big integers, order of keys), and data it would have to
     compute: the paths of the tokens."""
     metadata = data["metadata"]
-    soft = [_source(one) for one in metadata.get("soft", ())]
+    soft = [_source(constraint) for constraint in metadata.get("soft", ())]
     decoding = {k: v for k, v in metadata.get("decoding", {}).items() if k != "strategy"}
     return {
         "scale": SCALE,
@@ -124,15 +124,15 @@ def _paths(data: Mapping[str, Any]) -> dict[str, Any] | None:
     if start is None:
         return None
     tokens = [step["token"] for step in data["steps"]]
-    found = json_paths(
+    paths = json_paths(
         (
-            str(one["text"]).encode("utf-8", "replace") if start and one["is_special"] else bytes(one["bytes"])
-            for one in tokens
+            str(token["text"]).encode("utf-8", "replace") if start and token["is_special"] else bytes(token["bytes"])
+            for token in tokens
         ),
         start,
     )
-    names = {name: place for place, name in enumerate(dict.fromkeys(one for one in found if one is not None))}
-    return {"names": list(names), "at": [-1 if one is None else names[one] for one in found]}
+    names = {name: index for index, name in enumerate(dict.fromkeys(path for path in paths if path is not None))}
+    return {"names": list(names), "at": [-1 if path is None else names[path] for path in paths]}
 
 
 def _source(constraint: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -149,8 +149,8 @@ def _source(constraint: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _title(data: Mapping[str, Any]) -> str:
-    asked = data["metadata"].get("asked") or data["metadata"]["prompt"]
-    first = next((line.strip() for line in str(asked).splitlines() if line.strip()), "")
+    prompt = data["metadata"].get("asked") or data["metadata"]["prompt"]
+    first = next((line.strip() for line in str(prompt).splitlines() if line.strip()), "")
     short = first if len(first) <= TITLE_LIMIT else first[: TITLE_LIMIT - 1].rstrip() + "…"
     return short or "Trace of one generation"
 
@@ -160,13 +160,13 @@ def _visible(text: str) -> str:
     return "".join("\ufffd" if ord(c) < 32 or 127 <= ord(c) < 160 or 0xD800 <= ord(c) < 0xE000 else c for c in text)
 
 
-def _embedded(value: Any) -> str:
+def _embed_json(value: Any) -> str:
     """JSON that is safe inside a <script>: ASCII (U+2028 and surrogates are escaped), without `<`, `>` and `&`."""
     text = json.dumps(as_json(value), separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _concatenated(*names: str) -> str:
+def _concatenate(*names: str) -> str:
     """Concatenate files to one style or script. As one module, a script sees what earlier ones export."""
     return "".join(map(_resource, names))
 

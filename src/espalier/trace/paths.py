@@ -34,17 +34,17 @@ def document_start(constraint: Mapping[str, Any] | None, text: str) -> int | Non
     skipped = _answer_start(constraint, text)
     if skipped is None:
         return None
-    found = (document_start(one, text[skipped:]) for one in _members(constraint))
-    start = next((start for start in found if start is not None), None)
+    starts = (document_start(member, text[skipped:]) for member in _members(constraint))
+    start = next((start for start in starts if start is not None), None)
     return None if start is None else len(text[:skipped].encode()) + start
 
 
 def _members(constraint: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """The specs that a spec holds, alone or in a list, whatever the field is called."""
     for value in constraint.values():
-        for one in value if isinstance(value, list | tuple) else (value,):
-            if isinstance(one, Mapping) and "kind" in one:
-                yield one
+        for member in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(member, Mapping) and "kind" in member:
+                yield member
 
 
 def _answer_start(constraint: Mapping[str, Any], text: str) -> int | None:
@@ -68,17 +68,17 @@ def _looks_like_json(text: str) -> bool:
 def json_paths(pieces: Iterable[bytes], start: int = 0) -> list[str | None]:
     """The pointer at the first byte of each piece of a text. A piece that begins before `start` (bytes) counts from
     `start` on. None before the document, after it, and for a piece without bytes."""
-    found: list[str | None] = []
+    paths: list[str | None] = []
     reader = _PathReader()
     at = 0
     for piece in pieces:
         skipped = min(max(start - at, 0), len(piece))
         inside = piece[skipped:]
-        found.append(reader.path_before(inside[0]) if inside else None)
+        paths.append(reader.path_before(inside[0]) if inside else None)
         for byte in inside:
             reader.read(byte)
         at += len(piece)
-    return found
+    return paths
 
 
 class _PathReader:

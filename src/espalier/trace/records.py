@@ -78,23 +78,23 @@ class Trace:
 
     @property
     def mean_removed_mass(self) -> float:
-        return self._summed.mean_removed_mass
+        return self._totals.mean_removed_mass
 
     @property
     def removed_by(self) -> dict[str, float] | None:
         """For each member of a composition, and each ban beside it, the mass that it is the first to refuse, averaged
         over the steps. None if nothing was measured, or if there is only one constraint."""
-        return self._summed.removed_by
+        return self._totals.removed_by
 
     def by_path(self) -> dict[str, dict[str, float]] | None:
         """Costs by JSON pointer, for a constraint that makes a JSON document. A token counts at the pointer of its
         first byte: `tokens`, `tax_nats` (sum) and `removed_mass` (mean). Keys and punctuation count at their container,
         "" is the document; text before and after it is left out. None for other constraints."""
-        return self._summed.by_path
+        return self._totals.by_path
 
     def by_rule(self) -> dict[str, dict[str, float]] | None:
         """Costs by grammar rule; a token counts at the rule of its first byte. None if no rules are known."""
-        return self._summed.by_rule
+        return self._totals.by_rule
 
     def by_token(self) -> tuple[TokenCost, ...]:
         """One row per step: the cost of the constraint at this step, and the sum so far. Empty at level `summary`."""
@@ -106,19 +106,19 @@ class Trace:
         return self.sums.changed_steps if self.sums else sum(s.is_changed for s in self.steps)
 
     @property
-    def _summed(self) -> Summary:
+    def _totals(self) -> Summary:
         return self.sums or summarise(self.steps, self.constraint, self.text, self.rewinds)
 
     def safety_counts(self) -> dict[str, dict[str, dict[str, int]]]:
         """What safety filters did, by category and pattern: `refused_favourites`, the number of steps at which one
         refused the model's top choice or the drawn token; `taken_back`, how often one made the run undo text. Empty if
         none did."""
-        found = {"refused_favourites": self._summed.refused_favourites, "taken_back": self._summed.taken_back}
-        return {name: counts for name, counts in found.items() if counts}
+        by_kind = {"refused_favourites": self._totals.refused_favourites, "taken_back": self._totals.taken_back}
+        return {name: counts for name, counts in by_kind.items() if counts}
 
     def summary(self) -> dict[str, Any]:
         """The sums over the run as JSON; the same at every level but `off`."""
-        return self._summed.to_json()
+        return self._totals.to_json()
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -129,15 +129,15 @@ class Trace:
                 "prompt": self.prompt,
                 "asked": self.asked,
                 "constraint": self.constraint,
-                "soft": [dict(one) for one in self.soft],
+                "soft": [dict(constraint) for constraint in self.soft],
                 "sampling": dict(self.sampling),
                 "strategy": self.strategy,
                 "finish_reason": self.finish_reason,
                 "verdict": self.verdict,
                 "decoding": dict(self.decoding),
                 "closed_by_budget": self.closed_by_budget,
-                "rewinds": [one.to_json() for one in self.rewinds],
-                **({"drafts": [one.to_json() for one in self.drafts]} if self.drafts else {}),
+                "rewinds": [rewind.to_json() for rewind in self.rewinds],
+                **({"drafts": [draft.to_json() for draft in self.drafts]} if self.drafts else {}),
                 "score": self.score,
                 "weighing": self.weighing,
                 "level": self.level,
@@ -152,8 +152,8 @@ class Trace:
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Trace:
         metadata = dict(data["metadata"])
-        metadata["rewinds"] = tuple(Rewind.from_json(one) for one in metadata.get("rewinds", ()))
-        metadata["drafts"] = tuple(Drafted.from_json(one) for one in metadata.get("drafts", ()))
+        metadata["rewinds"] = tuple(Rewind.from_json(rewind) for rewind in metadata.get("rewinds", ()))
+        metadata["drafts"] = tuple(Drafted.from_json(draft) for draft in metadata.get("drafts", ()))
         soft = tuple(metadata.get("soft", ()))  # missing in traces of older versions
         metadata["prompt_ids"] = tuple(metadata.get("prompt_ids", ()))
         steps = tuple(StepRecord.from_json(s) for s in data["steps"])
@@ -173,10 +173,12 @@ class Trace:
                 f"cannot tell from the name {os.fspath(path)!r} how to write a trace",
                 hint=f"end it in {' or '.join(WRITERS)}",
             )
-        found = [(place, s.token_id, s.distribution) for place, s in enumerate(self.steps)]
-        if writer is json_text and any(one for _, _, one in found):
+        rows = [(index, s.token_id, s.distribution) for index, s in enumerate(self.steps)]
+        if writer is json_text and any(distribution for _, _, distribution in rows):
             # First, so that a reader who finds the JSON also finds its sidecar.
-            sidecar.save(path, [(place, token, one) for place, token, one in found if one is not None])
+            sidecar.save(
+                path, [(index, token, distribution) for index, token, distribution in rows if distribution is not None]
+            )
         write_text(path, self.as_page(edge=edge) if writer is page.render else writer(self.to_json()))
 
     @staticmethod
@@ -202,7 +204,7 @@ class Trace:
     def as_page(self, *, edge: Edge = "python") -> str:
         """The page of the trace, with its diagnosis. edge: as `save` takes it."""
         diagnose = import_module(DIAGNOSIS).diagnose
-        return page.render(self.to_json(), findings=[one.to_json(edge) for one in diagnose(self)])
+        return page.render(self.to_json(), findings=[finding.to_json(edge) for finding in diagnose(self)])
 
 
 def trace_of(data: Any, source: str) -> Trace:
@@ -220,10 +222,10 @@ def with_sidecar(trace: Trace, path: str | os.PathLike[str]) -> Trace:
     if trace.level != "full":
         return trace
     steps = list(trace.steps)
-    for place, token, distribution in sidecar.load(path, steps=len(steps)):
-        if not 0 <= place < len(steps) or steps[place].token_id != token:
+    for index, token, distribution in sidecar.load(path, steps=len(steps)):
+        if not 0 <= index < len(steps) or steps[index].token_id != token:
             raise InputError(f"{sidecar.beside(path).name!r} belongs to another trace than {os.fspath(path)!r}")
-        steps[place] = replace(steps[place], distribution=distribution)
+        steps[index] = replace(steps[index], distribution=distribution)
     return replace(trace, steps=tuple(steps))
 
 

@@ -56,7 +56,7 @@ def _number(value: Any, where: str) -> None:
 
 
 def _octets(value: Any, where: str) -> None:
-    if type(value) is not list or not all(type(one) is int and 0 <= one < 256 for one in value):
+    if type(value) is not list or not all(type(byte) is int and 0 <= byte < 256 for byte in value):
         raise _fail(where, "a list of bytes")
 
 
@@ -70,13 +70,13 @@ def _spec(value: Any, where: str) -> None:
         raise _fail(where, "an object")
     left: list[Any] = [value]
     while left:
-        one = left.pop()
-        if isinstance(one, Mapping):
-            if "kind" in one and not isinstance(one["kind"], str):
+        part = left.pop()
+        if isinstance(part, Mapping):
+            if "kind" in part and not isinstance(part["kind"], str):
                 raise _fail(f"{where}.kind", "a text")
-            left += one.values()
-        elif isinstance(one, list):
-            left += one
+            left += part.values()
+        elif isinstance(part, list):
+            left += part
 
 
 def _optional(check: Check) -> Check:
@@ -91,8 +91,8 @@ def _list(check: Check, length: int | None = None) -> Check:
     def checked(value: Any, where: str) -> None:
         if type(value) is not list or length not in (None, len(value)):
             raise _fail(where, "a list" if length is None else f"a list of {length}")
-        for place, one in enumerate(value):
-            check(one, f"{where}[{place}]")
+        for index, element in enumerate(value):
+            check(element, f"{where}[{index}]")
 
     return checked
 
@@ -101,8 +101,8 @@ def _map(check: Check) -> Check:
     def checked(value: Any, where: str) -> None:
         if type(value) is not dict:
             raise _fail(where, "an object")
-        for name, one in value.items():
-            check(one, f"{where}.{name[:60]}")
+        for name, inner in value.items():
+            check(inner, f"{where}.{name[:60]}")
 
     return checked
 
@@ -117,10 +117,10 @@ def _object(needed: Mapping[str, Check], other: Mapping[str, Check] | None = Non
         for name in needed:
             if name not in value:
                 raise _WrongField(f"{where.lstrip('.') or 'it'} has no {name!r}")
-        for name, one in value.items():
+        for name, inner in value.items():
             check = known.get(name)
             if check is not None:
-                check(one, f"{where}.{name}")
+                check(inner, f"{where}.{name}")
             elif not is_open:
                 raise _WrongField(f"{where.lstrip('.') or 'it'} has a field {name[:60]!r}, which no trace has")
 

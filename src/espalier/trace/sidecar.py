@@ -102,7 +102,7 @@ def save(path: str | os.PathLike[str], rows: Sequence[Row]) -> None:
         logits=np.stack([row.logits for _, _, row in rows]),
         tops=np.array([row.top for _, _, row in rows], dtype=np.float32),
         masks=np.stack([row.mask for _, _, row in rows]),
-        places=np.array([place for place, _, _ in rows], dtype=np.int32),
+        places=np.array([step for step, _, _ in rows], dtype=np.int32),
         tokens=np.array([token for _, token, _ in rows], dtype=np.int32),
     )
     write_bytes(beside(path), buffer.getvalue())
@@ -121,17 +121,17 @@ def load(path: str | os.PathLike[str], *, steps: int) -> list[Row]:
         with open_file(file, SIDECAR) as opened:
             size = opened.seek(0, os.SEEK_END)
             _check_directory(opened, size)
-            found = zipfile.ZipFile(opened)
-            heads = _heads(found)
+            archive = zipfile.ZipFile(opened)
+            heads = _heads(archive)
             _check_sizes(heads, file, size=size, steps=steps)
-            logits, tops, allowed, places, tokens = (_array(found, name, heads[name]) for name in PARTS)
+            logits, tops, allowed, places, tokens = (_array(archive, name, heads[name]) for name in PARTS)
     except (OSError, ValueError, KeyError, EOFError, RuntimeError, SyntaxError, zlib.error, struct.error) as error:
         raise InputError(f"cannot read the sidecar {os.fspath(file)!r}: {error}", field="trace") from error
     except (zipfile.BadZipFile, _WrongPart) as error:
         raise InputError(f"cannot read the sidecar {os.fspath(file)!r}: {error}", field="trace") from error
     return [
-        (int(place), int(token), Distribution(logits[at], float(tops[at]), allowed[at]))
-        for at, (place, token) in enumerate(zip(places, tokens, strict=True))
+        (int(step), int(token), Distribution(logits[at], float(tops[at]), allowed[at]))
+        for at, (step, token) in enumerate(zip(places, tokens, strict=True))
     ]
 
 
@@ -158,15 +158,15 @@ def _check_directory(file: BinaryIO, size: int) -> None:
         raise _WrongPart(f"it does not hold {', '.join(PARTS)}")
 
 
-def _heads(found: zipfile.ZipFile) -> dict[str, _Head]:
+def _heads(archive: zipfile.ZipFile) -> dict[str, _Head]:
     """The headers of the arrays, checked against the types that `save` writes and the sizes in the zip's directory."""
-    names = [entry.filename for entry in found.infolist()]
+    names = [entry.filename for entry in archive.infolist()]
     if sorted(names) != sorted(f"{name}.npy" for name in PARTS):
         raise _WrongPart(f"it does not hold {', '.join(PARTS)}")
     heads = {}
     for name, (kind, dimensions) in PARTS.items():
-        entry = found.getinfo(f"{name}.npy")
-        with found.open(entry) as member:
+        entry = archive.getinfo(f"{name}.npy")
+        with archive.open(entry) as member:
             start = member.read(HEAD_BYTES)
         shape, begin = _head(start, name, kind, dimensions)
         if entry.file_size != begin + math.prod(shape) * np.dtype(kind).itemsize:
@@ -186,9 +186,9 @@ def _head(start: bytes, name: str, kind: type[np.generic], dimensions: int) -> t
     if start[:6] != b"\x93NUMPY" or start[6:8] != b"\1\0":
         raise _WrongPart(f"its {name} are no array of version 1.0")
     begin = 10 + int.from_bytes(start[8:10], "little")
-    found = HEAD.fullmatch(start[10:begin])
-    sides = [] if found is None else [side for side in found["shape"].split(b",") if side.strip()]
-    if found is None or found["kind"].decode("ascii") != np.dtype(kind).str or len(sides) != dimensions:
+    match = HEAD.fullmatch(start[10:begin])
+    sides = [] if match is None else [side for side in match["shape"].split(b",") if side.strip()]
+    if match is None or match["kind"].decode("ascii") != np.dtype(kind).str or len(sides) != dimensions:
         raise _WrongPart(f"it has {name} of the wrong shape or type")
     return tuple(map(int, sides)), begin
 
@@ -208,9 +208,9 @@ def _check_sizes(heads: Mapping[str, _Head], file: Path, *, size: int, steps: in
         )
 
 
-def _array(found: zipfile.ZipFile, name: str, head: _Head) -> NDArray[Any]:
+def _array(archive: zipfile.ZipFile, name: str, head: _Head) -> NDArray[Any]:
     kind = np.dtype(PARTS[name][0])
-    with found.open(f"{name}.npy") as member:
+    with archive.open(f"{name}.npy") as member:
         member.read(head.begin)
         data = member.read(math.prod(head.shape) * kind.itemsize)
         if member.read(1):  # reads to the end, where the checksum is compared

@@ -231,10 +231,10 @@ def _stages(data: Mapping[str, Any]) -> dict[str, Any]:
     return {name: tuple(Candidate.from_json(c) for c in data[name]) for name in names}
 
 
-def _pair(found: Sequence[float] | None) -> tuple[float, float] | None:
-    if found is None:
+def _pair(bounds: Sequence[float] | None) -> tuple[float, float] | None:
+    if bounds is None:
         return None
-    lower, upper = found
+    lower, upper = bounds
     return float(lower), float(upper)
 
 

@@ -126,7 +126,7 @@ class Summary:
             "removed_by": self.removed_by,
             "by_path": self.by_path,
             "by_rule": self.by_rule,
-            "worst_tokens": [asdict(one) for one in self.worst_tokens],
+            "worst_tokens": [asdict(token) for token in self.worst_tokens],
             "refused_favourites": self.refused_favourites,
             "taken_back": self.taken_back,
         }
@@ -134,7 +134,7 @@ class Summary:
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Summary:
         plain = {name: value for name, value in data.items() if name not in ("rejected_rate", "forced_share")}
-        worst = tuple(WorstToken(**one) for one in plain.pop("worst_tokens"))
+        worst = tuple(WorstToken(**token) for token in plain.pop("worst_tokens"))
         return Summary(**plain, worst_tokens=worst)
 
 
@@ -160,8 +160,8 @@ def summarise(
     sums = Sums()
     for step in steps:
         sums.add(step)
-    for one in rewinds:
-        sums.take_back(one)
+    for rewind in rewinds:
+        sums.take_back(rewind)
     return sums.summary(constraint, text)
 
 
@@ -202,8 +202,8 @@ class Sums:
             self._removed.setdefault(name, []).append(mass)
         _count(self._refused, step.blame)
 
-    def take_back(self, one: TakenBack) -> None:
-        _count(self._taken_back, one.blame)
+    def take_back(self, rewind: TakenBack) -> None:
+        _count(self._taken_back, rewind.blame)
 
     def summary(self, constraint: Mapping[str, Any] | None, text: str) -> Summary:
         """constraint: `Spec.to_json()`; text: the complete output."""
@@ -222,7 +222,7 @@ class Sums:
             mean_removed_mass=_mean(masses, count),
             mean_entropy_before=_mean(before, count),
             mean_entropy_after=_mean(after, count),
-            removed_by={name: _mean(found, count) for name, found in self._removed.items()} or None,
+            removed_by={name: _mean(removed, count) for name, removed in self._removed.items()} or None,
             by_path=None if paths is None else _table(paths, taxes, masses),
             by_rule=_table(rules, taxes, masses) or None,
             worst_tokens=tuple(
@@ -245,8 +245,8 @@ def _count(counts: Counts, blame: Blame | None) -> None:
     if blame is None or blame.rule is None or blame.member.rpartition(".")[2] != SAFETY:
         return
     category, _, pattern = blame.rule.partition("/")
-    found = counts.setdefault(category, {})
-    found[pattern] = found.get(pattern, 0) + 1
+    patterns = counts.setdefault(category, {})
+    patterns[pattern] = patterns.get(pattern, 0) + 1
 
 
 def _table(keys: Sequence[str | None], taxes: Sequence[float], masses: Sequence[float]) -> Costs:

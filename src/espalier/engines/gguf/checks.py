@@ -92,8 +92,8 @@ def check_vocabulary(header: Header, name: str) -> None:
     wanted = {"tokens": (STRING,), "merges": (STRING,), "scores": (FLOAT32, INT32), "token_type": (INT32,)}
     for key, types in wanted.items():
         full = f"tokenizer.ggml.{key}"
-        found = header.arrays.get(full)
-        if (found is not None and found[0] not in types) or full in header.values:
+        array = header.arrays.get(full)
+        if (array is not None and array[0] not in types) or full in header.values:
             raise InputError(f"{name} is damaged: {full} has the wrong type", hint=DAMAGED, field="model")
 
 

@@ -63,8 +63,8 @@ class Header:
 
     def count(self, key: str) -> int:
         """Such a key as a count, 0 if it is missing; of a list with a number for each layer, the largest."""
-        found = self.own(key)
-        several = self.numbers.get(f"{self.architecture}.{key}") or (0 if found is None else found,)
+        number = self.own(key)
+        several = self.numbers.get(f"{self.architecture}.{key}") or (0 if number is None else number,)
         return max((int(n) for n in several if isinstance(n, int)), default=0)
 
     def forget_lists(self) -> None:
@@ -150,9 +150,9 @@ class _HeaderReader:
     def array(self, key: str, header: Header) -> tuple[int, int]:
         kind, count = int(self.number("I")), int(self.number("Q"))
         if kind == STRING:
-            found = self.strings(count, key)
+            texts = self.strings(count, key)
             if key == "tokenizer.ggml.tokens":
-                header.tokens = found
+                header.tokens = texts
         elif kind in CODES:
             at, code = self.at, CODES[kind]
             self.skip(count * struct.calcsize(f"<{code}"), key)
@@ -165,7 +165,7 @@ class _HeaderReader:
 
     def strings(self, count: int, key: str) -> list[bytes]:
         """A vocabulary has some hundred thousand strings, so the loop is kept short."""
-        data, at, size, found = self.data, self.at, self.size, []
+        data, at, size, texts = self.data, self.at, self.size, []
         if count * 8 > size - at:
             raise _Damaged(f"it ends within {_shown(key)}")
         if count > MAX_TEXTS:
@@ -180,9 +180,9 @@ class _HeaderReader:
                 raise _Damaged(f"it ends within {_shown(key)}")
             if at - start > MAX_TEXT or at > MAX_HEADER:
                 raise _Damaged(f"{_shown(key)} has a text of {at - start:,} bytes, or ends too late")
-            found.append(data[start:at])
+            texts.append(data[start:at])
         self.at = at
-        return found
+        return texts
 
     def string(self) -> bytes:
         count = int(self.number("Q"))

@@ -54,8 +54,8 @@ class TransformersHidden:
         with mapped(), torch.inference_mode(), self._steps.passing:
             ids = torch.tensor([[*tokens]], device=self._body.device)  # (1, T)
             states = self._body(input_ids=ids, use_cache=False, return_dict=True).last_hidden_state  # (1, T, D)
-            found: Vectors = states[0].float().cpu().numpy()
-        return found
+            vectors: Vectors = states[0].float().cpu().numpy()
+        return vectors
 
 
 def _pooling(path: Path) -> Pooling | None:
@@ -64,17 +64,17 @@ def _pooling(path: Path) -> Pooling | None:
     if not path.is_file():
         return None
     try:
-        found = json.loads(read_text(path, MODEL_JSON))
-        asked = [name for name, value in found.items() if name.startswith("pooling_mode_") and value is True]
+        pooling = json.loads(read_text(path, MODEL_JSON))
+        modes = [name for name, value in pooling.items() if name.startswith("pooling_mode_") and value is True]
     except (ValueError, AttributeError) as error:
         raise InputError(f"{path.parent.name}/{path.name} cannot be read: {error}", field="model") from error
-    if len(asked) != 1 or asked[0] not in MODES:
-        raise InputError(f"the model pools by {', '.join(asked) or 'nothing'}", hint="mean, cls or last", field="model")
-    return MODES[asked[0]]
+    if len(modes) != 1 or modes[0] not in MODES:
+        raise InputError(f"the model pools by {', '.join(modes) or 'nothing'}", hint="mean, cls or last", field="model")
+    return MODES[modes[0]]
 
 
 def _prefixes(config: Any, size: int) -> tuple[int, ...]:
-    given = getattr(config, "matryoshka_dimensions", None)
-    if given:
-        return tuple(int(one) for one in given)
+    dimensions = getattr(config, "matryoshka_dimensions", None)
+    if dimensions:
+        return tuple(int(dimension) for dimension in dimensions)
     return tuple(range(1, size + 1)) if getattr(config, "is_matryoshka", False) is True else ()

@@ -73,11 +73,11 @@ def load_model(name_or_path: str, *, device: str | None = None, dtype: str | Non
 def eos_ids(model: Any, tokenizer: Any) -> tuple[int, ...]:
     """Every id that ends a text, in order: the generation config's, then the tokenizer's."""
     generation = getattr(model, "generation_config", None)
-    found: list[int] = []
+    ids: list[int] = []
     for stated in (getattr(generation, "eos_token_id", None), getattr(tokenizer, "eos_token_id", None)):
         if stated is not None:
-            found += np.atleast_1d(stated).tolist()  # an int or a list of them
-    return tuple(dict.fromkeys(found))
+            ids += np.atleast_1d(stated).tolist()  # an int or a list of them
+    return tuple(dict.fromkeys(ids))
 
 
 def make_encode(tokenizer: Any) -> EncodePrompt:
@@ -160,10 +160,10 @@ def local_folder(name: str) -> Path | None:
 def cached_folder(name: str) -> Path | None:
     """The folder of a model in the hub's cache; None if it is not there."""
     try:
-        found = try_to_load_from_cache(name, "config.json")
+        path = try_to_load_from_cache(name, "config.json")
     except HFValidationError:
         return None  # no name of the hub; loading says so
-    return Path(found).parent if isinstance(found, str) else None
+    return Path(path).parent if isinstance(path, str) else None
 
 
 def _check_hub(name: str) -> None:

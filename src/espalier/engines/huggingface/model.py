@@ -119,9 +119,9 @@ class TransformersStepModel:
 
     def fork(self, sequence: SequenceId) -> SequenceId:
         with mapped():
-            made = SequenceId(self._caches.fork(sequence))
-        self._taps.fork(sequence, made)
-        return made
+            fork = SequenceId(self._caches.fork(sequence))
+        self._taps.fork(sequence, fork)
+        return fork
 
     def watch(self, sequence: SequenceId, watch: CaptureTree | None) -> None:
         self._taps.forget(sequence)
@@ -140,7 +140,7 @@ class TransformersStepModel:
         self._taps.forget(sequence)
 
     def extend(self, work: Sequence[Extend]) -> list[Rows]:
-        before = self._checked(work)
+        before = self._check_work(work)
         answers: list[Rows] = [self._nothing] * len(work)
         with mapped(), torch.inference_mode():
             try:
@@ -155,7 +155,7 @@ class TransformersStepModel:
                 raise
         return answers
 
-    def _checked(self, work: Sequence[Extend]) -> list[int]:
+    def _check_work(self, work: Sequence[Extend]) -> list[int]:
         """The lengths before the call. Raises before anything has changed."""
         before = []
         for item in work:

@@ -153,25 +153,25 @@ class SlotLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
         """Move to buffers of the owner's current size. written: by slot, the positions that may be non-zero."""
         self._block = NO_BLOCK
         if self._held:
-            self._take([_moved(one.tensor, self._zeros(one.tensor), written) for one in self._held])
+            self._take([_copy_written(buffer.tensor, self._zeros(buffer.tensor), written) for buffer in self._held])
 
     def copy_row(self, source: int, target: int, length: int) -> None:
         for buffer in self._buffers():
             buffer[target, :, :length].copy_(buffer[source, :, :length])  # (H, length, D)
 
     def clear(self, slot: int, start: int, end: int) -> None:
-        for one in self._held:
+        for buffer in self._held:
             if start:
-                one.tensor[slot, :, start:end].zero_()  # (H, end - start, D)
+                buffer.tensor[slot, :, start:end].zero_()  # (H, end - start, D)
             else:
-                one.clear(slot)
+                buffer.clear(slot)
 
     def _buffers(self) -> tuple[torch.Tensor, ...]:
         return () if self.keys is None or self.values is None else (self.keys, self.values)
 
     def _take(self, held: list[Zeros]) -> None:
         self._held = held
-        self.keys, self.values = (one.tensor for one in held)
+        self.keys, self.values = (buffer.tensor for buffer in held)
 
     def _zeros(self, like: torch.Tensor) -> Zeros:
         shape = (self.owner.slots, like.shape[1], self.owner.capacity, like.shape[3])  # (S, H, C, D)
@@ -433,7 +433,7 @@ def _put(buffer: torch.Tensor, new: torch.Tensor, now: _Pass) -> torch.Tensor:
     return buffer.narrow(0, now.slots[0], len(now.slots)).narrow(2, 0, now.total)
 
 
-def _moved(old: torch.Tensor, new: Zeros, written: Sequence[int]) -> Zeros:
+def _copy_written(old: torch.Tensor, new: Zeros, written: Sequence[int]) -> Zeros:
     """Copy what is written of one buffer into another that is at least as large."""
     for slot, length in enumerate(written):
         if length:

@@ -41,8 +41,8 @@ class Taps:
     those that can be captured."""
 
     def __init__(self, model: Any, count: int) -> None:
-        found = _found(model, count)
-        self._modules = {name: module for name, module in found if module is not None}
+        modules = _find_modules(model, count)
+        self._modules = {name: module for name, module in modules if module is not None}
         self.layers = count if all(("residual", n) in self._modules for n in range(count)) else 0
         self.sites = tuple(s for s in SITES if self.layers and all((s, n) in self._modules for n in range(count)))
         self._places: dict[int, tuple[CaptureTree, Node]] = {}
@@ -64,20 +64,20 @@ class Taps:
     def forget(self, row: int) -> None:
         """A sequence is watched no longer; its text may be the one that is asked for, so the tree keeps it."""
         if self._places.pop(row, None) is not None and not self._places:
-            for one in self._handles.values():
-                one.remove()
+            for handle in self._handles.values():
+                handle.remove()
             self._handles.clear()
             self._kept.clear()
 
     def fork(self, source: int, target: int) -> None:
-        found = self._places.get(source)
-        if found is not None:
-            self._places[target] = found[0], found[0].fork(found[1])
+        position = self._places.get(source)
+        if position is not None:
+            self._places[target] = position[0], position[0].fork(position[1])
 
     def cut(self, row: int, length: int) -> None:
-        found = self._places.get(row)
-        if found is not None:
-            self._places[row] = found[0], found[0].cut(found[1], length)
+        position = self._places.get(row)
+        if position is not None:
+            self._places[row] = position[0], position[0].cut(position[1], length)
 
     def copy(self, rows: Sequence[int], counts: Sequence[int], order: Sequence[int]) -> list[Copied]:
         """Queue the copies of a pass that has just run. counts: its new tokens by row. order: the rows by line."""
@@ -85,46 +85,46 @@ class Taps:
         groups: dict[Any, list[tuple[int, int, list[int]]]] = {}
         for line, n in enumerate(order):
             if rows[n] in self._places:
-                tree, place = self._places[rows[n]]
-                wanted = tree.wanted(place.depth, counts[n])
+                tree, node = self._places[rows[n]]
+                wanted = tree.wanted(node.depth, counts[n])
                 if wanted:
                     groups.setdefault(tree.selection, []).append((line, n, wanted))
-        made = []
+        copies = []
         for (sites, layers, dtype), members in groups.items():
             states = [self._kept[site, layer] for site in sites for layer in layers]  # (B, T, hidden) each
             if width == 1:
                 lines = [line for line, _, _ in members]
                 whole = len(lines) == len(order)
-                picked = [one[:, 0] if whole else one[lines, 0] for one in states]  # (N, hidden)
+                picked = [state[:, 0] if whole else state[lines, 0] for state in states]  # (N, hidden)
             else:  # new tokens are right-aligned
                 spots = [(line, width - counts[n] + i) for line, n, wanted in members for i in wanted]
                 where = tuple(torch.tensor(axis, device=states[0].device) for axis in zip(*spots, strict=True))
-                picked = [one[where] for one in states]  # (N, hidden)
-            together = torch.stack([one.to(picked[0].device) for one in picked])  # layers may be on several devices
+                picked = [state[where] for state in states]  # (N, hidden)
+            together = torch.stack([part.to(picked[0].device) for part in picked])  # layers may be on several devices
             together = together.to(_DTYPES[dtype])
-            made.append(Copied(_to_cpu(together), [(n, wanted) for _, n, wanted in members]))
+            copies.append(Copied(_to_cpu(together), [(n, wanted) for _, n, wanted in members]))
         self._kept.clear()
-        return made
+        return copies
 
     def take(self, rows: Sequence[int], tokens: Sequence[Sequence[int]], copied: Sequence[Copied]) -> None:
         """The copies have arrived: give each sequence its own."""
         vectors: dict[int, tuple[list[int], NDArray[Any]]] = {}
-        for one in copied:
-            values, start = _array(one.values), 0
-            for n, wanted in one.lines:
+        for copy in copied:
+            values, start = _array(copy.values), 0
+            for n, wanted in copy.lines:
                 vectors[n] = wanted, values[:, start : start + len(wanted)]
                 start += len(wanted)
         for n, row in enumerate(rows):
             if row in self._places:
-                tree, place = self._places[row]
+                tree, node = self._places[row]
                 wanted, own = vectors.get(n, ([], None))
-                self._places[row] = tree, tree.grow(place, tokens[n], wanted, own)
+                self._places[row] = tree, tree.grow(node, tokens[n], wanted, own)
 
     def _hook(self, name: Name) -> Callable[..., None]:
-        kept = self._kept
+        states = self._kept
 
-        def keep(module: Any, given: Any, returned: Any) -> None:
-            kept[name] = returned[0] if isinstance(returned, tuple) else returned
+        def keep(module: Any, inputs: Any, returned: Any) -> None:
+            states[name] = returned[0] if isinstance(returned, tuple) else returned
 
         return keep
 
@@ -143,19 +143,19 @@ def _array(values: torch.Tensor) -> NDArray[Any]:
     return values.numpy()
 
 
-def _found(model: Any, count: int) -> list[tuple[Name, Any]]:
+def _find_modules(model: Any, count: int) -> list[tuple[Name, Any]]:
     """The modules of a decoder with `count` layers, by site and layer; None where one is not known."""
     lists = [
-        one for one in model.modules()
-        if isinstance(one, torch.nn.ModuleList) and len(one) == count and _part(one[0], "attention") is not None
+        stack for stack in model.modules()
+        if isinstance(stack, torch.nn.ModuleList) and len(stack) == count and _part(stack[0], "attention") is not None
     ]  # fmt: skip
     if not count or len(lists) != 1:
         return []
-    found: list[tuple[Name, Any]] = []
+    modules: list[tuple[Name, Any]] = []
     for number, layer in enumerate(lists[0]):
-        found.append((("residual", number), layer))
-        found += [((site, number), _part(layer, site)) for site in _PARTS]
-    return found
+        modules.append((("residual", number), layer))
+        modules += [((site, number), _part(layer, site)) for site in _PARTS]
+    return modules
 
 
 def _part(layer: Any, site: str) -> Any:

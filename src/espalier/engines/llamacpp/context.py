@@ -44,17 +44,17 @@ class LlamaContext:
     """
 
     def __init__(self, lib: Any, file: LlamaFile, params: Any, options: EngineOptions) -> None:
-        self._made = made = list[tuple[Any, Any]]()  # (how to free, what), in the order made
-        weakref.finalize(self, _free_all, made, file)
+        self._made = owned = list[tuple[Any, Any]]()  # (how to free, what), in the order made
+        weakref.finalize(self, _free_all, owned, file)
         adapters = []
         for lora in options.lora:
             adapters.append(load_lora(file, lora))
-            made.append((lib.llama_adapter_lora_free, adapters[-1]))
+            owned.append((lib.llama_adapter_lora_free, adapters[-1]))
         with reasons() as logged:
             self.ctx: Any = lib.llama_init_from_model(file.handle, params)
         if not self.ctx:
             raise _context_error(logged.first())
-        made.append((lib.llama_free, self.ctx))
+        owned.append((lib.llama_free, self.ctx))
         if adapters:
             handles = (lib.llama_adapter_lora_p_ctypes * len(adapters))(*adapters)
             scales = (ctypes.c_float * len(adapters))(*(lora.scale for lora in options.lora))
@@ -67,10 +67,10 @@ class LlamaContext:
         return not self._made
 
 
-def _free_all(made: list[tuple[Any, Any]], _file: LlamaFile) -> None:
+def _free_all(owned: list[tuple[Any, Any]], _file: LlamaFile) -> None:
     """Free in reverse order; `_file` is an argument so that it outlives them."""
-    while made:
-        free, what = made.pop()
+    while owned:
+        free, what = owned.pop()
         free(what)
 
 
@@ -188,19 +188,19 @@ def _check_memory(needed: int, tokens: int, lib: Any) -> None:
 
 def _free_memory() -> int | None:
     """Bytes available without swapping, None if the system does not tell."""
-    found = next((s for s in _read("/proc/meminfo").splitlines() if s.startswith("MemAvailable:")), None)
-    return int(found.split()[1]) * 1024 if found else None
+    line = next((s for s in _read("/proc/meminfo").splitlines() if s.startswith("MemAvailable:")), None)
+    return int(line.split()[1]) * 1024 if line else None
 
 
 def check_made(lib: Any, ctx: Any, params: Any) -> None:
     """Check that the context has the requested sizes: it has not if a field of the struct has moved."""
-    made = {
+    sizes = {
         "n_ctx": (lib.llama_n_ctx(ctx), params.n_ctx),
         "n_ctx_seq": (lib.llama_n_ctx_seq(ctx), params.n_ctx // (1 if params.kv_unified else params.n_seq_max)),
         "n_seq_max": (lib.llama_n_seq_max(ctx), params.n_seq_max),
         "n_batch": (lib.llama_n_batch(ctx), params.n_batch),
     }
-    wrong = [f"{name} is {got} where {asked} was asked for" for name, (got, asked) in made.items() if got != asked]
+    wrong = [f"{name} is {got} where {wanted} was asked for" for name, (got, wanted) in sizes.items() if got != wanted]
     if wrong:
         raise misfit(", ".join(wrong))
 

@@ -61,12 +61,12 @@ class LlamaHidden:
             raise PromptTooLong.over(self._positions, tokens=len(tokens))
         ids = np.array(tokens, dtype=np.int32)
         with self._lock:
-            ctx = self._opened().ctx
+            ctx = self._open_context().ctx
             self._lib.llama_memory_clear(self._lib.llama_get_memory(ctx), True)
             parts = [self._pass(ctx, ids[at : at + CHUNK], at) for at in range(0, ids.size, CHUNK)]
         return np.concatenate(parts)
 
-    def _opened(self) -> LlamaContext:
+    def _open_context(self) -> LlamaContext:
         if self._context is None:
             _, params = context_params(self._lib, self._file, self._options)
             params.embeddings, params.pooling_type = True, NONE
@@ -79,9 +79,9 @@ class LlamaHidden:
         count = len(ids)
         batch = self._lib.llama_batch_init(count, 0, 1)
         try:
-            for place, token in enumerate(ids.tolist()):
-                batch.token[place], batch.pos[place] = token, start + place
-                batch.n_seq_id[place], batch.seq_id[place][0], batch.logits[place] = 1, 0, 1
+            for index, token in enumerate(ids.tolist()):
+                batch.token[index], batch.pos[index] = token, start + index
+                batch.n_seq_id[index], batch.seq_id[index][0], batch.logits[index] = 1, 0, 1
             batch.n_tokens = count
             code = self._lib.llama_decode(ctx, batch)
         finally:

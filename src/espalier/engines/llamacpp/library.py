@@ -118,12 +118,12 @@ def version() -> str:
 @contextmanager
 def reasons() -> Iterator[Reasons]:
     """Collects what the library logs in this thread until the end of the block."""
-    found = Reasons()
-    _LISTENERS.open.append(found)
+    listener = Reasons()
+    _LISTENERS.open.append(listener)
     try:
-        yield found
+        yield listener
     finally:
-        _LISTENERS.open.remove(found)
+        _LISTENERS.open.remove(listener)
 
 
 def address_of(name: str, *, of: type) -> Any:

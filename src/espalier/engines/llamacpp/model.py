@@ -119,11 +119,11 @@ class LlamaStepModel:
     def fork(self, sequence: SequenceId) -> SequenceId:
         self._check_whole(sequence)
         length, source = self._lengths[sequence], self._slots[sequence]
-        made = self.new()
+        fork = self.new()
         if length:
-            self._lib.llama_memory_seq_cp(self._memory, source, self._slots[made], -1, -1)
-        self._lengths[made] = length
-        return made
+            self._lib.llama_memory_seq_cp(self._memory, source, self._slots[fork], -1, -1)
+        self._lengths[fork] = length
+        return fork
 
     def truncate(self, sequence: SequenceId, length: int) -> None:
         held = self._lengths[sequence]

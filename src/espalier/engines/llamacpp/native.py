@@ -60,8 +60,8 @@ class LlamaSampler:
         self._grammar = _grammar(lib, vocab, grammar, handles)
         self._chain = lib.llama_sampler_chain_init(lib.llama_sampler_chain_default_params())
         handles.append(self._chain)
-        for one in _samplers(lib, vocab, config, fitted, seed=seed, window=context + 1):
-            lib.llama_sampler_chain_add(self._chain, one)  # the chain owns it from here on
+        for sampler in _samplers(lib, vocab, config, fitted, seed=seed, window=context + 1):
+            lib.llama_sampler_chain_add(self._chain, sampler)  # the chain owns it from here on
         self._all = np.empty(0, dtype=TOKEN_DATA)  # (V,), allocated on first use
         self._ids = np.empty(0, dtype=np.int32)  # (V,)
         self._one = np.zeros(1, dtype=TOKEN_DATA)
@@ -71,7 +71,7 @@ class LlamaSampler:
     def accept_prompt(self, tokens: Sequence[int]) -> None:
         chain = self._open()
         for token in tokens:
-            self._lib.llama_sampler_accept(chain, self._checked(token))
+            self._lib.llama_sampler_accept(chain, self._check_token(token))
 
     def sample(self, raw: Logits, *, full: bool) -> NativeChoice:
         chain = self._open()
@@ -80,7 +80,7 @@ class LlamaSampler:
         top = float(raw.max())
         if not abs(top) <= LARGEST_LOGIT:
             raise BadLogits(f"llama.cpp cannot sample where the largest logit is {top}")
-        first = self._drawn(chain, self._fresh(raw), full)
+        first = self._select(chain, self._fresh(raw), full)
         if self._grammar is None or self._allows(first.token):
             self._given = first.token
             return NativeChoice(_allowed_one(first))
@@ -88,12 +88,12 @@ class LlamaSampler:
         self._lib.llama_sampler_apply(self._grammar, ctypes.byref(array))
         if float(self._all["logit"].max()) == -math.inf:
             raise DeadEnd("llama.cpp's grammar allows no token here")
-        taken = _allowed_one(self._drawn(chain, array, full))
+        second = _allowed_one(self._select(chain, array, full))
         # Only a token of weight 0 can be one that the grammar refuses.
-        if not self._allows(taken.token):
+        if not self._allows(second.token):
             raise DeadEnd("llama.cpp's chain leaves no token that its grammar allows")
-        self._given = taken.token
-        return NativeChoice(taken, first)
+        self._given = second.token
+        return NativeChoice(second, first)
 
     def accept(self, token: int) -> None:
         chain = self._open()
@@ -113,7 +113,7 @@ class LlamaSampler:
             raise GenerationError("this sampler is closed")
         return self._chain
 
-    def _checked(self, token: int) -> int:
+    def _check_token(self, token: int) -> int:
         if not 0 <= token < self._width:
             raise GenerationError(f"token {token} is outside 0..{self._width - 1}")
         return token
@@ -136,19 +136,19 @@ class LlamaSampler:
         self._lib.llama_sampler_apply(self._grammar, ctypes.byref(self._array(self._one)))
         return bool(self._one["logit"][0] > -np.inf)
 
-    def _drawn(self, chain: Any, array: Any, full: bool) -> DrawnToken:
+    def _select(self, chain: Any, array: Any, full: bool) -> DrawnToken:
         """What the chain selects from the array, which is a view of `_all`."""
         self._lib.llama_sampler_apply(chain, ctypes.byref(array))
         address = ctypes.cast(array.data, ctypes.c_void_p).value or 0
         start = (address - self._all.ctypes.data) // TOKEN_DATA.itemsize  # xtc moves the start of the array
-        kept = self._all[start : start + array.size]
-        if not 0 <= array.selected < kept.shape[0]:
+        entries = self._all[start : start + array.size]
+        if not 0 <= array.selected < entries.shape[0]:
             raise GenerationError("llama.cpp's chain selected no token")
-        _, logit, prob = kept[array.selected].item()
-        token = int(kept["id"][array.selected])
+        _, logit, prob = entries[array.selected].item()
+        token = int(entries["id"][array.selected])
         if not full:
             return DrawnToken(token, prob, logit, *NOTHING)
-        alive = kept[(kept["p"] > 0.0) | (kept["id"] == token)]
+        alive = entries[(entries["p"] > 0.0) | (entries["id"] == token)]
         alive = alive[np.argsort(alive["id"])]
         ids, probs = alive["id"].astype(np.intp), alive["p"].astype(np.float64)
         return DrawnToken(token, prob, logit, ids, probs, alive["logit"].copy())
@@ -172,11 +172,11 @@ def _grammar(lib: Any, vocab: Any, text: str | None, handles: list[Any]) -> Any:
     if text is None:
         return None
     with reasons() as logged:
-        found = lib.llama_sampler_init_grammar(vocab, text.encode(), b"root")
-        if not found:
+        sampler = lib.llama_sampler_init_grammar(vocab, text.encode(), b"root")
+        if not sampler:
             raise CapabilityError(f"llama.cpp refuses the grammar: {logged.first()}", field="constraint")
-    handles.append(found)
-    return found
+    handles.append(sampler)
+    return sampler
 
 
 def _samplers(lib: Any, vocab: Any, config: SamplingConfig, fitted: Fitted, *, seed: int, window: int) -> Iterator[Any]:
@@ -220,14 +220,14 @@ def _samplers(lib: Any, vocab: Any, config: SamplingConfig, fitted: Fitted, *, s
 
 def _biases(lib: Any, vocab: Any, config: SamplingConfig, fitted: Fitted, width: int) -> list[Any]:
     """The config's biases, then the bans of `ignore_eos` and of the model's file."""
-    found = [(int(token), float(bias)) for token, bias in zip(fitted.ids, fitted.biases, strict=True)]
-    found += [(int(token), -math.inf) for _, banned in fitted.bans for token in np.flatnonzero(banned)]
+    biases = [(int(token), float(bias)) for token, bias in zip(fitted.ids, fitted.biases, strict=True)]
+    biases += [(int(token), -math.inf) for _, banned in fitted.bans for token in np.flatnonzero(banned)]
     if config.ignore_eos:
-        found += [(token, -math.inf) for token in range(width) if lib.llama_vocab_is_eog(vocab, token)]
+        biases += [(token, -math.inf) for token in range(width) if lib.llama_vocab_is_eog(vocab, token)]
     count = ctypes.c_int32(0)
     suppressed = lib.llama_vocab_get_suppress_tokens(vocab, ctypes.byref(count))
-    found += [(int(suppressed[i]), -math.inf) for i in range(count.value)]
-    return [lib.llama_logit_bias(token, bias) for token, bias in found]
+    biases += [(int(suppressed[i]), -math.inf) for i in range(count.value)]
+    return [lib.llama_logit_bias(token, bias) for token, bias in biases]
 
 
 def _window(tokens: int, most: int) -> int:

@@ -72,11 +72,11 @@ def _template(file: LlamaFile, key: str) -> ChatTemplate | None:
     lib, handle = library(), file.vocab
     return template_of(
         source,
-        bos_token=_spelled(lib, handle, lib.llama_vocab_bos(handle)),
-        eos_token=_spelled(lib, handle, lib.llama_vocab_eos(handle)),
+        bos_token=_spelling(lib, handle, lib.llama_vocab_bos(handle)),
+        eos_token=_spelling(lib, handle, lib.llama_vocab_eos(handle)),
     )
 
 
-def _spelled(lib: Any, handle: Any, token: int) -> str:
+def _spelling(lib: Any, handle: Any, token: int) -> str:
     text: bytes = lib.llama_vocab_get_text(handle, token) if token >= 0 else b""
     return text.decode("utf-8", "replace")

@@ -65,12 +65,12 @@ def _fault(message: str) -> dict[str, Any]:
 
 def _built_with(text: str) -> list[str]:
     """The names in `CPU : AVX2 = 1 | F16C = 1 | ` whose value is not 0."""
-    found = []
+    names = []
     for part in text.replace(" : ", " | ").split("|"):
-        name, given, value = part.strip().partition(" = ")
-        if name and (not given or value != "0"):
-            found.append(name if value in ("", "1") else f"{name}={value}")
-    return found
+        name, equals, value = part.strip().partition(" = ")
+        if name and (not equals or value != "0"):
+            names.append(name if value in ("", "1") else f"{name}={value}")
+    return names
 
 
 def _devices(lib: Any) -> list[str]:

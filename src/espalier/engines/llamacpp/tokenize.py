@@ -85,8 +85,8 @@ class Tokenizer:
             return self._after_lead(text)
         # llama.cpp would add a dummy space after each user-defined token.
         ids: list[int] = []
-        for place, part in enumerate(self._owned.split(text)):
-            ids += [self._own[part]] if place % 2 else self._after_lead(part)
+        for index, part in enumerate(self._owned.split(text)):
+            ids += [self._own[part]] if index % 2 else self._after_lead(part)
         return ids
 
     def _after_lead(self, text: str) -> list[int]:
@@ -121,8 +121,8 @@ class Tokenizer:
         )
 
     def _call(self, data: bytes, markers: bool) -> list[int]:
-        kept = self._keeper()  # keeps the owner alive during the call
-        if kept is None:
+        owner = self._keeper()  # keeps the owner alive during the call
+        if owner is None:
             raise InputError("the model of this vocabulary is closed", hint="load it again")
         room = len(data) + 8
         while True:
@@ -137,13 +137,13 @@ class Tokenizer:
             raise LimitExceeded(f"a text of {len(data):,} bytes is too long to split", hint=f"at most {LONGEST:,}")
         if len(data) > SLOWEST * left():  # the library cannot be ended
             raise OutOfTime(f"a text of {len(data):,} bytes may take longer to encode than is left")
-        found: list[int] = []
+        ids: list[int] = []
         used: list[float] = []
         faults: list[InputError] = []
 
         def work() -> None:
             try:
-                found.extend(self._call(data, markers))
+                ids.extend(self._call(data, markers))
             except InputError as error:
                 faults.append(error)
             finally:
@@ -165,7 +165,7 @@ class Tokenizer:
         spend(sum(used))
         for fault in faults:
             raise fault
-        return found
+        return ids
 
 
 class _Spellable:

@@ -187,13 +187,13 @@ class LocalEngine:
         """See `DraftedEngine`."""
         if not isinstance(smaller, LocalEngine):
             raise CapabilityError(f"{smaller.name} gives no logits here, so it cannot draft", hint=SAME)
-        place = first_difference(self._vocab, smaller.vocab)
-        if place is not None:
+        token = first_difference(self._vocab, smaller.vocab)
+        if token is not None:
             mine, other = (
-                repr(one.text_of(place)) if place < one.width else "none" for one in (self._vocab, smaller.vocab)
+                repr(vocab.text_of(token)) if token < vocab.width else "none" for vocab in (self._vocab, smaller.vocab)
             )
             raise InputError(
-                f"{smaller.name} has another vocabulary than {self._name}: token {place} is {other}, not {mine}",
+                f"{smaller.name} has another vocabulary than {self._name}: token {token} is {other}, not {mine}",
                 hint=SAME,
             )
         self._runs.draft_with(smaller.model)

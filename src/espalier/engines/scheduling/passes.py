@@ -85,13 +85,13 @@ class Passes:
 
     def free(self, lane: Lane, *, keep: bool = False) -> None:
         """A lane has ended. keep: its prompt's sequence may serve a later prompt."""
-        kept = lane.branches.pop(0, None) if keep and self._kept.is_on else None
+        cached = lane.branches.pop(0, None) if keep and self._kept.is_on else None
         for held in (*lane.branches.values(), *([lane.head] if lane.head is not None else [])):
             self._sequences.free(held)
         lane.branches.clear()
         lane.head = None
-        if kept is not None:
-            self._kept.keep(kept, owner=lane.ticket.owner)
+        if cached is not None:
+            self._kept.keep(cached, owner=lane.ticket.owner)
 
     def clear(self) -> None:
         """Free all kept sequences."""
@@ -256,17 +256,17 @@ class Passes:
         self._has_drafts = False
         free = max(0, self._chunk - needed)
         for todo in waiting:
-            kept = min(todo.append.optional, free)
-            free -= kept
+            count = min(todo.append.optional, free)
+            free -= count
             tokens = todo.append.tokens
-            tokens = tokens[: len(tokens) - todo.append.optional + kept]
+            tokens = tokens[: len(tokens) - todo.append.optional + count]
             todo.append = todo.append._replace(tokens=tokens, optional=0)
 
     def _extend(self, pieces: list[PassPiece]) -> dict[Lane, Exception]:
         work = [piece.extension() for piece in pieces]
         failed: dict[Lane, Exception] = {}
         try:
-            done = [*zip(pieces, work, self._passed(work), strict=True)]
+            done = [*zip(pieces, work, self._run_pass(work), strict=True)]
         except Exception:  # noqa: BLE001  # running them one by one shows which item it is about
             done = self._one_by_one(pieces, work, failed)
         for (_, todo, count), item, rows in done:
@@ -289,14 +289,14 @@ class Passes:
             try:
                 if self._model.length(item.sequence) != len(piece.todo.held.tokens):
                     raise GenerationError("the model's sequence has another length than its tokens after an error")
-                rows = self._passed([item])[0].copy()  # (n, V); the next call may overwrite it
+                rows = self._run_pass([item])[0].copy()  # (n, V); the next call may overwrite it
             except Exception as error:  # noqa: BLE001  # goes to the one request that it belongs to
                 failed[piece.lane] = error
             else:
                 done.append((piece, item, rows))
         return done
 
-    def _passed(self, work: list[Extend]) -> list[Rows]:
+    def _run_pass(self, work: list[Extend]) -> list[Rows]:
         """One forward pass; without room for it, one more after dropping everything kept."""
         try:
             rows = self._model.extend(work)

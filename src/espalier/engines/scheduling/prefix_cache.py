@@ -105,7 +105,7 @@ class PrefixCache:
             self._sequences.free(held)
             return
         new = _KeptSequence(held, as_ids(held.tokens), owner)
-        for old in [kept for kept in self._kept if kept.owner == owner]:
+        for old in [cached for cached in self._kept if cached.owner == owner]:
             shared = common(old.ids, new.ids)
             if shared == len(new.ids):  # a kept sequence holds all of it, and was just used
                 self._kept.remove(old)
@@ -128,10 +128,10 @@ class PrefixCache:
 
     def fork(self, held: HeldSequence, length: int) -> HeldSequence:
         """A new sequence with the first `length` tokens of another. Raises LimitExceeded, CapabilityError."""
-        for kept in self._kept:
-            if kept.held is held:
-                self._kept.remove(kept)
-                self._kept.append(kept)
+        for cached in self._kept:
+            if cached.held is held:
+                self._kept.remove(cached)
+                self._kept.append(cached)
                 break
         fork = self._sequences.fork(held)
         self._sequences.unwatch(fork)
@@ -139,8 +139,8 @@ class PrefixCache:
 
     def take(self, held: HeldSequence, length: int) -> HeldSequence | None:
         """The first `length` tokens of a kept sequence, which leaves the cache. None if it cannot be cut there."""
-        kept = next(kept for kept in self._kept if kept.held is held)
-        self._remove(kept)
+        cached = next(cached for cached in self._kept if cached.held is held)
+        self._remove(cached)
         try:
             return self._cut(held, length)
         except CapabilityError:
@@ -148,10 +148,10 @@ class PrefixCache:
 
     def drop(self, *, but: HeldSequence | None = None) -> bool:
         """Free the least recently used sequence other than `but`. False if there is none."""
-        for kept in self._kept:
-            if kept.held is not but:
-                self._remove(kept)
-                self._sequences.free(kept.held)
+        for cached in self._kept:
+            if cached.held is not but:
+                self._remove(cached)
+                self._sequences.free(cached.held)
                 return True
         return False
 
@@ -162,12 +162,12 @@ class PrefixCache:
     def _best(self, ids: NDArray[np.int64], owner: str) -> tuple[_KeptSequence, int] | None:
         best: tuple[_KeptSequence, int] | None = None
         can_cut = self._sequences.model.can_truncate if self._kept else True
-        for kept in reversed(self._kept):
-            if kept.owner != owner:
+        for cached in reversed(self._kept):
+            if cached.owner != owner:
                 continue
-            shared = min(common(kept.ids, ids), len(ids) - 1)
-            if shared > (0 if best is None else best[1]) and (can_cut or shared == len(kept.ids)):
-                best = kept, shared
+            shared = min(common(cached.ids, ids), len(ids) - 1)
+            if shared > (0 if best is None else best[1]) and (can_cut or shared == len(cached.ids)):
+                best = cached, shared
         return best
 
     def _cut(self, held: HeldSequence, length: int) -> HeldSequence:
@@ -179,9 +179,9 @@ class PrefixCache:
             raise
         return held
 
-    def _remove(self, kept: _KeptSequence) -> None:
-        self._kept.remove(kept)
-        self.tokens -= len(kept.held.tokens)
+    def _remove(self, cached: _KeptSequence) -> None:
+        self._kept.remove(cached)
+        self.tokens -= len(cached.held.tokens)
 
 
 def as_ids(tokens: Sequence[int]) -> NDArray[np.int64]:

@@ -106,9 +106,9 @@ class Scheduler:
         self._admission = Admission(model, self._room, lanes=lanes, is_fair=is_fair)
         # With one cache for all sequences, every pass also reads what is kept, so little is kept.
         most_kept = min(model.capacity // 16 if self._admission.shares else model.capacity, KEPT_TOKENS)
-        kept = most_kept if prefix_tokens is None else prefix_tokens
+        kept_tokens = most_kept if prefix_tokens is None else prefix_tokens
         self._passes = Passes(
-            model, chunk=prefill_chunk, kept_tokens=kept, kept_sequences=prefix_sequences, times=times
+            model, chunk=prefill_chunk, kept_tokens=kept_tokens, kept_sequences=prefix_sequences, times=times
         )
         # Reentrant: a finalizer may call `cancel` in a thread that holds it.
         self._changed = threading.Condition(threading.RLock())
@@ -272,7 +272,7 @@ class Scheduler:
             self._lanes.clear()
             self._joined.clear()
         for ticket in (*waiting, *(lane.ticket for lane in lanes)):
-            self._over(ticket, _closed(ticket, self._last(error)))
+            self._over(ticket, _close_plan(ticket, self._last(error)))
         self._tell()
         with self._changed:
             self._changed.notify_all()
@@ -320,7 +320,7 @@ class Scheduler:
             return
         with self._changed:
             self._admission.remove(ticket)
-        self._over(ticket, _closed(ticket, why))
+        self._over(ticket, _close_plan(ticket, why))
 
     def _join(self) -> None:
         """Let waiting tickets begin that may."""
@@ -405,7 +405,7 @@ class Scheduler:
 
     def _fail(self, lane: Lane, error: Exception) -> None:
         """End a lane early."""
-        error = _closed(lane.ticket, error)
+        error = _close_plan(lane.ticket, error)
         self._drop(lane, keep=False)
         self._over(lane.ticket, error)
 
@@ -439,7 +439,7 @@ def _too_costly() -> LimitExceeded:
     return LimitExceeded("the constraint takes too long: another request with it was stopped just now", hint=HINT)
 
 
-def _closed(ticket: Ticket, why: Exception) -> Exception:
+def _close_plan(ticket: Ticket, why: Exception) -> Exception:
     """Close a plan. Returns the error for its reader: `why`, or the error that closing raised."""
     try:
         ticket.plan.close()

@@ -169,23 +169,23 @@ class TestCase:
     def to_json(self) -> dict[str, Any]:
         """The fields that are not at their default; `timeout` in nanoseconds, as in files."""
         own = self.own().to_json()
-        found: dict[str, Any] = {}
-        for one in fields(self):
-            value = own[one.name] if one.name in ("config", "filters") else getattr(self, one.name)
-            if value is not None and value != _DEFAULTS.get(one.name):
-                found[one.name] = list(value) if isinstance(value, tuple) else value
+        values: dict[str, Any] = {}
+        for case_field in fields(self):
+            value = own[case_field.name] if case_field.name in ("config", "filters") else getattr(self, case_field.name)
+            if value is not None and value != _DEFAULTS.get(case_field.name):
+                values[case_field.name] = list(value) if isinstance(value, tuple) else value
         if self.expected_tool_call is not None:
-            found["expected_tool_call"] = self.expected_tool_call.to_json()
+            values["expected_tool_call"] = self.expected_tool_call.to_json()
         if self.timeout is not None:
-            found["timeout"] = round(self.timeout * 1e9)
+            values["timeout"] = round(self.timeout * 1e9)
         if self.tools is not None:
-            found["tools"] = [one.to_json() for one in read_tools(self.tools)]
-        return found
+            values["tools"] = [tool.to_json() for tool in read_tools(self.tools)]
+        return values
 
     @staticmethod
     def from_json(data: Any) -> TestCase:
         """The inverse of `to_json`; null is as if the field were not there. Raises InputError naming the field."""
-        names = [one.name for one in fields(TestCase)]
+        names = [case_field.name for case_field in fields(TestCase)]
         if not isinstance(data, Mapping):
             raise InputError(f"a case is a mapping, not {type(data).__name__}", field="cases")
         for name in data:
@@ -202,7 +202,7 @@ class TestCase:
         return TestCase(**values)
 
 
-_DEFAULTS: Mapping[str, Any] = {one.name: one.default for one in fields(TestCase)} | {"config": {}, "filters": []}
+_DEFAULTS: Mapping[str, Any] = {field.name: field.default for field in fields(TestCase)} | {"config": {}, "filters": []}
 
 
 def read_timeout(value: Any) -> float:
@@ -210,10 +210,10 @@ def read_timeout(value: Any) -> float:
     InputError."""
     hint = 'write "30s", "500ms" or "2m"'
     if isinstance(value, str):
-        found = _DURATION.fullmatch(value.strip())
-        if found is None:
+        match = _DURATION.fullmatch(value.strip())
+        if match is None:
             raise InputError(f"timeout: {value!r:.40} is no duration", hint=hint, field="timeout")
-        return float(found[1]) * _UNITS[found[2]]
+        return float(match[1]) * _UNITS[match[2]]
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise InputError(f"timeout: {value!r:.40} is no number of nanoseconds", hint=hint, field="timeout")
     if 0 < value < LEAST_NANOSECONDS:
@@ -242,8 +242,8 @@ def _text(value: Any, name: str) -> str:
 def _texts(value: Any, name: str) -> tuple[str, ...]:
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise InputError(f"{name} is a list of texts", field=name)
-    for one in value:
-        if not _text(one, f"each of {name}"):
+    for text in value:
+        if not _text(text, f"each of {name}"):
             raise InputError(f"{name} has an empty text", field=name)
     return tuple(value)
 
@@ -278,11 +278,11 @@ def _schema(schema: Any) -> str | None:
     return text
 
 
-def _call(given: Any) -> ExpectedCall | None:
-    if given is None or isinstance(given, ExpectedCall):
-        return given
+def _call(value: Any) -> ExpectedCall | None:
+    if value is None or isinstance(value, ExpectedCall):
+        return value
     try:
-        return ExpectedCall(**given)
+        return ExpectedCall(**value)
     except EspalierError:
         raise
     except TypeError as error:

@@ -46,25 +46,25 @@ def cases_of(data: Any, source: str) -> list[TestCase]:
         raise InputError(f"{source}: cases are a list, and defaults a mapping", field="cases")
     if not data or len(data) > MOST_CASES:
         raise InputError(f"{source} has {len(data):,} cases, and 1 to {MOST_CASES:,} can run", field="cases")
-    found: list[TestCase] = []
-    for number, one in enumerate(data, 1):
-        label = f" ({one['name']})" if isinstance(one, Mapping) and isinstance(one.get("name"), str) else ""
+    cases: list[TestCase] = []
+    for number, entry in enumerate(data, 1):
+        label = f" ({entry['name']})" if isinstance(entry, Mapping) and isinstance(entry.get("name"), str) else ""
         try:
-            found.append(TestCase.from_json({**defaults, **one} if isinstance(one, Mapping) else one))
+            cases.append(TestCase.from_json({**defaults, **entry} if isinstance(entry, Mapping) else entry))
         except EspalierError as error:
             where = f"{source}, case {number}{label[:80]}"
             raise InputError(f"{where}: {error.message}", hint=error.hint, field=error.field) from error
-    check_names(found, source)
-    return found
+    check_names(cases, source)
+    return cases
 
 
 def check_names(cases: Iterable[TestCase], source: str) -> None:
     """Raises InputError for two cases of one name: reports and comparisons go by names."""
     seen: set[str] = set()
-    for one in cases:
-        if one.name in seen:
-            raise InputError(f"{source}: two cases are called {one.name!r:.80}", hint="rename one", field="name")
-        seen.add(one.name)
+    for case in cases:
+        if case.name in seen:
+            raise InputError(f"{source}: two cases are called {case.name!r:.80}", hint="rename one", field="name")
+        seen.add(case.name)
 
 
 def _json(text: str, source: str) -> Any:
@@ -76,12 +76,12 @@ def _json(text: str, source: str) -> Any:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for key, value in pairs:
-        if key in found:
+        if key in values:
             raise ValueError(f"the key {key!r:.80} stands twice in one object")
-        found[key] = value
-    return found
+        values[key] = value
+    return values
 
 
 def _toml(text: str, source: str) -> Any:

@@ -79,5 +79,5 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # it has no stubs
                     None, None, f"the key {key!r:.80} stands twice", key_node.start_mark
                 )
             seen.add(key)
-        found: dict[Any, Any] = super().construct_mapping(node, deep=deep)
-        return found
+        mapping: dict[Any, Any] = super().construct_mapping(node, deep=deep)
+        return mapping

@@ -54,22 +54,22 @@ def paired(
     if not first:
         return Difference(metric=metric, pairs=0)
     a, b = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
-    found = bootstrap((b - a).tolist(), seed=seed)
-    assert found.mean is not None
-    assert found.low is not None
-    assert found.high is not None
+    interval = bootstrap((b - a).tolist(), seed=seed)
+    assert interval.mean is not None
+    assert interval.low is not None
+    assert interval.high is not None
     chance = sign_flip(b - a, seed=seed)
-    shown = tested and chance <= 1 - LEVEL + 1e-12 and (found.low > 0 or found.high < 0)
+    shown = tested and chance <= 1 - LEVEL + 1e-12 and (interval.low > 0 or interval.high < 0)
     return Difference(
         metric=metric,
         pairs=len(a),
         first=float(a.mean()),
         second=float(b.mean()),
-        mean=found.mean,
-        low=found.low,
-        high=found.high,
+        mean=interval.mean,
+        low=interval.low,
+        high=interval.high,
         chance=chance,
-        sign=(1 if found.mean > 0 else -1) if shown else 0,
+        sign=(1 if interval.mean > 0 else -1) if shown else 0,
         tested=tested,
     )
 
@@ -77,12 +77,12 @@ def paired(
 def sign_flip(differences: np.ndarray, *, seed: int = 0) -> float:
     """differences: (N,) float64. How often the sum is as far from 0 when each sign is flipped by a coin: Fisher's
     permutation test for pairs, two-sided."""
-    given = differences[differences != 0]
-    if not len(given):
+    nonzero = differences[differences != 0]
+    if not len(nonzero):
         return 1.0
-    least = abs(given.sum()) * (1 - 1e-9)
-    if len(given) <= EXACT_PAIRS:
-        ways = np.arange(1 << len(given))[:, None] >> np.arange(len(given)) & 1  # (2^N, N)
-        return float((np.abs((2 * ways - 1) @ given) >= least).mean())
-    signs = np.random.default_rng(seed).integers(0, 2, size=(FLIPS, len(given)), dtype=np.int8) * 2 - 1
-    return float(((np.abs(signs @ given) >= least).sum() + 1) / (FLIPS + 1))
+    least = abs(nonzero.sum()) * (1 - 1e-9)
+    if len(nonzero) <= EXACT_PAIRS:
+        ways = np.arange(1 << len(nonzero))[:, None] >> np.arange(len(nonzero)) & 1  # (2^N, N)
+        return float((np.abs((2 * ways - 1) @ nonzero) >= least).mean())
+    signs = np.random.default_rng(seed).integers(0, 2, size=(FLIPS, len(nonzero)), dtype=np.int8) * 2 - 1
+    return float(((np.abs(signs @ nonzero) >= least).sum() + 1) / (FLIPS + 1))

@@ -54,7 +54,7 @@ class Trial:
     error: str | None = None
 
     def of(self, metric: str) -> Difference:
-        return next(one for one in self.differences if one.metric == metric)
+        return next(difference for difference in self.differences if difference.metric == metric)
 
     @property
     def how(self) -> str:
@@ -71,8 +71,8 @@ class Trial:
         return is_as_valid and (self.of("tax").sign < 0 or valid.sign > 0)
 
     def to_json(self, edge: Edge = "cli") -> dict[str, Any]:
-        found = {one.metric: one.to_json() for one in self.differences}
-        return {"action": self.remedy.action, "how": self.said(edge), "differences": found, "helps": self.helps,
+        differences = {difference.metric: difference.to_json() for difference in self.differences}
+        return {"action": self.remedy.action, "how": self.said(edge), "differences": differences, "helps": self.helps,
                 "error": self.error}  # fmt: skip
 
 
@@ -91,40 +91,40 @@ def tried(
     run as asked raises; the errors of a remedy are in its trial."""
     if seeds < 1:
         raise InputError("seeds is at least 1", field="seeds")
-    plans = [(one, *plan) for one in remedies if (plan := changed(one, options)) is not None]
+    plans = [(remedy, *plan) for remedy in remedies if (plan := changed(remedy, options)) is not None]
     is_limited = "max_tokens" in options
     requests: list[Request | None] = [_base(make(**options), is_limited=is_limited)]
     errors: dict[int, str] = {}
-    for place, (_, _, own) in enumerate(plans, 1):
+    for index, (_, _, own) in enumerate(plans, 1):
         try:
             requests.append(_base(make(**own), is_limited=is_limited))
         except EspalierError as error:
-            errors[place] = str(error)
+            errors[index] = str(error)
             requests.append(None)
     figures = _figures(requests, errors, run=run, seeds=seeds, clock=clock, progress=progress)
     return tuple(
-        Trial(remedy=remedy, said=how, error=errors[place])
-        if place in errors
-        else Trial(remedy=remedy, said=how, differences=tuple(_differences(figures[0], figures[place])))
-        for place, (remedy, how, _) in enumerate(plans, 1)
+        Trial(remedy=remedy, said=how, error=errors[index])
+        if index in errors
+        else Trial(remedy=remedy, said=how, differences=tuple(_differences(figures[0], figures[index])))
+        for index, (remedy, how, _) in enumerate(plans, 1)
     )
 
 
 def recommended(trials: Iterable[Trial]) -> Trial | None:
     """The one that helps with the most valid texts, and of these with the least tax; None if none helps."""
-    good = [one for one in trials if one.helps]
-    return min(good, key=lambda one: (-(one.of("valid").second or 0), one.of("tax").second or 0), default=None)
+    good = [trial for trial in trials if trial.helps]
+    return min(good, key=lambda trial: (-(trial.of("valid").second or 0), trial.of("tax").second or 0), default=None)
 
 
 def changed(remedy: Remedy, options: Options) -> tuple[How, dict[str, Any]] | None:
     """What a remedy changes, and the options with it; None if it is no matter of the request, or is in force."""
     spec = options.get("constraint")
-    found = None if remedy.action not in CHANGES else CHANGES[remedy.action](spec, options)
-    if found is None:
+    change = None if remedy.action not in CHANGES else CHANGES[remedy.action](spec, options)
+    if change is None:
         return None
-    how, own = found
-    given = {name: options.get(name) for name in own}
-    return None if given == own else (how, {**options, **own})
+    how, own = change
+    current = {name: options.get(name) for name in own}
+    return None if current == own else (how, {**options, **own})
 
 
 def _of_constraint(flag: str, name: str, value: Any) -> How:
@@ -133,7 +133,7 @@ def _of_constraint(flag: str, name: str, value: Any) -> How:
     return lambda edge: said.get(edge, f'"{name}": "{value}" in the constraint')
 
 
-def _styled(style: str) -> Change:
+def _set_whitespace(style: str) -> Change:
     def change(spec: Any, _: Options) -> tuple[How, dict[str, Any]] | None:
         if not isinstance(spec, JsonSchema | JsonObject):
             return None
@@ -173,8 +173,8 @@ CHANGES: Mapping[str, Change] = {
     "schema_in_prompt": _field("--schema-in-prompt", "schema_in_prompt", True),
     "let_it_think": _field("--reasoning auto", "reasoning", "auto"),
     "prose_first": _prose,
-    "bounded_whitespace": _styled("compact"),
-    "natural_layout": _styled("natural"),
+    "bounded_whitespace": _set_whitespace("compact"),
+    "natural_layout": _set_whitespace("natural"),
     "property_order": _any_order,
     "another_strategy": _field("--strategy smc", "strategy", "smc"),
     "jump": _field("--strategy jump", "strategy", "jump"),
@@ -202,34 +202,34 @@ def _figures(
     progress: Progressed,
 ) -> list[list[dict[str, float | None]]]:
     """By request and stream, the metrics of a run; errors gets the requests that fail."""
-    for place, one in enumerate(requests):  # what is done once, such as compiling, is not measured
-        if one is not None:
+    for index, request in enumerate(requests):  # what is done once, such as compiling, is not measured
+        if request is not None:
             with suppress(EspalierError):  # the measured run says the same
-                _result(run, replace(one, sampling=replace(one.sampling, max_tokens=1)))
-        progress(place, len(requests) * (seeds + 1))
-    found: list[list[dict[str, float | None]]] = [[] for _ in requests]
+                _result(run, replace(request, sampling=replace(request.sampling, max_tokens=1)))
+        progress(index, len(requests) * (seeds + 1))
+    figures: list[list[dict[str, float | None]]] = [[] for _ in requests]
     done = len(requests)
     for stream in range(seeds):
         for turn in range(len(requests)):
-            place = (turn + stream) % len(requests)
-            request = requests[place]
+            index = (turn + stream) % len(requests)
+            request = requests[index]
             done += 1
             progress(done, len(requests) * (seeds + 1))
-            if request is None or place in errors:
+            if request is None or index in errors:
                 continue
             start = clock()
             try:
                 result = _result(run, replace(request, stream=stream))
             except EspalierError as error:
-                if place == 0:
+                if index == 0:
                     raise
-                errors[place] = str(error)
+                errors[index] = str(error)
                 continue
-            found[place].append(_measured(result, clock() - start))
-    return found
+            figures[index].append(_measure(result, clock() - start))
+    return figures
 
 
-def _measured(result: Result, seconds: float) -> dict[str, float | None]:
+def _measure(result: Result, seconds: float) -> dict[str, float | None]:
     verdict = result.verdict
     return {
         "tax": None if result.trace is None else float(result.trace.summary()["total_tax_nats"]),
@@ -262,12 +262,12 @@ def trials_text(trials: Sequence[Trial], *, seeds: int, edge: Edge = "cli") -> I
         return
     yield f"Tried on {seeds} seeds, {MOST_TOKENS} tokens at most unless --max-tokens says otherwise."
     yield "A: as asked, B: with the remedy; tax in nats, valid as a share."
-    for one in trials:
+    for trial in trials:
         yield ""
-        yield one.said(edge)
-        if one.error is not None:
-            yield from textwrap.wrap(f"not possible: {one.error}", 76, initial_indent="  ", subsequent_indent="  ")
-        yield from (difference_line(found) for found in one.differences)
+        yield trial.said(edge)
+        if trial.error is not None:
+            yield from textwrap.wrap(f"not possible: {trial.error}", 76, initial_indent="  ", subsequent_indent="  ")
+        yield from (difference_line(difference) for difference in trial.differences)
     yield ""
     yield from textwrap.wrap(recommendation(trials, edge), 80, subsequent_indent="  ", break_on_hyphens=False)
 

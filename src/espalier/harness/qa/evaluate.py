@@ -58,8 +58,8 @@ class Evaluation:
             "refusals_by": self.refusals_by, "verdicts_by": self.verdicts_by,
             "interval": "95 %, percentile bootstrap", "resamples": self.resamples, "seed": self.seed,
             "metrics": {
-                name: {"mean": one.mean, "low": one.low, "high": one.high, "rows": one.count}
-                for name, one in self.means.items()
+                name: {"mean": mean.mean, "low": mean.low, "high": mean.high, "rows": mean.count}
+                for name, mean in self.means.items()
             },
         }  # fmt: skip
 
@@ -82,21 +82,21 @@ def evaluate(
     rows: list[Row] = []
     models: list[str] = []
     while batch := [*islice(read, BATCH)]:
-        declined = None if judge is None else judge.declines([(one.prompt, one.generation) for one in batch])
+        declined = None if judge is None else judge.declines([(row.prompt, row.generation) for row in batch])
         verdicts = None
         if judge is not None:
-            verdicts = judge.verdicts([(one.prompt, " or ".join(one.answers), one.generation) for one in batch])
-        for place, one in enumerate(batch):
-            models.append(one.model)
-            found = metrics.contains(one.generation, one.answers)
+            verdicts = judge.verdicts([(row.prompt, " or ".join(row.answers), row.generation) for row in batch])
+        for index, row in enumerate(batch):
+            models.append(row.model)
+            is_contained = metrics.contains(row.generation, row.answers)
             rows.append(
                 Row(
-                    one.prompt, one.generation, one.answers,
-                    exact=metrics.exact_match(one.generation, one.answers),
-                    f1=metrics.f1(one.generation, one.answers),
-                    contains=found,
-                    refused=metrics.is_refusal(one.generation) if declined is None else declined[place],
-                    verdict=("correct" if found else "incorrect") if verdicts is None else verdicts[place],
+                    row.prompt, row.generation, row.answers,
+                    exact=metrics.exact_match(row.generation, row.answers),
+                    f1=metrics.f1(row.generation, row.answers),
+                    contains=is_contained,
+                    refused=metrics.is_refusal(row.generation) if declined is None else declined[index],
+                    verdict=("correct" if is_contained else "incorrect") if verdicts is None else verdicts[index],
                 )
             )  # fmt: skip
         step(len(rows))
@@ -120,22 +120,22 @@ def evaluate(
 
 
 @dataclass(frozen=True, slots=True)
-class _Given:
+class _InputRow:
     prompt: str
     generation: str
     answers: tuple[str, ...]
     model: str
 
 
-def _read(path: str | os.PathLike[str]) -> Iterator[_Given]:
+def _read(path: str | os.PathLike[str]) -> Iterator[_InputRow]:
     for line, row in read_rows(path):
         model = row.get("model")
         answer = row.get("answer")
         answers = answer if isinstance(answer, list) else [answer]
-        yield _Given(
+        yield _InputRow(
             _text(row.get("prompt"), "prompt", line, row),
             _text(row.get("generation"), "generation", line, row),
-            tuple(_text(one, "answer", line, row) for one in answers),
+            tuple(_text(part, "answer", line, row) for part in answers),
             model if isinstance(model, str) else "",
         )
 

@@ -44,8 +44,8 @@ def write(done: Evaluation, folder: str | os.PathLike[str]) -> tuple[Path, ...]:
         raise OutputError(f"cannot make the folder {target}: {error.strerror or error}") from error
     refusals, verdicts = _raw(done)
     texts = {
-        ABSTAINED: "".join(json.dumps({"eval_res": one}) + "\n" for one in refusals),
-        JUDGED: "".join(json.dumps({"eval_res": one}) + "\n" for one in verdicts),
+        ABSTAINED: "".join(json.dumps({"eval_res": refusal}) + "\n" for refusal in refusals),
+        JUDGED: "".join(json.dumps({"eval_res": verdict}) + "\n" for verdict in verdicts),
         RESULTS: json.dumps(results(done), indent=4) + "\n",
     }
     for name, text in texts.items():

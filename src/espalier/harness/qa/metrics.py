@@ -31,13 +31,13 @@ REFUSALS = re.compile(
 def normalized(text: str) -> str:
     """Lower case, without punctuation, articles and repeated spaces; compatibility forms are folded (NFKC)."""
     folded = unicodedata.normalize("NFKC", text).casefold()
-    bare = "".join(" " if unicodedata.category(one)[0] in "PS" else one for one in folded)
+    bare = "".join(" " if unicodedata.category(c)[0] in "PS" else c for c in folded)
     return " ".join(_ARTICLES.sub(" ", bare).split())
 
 
 def exact_match(generation: str, answers: Sequence[str]) -> float:
     """1.0 if the generation is one of the answers, else 0.0."""
-    return float(any(normalized(generation) == normalized(one) for one in answers))
+    return float(any(normalized(generation) == normalized(answer) for answer in answers))
 
 
 def contains(generation: str, answers: Sequence[str]) -> float:
@@ -49,14 +49,14 @@ def contains(generation: str, answers: Sequence[str]) -> float:
 
 def f1(generation: str, answers: Sequence[str]) -> float:
     """The harmonic mean of precision and recall over words, against the answer that it is highest for; 0.0 to 1.0."""
-    return max((_f1(normalized(generation).split(), normalized(one).split()) for one in answers), default=0.0)
+    return max((_f1(normalized(generation).split(), normalized(answer).split()) for answer in answers), default=0.0)
 
 
-def _f1(found: list[str], known: list[str]) -> float:
-    if not found or not known:
-        return float(found == known)
-    shared = (Counter(found) & Counter(known)).total()
-    return 2 * shared / (len(found) + len(known))
+def _f1(words: list[str], known: list[str]) -> float:
+    if not words or not known:
+        return float(words == known)
+    shared = (Counter(words) & Counter(known)).total()
+    return 2 * shared / (len(words) + len(known))
 
 
 def is_refusal(generation: str) -> bool:

@@ -75,8 +75,8 @@ class FastStep:
     plain: int
     show: int = 0
 
-    def is_plain(self, found: Candidates) -> bool:
-        return bool(found.values.shape[0] <= max(self.plain, DEEP))
+    def is_plain(self, candidates: Candidates) -> bool:
+        return bool(candidates.values.shape[0] <= max(self.plain, DEEP))
 
 
 def choose(
@@ -104,29 +104,31 @@ def choose(
     is_best = config.is_greedy and not biases and best is not None and _stays_best(best, chain)
     if best is not None and is_best and (bits is None or masks.test(bits, best)):
         stream.next()
-        return _taken(Candidates(row, None, False), best)
+        return _take_without_draw(Candidates(row, None, False), best)
     row = np.require(row, dtype=np.float32, requirements=("C", "W"))
     room = chain.room(row.shape[0])
-    found = allowed(row, bits, room)
+    candidates = allowed(row, bits, room)
     if biases:
-        found = _bias(found, chain, room)
-    if not found.values.size or (bits is not None and found.ids is None and found.values.max() == NEG_INF):
+        candidates = _bias(candidates, chain, room)
+    if not candidates.values.size or (
+        bits is not None and candidates.ids is None and candidates.values.max() == NEG_INF
+    ):
         raise DeadEnd
     chance = stream.next() if chain.needs_chance else 0.0
     step = FastStep(chain, TransformContext(config=config, chance=chance), room, plain, show)
     names, heat = without_heat(chain)
     if chain.takes_whole_rows:
-        found, names, heat = _shaped_as_whole(found, row.shape[0], chain, chance), (), np.float32(1.0)
-    while names and not (found.values.shape[0] <= last and CODES.keys() >= set(names)):
-        found = _run(names[:1], found, step)
+        candidates, names, heat = _shape_whole_row(candidates, row.shape[0], chain, chance), (), np.float32(1.0)
+    while names and not (candidates.values.shape[0] <= last and CODES.keys() >= set(names)):
+        candidates = _run(names[:1], candidates, step)
         names = names[1:]
     uniform = stream.next()
     if config.is_greedy:
-        found = _run(names, found, step)
-        return _taken(found, int(np.argmax(found.values)))  # the first of equals
-    if found.values.shape[0] <= last:
-        return _finished(found, names, heat, uniform, step)
-    return _drawn(found, heat, uniform, step)
+        candidates = _run(names, candidates, step)
+        return _take_without_draw(candidates, int(np.argmax(candidates.values)))  # the first of equals
+    if candidates.values.shape[0] <= last:
+        return _finish(candidates, names, heat, uniform, step)
+    return _draw(candidates, heat, uniform, step)
 
 
 def heated(row: Logits, chain: Chain, *, plain: int = PLAIN) -> Logits:
@@ -160,66 +162,66 @@ def is_plain_heat(config: SamplingConfig) -> bool:
     return not config.dynatemp_range and SMALL <= config.temperature <= LARGE
 
 
-def _run(names: Iterable[str], found: Candidates, step: FastStep) -> Candidates:
+def _run(names: Iterable[str], candidates: Candidates, step: FastStep) -> Candidates:
     for name in names:
         fast = FAST.get(name)
-        found = fast(found, step) if fast is not None else _run_plain(name, found, step)
-    return found
+        candidates = fast(candidates, step) if fast is not None else _run_plain(name, candidates, step)
+    return candidates
 
 
-def _run_plain(name: str, found: Candidates, step: FastStep) -> Candidates:
+def _run_plain(name: str, candidates: Candidates, step: FastStep) -> Candidates:
     """Run the plain sampler on the candidates alone."""
-    out = TRANSFORMS[name](found.values, step.context)
-    if out is found.values:
-        return found
-    left = Candidates(out, found.ids, True)
+    out = TRANSFORMS[name](candidates.values, step.context)
+    if out is candidates.values:
+        return candidates
+    left = Candidates(out, candidates.ids, True)
     # A dynamic temperature may reach 0, which leaves one.
     return left if name in UNTRUNCATED and not step.context.config.dynatemp_range else left.alive()
 
 
-def _shaped_as_whole(found: Candidates, width: int, chain: Chain, chance: float) -> Candidates:
+def _shape_whole_row(candidates: Candidates, width: int, chain: Chain, chance: float) -> Candidates:
     """Mirostat depends on V, and a plug-in's sampler may: the chain shapes the whole row."""
-    row = found.values
-    if found.ids is not None:
+    row = candidates.values
+    if candidates.ids is not None:
         row = np.full(width, NEG_INF)  # (V,) float32
-        row[found.ids] = found.values
+        row[candidates.ids] = candidates.values
     return Candidates(chain.shape(row, chance), None, False).alive()
 
 
-def _bias(found: Candidates, chain: Chain, room: Logits) -> Candidates:
-    found = found.mine(room)
-    places, there = found.find(chain.fitted.ids)
-    found.values[places] = biased(found.values[places], chain.fitted.biases[there])
-    return found
+def _bias(candidates: Candidates, chain: Chain, room: Logits) -> Candidates:
+    candidates = candidates.mine(room)
+    places, there = candidates.find(chain.fitted.ids)
+    candidates.values[places] = biased(candidates.values[places], chain.fitted.biases[there])
+    return candidates
 
 
 def penalty_amounts(config: SamplingConfig) -> tuple[np.float32, ...]:
     """The penalties and the largest number, as the kernel `penalise` takes them."""
     values = config.repetition_penalty, config.frequency_penalty, config.presence_penalty, LARGEST
-    return tuple(amount(one) for one in values)
+    return tuple(amount(value) for value in values)
 
 
-def _penalties(found: Candidates, step: FastStep) -> Candidates:
+def _penalties(candidates: Candidates, step: FastStep) -> Candidates:
     config, past = step.context.config, step.chain.past
-    found = found.mine(step.room)
-    ids = NO_IDS if found.ids is None else found.ids
+    candidates = candidates.mine(step.room)
+    ids = NO_IDS if candidates.ids is None else candidates.ids
     kernels("masked").penalise(
-        found.values, ids, found.ids is not None, past.tokens, past.times_said, *penalty_amounts(config)
+        candidates.values, ids, candidates.ids is not None, past.tokens, past.times_said, *penalty_amounts(config)
     )
-    return found
+    return candidates
 
 
-def _dry(found: Candidates, step: FastStep) -> Candidates:
+def _dry(candidates: Candidates, step: FastStep) -> Candidates:
     lost = _dry_losses(step)
     if not lost:
-        return found
-    found = found.mine(step.room)
+        return candidates
+    candidates = candidates.mine(step.room)
     tokens = np.fromiter(lost, dtype=np.intp, count=len(lost))  # (n,)
-    places, there = found.find(tokens)
-    for place, token in zip(places.tolist(), tokens[there].tolist(), strict=True):
-        if found.values[place] > NEG_INF:
-            found.values[place] = lowered(found.values[place], lost[token])
-    return found
+    places, there = candidates.find(tokens)
+    for index, token in zip(places.tolist(), tokens[there].tolist(), strict=True):
+        if candidates.values[index] > NEG_INF:
+            candidates.values[index] = lowered(candidates.values[index], lost[token])
+    return candidates
 
 
 def _dry_losses(step: FastStep) -> dict[int, float]:
@@ -231,7 +233,7 @@ def _dry_losses(step: FastStep) -> dict[int, float]:
         return {}
     recent = line[line.shape[0] - length :]  # (length,) int64
     begins = fitted.begins[np.minimum(recent, fitted.begins.size - 1)]  # (length,) bool
-    backs = (length - 1 - int(place) for place in np.flatnonzero(begins)[::-1])
+    backs = (length - 1 - int(index) for index in np.flatnonzero(begins)[::-1])
     limit = repeat_limit(step.chain.history, length, fitted.breakers, backs)
     if limit < least:
         return {}
@@ -245,31 +247,31 @@ def _dry_losses(step: FastStep) -> dict[int, float]:
     return losses(longest, config.dry_multiplier, config.dry_base, least, fitted.breakers)
 
 
-def _top_k(found: Candidates, step: FastStep) -> Candidates:
+def _top_k(candidates: Candidates, step: FastStep) -> Candidates:
     k = step.context.config.top_k
-    if step.is_plain(found) or k > found.values.shape[0] // DEEP:
-        return _run_plain("top_k", found, step)
-    return _run_plain("top_k", found.take(leaders(found.values, k)), step)
+    if step.is_plain(candidates) or k > candidates.values.shape[0] // DEEP:
+        return _run_plain("top_k", candidates, step)
+    return _run_plain("top_k", candidates.take(leaders(candidates.values, k)), step)
 
 
-def _min_p(found: Candidates, step: FastStep) -> Candidates:
-    config, values = step.context.config, found.values
-    if step.is_plain(found):
-        return _run_plain("min_p", found, step)
+def _min_p(candidates: Candidates, step: FastStep) -> Candidates:
+    config, values = step.context.config, candidates.values
+    if step.is_plain(candidates):
+        return _run_plain("min_p", candidates, step)
     tops = peaks(values)
     rest = values[tops.shape[0] * DEEP :]  # (fewer than DEEP,)
     edge = np.float32(max(tops.max(), rest.max(initial=NEG_INF)) + np.float32(math.log(config.min_p)))
     places = at_least(values, tops, edge)
     if config.min_keep > 1 and places.size < config.min_keep:
-        return _run_plain("min_p", found, step)
-    return found.take(places)
+        return _run_plain("min_p", candidates, step)
+    return candidates.take(places)
 
 
-def _top_p(found: Candidates, step: FastStep) -> Candidates:
+def _top_p(candidates: Candidates, step: FastStep) -> Candidates:
     """By mass in buckets of the logit: only the bucket in which p is reached is sorted."""
-    config, values = step.context.config, found.values
-    if step.is_plain(found):
-        return _run_plain("top_p", found, step)
+    config, values = step.context.config, candidates.values
+    if step.is_plain(candidates):
+        return _run_plain("top_p", candidates, step)
     top = float(values.max())
     masses = np.zeros(BUCKETS)  # (BUCKETS,) float64
     total = kernels("sums").mass_by_bucket(values, top, SCALE, masses)
@@ -277,7 +279,7 @@ def _top_p(found: Candidates, step: FastStep) -> Candidates:
     wanted = config.top_p * total
     bucket = int(np.searchsorted(reached, wanted, side="left"))
     if bucket >= BUCKETS - 1:
-        return _run_plain("top_p", found, step)
+        return _run_plain("top_p", candidates, step)
     # Rounding errors included, all logits of the bucket are at or above this.
     with np.errstate(over="ignore"):
         edge = np.nextafter(np.float32(top - (bucket + 1) / SCALE), NEG_INF)
@@ -289,12 +291,12 @@ def _top_p(found: Candidates, step: FastStep) -> Candidates:
     before = float(reached[bucket - 1]) if bucket else 0.0
     mass = before + np.cumsum(np.exp(values[crossing].astype(np.float64) - top))  # (m,) float64
     cut = int(np.searchsorted(mass, wanted, side="left"))
-    kept, doubt = above.size + cut + 1, DOUBT * total
-    if cut >= mass.size or mass[cut] - wanted < doubt or kept < config.min_keep:
-        return _run_plain("top_p", found, step)
-    if kept > 1 and wanted - (float(mass[cut - 1]) if cut else before) < doubt:
-        return _run_plain("top_p", found, step)
-    return found.take(np.sort(np.concatenate([above, crossing[: cut + 1]])))
+    count, doubt = above.size + cut + 1, DOUBT * total
+    if cut >= mass.size or mass[cut] - wanted < doubt or count < config.min_keep:
+        return _run_plain("top_p", candidates, step)
+    if count > 1 and wanted - (float(mass[cut - 1]) if cut else before) < doubt:
+        return _run_plain("top_p", candidates, step)
+    return candidates.take(np.sort(np.concatenate([above, crossing[: cut + 1]])))
 
 
 FAST: dict[str, Callable[[Candidates, FastStep], Candidates]] = {
@@ -314,51 +316,58 @@ CODES: dict[str, Callable[[SamplingConfig], tuple[int, float]]] = {
 """Samplers that the last kernel knows -> their code and parameter."""
 
 
-def _finished(found: Candidates, names: Sequence[str], heat: np.float32, uniform: float, step: FastStep) -> DrawnToken:
+def _finish(
+    candidates: Candidates, names: Sequence[str], heat: np.float32, uniform: float, step: FastStep
+) -> DrawnToken:
     """Run the remaining samplers and draw in one kernel; if that is not exact, one by one."""
-    if found.ids is None:
-        found = found.alive()
-    config, values = step.context.config, found.values
+    if candidates.ids is None:
+        candidates = candidates.alive()
+    config, values = step.context.config, candidates.values
     coded = [CODES[name](config) for name in names]
     codes = np.array([code for code, _ in coded], dtype=np.float64)  # (m,)
     amounts = np.array([amount for _, amount in coded], dtype=np.float64)  # (m,)
     probs = np.empty(values.shape[0], dtype=np.float64)  # (n,), negative for removed candidates
-    place, is_sure = kernels("finishing").finish(values, codes, amounts, config.min_keep, heat, uniform, DOUBT, probs)
+    index, is_sure = kernels("finishing").finish(values, codes, amounts, config.min_keep, heat, uniform, DOUBT, probs)
     if not is_sure:
-        return _drawn(_run(names, found, step), heat, uniform, step)
-    shown = np.flatnonzero(probs >= 0.0) if step.show else np.array([place])
-    logits, logit = divided(values[shown], heat), float(divided(values[place : place + 1], heat)[0])
-    return DrawnToken(found.id_of(place), float(probs[place]), logit, found.ids_of(shown), probs[shown], logits)
+        return _draw(_run(names, candidates, step), heat, uniform, step)
+    shown = np.flatnonzero(probs >= 0.0) if step.show else np.array([index])
+    logits, logit = divided(values[shown], heat), float(divided(values[index : index + 1], heat)[0])
+    return DrawnToken(
+        candidates.id_of(index), float(probs[index]), logit, candidates.ids_of(shown), probs[shown], logits
+    )
 
 
-def _drawn(found: Candidates, heat: np.float32, uniform: float, step: FastStep) -> DrawnToken:
+def _draw(candidates: Candidates, heat: np.float32, uniform: float, step: FastStep) -> DrawnToken:
     """Draw when no truncation is left to run."""
-    if heat != 1.0 and (step.show or step.is_plain(found)):
-        found, heat = Candidates(temperature(found.values, float(heat)), found.ids, True), np.float32(1.0)
-    values = found.values
-    if not step.is_plain(found) and is_dividable(best := values.max(), heat):
+    if heat != 1.0 and (step.show or step.is_plain(candidates)):
+        candidates = Candidates(temperature(candidates.values, float(heat)), candidates.ids, True)
+        heat = np.float32(1.0)
+    values = candidates.values
+    if not step.is_plain(candidates) and is_dividable(best := values.max(), heat):
         top = float(best / heat)
-        place, weight, total, before, after = kernels("sums").find_mass(values, heat, top, uniform)
+        index, weight, total, before, after = kernels("sums").find_mass(values, heat, top, uniform)
         target, doubt = uniform * total, DOUBT * total
         if target - before >= doubt and after - target >= doubt:
-            shown = np.union1d(likely_leaders(values, step.show), place) if step.show else np.array([place])
+            shown = np.union1d(likely_leaders(values, step.show), index) if step.show else np.array([index])
             logits = divided(values[shown], heat)
             probs = np.exp(logits.astype(np.float64) - top) / total
             if (
                 not step.show or float(probs.min()) > 0.0
             ):  # candidates whose probability underflowed tie with all others that did
-                logit = float(divided(values[place : place + 1], heat)[0])
-                return DrawnToken(found.id_of(place), weight / total, logit, found.ids_of(shown), probs, logits)
+                logit = float(divided(values[index : index + 1], heat)[0])
+                return DrawnToken(
+                    candidates.id_of(index), weight / total, logit, candidates.ids_of(shown), probs, logits
+                )
     if heat != 1.0:
         values = temperature(values, float(heat))
     drawn = pick(values, uniform)
     logit = float(values[drawn.token])
     return DrawnToken(
-        found.id_of(drawn.token), drawn.prob, logit, found.ids_of(drawn.ids), drawn.probs, values[drawn.ids]
+        candidates.id_of(drawn.token), drawn.prob, logit, candidates.ids_of(drawn.ids), drawn.probs, values[drawn.ids]
     )
 
 
-def _taken(found: Candidates, place: int) -> DrawnToken:
+def _take_without_draw(candidates: Candidates, index: int) -> DrawnToken:
     """The result if the token is taken without a draw."""
-    token, logits = found.id_of(place), found.values[place : place + 1].copy()  # (1,) float32
+    token, logits = candidates.id_of(index), candidates.values[index : index + 1].copy()  # (1,) float32
     return DrawnToken(token, 1.0, float(logits[0]), np.array([token]), np.ones(1), logits)

@@ -69,13 +69,13 @@ def drawn(
     the stream was used. row: `(V,) float32` without NaN and +inf. bits: `(W,) int32`; ids beyond it are forbidden.
     best: the index of the row's first maximum, if the caller knows it."""
     settings = chain.kept(coded)
-    if settings is None or (asked := arguments(row, bits, chain, settings, settings.drawing, best)) is None:
+    if settings is None or (args := arguments(row, bits, chain, settings, settings.drawing, best)) is None:
         return None
-    found: tuple[int, float] = kernels("rows").draw_row(*asked, stream.next())
-    if found[0] < 0:
+    draw: tuple[int, float] = kernels("rows").draw_row(*args, stream.next())
+    if draw[0] < 0:
         stream.rollback(1)
         return None
-    return found
+    return draw
 
 
 def shown(
@@ -83,14 +83,14 @@ def shown(
 ) -> DrawnToken | None:
     """As `drawn`, with all candidates that are left; None where they are too many to list."""
     settings = chain.kept(coded)
-    if settings is None or (asked := arguments(row, bits, chain, settings, settings.listing, best)) is None:
+    if settings is None or (args := arguments(row, bits, chain, settings, settings.listing, best)) is None:
         return None
-    token, prob, place, ids, values, probs = kernels("rows").show_row(*asked, stream.next())
+    token, prob, index, ids, values, probs = kernels("rows").show_row(*args, stream.next())
     if token < 0:
         stream.rollback(1)
         return None
     logits = values if settings.heat == 1.0 else divided(values, settings.heat)  # (n,) float32
-    logit = float(logits[place])
+    logit = float(logits[index])
     if probs.min() < 0.0:
         left = probs >= 0.0  # (n,) bool
         ids, probs, logits = ids[left], probs[left], logits[left]

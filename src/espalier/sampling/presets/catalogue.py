@@ -54,14 +54,14 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 """PedroCLI's named configs, without their seed of 0: `SamplingConfig(**CONFIGS["chat"])`."""
 
 DeterministicConfig, StructuredOutputConfig, CodeGenerationConfig, CreativeConfig, ChatConfig = (
-    SamplingConfig(**one) for one in CONFIGS.values()
+    SamplingConfig(**values) for values in CONFIGS.values()
 )
 """The same as values, under PedroCLI's names: `generate(..., sampling=DeterministicConfig)`."""
 
 BUILTIN: Mapping[str, Preset] = MappingProxyType(
     {
-        one.name: one
-        for one in (
+        preset.name: preset
+        for preset in (
             Preset(
                 name="tool_call",
                 description="One call of any tool, as JSON",
@@ -157,13 +157,13 @@ class Presets:
                 return self._registered[name]
         if path is not None:
             return read_preset(path)
-        found = None if self.shelf is None else self.shelf.get(name)
-        if found is None:
+        stored = None if self.shelf is None else self.shelf.get(name)
+        if stored is None:
             raise UnknownName(
                 f"there is no preset {name!r}",
                 hint=nearest_or_all(name, self.names(), before="there are: "),
             )
-        return Preset.from_json(found)
+        return Preset.from_json(stored)
 
     def source(self, name: str) -> str:
         """Where a preset comes from: `built-in`, `registered`, `store`, or the path of its file. Raises UnknownName."""

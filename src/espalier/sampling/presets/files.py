@@ -84,8 +84,8 @@ def preset_text(preset: Preset) -> str:
     values = preset.to_json()
     values["config"] = dict(preset.config)  # TOML has -inf, JSON does not
     values["filters"] = [
-        one.to_json() | {"options": {name: _listed(value) for name, value in one.options.items()}}
-        for one in preset.filters
+        spec.to_json() | {"options": {name: _as_lists(value) for name, value in spec.options.items()}}
+        for spec in preset.filters
     ]
     try:
         table = {name: _as_toml(value, name) for name, value in values.items() if name != "name" and value}
@@ -106,26 +106,26 @@ class _NotToml(Exception):
     """TOML cannot express the value; the message names its position."""
 
 
-def _listed(value: Any) -> Any:
+def _as_lists(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _listed(one) for key, one in value.items()}
-    return [_listed(one) for one in value] if isinstance(value, list | tuple) else value
+        return {key: _as_lists(inner) for key, inner in value.items()}
+    return [_as_lists(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
-def _as_toml(value: Any, place: str) -> Any:
+def _as_toml(value: Any, position: str) -> Any:
     """The value as tomli_w takes it. Raises _NotToml."""
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):
-                raise _NotToml(f"{place} has a key that is no text: {key!r}")
-            _as_toml(key, place)
-        return {key: _as_toml(one, f"{place}.{key}") for key, one in value.items()}
+                raise _NotToml(f"{position} has a key that is no text: {key!r}")
+            _as_toml(key, position)
+        return {key: _as_toml(inner, f"{position}.{key}") for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_as_toml(one, f"{place}[{index}]") for index, one in enumerate(value)]
+        return [_as_toml(inner, f"{position}[{index}]") for index, inner in enumerate(value)]
     if value is None:
-        raise _NotToml(f"{place} is null")
+        raise _NotToml(f"{position} is null")
     if isinstance(value, str) and any(0xD800 <= ord(c) < 0xE000 for c in value):
-        raise _NotToml(f"{place} is not valid Unicode")
+        raise _NotToml(f"{position} is not valid Unicode")
     if not isinstance(value, str | int | float):
-        raise _NotToml(f"{place} is {type(value).__name__}")
+        raise _NotToml(f"{position} is {type(value).__name__}")
     return value

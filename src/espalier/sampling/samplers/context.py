@@ -63,9 +63,9 @@ def count_window(history: Sequence[int], generated: int, window: int) -> tuple[d
     first_said = len(history) - generated
     seen: dict[int, int] = {}
     produced: dict[int, int] = {}
-    for place in range(start, len(history)):
-        token = history[place]
+    for index in range(start, len(history)):
+        token = history[index]
         seen[token] = seen.get(token, 0) + 1
-        if place >= first_said:
+        if index >= first_said:
             produced[token] = produced.get(token, 0) + 1
     return seen, produced

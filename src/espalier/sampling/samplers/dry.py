@@ -65,13 +65,13 @@ def losses(
     """Token -> amount to subtract. repeats: token -> length of the longest repetition that it would extend."""
     # In float32 as in llama.cpp: for a base of 4 the last digit decides between 63 and 64.
     largest_power = int(FLOAT_MAX_LOG / np.float32(math.log(base))) if base > BASE_OF_ONE else 0
-    found: dict[int, float] = {}
+    amounts: dict[int, float] = {}
     for token, repeated in repeats.items():
         if () not in breakers.get(token, ()):
             power = repeated - allowed_length
             power = min(power, largest_power) if largest_power > 0 else power
-            found[token] = float(np.float32(min(multiplier * _power(base, power), LARGEST)))
-    return found
+            amounts[token] = float(np.float32(min(multiplier * _power(base, power), LARGEST)))
+    return amounts
 
 
 def lowered(logit: np.float32, loss: float) -> np.float32:
@@ -110,15 +110,15 @@ def longest_repeats(history: Sequence[int], length: int, limit: int, least: int)
     """Token -> length of the longest suffix of the last `length` tokens that this token followed earlier, at most
     `limit`. Tokens with less than `least` are left out."""
     end = len(history) - 1
-    found: dict[int, int] = {}
+    longest: dict[int, int] = {}
     for back in range(1, length):
         same = 0
         while same < limit and same + back < length and history[end - same] == history[end - same - back]:
             same += 1
         follower = history[end - back + 1]
-        if same >= least and found.get(follower, -1) < same:
-            found[follower] = same
-    return found
+        if same >= least and longest.get(follower, -1) < same:
+            longest[follower] = same
+    return longest
 
 
 @lru_cache(maxsize=16)
@@ -133,7 +133,7 @@ def resolve_breakers(texts: tuple[str, ...], vocab: Vocab) -> Breakers:
     and a rest that begins inside a character is split into the longest tokens, since no encoder accepts half a
     character.
     """
-    found: dict[int, list[tuple[int, ...]]] = {}
+    tails: dict[int, list[tuple[int, ...]]] = {}
     split = _Splitter(vocab)
     words = {token: text.encode() for token, text in vocab.special_texts.items()}
     words |= {token: data for token, data in enumerate(vocab.tokens) if data}
@@ -141,14 +141,14 @@ def resolve_breakers(texts: tuple[str, ...], vocab: Vocab) -> Breakers:
         wanted = text.encode()[:MAX_BREAKER_BYTES]
         for token, word in words.items():
             if wanted in word:
-                found.setdefault(token, []).append(())
+                tails.setdefault(token, []).append(())
                 continue
-            for place in range(max(0, len(word) - len(wanted) + 1), len(word)):
-                if wanted.startswith(word[place:]):
-                    rest = split(wanted[len(word) - place :])
-                    if rest is not None and rest[:MAX_TAIL_TOKENS] not in found.setdefault(token, []):
-                        found[token].append(rest[:MAX_TAIL_TOKENS])
-    return {token: tuple(ways) for token, ways in found.items() if ways}
+            for start in range(max(0, len(word) - len(wanted) + 1), len(word)):
+                if wanted.startswith(word[start:]):
+                    rest = split(wanted[len(word) - start :])
+                    if rest is not None and rest[:MAX_TAIL_TOKENS] not in tails.setdefault(token, []):
+                        tails[token].append(rest[:MAX_TAIL_TOKENS])
+    return {token: tuple(ways) for token, ways in tails.items() if ways}
 
 
 class _Splitter:
@@ -169,16 +169,16 @@ class _Splitter:
                 return tuple(int(token) for token in self._encode(data.decode()))
             except UnicodeDecodeError:
                 pass  # half a character: see `resolve_breakers`
-        found: list[int] = []
-        place = 0
-        while place < len(data):
-            sizes = range(len(data) - place, 0, -1)
-            size = next((n for n in sizes if data[place : place + n] in self._ids), 0)
+        ids: list[int] = []
+        start = 0
+        while start < len(data):
+            sizes = range(len(data) - start, 0, -1)
+            size = next((n for n in sizes if data[start : start + n] in self._ids), 0)
             if not size:
                 return None
-            found.append(self._ids[data[place : place + size]])
-            place += size
-        return tuple(found)
+            ids.append(self._ids[data[start : start + size]])
+            start += size
+        return tuple(ids)
 
 
 def _transform(logits: Logits, context: TransformContext) -> Logits:

@@ -22,13 +22,13 @@ def _problem(name: str, sampler: Sampler) -> str | None:
     """Say what is wrong with a plug-in's sampler."""
     if sampler.name != name:
         return f"its name is {sampler.name!r}"
-    strange = [one.name for one in sampler.fields if one.name != name and not one.name.startswith(f"{name}_")]
+    strange = [field.name for field in sampler.fields if field.name != name and not field.name.startswith(f"{name}_")]
     if strange:
         return f"its field {strange[0]!r} does not begin with {name!r}"
-    taken = {one.name for own in SAMPLERS.values() for one in own.fields} & {one.name for one in sampler.fields}
-    if taken:
-        return f"its field {min(taken)!r} is Espalier's"
-    if not any(one.off is not None for one in sampler.fields):
+    clash = {field.name for own in SAMPLERS.values() for field in own.fields} & {field.name for field in sampler.fields}
+    if clash:
+        return f"its field {min(clash)!r} is Espalier's"
+    if not any(field.off is not None for field in sampler.fields):
         return "none of its fields has an `off` value"
     return None
 
@@ -44,10 +44,10 @@ def sampler_named(name: str) -> Sampler:
 
 def sampler_of(field: str) -> Sampler | None:
     """The plug-in's sampler that has this field; None if there is none. Raises BrokenPlugin."""
-    names = [one.name for one in PLUGGED.plugins() if field == one.name or field.startswith(f"{one.name}_")]
+    names = [plugin.name for plugin in PLUGGED.plugins() if field == plugin.name or field.startswith(f"{plugin.name}_")]
     for name in sorted(set(names) - SAMPLERS.keys(), key=len, reverse=True):
         sampler = PLUGGED.load(name)
-        if any(one.name == field for one in sampler.fields):
+        if any(known.name == field for known in sampler.fields):
             return sampler
     return None
 
@@ -58,29 +58,29 @@ def check_extra(given: Any) -> Extra:
     if given is None or given == ():
         return ()
     items = dict(given.items() if isinstance(given, Mapping) else _pairs(given))
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name in items:
         sampler = sampler_of(name) if isinstance(name, str) else None
         if sampler is None:
-            known = ", ".join(one.name for one in PLUGGED.plugins() if one.refusal is None)
+            known = ", ".join(plugin.name for plugin in PLUGGED.plugins() if plugin.refusal is None)
             raise SamplingError(
                 f"extra: no plug-in has a sampling field {shown(name)}", hint=f"samplers: {known or 'none'}",
                 field="extra",
             )  # fmt: skip
-        for one in sampler.fields:
-            found[one.name] = one.check(items.get(one.name, one.default))
-    return tuple(sorted(found.items()))
+        for field in sampler.fields:
+            values[field.name] = field.check(items.get(field.name, field.default))
+    return tuple(sorted(values.items()))
 
 
 def samplers_in(extra: Extra) -> tuple[Sampler, ...]:
     """The samplers whose fields these are."""
-    found = (sampler_of(name) for name, _ in extra)
-    return tuple({one.name: one for one in found if one is not None}.values())
+    samplers = (sampler_of(name) for name, _ in extra)
+    return tuple({sampler.name: sampler for sampler in samplers if sampler is not None}.values())
 
 
-def _pairs(given: Any) -> Iterable[tuple[Any, Any]]:
+def _pairs(pairs: Any) -> Iterable[tuple[Any, Any]]:
     try:
-        return [(name, value) for name, value in given]
+        return [(name, value) for name, value in pairs]
     except (TypeError, ValueError):
         raise SamplingError("extra: a mapping from fields to values", field="extra") from None
 

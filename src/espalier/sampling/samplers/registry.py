@@ -13,9 +13,9 @@ from espalier.sampling.samplers.sampler import Sampler, Transform
 from espalier.sampling.samplers.temperature import TEMPERATURE
 from espalier.sampling.samplers.truncations import TRUNCATIONS
 
-SAMPLERS: dict[str, Sampler] = {one.name: one for one in (PENALTIES, DRY, *TRUNCATIONS, TEMPERATURE)}
+SAMPLERS: dict[str, Sampler] = {sampler.name: sampler for sampler in (PENALTIES, DRY, *TRUNCATIONS, TEMPERATURE)}
 """llama.cpp's order: penalise and truncate the model's own distribution, then apply the temperature."""
 
-TRANSFORMS: dict[str, Transform] = {name: one.transform for name, one in SAMPLERS.items()}
-UNTRUNCATED = frozenset(name for name, one in SAMPLERS.items() if not one.truncates)
+TRANSFORMS: dict[str, Transform] = {name: sampler.transform for name, sampler in SAMPLERS.items()}
+UNTRUNCATED = frozenset(name for name, sampler in SAMPLERS.items() if not sampler.truncates)
 """Samplers that remove no token: p' of docs/strategies.md is made with these."""

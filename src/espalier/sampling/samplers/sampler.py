@@ -36,9 +36,9 @@ class Sampler:
         """config: a SamplingConfig."""
         if self.on_if is not None:
             return self.on_if(config)
-        return any(one.off is not None and getattr(config, one.name) != one.off for one in self.fields)
+        return any(field.off is not None and getattr(config, field.name) != field.off for field in self.fields)
 
     @property
     def switch(self) -> SamplingField:
         """The field that switches the sampler on, and that errors name: the first one with an `off` value."""
-        return next(one for one in self.fields if one.off is not None)
+        return next(field for field in self.fields if field.off is not None)

@@ -72,9 +72,9 @@ def dynamic_temperature(logits: Logits, value: float, spread: float, exponent: f
     weights = np.exp(values)
     total = float(weights.sum())
     entropy = max(0.0, math.log(total) - float((weights * np.maximum(values, -746.0)).sum()) / total)
-    place = min(1.0, entropy / math.log(values.size)) ** exponent
+    position = min(1.0, entropy / math.log(values.size)) ** exponent
     low, high = max(0.0, value - spread), min(value + spread, sys.float_info.max)
-    return temperature(logits, low + (high - low) * place)
+    return temperature(logits, low + (high - low) * position)
 
 
 def _transform(logits: Logits, context: TransformContext) -> Logits:

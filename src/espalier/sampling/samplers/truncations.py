@@ -43,8 +43,8 @@ def only(logits: Logits, ids: NDArray[np.intp]) -> Logits:
 def top_k(logits: Logits, k: int) -> Logits:
     """Keep exactly the k most probable tokens (ties: lowest ids). 0 keeps all; `min_keep` is ignored, as in
     llama.cpp."""
-    kept = int(np.count_nonzero(logits > NEG_INF))
-    if k == 0 or k >= kept:
+    count = int(np.count_nonzero(logits > NEG_INF))
+    if k == 0 or k >= count:
         return logits
     edge = np.partition(logits, logits.shape[0] - k)[logits.shape[0] - k]  # the k-th largest
     keep = logits > edge  # (V,) bool, fewer than k
@@ -100,10 +100,10 @@ def typical_p(logits: Logits, p: float, min_keep: int = 0) -> Logits:
 def top_n_sigma(logits: Logits, n: float) -> Logits:
     """Keep the logits within n standard deviations of the largest (arXiv:2411.07641). 0 keeps all; `min_keep` is
     ignored, as in llama.cpp. The standard deviation is the population's, over the candidates."""
-    kept = logits > NEG_INF  # (V,) bool
-    if n <= 0.0 or int(np.count_nonzero(kept)) <= 1:
+    alive = logits > NEG_INF  # (V,) bool
+    if n <= 0.0 or int(np.count_nonzero(alive)) <= 1:
         return logits
-    values = logits[kept].astype(np.float64)  # (n,) float64
+    values = logits[alive].astype(np.float64)  # (n,) float64
     edge = max(float(values.max()) - n * float(values.std()), -LARGEST)
     return np.where(logits >= np.float32(edge), logits, NEG_INF)
 

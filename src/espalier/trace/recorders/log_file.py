@@ -48,11 +48,11 @@ class LogFile:
         self._closing = CLOSING
         self._written = 0  # bytes of the file, padding included
         try:
-            self._file = _locked(path)
+            self._file = _open_locked(path)
             self._end, self._has_any = 0, False  # end: offset after the last element
             if os.fstat(self._file).st_size:
                 self._written = os.fstat(self._file).st_size
-                self._end, self._has_any = _scanned(path, scan)
+                self._end, self._has_any = _run_scan(path, scan)
             self._write(b"" if self._end else begin())
         except BaseException as error:
             self._leave()
@@ -141,9 +141,9 @@ class LogFile:
         """Rename files and start a new one. At every moment the path names a locked file, so that no other writer gets
         in."""
         for number in range(self._keep, 1, -1):
-            older = _numbered(self.path, number - 1)
+            older = _numbered_path(self.path, number - 1)
             if older.exists():
-                older.replace(_numbered(self.path, number))
+                older.replace(_numbered_path(self.path, number))
         name = self.path.with_name(f".{self.path.name}.new")
         name.unlink(missing_ok=True)  # left by a writer that was killed here: we hold the lock
         before = self._file, self._end, self._has_any, self._written
@@ -152,8 +152,8 @@ class LogFile:
             _lock(self._file, self.path)
             self._write(self._begin())
             if self._keep:
-                _numbered(self.path, 1).unlink(missing_ok=True)  # only if no more than one file is kept
-                os.link(self.path, _numbered(self.path, 1))
+                _numbered_path(self.path, 1).unlink(missing_ok=True)  # only if no more than one file is kept
+                os.link(self.path, _numbered_path(self.path, 1))
             name.replace(self.path)
         except BaseException:
             os.close(self._file)
@@ -162,7 +162,7 @@ class LogFile:
         os.close(before[0])
 
 
-def _numbered(path: Path, number: int) -> Path:
+def _numbered_path(path: Path, number: int) -> Path:
     return path.with_name(f"{path.name}.{number}")
 
 
@@ -170,7 +170,7 @@ def _open(path: Path) -> int:
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MODE)
 
 
-def _locked(path: Path) -> int:
+def _open_locked(path: Path) -> int:
     """The opened file of that name, locked. Reopens if another file has taken its place before the lock."""
     while True:
         file = _open(path)
@@ -196,7 +196,7 @@ def _lock(file: int, path: Path) -> None:
         raise OutputError(f"{path} is being written by another", hint="a log has one writer: name another") from error
 
 
-def _scanned(path: Path, scan: Callable[[Path], tuple[int, bool]]) -> tuple[int, bool]:
+def _run_scan(path: Path, scan: Callable[[Path], tuple[int, bool]]) -> tuple[int, bool]:
     try:
         return scan(path)
     except EspalierError as error:

@@ -60,7 +60,7 @@ class MemoryRecorder:
             self._runs[self._next] = run
             self._next += 1
             while len(self._runs) > self._max_runs:
-                over = (number for number, one in self._runs.items() if one.is_over)
+                over = (number for number, earlier in self._runs.items() if earlier.is_over)
                 del self._runs[next(over, next(iter(self._runs)))]
         return _MemoryRun(run, self._max_steps)
 
@@ -171,9 +171,9 @@ def _text(line: Mapping[str, Any]) -> str:
 
 def _finite(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {name: _finite(one) for name, one in value.items()}
+        return {name: _finite(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(one) for one in value]
+        return [_finite(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

@@ -132,8 +132,8 @@ class RejectionLog:
             log = LogReader(file)
             for event in log:
                 has_any = True
-                for one in (event, *_notes_of(event)):
-                    task = one.get("task_id")
+                for entry in (event, *_notes_of(event)):
+                    task = entry.get("task_id")
                     if isinstance(task, int):
                         self._next_task = max(self._next_task, task + 1)
             if log.offset == 0:  # a log of Espalier that was cut before its events is restarted
@@ -145,7 +145,7 @@ class RejectionLog:
             elif log.log_version != VERSION:
                 raise LogError(f"its log_version is {log.log_version[:40]!r}, not {VERSION!r}")
             self._ended = _notes_of(log.header)[-MOST_NOTES:]
-            self._next_task = max([self._next_task, *((whole(one.get("task_id")) or 0) + 1 for one in self._ended)])
+            self._next_task = max([self._next_task, *((whole(note.get("task_id")) or 0) + 1 for note in self._ended)])
         return log.offset, has_any
 
 
@@ -172,8 +172,8 @@ class _Run:
 
 def run_of(info: RunInfo, *, task: int, slot: int) -> dict[str, Any]:
     """The fields that name a run. `output` is left out for the first output."""
-    found: dict[str, Any] = {"task_id": task, "slot_id": slot, "request_id": info.request_id}
-    return {**found, "output": info.output} if info.output else found
+    fields: dict[str, Any] = {"task_id": task, "slot_id": slot, "request_id": info.request_id}
+    return {**fields, "output": info.output} if info.output else fields
 
 
 def event_of(record: StepRecord, info: RunInfo, *, task: int, slot: int, number: int) -> dict[str, Any]:
@@ -194,24 +194,24 @@ def event_of(record: StepRecord, info: RunInfo, *, task: int, slot: int, number:
 
 
 def _notes_of(data: Mapping[str, Any]) -> list[dict[str, Any]]:
-    found = data.get("ended")
-    return [dict(one) for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
+    notes = data.get("ended")
+    return [dict(note) for note in notes if isinstance(note, Mapping)] if isinstance(notes, list) else []
 
 
 def _compact(data: Any) -> bytes:
     return json.dumps(data, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode("ascii")
 
 
-def _candidates(found: Sequence[Candidate]) -> list[dict[str, Any]]:
-    return [_candidate(one) for one in found]
+def _candidates(candidates: Sequence[Candidate]) -> list[dict[str, Any]]:
+    return [_candidate(candidate) for candidate in candidates]
 
 
-def _candidate(one: Candidate) -> dict[str, Any]:
+def _candidate(candidate: Candidate) -> dict[str, Any]:
     """`bytes` is given only if the text does not determine them, as for a part of a character."""
-    found = one.to_json()
-    found.pop("allowed")
-    if found["logit"] is None:
-        del found["logit"]
-    if one.text.encode("utf-8", "surrogatepass") == one.bytes:
-        del found["bytes"]
-    return found
+    fields = candidate.to_json()
+    fields.pop("allowed")
+    if fields["logit"] is None:
+        del fields["logit"]
+    if candidate.text.encode("utf-8", "surrogatepass") == candidate.bytes:
+        del fields["bytes"]
+    return fields

@@ -43,7 +43,7 @@ PLACE_SHARE = 0.6
 PLACE_NATS = 2.0
 """One path is to blame from this share of at least so many nats on."""
 SHOWN = 8
-MARKERS = frozenset(text.encode() for found in REASONING.values() for text in (found.start, found.end))
+MARKERS = frozenset(text.encode() for style in REASONING.values() for text in (style.start, style.end))
 ENDS = ("</s>", "<eos>", "<|endoftext|>", "<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|end|>", "<turn|>")
 """Texts of end tokens, if the trace itself does not show one."""
 
@@ -52,13 +52,13 @@ Rule = Callable[[Trace], Iterator[Finding]]
 
 def diagnose(trace: Trace) -> list[Finding]:
     """All findings: faults first, then costs, then notes; each group in the order of the text."""
-    found = [
-        replace(finding, remedies=tuple(one for one in finding.remedies if _helps(one, trace)))
+    findings = [
+        replace(finding, remedies=tuple(remedy for remedy in finding.remedies if _helps(remedy, trace)))
         for rule in RULES
         for finding in rule(trace)
     ]
     order = ("fault", "cost", "note")
-    return sorted(found, key=lambda one: (order.index(one.severity), one.steps[:1] or (math.inf,)))
+    return sorted(findings, key=lambda finding: (order.index(finding.severity), finding.steps[:1] or (math.inf,)))
 
 
 def _helps(remedy: Remedy, trace: Trace) -> bool:
@@ -80,8 +80,8 @@ def _helps(remedy: Remedy, trace: Trace) -> bool:
 
 
 def _whitespace_loops(trace: Trace) -> Iterator[Finding]:
-    for start, end in _runs(trace.steps, lambda one: bool(one.bytes) and not one.bytes.strip()):
-        size = sum(len(one.bytes) for one in trace.steps[start:end])
+    for start, end in _runs(trace.steps, lambda step: bool(step.bytes) and not step.bytes.strip()):
+        size = sum(len(step.bytes) for step in trace.steps[start:end])
         if end - start >= SPACE_TOKENS or size >= SPACE_BYTES:
             yield Finding(
                 code="whitespace_loop",
@@ -94,8 +94,8 @@ def _whitespace_loops(trace: Trace) -> Iterator[Finding]:
 
 
 def _digit_loops(trace: Trace) -> Iterator[Finding]:
-    for start, end in _runs(trace.steps, lambda one: one.bytes.isdigit()):
-        size = sum(len(one.bytes) for one in trace.steps[start:end])
+    for start, end in _runs(trace.steps, lambda step: step.bytes.isdigit()):
+        size = sum(len(step.bytes) for step in trace.steps[start:end])
         if size >= DIGITS:
             yield Finding(
                 code="digit_loop",
@@ -109,17 +109,17 @@ def _digit_loops(trace: Trace) -> Iterator[Finding]:
 
 def _phrase_loops(trace: Trace) -> Iterator[Finding]:
     steps = trace.steps
-    ids = [one.token_id for one in steps]
+    ids = [step.token_id for step in steps]
     at = 0
     while at < len(ids):
         best = max(
             ((_repeats(ids, at, period), period) for period in range(1, MAX_PERIOD + 1)),
-            key=lambda one: (one[0] * one[1] if one[0] >= REPEATS else 0, -one[1]),
+            key=lambda pair: (pair[0] * pair[1] if pair[0] >= REPEATS else 0, -pair[1]),
         )
         count, period = best
         covered = steps[at : at + count * period]
-        phrase = b"".join(one.bytes for one in covered[:period])
-        size = sum(len(one.bytes) for one in covered)
+        phrase = b"".join(step.bytes for step in covered[:period])
+        size = sum(len(step.bytes) for step in covered)
         if count >= REPEATS and size >= REPEATED_BYTES and phrase.strip() and not phrase.isdigit():
             text = phrase.decode("utf-8", "replace")
             yield Finding(
@@ -146,29 +146,29 @@ def _repeats(ids: Sequence[int], at: int, period: int) -> int:
 
 def _rewinds(trace: Trace) -> Iterator[Finding]:
     if trace.rewinds:
-        lost = sum(len(one.tokens) for one in trace.rewinds)
-        who = sorted({one.blame.member for one in trace.rewinds if one.blame is not None})
+        lost = sum(len(rewind.tokens) for rewind in trace.rewinds)
+        who = sorted({rewind.blame.member for rewind in trace.rewinds if rewind.blame is not None})
         by = f", by {', '.join(who)}" if who else ""
         yield Finding(
             code="rewinds",
             severity="cost",
             message=f"text was taken back {len(trace.rewinds)} times, {lost} tokens in all{by}",
-            steps=_first_steps([one.step for one in trace.rewinds]),
+            steps=_first_steps([rewind.step for rewind in trace.rewinds]),
             evidence={"rewinds": len(trace.rewinds), "tokens": lost},
             remedies=(f.LESS_CONFLICT, f.SHOW_THE_SCHEMA),
         )
 
 
 def _eos(trace: Trace) -> Iterator[Finding]:
-    wanted = [one for one in _with_wish(trace) if _forbidden(one) and _ends(_wish(one), trace)]
-    sure = [one for one in wanted if _wish(one).prob >= LIKELY]
+    wanted = [step for step in _with_wish(trace) if _forbidden(step) and _ends(_wish(step), trace)]
+    sure = [step for step in wanted if _wish(step).prob >= LIKELY]
     if sure:
         yield Finding(
             code="eos_forbidden",
             severity="cost",
             message=f"at {_many(sure)} the model wanted to end the text, and the constraint did not let it",
-            steps=_first_steps([one.step for one in sure]),
-            evidence={"steps": len(sure), "largest_prob": max(_wish(one).prob for one in sure)},
+            steps=_first_steps([step.step for step in sure]),
+            evidence={"steps": len(sure), "largest_prob": max(_wish(step).prob for step in sure)},
             remedies=(f.EOS_ALLOWED, f.SHOW_THE_SCHEMA),
         )
     last = trace.steps[-1] if trace.steps else None
@@ -203,21 +203,23 @@ def _budget(trace: Trace) -> Iterator[Finding]:
 
 
 def _misaligned(trace: Trace) -> Iterator[Finding]:
-    found = []
-    for one in _with_wish(trace):
-        wish = _wish(one)
-        longer = _forbidden(one) and one.bytes and wish.bytes.startswith(one.bytes) and len(wish.bytes) > len(one.bytes)
+    steps = []
+    for step in _with_wish(trace):
+        wish = _wish(step)
+        longer = (
+            _forbidden(step) and step.bytes and wish.bytes.startswith(step.bytes) and len(wish.bytes) > len(step.bytes)
+        )
         if longer and wish.prob >= LIKELY:
-            found.append(one)
-    if len(found) >= MISALIGNED:
-        first = found[0]
+            steps.append(step)
+    if len(steps) >= MISALIGNED:
+        first = steps[0]
         yield Finding(
             code="misaligned",
             severity="cost",
-            message=f"at {_many(found)} the model wanted a longer token that begins as what was taken, "
+            message=f"at {_many(steps)} the model wanted a longer token that begins as what was taken, "
             f"first {_wish(first).text!r} instead of {first.text!r}",
-            steps=_first_steps([one.step for one in found]),
-            evidence={"steps": len(found), "tax_nats": math.fsum(one.tax_nats for one in found)},
+            steps=_first_steps([step.step for step in steps]),
+            evidence={"steps": len(steps), "tax_nats": math.fsum(step.tax_nats for step in steps)},
             remedies=(f.NATURAL_LAYOUT, f.JUMP),
         )
 
@@ -225,15 +227,15 @@ def _misaligned(trace: Trace) -> Iterator[Finding]:
 def _fights(trace: Trace) -> Iterator[Finding]:
     """Steps with a high tax: separately for keys and values of a document, or all together without one."""
     for name, steps in _parts(trace):
-        high = [one for one in steps if one.tax_nats >= HIGH_TAX]
+        high = [step for step in steps if step.tax_nats >= HIGH_TAX]
         if len(high) < FEWEST or len(high) < STEADY * len(steps):
             continue
-        tax = math.fsum(one.tax_nats for one in high)
+        tax = math.fsum(step.tax_nats for step in high)
         yield Finding(
             code="fights_the_prompt",
             severity="cost",
             message=f"{len(high)} of {len(steps)} tokens of {name} cost over {HIGH_TAX} nats each, {tax:.1f} in all",
-            steps=_first_steps([one.step for one in high]),
+            steps=_first_steps([step.step for step in high]),
             evidence={"part": name, "steps": len(high), "of": len(steps), "tax_nats": tax},
             remedies=(f.SHOW_THE_SCHEMA, f.OWN_ORDER, f.ANOTHER_STRATEGY),
         )
@@ -241,17 +243,17 @@ def _fights(trace: Trace) -> Iterator[Finding]:
 
 def _first(trace: Trace) -> Iterator[Finding]:
     """The first token at which the top choice was blocked, where nothing but prose or layout came before it."""
-    for one in trace.steps[:FIRST]:
-        if not one.pre_masking or one.tax_nats <= 0:
+    for step in trace.steps[:FIRST]:
+        if not step.pre_masking or step.tax_nats <= 0:
             continue
-        wish = _wish(one)
-        if _forbidden(one) and wish.prob >= SURE and wish.bytes not in MARKERS and not _ends(wish, trace):
+        wish = _wish(step)
+        if _forbidden(step) and wish.prob >= SURE and wish.bytes not in MARKERS and not _ends(wish, trace):
             yield Finding(
                 code="blocked_at_once",
                 severity="cost",
-                message=f"the model wanted to begin with {wish.text!r} ({wish.prob:.0%}), not with {one.text!r}",
-                steps=(one.step,),
-                evidence={"wanted": wish.text, "prob": wish.prob, "tax_nats": one.tax_nats},
+                message=f"the model wanted to begin with {wish.text!r} ({wish.prob:.0%}), not with {step.text!r}",
+                steps=(step.step,),
+                evidence={"wanted": wish.text, "prob": wish.prob, "tax_nats": step.tax_nats},
                 remedies=(f.SHOW_THE_SCHEMA, f.LET_IT_THINK, f.PROSE_FIRST, f.NATURAL_LAYOUT, f.ANOTHER_STRATEGY),
             )
         return
@@ -260,7 +262,7 @@ def _first(trace: Trace) -> Iterator[Finding]:
 def _one_place(trace: Trace) -> Iterator[Finding]:
     """The one path that holds most of the tax; that of the first token is told by `_first`."""
     table = trace.by_path() or {}
-    total = math.fsum(one["tax_nats"] for one in table.values())
+    total = math.fsum(cost["tax_nats"] for cost in table.values())
     if not math.isfinite(total) or total < PLACE_NATS or len(table) < 2:
         return
     path, dearest = max(table.items(), key=lambda item: item[1]["tax_nats"])
@@ -280,22 +282,22 @@ def _one_place(trace: Trace) -> Iterator[Finding]:
 
 
 def _reasoning(trace: Trace) -> Iterator[Finding]:
-    for one in _with_wish(trace):
-        wish = _wish(one)
-        if _forbidden(one) and wish.prob >= LIKELY and (wish.bytes or wish.text.encode()) in MARKERS:
+    for step in _with_wish(trace):
+        wish = _wish(step)
+        if _forbidden(step) and wish.prob >= LIKELY and (wish.bytes or wish.text.encode()) in MARKERS:
             yield Finding(
                 code="reasoning_suppressed",
                 severity="cost",
                 message=f"the model wanted to write {wish.text} ({wish.prob:.0%}), and the constraint did not let it",
-                steps=(one.step,),
-                evidence={"marker": wish.text, "prob": wish.prob, "tax_nats": one.tax_nats},
+                steps=(step.step,),
+                evidence={"marker": wish.text, "prob": wish.prob, "tax_nats": step.tax_nats},
                 remedies=(f.LET_IT_THINK,),
             )
             return
 
 
 def _not_recorded(trace: Trace) -> Iterator[Finding]:
-    if trace.level == "summary" or (trace.steps and not any(one.pre_masking for one in trace.steps)):
+    if trace.level == "summary" or (trace.steps and not any(step.pre_masking for step in trace.steps)):
         yield Finding(
             code="not_recorded",
             severity="note",
@@ -305,7 +307,7 @@ def _not_recorded(trace: Trace) -> Iterator[Finding]:
 
 
 def _not_known(trace: Trace) -> Iterator[Finding]:
-    unknown = [one.step for one in trace.steps if one.is_unknown]
+    unknown = [step.step for step in trace.steps if step.is_unknown]
     if unknown:
         yield Finding(
             code="rejections_unknown",
@@ -324,32 +326,32 @@ RULES: tuple[Rule, ...] = (
 
 def _parts(trace: Trace) -> Iterator[tuple[str, list[StepRecord]]]:
     """The steps of a document's keys and of its values, or all steps without a document."""
-    paths = [one.path for one in trace.by_token()]
+    paths = [cost.path for cost in trace.by_token()]
     if all(path is None for path in paths):
         yield "the text", list(trace.steps)
         return
     # Keys and punctuation count at their container; a path without children is a value.
     containers = {path.rpartition("/")[0] for path in paths if path}
-    placed = [(one, path) for one, path in zip(trace.steps, paths, strict=True) if path is not None]
-    yield "the keys", [one for one, path in placed if path in containers]
-    yield "the values", [one for one, path in placed if path not in containers]
+    placed = [(step, path) for step, path in zip(trace.steps, paths, strict=True) if path is not None]
+    yield "the keys", [step for step, path in placed if path in containers]
+    yield "the values", [step for step, path in placed if path not in containers]
 
 
 def _runs(steps: Sequence[StepRecord], holds: Callable[[StepRecord], bool]) -> Iterator[tuple[int, int]]:
     """Maximal runs of steps for which `holds` is true, as (first, one past the last)."""
     start: int | None = None
-    for place, one in enumerate(steps):
-        if holds(one):
-            start = place if start is None else start
+    for index, step in enumerate(steps):
+        if holds(step):
+            start = index if start is None else start
         elif start is not None:
-            yield start, place
+            yield start, index
             start = None
     if start is not None:
         yield start, len(steps)
 
 
 def _with_wish(trace: Trace) -> list[StepRecord]:
-    return [one for one in trace.steps if one.pre_masking]
+    return [step for step in trace.steps if step.pre_masking]
 
 
 def _wish(step: StepRecord) -> Candidate:

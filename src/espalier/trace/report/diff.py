@@ -38,7 +38,7 @@ class Parting:
 
     def to_json(self) -> dict[str, Any]:
         sides = {"left": self.left, "right": self.right}
-        return {"step": self.step} | {name: one.to_json() if one else None for name, one in sides.items()}
+        return {"step": self.step} | {name: token.to_json() if token else None for name, token in sides.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,9 +120,9 @@ class TraceDiff:
             "right": {"text": self.texts[1], "finish_reason": self.finishes[1], **right.to_json()},
             "tax_difference_nats": right.tax_nats - left.tax_nats,
             "common_tax_nats": {"left": self.common_tax[0], "right": self.common_tax[1]},
-            "steps": [{"step": step, "left": one, "right": other} for step, one, other in self.dearer],
-            "by_path": [one.to_json() for one in self.paths],
-            "by_rule": [one.to_json() for one in self.rules],
+            "steps": [{"step": step, "left": first, "right": second} for step, first, second in self.dearer],
+            "by_path": [pair.to_json() for pair in self.paths],
+            "by_rule": [pair.to_json() for pair in self.rules],
         }
 
     def lines(self, names: tuple[str, str] = ("left", "right")) -> list[str]:
@@ -150,11 +150,11 @@ class TraceDiff:
             if self.texts[0] != self.texts[1] or self.finishes[0] != self.finishes[1]:
                 return [f"the same {_tokens(self.common)}, and another end: {' and '.join(self.finishes)}"]
             return [f"the same {_tokens(self.common)}; the cost differs at {len(self.dearer)} of them"]
-        found = [f"the first {_tokens(self.common)} are the same; they part at step {self.parting.step}:"]
-        for name, one in zip(names, (self.parting.left, self.parting.right), strict=True):
-            taken = "its end" if one is None else repr(one.text)
-            found.append(clip(f"  {clip(name, 24):<24} {taken}", WIDTH))
-        return found
+        lines = [f"the first {_tokens(self.common)} are the same; they part at step {self.parting.step}:"]
+        for name, token in zip(names, (self.parting.left, self.parting.right), strict=True):
+            text = "its end" if token is None else repr(token.text)
+            lines.append(clip(f"  {clip(name, 24):<24} {text}", WIDTH))
+        return lines
 
     def _figures(self) -> list[str]:
         left, right = self.costs
@@ -168,24 +168,27 @@ class TraceDiff:
         ]
         if self.common:
             rows.insert(2, ("in common, nats", *self.common_tax, ".2f"))
-        return [f"{name:<16}{one:>20{form}}{two:>20{form}}{two - one:>+14{form}}" for name, one, two, form in rows]
+        return [
+            f"{name:<16}{first:>20{form}}{second:>20{form}}{second - first:>+14{form}}"
+            for name, first, second, form in rows
+        ]
 
     def _table(self, what: str, places: Sequence[CostPair]) -> list[str]:
-        found = [one for one in places if abs(one.more) >= 0.005][:SHOWN]
-        if not found:
+        pairs = [pair for pair in places if abs(pair.more) >= 0.005][:SHOWN]
+        if not pairs:
             return []
         lines = ["", f"{'tax by ' + what:<36}"]
-        for one in found:
-            left, right = ("-" if tax is None else f"{tax:.2f}" for tax in (one.left, one.right))
-            lines.append(f"{clip(one.name or '(document)', 34):<36}{left:>15}{right:>15}{one.more:>+14.2f}")
+        for pair in pairs:
+            left, right = ("-" if tax is None else f"{tax:.2f}" for tax in (pair.left, pair.right))
+            lines.append(f"{clip(pair.name or '(document)', 34):<36}{left:>15}{right:>15}{pair.more:>+14.2f}")
         return lines
 
 
 def diff(left: Trace, right: Trace) -> TraceDiff:
     """Compare whole traces; a side at level `summary` is compared by its sums alone."""
-    has_steps = all(one.sums is None for one in (left, right))
+    has_steps = all(side.sums is None for side in (left, right))
     common, parting = _common(left, right) if has_steps else (None, None)
-    taxes = [[step.tax_nats for step in one.steps[: common or 0]] for one in (left, right)]
+    taxes = [[step.tax_nats for step in side.steps[: common or 0]] for side in (left, right)]
     return TraceDiff(
         texts=(left.text, right.text),
         finishes=(left.finish_reason, right.finish_reason),
@@ -194,7 +197,9 @@ def diff(left: Trace, right: Trace) -> TraceDiff:
         costs=(_cost(left), _cost(right)),
         common_tax=(math.fsum(taxes[0]), math.fsum(taxes[1])),
         dearer=tuple(
-            (at, one, two) for at, (one, two) in enumerate(zip(*taxes, strict=True)) if not _is_near(one, two)
+            (at, first, second)
+            for at, (first, second) in enumerate(zip(*taxes, strict=True))
+            if not _is_near(first, second)
         ),
         paths=_places(_by_path(left, right), _by_path(right, left)),
         rules=_places(left.by_rule(), right.by_rule()),
@@ -209,11 +214,13 @@ def clip(text: str, width: int) -> str:
 
 
 def _common(left: Trace, right: Trace) -> tuple[int, Parting | None]:
-    ids = [[step.token_id for step in one.steps] for one in (left, right)]
-    common = next((at for at, (one, two) in enumerate(zip(*ids, strict=False)) if one != two), min(map(len, ids)))
+    ids = [[step.token_id for step in side.steps] for side in (left, right)]
+    common = next(
+        (at for at, (first, second) in enumerate(zip(*ids, strict=False)) if first != second), min(map(len, ids))
+    )
     sides = [
-        Token(id=one.steps[common].token_id, text=one.steps[common].text) if common < len(one.steps) else None
-        for one in (left, right)
+        Token(id=side.steps[common].token_id, text=side.steps[common].text) if common < len(side.steps) else None
+        for side in (left, right)
     ]
     if sides == [None, None]:
         return common, None
@@ -221,22 +228,22 @@ def _common(left: Trace, right: Trace) -> tuple[int, Parting | None]:
 
 
 def _cost(trace: Trace) -> SideCost:
-    found = trace.summary()
+    sums = trace.summary()
     return SideCost(
-        tokens=found["total_steps"],
-        tax_nats=found["total_tax_nats"],
-        rejected=found["rejected_steps"],
-        forced=found["forced_steps"],
-        changed=found["changed_steps"],
-        unknown=found["unknown_steps"],
+        tokens=sums["total_steps"],
+        tax_nats=sums["total_tax_nats"],
+        rejected=sums["rejected_steps"],
+        forced=sums["forced_steps"],
+        changed=sums["changed_steps"],
+        unknown=sums["unknown_steps"],
     )
 
 
 def _by_path(trace: Trace, other: Trace) -> Mapping[str, Mapping[str, float]] | None:
     """Costs by the trace's own document; if it has none and the texts are equal, by the other's document."""
-    found = trace.by_path()
-    if found is not None or trace.sums is not None or trace.text != other.text:
-        return found
+    costs = trace.by_path()
+    if costs is not None or trace.sums is not None or trace.text != other.text:
+        return costs
     return replace(trace, constraint=other.constraint).by_path()
 
 
@@ -245,7 +252,7 @@ def _places(
 ) -> tuple[CostPair, ...]:
     if left is None or right is None:
         return ()  # one side has no data: a column of gaps would claim that it has no such path
-    found = [
+    pairs = [
         CostPair(
             name=name,
             left=left[name]["tax_nats"] if name in left else None,
@@ -253,11 +260,11 @@ def _places(
         )
         for name in dict.fromkeys([*left, *right])
     ]
-    return tuple(sorted(found, key=lambda place: -abs(place.more)))
+    return tuple(sorted(pairs, key=lambda pair: -abs(pair.more)))
 
 
-def _is_near(one: float, two: float) -> bool:
-    return one == two or abs(one - two) <= SAME_TAX
+def _is_near(first: float, second: float) -> bool:
+    return first == second or abs(first - second) <= SAME_TAX
 
 
 def _tokens(count: int) -> str:

@@ -29,10 +29,10 @@ LEFT, RIGHT, TOP, BOTTOM = 56, 56, 34, 40
 def rows(trace: Trace) -> list[dict[str, Any]]:
     """One row per step, with COLUMNS; None if unknown. A step that was not measured has no entropy, and the lower
     bounds in removed_mass and tax_nats."""
-    found = []
+    table = []
     for step, cost in zip(trace.steps, trace.by_token(), strict=True):
         known = step.exactness == "exact"
-        found.append(
+        table.append(
             {
                 "step": step.step,
                 "token_id": step.token_id if step.token_id >= 0 else None,
@@ -56,7 +56,7 @@ def rows(trace: Trace) -> list[dict[str, Any]]:
                 "verdict": step.verdict,
             }
         )
-    return found
+    return table
 
 
 def to_csv(trace: Trace) -> str:
@@ -73,7 +73,7 @@ def to_csv(trace: Trace) -> str:
 
 def to_json_lines(trace: Trace) -> str:
     """Each step as in the trace's own JSON, one per line."""
-    return "".join(json_text(one.to_json()) for one in trace.steps)
+    return "".join(json_text(step.to_json()) for step in trace.steps)
 
 
 def to_json(trace: Trace) -> str:
@@ -84,21 +84,21 @@ def to_json(trace: Trace) -> str:
 def to_svg(trace: Trace) -> str:
     """The tax of each step as bars, and the cumulative tax as a line, in nats; 960 by 320 pixels, with a text
     description."""
-    taxes = [one.tax_nats for one in trace.steps]
+    taxes = [step.tax_nats for step in trace.steps]
     sums = trace.cumulative_tax_nats
     most, total = max(taxes, default=0.0), sums[-1] if sums else 0.0
-    bounded = any(one.exactness == "bounded" for one in trace.steps)
+    bounded = any(step.exactness == "bounded" for step in trace.steps)
     least = "at least " if bounded else ""
-    legend = "red: rejected" + (", grey: not known" if any(one.is_unknown for one in trace.steps) else "")
+    legend = "red: rejected" + (", grey: not known" if any(step.is_unknown for step in trace.steps) else "")
     caption = f"{len(taxes)} steps, tax {least}{total:.2f} nats in all, {least}{most:.2f} at the most expensive step"
     wide, high = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
     pitch = wide / max(1, len(taxes))
     bars, line = [], []
-    for place, (tax, up_to) in enumerate(zip(taxes, sums, strict=True)):
-        x = LEFT + place * pitch
+    for index, (tax, up_to) in enumerate(zip(taxes, sums, strict=True)):
+        x = LEFT + index * pitch
         size = high * tax / most if most else 0.0
         if size >= 0.05:
-            fill = FILLS[trace.steps[place].verdict]
+            fill = FILLS[trace.steps[index].verdict]
             bars.append(
                 f'<rect x="{x:.2f}" y="{TOP + high - size:.2f}" width="{max(0.6, 0.85 * pitch):.2f}" '
                 f'height="{size:.2f}" fill="{fill}"/>'

@@ -59,7 +59,7 @@ class Finding:
             "message": self.message,
             "steps": list(self.steps),
             "evidence": dict(self.evidence),
-            "remedies": [one.to_json(edge) for one in self.remedies],
+            "remedies": [remedy.to_json(edge) for remedy in self.remedies],
         }
 
 

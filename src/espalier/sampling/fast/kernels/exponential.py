@@ -25,10 +25,10 @@ _C2, _C3, _C4, _C5, _C6, _C7, _C8, _C9, _C10, _C11, _C12, _C13 = (1.0 / math.fac
 @numba.njit(inline="always", error_model="numpy")
 def exp(x: float) -> float:
     """`exp` of x <= 0, to 2 units in the last place. LLVM vectorises it, unlike the library's."""
-    kept = x if x > LOWEST else LOWEST  # noqa: FURB136  # numba's `max` is no vector
-    rounder = kept * _LOG2E + _ROUNDER
+    clipped = x if x > LOWEST else LOWEST  # noqa: FURB136  # numba's `max` is no vector
+    rounder = clipped * _LOG2E + _ROUNDER
     k = rounder - _ROUNDER
-    r = (kept - k * _LN2_HIGH) - k * _LN2_LOW
+    r = (clipped - k * _LN2_HIGH) - k * _LN2_LOW
     p = _C13
     p = p * r + _C12
     p = p * r + _C11

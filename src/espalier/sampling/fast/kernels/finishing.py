@@ -16,7 +16,7 @@ from espalier.sampling.fast.kernels.exponential import weights as weigh
 from espalier.sampling.fast.kernels.places import ranked, taken
 from espalier.tokens.mask import LARGEST
 
-# compiled with: c4dbf55b
+# compiled with: b7d4c606
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are in the docstrings
 
@@ -36,15 +36,15 @@ def _rank(values: Array, order: Array, left: int, k: int) -> int:
         return k
     count = 0
     for i in range(left):
-        place = order[i]
-        value = values[place]
+        index = order[i]
+        value = values[index]
         if count == k and value <= values[order[k - 1]]:
             continue
         at = count if count < k else k - 1
         while at > 0 and values[order[at - 1]] < value:
             order[at] = order[at - 1]
             at -= 1
-        order[at] = place
+        order[at] = index
         count = min(count + 1, k)
     return k
 
@@ -73,39 +73,39 @@ def finish(
     for i in range(n):
         order[i] = i
         best = max(best, values[i])
-    kept, is_ranked = n, False  # the candidates that are left are the first of `order`
+    left, is_ranked = n, False  # the candidates that are left are the first of `order`
     for i in range(codes.shape[0]):
         if codes[i] == 2:
             edge = best + np.float32(amounts[i])
             cut = 0
-            for k in range(kept):
+            for k in range(left):
                 cut += values[order[k]] >= edge
             if least > 1 and cut < least:
-                if least < kept:
-                    kept = kept if is_ranked else _rank(values, order, kept, least)
-                    kept, is_ranked = min(kept, least), True
+                if least < left:
+                    left = left if is_ranked else _rank(values, order, left, least)
+                    left, is_ranked = min(left, least), True
                 continue
             if not is_ranked:
-                place = 0
-                for k in range(kept):
+                count = 0
+                for k in range(left):
                     at = order[k]
-                    order[place] = at
-                    place += values[at] >= edge
-            kept = cut
+                    order[count] = at
+                    count += values[at] >= edge
+            left = cut
             continue
-        k = min(kept, np.int64(amounts[i])) if codes[i] == 0 else kept
-        if codes[i] == 0 and k == kept:
+        k = min(left, np.int64(amounts[i])) if codes[i] == 0 else left
+        if codes[i] == 0 and k == left:
             continue
         if not is_ranked:
-            kept, is_ranked = _rank(values, order, kept, k), True
+            left, is_ranked = _rank(values, order, left, k), True
         if codes[i] == 0:
-            kept = k
+            left = k
             continue
         total = 0.0
-        for k in range(kept):
+        for k in range(left):
             total += exp(np.float64(values[order[k]]) - np.float64(best))
         wanted, reached, cut = amounts[i] * total, 0.0, 0
-        while cut < kept:
+        while cut < left:
             before = reached
             reached += exp(np.float64(values[order[cut]]) - np.float64(best))
             cut += 1
@@ -115,8 +115,8 @@ def finish(
                 break
         if reached - wanted < doubt * total:
             return 0, False
-        kept = min(kept, max(cut, least))
-    return _draw(values, order[:kept], best, heat, uniform, doubt, probs)
+        left = min(left, max(cut, least))
+    return _draw(values, order[:left], best, heat, uniform, doubt, probs)
 
 
 @numba.njit(cache=True, nogil=True, boundscheck=False, error_model="numpy")

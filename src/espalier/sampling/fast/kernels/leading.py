@@ -14,7 +14,7 @@ from espalier.sampling.fast.kernels.exponential import exp
 from espalier.sampling.fast.kernels.places import at_least, ranked, taken
 from espalier.sampling.fast.kernels.sums import mass_by_bucket
 
-# compiled with: 4c531e5a
+# compiled with: 246c8735
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are in the docstrings
 
@@ -128,17 +128,17 @@ def _nucleus(row: Array, tops: Array, top: float, p: float, least: int, doubt: f
     # Rounding errors included, all logits of the bucket are at or above this.
     places = _from(row, tops, np.float32(best - (bucket + 1.001) / SCALE))
     crossing = np.empty(places.shape[0], dtype=np.int64)  # indices in `places`
-    kept, count = 0, 0
+    size, count = 0, 0
     for k in range(places.shape[0]):
-        place = places[k]
-        down = (best - np.float64(row[place])) * SCALE
+        index = places[k]
+        down = (best - np.float64(row[index])) * SCALE
         if down >= bucket + 1:
             continue
         if down >= bucket:
-            crossing[count] = kept
+            crossing[count] = size
             count += 1
-        places[kept] = place
-        kept += 1
+        places[size] = index
+        size += 1
     if bucket == BUCKETS - 1 or not count:
         return places[:0]
     ranks = ranked(taken(row, taken(places, crossing[:count])))
@@ -147,14 +147,14 @@ def _nucleus(row: Array, tops: Array, top: float, p: float, least: int, doubt: f
         before = reached
         reached += exp(np.float64(row[places[crossing[ranks[cut]]]]) - best)
         cut += 1
-    left = kept - count + cut
+    left = size - count + cut
     if reached - wanted < doubt * total or left < least or (left > 1 and wanted - before < doubt * total):
         return places[:0]
     for rank in range(cut, count):
         places[crossing[ranks[rank]]] = -1
     count = 0
-    for k in range(kept):
-        place = places[k]
-        places[count] = place
-        count += place >= 0
+    for k in range(size):
+        index = places[k]
+        places[count] = index
+        count += index >= 0
     return places[:count]

@@ -59,10 +59,10 @@ def mask_row(raw: Array, words: Array, out: Array) -> None:
     width = raw.shape[0]
     nothing = np.float32(-np.inf)
     for word in range(width // 32):
-        found = words[word]
+        bits = words[word]
         base = word * 32
         for j in range(32):
-            out[base + j] = raw[base + j] if found & np.uint32(1 << j) else nothing
+            out[base + j] = raw[base + j] if bits & np.uint32(1 << j) else nothing
     for i in range(width // 32 * 32, width):
         out[i] = raw[i] if words[i >> 5] & np.uint32(1 << (i & 31)) else nothing
 
@@ -73,10 +73,10 @@ def gather(raw: Array, words: Array, ids: Array, values: Array) -> int:
     values (n,) float32; returns how many."""
     count = 0
     for word in range(words.shape[0]):
-        found = words[word]
-        while found:
-            i = word * 32 + np.int64(_ones(~found & np.uint32(found - np.uint32(1))))  # the lowest bit
-            found &= np.uint32(found - np.uint32(1))
+        bits = words[word]
+        while bits:
+            i = word * 32 + np.int64(_ones(~bits & np.uint32(bits - np.uint32(1))))  # the lowest bit
+            bits &= np.uint32(bits - np.uint32(1))
             if raw[i] > -np.inf:
                 ids[count] = i
                 values[count] = raw[i]
@@ -135,15 +135,15 @@ def penalise(
     """
     top = np.float32(-np.inf)
     for k in range(tokens.shape[0]):
-        place = tokens[k]
+        index = tokens[k]
         if has_ids:
-            place = _find(ids, tokens[k])
-            if place < 0:
+            index = _find(ids, tokens[k])
+            if index < 0:
                 continue
-        if place >= values.shape[0] or values[place] == -np.inf:
+        if index >= values.shape[0] or values[index] == -np.inf:
             continue
-        value = penalised(values[place], produced[k], repetition, frequency, presence, largest)
-        values[place] = value
+        value = penalised(values[index], produced[k], repetition, frequency, presence, largest)
+        values[index] = value
         top = max(top, value)
     return top
 

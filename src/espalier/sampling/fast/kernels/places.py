@@ -65,12 +65,12 @@ def repeats(history: Array, limit: int, least: int, same: Array) -> None:
     left, right = 0, 0
     same[0] = -1
     for back in range(1, n):
-        found = min(right - back, same[back - left]) if back < right else 0
-        while back + found < n and history[n - 1 - found] == history[n - 1 - back - found]:
-            found += 1
-        same[back] = found
-        if back + found > right:
-            left, right = back, back + found
+        length = min(right - back, same[back - left]) if back < right else 0
+        while back + length < n and history[n - 1 - length] == history[n - 1 - back - length]:
+            length += 1
+        same[back] = length
+        if back + length > right:
+            left, right = back, back + length
     for back in range(1, n):
         same[back] = min(same[back], limit) if min(same[back], limit) >= least else -1
 

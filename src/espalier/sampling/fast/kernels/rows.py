@@ -29,7 +29,7 @@ from espalier.sampling.fast.kernels.places import taken
 from espalier.sampling.fast.kernels.sums import find_mass
 from espalier.tokens.mask import LARGEST
 
-# compiled with: 3f3d3d5c
+# compiled with: 80eaa0f1
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are in the docstrings
 
@@ -99,22 +99,22 @@ def show_row(
     if not values.shape[0]:
         return nothing
     if mode == GREEDY:
-        place = first_largest(values)
-        if place < 0:
+        index = first_largest(values)
+        if index < 0:
             return nothing
-        token = ids[place] if has_ids else place
-        return token, 1.0, 0, np.full(1, token), values[place : place + 1].copy(), np.ones(1)
+        token = ids[index] if has_ids else index
+        return token, 1.0, 0, np.full(1, token), values[index : index + 1].copy(), np.ones(1)
     if early != np.float32(1.0) and not divide(values, early):
         return nothing
     if values.shape[0] > LAST and not samplers:
         hot = np.float64(top / heat)
         if mode == LISTING or not abs(hot) < LARGEST:
             return nothing
-        place, weight, total, before, after = find_mass(values, heat, hot, uniform)
+        index, weight, total, before, after = find_mass(values, heat, hot, uniform)
         target = uniform * total
         if total < TINY or target - before < doubt * total or after - target < doubt * total:
             return nothing
-        return (ids[place] if has_ids else place), weight / total, -1, ids, no_values, probs
+        return (ids[index] if has_ids else index), weight / total, -1, ids, no_values, probs
     if values.shape[0] > (SHORT if samplers and codes[0] != 1 else LAST):
         places = leading(values, int(codes[0]), amounts[0], least, doubt)
         values = taken(values, places)
@@ -132,10 +132,10 @@ def show_row(
     if not values.shape[0]:
         return nothing
     probs = np.empty(values.shape[0], np.float64)
-    place, is_sure = finish(values, codes, amounts, least, heat, uniform, doubt, probs)
+    index, is_sure = finish(values, codes, amounts, least, heat, uniform, doubt, probs)
     if not is_sure:
         return nothing
-    return ids[place], probs[place], place, ids, values, probs
+    return ids[index], probs[index], index, ids, values, probs
 
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
@@ -151,5 +151,5 @@ def draw_row(
     uniform: float,
 ) -> tuple[int, float]:
     """`show_row` without the candidates: the token, or -1, and its probability."""
-    found = show_row(row, bits, permitted, tokens, produced, settings, room, favourite, uniform)
-    return found[0], found[1]
+    drawn = show_row(row, bits, permitted, tokens, produced, settings, room, favourite, uniform)
+    return drawn[0], drawn[1]

@@ -12,7 +12,7 @@ from espalier.sampling.fast.kernels.masked import is_set, ones, penalise, penali
 from espalier.sampling.fast.kernels.rows import EARLY, GREEDY, HEAT, MODE, PENALTIES, REST, draw_row
 from espalier.tokens.mask import LARGEST
 
-# compiled with: 130322cd
+# compiled with: 272c5edc
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are in the docstrings
 
@@ -25,11 +25,11 @@ def _keep(words: Array, out: Array) -> bool:
     allowed."""
     some = False
     for word in range(words.shape[0]):
-        found = words[word]
-        some |= found != 0
+        bits = words[word]
+        some |= bits != 0
         for j in range(32):
             i = word * 32 + j
-            out[i] = out[i] if (found >> np.uint32(j)) & np.uint32(1) else 0.0
+            out[i] = out[i] if (bits >> np.uint32(j)) & np.uint32(1) else 0.0
     return some
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from espalier.sampling.fast.kernels.exponential import RUN, added, divide, spread_of, weights
 
-# compiled with: 22229226
+# compiled with: b1d06921
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are in the docstrings
 
