@@ -146,7 +146,7 @@ def test_a_file_that_is_wrong_is_refused_by_its_name(name: str, text: str, said:
 def test_yaml_of_many_levels_or_values_is_too_large(tmp_path: Path) -> None:
     with pytest.raises(TooLarge, match="nested too deeply"):
         read_cases(write(tmp_path, "c.yaml", "[" * 200_000))
-    small = type(CASES)(noun="file of cases", by="", bytes=100, depth=8, values=50, field="cases")
+    small = type(CASES)(noun="file of cases", bytes=100, depth=8, values=50, field="cases")
     with pytest.raises(TooLarge, match="more than 50 values"):
         read_yaml("[" + "1," * 60 + "]", small, "c.yaml")
 
