@@ -55,20 +55,27 @@ def test_an_estimate_does_not_overwrite_the_log_and_no_force_makes_an_input_the_
     assert Path("log.json").read_text() == LOG
 
 
+def test_nothing_matched_is_exit_code_1_with_the_reason_and_no_file(run: Run) -> None:
+    Path("reply.json").write_text(json.dumps(reply()))
+    Path("other.json").write_text(log(event(8, 1, STEPS[0]), event(9, 2, STEPS[0])))
+    code, out, err = run("merge", "reply.json", "other.json")
+    assert (code, out, "unmatched" in err, "none of the log's 2 tasks agrees" in err) == (1, "", True, True)
+    assert not Path("combined_output.json").exists()
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ('{"log_version":"2","timestamp":"then","events":[]}', "the log has no events"),
-        (log(event(8, 1, STEPS[0]), event(9, 2, STEPS[0])), "none of the log's 2 tasks agrees"),
-        (log(event(7, 1, STEPS[1])), "does not contradict the response, which is not enough"),
+        ('{"log_version":"2","timestamp":"then","events":[]}', "the log has no events, so that no draw was refused"),
+        (log(event(7, 1, STEPS[1])), "only task in the log; evidence weak"),
     ],
 )
-def test_nothing_matched_is_exit_code_1_with_the_reason_and_no_file(run: Run, content: str, said: str) -> None:
+def test_a_log_of_one_request_is_merged_and_its_weak_evidence_is_said(run: Run, content: str, said: str) -> None:
     Path("reply.json").write_text(json.dumps(reply()))
     Path("other.json").write_text(content)
-    code, out, err = run("merge", "reply.json", "other.json")
-    assert (code, out, "unmatched" in err, said in err) == (1, "", True, True)
-    assert not Path("combined_output.json").exists()
+    code, _, err = run("merge", "reply.json", "other.json")
+    assert (code, said in err) == (0, True), err
+    assert json.loads(Path("combined_output.json").read_text())["metadata"]["link"]["is_weak"]
 
 
 def test_a_log_that_was_cut_is_shown_with_its_unknown_steps(run: Run) -> None:
@@ -120,5 +127,7 @@ def test_the_tracers_own_script_takes_its_arguments_and_the_options_it_recommend
     assert merge_logs.main(["reply.json", "two.json"]) == 1
     assert "say which with --task" in capfd.readouterr().err
     assert merge_logs.main(["reply.json", "two.json", "--task", "8"]) == 0
-    assert merge_logs.main(["reply.json", "two.json", "--task", "8"]) == 1  # the file is there now
+    assert merge_logs.main(["reply.json", "two.json", "--task", "8"]) == 0  # over its own earlier output
+    Path("combined_output.json").write_text("somebody else's")
+    assert merge_logs.main(["reply.json", "two.json", "--task", "8"]) == 1
     assert merge_logs.main(["reply.json", "two.json", "--task", "8", "--force"]) == 0
