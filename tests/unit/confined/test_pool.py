@@ -92,7 +92,8 @@ def test_the_cpu_time_of_a_call_is_told_however_it_ends(processes: Processes, tm
     assert used[-1] >= 0.1
     begun = tmp_path / "begun"  # the process in the place of the one that was ended takes a while to start
     with pytest.raises(Cancelled), time_limit(None, cancelled=begun.exists):
-        call(f"[open({str(begun)!r}, 'w').close(), {FOREVER}]", 1000)
+        # The work before the file is long enough for the coarsest clock of CPU time.
+        call(f"[sum(range(5_000_000)), open({str(begun)!r}, 'w').close(), {FOREVER}]", 1000)
     assert 0 < used[-1] < 1000
     with pytest.raises(ConfinedError):
         call("1 / 0", 20)
