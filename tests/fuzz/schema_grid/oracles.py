@@ -79,9 +79,11 @@ DIFFERENCES: tuple[Difference, ...] = (
         reason="Core 9.3.2.4 of 2019-09: names evaluated by additionalProperties or unevaluatedProperties, whatever "
         "their schemas; jsonschema looks for the names in these schemas",
         right="jsonschema-rs",
-        applies=lambda schema, _: "2019-09" in schema
-        and '"unevaluatedProperties"' in schema
-        and ('"additionalProperties"' in schema or schema.count('"unevaluatedProperties"') > 1),
+        applies=lambda schema, _: (
+            "2019-09" in schema
+            and '"unevaluatedProperties"' in schema
+            and ('"additionalProperties"' in schema or schema.count('"unevaluatedProperties"') > 1)
+        ),
     ),
     Difference(
         name="an address without a host",
