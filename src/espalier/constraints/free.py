@@ -30,7 +30,7 @@ from espalier.constraints.spec import Spec, check_text
 from espalier.constraints.unique.places import RegionTracker, WatchedLanguage, watched_language, with_tracker
 from espalier.constraints.unique.spots import NOTHING
 from espalier.constraints.unique.tracker import DocumentTracker, Tracker
-from espalier.constraints.verdict import Promise, Unjudgeable, Verdict, judge
+from espalier.constraints.verdict import Promise, Unjudgeable, Verdict, judge_in_grammar
 from espalier.errors import GrammarError, SpecError, UnsupportedError
 from espalier.grammar.ast import TokenRef
 from espalier.lexicon.files import WordFiles
@@ -330,7 +330,7 @@ class _Judging:
             self._pieces += 1
             if self._pieces > MAX_PIECES:
                 raise Unjudgeable(f"there are more than {MAX_PIECES} places where a region could end")
-            found = judge(region.spec, self._text[first:end], self._words)
+            found = judge_in_grammar(region.spec, self._text[first:end], self._words)
             self._judges.add(found.judge)
             if found.valid:
                 yield end + len(region.end)

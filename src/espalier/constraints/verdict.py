@@ -6,6 +6,7 @@ Each kind has a judge of its own (`Kind.judge`), which never asks a matcher. It 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -102,6 +103,20 @@ def judge(spec: Spec, text: str, words: WordFiles | None = None) -> Verdict:
     except BrokenPlugin as error:  # the text is there: it is shown, and nobody vouches for it
         return Verdict(valid=None, judge="none", errors=(error.message,))
     return found
+
+
+IN_GRAMMAR: ContextVar[bool] = ContextVar("in_grammar", default=False)
+"""Whether the constraint that is judged was enforced as a part of a grammar, which enforces less of a schema than a
+matcher of its own does."""
+
+
+def judge_in_grammar(spec: Spec, text: str, words: WordFiles | None = None) -> Verdict:
+    """The verdict on a part of an output whose constraint was enforced as a part of a grammar. Never raises."""
+    before = IN_GRAMMAR.set(True)
+    try:
+        return judge(spec, text, words)
+    finally:
+        IN_GRAMMAR.reset(before)
 
 
 def parse(spec: Spec | None, text: str) -> Any:

@@ -75,6 +75,17 @@ DIFFERENCES: tuple[Difference, ...] = (
         applies=lambda schema, _: '"format": "regex"' in schema,
     ),
     Difference(
+        name="what additionalProperties evaluates in 2019-09",
+        reason="Core 9.3.2.4 of 2019-09: names evaluated by additionalProperties or unevaluatedProperties, whatever "
+        "their schemas; jsonschema looks for the names in these schemas",
+        right="jsonschema-rs",
+        applies=lambda schema, _: (
+            "2019-09" in schema
+            and '"unevaluatedProperties"' in schema
+            and ('"additionalProperties"' in schema or schema.count('"unevaluatedProperties"') > 1)
+        ),
+    ),
+    Difference(
         name="an address without a host",
         reason="RFC 5321, 4.1.2: a mailbox has a domain after the @; jsonschema looks for the @ alone",
         right="jsonschema-rs",

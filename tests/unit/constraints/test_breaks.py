@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from espalier import Vocab
+from espalier import compile as compile_spec
 from espalier.constraints.after.spec import After
 from espalier.constraints.after.thinking import Thinking
 from espalier.constraints.compose.all_of import AllOf
@@ -47,6 +49,38 @@ def test_a_schema_inside(make: Any, text: str, breaks: str | None) -> None:
     before = {"free": "@", "after": "x</think>"}.get(spec.kind, "")
     verdict = judge(spec, before + text)
     assert (verdict.valid, verdict.breaks) == (breaks is None, breaks)
+
+
+COUNTED: tuple[tuple[dict[str, Any], str], ...] = (
+    ({"type": "object", "minProperties": 2}, '{"c":1}'),
+    ({"type": "object", "not": {"maxProperties": 1}}, '{"c":1}'),
+    ({"type": "object", "not": {"enum": [{"c": 1}]}}, '{"c":1}'),
+    ({"type": "object", "oneOf": [{}, {"enum": [{"a": 1}, {"c": 1}]}]}, '{"c":1}'),
+    ({"type": "object", "if": {"minProperties": 3}, "else": False}, '{"c":1}'),
+    ({"type": "object", "properties": {"p": {"minProperties": 2}}, "required": ["p"]}, '{"p":{"c":1}}'),
+)
+"""Schemas that a matcher of its own enforces, and a grammar does not: it cannot count names that may come twice."""
+
+
+@pytest.mark.parametrize(("schema", "text"), COUNTED, ids=str)
+def test_what_a_grammar_only_checks_is_no_breach_there(schema: dict[str, Any], text: str) -> None:
+    spec = JsonSchema(schema, allow="checked", whitespace="compact")
+    call = '{"name":"f","args":' + text + "}"
+    tools = ToolCalls([{"name": "f", "parameters": schema}], choice="required", whitespace="compact")
+    for whole, finished in ((Free({"@": spec}), f"@{text}"), (AllOf(Free({"@": spec}), Regex("@.*")), f"@{text}"),
+                            (tools, call)):  # fmt: skip
+        assert compile_spec(whole, vocab=Vocab.bytes()).accepts(finished)
+        verdict = judge(whole, finished)
+        assert (verdict.valid, verdict.breaks) == (False, "checked")
+    assert not compile_spec(spec, vocab=Vocab.bytes()).accepts(text)
+    assert judge(spec, text).breaks == "enforced"
+
+
+def test_what_a_grammar_enforces_is_a_breach_beside_what_it_only_checks() -> None:
+    schema = {"type": "object", "properties": {"p": {"minProperties": 2}, "n": {"type": "integer"}}}
+    spec = JsonSchema(schema, allow="checked")
+    assert judge(Free({"@": spec}), '@{"n": 1.5}').breaks == "enforced"
+    assert judge(Free({"@": spec}), '@{"p": {"c": 1}}').breaks == "checked"
 
 
 def test_of_several_members_one_that_was_enforced_is_enough() -> None:

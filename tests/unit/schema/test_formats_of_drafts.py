@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import jsonschema
+import jsonschema_rs
 import pytest
 
 import espalier
@@ -62,3 +63,29 @@ def test_a_narrower_format_of_names_is_noted(use: Use) -> None:
     schema = JsonSchema({"propertyNames": {"format": "email"}}, format="assert")
     (entry,) = (one for one in LoweredSchema(schema).contract(use).entries if one.pointer == "/propertyNames/format")
     assert (entry.verdict, entry.note[:6]) == ("narrowed", "email:")
+
+
+LEFT_OUT = {
+    "date": ({"0001-01-01"}, {"0000-01-01"}),
+    "time": ({"12:00:00Z"}, {"12:00:00z"}),
+    "hostname": ({"stackoverflow.com", "a" * 24 + ".de", "abc--d.e", "a--b"}, {"a" * 25 + ".de", "xn--nxasmq6b"}),
+    "email": ({"ada@stackoverflow.com", "a." * 31 + "a@b.c"}, {"a" * 33 + "@b.c", "a@" + "b" * 25}),
+    "uri": ({"http://localhost:18436/x", "http://a:65535", "a:", "a:/", "a:?b"}, {"http://a:65536"}),
+    "uri-reference": ({"//a:18436", "a:/"}, {"//a:65536"}),
+    "relative-json-pointer": ({"1" * 10 + "#"}, {"1" * 11 + "#"}),
+    "uri-template": ({"[{a,b}]"}, {"é", "{+a}"}),
+}
+"""By format: valid texts near the limits that its note states, within and beyond."""
+
+
+@pytest.mark.parametrize("name", LEFT_OUT)
+def test_the_note_of_a_format_states_its_limits(name: str) -> None:
+    spec = JsonSchema({"type": "string", "format": name}, format="assert")
+    (entry,) = [entry for entry in espalier.contract(spec).entries if entry.keyword == "format"]
+    assert entry.verdict == "narrowed"
+    assert entry.note.startswith(f"{name}: ")
+    compiled = Compiler(Vocab.bytes()).compile(spec)
+    within, beyond = LEFT_OUT[name]
+    oracle = jsonschema_rs.validator_for(spec.schema, validate_formats=True)
+    assert [text for text in within | beyond if not oracle.is_valid(text)] == []
+    assert {text for text in within | beyond if compiled.accepts(json.dumps(text, ensure_ascii=False))} == within

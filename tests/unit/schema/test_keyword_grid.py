@@ -155,6 +155,20 @@ def test_validators_that_differ_where_no_row_decides_raise() -> None:
         judges.is_valid('"é"')
 
 
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"additionalProperties": {"type": "integer"}, "unevaluatedProperties": False},
+        {"allOf": [{"unevaluatedProperties": {"type": "integer"}}], "unevaluatedProperties": False},
+    ],
+)
+def test_a_schema_of_additional_properties_evaluates_them_in_2019_09_too(schema: dict[str, Any]) -> None:
+    judges = Judges({"$schema": ADDRESSES["2019-09"], **schema}, DRAFTS.index("2019-09"), has_formats=False)
+    assert judges.is_valid('{"a": 1}')
+    assert judges.decided == ["what additionalProperties evaluates in 2019-09"]
+    assert not judges.is_valid('{"a": "x"}')
+
+
 def test_other_texts_and_orders_of_a_value_have_the_same_value() -> None:
     assert list(spellings(1)) == ["1.0", "1e0", "10E-1"]
     assert list(spellings("ab")) == ['"\\u0061b"']

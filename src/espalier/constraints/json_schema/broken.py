@@ -12,7 +12,7 @@ from jsonschema import ValidationError
 
 from espalier.constraints.json_schema.lowered import LoweredSchema
 from espalier.constraints.spec import JsonSchema
-from espalier.constraints.verdict import Promise
+from espalier.constraints.verdict import IN_GRAMMAR, Promise
 from espalier.errors import EspalierError
 from espalier.schema.contract import Entry
 
@@ -25,7 +25,11 @@ def broken_promise(spec: JsonSchema, errors: Sequence[ValidationError]) -> Promi
     if spec.allow != "checked":
         return "enforced"
     try:
-        left = LoweredSchema(spec).contract("alone").by_verdict("checked", "refused")
+        lowered = LoweredSchema(spec)
+        left = lowered.contract("alone").by_verdict("checked", "refused")
+        if IN_GRAMMAR.get():  # equal items are forbidden there too
+            more = lowered.contract("grammar").by_verdict("checked", "refused")
+            left = (*left, *(entry for entry in more if entry.keyword != "uniqueItems"))
     except EspalierError:  # nobody can say what was enforced
         return "checked"
     schema = spec.schema
@@ -43,12 +47,28 @@ def _meets(schema: Any, error: ValidationError, entry: Entry) -> bool:
     pointer = _pointer(schema, path)
     if pointer is None:
         return entry.keyword in path or _refers(error.validator_value)
+    left = _standing(schema, entry.pointer)
     return (
-        entry.pointer == pointer
-        or pointer.startswith(f"{entry.pointer}/")
-        or entry.pointer.startswith(f"{pointer}/")
+        left == pointer
+        or pointer.startswith(f"{left}/")
+        or left.startswith(f"{pointer}/")
         or _refers(error.validator_value)
     )
+
+
+def _standing(schema: Any, pointer: str) -> str:
+    """The pointer of a keyword; that of the schema that would hold it for one that is a consequence of others, as
+    `minProperties` is of `{"not": {"maxProperties": 1}}`."""
+    before, _, keyword = pointer.rpartition("/")
+    for step in before.split("/")[1:]:
+        name = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(schema, dict) and name in schema:
+            schema = schema[name]
+        elif isinstance(schema, list) and name.isdecimal() and int(name) < len(schema):
+            schema = schema[int(name)]
+        else:
+            return pointer
+    return before if isinstance(schema, dict) and keyword not in schema else pointer
 
 
 def _pointer(schema: Any, path: Sequence[str | int]) -> str | None:

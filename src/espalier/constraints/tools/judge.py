@@ -17,7 +17,7 @@ from espalier.constraints.spec import Gbnf, JsonSchema, Spec
 from espalier.constraints.tools.arguments import MAY_BE_UNIQUE
 from espalier.constraints.tools.spec import ToolCalls
 from espalier.constraints.tools.text_grammar import ARGUMENT, grammar_in
-from espalier.constraints.verdict import Promise, Verdict, judge, parse
+from espalier.constraints.verdict import Promise, Verdict, judge, judge_in_grammar, parse
 from espalier.lexicon.files import WordFiles
 
 MAX_ERRORS = 5
@@ -27,11 +27,11 @@ def judge_tool_calls(spec: Spec, text: str, words: WordFiles) -> Verdict:
     """Judges each call by its tool's schema; without calls, the content by its spec."""
     assert isinstance(spec, ToolCalls)
     if spec.content is not None and spec.choice.mode == "none":
-        return judge(spec.content, text, words)
+        return judge_in_grammar(spec.content, text, words)
     # With a content, a call of an unknown tool is content; without one it is an error.
     turn = parse_turn(text, format=spec.wire, names=_names(spec) if spec.content is not None else (), types=spec.types)
     if spec.content is not None and not turn.calls:
-        return judge(spec.content, text, words)
+        return judge_in_grammar(spec.content, text, words)
     errors = list(_around(spec, text, turn))
     judges = dict.fromkeys(["parser"])
     unsure: list[str] = []
@@ -94,7 +94,7 @@ def _arguments(tool: Tool, call: ToolCall, words: WordFiles) -> Verdict:
     if call.parsed is None:
         return Verdict(valid=False, judge="json", errors=("the arguments are no object",))
     spec = JsonSchema(tool.schema, allow=None if tool.strict is True else "checked", format=tool.formats)
-    found = judge(spec, call.arguments, words)
+    found = judge_in_grammar(spec, call.arguments, words)
     if found.breaks == "enforced" and spec.allow and any(word in tool.parameters for word in MAY_BE_UNIQUE):
         found = replace(found, breaks="checked")  # whether calls are held to unique items depends on their format
     grammar = grammar_in(tool.schema)

@@ -88,7 +88,7 @@ def spelled(case: Number) -> Spelled:
     length = min(DIGITS, max(EXACT_DIGITS - USUAL_PLACES, MAX_PRODUCT // largest))
     low, high = _range(case, places, length, step)
     note = PLAIN if places == 0 else BOUNDED.format(length, places) + (POINTED if is_pointed else "")
-    if step is not None and None in (case.minimum, case.maximum):
+    if step not in (None, 1) and None in (case.minimum, case.maximum):
         note += f"; multiples of {step} have at most {len(str(max(high, -low) // 10**places))} digits before the point"
     if low > high:
         return Spelled(node=NEVER, note=note)

@@ -40,7 +40,9 @@ def _extended(base: Any, search: Search) -> Any:
     from jsonschema.validators import extend  # noqa: PLC0415  # slow to import
 
     rules = base.VALIDATORS | {
-        name: rule for name, rule in _rules(search).items() if name in base.VALIDATORS
+        name: rule
+        for name, rule in _rules(search, is_2019="$recursiveRef" in base.VALIDATORS).items()
+        if name in base.VALIDATORS
     }  # a draft has no keyword of a later one
     made: Any = extend(base, {name: _looking(rule) for name, rule in rules.items()})  # type: ignore[no-untyped-call]  # not in its stubs
     evolve = made.evolve
@@ -73,7 +75,7 @@ def _looking(rule: Callable[..., Any]) -> Callable[..., Any]:
     return rule_within_limit
 
 
-def _rules(search: Search) -> dict[str, Callable[..., Any]]:
+def _rules(search: Search, *, is_2019: bool) -> dict[str, Callable[..., Any]]:
     """The rules that differ from those of `jsonschema`, by keyword."""
     from jsonschema import ValidationError  # noqa: PLC0415  # slow to import
 
@@ -113,31 +115,46 @@ def _rules(search: Search) -> dict[str, Callable[..., Any]]:
             for name in others:
                 yield from validator.descend(value[name], wanted, path=name)
 
+    def holds(validator: Any, subschema: Any, part: Any) -> bool:
+        return next(validator.descend(part, subschema), None) is None
+
+    def applied(validator: Any, value: Any, schema: Any) -> Iterator[tuple[Any, Any]]:
+        """The schemas within a schema that apply to the same value and hold, each with its validator."""
+        for keyword in _REFERENCES:
+            if keyword in schema and keyword in validator.VALIDATORS:
+                resolved = _REFERENCES[keyword](validator._resolver, schema[keyword])
+                yield validator.evolve(schema=resolved.contents, _resolver=resolved.resolver), resolved.contents
+        if isinstance(value, dict):
+            yield from ((validator, one) for name, one in schema.get("dependentSchemas", {}).items() if name in value)
+        for keyword in ("allOf", "oneOf", "anyOf"):
+            yield from ((validator, one) for one in schema.get(keyword, ()) if holds(validator, one, value))
+        if "if" in schema:
+            fits = holds(validator, schema["if"], value)
+            names = ("if", "then") if fits else ("else",)
+            yield from ((validator, schema[name]) for name in names if name in schema)
+
     def evaluated(validator: Any, value: Any, schema: Any) -> set[str]:
         """Names that the keywords of a schema evaluate, those within it included."""
         if not isinstance(schema, dict):
             return set()
-
-        def holds(subschema: Any, part: Any) -> bool:
-            return next(validator.descend(part, subschema), None) is None
-
         names = matched(schema, value)
         for keyword in ("additionalProperties", "unevaluatedProperties"):
             if keyword in schema:
-                names |= {name for name, part in value.items() if holds(schema[keyword], part)}
-        for keyword in _REFERENCES:
-            if keyword in schema and keyword in validator.VALIDATORS:
-                resolved = _REFERENCES[keyword](validator._resolver, schema[keyword])
-                inner = validator.evolve(schema=resolved.contents, _resolver=resolved.resolver)
-                names |= evaluated(inner, value, resolved.contents)
-        applied = [one for name, one in schema.get("dependentSchemas", {}).items() if name in value]
-        for keyword in ("allOf", "oneOf", "anyOf"):
-            applied += [one for one in schema.get(keyword, ()) if holds(one, value)]
-        if "if" in schema:
-            fits = holds(schema["if"], value)
-            applied += [schema["if"]] if fits else []
-            applied += [schema[name] for name in (("then",) if fits else ("else",)) if name in schema]
-        return names.union(*(evaluated(validator, value, one) for one in applied))
+                names |= {name for name, part in value.items() if holds(validator, schema[keyword], part)}
+        return names.union(*(evaluated(inner, value, one) for inner, one in applied(validator, value, schema)))
+
+    def evaluated_items(validator: Any, value: Any, schema: Any) -> set[int]:
+        """Positions that the keywords of a schema of 2019-09 evaluate: `contains` evaluates none there."""
+        if not isinstance(schema, dict):
+            return set()
+        items = schema.get("items", [])
+        is_whole = not isinstance(items, list) or ("items" in schema and "additionalItems" in schema)
+        positions = set(range(len(value) if is_whole else min(len(items), len(value))))
+        if _UNEVALUATED_ITEMS in schema:
+            positions |= {at for at, part in enumerate(value) if holds(validator, schema[_UNEVALUATED_ITEMS], part)}
+        return positions.union(
+            *(evaluated_items(inner, value, one) for inner, one in applied(validator, value, schema))
+        )
 
     def unevaluated_properties(validator: Any, wanted: Any, value: Any, schema: Any) -> Iterator[Any]:
         if validator.is_type(value, "object"):
@@ -146,7 +163,17 @@ def _rules(search: Search) -> dict[str, Callable[..., Any]]:
                 if name not in known and next(validator.descend(value[name], wanted, path=name), None) is not None:
                     yield ValidationError(f"Unevaluated properties are not allowed ({name!r} was unexpected)")
 
-    return {
+    def unevaluated_items(validator: Any, wanted: Any, value: Any, schema: Any) -> Iterator[Any]:
+        if validator.is_type(value, "array"):
+            others = {key: one for key, one in schema.items() if key != _UNEVALUATED_ITEMS}
+            known = evaluated_items(validator, value, others)
+            for at, part in enumerate(value):
+                if at not in known and not holds(validator, wanted, part):
+                    yield ValidationError(f"Unevaluated items are not allowed ({part!r} was unexpected)")
+
+    # The library's rule of 2019-09 fails where `items` is a boolean, and lets `contains` evaluate items.
+    of_draft = {_UNEVALUATED_ITEMS: unevaluated_items} if is_2019 else {}
+    return of_draft | {
         "multipleOf": multiple_of,
         "pattern": pattern,
         "patternProperties": pattern_properties,
@@ -156,6 +183,7 @@ def _rules(search: Search) -> dict[str, Callable[..., Any]]:
 
 
 _UNEVALUATED = "unevaluatedProperties"
+_UNEVALUATED_ITEMS = "unevaluatedItems"
 
 
 def _recursive(resolver: Any, reference: str) -> Any:

@@ -19,8 +19,10 @@ _TIME = rf"{_CLOCK}{_ZONE}"
 _N = "[0-9]{1,9}"
 _DAYS = rf"(?:{_N}Y(?:{_N}M(?:{_N}D)?)?|{_N}M(?:{_N}D)?|{_N}D)"
 _HOURS = rf"T(?:{_N}H(?:{_N}M(?:{_N}S)?)?|{_N}M(?:{_N}S)?|{_N}S)"
-# Ten labels of 21 characters at most: a name stays below the 253 characters allowed.
-_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9]|-[A-Za-z0-9]){0,10}"
+# Ten labels of 24 characters at most: a name stays below the 253 characters allowed. No `--` at the third character:
+# such labels are reserved (RFC 5891, 4.2.3.1).
+_ALNUM, _LDH = "[A-Za-z0-9]", "[A-Za-z0-9-]"
+_LABEL = rf"{_ALNUM}(?:{_ALNUM}|{_LDH}{{1,2}}{_ALNUM}|{_LDH}(?:{_ALNUM}{_LDH}|-{_ALNUM}){_LDH}{{0,19}}{_ALNUM})?"
 _HOST = rf"{_LABEL}(?:\.{_LABEL}){{0,9}}"
 _BYTE = r"(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 _IPV4 = rf"{_BYTE}(?:\.{_BYTE}){{3}}"
@@ -46,8 +48,9 @@ _PCHAR = rf"(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|{_PERCENT})"
 _PATH = rf"(?:/{_PCHAR}*)*"
 _QUERY = rf"(?:\?(?:{_PCHAR}|[/?])*)?(?:#(?:{_PCHAR}|[/?])*)?"
 _NAME = r"[A-Za-z0-9]+(?:[.-][A-Za-z0-9]+)*"
-_AUTHORITY = rf"(?:(?:[A-Za-z0-9._~!$&'()*+,;=:-]|{_PERCENT})*@)?{_NAME}(?::[0-9]{{1,4}})?"
-_URI = rf"[A-Za-z][A-Za-z0-9+.-]{{0,15}}:(?://{_AUTHORITY}{_PATH}|/?{_PCHAR}+{_PATH}){_QUERY}"
+_PORT = "(?:[0-9]{1,4}|[1-5][0-9]{4}|6(?:[0-4][0-9]{3}|5(?:[0-4][0-9]{2}|5(?:[0-2][0-9]|3[0-5]))))"
+_AUTHORITY = rf"(?:(?:[A-Za-z0-9._~!$&'()*+,;=:-]|{_PERCENT})*@)?{_NAME}(?::{_PORT})?"
+_URI = rf"[A-Za-z][A-Za-z0-9+.-]{{0,15}}:(?://{_AUTHORITY}{_PATH}|/?(?:{_PCHAR}+{_PATH})?){_QUERY}"
 _FIRST = rf"(?:[A-Za-z0-9._~!$&'()*+,;=@-]|{_PERCENT})+"
 _RELATIVE = rf"(?://{_AUTHORITY}{_PATH}|/(?:{_PCHAR}+{_PATH})?|{_FIRST}{_PATH}|)"
 _VARIABLE = r"\{[A-Za-z0-9_]+(?:,[A-Za-z0-9_]+)*\}"
@@ -71,24 +74,26 @@ FORMATS: dict[str, str] = {
     "iri-reference": rf"{_URI}|{_RELATIVE}{_QUERY}",
     "idn-email": rf"[A-Za-z0-9](?:[A-Za-z0-9_+-]|\.[A-Za-z0-9_+-]){{0,31}}@{_HOST}",
     "idn-hostname": _HOST,
-    "uri-template": rf"(?:[A-Za-z0-9._~:/?#@!$&()*+,;=-]|{_PERCENT}|{_VARIABLE})*",
+    "uri-template": rf"(?:[A-Za-z0-9._~:/?#@!$&()*+,;=\[\]-]|{_PERCENT}|{_VARIABLE})*",
     "regex": r"[A-Za-z0-9 _@,;:/=-]*",
 }
 
+_PLAIN = "a host is a plain name or an IPv4 address, a port at most 65535, a scheme has at most 16 characters"
 NARROWER: dict[str, str] = {
-    "time": "no leap seconds, at most nine digits of a second",
-    "date-time": "no leap seconds, at most nine digits of a second, `T` and `Z` as capitals",
+    "date": "no year 0000",
+    "time": "no leap seconds, at most nine digits of a second, `Z` as a capital",
+    "date-time": "no year 0000, no leap seconds, at most nine digits of a second, `T` and `Z` as capitals",
     "duration": "at most nine digits a number",
-    "email": "a plain local part of at most 63 characters, and a host name",
-    "hostname": "at most ten labels of at most 21 characters, no `--`",
-    "uri": "a host is a plain name or an IPv4 address, a scheme has at most 16 characters",
-    "uri-reference": "a host is a plain name or an IPv4 address, a scheme has at most 16 characters",
-    "relative-json-pointer": "no index after the number",
+    "email": "a plain local part of at most 32 characters and the dots between them, and a host as of `hostname`",
+    "hostname": "at most ten labels of at most 24 characters, no `--` at the third character",
+    "uri": _PLAIN,
+    "uri-reference": _PLAIN,
+    "relative-json-pointer": "no index after the number, which has at most ten digits",
     "iri": "as `uri`: no letters beyond ASCII",
     "iri-reference": "as `uri-reference`: no letters beyond ASCII",
     "idn-email": "as `email`: no letters beyond ASCII",
     "idn-hostname": "as `hostname`: no letters beyond ASCII",
-    "uri-template": "plain variables only, without operators",
+    "uri-template": "plain variables only, without operators; no letters beyond ASCII",
     "regex": "literal text only: letters, digits and a few marks",
 }
 """By format: what the specification allows and the expression does not."""
