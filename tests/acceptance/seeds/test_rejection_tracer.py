@@ -216,12 +216,13 @@ def test_the_rest_of_the_file(workflow: Workflow) -> None:
 
 @contextlib.contextmanager
 def proxy_script(folder: Path, llama_url: str, *options: str) -> Iterator[tuple[str, list[str]]]:
-    """The address of the script, running in a folder, and the lines that it writes."""
+    """The address of the script, running in a folder with a database of its own, and the lines that it writes."""
     port = free_port()
     process = subprocess.Popen(
         [sys.executable, str(SCRIPTS / "proxy_server.py"), "--llama-url", llama_url, "--proxy-port", str(port),
          *options],
-        cwd=folder, env=clean_environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        cwd=folder, env=clean_environment(XDG_DATA_HOME=str(folder / "data-home")), stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     lines: list[str] = []
     assert process.stderr is not None

@@ -96,8 +96,8 @@ class Keeper:
         self, trace: Mapping[str, Any], combined: Callable[[], Mapping[str, Any]], *, request_id: str, caller: str,
         route: str, path: Path | None, index: int = 0, is_stored: bool = True,
     ) -> bool:  # fmt: skip
-        """Store the trace and write its file, each whole or not at all; what fails is logged. Returns whether there is
-        a file. combined: the content of the file, made in the thread that writes it. index: which output of the
+        """Write the trace's file, then store it, each whole or not at all; what fails is logged. Returns whether there
+        is a file. combined: the content of the file, made in the thread that writes it. index: which output of the
         request. is_stored: whether it goes to the store too, and not only to its file until more is known."""
         return await asyncio.to_thread(self._kept, trace, combined, request_id, caller, route, path, index, is_stored)
 
@@ -107,17 +107,18 @@ class Keeper:
     ) -> bool:  # fmt: skip
         fields = {"fields": {"request_id": request_id}}
         try:
-            if is_stored:
-                self._store.save_trace(trace, request_id=request_id, caller=caller, index=index, route=route)
-        except EspalierError as error:
-            log.warning("a trace could not be stored: %s", error, extra=fields)
-        if path is not None:
-            try:
+            if path is not None:
                 make_folder(path.parent)
                 write_bytes(path, indented(combined()))
                 return True
+        except EspalierError as error:
+            log.warning("a trace could not be written: %s", error, extra=fields)
+        finally:  # stored last, so that whoever finds it in the list reads its final file
+            try:
+                if is_stored:
+                    self._store.save_trace(trace, request_id=request_id, caller=caller, index=index, route=route)
             except EspalierError as error:
-                log.warning("a trace could not be written: %s", error, extra=fields)
+                log.warning("a trace could not be stored: %s", error, extra=fields)
         return False
 
 

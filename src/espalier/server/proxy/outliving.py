@@ -27,5 +27,6 @@ class Outliving:
         return await asyncio.shield(self.begin(work))
 
     async def close(self) -> None:
-        """Wait for the work that was begun."""
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        """Wait for the work that was begun, and for what that begins."""
+        while self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -254,6 +254,37 @@ def test_four_at_once_that_say_the_same_share_what_their_tasks_have_in_common(tm
         assert [one["rejection_sampling"]["was_rejected"] for one in data["steps"]] == [False, True]
 
 
+def test_an_ambiguous_reply_beside_a_request_that_does_not_end_is_listed(tmp_path, log, monkeypatch):
+    monkeypatch.setattr("espalier.server.proxy.log.mode.LATEST_SECONDS", 0.1)
+    out, hold = tmp_path / "traces", threading.Event()
+    patched = Patched(log, together=3, hold=hold)
+    with log_mode(patched, log, out) as url, ThreadPoolExecutor(3) as clients:
+        endless = clients.submit(ask, url, 1, stream=True)
+        try:
+            assert all(one.status_code == 200 for one in clients.map(lambda _: ask(url, 1), range(2)))
+            until(lambda: len(httpx2.get(url + "/traces").json()["data"]) == 2, "the traces of two replies")
+            assert not endless.done()
+            links = [json.loads(one.read_text())["metadata"]["link"] for one in files_of(out)]
+        finally:
+            hold.set()
+        assert endless.result().status_code == 200
+        until(lambda: len(httpx2.get(url + "/traces").json()["data"]) == 3, "the trace of the third")
+    assert [(one["by"], len(one["candidates"])) for one in links] == [("shared", 3)] * 2
+    assert len(files_of(out)) == 3
+
+
+def test_a_reply_while_the_log_cannot_be_read_gets_no_earlier_task(tmp_path, log):
+    out = tmp_path / "traces"
+    with log_mode(patched := Patched(log), log, out) as url:
+        ask(url, 1)
+        ask(url, 2)
+        patched._has_events = False
+        log.write_text("no log")
+        assert ask(url, 1).status_code == 200
+    links = [json.loads(one.read_text())["metadata"]["link"] for one in files_of(out)]
+    assert [one.get("task_id") for one in links] == [1, 2, None]
+
+
 def test_a_client_that_leaves_after_the_last_event_or_before_is_traced(tmp_path, log):
     out, hold = tmp_path / "traces", threading.Event()
     with behind(Patched(log, hold=hold)) as server:

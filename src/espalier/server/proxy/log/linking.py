@@ -36,7 +36,7 @@ class Passing:
 
 
 class Decision(NamedTuple):
-    """is_final: whether no request that still runs can change it."""
+    """is_final: whether no request that still runs can change it, or none is waited for."""
 
     combined: Combined
     is_final: bool
@@ -76,12 +76,13 @@ class Linking:
             oldest = min(running, default=end)
             self._passing = [one for one in self._passing if one.end is None or one.end > oldest or one is passing]
 
-    def decide(self, passing: Passing) -> Decision:
-        """What is known of a reply by now."""
+    def decide(self, passing: Passing, *, is_last: bool = False) -> Decision:
+        """What is known of a reply by now. is_last: whether requests that still run are waited for no longer."""
         assert passing.sides is not None
         with self._lock:
             looked = self._look(passing)
             link, is_final = self._linked(passing, looked)
+            is_final = is_final or is_last or self.is_closing
             passing.key = link.key if link.how in ("request", "task", "fit") else None
             passing.link = link if is_final and passing.end is not None else None
         news = self._window.news
@@ -129,7 +130,7 @@ class Linking:
         group = self._group(passing, looked)
         if len(group) == 1:
             return (looked.survey.shared(link.reason, looked.options) if link.candidates else link), True
-        is_final = self.is_closing or all(one.end is not None for one in group)
+        is_final = all(one.end is not None for one in group)
         what = f"{len(set().union(*group.values()))} tasks, {len(group)} requests at once"
         decided = certain(group) if len(group) <= MOST_AT_ONCE else {}
         if passing not in decided:

@@ -2,12 +2,13 @@
 
 The log is followed and never read again. A whole reply is traced before it is passed on; a stream passes as it comes,
 and only its end waits for the trace, which is made also if the client has left. A file says first what is known then,
-and is written again when other requests that ran at the same time tell more.
+and is written again when other requests that ran at the same time tell more, or have not ended for a minute.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -35,6 +36,8 @@ MOST_REPLY = 32 * 2**20
 SETTLING_SECONDS = 0.5
 """How long a log may lag behind the reply; as long as the tracer's own proxy waits."""
 LOOKS = 5
+LATEST_SECONDS = 60.0
+"""How long a reply waits for the requests that ran at the same time. There may always be one that still runs."""
 
 
 class LogMode:
@@ -68,7 +71,7 @@ class LogMode:
             return await asyncio.to_thread(self._window.poll)
         except EspalierError as error:
             log.warning("the rejection log cannot be read: %s", error, extra=_fields(exchange))
-            return 0
+            return self._window.count
 
     def end(self, passing: Passing, end: int) -> None:
         self._linking.end(passing, end)
@@ -124,19 +127,24 @@ class LogMode:
             await asyncio.sleep(SETTLING_SECONDS / LOOKS)
 
     async def _keep_later(self, exchange: Exchange, output: Passing, path: Path | None, place: int) -> None:
-        """Decide again as the requests end that ran at the same time, and write what is final."""
+        """Decide again as the requests end that ran at the same time, and write what is final: at the latest, what is
+        known by then."""
+        clock = asyncio.get_running_loop()
+        latest = clock.time() + LATEST_SECONDS
         while True:
-            ended = self._ended
+            ended, is_last = self._ended, clock.time() >= latest
             try:
                 await self.poll(exchange)
-                decision = await asyncio.to_thread(self._linking.decide, output)
+                decision = await asyncio.to_thread(self._linking.decide, output, is_last=is_last)
                 if decision.is_final:
                     await self._write(exchange, decision, path, place)
                     return
             except Exception:
                 log.exception("a reply could not be traced again", extra=_fields(exchange))
                 return
-            await ended.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(latest):
+                    await ended.wait()
 
     async def _write(self, exchange: Exchange, decision: Decision, path: Path | None, place: int) -> bool:
         made = decision.combined

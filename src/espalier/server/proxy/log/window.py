@@ -61,6 +61,11 @@ class Window:
             return self._count
 
     @property
+    def count(self) -> int:
+        """How many events there were so far."""
+        return self._count
+
+    @property
     def has_grown(self) -> bool:
         """Whether an event has come since the first poll: a server writes this log."""
         return self._has_grown
