@@ -24,6 +24,7 @@ SHARED = {
     "schema/gbnf/tagged.py": "closing tags of formats",
     "schema/read/documents.py": "official metaschemas",
     "schema/normal/judge.py": "judges of official drafts",
+    "schema/normal/validator.py": "validators of official drafts",
     "constraints/json_schema/judge.py": "judges of official drafts",
     "constraints/safety/parts.py": "built-in patterns",
     "constraints/safety/machine.py": "tables of the code",
@@ -78,7 +79,7 @@ def test_patterns_bounds_and_filters_of_one_owner_are_worked_out_again_for_anoth
         monkeypatch.setattr(module, name, count)
 
     counted(leaves, "converted")
-    counted(languages, "_rewrite")
+    counted(languages, "translate")
     counted(safety, "built_in_parts")
     compiler = Compiler(Vocab.bytes())
     properties = {"a": {"type": "string", "pattern": "^qwx[a-z]{2,9}z$"}, "b": {"type": "integer", "minimum": 77341}}
@@ -88,5 +89,5 @@ def test_patterns_bounds_and_filters_of_one_owner_are_worked_out_again_for_anoth
         with working_for(name):
             compiler.compile(schema).matcher().mask()
             compiler.compile(Safety(patterns=["qwxyz"]))
-    for name in ("converted", "_rewrite", "built_in_parts"):
+    for name in ("converted", "translate", "built_in_parts"):
         assert counts[f"{owners[0]} {name}"] == counts[f"{owners[1]} {name}"] > 0, name

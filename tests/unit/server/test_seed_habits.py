@@ -124,7 +124,8 @@ def test_a_bare_uvicorn_on_a_public_address_with_the_default_token_does_not_star
     weak, good, none = (settings(**one) for one in ({"secret_token": "changeme"}, {"secret_token": KEY}, {}))
 
     def start(config: Any, *arguments: str, host: str | None = None) -> None:
-        check_uvicorn(config, read_keys(config), [program, "espalier.server.main:app", *arguments], host)
+        environ = {} if host is None else {"UVICORN_HOST": host}
+        check_uvicorn(config, read_keys(config), [program, "espalier.server.main:app", *arguments], environ)
 
     for config in (weak, none):
         for arguments, host in ((("--host", "0.0.0.0"), None), (("--host=0.0.0.0",), None), ((), "0.0.0.0")):
@@ -134,4 +135,4 @@ def test_a_bare_uvicorn_on_a_public_address_with_the_default_token_does_not_star
         start(config, "--host", "127.0.0.1", host="0.0.0.0")
         start(config, "--uds", "/tmp/x", host="0.0.0.0")
     start(good, "--host", "0.0.0.0")
-    check_uvicorn(weak, read_keys(weak), ["pytest", "--host", "0.0.0.0"], None)
+    check_uvicorn(weak, read_keys(weak), ["pytest", "--host", "0.0.0.0"], {})
