@@ -58,7 +58,7 @@ def test_those_of_a_chat_are_the_servers_streamed_or_not(ours: TestClient, real:
     entries = said["logprobs"]["content"]
     assert "".join(one["token"] for one in entries) == said["message"]["content"]
     assert said["logprobs"]["refusal"] is None
-    assert set(entries[0]) == {"token", "bytes", "logprob", "top_logprobs"}
+    assert set(entries[0]) == {"id", "token", "bytes", "logprob", "top_logprobs"}
     reply = ours.post("/v1/chat/completions", json={**body, "stream": True})
     streamed = [json.loads(one) for one in events(reply.text) if one != "[DONE]"]
     pieces = [one["choices"][0] for one in streamed if one["choices"]]

@@ -66,7 +66,8 @@ def test_the_production_workflow_before_a_patched_server(tmp_path, saves):
     traces.mkdir()
     with behind(Patched(traces / "rejection_log.json")) as patched:
         flags = ["--llama-url", patched.url, "--proxy-port", "0", "--output-dir", "./traces", "--rejection-log",
-                 "./traces/rejection_log.json", *([] if saves else ["--no-save"])]  # fmt: skip
+                 "./traces/rejection_log.json", "--mode", "log",  # this server answers none of x-ray's questions
+                 *([] if saves else ["--no-save"])]  # fmt: skip
         proxy = start(
             *flags, cwd=tmp_path, command=[sys.executable, str(ROOT / "scripts" / "proxy_server.py")],
             env={"DATABASE_URL": f"sqlite:///{tmp_path}/traces.db"},
@@ -74,7 +75,13 @@ def test_the_production_workflow_before_a_patched_server(tmp_path, saves):
         try:
             url = address_of(proxy)
             replies = [ask(url, kind) for kind in (1, 2)]
-            listed = httpx2.get(url + "/traces", timeout=60).json()["data"]
+            listed = []
+
+            def are_listed():  # a trace is stored once its file is final, which may be after the reply
+                listed[:] = httpx2.get(url + "/traces", timeout=60).json()["data"]
+                return len(listed) == 2
+
+            proxy.until(are_listed, "the traces were never listed")
         finally:
             proxy.kill()
     assert [one.json()["id"] for one in replies] == ["chatcmpl-1-1", "chatcmpl-2-2"]
