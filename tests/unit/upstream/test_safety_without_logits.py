@@ -46,7 +46,7 @@ def test_the_grammar_refuses_only_what_the_judge_refuses(preset: str) -> None:
         else:
             refused += 1
             assert caught, text
-    assert refused > examples(600) / 20
+    assert refused > examples(600) / 40
 
 
 @pytest.mark.parametrize("text", ["rm -rf /", "sudo rm x", "echo $(id)", "x; rm -r y", "RM -RF /home"])

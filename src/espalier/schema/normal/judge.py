@@ -151,10 +151,13 @@ def _format_checker(names: frozenset[str]) -> Any:
 
 
 def _in_format(name: str, text: str) -> bool:
-    """Raises Undecided where our pattern is narrower than the specification of the format, and does not match."""
+    """Raises Undecided where our pattern is narrower than the specification of the format, and does not match, though
+    `jsonschema` sees no fault."""
+    from jsonschema import FormatChecker  # noqa: PLC0415  # slow to import, rarely needed
+
     if re.fullmatch(FORMATS[name], text):
         return True
-    if name in NARROWER:
+    if name in NARROWER and FormatChecker().conforms(text, name):
         raise Undecided
     return False
 
