@@ -17,7 +17,6 @@ from espalier.constraints.verdict import judge
 from espalier.errors import CapabilityError, SpecError
 from espalier.grammar.printer import print_grammar
 from espalier.upstream.safety import sent_constraint
-from tests.examples import examples
 
 BYTES = espalier.Vocab.bytes()
 COMPILER = Compiler(BYTES)
@@ -27,6 +26,8 @@ USER = JsonSchema(
     closed=True,
 )  # fmt: skip
 TREE = JsonSchema({"$ref": "#/$defs/n", "$defs": {"n": {"type": "array", "items": {"$ref": "#/$defs/n"}}}})
+TEXTS = 600
+"""All of them in every run: a share of them may refuse too few to tell."""
 WORDS = ("rm", " -rf", " /", "sudo ", "ls", " ", "a", "\n", "; ", "$(", ")", "`", "|", " sh", "curl x", "é", '"', "1")
 
 
@@ -38,7 +39,7 @@ def test_the_grammar_refuses_only_what_the_judge_refuses(preset: str) -> None:
     grammar = espalier.compile(Gbnf(print_grammar(found.grammar)))
     random = Random(preset)
     refused = 0
-    for _ in range(examples(600)):
+    for _ in range(TEXTS):
         text = "".join(random.choices(WORDS, k=random.randint(1, 6)))
         caught = {f"{one.category}/{one.pattern}" for one in find(spec, text) if not one.decoded}
         if grammar.accepts(text):
@@ -46,7 +47,7 @@ def test_the_grammar_refuses_only_what_the_judge_refuses(preset: str) -> None:
         else:
             refused += 1
             assert caught, text
-    assert refused > examples(600) / 40
+    assert refused > TEXTS / 20
 
 
 @pytest.mark.parametrize("text", ["rm -rf /", "sudo rm x", "echo $(id)", "x; rm -r y", "RM -RF /home"])
