@@ -66,7 +66,7 @@ def test_the_production_workflow_before_a_patched_server(tmp_path, saves):
     traces.mkdir()
     with behind(Patched(traces / "rejection_log.json")) as patched:
         flags = ["--llama-url", patched.url, "--proxy-port", "0", "--output-dir", "./traces", "--rejection-log",
-                 "./traces/rejection_log.json", "--mode", "log",  # this server answers none of x-ray's questions
+                 "./traces/rejection_log.json",
                  *([] if saves else ["--no-save"])]  # fmt: skip
         proxy = start(
             *flags, cwd=tmp_path, command=[sys.executable, str(ROOT / "scripts" / "proxy_server.py")],

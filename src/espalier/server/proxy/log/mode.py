@@ -41,10 +41,11 @@ LATEST_SECONDS = 60.0
 
 
 class LogMode:
-    """The Tracer of log mode."""
+    """The Tracer of log mode. needs_growth: whether nothing is traced until the log has grown, since it may be left
+    over from another server."""
 
-    def __init__(self, process: ProxyProcess, window: Window) -> None:
-        self._process, self._window = process, window
+    def __init__(self, process: ProxyProcess, window: Window, *, needs_growth: bool = False) -> None:
+        self._process, self._window, self._needs_growth = process, window, needs_growth
         self._linking = Linking(window)
         self._outliving = Outliving()
         self._ended = asyncio.Event()  # set, and replaced, whenever a request ends
@@ -72,6 +73,11 @@ class LogMode:
         except EspalierError as error:
             log.warning("the rejection log cannot be read: %s", error, extra=_fields(exchange))
             return self._window.count
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether the log is known to be this server's."""
+        return self._window.has_grown or not self._needs_growth
 
     def end(self, passing: Passing, end: int) -> None:
         self._linking.end(passing, end)
@@ -106,6 +112,9 @@ class LogMode:
             for output in outputs:
                 if output.end is None:
                     self.end(output, await self.poll(exchange))
+        if not self.is_proven:
+            log.info("a reply is not traced: %s has not grown", self._window.path, extra=_fields(exchange))
+            return False
         kept = False
         for place, output in enumerate(outputs):
             target = path if place == 0 else self._process.keeper.path_of(exchange.request_id, index=place)
@@ -214,7 +223,7 @@ class _One:
         so that whoever reads to the end finds the file."""
         outgoing = self._exchange.outgoing
         headers = passed_on(answer.headers.raw)
-        if heard is not None and self._path is not None:
+        if heard is not None and self._path is not None and self._mode.is_proven:
             headers.append((HEADER, str(self._path).encode()))
         await outgoing.begin(answer.status_code, headers)
         try:
