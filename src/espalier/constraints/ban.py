@@ -13,7 +13,6 @@ from espalier.automata.reasons.describe import quoted
 from espalier.automata.reasons.explain import RulePosition
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
-from espalier.constraints.kinds import Kind
 from espalier.constraints.matching.automaton import compile_dfa
 from espalier.constraints.matching.undoable import UndoableCompiled
 from espalier.constraints.spec import Spec, check_text
@@ -153,6 +152,3 @@ def judge_ban(spec: Ban, text: str, words: WordFiles) -> Verdict:
     found = [phrase for phrase in spec.phrases if phrase in text]
     errors = tuple(f"the banned {quoted(phrase)} occurs at character {text.index(phrase)}" for phrase in found)
     return Verdict(valid=not found, judge="search", errors=errors[:MAX_SHOWN])
-
-
-KIND = Kind(spec=Ban, compile=compile_ban, automaton=ban_language, judge=judge_ban)

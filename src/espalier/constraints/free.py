@@ -2,7 +2,7 @@
 
 Free text and regions become one network: it starts in the free text, and a trigger calls its region as a rule. If all
 regions are regular, the network becomes one deterministic automaton. It knows no kind: a region holds any constraint
-that has an automaton (`Kind.automaton`).
+that has an automaton (`ConstraintKind.automaton`).
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from espalier.automata.phrases import triggers
 from espalier.automata.reasons.explain import NetworkExplainer
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
-from espalier.constraints.kinds import Kind
 from espalier.constraints.matching.automaton import compile_automaton
 from espalier.constraints.spec import Spec, check_text
-from espalier.constraints.unique.places import RegionTracker, WatchedLanguage, watched_language, with_tracker
+from espalier.constraints.unique.places import RegionTracker, watched_language, with_tracker
 from espalier.constraints.unique.spots import NOTHING
-from espalier.constraints.unique.tracker import DocumentTracker, Tracker
+from espalier.constraints.unique.tracker import DocumentTracker
 from espalier.constraints.verdict import Promise, Unjudgeable, Verdict, judge_in_grammar
+from espalier.constraints.watching import Tracker, WatchedLanguage
 from espalier.errors import GrammarError, SpecError, UnsupportedError
 from espalier.grammar.ast import TokenRef
 from espalier.lexicon.files import WordFiles
@@ -359,6 +359,3 @@ MAX_UNKNOWN = 3
 """Regions that could not be judged, after which judging stops: each may take seconds."""
 MAX_PIECES = 500
 """The limit on regions judged in one text, over all splits: some judges start another process."""
-
-
-KIND = Kind(spec=Free, compile=compile_free, automaton=free_language, judge=judge_free)

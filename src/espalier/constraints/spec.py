@@ -15,7 +15,7 @@ from copy import copy
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, ClassVar, Literal, Self, get_origin
 
-from espalier.constraints.kinds import KINDS, Kind
+from espalier.constraints.kind_table import KINDS
 from espalier.errors import SchemaError, SpecError
 from espalier.grammar.json_mode import JsonKind, JsonWhitespace, check_json_options
 from espalier.schema.order import DEFAULT, Order, read_order
@@ -58,7 +58,7 @@ class Spec(ABC):
         if not isinstance(data, Mapping) or "kind" not in data:
             raise SpecError("a constraint needs a `kind`", hint=f"one of: {', '.join(KINDS)}", field="kind")
         kind = data["kind"]
-        cls: type[Spec] | None = KINDS.find(kind, "spec") if isinstance(kind, str) else None
+        cls: type[Spec] | None = KINDS.spec_of(kind) if isinstance(kind, str) else None
         if cls is None:
             raise SpecError(f"unknown constraint {kind!r}", hint=f"one of: {', '.join(KINDS)}", field="kind")
         known = cls.json_fields()
@@ -330,18 +330,6 @@ class JsonSchema(Spec):
         return ("schema", "whitespace", "indent", "separators", "order", "format", "allow", "documents", "closed")
 
 
-JSON_SCHEMA = Kind(
-    spec=JsonSchema,
-    compile="espalier.constraints.json_schema.compile:compile_schema",
-    automaton="espalier.constraints.json_schema.compile:schema_language",
-    machine="espalier.constraints.json_schema.compile:schema_machine",
-    watched="espalier.constraints.json_schema.compile:schema_watched",
-    judge="espalier.constraints.json_schema.judge:judge_schema",
-    parse="espalier.constraints.json_schema.judge:parse_json",
-    gbnf="espalier.constraints.json_schema.check:schema_grammar",
-)
-
-
 @dataclass(frozen=True, slots=True)
 class JsonObject(Spec):
     """JSON mode: any JSON object, or any document of the `kinds` asked for.
@@ -364,16 +352,6 @@ class JsonObject(Spec):
         check_json_options(self.kinds, self.whitespace, self.indent, self.max_depth)
 
 
-JSON_OBJECT = Kind(
-    spec=JsonObject,
-    compile="espalier.constraints.text:compile_object",
-    automaton="espalier.constraints.text:object_language",
-    judge="espalier.constraints.json_schema.judge:judge_object",
-    parse="espalier.constraints.json_schema.judge:parse_json",
-    gbnf="espalier.constraints.text:object_grammar",
-)
-
-
 @dataclass(frozen=True, slots=True)
 class Regex(Spec):
     """A text that a regular expression matches from its first character to its last. Raises RegexError with the offset
@@ -388,15 +366,6 @@ class Regex(Spec):
             from espalier.grammar.regex.parse import parse_regex  # noqa: PLC0415  # the parser is slow to import
 
             parse_regex(self.pattern)
-
-
-REGEX = Kind(
-    spec=Regex,
-    compile="espalier.constraints.text:compile_regex",
-    automaton="espalier.constraints.text:regex_language",
-    judge="espalier.constraints.text:judge_regex",
-    gbnf="espalier.constraints.text:regex_grammar",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,14 +383,6 @@ class Choice(Spec):
         for i, option in enumerate(self.options):
             check_text(option, f"choice {i}", "options")
         object.__setattr__(self, "options", tuple(dict.fromkeys(self.options)))
-
-
-CHOICE = Kind(
-    spec=Choice,
-    compile="espalier.constraints.text:compile_choice",
-    automaton="espalier.constraints.text:choice_language",
-    judge="espalier.constraints.text:judge_choice",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -444,11 +405,3 @@ class Gbnf(Spec):
             from espalier.grammar.parser import parse  # noqa: PLC0415  # the parser is slow to import
 
             parse(self.grammar, root=self.root)
-
-
-GBNF = Kind(
-    spec=Gbnf,
-    compile="espalier.constraints.text:compile_gbnf",
-    automaton="espalier.constraints.text:gbnf_language",
-    gbnf="espalier.constraints.text:gbnf_grammar",
-)

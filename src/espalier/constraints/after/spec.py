@@ -16,7 +16,6 @@ from espalier.constraints.after.marker import Waiting, opened
 from espalier.constraints.after.matcher import AfterCompiled
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
-from espalier.constraints.kinds import Kind
 from espalier.constraints.spec import Spec, check_text
 from espalier.constraints.verdict import Verdict, judge, parse
 from espalier.errors import SpecError
@@ -226,12 +225,3 @@ def _answers(spec: After, text: str) -> list[str]:
         size = len(part) - len(part.lstrip(WHITESPACE.decode()))
         found += [part[count:] for count in range(min(size, GAP) + 1 if spec.gap else 1)]
     return list(dict.fromkeys(found))
-
-
-KIND = Kind(
-    spec=After,
-    compile=compile_after,
-    judge=judge_after,
-    parse=parse_after,
-    gbnf="espalier.constraints.after.gbnf:after_grammar",
-)

@@ -22,11 +22,11 @@ from espalier.constraints.compose.members import Joined
 from espalier.constraints.compose.side_by_side import RewindingAllOfCompiled, SideBySideCompiled
 from espalier.constraints.compose.spelling import reading
 from espalier.constraints.compose.stranding import StrandingAllOfCompiled
-from espalier.constraints.kinds import KINDS, Kind
 from espalier.constraints.matching.parallel import spellings
 from espalier.constraints.spec import Spec
-from espalier.constraints.unique.places import SeveralTrackers, WatchedLanguage, watched_language
-from espalier.constraints.verdict import Verdict, judge, parse, promise_of
+from espalier.constraints.unique.places import SeveralTrackers, watched_language
+from espalier.constraints.verdict import Verdict, has_parser, judge, parse, promise_of
+from espalier.constraints.watching import WatchedLanguage
 from espalier.errors import GrammarError, LimitExceeded, SpecError, UnsupportedError
 from espalier.lexicon.files import WordFiles
 
@@ -254,14 +254,4 @@ def judge_all_of(spec: AllOf, text: str, words: WordFiles) -> Verdict:
 
 def parse_all_of(spec: AllOf, text: str) -> Any:
     """The value from the first member whose kind parses its texts; else the text."""
-    return next((parse(member, text) for member in spec.members if KINDS.find(member.kind, "parse") is not None), text)
-
-
-KIND = Kind(
-    spec=AllOf,
-    compile=compile_all_of,
-    automaton=all_of_language,
-    watched=all_of_watched,
-    judge=judge_all_of,
-    parse=parse_all_of,
-)
+    return next((parse(member, text) for member in spec.members if has_parser(member)), text)

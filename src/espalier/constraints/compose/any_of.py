@@ -17,7 +17,6 @@ from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.compose.any_of_matcher import AnyOfCompiled
 from espalier.constraints.compose.members import Joined
-from espalier.constraints.kinds import Kind
 from espalier.constraints.spec import Spec
 from espalier.constraints.verdict import Promise, Verdict, judge, parse
 from espalier.errors import LimitExceeded
@@ -92,13 +91,3 @@ def _judged(spec: AnyOf, text: str, words: WordFiles | None) -> tuple[Spec, Verd
     return member, Verdict(
         valid=nearest.valid, judge=who, errors=errors, breaks=breaks if nearest.valid is False else None
     )
-
-
-KIND = Kind(
-    spec=AnyOf,
-    compile=compile_any_of,
-    automaton=any_of_language,
-    judge=judge_any_of,
-    parse=parse_any_of,
-    gbnf="espalier.constraints.compose.gbnf:any_of_grammar",
-)

@@ -18,20 +18,14 @@ from espalier.automata.masks.machine import Machine, missing_error
 from espalier.automata.masks.pushdown import PushdownMachine
 from espalier.automata.masks.regular import RegularMachine
 from espalier.constraints.base import Compiled
-from espalier.constraints.compiler import Compiler
-from espalier.constraints.kinds import KINDS
+from espalier.constraints.compiler import Compiler, find_kind
 from espalier.constraints.matching.automaton import AutomatonCompiled
 from espalier.constraints.matching.parallel import spellings
 from espalier.constraints.matching.undoable import UndoableCompiled
 from espalier.constraints.spec import Spec
 from espalier.constraints.unique.matcher import ItemsCompiled
-from espalier.constraints.unique.places import (
-    SeveralTrackers,
-    WatchedMachine,
-    watched_language,
-    with_tracker,
-)
-from espalier.constraints.unique.tracker import Tracker
+from espalier.constraints.unique.places import SeveralTrackers, watched_language, with_tracker
+from espalier.constraints.watching import Tracker
 from espalier.errors import GrammarError, LimitExceeded, SpecError, UnsupportedError, VocabError
 from espalier.tokens.trie import TokenTrie
 from espalier.tokens.vocab import Vocab
@@ -79,12 +73,12 @@ def part_of(name: str, spec: Spec, compiler: Compiler) -> Part | None:
 
 def _part_of(name: str, spec: Spec, compiler: Compiler) -> Part | None:
     vocab = compiler.vocab
-    make = KINDS.find(spec.kind, "machine")
-    explored: WatchedMachine | None = None if make is None else make(spec, compiler)
+    kind = find_kind(spec)
+    explored = None if kind is None else kind.machine(spec, compiler)
     if explored is not None:
         named = named_tokens(explored.machine, vocab)
         return Part(name, explored.machine, {}, named, explored.tracker, explored.is_easy)
-    has_automaton = KINDS.find(spec.kind, "automaton") is not None
+    has_automaton = kind is not None and kind.has_automaton
     try:
         found: Compiled | None = compiler.compile(spec)
     except VocabError:

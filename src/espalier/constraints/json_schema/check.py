@@ -163,9 +163,9 @@ def check_schema(
     return replace(report, instances=tuple(held))
 
 
-def schema_grammar(spec: JsonSchema, *_: object) -> Grammar:
-    """See `Kind.gbnf`. Raises as `compile_schema` does, and UnsupportedError for keywords that only a matcher can
-    enforce."""
+def schema_grammar(spec: JsonSchema) -> Grammar:
+    """See `to_gbnf.grammar_of`. Raises as `compile_schema` does, and UnsupportedError for keywords that only a matcher
+    can enforce."""
     lowered = LoweredSchema(spec)
     # A matcher can also forbid equal items, which a grammar cannot.
     may_check = spec.allow == "checked" and lowered.unique is None

@@ -22,9 +22,10 @@ from espalier.constraints.json_schema.document_form import closed_entries
 from espalier.constraints.json_schema.lowered import LoweredSchema, Use
 from espalier.constraints.matching.automaton import AutomatonCompiled, compile_automaton
 from espalier.constraints.spec import JsonSchema
-from espalier.constraints.unique.places import WatchedLanguage, WatchedMachine, with_tracker
+from espalier.constraints.unique.places import with_tracker
 from espalier.constraints.unique.string_matcher import QuoteTokens, UniqueCompiled
 from espalier.constraints.unique.tracker import DocumentTracker
+from espalier.constraints.watching import WatchedLanguage, WatchedMachine
 from espalier.schema.contract import Contract
 from espalier.schema.form import Array, Object, Values
 from espalier.schema.lazy.rules import SchemaRules

@@ -18,7 +18,6 @@ from espalier.constraints.safety.decoded import strings_of
 from espalier.constraints.safety.folding import folded, folded_pattern
 from espalier.constraints.safety.patterns.pattern import Pattern
 from espalier.constraints.safety.spec import Custom, Safety
-from espalier.constraints.spec import Spec
 from espalier.constraints.verdict import Verdict
 from espalier.lexicon.files import WordFiles
 from espalier.owners import owned_cache
@@ -150,9 +149,8 @@ def _custom(custom: Custom, length: int) -> re.Pattern[str]:
     return re.compile(f"(?{letters})(?P<match>{folded_pattern(rest)})")
 
 
-def judge_safety(spec: Spec, text: str, words: WordFiles) -> Verdict:
+def judge_safety(spec: Safety, text: str, words: WordFiles) -> Verdict:
     """Valid if `find` finds nothing; None if a pattern was not searched."""
-    assert isinstance(spec, Safety)
     try:
         found = find(spec, text)
     except NotSearched as error:

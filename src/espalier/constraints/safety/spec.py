@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeAlias, get_args
 
-from espalier.constraints.kinds import Kind
 from espalier.constraints.safety.catalogue import (
     BY_NAME,
     CATEGORIES,
@@ -356,10 +355,3 @@ def _custom(one: Any, place: int) -> Custom:
         return Custom(text, how == "regex")
     shown = json.dumps(one, default=str)[:80]
     raise SpecError(f"pattern {place} is a text, or an object with `regex` or `text`, not {shown}", field="patterns")
-
-
-KIND = Kind(
-    spec=Safety,
-    compile="espalier.constraints.safety.compile:compile_safety",
-    judge="espalier.constraints.safety.judge:judge_safety",
-)

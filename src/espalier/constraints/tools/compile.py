@@ -35,7 +35,8 @@ from espalier.constraints.tools.grammar import (
 )
 from espalier.constraints.tools.lazy_calls import LazyAssembly, Outlines, outlines
 from espalier.constraints.tools.spec import ToolCalls
-from espalier.constraints.unique.places import WatchedLanguage, WatchedMachine, with_tracker
+from espalier.constraints.unique.places import with_tracker
+from espalier.constraints.watching import WatchedLanguage, WatchedMachine
 from espalier.errors import GrammarError, SpecError, UnsupportedError
 from espalier.grammar.ast import (
     EMPTY,

@@ -13,7 +13,7 @@ from espalier.chat.reading.deltas import Turn
 from espalier.chat.reading.incoming import SPACE
 from espalier.chat.reading.turn_parser import parse_turn
 from espalier.chat.tools import Tool, ToolCall
-from espalier.constraints.spec import Gbnf, JsonSchema, Spec
+from espalier.constraints.spec import Gbnf, JsonSchema
 from espalier.constraints.tools.arguments import MAY_BE_UNIQUE
 from espalier.constraints.tools.spec import ToolCalls
 from espalier.constraints.tools.text_grammar import ARGUMENT, grammar_in
@@ -23,9 +23,8 @@ from espalier.lexicon.files import WordFiles
 MAX_ERRORS = 5
 
 
-def judge_tool_calls(spec: Spec, text: str, words: WordFiles) -> Verdict:
+def judge_tool_calls(spec: ToolCalls, text: str, words: WordFiles) -> Verdict:
     """Judges each call by its tool's schema; without calls, the content by its spec."""
-    assert isinstance(spec, ToolCalls)
     if spec.content is not None and spec.choice.mode == "none":
         return judge_in_grammar(spec.content, text, words)
     # With a content, a call of an unknown tool is content; without one it is an error.
@@ -106,9 +105,8 @@ def _arguments(tool: Tool, call: ToolCall, words: WordFiles) -> Verdict:
     return text
 
 
-def parse_tool_calls(spec: Spec, text: str) -> Any:
+def parse_tool_calls(spec: ToolCalls, text: str) -> Any:
     """The calls as a list of `{"name": ..., "arguments": {...}}`; without calls, the content as its spec parses it."""
-    assert isinstance(spec, ToolCalls)
     names = _names(spec)
     turn = parse_turn(text, format=spec.wire, names=names, types=spec.types) if names else None
     calls = [call for call in turn.calls if call.parsed is not None] if turn is not None else []

@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 from espalier.chat.argument_types import Types, argument_types
 from espalier.chat.tools import Tool, ToolChoice, read_choice
 from espalier.chat.wire.formats import WIRE_FORMATS, WireFormat, wire_format
-from espalier.constraints.kinds import Kind
 from espalier.constraints.spec import Spec
 from espalier.constraints.tools.schemas import tools_of
 from espalier.errors import InputError, SpecError
@@ -171,15 +170,3 @@ def _check_names(tools: Sequence[Tool], choice: ToolChoice, wire: WireFormat) ->
                 hint="letters, digits and _, not a digit first, and no word of Python's own",
                 field=f"tools[{place}].name",
             )
-
-
-KIND = Kind(
-    spec=ToolCalls,
-    compile="espalier.constraints.tools.compile:compile_tool_calls",
-    automaton="espalier.constraints.tools.compile:tool_calls_language",
-    watched="espalier.constraints.tools.compile:tool_calls_watched",
-    machine="espalier.constraints.tools.compile:tool_calls_machine",
-    judge="espalier.constraints.tools.judge:judge_tool_calls",
-    parse="espalier.constraints.tools.judge:parse_tool_calls",
-    gbnf="espalier.constraints.tools.gbnf:tool_calls_grammar",
-)

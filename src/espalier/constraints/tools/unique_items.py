@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from espalier.chat.wire.formats import WireFormat
 from espalier.constraints.tools.spec import ToolCalls
-from espalier.constraints.unique.tracker import Clash, DocumentTracker, OpenString, Point
+from espalier.constraints.unique.tracker import DocumentTracker, Point
+from espalier.constraints.watching import Clash, OpenString
 
 BLANKS = rb"[ \t\r\n]*"
 KEPT = 1_000

@@ -20,7 +20,7 @@ from espalier.automata.reasons.describe import quoted
 from espalier.constraints.matching.automaton import AutomatonCompiled, AutomatonMatcher
 from espalier.constraints.matching.base import WrappingCompiled, WrappingMatcher
 from espalier.constraints.unique.search import MOST_TRIES, TRIES, GaveUp, Search
-from espalier.constraints.unique.tracker import Clash, Tracker
+from espalier.constraints.watching import Clash, Tracker
 from espalier.errors import LimitExceeded, NotAvailable, SchemaError, TokenRefused
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Mask

@@ -3,48 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
-from espalier.automata.languages.dfa import Dfa
-from espalier.automata.languages.network import Network
-from espalier.automata.masks.machine import Machine
 from espalier.constraints.base import Compiled
-from espalier.constraints.compiler import Compiler
-from espalier.constraints.kinds import KINDS
+from espalier.constraints.compiler import Compiler, find_kind
 from espalier.constraints.matching.automaton import AutomatonCompiled
 from espalier.constraints.spec import JsonObject, Spec
 from espalier.constraints.unique.matcher import ItemsCompiled, StructuralTokens
-from espalier.constraints.unique.tracker import Clash, DocumentTracker, OpenString, Point, Tracker
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WatchedLanguage:
-    """An automaton of texts, and the tracker without which some texts would repeat items of arrays with unique items;
-    None where the automaton is enough. is_easy: see `ItemsCompiled`. is_document: every text is one JSON object or
-    array, so its last bracket ends it."""
-
-    automaton: Dfa | Network
-    tracker: Tracker | None = None
-    is_easy: bool = False
-    is_document: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WatchedMachine:
-    """The same as a machine for one vocabulary."""
-
-    machine: Machine
-    tracker: Tracker | None = None
-    is_easy: bool = False
+from espalier.constraints.unique.tracker import DocumentTracker, Point
+from espalier.constraints.watching import Clash, OpenString, Tracker, WatchedLanguage
 
 
 def watched_language(spec: Spec, compiler: Compiler, *, wanted_by: str) -> WatchedLanguage:
     """As `Compiler.language`, with the tracker that the automaton needs beside it, if any. Raises as that does."""
-    make = KINDS.find(spec.kind, "watched")
-    if make is not None:
-        found: WatchedLanguage = make(spec, compiler)
-        return found
+    kind = find_kind(spec)
+    watched = None if kind is None else kind.watched(spec, compiler)
+    if watched is not None:
+        return watched
     is_document = isinstance(spec, JsonObject) and {"object", "array"}.issuperset(spec.kinds)
     return WatchedLanguage(automaton=compiler.language(spec, wanted_by=wanted_by), is_document=is_document)
 

@@ -13,7 +13,6 @@ from enum import Enum
 from typing import NamedTuple
 
 from espalier.computed import computed
-from espalier.constraints.spec import Spec
 from espalier.constraints.verdict import Verdict
 from espalier.constraints.words.spec import Wordlist, check_top
 from espalier.errors import InputError
@@ -299,9 +298,8 @@ def line_and_column(text: str, offset: int) -> tuple[int, int]:
     return text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset)
 
 
-def judge_wordlist(spec: Spec, text: str, words: WordFiles) -> Verdict:
+def judge_wordlist(spec: Wordlist, text: str, words: WordFiles) -> Verdict:
     """The verdict by cutting the text into words; None if the list cannot be read."""
-    assert isinstance(spec, Wordlist)
     try:
         found = check_text(spec, text, words)
     except InputError as error:

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
-from espalier.constraints.kinds import Kind
 from espalier.constraints.spec import Spec, check_text
 from espalier.errors import SpecError
 from espalier.lexicon.files import check_code, check_word
@@ -144,11 +143,3 @@ def _names(names: Sequence[str]) -> tuple[str, ...]:
         check_text(name, f"name {place}", "names")
         found[check_word(unicodedata.normalize("NFC", name.strip()), f"name {place}", "names")] = None
     return tuple(found)
-
-
-KIND = Kind(
-    spec=Wordlist,
-    compile="espalier.constraints.words.compile:compile_wordlist",
-    automaton="espalier.constraints.words.compile:wordlist_language",
-    judge="espalier.constraints.words.judge:judge_wordlist",
-)
