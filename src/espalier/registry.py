@@ -54,6 +54,11 @@ def imported(target: str) -> Any:
     return getattr(import_module(module), attribute)
 
 
+def import_name(function: Callable[..., Any]) -> str:
+    """The text by which another process finds a function of a module: the inverse of `imported`."""
+    return f"{function.__module__}:{function.__qualname__}"
+
+
 class _Switch:
     """Whether plug-ins are read in this process: the variable ESPALIER_PLUGINS, and `forbid_plugins`."""
 

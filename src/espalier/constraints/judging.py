@@ -40,7 +40,6 @@ SURE_SECONDS = 0.02
 """A spec of which a verdict took less is taken for quick."""
 REMEMBERED_SECONDS = 60.0
 MOST_REMEMBERED = 1024
-WARM = ("espalier.constraints.judging:warm",)
 KEPT_SPECS = 32
 
 
@@ -64,9 +63,9 @@ class ConfinedJudge:
         charge: Callable[[str, float], None] = lambda owner, seconds: None,
     ) -> None:
         self._seconds, self._clock, self._charge = seconds, clock, charge
-        self._sure = Processes(count=sure, warm=WARM)
-        self._quick = Processes(count=quick, warm=WARM)
-        self._slow = Processes(count=slow, nicer=NICER, warm=WARM)
+        self._sure = Processes(count=sure, warm=(warm,))
+        self._quick = Processes(count=quick, warm=(warm,))
+        self._slow = Processes(count=slow, nicer=NICER, warm=(warm,))
         self._lock = threading.Lock()
         self._slow_until: dict[tuple[str, str], float] = {}  # by owner and spec
         self._were_quick: OrderedDict[tuple[str, str], None] = OrderedDict()  # the one used last at the end
@@ -126,7 +125,7 @@ class ConfinedJudge:
             self._charge(owner, spent)
 
         found = processes.call(
-            "espalier.constraints.judging:judged", given, seconds=seconds, what=what, owner=owner,
+            judged, given, seconds=seconds, what=what, owner=owner,
             ends=processes is self._slow, still=still, used=charge,
         )  # fmt: skip
         return Verdict(

@@ -19,7 +19,6 @@ from espalier.constraints.safety.own import NEAR_CHARACTERS, Own
 from espalier.constraints.safety.parts import Part
 from espalier.constraints.safety.spec import Safety
 from espalier.errors import EspalierError, LimitExceeded, SpecError
-from espalier.registry import imported
 from espalier.time_limit import time_limit
 from espalier.tokens.vocab import Vocab
 
@@ -41,7 +40,7 @@ class Here(Builds):
 
     def _far(self, run: str, given: Mapping[str, Any]) -> bytes:
         self.asked += 1
-        failed = imported(run)({**given, "file": str(self._file)})
+        failed = run({**given, "file": str(self._file)})
         if failed is not None:
             raise builds._error_of(failed)
         return self._file.read_bytes()

@@ -46,7 +46,7 @@ class Own:
         given = {"words": self.words, "texts": self.texts, "expressions": self.expressions}
         size = sum(len(text) for kind in given.values() for text, _ in kind)
         return builds.build(
-            self.parts, run=f"{__name__}:built", given=given, read=_read, is_near=size <= NEAR_CHARACTERS
+            self.parts, run=built, given=given, read=_read, is_near=size <= NEAR_CHARACTERS
         )  # fmt: skip
 
 
