@@ -309,7 +309,7 @@ class AnyOfKind(ConstraintKind["AnyOf"]):
         return parse_any_of(spec, text)
 
     def to_gbnf(self, spec: AnyOf, compiler: Compiler, before: str) -> Grammar:
-        from espalier.constraints.compose.gbnf import any_of_grammar
+        from espalier.constraints.compose.any_of import any_of_grammar
 
         return any_of_grammar(spec, compiler, before)
 

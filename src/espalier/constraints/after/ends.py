@@ -6,21 +6,17 @@ Before the marker they come from the waiting automaton, behind it from the inner
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
 
 import numpy as np
 
 from espalier.automata.masks.cache import ByteCache
 from espalier.automata.masks.machine import Landings
-from espalier.automata.masks.regular import RegularMachine
-from espalier.constraints.after.border import Border, advanced
-from espalier.constraints.after.marker import Waiting
-from espalier.constraints.after.state import AfterState
-from espalier.constraints.base import Compiled, Matcher
+from espalier.constraints.after.border import advanced
+from espalier.constraints.after.walk import AfterState, MarkerWalk
+from espalier.constraints.base import Matcher
 from espalier.constraints.matching.closing import closing, is_loose, known, within
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Mask
-from espalier.tokens.vocab import Vocab
 
 CACHE_BYTES = 16 * 2**20
 MATCHER_BYTES = 2000
@@ -29,27 +25,10 @@ MATCHER_BYTES = 2000
 Tokens = tuple[int, ...]
 
 
-class Marked(Protocol):
-    """The methods used of `matcher.AfterCompiled`, where they are described."""
-
-    vocab: Vocab
-    inner: Compiled
-    waiting: Waiting
-    border: Border
-
-    def machine(self, hurried: bool) -> RegularMachine: ...
-
-    def hurried(self, count: int) -> bool: ...
-
-    def follow(self, state: AfterState, token: int, hurried: bool) -> tuple[AfterState, Tokens] | None: ...
-
-    def way(self, at: int, count: int) -> Tokens: ...
-
-
 class AfterEnds:
     """The completions of one compiled constraint. Its caches are bounded; safe across threads."""
 
-    def __init__(self, compiled: Marked) -> None:
+    def __init__(self, compiled: MarkerWalk) -> None:
         self._compiled = compiled
         self._start = compiled.inner.matcher()
         self.shortest = known(compiled.border)

@@ -1,7 +1,7 @@
 """`AnyOf`: the texts that at least one of several constraints accepts.
 
-The spec, its automaton where all members have one, and its judge; `any_of_matcher.py` enforces it over any compiled
-constraints. It knows no kind.
+The spec, its automaton where all members have one, its grammar, and its judge; `any_of_matcher.py` enforces it over any
+compiled constraints. It knows no kind.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from espalier.constraints.compose.members import Joined
 from espalier.constraints.spec import Spec
 from espalier.constraints.verdict import Promise, Verdict, judge, parse
 from espalier.errors import LimitExceeded
+from espalier.grammar.ast import Grammar, alt
 from espalier.lexicon.files import WordFiles
 
 
@@ -61,6 +62,14 @@ def any_of_language(spec: AnyOf, compiler: Compiler) -> Dfa | Network:
             return part
         either.symbols[0].append((made.embed(part, name), (1,)))
     return made.dfa() or made.network()
+
+
+def any_of_grammar(spec: AnyOf, compiler: Compiler, before: str) -> Grammar:
+    """An alternation of the members' grammars, see `to_gbnf.grammar_of`."""
+    from espalier.constraints.to_gbnf import GrammarUnion, grammar_of  # noqa: PLC0415  # slow to import
+
+    union = GrammarUnion()
+    return union.grammar(alt(*(union.add(grammar_of(member, compiler, before)) for member in spec.members)))
 
 
 def judge_any_of(spec: AnyOf, text: str, words: WordFiles) -> Verdict:
