@@ -31,7 +31,7 @@ class Kinds(Registry[K]):
     def __init__(self, group: str) -> None:
         super().__init__(group, {}, check=_other_name)
 
-    def fill(self, builtin: Mapping[str, K], *, holds: type[K]) -> None:
+    def fill(self, builtin: Mapping[str, K], *, holds: type[Any]) -> None:
         """Add Espalier's own kinds. holds: the class of all values, those of plug-ins included."""
         self._builtin.update(builtin)
         self._holds = holds
