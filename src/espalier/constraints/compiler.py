@@ -164,11 +164,11 @@ class Compiler:
     def part(self, cls: type[Part]) -> Part:
         """An object that a kind's compiler shares between specs, made once as `cls(vocab, trie)`."""
         with self._lock:
-            found = self._parts.get(cls.__qualname__)
-            if not isinstance(found, cls):
-                found = cls(self.vocab, self.trie)  # type: ignore[call-arg]  # by agreement, see the docstring
-                self._parts[cls.__qualname__] = found
-            return found
+            part = self._parts.get(cls.__qualname__)
+            if not isinstance(part, cls):
+                part = cls(self.vocab, self.trie)  # type: ignore[call-arg]  # by agreement, see the docstring
+                self._parts[cls.__qualname__] = part
+            return part
 
     def compile(self, spec: Spec, *, keep: bool = False) -> Compiled:
         """The compiled spec, from the cache where it is there. keep: never drop it from the cache. Raises SpecError and
@@ -183,10 +183,10 @@ class Compiler:
         key = "\n".join([spec.key(), *(f"{lang} {self.words.stamp(lang)}" for lang in spec.word_languages())])
         with self._lock:
             own = self._compiled.get(owner())
-            found = self._kept.get(key) or (None if own is None else own.get(key))
-            if found is not None:
-                self._put(key, found, keep=keep)
-                return found
+            cached = self._kept.get(key) or (None if own is None else own.get(key))
+            if cached is not None:
+                self._put(key, cached, keep=keep)
+                return cached
         kind = kind_of(spec)
         with KINDS.blamed(spec.kind):
             compiled = kind.compile(spec, self)
@@ -214,9 +214,9 @@ class Compiler:
         if len(own) > CACHE_LIMIT:
             own.popitem(last=False)
         if sum(map(len, self._compiled.values())) > CACHE_LIMIT_OF_ALL:
-            most = max(self._compiled, key=lambda one: len(self._compiled[one]))
+            most = max(self._compiled, key=lambda name: len(self._compiled[name]))
             self._compiled[most].popitem(last=False)
-            self._compiled = {one: specs for one, specs in self._compiled.items() if specs}
+            self._compiled = {name: specs for name, specs in self._compiled.items() if specs}
 
     def language(self, spec: Spec, *, wanted_by: str) -> Dfa | Network:
         """A spec's automaton over bytes. Raises UnsupportedError, naming `wanted_by`, for a kind without one."""

@@ -80,15 +80,15 @@ class Spec(ABC):
 
     def parts(self) -> tuple[Spec, ...]:
         """The constraints that this one is made of, in the order of its fields: members, regions, what follows."""
-        found: list[Spec] = []
+        parts: list[Spec] = []
         todo: list[Any] = _held(self)
         while todo:
             value = todo.pop()
             if isinstance(value, Spec):
-                found.append(value)
+                parts.append(value)
             else:
                 todo += _held(value)
-        return tuple(found)
+        return tuple(parts)
 
     def beginnings(self) -> tuple[Spec, ...]:
         """The constraints that read the first character of a text of this one. An opening such as `<think>` is none: it
@@ -99,9 +99,9 @@ class Spec(ABC):
         """This constraint, and all that it is made of, however deep; each before its own parts."""
         todo: list[Spec] = [self]
         while todo:
-            one = todo.pop()
-            yield one
-            todo += reversed(one.parts())
+            spec = todo.pop()
+            yield spec
+            todo += reversed(spec.parts())
 
     @property
     def rewinds(self) -> bool:
@@ -114,13 +114,13 @@ class Spec(ABC):
 
     def ordered(self, order: Order) -> Self:
         """The constraint with this order of properties in every schema that states none, tools' arguments included."""
-        found: Self = _filled(self, "order", order)
-        return found
+        changed: Self = _filled(self, "order", order)
+        return changed
 
     def closing(self, closed: bool) -> Self:  # the value of a field
         """The constraint with this `closed` in every schema that states none."""
-        found: Self = _filled(self, "closed", closed)
-        return found
+        changed: Self = _filled(self, "closed", closed)
+        return changed
 
     @property
     def fingerprint(self) -> str:
@@ -140,34 +140,34 @@ def _digest(text: str) -> str:
 def _held(value: Any) -> list[Any]:
     """The values in a dataclass, mapping or sequence, last first, without strings."""
     if is_dataclass(value) and not isinstance(value, type):
-        found: list[Any] = [getattr(value, one.name) for one in fields(value)]
+        held: list[Any] = [getattr(value, entry.name) for entry in fields(value)]
     elif isinstance(value, Mapping):
-        found = [*value.values()]
+        held = [*value.values()]
     else:
-        found = [*value] if isinstance(value, Sequence) and not isinstance(value, str | bytes) else []
-    return [one for one in reversed(found) if type(one) not in ATOMS]  # a list of words may be long
+        held = [*value] if isinstance(value, Sequence) and not isinstance(value, str | bytes) else []
+    return [part for part in reversed(held) if type(part) not in ATOMS]  # a list of words may be long
 
 
 def _filled(value: Any, field_name: str, filling: Any) -> Any:
     """A value in which every constraint that has this field, and None in it, has the filling there; the value itself
     where nothing changes."""
     if isinstance(value, tuple):
-        parts = tuple(_filled(one, field_name, filling) for one in value)
+        parts = tuple(_filled(part, field_name, filling) for part in value)
         return value if all(new is old for new, old in zip(parts, value, strict=True)) else parts
     if not is_dataclass(value) or isinstance(value, type):
         return value
     changed: dict[str, Any] = {}
-    for one in fields(value):
-        old = getattr(value, one.name)
-        takes = one.name == field_name and isinstance(value, Spec) and old is None
+    for entry in fields(value):
+        old = getattr(value, entry.name)
+        takes = entry.name == field_name and isinstance(value, Spec) and old is None
         if (new := filling if takes else _filled(old, field_name, filling)) is not old:
-            changed[one.name] = new
+            changed[entry.name] = new
     if not changed:
         return value
-    found = copy(value)
+    filled = copy(value)
     for name, new in changed.items():
-        object.__setattr__(found, name, new)
-    return found
+        object.__setattr__(filled, name, new)
+    return filled
 
 
 def _missing(error: TypeError) -> str:
@@ -315,15 +315,15 @@ class JsonSchema(Spec):
 
     def to_json(self) -> dict[str, Any]:
         """As `Spec.to_json`; fields other than schema and whitespace only where they differ from their defaults."""
-        found = {"kind": self.kind, "schema": self.schema, "whitespace": self.whitespace}
+        values = {"kind": self.kind, "schema": self.schema, "whitespace": self.whitespace}
         usual = {"indent": 2, "separators": None, "order": None, "format": "annotate", "allow": None, "closed": None}
         for name, value in usual.items():
             mine = getattr(self, name)
             if mine != value:
-                found[name] = list(mine) if isinstance(mine, tuple) else mine
+                values[name] = list(mine) if isinstance(mine, tuple) else mine
         if self.documents:
-            found["documents"] = {uri: json.loads(text) for uri, text in self.documents}
-        return found
+            values["documents"] = {uri: json.loads(text) for uri, text in self.documents}
+        return values
 
     @classmethod
     def json_fields(cls) -> tuple[str, ...]:

@@ -54,13 +54,13 @@ def grammar_of(spec: Spec, compiler: Compiler, before: str) -> Grammar:
 def of_automaton(spec: Spec, compiler: Compiler) -> Grammar:
     """The grammar of a constraint whose automaton is deterministic. Raises CapabilityError, UnsupportedError,
     LimitExceeded."""
-    found = compiler.language(spec, wanted_by="a grammar for llama.cpp")
-    if not isinstance(found, Dfa):
+    automaton = compiler.language(spec, wanted_by="a grammar for llama.cpp")
+    if not isinstance(automaton, Dfa):
         raise refused(
             spec, "its parts are not regular, and only together they say what is allowed",
             "leave out a part, or use a sampler of our own",
         )  # fmt: skip
-    return of_dfa(found)
+    return of_dfa(automaton)
 
 
 def of_dfa(dfa: Dfa) -> Grammar:

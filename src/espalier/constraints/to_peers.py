@@ -73,12 +73,12 @@ def to_xgrammar(spec: Spec, compiler: Compiler) -> str:
 def _grammar(spec: Spec, compiler: Compiler, engine: str) -> Grammar:
     check_only_masks(spec, "a grammar", field="constraint")
     try:
-        found = trim(portable(trim(grammar_of(spec, compiler, ""))))
+        grammar = trim(portable(trim(grammar_of(spec, compiler, ""))))
     except (UnsupportedError, LimitExceeded, GrammarError) as error:
         why = error.message.replace("llama.cpp", engine)
         raise CapabilityError(f"{spec.kind} cannot be written for {engine}: {why}", hint=error.hint,
                               field="constraint") from error  # fmt: skip
-    for rule in found.rules.values():
+    for rule in grammar.rules.values():
         for node in postorder(rule.body):
             if isinstance(node, TokenRef):
                 raise CapabilityError(
@@ -87,12 +87,12 @@ def _grammar(spec: Spec, compiler: Compiler, engine: str) -> Grammar:
                 )  # fmt: skip
             if isinstance(node, CharClass) and not node.scalars():
                 raise CapabilityError(f"{spec.kind} cannot be written for {engine}: it has no text", field="constraint")
-    return found
+    return grammar
 
 
 def _is_recursive(grammar: Grammar) -> bool:
     """Whether a rule is reached from itself."""
-    waits = {name: {one.name for one in references(rule.body)} for name, rule in grammar.rules.items()}
+    waits = {name: {reference.name for reference in references(rule.body)} for name, rule in grammar.rules.items()}
     while waits:
         done = {name for name, others in waits.items() if not others}
         if not done:
@@ -160,13 +160,13 @@ def _c_class(ranges: tuple[tuple[int, int], ...]) -> str:
 
 ONE_TERMINAL = Dialect(
     engine="llguidance", name=lambda place: f"R{place}", ranges=_rust_class, empty='""',
-    literal=lambda text: f"/{''.join(_rust(ord(one)) for one in text)}/",
+    literal=lambda text: f"/{''.join(_rust(ord(c)) for c in text)}/",
 )  # fmt: skip
 SCANNERLESS = Dialect(
     engine="llguidance", name=lambda place: f"r{place}", ranges=_rust_class, empty='""',
-    literal=lambda text: " ".join(_rust_class(((ord(one), ord(one)),)) for one in text).join(("(", ")")),
+    literal=lambda text: " ".join(_rust_class(((ord(c), ord(c)),)) for c in text).join(("(", ")")),
 )  # fmt: skip
 XGRAMMAR = Dialect(
     engine="xgrammar", name=lambda place: f"r{place}", ranges=_c_class, empty='""',
-    literal=lambda text: f'"{"".join(_c(ord(one)) for one in text)}"',
+    literal=lambda text: f'"{"".join(_c(ord(c)) for c in text)}"',
 )  # fmt: skip

@@ -53,7 +53,7 @@ def breach_of(spec: Spec | None, verdict: Verdict | None) -> Breach | None:
 
 def promise_of(broken: Iterable[Verdict]) -> Promise:
     """What a text breaks of which all these invalid verdicts hold: `checked` only if none says more."""
-    return "enforced" if any(one.breaks != "checked" for one in broken) else "checked"
+    return "enforced" if any(verdict.breaks != "checked" for verdict in broken) else "checked"
 
 
 class Unjudgeable(Exception):

@@ -57,10 +57,10 @@ class AfterEnds:
         compiled = self._compiled
         width = compiled.vocab.width
         if state.at < 0:
-            found = closing(self._start.fork(), most, width) & compiled.border.inner_mask
+            mask = closing(self._start.fork(), most, width) & compiled.border.inner_mask
             more = tuple(token for token, tokens in self._leading_at(state.gap) if self._fits(tokens, most))
-            masks.set_bits_inplace(found, more, True)
-            return found
+            masks.set_bits_inplace(mask, more, True)
+            return mask
         hurried = compiled.hurried(count)
         flags = np.zeros(width, dtype=np.bool_)  # (V,)
         landings = self._landings_at(state.at, hurried)
@@ -101,30 +101,30 @@ class AfterEnds:
 
     def _leading_at(self, gap: int) -> tuple[tuple[int, Tokens], ...]:
         """The tokens that begin with whitespace of the gap, each with what the inner matcher takes for it."""
-        found = self._leading.get(gap)
-        if found is None:
+        leading = self._leading.get(gap)
+        if leading is None:
             border, width = self._compiled.border, self._compiled.vocab.width
             ids = masks.allowed_ids(border.gap_mask(gap), width).tolist()
             landed = ((token, border.take(token, gap)) for token in ids)
-            found = self._leading[gap] = tuple((token, to.tokens) for token, to in landed if to is not None)
-        return found
+            leading = self._leading[gap] = tuple((token, to.tokens) for token, to in landed if to is not None)
+        return leading
 
     def _landings_at(self, at: int, hurried: bool) -> Landings:
-        found = self._landings.get((at, hurried))
-        if found is None:
-            found = self._compiled.machine(hurried).landings(at)
-            self._landings.put((at, hurried), found, found.ids.nbytes + found.which.nbytes)
-        return found
+        landings = self._landings.get((at, hurried))
+        if landings is None:
+            landings = self._compiled.machine(hurried).landings(at)
+            self._landings.put((at, hurried), landings, landings.ids.nbytes + landings.which.nbytes)
+        return landings
 
     def _crossing_at(self, state: AfterState, hurried: bool) -> tuple[tuple[int, AfterState, Tokens], ...]:
         """The tokens that leave the waiting automaton: those that end the marker and go on, and special tokens that are
         the marker; each with its next state and the tokens that the inner matcher takes."""
         key = (state.at, hurried)
-        found = self._crossing.get(key)
-        if found is None:
+        crossing = self._crossing.get(key)
+        if crossing is None:
             waiting = self._compiled.waiting
             ids = dict.fromkeys((*waiting.spanning, *waiting.specials))
             followed = ((token, self._compiled.follow(state, token, hurried)) for token in ids)
-            found = tuple((token, *to) for token, to in followed if to is not None)
-            self._crossing.put(key, found, 200 * len(found))
-        return found
+            crossing = tuple((token, *to) for token, to in followed if to is not None)
+            self._crossing.put(key, crossing, 200 * len(crossing))
+        return crossing

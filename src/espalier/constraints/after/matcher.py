@@ -158,13 +158,13 @@ class AfterMatcher(MatcherBase[AfterCompiled]):
                 self._take(AfterState(INSIDE, self._state.gap, 1))
                 return
             else:
-                found = compiled.follow(self._state, token, self._hurried)
-                if found is not None:
-                    state, tokens = found
+                step = compiled.follow(self._state, token, self._hurried)
+                if step is not None:
+                    state, tokens = step
                     if tokens:
                         inner = compiled.inner.matcher()
-                        for one in tokens:
-                            inner.advance(one)
+                        for inner_token in tokens:
+                            inner.advance(inner_token)
                         self._inner = inner
                     self._count += self.is_waiting
                     self._take(state)
@@ -179,15 +179,15 @@ class AfterMatcher(MatcherBase[AfterCompiled]):
             count -= 1
         if not count:
             return
-        kept = len(self._history) - count
-        state = self._history[kept]
+        left = len(self._history) - count
+        state = self._history[left]
         if state.at != INSIDE:
             self._inner = None
         elif self._inner is not None:
-            self._inner.rollback(sum(one.tokens for one in (*self._history[kept + 1 :], self._state)))
+            self._inner.rollback(sum(past.tokens for past in (*self._history[left + 1 :], self._state)))
         self._state = state
-        self._count = min(self._count, kept)
-        del self._history[kept:]
+        self._count = min(self._count, left)
+        del self._history[left:]
 
     def fork(self) -> AfterMatcher:
         inner = None if self._inner is None else self._inner.fork()

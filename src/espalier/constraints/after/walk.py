@@ -89,16 +89,16 @@ class MarkerWalk:
 
     def mask_before(self, at: int, hurried: bool) -> Mask:
         """The tokens allowed in a state before the marker, `(W,) int32`, shared."""
-        found = self._masks.get((at, hurried))
-        if found is None:
+        mask = self._masks.get((at, hurried))
+        if mask is None:
             waiting = self.waiting
-            found = self.machine(hurried).mask(at).copy()
+            mask = self.machine(hurried).mask(at).copy()
             more = (*waiting.spanning, *waiting.specials)
             ids = tuple(token for token in more if self.follow(AfterState(at), token, hurried) is not None)
-            masks.set_bits_inplace(found, ids, True)
-            found.setflags(write=False)
-            self._masks.put((at, hurried), found, found.nbytes)
-        return found
+            masks.set_bits_inplace(mask, ids, True)
+            mask.setflags(write=False)
+            self._masks.put((at, hurried), mask, mask.nbytes)
+        return mask
 
     def way(self, at: int, count: int) -> tuple[int, ...]:
         """A short way, in tokens, from a state before the marker to its last byte, after `count` tokens."""
@@ -108,7 +108,7 @@ class MarkerWalk:
         if not ways or (self.max_before is not None and count + len(ways[0]) > self.max_before):
             ways = [waiting.shortest(self.machine(True), at)]
             whole = (waiting.done, b"")
-            ways += [(one,) for one in waiting.specials if waiting.walk(waiting.machine, at, one) == whole]
+            ways += [(special,) for special in waiting.specials if waiting.walk(waiting.machine, at, special) == whole]
         return min(ways, key=len)
 
     def explain_before(self, at: int, token: int, hurried: bool) -> Blame:
@@ -119,17 +119,17 @@ class MarkerWalk:
         free = waiting.walk(waiting.machine, at, token)
         bound = waiting.walk(waiting.machine if token in waiting.specials else self.machine(hurried), at, token)
         if free is not None and bound is None:
-            found = blame(PlainExplainer(self.machine(True)), waiting.vocab, at, token, member)
+            why = blame(PlainExplainer(self.machine(True)), waiting.vocab, at, token, member)
             most = "nothing" if self.max_before == 0 else f"at most {self.max_before} tokens"
-            return replace(found, reason=f"{most} may come before the marker {self.marker}: {found.reason}")
+            return replace(why, reason=f"{most} may come before the marker {self.marker}: {why.reason}")
         if free is None:
             return blame(PlainExplainer(waiting.machine), waiting.vocab, at, token, member)
         rest = free[1]
         shift = len(waiting.vocab.bytes_of(token)) - len(rest)
         try:
-            found = self.border.explain(rest, 0, member)
+            why = self.border.explain(rest, 0, member)
         except NotAvailable:
             shown = quoted(rest.decode("utf-8", "replace"))
             reason = f"behind the marker {self.marker} {self.inner.spec.kind} does not begin with {shown}"
             return Blame(member=f"{member}.{self.inner.spec.kind}", reason=reason)
-        return found if found.offset is None else replace(found, offset=found.offset + shift)
+        return why if why.offset is None else replace(why, offset=why.offset + shift)

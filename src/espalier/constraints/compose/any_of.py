@@ -50,9 +50,9 @@ def compile_any_of(spec: AnyOf, compiler: Compiler) -> Compiled:
 def any_of_language(spec: AnyOf, compiler: Compiler) -> Dfa | Network:
     """The union of the members' automata. Raises UnsupportedError for a member without an automaton, LimitExceeded,
     naming the member."""
-    made = Assembly()
+    assembly = Assembly()
     either = Fragment(edges=[[], []], symbols=[[], []], final=[False, True], leaf=[None, None])
-    made.rule(either, "")
+    assembly.rule(either, "")
     for name, member in zip(spec.names(), spec.members, strict=True):
         try:
             part = compiler.language(member, wanted_by="AnyOf")
@@ -60,8 +60,8 @@ def any_of_language(spec: AnyOf, compiler: Compiler) -> Dfa | Network:
             raise LimitExceeded(f"{name}: {error.message}", hint=error.hint) from error
         if len(spec.members) == 1:
             return part
-        either.symbols[0].append((made.embed(part, name), (1,)))
-    return made.dfa() or made.network()
+        either.symbols[0].append((assembly.embed(part, name), (1,)))
+    return assembly.dfa() or assembly.network()
 
 
 def any_of_grammar(spec: AnyOf, compiler: Compiler, before: str) -> Grammar:
@@ -85,17 +85,20 @@ def parse_any_of(spec: AnyOf, text: str) -> Any:
 def _judged(spec: AnyOf, text: str, words: WordFiles | None) -> tuple[Spec, Verdict]:
     """The first valid member and its verdict, else the nearest: the first that cannot be judged, else the one with the
     fewest errors."""
-    found: list[tuple[str, Spec, Verdict]] = []
+    judged: list[tuple[str, Spec, Verdict]] = []
     for name, member in zip(spec.names(), spec.members, strict=True):
         verdict = judge(member, text, words)
         if verdict.valid:
             return member, verdict
-        found.append((name, member, verdict))
-    name, member, nearest = min(found, key=lambda one: (one[2].valid is not None, len(one[2].errors)))
-    who = " and ".join(dict.fromkeys(verdict.judge for _, _, verdict in found))
+        judged.append((name, member, verdict))
+    name, member, nearest = min(judged, key=lambda entry: (entry[2].valid is not None, len(entry[2].errors)))
+    who = " and ".join(dict.fromkeys(verdict.judge for _, _, verdict in judged))
     errors = tuple(f"{name}: {error}" for error in nearest.errors)
     # A member that may leave keywords to be checked can be the one that the matcher followed.
-    is_loose = any(getattr(one, "allow", None) == "checked" or verdict.breaks == "checked" for _, one, verdict in found)
+    is_loose = any(
+        getattr(candidate, "allow", None) == "checked" or verdict.breaks == "checked"
+        for _, candidate, verdict in judged
+    )
     breaks: Promise = "checked" if is_loose else "enforced"
     return member, Verdict(
         valid=nearest.valid, judge=who, errors=errors, breaks=breaks if nearest.valid is False else None

@@ -22,17 +22,17 @@ class AnyOfCompiled(ParallelCompiled):
     def matcher(self, *, before: str = "") -> AnyOfMatcher:
         """See `Compiled.matcher`. Members that refuse what the prompt holds are left out. Raises InputError if every
         member does."""
-        found: list[Matcher | None] = []
+        matchers: list[Matcher | None] = []
         faults: list[InputError] = []
         for member in self.members:
             try:
-                found.append(member.matcher(before=before))
+                matchers.append(member.matcher(before=before))
             except InputError as error:
-                found.append(None)
+                matchers.append(None)
                 faults.append(error)
-        if len(faults) == len(found):
+        if len(faults) == len(matchers):
             raise faults[0]
-        return AnyOfMatcher(self, found)
+        return AnyOfMatcher(self, matchers)
 
     def accepts(self, text: str | bytes) -> bool:
         return any(member.accepts(text) for member in self.members)
@@ -64,13 +64,13 @@ class AnyOfMatcher(ParallelMatcher[AnyOfCompiled]):
 
     def _text(self, tokens: Sequence[int]) -> bytes:
         """The bytes up to the first token that has none."""
-        found = bytearray()
+        text = bytearray()
         for token in tokens:
             data = self._vocab.bytes_of(token)
             if not data:
                 break
-            found += data
-        return bytes(found)
+            text += data
+        return bytes(text)
 
 
 def _shared(sequences: Sequence[Sequence[int]]) -> int:

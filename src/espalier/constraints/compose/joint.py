@@ -80,25 +80,25 @@ def _part_of(name: str, spec: Spec, compiler: Compiler) -> Part | None:
         return Part(name, explored.machine, {}, named, explored.tracker, explored.is_easy)
     has_automaton = kind is not None and kind.has_automaton
     try:
-        found: Compiled | None = compiler.compile(spec)
+        compiled: Compiled | None = compiler.compile(spec)
     except VocabError:
         if not has_automaton:
             raise
-        found = None  # bytes without a token may never be needed by all members together
-    if isinstance(found, UndoableCompiled):
-        found = found.strict
+        compiled = None  # bytes without a token may never be needed by all members together
+    if isinstance(compiled, UndoableCompiled):
+        compiled = compiled.strict
     tracker, is_easy = None, False
-    if isinstance(found, ItemsCompiled):
-        tracker, is_easy = found.tracker, found.is_easy
-        found = found.inner
-    if isinstance(found, AutomatonCompiled):
-        return Part(name, found.machine, found.spelled, named_tokens(found.machine, vocab), tracker, is_easy)
+    if isinstance(compiled, ItemsCompiled):
+        tracker, is_easy = compiled.tracker, compiled.is_easy
+        compiled = compiled.inner
+    if isinstance(compiled, AutomatonCompiled):
+        return Part(name, compiled.machine, compiled.spelled, named_tokens(compiled.machine, vocab), tracker, is_easy)
     if not has_automaton:
         return None
     try:
         language = watched_language(spec, compiler, wanted_by="AllOf")
     except UnsupportedError:
-        if found is None:
+        if compiled is None:
             raise
         return None
     machine = machine_of(language.automaton, compiler)
@@ -156,22 +156,24 @@ def _joined(parts: Sequence[Part], spec: Spec, compiler: Compiler, *, may_strand
 def _merged(machines: Sequence[Machine], compiler: Compiler) -> list[Machine]:
     """The machines, small regular ones made one, which then stands in the place of the first of them. Raises
     GrammarError for regular machines that have no text in common, VocabError."""
-    small = [at for at, one in enumerate(machines) if isinstance(one, RegularMachine) and len(one.dfa) <= MERGED]
-    found: list[Machine | None] = list(machines)
-    kept: int | None = None
+    small = [
+        at for at, machine in enumerate(machines) if isinstance(machine, RegularMachine) and len(machine.dfa) <= MERGED
+    ]
+    merged: list[Machine | None] = list(machines)
+    target: int | None = None
     for at in sorted(small, key=lambda at: len(_dfa(machines[at]))):
-        if kept is None:
-            kept = at
+        if target is None:
+            target = at
             continue
         try:
-            both = intersect(_dfa(found[kept]), _dfa(machines[at]), max_states=MERGED)
+            both = intersect(_dfa(merged[target]), _dfa(machines[at]), max_states=MERGED)
         except LimitExceeded:
             continue  # it is joined as it is walked
-        first = min(kept, at)
-        found[kept] = found[at] = None
-        found[first] = RegularMachine(both, compiler.vocab, compiler.trie)
-        kept = first
-    return [one for one in found if one is not None]
+        first = min(target, at)
+        merged[target] = merged[at] = None
+        merged[first] = RegularMachine(both, compiler.vocab, compiler.trie)
+        target = first
+    return [machine for machine in merged if machine is not None]
 
 
 def _dfa(machine: Machine | None) -> Dfa:

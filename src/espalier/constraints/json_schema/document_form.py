@@ -46,14 +46,14 @@ def form_entries(spec: JsonSchema, shapes: Expansion, exceptions: Iterable[str] 
 
     exceptions: notes on objects of another order than was asked for."""
     has_order, has_space = _seen(shapes)
-    found: list[Entry] = []
+    entries: list[Entry] = []
     if has_order:
         notes = [_order(spec.used_order), *exceptions]
         verdict: KeywordVerdict = "enforced" if spec.used_order == "any" and len(notes) == 1 else "narrowed"
-        found.append(Entry(pointer="", keyword="order", verdict=verdict, note="; ".join(notes)))
+        entries.append(Entry(pointer="", keyword="order", verdict=verdict, note="; ".join(notes)))
     if has_space:
-        found.append(Entry(pointer="", keyword="whitespace", verdict="narrowed", note=_whitespace(spec)))
-    return [*found, *closed_entries(shapes)]
+        entries.append(Entry(pointer="", keyword="whitespace", verdict="narrowed", note=_whitespace(spec)))
+    return [*entries, *closed_entries(shapes)]
 
 
 def closed_entries(shapes: Expansion) -> list[Entry]:

@@ -145,15 +145,15 @@ def _hashed(rows: NDArray[np.integer]) -> NDArray[np.uint64]:
     rows that one call compares, a collision has a probability of 10^-10."""
     weights = np.random.default_rng(20_26).integers(0, 2**63, size=(2, rows.shape[1]), dtype=np.uint64)
     values = _mixed(rows)
-    found: NDArray[np.uint64] = (values * weights[0]).sum(axis=1)
-    return found ^ _mixed((values * weights[1]).sum(axis=1))
+    hashes: NDArray[np.uint64] = (values * weights[0]).sum(axis=1)
+    return hashes ^ _mixed((values * weights[1]).sum(axis=1))
 
 
 def _mixed(values: NDArray[Any]) -> NDArray[np.uint64]:
     """Each number mixed to 64 pseudo-random bits (the finaliser of splitmix64)."""
-    found = (values.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)) * np.uint64(0xBF58476D1CE4E5B9)
-    found ^= found >> np.uint64(31)
-    return found
+    mixed = (values.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed ^= mixed >> np.uint64(31)
+    return mixed
 
 
 def _too_large(states: int) -> LimitExceeded:

@@ -68,7 +68,7 @@ def filter_of(spec: Safety, folder: Path | None = None, builds: Builds | None = 
     with time_limit(SECONDS, what="building the automaton of the safety filter"):
         rules: list[FilterRule] = []
         built_in = spec.built_in()
-        numbers = _numbered(rules, [FilterRule(one.category, one.name, one.about) for one in built_in])
+        numbers = _numbered(rules, [FilterRule(pattern.category, pattern.name, pattern.about) for pattern in built_in])
         parts = built_in_parts(built_in, numbers, folder)
         words: list[Phrase] = []
         listed = [FilterRule(name, "list", f"the list of {name}") for name, _ in spec.lists]
@@ -76,7 +76,7 @@ def filter_of(spec: Safety, folder: Path | None = None, builds: Builds | None = 
             words += [(phrase, number) for phrase in phrases]
         texts: list[Phrase] = []
         expressions: list[tuple[str, int]] = []
-        own = [FilterRule("custom", one.text[:80], quoted(one.text[:80])) for one in spec.patterns]
+        own = [FilterRule("custom", custom.text[:80], quoted(custom.text[:80])) for custom in spec.patterns]
         for custom, number in zip(spec.patterns, _numbered(rules, own), strict=True):
             if custom.is_regex:
                 expressions.append((custom.text, number))
@@ -137,9 +137,13 @@ def compile_safety(spec: Safety, compiler: Compiler) -> Compiled:
     load_kernels()
     is_own = bool(spec.patterns or spec.lists)
     with working_for(owner() if is_own else ""):  # what is built in tells of nobody
-        found = filter_of(_masking(spec), compiler.cache_dir, compiler.far.builds if is_own and is_limited() else None)
-    machine = SafetyMachine(found.tables, compiler.vocab, compiler.trie, near=FAR_END if found.is_custom else NEAR)
-    strict = SafetyCompiled(spec, compiler, machine, found)
+        compiled_filter = filter_of(
+            _masking(spec), compiler.cache_dir, compiler.far.builds if is_own and is_limited() else None
+        )
+    machine = SafetyMachine(
+        compiled_filter.tables, compiler.vocab, compiler.trie, near=FAR_END if compiled_filter.is_custom else NEAR
+    )
+    strict = SafetyCompiled(spec, compiler, machine, compiled_filter)
     return UndoableCompiled(strict, _Reader(spec, machine)) if spec.rewinds else strict
 
 
@@ -152,11 +156,13 @@ def _masking(spec: Safety) -> Safety:
 class SafetyCompiled(AutomatonCompiled):
     """An automaton that names the pattern that a token would complete."""
 
-    def __init__(self, spec: Safety, compiler: Compiler, machine: SafetyMachine, found: CompiledFilter) -> None:
+    def __init__(
+        self, spec: Safety, compiler: Compiler, machine: SafetyMachine, compiled_filter: CompiledFilter
+    ) -> None:
         super().__init__(spec, compiler.vocab, compiler.trie, machine)
-        self.filter = found
+        self.filter = compiled_filter
         self.states = machine
-        self.explain_with(lambda: _PatternReasons(machine, found))
+        self.explain_with(lambda: _PatternReasons(machine, compiled_filter))
 
     def matcher(self, *, before: str = "") -> SafetyMatcher:
         return SafetyMatcher(self)
@@ -202,10 +208,10 @@ def _told(rule: FilterRule, hit: Hit) -> str:
 class _PatternReasons:
     """Names the pattern that a token would complete."""
 
-    def __init__(self, machine: SafetyMachine, found: CompiledFilter) -> None:
+    def __init__(self, machine: SafetyMachine, compiled_filter: CompiledFilter) -> None:
         self.machine: Machine = machine
         self._machine = machine
-        self._filter = found
+        self._filter = compiled_filter
 
     def rule_position(self, state: State) -> RulePosition:
         return None, None
@@ -238,7 +244,7 @@ class _Reader:
     def reach(self, state: State, text: bytearray, data: bytes) -> int:
         begun = self.begun(state, text)
         whole = bytes(text) + data
-        found = first_found(self._spec, whole.decode("utf-8", "ignore"), from_byte=len(text) - begun)
-        if found is None:  # the match is complete in the middle of a character, which `re` cannot see
+        first = first_found(self._spec, whole.decode("utf-8", "ignore"), from_byte=len(text) - begun)
+        if first is None:  # the match is complete in the middle of a character, which `re` cannot see
             return begun
-        return max(1, min(begun, len(text) - found))
+        return max(1, min(begun, len(text) - first))

@@ -52,14 +52,14 @@ class NotSearched(Exception):
 
 def find(spec: Safety, text: str) -> list[Finding]:
     """All matches, ordered by their start. Matches of one pattern do not overlap. Raises NotSearched."""
-    found: dict[tuple[str, str, int], Finding] = {}
+    findings: dict[tuple[str, str, int], Finding] = {}
     offsets = _byte_offsets(text)
     for shown, places, decoded in _readings(text):
         for category, name, spans in _spans(spec, shown):
             for start, end in spans:
                 first, last = places[start], places[end]
-                if (category, name, first) not in found:
-                    found[category, name, first] = Finding(
+                if (category, name, first) not in findings:
+                    findings[category, name, first] = Finding(
                         category=category,
                         pattern=name,
                         text=shown[start:end],
@@ -69,14 +69,16 @@ def find(spec: Safety, text: str) -> list[Finding]:
                         end_byte=offsets[last],
                         decoded=decoded,
                     )
-    return sorted(found.values(), key=lambda one: (one.start, one.end, one.category, one.pattern))
+    return sorted(
+        findings.values(), key=lambda finding: (finding.start, finding.end, finding.category, finding.pattern)
+    )
 
 
 def _readings(text: str) -> Iterator[tuple[str, range | list[int], bool]]:
     """The text and the strings in it: what is read, where each character of it begins, whether it is a string."""
     yield text, range(len(text) + 1), False
-    for one in strings_of(text):
-        yield one.text, one.places, True
+    for string in strings_of(text):
+        yield string.text, string.places, True
 
 
 def _byte_offsets(text: str) -> Sequence[int]:
@@ -90,7 +92,7 @@ def first_found(spec: Safety, text: str, *, from_byte: int = 0) -> int | None:
     """The byte offset of the first match that starts at `from_byte` or later; None if there is none, or if `re` may not
     finish."""
     try:
-        places = [one.start_byte for one in find(spec, text) if one.start_byte >= from_byte]
+        places = [finding.start_byte for finding in find(spec, text) if finding.start_byte >= from_byte]
     except NotSearched:
         return None
     return min(places, default=None)
@@ -152,11 +154,11 @@ def _custom(custom: Custom, length: int) -> re.Pattern[str]:
 def judge_safety(spec: Safety, text: str, words: WordFiles) -> Verdict:
     """Valid if `find` finds nothing; None if a pattern was not searched."""
     try:
-        found = find(spec, text)
+        findings = find(spec, text)
     except NotSearched as error:
         return Verdict(valid=None, judge="re", errors=(str(error),))
     errors = tuple(
-        f"{one.category}/{one.pattern} at character {one.start}{', in decoded text' if one.decoded else ''}"
-        for one in found[:MAX_SHOWN]
+        f"{hit.category}/{hit.pattern} at character {hit.start}{', in decoded text' if hit.decoded else ''}"
+        for hit in findings[:MAX_SHOWN]
     )
-    return Verdict(valid=not found, judge="re", errors=errors)
+    return Verdict(valid=not findings, judge="re", errors=errors)

@@ -56,7 +56,7 @@ def _packed(automata: Sequence[Automaton]) -> bytes:
     arrays = [np.array([len(automata), *sizes])]
     for dfa, (first, classes) in automata:
         arrays += [dfa.table, dfa.cuts, dfa.busy, first, classes]
-    return b"".join(one.astype("<i4").tobytes() for one in arrays)
+    return b"".join(array.astype("<i4").tobytes() for array in arrays)
 
 
 def _unpacked(body: memoryview, rules: int) -> list[Automaton] | None:
@@ -76,7 +76,7 @@ def _unpacked(body: memoryview, rules: int) -> list[Automaton] | None:
         at += length
         return numbers[at - length : at].astype(np.int32)
 
-    found = []
+    automata = []
     for states, width, parts in sizes:
         table, cuts, busy, first, classes = map(take, (states * width, states, states, parts, parts))
         is_sound = (
@@ -87,5 +87,5 @@ def _unpacked(body: memoryview, rules: int) -> list[Automaton] | None:
         if not is_sound:
             return None
         dfa = CharDfa(table=table.reshape(states, width), cuts=cuts, busy=busy.astype(np.bool_))
-        found.append((dfa, (first.astype(np.int64), classes.astype(np.int64))))
-    return found
+        automata.append((dfa, (first.astype(np.int64), classes.astype(np.int64))))
+    return automata

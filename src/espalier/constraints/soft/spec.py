@@ -64,8 +64,8 @@ class SoftSpec(ABC):
 
     def filter(self, compiler: Compiler) -> LogitFilter:
         """The filter of one sequence. Raises SpecError and its subclasses, VocabError, LimitExceeded."""
-        made: LogitFilter = function_of(SOFT_KINDS.load(self.kind).filter)(self, compiler)
-        return made
+        logit_filter: LogitFilter = function_of(SOFT_KINDS.load(self.kind).filter)(self, compiler)
+        return logit_filter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -123,21 +123,21 @@ class WordPenalties:
         # By identity, because an edited word file gives a new automaton. The entry keeps its automata alive.
         key = (id(narrow), id(wide), spec.tier2_penalty, spec.tier3_penalty)
         with self._lock:
-            found = self._kept.get(key)
-            if found is None:
+            tiers = self._kept.get(key)
+            if tiers is None:
                 self._made += 1
-                found = Tiers(
+                tiers = Tiers(
                     self,
                     self._made,
                     (spec.tier2_penalty, spec.tier3_penalty),
                     Tier(narrow, hard, compiler),
                     None if wide is narrow else Tier(wide, wide_spec, compiler),
                 )
-                self._kept[key] = found
+                self._kept[key] = tiers
             self._kept.move_to_end(key)
             while len(self._kept) > KEPT_LISTS:
                 self._kept.popitem(last=False)
-        return found
+        return tiers
 
 
 class Tiers:
@@ -160,12 +160,12 @@ class Tiers:
     def penalties(self, places: TierStates) -> NDArray[np.float32]:
         """The penalty of each token, `(V,) float32`; shared and read-only."""
         key = (self._number, places)
-        found = self._shared.found.get(key)
-        if found is None:
-            found = self._penalties(places)
-            found.setflags(write=False)
-            self._shared.found.put(key, found, found.nbytes)
-        return found
+        penalties = self._shared.found.get(key)
+        if penalties is None:
+            penalties = self._penalties(places)
+            penalties.setflags(write=False)
+            self._shared.found.put(key, penalties, penalties.nbytes)
+        return penalties
 
     def _penalties(self, places: TierStates) -> NDArray[np.float32]:
         out = np.where(self._shared.judged, self._third, np.float32(0.0))  # (V,) float32
@@ -244,7 +244,7 @@ class Tier:
 
     def _separates(self, data: bytes) -> bool:
         """Whether the bytes start with a separator, or are a prefix of one."""
-        return any(data.startswith(one) or one.startswith(data) for one in self._separators)
+        return any(data.startswith(separator) or separator.startswith(data) for separator in self._separators)
 
 
 def _compiled(spec: Wordlist, compiler: Compiler) -> AutomatonCompiled:
@@ -263,7 +263,7 @@ def _after_a_word(machine: Machine, words: Sequence[str]) -> State:
     """The state after one whole word, if possible one that is no prefix of another; the start if no word stands
     alone."""
     ordered = sorted(words)
-    found: State | None = None
+    after: State | None = None
     for word in words:
         state = _walk(machine, machine.start, word.encode())
         if state is None or not machine.accepts(state):
@@ -271,8 +271,8 @@ def _after_a_word(machine: Machine, words: Sequence[str]) -> State:
         place = bisect_right(ordered, word)
         if place == len(ordered) or not ordered[place].startswith(word):
             return state
-        found = state if found is None else found
-    return machine.start if found is None else found
+        after = state if after is None else after
+    return machine.start if after is None else after
 
 
 def _walk(machine: Machine, state: State | None, data: bytes) -> State | None:

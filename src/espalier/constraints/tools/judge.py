@@ -42,14 +42,14 @@ def judge_tool_calls(spec: ToolCalls, text: str, words: WordFiles) -> Verdict:
             known = "may not be called" if call.name in tools else "is no tool"
             errors.append(f"{call.name} {known}")
         elif call.is_complete:
-            found = _arguments(tools[call.name], call, words)
-            judges[found.judge] = None
-            reasons = [f"{call.name}: {error}" for error in found.errors or ("not valid",)]
-            if found.valid is None:
+            verdict = _arguments(tools[call.name], call, words)
+            judges[verdict.judge] = None
+            reasons = [f"{call.name}: {error}" for error in verdict.errors or ("not valid",)]
+            if verdict.valid is None:
                 unsure += reasons
-            elif not found.valid:
+            elif not verdict.valid:
                 errors += reasons
-                loose += len(reasons) if found.breaks == "checked" else 0
+                loose += len(reasons) if verdict.breaks == "checked" else 0
     valid = False if errors else None if unsure else True
     breaks: Promise = "enforced" if len(errors) > loose else "checked"
     return Verdict(
@@ -93,12 +93,12 @@ def _arguments(tool: Tool, call: ToolCall, words: WordFiles) -> Verdict:
     if call.parsed is None:
         return Verdict(valid=False, judge="json", errors=("the arguments are no object",))
     spec = JsonSchema(tool.schema, allow=None if tool.strict is True else "checked", format=tool.formats)
-    found = judge_in_grammar(spec, call.arguments, words)
-    if found.breaks == "enforced" and spec.allow and any(word in tool.parameters for word in MAY_BE_UNIQUE):
-        found = replace(found, breaks="checked")  # whether calls are held to unique items depends on their format
+    verdict = judge_in_grammar(spec, call.arguments, words)
+    if verdict.breaks == "enforced" and spec.allow and any(word in tool.parameters for word in MAY_BE_UNIQUE):
+        verdict = replace(verdict, breaks="checked")  # whether calls are held to unique items depends on their format
     grammar = grammar_in(tool.schema)
-    if grammar is None or not found.valid:
-        return found
+    if grammar is None or not verdict.valid:
+        return verdict
     text = judge(Gbnf(grammar), call.parsed[ARGUMENT], words)
     if text.valid is None and not text.errors:
         return Verdict(valid=None, judge="json", errors=("no independent judge reads the grammar of its text",))

@@ -114,18 +114,18 @@ class Search:
         follow(first)
         while waiting:
             check_time()
-            found = next(waiting[0][2], None)
-            if found is None:
+            outcome = next(waiting[0][2], None)
+            if outcome is None:
                 heappop(waiting)
                 continue
-            if isinstance(found, bytes):
-                return found
+            if isinstance(outcome, bytes):
+                return outcome
             left, in_all = left - 1, in_all - 1
             if min(left, in_all) < 0:
                 raise GaveUp
-            if found.left < best:
-                best, left = found.left, some if patient else left
-            follow(found)
+            if outcome.left < best:
+                best, left = outcome.left, some if patient else left
+            follow(outcome)
         return None
 
     def _tried(self, lead: bytes, state: State, point: Hashable, near: bool) -> bytes | _Try | None:
@@ -137,16 +137,16 @@ class Search:
         if rest is None:
             return None
         end, at = point, 0
-        for stop in [one.end() for one in BEGINS.finditer(rest)] if near else ():
+        for stop in [match.end() for match in BEGINS.finditer(rest)] if near else ():
             after = tracker.feed(end, rest[at:stop])
             if isinstance(after, Clash):
                 return _Try(lead, state, point, rest, at + after.offset, after.items)
             end, at = after, stop
             if tracker.is_fresh(end):
                 return lead + rest[:at]
-        found = tracker.feed(end, rest[at:])
-        if isinstance(found, Clash):
-            return _Try(lead, state, point, rest, at + found.offset, found.items)
+        point_after = tracker.feed(end, rest[at:])
+        if isinstance(point_after, Clash):
+            return _Try(lead, state, point, rest, at + point_after.offset, point_after.items)
         return lead + rest
 
     def _changed(self, trial: _Try, later: list[_Change], near: bool) -> Iterator[bytes | _Try]:
@@ -169,9 +169,9 @@ class Search:
             inside, items = tracker.in_string(points[at]), tracker.count(points[at])
             for text in tracker.listed(points[at]):
                 item = self._after(_Change(at, b"", states[at], points[at]), text)
-                for found in () if item is None else self._completed(trial, [item], near):
-                    if isinstance(found, bytes) or found.items > items:  # it differs itself
-                        yield found
+                for next_trial in () if item is None else self._completed(trial, [item], near):
+                    if isinstance(next_trial, bytes) or next_trial.items > items:  # it differs itself
+                        yield next_trial
             members, _ = machine.options(states[at])
             alike: dict[State, list[_Change]] = {}
             for byte in range(256):
@@ -184,10 +184,10 @@ class Search:
                     alike[change.state].append(change)
                     continue
                 alike[change.state] = soon
-                for found in self._completed(trial, [change], near):
-                    if isinstance(found, _Try) and found.items > items:
+                for next_trial in self._completed(trial, [change], near):
+                    if isinstance(next_trial, _Try) and next_trial.items > items:
                         alike[change.state] = later
-                    yield found
+                    yield next_trial
         yield from self._completed(trial, soon, near)
 
     def _after(self, change: _Change, text: bytes) -> _Change | None:
@@ -203,6 +203,6 @@ class Search:
     def _completed(self, trial: _Try, changes: list[_Change], near: bool) -> Iterator[bytes | _Try]:
         """The completion of fewest bytes after each change."""
         for at, text, state, point in changes:
-            found = self._tried(trial.lead + trial.rest[:at] + text, state, point, near)
-            if found is not None:
-                yield found
+            next_trial = self._tried(trial.lead + trial.rest[:at] + text, state, point, near)
+            if next_trial is not None:
+                yield next_trial

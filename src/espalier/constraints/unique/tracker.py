@@ -73,8 +73,8 @@ class DocumentTracker:
 
     def feed(self, point: Hashable, data: bytes) -> Point | Clash:
         assert isinstance(point, Point)
-        found, _ = self.scan(point, data, 0)
-        return found
+        after, _ = self.scan(point, data, 0)
+        return after
 
     def is_watching(self, point: Hashable) -> bool:
         assert isinstance(point, Point)
@@ -93,7 +93,7 @@ class DocumentTracker:
         if point.mode == OUTSIDE or point.frame is None or not point.frame.watched:
             return None
         begun = cut(point.text, point.size, point.string)
-        rivals = (one for some in point.strings for one in some if isinstance(one, bytes) and one.startswith(begun))
+        rivals = (text for some in point.strings for text in some if isinstance(text, bytes) and text.startswith(begun))
         return OpenString(begun, frozenset(rivals))
 
     def count(self, point: Hashable) -> int:
@@ -131,21 +131,21 @@ class DocumentTracker:
             """Remember an item of the frame, unless it is there already."""
             nonlocal frame
             assert frame is not None
-            found = keys(item)
-            if any(one in some for one in found for some in frame.seen):
+            item_keys = keys(item)
+            if any(key in some for key in item_keys for some in frame.seen):
                 return Clash(item, offset, spots[frame.spot].pointer, items=_count(frame))
             seen = frame.seen
-            for one in found:
-                seen = _with(seen, one)
+            for key in item_keys:
+                seen = _with(seen, key)
             frame = frame._replace(seen=seen, done=True, items=frame.items + 1)
             return None
 
         while at < end and not closed:
             if mode != OUTSIDE:
-                found = MARK.search(data, min(at + escaped, end))
-                at = end if found is None else found.end()
-                escaped = found is not None and data[found.start()] == ESCAPE
-                if found is None or escaped:
+                end_mark = MARK.search(data, min(at + escaped, end))
+                at = end if end_mark is None else end_mark.end()
+                escaped = end_mark is not None and data[end_mark.start()] == ESCAPE
+                if end_mark is None or escaped:
                     continue
                 if mode == KEY:
                     assert frame is not None
@@ -227,8 +227,8 @@ def cut(text: Chunks, size: int, begin: int) -> bytes:
         text, part = text
         size -= len(part)
         parts.append(part)
-    found = b"".join(reversed(parts))
-    return found[begin - size :] if size < begin else found
+    joined = b"".join(reversed(parts))
+    return joined[begin - size :] if size < begin else joined
 
 
 def _count(frame: Frame | None) -> int:
@@ -240,8 +240,8 @@ def _count(frame: Frame | None) -> int:
     return count
 
 
-def _with(some: Some, one: Hashable) -> Some:
-    new = frozenset((one,))
+def _with(some: Some, item: Hashable) -> Some:
+    new = frozenset((item,))
     while some and len(some[-1]) <= len(new):
         new |= some[-1]
         some = some[:-1]

@@ -44,7 +44,7 @@ def kept_or_made(spec: Wordlist, listed: Sequence[str], folder: Path | None, mak
 
 def _packed(dfa: Dfa) -> bytes:
     head = np.array([*dfa.table.shape, dfa.start])
-    return b"".join(one.astype("<i4").tobytes() for one in (head, dfa.classes, dfa.table, dfa.accepting))
+    return b"".join(array.astype("<i4").tobytes() for array in (head, dfa.classes, dfa.table, dfa.accepting))
 
 
 def _unpacked(body: memoryview) -> Dfa | None:

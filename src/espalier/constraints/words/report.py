@@ -90,9 +90,9 @@ class WordReport:
             "known": self.known,
             "share": self.share,
             "numbers": self.numbers,
-            "unknown": [found.to_json() for found in self.unknown],
-            "capitals": [found.to_json() for found in self.capitals],
-            "characters": [found.to_json() for found in self.characters],
+            "unknown": [entry.to_json() for entry in self.unknown],
+            "capitals": [entry.to_json() for entry in self.capitals],
+            "characters": [entry.to_json() for entry in self.characters],
             "largest_rank": self.largest_rank,
             "enough": {str(share): top for share, top in self.enough.items()},
             "problem_count": self.problem_count,
@@ -193,7 +193,7 @@ class Counter:
 
     def report(self) -> WordReport:
         """The report of all pieces so far."""
-        found = problems(self._reader, self._text)
+        faults = problems(self._reader, self._text)
         ranks = sorted(self._known)
         reached = [int(rank) for rank in ranks if rank != NOWHERE and rank > 0]
         return WordReport(
@@ -204,8 +204,8 @@ class Counter:
             unknown=self._table("unknown"),
             capitals=self._table("capitals"),
             characters=self._table("characters"),
-            problems=tuple(found[:PROBLEMS]),
-            problem_count=len(found),
+            problems=tuple(faults[:PROBLEMS]),
+            problem_count=len(faults),
             largest_rank=reached[-1] if reached else None,
             enough={share: _enough(ranks, share) for share in SHARES},
             listed=self._top,
@@ -317,12 +317,12 @@ class Counter:
     def _table(self, name: str) -> tuple[Found, ...]:
         """The entries, most frequent first, then in the order of the text."""
         entries = sorted(self._tables[name].items(), key=lambda item: (-item[1][0], item[1][1]))
-        found = []
+        rows = []
         for text, (count, offset, rank) in entries:
             line = bisect_right(self._line_starts, offset)
             column = offset - self._line_starts[line - 1] + 1
-            found.append(Found(text=text, count=count, offset=offset, line=line, column=column, rank=rank))
-        return tuple(found)
+            rows.append(Found(text=text, count=count, offset=offset, line=line, column=column, rank=rank))
+        return tuple(rows)
 
 
 def _inner(text: str) -> tuple[int, int]:
