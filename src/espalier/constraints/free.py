@@ -151,7 +151,7 @@ def compile_free(spec: Free, compiler: Compiler) -> Compiled:
     specials = _specials(spec, compiler.vocab)
     vocab, trie = compiler.vocab, compiler.trie
     regions = [watched_language(region.spec, compiler, wanted_by="Free") for _, region in spec.regions]
-    assembly = _assembled(spec, regions, specials)
+    assembly = _assemble(spec, regions, specials)
     network, whole = assembly.network(), assembly.dfa()
     compiled = compile_automaton(network if whole is None else whole, spec, vocab, trie)
     # Only the network knows whose region a text is in.
@@ -198,7 +198,7 @@ def free_language(spec: Free, compiler: Compiler) -> Dfa | Network:
     regions = [
         WatchedLanguage(automaton=compiler.language(region.spec, wanted_by="Free")) for _, region in spec.regions
     ]
-    assembly = _assembled(spec, regions, {})
+    assembly = _assemble(spec, regions, {})
     whole = assembly.dfa()
     return assembly.network() if whole is None else whole
 
@@ -210,7 +210,7 @@ def _specials(spec: Free, vocab: Vocab) -> dict[str, int]:
     return {text: token for text, token in tokens.items() if token is not None}
 
 
-def _assembled(spec: Free, regions: Sequence[WatchedLanguage], specials: Mapping[str, int]) -> Assembly:
+def _assemble(spec: Free, regions: Sequence[WatchedLanguage], specials: Mapping[str, int]) -> Assembly:
     assembly = Assembly()
     phrases = list(spec.triggers)
     text = triggers.watched([trigger.encode() for trigger in phrases])

@@ -88,7 +88,7 @@ class ConfinedJudge:
                 tried = self._sure if self._was_quick(owner, key) else self._quick
                 took: list[float] = []
                 try:
-                    verdict = self._called(
+                    verdict = self._call(
                         tried, task, QUICK_SECONDS, what, owner,
                         still=lambda: not self._is_slow(owner, key), used=took.append,
                     )  # fmt: skip
@@ -97,7 +97,7 @@ class ConfinedJudge:
                 except OutOfTime:
                     self._note(owner, key, is_quick=False)
                     self._remember(owner, key)
-            return self._called(self._slow, task, self._seconds, what, owner)
+            return self._call(self._slow, task, self._seconds, what, owner)
         except OutOfTime as error:
             return Verdict(valid=None, judge="none", errors=(f"could not judge: {error.message}",))
         except Unavailable:
@@ -110,7 +110,7 @@ class ConfinedJudge:
         for processes in (self._sure, self._quick, self._slow):
             processes.close()
 
-    def _called(
+    def _call(
         self,
         processes: Processes,
         task: Mapping[str, Any],

@@ -81,13 +81,13 @@ class Spec(ABC):
     def parts(self) -> tuple[Spec, ...]:
         """The constraints that this one is made of, in the order of its fields: members, regions, what follows."""
         parts: list[Spec] = []
-        todo: list[Any] = _held(self)
+        todo: list[Any] = _inner_values(self)
         while todo:
             value = todo.pop()
             if isinstance(value, Spec):
                 parts.append(value)
             else:
-                todo += _held(value)
+                todo += _inner_values(value)
         return tuple(parts)
 
     def beginnings(self) -> tuple[Spec, ...]:
@@ -114,12 +114,12 @@ class Spec(ABC):
 
     def ordered(self, order: Order) -> Self:
         """The constraint with this order of properties in every schema that states none, tools' arguments included."""
-        changed: Self = _filled(self, "order", order)
+        changed: Self = _fill_field(self, "order", order)
         return changed
 
     def closing(self, closed: bool) -> Self:  # the value of a field
         """The constraint with this `closed` in every schema that states none."""
-        changed: Self = _filled(self, "closed", closed)
+        changed: Self = _fill_field(self, "closed", closed)
         return changed
 
     @property
@@ -137,7 +137,7 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def _held(value: Any) -> list[Any]:
+def _inner_values(value: Any) -> list[Any]:
     """The values in a dataclass, mapping or sequence, last first, without strings."""
     if is_dataclass(value) and not isinstance(value, type):
         held: list[Any] = [getattr(value, entry.name) for entry in fields(value)]
@@ -148,11 +148,11 @@ def _held(value: Any) -> list[Any]:
     return [part for part in reversed(held) if type(part) not in ATOMS]  # a list of words may be long
 
 
-def _filled(value: Any, field_name: str, filling: Any) -> Any:
+def _fill_field(value: Any, field_name: str, filling: Any) -> Any:
     """A value in which every constraint that has this field, and None in it, has the filling there; the value itself
     where nothing changes."""
     if isinstance(value, tuple):
-        parts = tuple(_filled(part, field_name, filling) for part in value)
+        parts = tuple(_fill_field(part, field_name, filling) for part in value)
         return value if all(new is old for new, old in zip(parts, value, strict=True)) else parts
     if not is_dataclass(value) or isinstance(value, type):
         return value
@@ -160,7 +160,7 @@ def _filled(value: Any, field_name: str, filling: Any) -> Any:
     for entry in fields(value):
         old = getattr(value, entry.name)
         takes = entry.name == field_name and isinstance(value, Spec) and old is None
-        if (new := filling if takes else _filled(old, field_name, filling)) is not old:
+        if (new := filling if takes else _fill_field(old, field_name, filling)) is not old:
             changed[entry.name] = new
     if not changed:
         return value

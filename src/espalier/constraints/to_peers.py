@@ -57,17 +57,17 @@ def to_llguidance(spec: Spec, compiler: Compiler) -> str:
     reason; errors in the spec itself are raised as its compiler raises them."""
     grammar = _grammar(spec, compiler, "llguidance")
     if _is_recursive(grammar):
-        rules = _written(grammar, SCANNERLESS, "{} : {}\n", first="start")
+        rules = _write_grammar(grammar, SCANNERLESS, "{} : {}\n", first="start")
     else:
-        rules = "start: R0\n" + _written(grammar, ONE_TERMINAL, "{}: {}\n", first="R0")
-    return _checked(spec, HEADER + rules)
+        rules = "start: R0\n" + _write_grammar(grammar, ONE_TERMINAL, "{}: {}\n", first="R0")
+    return _check_size(spec, HEADER + rules)
 
 
 def to_xgrammar(spec: Spec, compiler: Compiler) -> str:
     """EBNF text for xgrammar 0.2, with the start rule `root`, for exactly the texts of the spec. Raises as
     `to_llguidance`."""
     grammar = _grammar(spec, compiler, "xgrammar")
-    return _checked(spec, _written(grammar, XGRAMMAR, "{} ::= {}\n", first="root"))
+    return _check_size(spec, _write_grammar(grammar, XGRAMMAR, "{} ::= {}\n", first="root"))
 
 
 def _grammar(spec: Spec, compiler: Compiler, engine: str) -> Grammar:
@@ -101,7 +101,7 @@ def _is_recursive(grammar: Grammar) -> bool:
     return False
 
 
-def _written(grammar: Grammar, dialect: Dialect, line: str, *, first: str) -> str:
+def _write_grammar(grammar: Grammar, dialect: Dialect, line: str, *, first: str) -> str:
     ordered = [grammar.root, *(name for name in grammar.rules if name != grammar.root)]
     names = {name: first if place == 0 else dialect.name(place) for place, name in enumerate(ordered)}
 
@@ -133,7 +133,7 @@ def _times(least: int, most: int | None) -> str:
     return short or f"{{{least},{'' if most is None else most}}}"
 
 
-def _checked(spec: Spec, text: str) -> str:
+def _check_size(spec: Spec, text: str) -> str:
     if len(text) > MAX_TEXT:
         raise CapabilityError(f"{spec.kind} is too large to be written: over {MAX_TEXT} characters", field="constraint")
     return text

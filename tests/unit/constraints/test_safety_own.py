@@ -90,7 +90,7 @@ def test_a_pattern_of_a_thousand_rare_letters_is_not_tried_in_a_thread_of_the_se
         assert there.asked == 0
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(own, "custom_parts", lambda *given: pytest.fail("built here"))
-            patched.setattr(there, "_far", lambda run, given: own._written([]))
+            patched.setattr(there, "_far", lambda run, given: own._pack_parts([]))
             assert Own(words=[], texts=[], expressions=[(RARE, 0)]).built(there) == []
 
 

@@ -64,7 +64,7 @@ class Border:
         rest = data[count:]
         if not rest:
             return Landing(gap + count)
-        tokens = self._spelled(rest)
+        tokens = self._spell(rest)
         return Landing(gap + count, tokens) if tokens else None
 
     def take(self, token: int, gap: int) -> Landing | None:
@@ -98,7 +98,7 @@ class Border:
         if masks.test(self.inner_mask, completion[0]):
             return completion
         first = self._vocab.bytes_of(completion[0])  # one token with whitespace and an opening is the shorter way
-        tokens = self._spelled(first[self._leading(first) :]) if self._leading(first) < len(first) else completion[1:2]
+        tokens = self._spell(first[self._leading(first) :]) if self._leading(first) < len(first) else completion[1:2]
         if not advanced(matcher, tokens):
             raise AssertionError("the inner constraint refuses what it took before")
         return (*tokens, *matcher.shortest_completion())
@@ -132,7 +132,7 @@ class Border:
         """How many bytes at the start are whitespace of the gap."""
         return next((at for at, byte in enumerate(data) if byte not in self._skipped), len(data))
 
-    def _spelled(self, rest: bytes) -> tuple[int, ...]:
+    def _spell(self, rest: bytes) -> tuple[int, ...]:
         """Tokens that spell `rest` and that the inner constraint takes from its start; `()` if it refuses `rest`."""
         if rest[0] not in self._first:
             return ()
@@ -153,7 +153,7 @@ class Border:
         for token, data in enumerate(self._vocab.tokens):
             if data and data[0] in self._skipped:
                 count = self._leading(data)
-                if count <= GAP and (count == len(data) or self._spelled(data[count:])):
+                if count <= GAP and (count == len(data) or self._spell(data[count:])):
                     by_count[count].append(token)
         variants: list[Mask] = []
         for gap in range(GAP + 1):

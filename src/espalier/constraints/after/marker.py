@@ -71,7 +71,7 @@ class Waiting:
         """States below this number are within the opening."""
         if opens is not None:
             rest = dfa
-            dfa, self.inside = _opened(opens, rest)
+            dfa, self.inside = _with_opening(opens, rest)
             self.opening_states = self.inside - rest.start
         self.done = len(dfa) - 1
         self.start = dfa.start
@@ -130,7 +130,7 @@ def opened(data: bytes, opens: bytes) -> int | None:
     return None
 
 
-def _opened(opens: bytes, rest: Dfa) -> tuple[Dfa, int]:
+def _with_opening(opens: bytes, rest: Dfa) -> tuple[Dfa, int]:
     """The automaton of optional whitespace, an opening, and then `rest`; and the state in which `rest` begins."""
     blanks = CharClass(merge((blank, blank) for blank in WHITESPACE))
     head = language(seq(Repeat(blanks, 0, GAP), Literal(opens.decode())))

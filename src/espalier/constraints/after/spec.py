@@ -174,18 +174,18 @@ def judge_after(spec: After, text: str, words: WordFiles) -> Verdict:
     The text holds the marker even if the prompt held it (see `begun`); with `in_prompt="yes"` it may also be the answer
     alone. `max_before` is not judged.
     """
-    _, verdict = _judged(spec, text, words)
+    _, verdict = _likeliest_answer(spec, text, words)
     return verdict
 
 
 def parse_after(spec: After, text: str) -> Any:
     """The value of the text behind the first marker, as the inner constraint parses it."""
     answers = _answers(spec, text)
-    answer = answers[0] if len(answers) == 1 else _judged(spec, text, None)[0]
+    answer = answers[0] if len(answers) == 1 else _likeliest_answer(spec, text, None)[0]
     return parse(spec.spec, answer)
 
 
-def _judged(spec: After, text: str, words: WordFiles | None) -> tuple[str, Verdict]:
+def _likeliest_answer(spec: After, text: str, words: WordFiles | None) -> tuple[str, Verdict]:
     """The first valid answer and its verdict; else one that cannot be judged, else the likeliest invalid one."""
     answers = _answers(spec, text)
     if not answers:

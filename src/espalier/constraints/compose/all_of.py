@@ -92,7 +92,7 @@ def compile_all_of(spec: AllOf, compiler: Compiler) -> Compiled:
         return compiler.compile(spec.members[0])
     members = [_Member(name, member, part_of(name, member, compiler)) for name, member in spec.named()]
     if all(member.part is not None for member in members):
-        return _joined(members, spec, compiler)
+        return _join_members(members, spec, compiler)
     return _side_by_side(members, spec, compiler)
 
 
@@ -102,7 +102,7 @@ class _Member(NamedTuple):
     part: Part | None
 
 
-def _joined(members: Sequence[_Member], spec: AllOf, compiler: Compiler) -> Compiled:
+def _join_members(members: Sequence[_Member], spec: AllOf, compiler: Compiler) -> Compiled:
     """The members, all of which have a part, as one; only with several members that rewind do they stay apart too."""
     may_strand = spec.dead_ends != "refuse"
     names = [member.name for member in members]
@@ -153,7 +153,9 @@ def _side_by_side(members: Sequence[_Member], spec: AllOf, compiler: Compiler) -
     readers = [(member.name, compiler.compile(member.spec)) for member in apart]
     if together:
         name = " and ".join(member.name for member in together)
-        compiled_member = _joined(together, spec, compiler) if len(together) > 1 else compiler.compile(together[0].spec)
+        compiled_member = (
+            _join_members(together, spec, compiler) if len(together) > 1 else compiler.compile(together[0].spec)
+        )
         readers.insert(0, (name, compiled_member))
     spelled = spellings([name for name, _ in readers], [reader.spelled for _, reader in readers])
     for number, (name, compiled_member) in enumerate(readers):
@@ -168,7 +170,9 @@ def _side_by_side(members: Sequence[_Member], spec: AllOf, compiler: Compiler) -
 def all_of_language(spec: AllOf, compiler: Compiler) -> Dfa | Network:
     """The intersection, for constraints that hold an `AllOf`. Raises as `compile_all_of`, and UnsupportedError for
     members without an automaton and for two that are not regular."""
-    return _intersected(spec, lambda member: compiler.language(member, wanted_by="an AllOf inside another constraint"))
+    return _intersect_members(
+        spec, lambda member: compiler.language(member, wanted_by="an AllOf inside another constraint")
+    )
 
 
 def all_of_watched(spec: AllOf, compiler: Compiler) -> WatchedLanguage:
@@ -179,7 +183,7 @@ def all_of_watched(spec: AllOf, compiler: Compiler) -> WatchedLanguage:
         languages.append(watched_language(member, compiler, wanted_by="an AllOf inside another constraint"))
         return languages[-1].automaton
 
-    automaton = _intersected(spec, language)
+    automaton = _intersect_members(spec, language)
     trackers = [watched.tracker for watched in languages if watched.tracker is not None]
     return WatchedLanguage(
         automaton=automaton,
@@ -189,7 +193,7 @@ def all_of_watched(spec: AllOf, compiler: Compiler) -> WatchedLanguage:
     )
 
 
-def _intersected(spec: AllOf, language: Callable[[Spec], Dfa | Network]) -> Dfa | Network:
+def _intersect_members(spec: AllOf, language: Callable[[Spec], Dfa | Network]) -> Dfa | Network:
     names = spec.names()
     automata: dict[str, Dfa | Network] = {}
     for name, member in zip(names, spec.members, strict=True):

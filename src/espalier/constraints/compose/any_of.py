@@ -74,15 +74,15 @@ def any_of_grammar(spec: AnyOf, compiler: Compiler, before: str) -> Grammar:
 
 def judge_any_of(spec: AnyOf, text: str, words: WordFiles) -> Verdict:
     """Valid if one member's judge says so; else the errors of the nearest member."""
-    return _judged(spec, text, words)[1]
+    return _nearest_verdict(spec, text, words)[1]
 
 
 def parse_any_of(spec: AnyOf, text: str) -> Any:
     """The value from the first member whose judge says valid, else from the nearest one."""
-    return parse(_judged(spec, text, None)[0], text)
+    return parse(_nearest_verdict(spec, text, None)[0], text)
 
 
-def _judged(spec: AnyOf, text: str, words: WordFiles | None) -> tuple[Spec, Verdict]:
+def _nearest_verdict(spec: AnyOf, text: str, words: WordFiles | None) -> tuple[Spec, Verdict]:
     """The first valid member and its verdict, else the nearest: the first that cannot be judged, else the one with the
     fewest errors."""
     judged: list[tuple[str, Spec, Verdict]] = []

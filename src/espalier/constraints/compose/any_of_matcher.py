@@ -48,9 +48,9 @@ class AnyOfMatcher(ParallelMatcher[AnyOfCompiled]):
         first, *rest = [member.forced() for member in self._living()]
         if not rest or not first:
             return first
-        same = _shared([first, *rest])
+        same = _shared_length([first, *rest])
         texts = [self._text(tokens[same:]) for tokens in (first, *rest)]
-        spelled = self._compiled.trie.segment(texts[0][: _shared(texts)])
+        spelled = self._compiled.trie.segment(texts[0][: _shared_length(texts)])
         return self._viable((*first[:same], *(spelled or ())))
 
     def _viable(self, tokens: tuple[int, ...]) -> tuple[int, ...]:
@@ -73,6 +73,6 @@ class AnyOfMatcher(ParallelMatcher[AnyOfCompiled]):
         return bytes(text)
 
 
-def _shared(sequences: Sequence[Sequence[int]]) -> int:
+def _shared_length(sequences: Sequence[Sequence[int]]) -> int:
     """The length of the longest common prefix."""
     return sum(1 for _ in takewhile(lambda items: len(set(items)) == 1, zip(*sequences, strict=False)))

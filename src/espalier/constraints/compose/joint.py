@@ -118,7 +118,7 @@ def join(parts: Sequence[Part], spec: Spec, compiler: Compiler, *, may_strand: b
     """The parts as one constraint. may_strand: see `JointMachine`. Raises SpecError, naming them, for members that
     contradict one another; VocabError; LimitExceeded where it was not found whether any text satisfies all of them."""
     trackers = [part.tracker for part in parts if part.tracker is not None]
-    whole = _joined(parts, spec, compiler, may_strand=may_strand)
+    whole = _join_machines(parts, spec, compiler, may_strand=may_strand)
     if not trackers:
         return whole
     tracker = SeveralTrackers(trackers) if len(trackers) > 1 else trackers[0]
@@ -131,11 +131,11 @@ def joint_of(compiled: Compiled) -> JointMachine | None:
     return inner.joint if isinstance(inner, JointCompiled) else None
 
 
-def _joined(parts: Sequence[Part], spec: Spec, compiler: Compiler, *, may_strand: bool) -> AutomatonCompiled:
+def _join_machines(parts: Sequence[Part], spec: Spec, compiler: Compiler, *, may_strand: bool) -> AutomatonCompiled:
     vocab, trie, names = compiler.vocab, compiler.trie, [part.name for part in parts]
     spelled = spellings([part.name for part in parts], [part.spelled for part in parts])
     try:
-        machines = _merged([part.machine for part in parts], compiler)
+        machines = _merge_regular([part.machine for part in parts], compiler)
     except GrammarError as error:
         raise _contradiction(parts, compiler) from error
     if len(machines) == 1:
@@ -153,7 +153,7 @@ def _joined(parts: Sequence[Part], spec: Spec, compiler: Compiler, *, may_strand
     return JointCompiled(spec, vocab, trie, machine, spelled)
 
 
-def _merged(machines: Sequence[Machine], compiler: Compiler) -> list[Machine]:
+def _merge_regular(machines: Sequence[Machine], compiler: Compiler) -> list[Machine]:
     """The machines, small regular ones made one, which then stands in the place of the first of them. Raises
     GrammarError for regular machines that have no text in common, VocabError."""
     small = [

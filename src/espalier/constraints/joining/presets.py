@@ -161,12 +161,12 @@ def preset_parts(preset: Preset) -> list[Part]:
     if preset.json_schema is not None:
         parts.insert(0, Part(spec=schema_spec(preset.json_schema)))
     if preset.schema_order is not None:
-        _named(preset, lambda: read_order(preset.schema_order))
+        _naming_preset(preset, lambda: read_order(preset.schema_order))
     if preset.safety_preset is not None:
         name = preset.safety_preset
-        parts.append(_named(preset, lambda: safety_part(name)))
+        parts.append(_naming_preset(preset, lambda: safety_part(name)))
     stated = [part for part in parts if part is not None]
-    _named(preset, lambda: safety_of_parts(stated))
+    _naming_preset(preset, lambda: safety_of_parts(stated))
     return stated
 
 
@@ -189,7 +189,7 @@ def constraints_of(parts: Sequence[Part]) -> list[Spec]:
     return [*specs, *bans, *([] if safety is None else [safety])]
 
 
-def _named(preset: Preset, make: Callable[[], Any]) -> Any:
+def _naming_preset(preset: Preset, make: Callable[[], Any]) -> Any:
     """Call `make`. Errors are reworded to name the preset."""
     try:
         return make()

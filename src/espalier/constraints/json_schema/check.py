@@ -149,7 +149,7 @@ def check_schema(
         contract = engine_contract(lowered.expansion.contract, listed_hazards, engine)
         return SchemaReport(engine=engine, contract=contract, hazards=listed_hazards, **said)
     build = _as_grammar if engine == "gbnf" else _as_requested
-    compiled, cost = _measured(lowered, compiler, build, clock)
+    compiled, cost = _measure(lowered, compiler, build, clock)
     if engine == "gbnf":
         contract = grammar_contract(lowered)
     else:
@@ -202,7 +202,7 @@ def _as_grammar(lowered: LoweredSchema, compiler: Compiler) -> Compiled:
     return automaton_compiled(lowered, "grammar", compiler.vocab, compiler.trie)
 
 
-def _measured(
+def _measure(
     lowered: LoweredSchema,
     compiler: Compiler,
     build: Callable[[LoweredSchema, Compiler], Compiled],

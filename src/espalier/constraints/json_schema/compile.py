@@ -45,7 +45,7 @@ def compile_schema(spec: JsonSchema, compiler: Compiler) -> Compiled:
     else:
         network = LazyNetwork(lowered.start())
         machine = PushdownMachine(network, vocab, compiler.trie, shared=compiler.part(SharedParts))
-        compiled = _explained(AutomatonCompiled(lowered.spec, vocab, compiler.trie, machine), lowered)
+        compiled = _with_explainer(AutomatonCompiled(lowered.spec, vocab, compiler.trie, machine), lowered)
     if lowered.unique is not None:
         return UniqueCompiled(compiled, lowered.unique, compiler.part(QuoteTokens))
     if (items := lowered.items) is None:
@@ -118,10 +118,10 @@ def contract_of(spec: JsonSchema, compiler: Compiler | None, *, request: Any = N
 def automaton_compiled(lowered: LoweredSchema, use: Use, vocab: Vocab, trie: TokenTrie) -> AutomatonCompiled:
     """The schema's automaton for one vocabulary, built as a whole, `uniqueItems` unwatched: for a vocabulary that lacks
     bytes, and to measure grammars. Raises as `LoweredSchema.automaton` does."""
-    return _explained(compile_automaton(lowered.automaton(use), lowered.spec, vocab, trie), lowered)
+    return _with_explainer(compile_automaton(lowered.automaton(use), lowered.spec, vocab, trie), lowered)
 
 
-def _explained(compiled: AutomatonCompiled, lowered: LoweredSchema) -> AutomatonCompiled:
+def _with_explainer(compiled: AutomatonCompiled, lowered: LoweredSchema) -> AutomatonCompiled:
     compiled.explain_with(lambda: SchemaExplainer(lowered.named_rules(), compiled.vocab, compiled.trie))
     return compiled
 

@@ -190,11 +190,11 @@ class Writer:
         if isinstance(value, Literally):
             self._first_of([lambda text=text: self._put(text) for text in numerals(value)])  # type: ignore[misc]
         elif isinstance(value, dict):
-            models = (*models, *self._listed(nodes))
+            models = (*models, *self._listed_values(nodes))
             wanted = self._orders(value, nodes, models)
             self._first_of([lambda names=names: self._object(value, names, nodes, models, depth) for names in wanted])  # type: ignore[misc]
         elif isinstance(value, list):
-            self._array(value, nodes, (*models, *self._listed(nodes)), depth)
+            self._array(value, nodes, (*models, *self._listed_values(nodes)), depth)
         else:
             self._put(json.dumps(value, ensure_ascii=False))
 
@@ -206,7 +206,7 @@ class Writer:
             self._put(self._comma * (i > 0) + self._line(depth + 1) + json.dumps(name, ensure_ascii=False))
             self._put(self._colon)
             inner = [model[name] for model in models if isinstance(model, dict) and name in model]
-            self._value(value[name], self._named(nodes, name), inner, depth + 1)
+            self._value(value[name], self._member_nodes(nodes, name), inner, depth + 1)
         self._put((self._line(depth) if names else "") + "}")
 
     def _array(self, value: list[Any], nodes: frozenset[NodeId], models: Sequence[Any], depth: int) -> None:
@@ -222,7 +222,7 @@ class Writer:
 
     # From the normal form
 
-    def _listed(self, nodes: frozenset[NodeId]) -> list[Any]:
+    def _listed_values(self, nodes: frozenset[NodeId]) -> list[Any]:
         """The listed values (`enum`, `const`) of these nodes."""
         cases = (case for node in sorted(nodes) for case in self._shapes.cases(node))
         return [value for case in cases if isinstance(case, Values) for value in case.values]
@@ -241,7 +241,7 @@ class Writer:
         orders[tuple(value)] = None
         return list(orders)
 
-    def _named(self, nodes: frozenset[NodeId], name: str) -> frozenset[NodeId]:
+    def _member_nodes(self, nodes: frozenset[NodeId], name: str) -> frozenset[NodeId]:
         named: set[NodeId] = set()
         for node in nodes:
             for case in self._shapes.cases(node):

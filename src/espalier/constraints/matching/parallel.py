@@ -81,7 +81,7 @@ class ParallelMatcher(MatcherBase[Several]):
         return any(member.is_finished for member in self._living())
 
     def mask(self) -> Mask:
-        return self._united([self._mask_of(place) for place in self._alive])
+        return self._unite([self._mask_of(place) for place in self._alive])
 
     def allows(self, token: int) -> bool:
         return bool(self._takers(token))
@@ -150,7 +150,7 @@ class ParallelMatcher(MatcherBase[Several]):
         return all(is_loose(member, most) for member in self._living())
 
     def closing(self, most: int) -> Mask:
-        return self._united([self._closing_of(place, most) for place in self._alive])
+        return self._unite([self._closing_of(place, most) for place in self._alive])
 
     def within(self, most: int) -> tuple[int, ...] | None:
         return next((way for place in self._alive if (way := self._within_of(place, most)) is not None), None)
@@ -188,7 +188,7 @@ class ParallelMatcher(MatcherBase[Several]):
     def _within_of(self, place: int, most: int) -> tuple[int, ...] | None:
         return within(self._member(place), most)
 
-    def _united(self, member_masks: list[Mask]) -> Mask:
+    def _unite(self, member_masks: list[Mask]) -> Mask:
         return reduce(lambda mask, other: self.UNITE(mask, other, out=mask), member_masks)
 
     def _living(self) -> list[Matcher]:

@@ -68,16 +68,18 @@ def filter_of(spec: Safety, folder: Path | None = None, builds: Builds | None = 
     with time_limit(SECONDS, what="building the automaton of the safety filter"):
         rules: list[FilterRule] = []
         built_in = spec.built_in()
-        numbers = _numbered(rules, [FilterRule(pattern.category, pattern.name, pattern.about) for pattern in built_in])
+        numbers = _number_rules(
+            rules, [FilterRule(pattern.category, pattern.name, pattern.about) for pattern in built_in]
+        )
         parts = built_in_parts(built_in, numbers, folder)
         words: list[Phrase] = []
         listed = [FilterRule(name, "list", f"the list of {name}") for name, _ in spec.lists]
-        for (_, phrases), number in zip(spec.lists, _numbered(rules, listed), strict=True):
+        for (_, phrases), number in zip(spec.lists, _number_rules(rules, listed), strict=True):
             words += [(phrase, number) for phrase in phrases]
         texts: list[Phrase] = []
         expressions: list[tuple[str, int]] = []
         own = [FilterRule("custom", custom.text[:80], quoted(custom.text[:80])) for custom in spec.patterns]
-        for custom, number in zip(spec.patterns, _numbered(rules, own), strict=True):
+        for custom, number in zip(spec.patterns, _number_rules(rules, own), strict=True):
             if custom.is_regex:
                 expressions.append((custom.text, number))
             else:
@@ -86,7 +88,7 @@ def filter_of(spec: Safety, folder: Path | None = None, builds: Builds | None = 
         return CompiledFilter(tables_of(parts), tuple(rules), bool(words or texts or expressions))
 
 
-def _numbered(rules: list[FilterRule], new: list[FilterRule]) -> list[int]:
+def _number_rules(rules: list[FilterRule], new: list[FilterRule]) -> list[int]:
     rules += new
     return list(range(len(rules) - len(new), len(rules)))
 
@@ -196,11 +198,11 @@ class SafetyMatcher(AutomatonMatcher):
             return blame
         rule = self._filter.rules[hit.rule]
         if is_end:
-            blame = replace(blame, reason=f"the text cannot end here: it would complete {_told(rule, hit)}")
+            blame = replace(blame, reason=f"the text cannot end here: it would complete {_describe_hit(rule, hit)}")
         return replace(blame, rule=rule.full_name)
 
 
-def _told(rule: FilterRule, hit: Hit) -> str:
+def _describe_hit(rule: FilterRule, hit: Hit) -> str:
     where = " in the decoded text of a string" if hit.reading else ""
     return f"{rule.category}: {rule.shown}{where}"
 
@@ -222,7 +224,7 @@ class _PatternReasons:
         if not isinstance(hit, Hit):
             return None
         token_start = quoted((read + refused[:1]).decode("utf-8", "replace"))
-        return f"with {token_start} it would complete {_told(self._filter.rules[hit.rule], hit)}"
+        return f"with {token_start} it would complete {_describe_hit(self._filter.rules[hit.rule], hit)}"
 
 
 class _Reader:

@@ -44,7 +44,7 @@ def strings_of(text: str) -> Iterator[Decoded]:
         while at >= 0:
             string = _STRINGS[quote].match(text, at)
             assert string is not None, "it begins with the quotation mark"
-            yield _decoded(text, *string.span(1), _ESCAPE)
+            yield _decode(text, *string.span(1), _ESCAPE)
             at = string.end() if string.end() < len(text) else -1
     yield from nested_strings(text)
 
@@ -57,7 +57,7 @@ def nested_strings(text: str) -> Iterator[Decoded]:
         at = begin.end()
         while True:
             end = _END_NESTED.search(text, at)
-            yield _decoded(text, at, len(text) if end is None else end.start(), _NESTED_ESCAPE)
+            yield _decode(text, at, len(text) if end is None else end.start(), _NESTED_ESCAPE)
             if end is None:
                 return
             at = end.end()
@@ -66,7 +66,7 @@ def nested_strings(text: str) -> Iterator[Decoded]:
         begin = _BEGIN_NESTED.search(text, at)
 
 
-def _decoded(text: str, start: int, end: int, escape: re.Pattern[str]) -> Decoded:
+def _decode(text: str, start: int, end: int, escape: re.Pattern[str]) -> Decoded:
     if text.find("\\", start, end) < 0:
         return Decoded(text[start:end], range(start, end + 1))
     pieces: list[str] = []

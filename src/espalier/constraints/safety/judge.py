@@ -104,7 +104,7 @@ def _spans(spec: Safety, text: str) -> Iterator[tuple[str, str, Iterator[tuple[i
         if pattern.detector == "card":
             yield pattern.category, pattern.name, find_cards(low)
         else:
-            yield pattern.category, pattern.name, _matches(_compiled(pattern), low)
+            yield pattern.category, pattern.name, _matches(_compile_pattern(pattern), low)
     for category, phrases in spec.lists:
         yield category, "list", _matches(_phrases(phrases), low)
     for custom in spec.patterns:
@@ -121,7 +121,7 @@ def _matches(pattern: re.Pattern[str], text: str) -> Iterator[tuple[int, int]]:
 
 
 @lru_cache(maxsize=256)
-def _compiled(pattern: Pattern) -> re.Pattern[str]:
+def _compile_pattern(pattern: Pattern) -> re.Pattern[str]:
     return re.compile(f"(?:{pattern.before})(?P<match>{pattern.itself})(?:{pattern.after})", re.IGNORECASE)
 
 
@@ -129,11 +129,11 @@ def _compiled(pattern: Pattern) -> re.Pattern[str]:
 def _phrases(phrases: tuple[str, ...]) -> re.Pattern[str]:
     """One regex for all phrases, longer ones first, so that the longest match is reported."""
     by_length = sorted(phrases, key=len, reverse=True)
-    shown = "|".join(_bordered(phrase) for phrase in by_length)
+    shown = "|".join(_with_borders(phrase) for phrase in by_length)
     return re.compile(f"(?P<match>{shown})")
 
 
-def _bordered(phrase: str) -> str:
+def _with_borders(phrase: str) -> str:
     before = r"(?<!\w)" if re.match(r"\w", phrase[0]) else ""
     after = r"(?!\w)" if re.match(r"\w", phrase[-1]) else ""
     return f"{before}{re.escape(phrase)}{after}"

@@ -51,7 +51,7 @@ def parse_list(data: bytes, source: str = "the list") -> tuple[str, ...]:
         phrase = "" if line.lstrip().startswith("#") else line.split(" #", 1)[0].strip()
         if not phrase:
             continue
-        phrases[_checked(phrase, f"line {number} of {source}")] = None
+        phrases[_check_phrase(phrase, f"line {number} of {source}")] = None
         if len(phrases) > MAX_PHRASES:
             raise _too_many()
     if not phrases:
@@ -87,7 +87,7 @@ def check_phrases(phrases: object, category: str) -> tuple[str, ...]:
         check_text(phrase, f"phrase {number} of {category}", "lists")
         if not phrase.strip():
             raise InputError(f"phrase {number} of {category} is empty", field="lists")
-        checked[_checked(phrase.strip(), f"phrase {number} of {category}")] = None
+        checked[_check_phrase(phrase.strip(), f"phrase {number} of {category}")] = None
         if len(checked) > MAX_PHRASES:
             raise _too_many()
     if not checked:
@@ -95,7 +95,7 @@ def check_phrases(phrases: object, category: str) -> tuple[str, ...]:
     return tuple(checked)
 
 
-def _checked(phrase: str, what: str) -> str:
+def _check_phrase(phrase: str, what: str) -> str:
     if len(phrase) > MAX_LENGTH:
         raise LimitExceeded(f"{what} has more than {MAX_LENGTH} characters", hint="write one phrase on each line")
     if any(unicodedata.category(character) == "Cc" and character != "\t" for character in phrase):

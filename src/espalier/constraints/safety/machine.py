@@ -130,7 +130,7 @@ class SafetyMachine:
     def pending(self, state: bytes) -> Hit | None:
         """The match that the end of the text would complete, None if there is none."""
         with self._lock:
-            return _hit(self._ended(state))
+            return _hit(self._run_to_end(state))
 
     def idle(self, state: bytes) -> bool:
         """Whether no match, no character and no escape is in progress."""
@@ -152,7 +152,7 @@ class SafetyMachine:
             if len(self._accepts) >= MAX_KNOWN:
                 self._accepts = {}
             with self._lock:
-                accepted = self._accepts[state] = self._ended(state) == 0
+                accepted = self._accepts[state] = self._run_to_end(state) == 0
         return accepted
 
     def advance(self, state: bytes, token: int) -> bytes | None:
@@ -237,7 +237,7 @@ class SafetyMachine:
         mask = self._masks.get(state)
         if mask is None:
             with self._lock:
-                mask = ~self._again(lambda: self._refused(state)).view(np.int32)
+                mask = ~self._again(lambda: self._refused_tokens(state)).view(np.int32)
             np.bitwise_and(mask, self._texts, out=mask)
             mask.setflags(write=False)
             self._masks.put(state, mask, mask.nbytes + len(state))
@@ -265,7 +265,7 @@ class SafetyMachine:
         hit = self._call(lambda met: self._kernels.run(row, read, self._rows, self._last, self._filter, met))
         return hit, int(self._last[0])
 
-    def _ended(self, state: bytes) -> int:
+    def _run_to_end(self, state: bytes) -> int:
         row = self._row(state)
         return self._call(lambda met: self._kernels.ends(row, self._rows, self._filter, met))
 
@@ -309,7 +309,7 @@ class SafetyMachine:
         self._kernels.leave_all(np.ascontiguousarray(rows), states, self._met.arrays)
         return [row.tobytes() for row in states]
 
-    def _refused(self, state: bytes) -> NDArray[np.uint32]:
+    def _refused_tokens(self, state: bytes) -> NDArray[np.uint32]:
         """The refused tokens, `(W,) uint32`: by the text as it is written, and by the decoded ones where a token
         holds a quotation mark or a backslash; otherwise these read it as the first does."""
         row = self._enter(state)

@@ -46,7 +46,7 @@ class Own:
         phrases = {"words": self.words, "texts": self.texts, "expressions": self.expressions}
         size = sum(len(text) for kind in phrases.values() for text, _ in kind)
         return builds.build(
-            self.parts, run=built, given=phrases, read=_read, is_near=size <= NEAR_CHARACTERS
+            self.parts, run=built, given=phrases, read=_unpack_parts, is_near=size <= NEAR_CHARACTERS
         )  # fmt: skip
 
 
@@ -56,13 +56,13 @@ class Own:
 def built(task: Mapping[str, Any]) -> dict[str, Any] | None:
     """Writes the parts to a file; returns what is wrong with them, None if nothing is."""
     own = Own(**{name: [(text, number) for text, number in task[name]] for name in ("words", "texts", "expressions")})
-    return answered(task, lambda: _written(own.parts()))
+    return answered(task, lambda: _pack_parts(own.parts()))
 
 
 # Parts as bytes: `marshal` makes plain values alone, whatever it reads.
 
 
-def _written(parts: Sequence[Part]) -> bytes:
+def _pack_parts(parts: Sequence[Part]) -> bytes:
     return marshal.dumps([
         (
             part.dfa.table.shape, part.dfa.table.astype("<i4").tobytes(), part.dfa.cuts.astype("<i4").tobytes(),
@@ -72,7 +72,7 @@ def _written(parts: Sequence[Part]) -> bytes:
     ])  # fmt: skip
 
 
-def _read(data: bytes) -> list[Part]:
+def _unpack_parts(data: bytes) -> list[Part]:
     parts = []
     for shape, table, cuts, busy, first, classes, rules in marshal.loads(data):  # our own process wrote it
         dfa = CharDfa(

@@ -135,7 +135,7 @@ def custom_parts(texts: Sequence[Phrase], expressions: Sequence[tuple[Custom, in
     alphabet = Alphabet([*places.char_sets, *(phrase_sets(texts) if texts else ())])
     automata: list[CharDfa] = []
     if expressions:
-        automata.append(_numbered(pattern_dfa(places, alphabet), [number for _, number in expressions]))
+        automata.append(_with_numbers(pattern_dfa(places, alphabet), [number for _, number in expressions]))
     if texts:
         automata.append(phrase_automaton(texts, alphabet, whole=False))
     small = [smallest(dfa) for dfa in automata]
@@ -154,7 +154,7 @@ def _whole(dfa: CharDfa, alphabet: Alphabet, field: str) -> Part:
     return Part(live, alphabet.segments, ())
 
 
-def _numbered(dfa: CharDfa, numbers: list[int]) -> CharDfa:
+def _with_numbers(dfa: CharDfa, numbers: list[int]) -> CharDfa:
     """The DFA with other numbers of patterns."""
     rule = np.array([*numbers, -1], dtype=np.int32)  # the last stands for none
     hits = -1 - rule[np.maximum(-1 - dfa.table, 0)]
@@ -202,7 +202,7 @@ def tables_of(parts: Sequence[Part]) -> Tables:
     lengths = np.diff(np.append(bounds, 0x110000))
     points = np.repeat(which.reshape(-1), lengths).astype(np.int16)
     samples, places = _samples(points)
-    numbered = [part.dfa if not part.rules else _numbered(part.dfa, list(part.rules)) for part in parts]
+    numbered = [part.dfa if not part.rules else _with_numbers(part.dfa, list(part.rules)) for part in parts]
     sizes = [len(dfa) for dfa in numbered]
     cells = [dfa.table.size for dfa in numbered]
     return Tables(

@@ -76,7 +76,7 @@ def held_patterns(spec: Safety, form: Dfa | None = None) -> HeldPatterns:
         tried = whole
         for part in pattern.parts:
             widened = classes.widened(*part)
-            tried = widened if tried is None else _both(tried, widened, most)
+            tried = widened if tried is None else _intersect(tried, widened, most)
             if tried is None:
                 break
         if tried is not None:
@@ -84,7 +84,7 @@ def held_patterns(spec: Safety, form: Dfa | None = None) -> HeldPatterns:
             held.update(pattern.names)
     if whole is None or not held:
         return HeldPatterns(None, frozenset())
-    return HeldPatterns(_written(whole, classes), frozenset(held))
+    return HeldPatterns(_to_grammar(whole, classes), frozenset(held))
 
 
 def _patterns(spec: Safety) -> Iterator[_Pattern]:
@@ -159,7 +159,7 @@ def _classes_of(segments: Segments, characters: NDArray[np.int64]) -> NDArray[np
     return np.asarray(classes[np.searchsorted(first, characters, side="right") - 1], dtype=np.int64)
 
 
-def _both(one: CharDfa, other: CharDfa, most: int) -> CharDfa | None:
+def _intersect(one: CharDfa, other: CharDfa, most: int) -> CharDfa | None:
     """The texts of both; None for more than so many states, and where there is no such text."""
     width = len(other)
     number = {0: 0}
@@ -187,7 +187,7 @@ def _both(one: CharDfa, other: CharDfa, most: int) -> CharDfa | None:
     return smaller if len(smaller) <= most else None
 
 
-def _written(whole: CharDfa, classes: _Classes) -> Grammar:
+def _to_grammar(whole: CharDfa, classes: _Classes) -> Grammar:
     count = 0
     named: dict[Ranges, Rule] = {}
     spelled: dict[bytes, Node] = {}

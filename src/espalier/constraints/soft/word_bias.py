@@ -115,11 +115,11 @@ class WordPenalties:
     def tiers(self, spec: SoftWordlist, compiler: Compiler) -> Tiers:
         """The automata of both tiers, compiled if needed. Raises SpecError, UnknownName, VocabError."""
         hard = spec.wordlist
-        narrow = _compiled(hard, compiler)
+        narrow = _compile_words(hard, compiler)
         size = len(compiler.words.words(hard.lang or "") if hard.words is None else hard.words)
         last = min(spec.last_rank, size)
         wide_spec = _with_top(hard, last)
-        wide = narrow if last == hard.top else _compiled(wide_spec, compiler)
+        wide = narrow if last == hard.top else _compile_words(wide_spec, compiler)
         # By identity, because an edited word file gives a new automaton. The entry keeps its automata alive.
         key = (id(narrow), id(wide), spec.tier2_penalty, spec.tier3_penalty)
         with self._lock:
@@ -247,7 +247,7 @@ class Tier:
         return any(data.startswith(separator) or separator.startswith(data) for separator in self._separators)
 
 
-def _compiled(spec: Wordlist, compiler: Compiler) -> AutomatonCompiled:
+def _compile_words(spec: Wordlist, compiler: Compiler) -> AutomatonCompiled:
     compiled = compiler.compile(spec)
     if not isinstance(compiled, AutomatonCompiled):
         raise UnsupportedError(f"a soft word list needs an automaton, not {type(compiled).__name__}")

@@ -51,7 +51,7 @@ def converted(
 ) -> Converted:
     """The grammar of a tool's arguments; with keys (name key, arguments key), of the object that holds both, the name
     first whatever the order. Raises as `calls_grammar` does."""
-    return _converted(_asked(tool), whitespace, style, keys, order, has_tracker)[0]
+    return _convert_arguments(_asked_options(tool), whitespace, style, keys, order, has_tracker)[0]
 
 
 def left_by_grammar(
@@ -59,7 +59,7 @@ def left_by_grammar(
 ) -> tuple[str, ...]:
     """The keywords that this grammar leaves to be checked when a call is complete: `pattern at /properties/a`. Raises
     as `calls_grammar` does."""
-    return _converted(_asked(tool), whitespace, style, keys, order, has_tracker)[1]
+    return _convert_arguments(_asked_options(tool), whitespace, style, keys, order, has_tracker)[1]
 
 
 class _Asked(NamedTuple):
@@ -71,7 +71,7 @@ class _Asked(NamedTuple):
     formats: Formats
 
 
-def _asked(tool: Tool) -> _Asked:
+def _asked_options(tool: Tool) -> _Asked:
     return _Asked(tool.name, tool.parameters, tool.strict is not True, tool.formats)
 
 
@@ -99,7 +99,7 @@ def _naming(tool: str) -> Iterator[None]:
 
 
 @owned_cache(KEPT_TOOLS)
-def _converted(
+def _convert_arguments(
     asked: _Asked,
     whitespace: JsonWhitespace,
     style: Style,
@@ -129,8 +129,8 @@ def _shapes(expansion: Expansion, name: str, keys: tuple[str, str] | None = None
 
 
 def _check(expansion: Expansion, remarks: tuple[Remark, ...], checked: bool, is_watched: bool) -> tuple[str, ...]:
-    """Return what is checked afterwards. remarks: what is not enforced. Raises UnsupportedError for a keyword that would
-    not be enforced, unless that may be checked. is_watched: a tracker keeps items unique."""
+    """Return what is checked afterwards. remarks: what is not enforced. Raises UnsupportedError for a keyword that
+    would not be enforced, unless that may be checked. is_watched: a tracker keeps items unique."""
     gaps = [gap for gap in remarks if not (is_watched and gap.keyword == "uniqueItems")]
     places = [(at, gap.text) for gap in gaps for at in expansion.places_of(gap.pointer, gap.keyword)]
     contract = expansion.contract.with_changes((at, "checked", text) for at, text in places)

@@ -73,7 +73,7 @@ def compile_tool_calls(spec: ToolCalls, compiler: Compiler) -> Compiled:
     specials = _specials(spec, vocab)
     known = outlines(spec, vocab)
     if known is not None:
-        return _explored(spec, compiler, known, specials)
+        return _compile_lazily(spec, compiler, known, specials)
     tracker, is_easy = calls_tracker(spec)
     calls = calls_grammar(spec, specials, has_tracker=tracker is not None)
     compiled = compile_automaton(_automaton(_assembly(spec, compiler, calls, specials)), spec, vocab, trie)
@@ -88,7 +88,7 @@ def compile_tool_calls(spec: ToolCalls, compiler: Compiler) -> Compiled:
     return with_tracker(compiled, tracker, compiler, is_easy=is_easy)
 
 
-def _explored(spec: ToolCalls, compiler: Compiler, known: Outlines, specials: Mapping[str, int]) -> Compiled:
+def _compile_lazily(spec: ToolCalls, compiler: Compiler, known: Outlines, specials: Mapping[str, int]) -> Compiled:
     """The constraint, its arguments explored when a call reaches them."""
     vocab, trie = compiler.vocab, compiler.trie
     refs = tuple(TokenRef(id=token) for token in specials.values())
@@ -222,7 +222,7 @@ def _attach_calls(
     root.symbols[met].append((rest, (over,)))
     root.edges[over].append((1 << ord("\n"), (closed,)))
     if any(text in marker for text in specials):
-        token = _spelled(marker, assembly, specials)
+        token = _spell(marker, assembly, specials)
         for state in between:
             # Only where the marker's bytes, read as text, would complete the marker as well.
             if text.after(state, marker.encode()) == met:
@@ -237,10 +237,10 @@ def _attach_calls(
                 (members, tuple(begun if target == 0 else target for target in targets)) for members, targets in row
             ]
         root.edges[0] = list(root.edges[begun])
-        root.symbols[0].append((_spelled(lead, assembly, specials), (begun,)))
+        root.symbols[0].append((_spell(lead, assembly, specials), (begun,)))
 
 
-def _spelled(text: str, assembly: Assembly | LazyAssembly, specials: Mapping[str, int]) -> Symbol:
+def _spell(text: str, assembly: Assembly | LazyAssembly, specials: Mapping[str, int]) -> Symbol:
     """The symbol of a delimiter with special tokens in it."""
     if text in specials:
         return assembly.token(TokenRef(id=specials[text]))

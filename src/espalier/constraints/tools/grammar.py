@@ -242,7 +242,7 @@ class _Calls:
     def json(self, tool: Tool) -> Node:
         """`{"name": "NAME", "arguments": {...}}`; the start is inlined, so that all calls share it."""
         if not self._is_outline:
-            return self._import_rules(tool, self._converted(tool))
+            return self._import_rules(tool, self._convert_tool(tool))
         wire, spacing = self._wire, layout(self._spec.whitespace)
         pieces = (
             Literal("{"), spacing.first(0), Literal(quoted(wire.name_key)), spacing.colon, Literal(f'"{tool.name}"'),
@@ -280,9 +280,9 @@ class _Calls:
         if self._is_outline:
             self.tools[name] = tool
             return RuleRef(name)
-        return self._book.add(name, self._import_rules(tool, self._converted(tool), name))
+        return self._book.add(name, self._import_rules(tool, self._convert_tool(tool), name))
 
-    def _converted(self, tool: Tool) -> Converted:
+    def _convert_tool(self, tool: Tool) -> Converted:
         spec = self._spec
         style, keys = style_of(spec.wire, tool)
         return converted(tool, spec.whitespace, style, keys, order=spec.used_order, has_tracker=self._has_tracker)

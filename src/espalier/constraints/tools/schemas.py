@@ -86,7 +86,7 @@ def tool_call_schema(
     tool = Tool(name=name, parameters=NO_PARAMETERS if parameters is None else parameters)  # type: ignore[arg-type]
     return {
         "type": "object",
-        "properties": {name_key: {"const": name}, args_key: _addressed(tool.schema, name)},
+        "properties": {name_key: {"const": name}, args_key: _with_address(tool.schema, name)},
         "required": [name_key, args_key],
         "additionalProperties": False,
     }
@@ -106,7 +106,7 @@ def multi_tool_call_schema(
     }
 
 
-def _addressed(schema: dict[str, Any], name: str) -> dict[str, Any]:
+def _with_address(schema: dict[str, Any], name: str) -> dict[str, Any]:
     """The schema as a resource with its own `$id`, if it refers to itself or states its draft."""
     draft = str(schema.get("$schema", ""))
     # The schema around it is of the newest draft, in which draft 4's `id` has no meaning, so it gets both keywords.

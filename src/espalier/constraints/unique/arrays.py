@@ -132,7 +132,7 @@ class _Search:
                     pointer=self._shapes.pointer([*wanted, *inside.counted][0][1]) if wanted or inside.counted else "",
                     plain=all(_is_plain(string) for case, _ in wanted for string in self._strings(case)),
                     fresh=tuple(self._is_fresh(i, inside) for i in range(most + 1)) if wanted else (),
-                    listed=tuple(self._listed(i, inside) for i in range(most + 1)) if wanted else (),
+                    listed=tuple(self._listed_texts(i, inside) for i in range(most + 1)) if wanted else (),
                 )
             )
         return tuple(spots)
@@ -197,7 +197,7 @@ class _Search:
         """Whether forbidding equal strings is correct for every node that the value may match, without dead ends."""
         for case, _ in inside.arrays:
             if case.unique and not self._is_kept(case):
-                if _counted(case) or not all(map(self._is_endless, self._strings(case))):
+                if _counted_contains(case) or not all(map(self._is_endless, self._strings(case))):
                     return False
             elif not case.unique and sum(map(self._may_be_string, self._places_of(case))) > 1:
                 return False
@@ -216,7 +216,7 @@ class _Search:
     def _has_room(self, case: Array) -> bool:
         """Whether an array can be completed from its start whatever its items are: it needs at most one, or always
         completes."""
-        counted = _counted(case)
+        counted = _counted_contains(case)
         needs_one = (
             case.min_items <= 1 and not (counted and case.prefix) and sum(contains.least for contains in counted) <= 1
         )
@@ -227,7 +227,7 @@ class _Search:
         differs from arrays beside it.)"""
         return not inside.lists and all(self._always_completes(case, place) for case, _ in inside.arrays)
 
-    def _listed(self, place: int, inside: _Inside) -> tuple[bytes, ...]:
+    def _listed_texts(self, place: int, inside: _Inside) -> tuple[bytes, ...]:
         """The texts of the values that the schema lists for an item at this place, some of them where they are many:
         an array that needs several of them is completed with these."""
         if self._is_fresh(place, inside):
@@ -281,7 +281,7 @@ class _Search:
         high = self._most(case)
         if high is not None and high <= 1:
             return True
-        if _counted(case):
+        if _counted_contains(case):
             return False
         distinct: set[Hashable] = set()
         for node in (*case.prefix, case.items):
@@ -364,5 +364,5 @@ def _goes_on(dfa: Dfa) -> bool:
     return all(not live.isdisjoint(edges[state].tolist()) for state in live)
 
 
-def _counted(case: Array) -> tuple[Contains, ...]:
+def _counted_contains(case: Array) -> tuple[Contains, ...]:
     return tuple(contains for contains in case.contains if contains.least > 0 or contains.most is not None)

@@ -185,13 +185,13 @@ class ItemsMatcher(WrappingMatcher[ItemsCompiled, AutomatonMatcher]):
     def mask(self) -> Mask:
         out = self._inner.mask()
         if not self.is_finished:
-            refused = self._refused(out)
+            refused = self._refused_tokens(out)
             masks.set_bits_inplace(out, tuple(refused), False)
             if refused and not out.any():
                 raise _not_told("whether some completion repeats no item")
         return out
 
-    def _refused(self, allowed: Mask) -> list[int]:
+    def _refused_tokens(self, allowed: Mask) -> list[int]:
         """The tokens that the automaton allows and this matcher refuses."""
         compiled, point = self._compiled, self._held[-1].point
         tracker, tokens = compiled.tracker, compiled.tokens
@@ -274,16 +274,16 @@ class ItemsMatcher(WrappingMatcher[ItemsCompiled, AutomatonMatcher]):
         completion = self._inner.shortest_completion()
         if not completion or self._is_clean(completion):
             return completion
-        mended = self._mended()
-        if mended is None:
+        fixed = self._fix_completion()
+        if fixed is None:
             raise NotAvailable("no completion was found that repeats no item")
-        return mended
+        return fixed
 
     def _is_clean(self, tokens: tuple[int, ...]) -> bool:
         data = b"".join(map(self._compiled.text_of, tokens))
         return not isinstance(self._compiled.tracker.feed(self._held[-1].point, data), Clash)
 
-    def _mended(self) -> tuple[int, ...] | None:
+    def _fix_completion(self) -> tuple[int, ...] | None:
         """A completion that repeats nothing, in tokens."""
         held = self._held[-1]
         try:
@@ -317,12 +317,12 @@ class ItemsMatcher(WrappingMatcher[ItemsCompiled, AutomatonMatcher]):
             way = compiled.inner.ends.within(state, most - 1)
             rest = None if way is None else b"".join(map(compiled.text_of, way))
             if rest is not None and in_string:
-                ids = self._unsettled(ids, rest)
+                ids = self._unsettled_tokens(ids, rest)
             out += [token for token in ids if not self._closes(token, rest, most)]
         masks.set_bits_inplace(mask, tuple(out), False)
         return mask
 
-    def _unsettled(self, ids: list[int], rest: bytes) -> list[int]:
+    def _unsettled_tokens(self, ids: list[int], rest: bytes) -> list[int]:
         """Those of the tokens that lead to one state for which it must be asked whether `rest` completes the text:
         for others that only make the open string longer it does, as it does for one of them."""
         compiled, point = self._compiled, self._held[-1].point
@@ -349,8 +349,8 @@ class ItemsMatcher(WrappingMatcher[ItemsCompiled, AutomatonMatcher]):
         completion = self._inner.within(most)
         if completion is None or not completion or self._is_clean(completion):
             return completion
-        mended = self._mended()
-        return mended if mended is not None and len(mended) <= most else None
+        fixed = self._fix_completion()
+        return fixed if fixed is not None and len(fixed) <= most else None
 
 
 def _not_told(what: str) -> LimitExceeded:

@@ -25,7 +25,7 @@ from espalier.tokens.mask import Mask
 from espalier.tokens.trie import TokenTrie
 from espalier.tokens.vocab import Vocab
 
-MENDINGS = 8
+REPAIRS = 8
 """How many letters are tried as the first one added to a completion that would repeat a string."""
 
 
@@ -169,12 +169,12 @@ class UniqueMatcher(WrappingMatcher[UniqueCompiled, AutomatonMatcher]):
         """The automaton's completion if it repeats no string; otherwise one with letters added, not always the
         shortest. Raises NotAvailable if none is found."""
         completion = self._inner.shortest_completion()
-        mended = completion if not completion else self._mended(completion)
-        if mended is None:
+        fixed = completion if not completion else self._fix_completion(completion)
+        if fixed is None:
             raise NotAvailable("no completion was found that repeats no item")
-        return mended
+        return fixed
 
-    def _mended(self, completion: tuple[int, ...]) -> tuple[int, ...] | None:
+    def _fix_completion(self, completion: tuple[int, ...]) -> tuple[int, ...] | None:
         """The automaton's completion, with letters added if it repeats a string; None if no such completion is
         found."""
         compiled, point = self._compiled, self._points[-1]
@@ -186,8 +186,8 @@ class UniqueMatcher(WrappingMatcher[UniqueCompiled, AutomatonMatcher]):
         for token in compiled.inner.trie.segment(data[: clash.offset]) or ():
             ahead.advance(token)
         letters = bytes(byte for byte, token in compiled.quotes.letters.items() if ahead.allows(token))
-        for first in range(min(MENDINGS, len(letters))):
-            text = compiled.tracker.mended(point, data, letters[first:] + letters[:first])
+        for first in range(min(REPAIRS, len(letters))):
+            text = compiled.tracker.repair(point, data, letters[first:] + letters[:first])
             tokens = compiled.inner.trie.segment(text)
             if tokens is not None and self._completes(tokens):
                 return (*tokens, completion[-1])
@@ -197,7 +197,7 @@ class UniqueMatcher(WrappingMatcher[UniqueCompiled, AutomatonMatcher]):
         """See `closing.Closing`, as for the next two."""
         if self.is_finished:
             return True
-        # `within` mends the completion of fewest bytes. `least` bytes hold at most `least / 2` strings, and each string
+        # `within` fixes the completion of fewest bytes. `least` bytes hold at most `least / 2` strings, and each string
         # needs at most as many letters as it takes to halve the number of possible strings until none is left.
         longest = max(self._compiled.inner.trie.max_depth, 1)
         letters = (len(self._points) * longest + most).bit_length() + 1
@@ -228,12 +228,12 @@ class UniqueMatcher(WrappingMatcher[UniqueCompiled, AutomatonMatcher]):
             data = vocab.bytes_of(token) + vocab.decode(way)
             if watched or b"[" in data:
                 ended = self._compiled.tracker.feed(self._points[-1], data)
-                if isinstance(ended, Clash) and not self._mends(token, most):
+                if isinstance(ended, Clash) and not self._can_fix(token, most):
                     out.append(token)
         masks.set_bits_inplace(mask, tuple(out), False)
         return mask
 
-    def _mends(self, token: int, most: int) -> bool:
+    def _can_fix(self, token: int, most: int) -> bool:
         ahead = self.fork()
         ahead.advance(token)
         return ahead.within(most) is not None
@@ -245,8 +245,8 @@ class UniqueMatcher(WrappingMatcher[UniqueCompiled, AutomatonMatcher]):
         compiled = self._compiled
         if isinstance(compiled.tracker.feed(self._points[-1], compiled.vocab.decode(completion)), Point):
             return completion
-        mended = self._mended((*compiled.inner.ends.plainest(self._inner.state), completion[-1]))
-        return mended if mended is not None and len(mended) <= most else None
+        fixed = self._fix_completion((*compiled.inner.ends.plainest(self._inner.state), completion[-1]))
+        return fixed if fixed is not None and len(fixed) <= most else None
 
     def _completes(self, tokens: tuple[int, ...]) -> bool:
         ahead = self._inner.fork()

@@ -122,7 +122,7 @@ class UniqueTracker:
                 item = joined(text, data[begin : at - 1])
                 if any(item in some for some in frame.seen):
                     return Clash(item, at - 1, spots[frame.spot].pointer)
-                frame = frame._replace(seen=_with(frame.seen, item))
+                frame = frame._replace(seen=_add(frame.seen, item))
             mode, text, rivals = OUTSIDE, None, None
         if mode == ITEM and rivals:
             rivals = tuple(rival for rival in rivals if rival.startswith(grown, offset))
@@ -137,7 +137,7 @@ class UniqueTracker:
         rivals = tuple(rival for some in point.frame.seen for rival in some if rival.startswith(begun))
         return point._replace(rivals=rivals, offset=len(begun))
 
-    def mended(self, point: Point, data: bytes, letters: bytes) -> bytes:
+    def repair(self, point: Point, data: bytes, letters: bytes) -> bytes:
         """The continuation `data` from a point, with letters added to items that would be repeated."""
         changed = bytearray()
         for byte in data:
@@ -166,7 +166,7 @@ def joined(text: Chunks, last: bytes) -> bytes:
     return b"".join(reversed(parts))
 
 
-def _with(texts: Texts, text: bytes) -> Texts:
+def _add(texts: Texts, text: bytes) -> Texts:
     new = frozenset((text,))
     while texts and len(texts[-1]) <= len(new):
         new |= texts[-1]

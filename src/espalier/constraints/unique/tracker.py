@@ -136,7 +136,7 @@ class DocumentTracker:
                 return Clash(item, offset, spots[frame.spot].pointer, items=_count(frame))
             seen = frame.seen
             for key in item_keys:
-                seen = _with(seen, key)
+                seen = _add(seen, key)
             frame = frame._replace(seen=seen, done=True, items=frame.items + 1)
             return None
 
@@ -155,9 +155,9 @@ class DocumentTracker:
                     if frame.named:
                         if any(name in some for some in frame.seen):
                             return Clash(name, at - 1, spot.pointer, is_name=True, items=_count(frame)), at
-                        frame = frame._replace(seen=_with(frame.seen, name), items=frame.items + 1)
+                        frame = frame._replace(seen=_add(frame.seen, name), items=frame.items + 1)
                 if frame is not None and frame.watched:
-                    strings = _with(strings, recorded(string, at - 1))
+                    strings = _add(strings, recorded(string, at - 1))
                     if frame.unique and (clash := remember(recorded(frame.begin, at).strip(BLANK), at - 1)):
                         return clash, at
                 elif mode == KEY:
@@ -240,7 +240,7 @@ def _count(frame: Frame | None) -> int:
     return count
 
 
-def _with(some: Some, item: Hashable) -> Some:
+def _add(some: Some, item: Hashable) -> Some:
     new = frozenset((item,))
     while some and len(some[-1]) <= len(new):
         new |= some[-1]

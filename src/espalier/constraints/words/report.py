@@ -189,7 +189,7 @@ class Counter:
         elif self._reader.rules.spaced or piece.kind == "known":
             self._word(piece)
         else:
-            self._unspaced(piece)
+            self._note_unspaced(piece)
 
     def report(self) -> WordReport:
         """The report of all pieces so far."""
@@ -211,20 +211,20 @@ class Counter:
             listed=self._top,
         )
 
-    def _folded(self, text: str) -> str:
+    def _fold(self, text: str) -> str:
         return fold(text, self._reader.rules)
 
     def _word(self, piece: Piece) -> None:
         """Count a word between separators, which may consist of several listed words: l'eau, dog's."""
-        word = self._folded(piece.text)
+        word = self._fold(piece.text)
         cut = self._cut(word)
         if not cut and not word.isalnum():  # marks around the word that are not part of it: 'word', -word-
             begin, end = _inner(piece.text)
-            if 0 < end - begin < len(piece.text) and (inner := self._cut(self._folded(piece.text[begin:end]))):
+            if 0 < end - begin < len(piece.text) and (inner := self._cut(self._fold(piece.text[begin:end]))):
                 for at in (*range(begin), *range(end, len(piece.text))):
                     self._note("characters", piece.text[at], piece.offset + at)
                 piece = piece._replace(offset=piece.offset + begin, text=piece.text[begin:end])
-                word, cut = self._folded(piece.text), inner
+                word, cut = self._fold(piece.text), inner
             elif begin == end:
                 for at, char in enumerate(piece.text):
                     self._note("characters", char, piece.offset + at)
@@ -280,7 +280,7 @@ class Counter:
             return "after"
         return "before" if rules.clitics and word.startswith("'") else None
 
-    def _unspaced(self, piece: Piece) -> None:
+    def _note_unspaced(self, piece: Piece) -> None:
         """Count words without spaces between them: cut so that as few characters as possible are outside the list, and
         then into as few words as possible."""
         text = straight(piece.text)

@@ -79,14 +79,14 @@ class Refusals:
             key = self._parts[which].begin + state
             known = self._known.get(key)
             if known is None:
-                known = self._found(which, state)
+                known = self._find_refused(which, state)
                 self._known.put(key, known, 0 if known.tokens is None else known.tokens.nbytes)
             if known.tokens is not None:
                 refused |= known.tokens
             is_in_doubt |= known.is_in_doubt
         return refused, is_in_doubt
 
-    def _found(self, which: int, state: int) -> _Refused:
+    def _find_refused(self, which: int, state: int) -> _Refused:
         part, no_other = self._parts[which], self._kernels.NO_OTHER
         row = part.table[state * part.wide : (state + 1) * part.wide]
         sign = row[part.letters[self._points[:ASCII]]].astype(np.int64)
