@@ -1,4 +1,5 @@
-"""Rules of the tree that neither ruff nor import-linter has: length, names, bare `__init__.py` files, kernels.
+"""Rules of the tree that neither ruff nor import-linter has: length, names, bare `__init__.py` files, code named by
+text, kernels.
 
 numba keeps a compiled kernel until the file that defines it changes, and does not notice that a kernel of another file,
 which it calls, or a number of another file, has changed. A module of kernels that imports others of ours therefore has
@@ -20,6 +21,10 @@ FOLDERS = ("src", "tests", "scripts", "benchmarks")
 MAX_LINES = 500
 NAMELESS = frozenset({"util", "utils", "helper", "helpers", "common", "misc"})
 """Names that say nothing of what is inside. They hold for modules and for packages."""
+CODE_NAME = re.compile(r"""(["'])espalier\.[a-z_.]+:[A-Za-z_.]+\1""")
+"""A text that stands for code, as `"espalier.module:name"`: no type checker sees that it is wrong."""
+NAMED_FOR_OTHERS = frozenset({"src/espalier/server/cluster/plan.py"})
+"""Modules that may hold such texts, because a program of others imports by them: Ray, as its YAML file does."""
 STAMP = re.compile(r"^# compiled with: (\w+)\n\n?", re.MULTILINE)
 IMPORTED = re.compile(r"^from ([\w.]+) import", re.MULTILINE)
 NUMBA = re.compile(r"^import numba$", re.MULTILINE)
@@ -69,6 +74,11 @@ def _problems(path: Path, root: Path) -> Iterator[str]:
         yield f"{lines} lines, {MAX_LINES} at most: split it"
     for name in sorted(NAMELESS & {*path.relative_to(root).parts[:-1], path.stem}):
         yield f"the name {name!r} does not say what is inside"
+    file = path.relative_to(root).as_posix()
+    if file.startswith("src/") and file not in NAMED_FOR_OTHERS and CODE_NAME.search(source):
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.Constant) and CODE_NAME.fullmatch(repr(node.value)):
+                yield f"line {node.lineno}: {node.value!r} stands for code: import it, in the function that needs it"
     if path.name == "__init__.py":
         for index, node in enumerate(ast.parse(source).body):
             known = (_is_docstring(node, index), _is_import(node), _is_all(node), _is_type_checking(node))

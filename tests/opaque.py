@@ -12,8 +12,8 @@ import pytest
 
 from espalier import Gbnf
 from espalier.constraints.base import Compiled, Matcher
-from espalier.constraints.compiler import Compiler
-from espalier.constraints.kinds import KINDS, Kind
+from espalier.constraints.compiler import Compiler, ConstraintKind
+from espalier.constraints.kinds import KINDS
 from espalier.constraints.matching.base import WrappingCompiled, WrappingMatcher
 from espalier.constraints.spec import Spec
 
@@ -43,12 +43,12 @@ class OpaqueMatcher(WrappingMatcher[OpaqueCompiled, Matcher]):
     __slots__ = ()
 
 
-def compile_opaque(spec: Opaque, compiler: Compiler) -> Compiled:
-    return OpaqueCompiled(spec, compiler.compile(Gbnf(spec.grammar)))
+class OpaqueKind(ConstraintKind[Opaque]):
+    spec = Opaque
 
-
-OPAQUE = Kind(spec=Opaque, compile=compile_opaque)
+    def compile(self, spec: Opaque, compiler: Compiler) -> Compiled:
+        return OpaqueCompiled(spec, compiler.compile(Gbnf(spec.grammar)))
 
 
 def declared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(KINDS._builtin, "opaque", OPAQUE)
+    monkeypatch.setitem(KINDS._builtin, "opaque", OpaqueKind())

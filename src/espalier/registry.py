@@ -48,17 +48,15 @@ class Plugin:
         return f"plug-in {self.package or self.target} {self.version}".rstrip()
 
 
-@dataclass(frozen=True, slots=True)
-class Deferred:
-    """A value of ours that is slow to import, as `module:attr`."""
-
-    target: str
-
-
 def imported(target: str) -> Any:
     """Import `attr` from `module`. target: `"module:attr"`."""
     module, _, attribute = target.partition(":")
     return getattr(import_module(module), attribute)
+
+
+def import_name(function: Callable[..., Any]) -> str:
+    """The text by which another process finds a function of a module: the inverse of `imported`."""
+    return f"{function.__module__}:{function.__qualname__}"
 
 
 class _Switch:
@@ -94,13 +92,13 @@ class Registry(Generic[T]):
     def __init__(
         self,
         kind: str,
-        builtin: Mapping[str, T | Deferred],
+        builtin: Mapping[str, T],
         *,
         holds: type[T] | None = None,
         check: Callable[[str, T], str | None] | None = None,
     ) -> None:
         self.kind = kind
-        self._builtin: dict[str, T | Deferred] = dict(builtin)
+        self._builtin: dict[str, T] = dict(builtin)
         self._holds, self._check = holds, check
         self._plugins: tuple[Plugin, ...] | None = None
         self._lock = threading.Lock()
@@ -119,22 +117,15 @@ class Registry(Generic[T]):
         if name not in self._builtin:
             self._plugin(name)
 
-    def module(self, name: str) -> str:
-        """The name of the module that a value is imported from. Raises as `require`."""
-        value = self._builtin.get(name)
-        target = self._plugin(name).target if value is None else getattr(value, "target", "")
-        return target.partition(":")[0]
+    def plugin_module(self, name: str) -> str:
+        """The name of the module that a plug-in's value is imported from. Raises as `require`."""
+        return self._plugin(name).target.partition(":")[0]
 
     def load(self, name: str) -> T:
         """The value that is registered under `name`. Raises UnknownName, and BrokenPlugin with the reason for a
         plug-in that cannot be used."""
         value = self._builtin.get(name)
-        if value is None:
-            return self._import(self._plugin(name))
-        if isinstance(value, Deferred):
-            deferred: T = imported(value.target)
-            return deferred
-        return value
+        return self._import(self._plugin(name)) if value is None else value
 
     def builtins(self) -> Collection[str]:
         """The names that are not plug-ins'."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from espalier.constraints.compiler import Compiler, Folders
-from espalier.engines.open import choose, open_engine
+from espalier.engine_table import choose, open_engine
 from espalier.engines.options import DEFAULT, EngineOptions
 from espalier.engines.protocols import Engine
 from espalier.errors import InputError, UnknownModel

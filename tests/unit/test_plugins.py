@@ -22,7 +22,7 @@ BROKEN = "import no_such_library\n"
 WRONG = """
 from dataclasses import dataclass
 from typing import ClassVar
-from espalier.constraints.kinds import Kind
+from espalier.constraints.compiler import ConstraintKind
 from espalier.constraints.spec import Spec
 from espalier.sampling.fields import Number
 from espalier.sampling.samplers.sampler import Sampler
@@ -31,10 +31,13 @@ from espalier.sampling.samplers.sampler import Sampler
 class Faulty(Spec):
     kind: ClassVar[str] = "faulty"
 
-def fail(spec, compiler):
-    raise ZeroDivisionError("no divisor")
+class FaultyKind(ConstraintKind[Faulty]):
+    spec = Faulty
 
-FAULTY = Kind(spec=Faulty, compile=fail)
+    def compile(self, spec, compiler):
+        raise ZeroDivisionError("no divisor")
+
+FAULTY = FaultyKind()
 NUMBER = 5
 GREEDY_FIELD = Sampler(name="tall", transform=None, fields=(Number(name="top_k", off=0.0),))
 FOREIGN_FIELD = Sampler(name="wide", transform=None, fields=(Number(name="top_k", off=0.0),))
@@ -65,7 +68,7 @@ def test_each_is_listed_with_its_reason(plugged: None) -> None:
     assert found == {
         ("constraints", "absent", "bad-parts"): ("broken", "ModuleNotFoundError: No module named 'no_such_library'"),
         ("constraints", "faulty", "bad-parts"): ("ready", ""),
-        ("constraints", "number", "bad-parts"): ("broken", "a value of type int, not a Kind"),
+        ("constraints", "number", "bad-parts"): ("broken", "a value of type int, not a ConstraintKind"),
         ("constraints", "other", "bad-parts"): ("broken", "its specs have the kind 'faulty'"),
         ("constraints", "regex", "bad-parts"): (
             "refused", "Espalier itself has this name, and a plug-in replaces nothing",
@@ -106,7 +109,7 @@ def test_a_name_that_is_taken_is_refused_with_a_message(plugged: None, caplog: p
         "plug-in bad-parts 1.0: constraints 'regex' is refused: Espalier itself has this name, and a plug-in replaces "
         "nothing"
     ]
-    assert KINDS.get("regex", "spec") is espalier.Regex
+    assert KINDS.spec_of("regex") is espalier.Regex
 
 
 def test_the_command_line_says_which_plug_in_is_broken(

@@ -38,6 +38,17 @@ def test_a_nameless_module_or_package_is_found(tmp_path: Path, name: str) -> Non
     }
 
 
+def test_a_text_that_stands_for_code_is_found_in_the_sources_alone(tmp_path: Path) -> None:
+    source = '"""As `"espalier.a:b"`."""\nHELP = "see espalier.a:b"\nRUN = "espalier.a.b:name"\n'
+    plant(tmp_path, "src/espalier/a.py", source)
+    plant(tmp_path, "tests/a.py", source)
+    plant(tmp_path, "src/espalier/server/cluster/plan.py", source)
+    found = check(tmp_path)
+    assert found == [
+        "src/espalier/a.py: line 3: 'espalier.a.b:name' stands for code: import it, in the function that needs it"
+    ]
+
+
 @pytest.mark.parametrize(
     "source",
     [

@@ -10,7 +10,7 @@ from espalier.chat.wire.formats import WIRE_FORMATS
 from espalier.constraints.kinds import KINDS
 from espalier.constraints.soft.spec import SOFT_KINDS
 from espalier.decoding.strategies import STRATEGIES
-from espalier.engines.open import ENGINES, VOCABS
+from espalier.engine_table import ENGINES, VOCABS
 from espalier.grammar.builtin import GRAMMARS
 from espalier.registry import PREFIX, Registry, plugins_are_on, points
 from espalier.sampling.samplers.plugged import PLUGGED

@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
@@ -32,9 +32,33 @@ if TYPE_CHECKING:
 
     from espalier.server.admit.auth import Keyring
     from espalier.server.environment import Environment
+    from espalier.server.http.loading import Failed
 
-TARGETS = {"all": "espalier.server.main:app", "chat": "espalier.server.app_chat:app",
-           "batch": "espalier.server.app_batch:app"}  # fmt: skip
+
+def all_routes(settings: ServerSettings | None = None, failed: Failed | None = None) -> FastAPI:
+    """The application of `server/main.py`. settings: None reads the environment, as worker processes do. failed: called
+    if loading the model fails."""
+    from espalier.server.apps import create_app  # noqa: PLC0415
+
+    return create_app(settings, failed=failed)
+
+
+def chat_routes(settings: ServerSettings | None = None, failed: Failed | None = None) -> FastAPI:
+    """As `all_routes`, without batch jobs."""
+    from espalier.server.apps import create_chat_app  # noqa: PLC0415
+
+    return create_chat_app(settings, failed=failed)
+
+
+def batch_routes(settings: ServerSettings | None = None, failed: Failed | None = None) -> FastAPI:
+    """As `all_routes`, batch jobs alone."""
+    from espalier.server.apps import create_batch_app  # noqa: PLC0415
+
+    return create_batch_app(settings, failed=failed)
+
+
+ROUTES = {"all": all_routes, "chat": chat_routes, "batch": batch_routes}
+MakeApp: TypeAlias = "Callable[[ServerSettings | None, Failed | None], FastAPI]"
 
 
 @with_flags
@@ -61,8 +85,8 @@ def command(
 ) -> None:
     """Serve a model over HTTP, to any OpenAI client. Settings: docs/server.md, .env.example."""
     need_server()
-    if only not in TARGETS:
-        raise InputError(f"--only {only}: one of {', '.join(TARGETS)}", field="only")
+    if only not in ROUTES:
+        raise InputError(f"--only {only}: one of {', '.join(ROUTES)}", field="only")
     flags = variables_of(settings) | ({} if upstream is None else {"ESPALIER_URL": upstream})
     found, read = read_server(flags, env_file)
     from espalier.server.admit.auth import check_bind, read_keys  # noqa: PLC0415
@@ -89,7 +113,7 @@ def command(
         if read.workers > 1:
             os.environ["PROMETHEUS_MULTIPROC_DIR"] = stack.enter_context(_metrics_folder(found))
         _announce(found, read, keyring, listening, only)
-        caught = _run(TARGETS[only], read, listening)
+        caught = _run(ROUTES[only], read, listening)
     if caught:
         leave()
 
@@ -149,7 +173,7 @@ def _announce(
         output.note(line)
 
 
-def _run(target: str, settings: ServerSettings, listening: socket.socket) -> list[int]:
+def _run(make: MakeApp, settings: ServerSettings, listening: socket.socket) -> list[int]:
     """Run until a signal; returns the signals that ended it.
 
     After SIGTERM or SIGINT running requests may finish, for at most DRAIN_SECONDS. A single process answers /health
@@ -158,21 +182,14 @@ def _run(target: str, settings: ServerSettings, listening: socket.socket) -> lis
 
     configure(settings)
     if settings.workers == 1:
-        return run_one(partial(_application, target, settings), settings, listening)
+        return run_one(partial(make, settings), settings, listening)
     import uvicorn  # noqa: PLC0415
     from uvicorn.config import STARTUP_FAILURE  # noqa: PLC0415
     from uvicorn.supervisors import Multiprocess  # noqa: PLC0415
 
-    config = uvicorn.Config(target, workers=settings.workers, **uvicorn_options(settings))
+    config = uvicorn.Config(make, factory=True, workers=settings.workers, **uvicorn_options(settings))
     supervisor = Multiprocess(config, sockets=[listening])
     supervisor.run()
     if any(process.exitcode == STARTUP_FAILURE for process in supervisor.processes):
         raise EspalierError("the server did not start", hint="the log says why")
     return []
-
-
-def _application(target: str, settings: ServerSettings, failed: Callable[[Exception], None]) -> FastAPI:
-    from espalier.server import apps  # noqa: PLC0415
-
-    make = {TARGETS["chat"]: apps.create_chat_app, TARGETS["batch"]: apps.create_batch_app}.get(target, apps.create_app)
-    return make(settings, failed=failed)

@@ -14,7 +14,7 @@ import traceback
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from espalier import errors
 from espalier.confined.pool import Processes, is_supported
@@ -23,6 +23,9 @@ from espalier.owners import owner
 from espalier.time_limit import HINT, OutOfTime, check, is_limited, left, spend, time_limit
 
 T = TypeVar("T")
+Remote: TypeAlias = Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
+"""A function that a worker process calls: it writes a file, and returns what is wrong with the input, None if nothing
+is."""
 NEAR_SECONDS = 0.1
 """CPU time that a build may take in the caller's thread; with more it begins again in a worker process."""
 MOST_SECONDS = 60.0
@@ -39,10 +42,10 @@ class Elsewhere(Exception):
 
 
 class Builds:
-    """warm: functions that every process calls at its start, `module:function`. Thread-safe; the processes begin with
-    `start` or the first long build, and end with the object."""
+    """warm: functions of modules that every process calls at its start. Thread-safe; the processes begin with `start`
+    or the first long build, and end with the object."""
 
-    def __init__(self, warm: Sequence[str] = ()) -> None:
+    def __init__(self, warm: Sequence[Callable[[], None]] = ()) -> None:
         self._warm = warm
         self._lock = threading.Lock()
         self._begun: tuple[Processes, Any] | None = None
@@ -53,11 +56,11 @@ class Builds:
             self._started()[0].start()
 
     def build(
-        self, make: Callable[[], T], *, run: str, given: Mapping[str, Any], read: Callable[[bytes], T],
+        self, make: Callable[[], T], *, run: Remote, given: Mapping[str, Any], read: Callable[[bytes], T],
         near: Callable[[], T] | None = None, is_near: bool = True,
     ) -> T:  # fmt: skip
         """What `make` returns: made here where there is no limit, or where it is quick. Otherwise a worker process
-        calls `run` (`module:function`), which returns `answered(given, ...)`, and `read` reads its file. given: JSON.
+        calls `run`, a function of a module that returns `answered(given, ...)`, and `read` reads its file. given: JSON.
         near: makes the same, or raises Elsewhere where it knows beforehand that it is not quick. is_near: whether it is
         tried here at all. Raises as `make`, and with a limit OutOfTime, Cancelled, ConfinedError."""
         if not (is_limited() and is_supported()):
@@ -73,7 +76,7 @@ class Builds:
                 traceback.clear_frames(error.__traceback__)  # what was built so far is free at once
         return read(self._far(run, given))
 
-    def _far(self, run: str, given: Mapping[str, Any]) -> bytes:
+    def _far(self, run: Remote, given: Mapping[str, Any]) -> bytes:
         processes, folder = self._started()
         handle, name = tempfile.mkstemp(dir=folder.name)
         os.close(handle)

@@ -17,12 +17,14 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from espalier.confined import frames
 from espalier.errors import EspalierError, Unavailable
+from espalier.registry import import_name
 from espalier.time_limit import OutOfTime, check
 
+T = TypeVar("T")
 MEMORY_BYTES = 1_000_000_000
 """Address space of one process, its libraries included."""
 GRACE_SECONDS = 0.5
@@ -41,7 +43,7 @@ class ConfinedError(EspalierError):
 
 class Processes:
     """Worker processes. `call` may be called from any thread. nicer: what is added to their niceness. warm:
-    functions that every process calls at its start, `module:function`, so that no call pays for what is done once.
+    functions of modules that every process calls at its start, so that no call pays for what is done once.
     for_one: how many processes one owner may have at a time, all of them by default.
 
     A process takes one call at a time. Processes are started by `start`, or by the first call; a killed one is replaced
@@ -54,7 +56,7 @@ class Processes:
         count: int,
         memory_bytes: int = MEMORY_BYTES,
         nicer: int = 0,
-        warm: Sequence[str] = (),
+        warm: Sequence[Callable[[], None]] = (),
         start_seconds: float = START_SECONDS,
         for_one: int | None = None,
     ) -> None:
@@ -82,7 +84,7 @@ class Processes:
 
     def call(
         self,
-        run: str,
+        run: Callable[[Any], T],
         given: Any,
         *,
         seconds: float,
@@ -91,17 +93,17 @@ class Processes:
         ends: bool = True,
         still: Callable[[], bool] = lambda: True,
         used: Callable[[float], None] = lambda seconds: None,
-    ) -> Any:
-        """What the function `run` (`module:function`) returns for `given`; both are JSON. what: names the work in
-        messages. owner: whose turn it takes. ends: whether a caller who leaves ends the process; for short calls a new
-        one would cost more. still: whether the call is still worth making once a process is free. used: told the CPU
-        seconds that the call took, however it ended.
+    ) -> T:
+        """What `run`, a function of a module, returns for `given`; both are JSON. what: names the work in messages.
+        owner: whose turn it takes. ends: whether a caller who leaves ends the process; for short calls a new one would
+        cost more. still: whether the call is still worth making once a process is free. used: told the CPU seconds
+        that the call took, however it ended.
 
         Raises OutOfTime once the call has used `seconds` of CPU time or its memory, Cancelled and OutOfTime where
         `time_limit.check` of the calling thread does, which ends the call, ConfinedError (also where the process does
         not start in time), Unavailable once closed.
         """
-        message = frames.packed({"run": run, "given": given, "seconds": seconds, "what": what,
+        message = frames.packed({"run": import_name(run), "given": given, "seconds": seconds, "what": what,
                                  "kill": seconds + GRACE_SECONDS})  # fmt: skip
         process = self._take_process(owner)
         try:
@@ -109,7 +111,8 @@ class Processes:
             if not still():
                 self._back(process, is_usable=True)
                 raise OutOfTime(f"{what} was not tried")
-            return self._call_process(process, message, seconds, what, ends, used)
+            value: T = self._call_process(process, message, seconds, what, ends, used)
+            return value
         finally:
             with self._changed:
                 self._busy[owner] -= 1
@@ -291,9 +294,10 @@ class _Process:
                     pipe.close()
 
 
-def _command(memory_bytes: int, nicer: int, warm: Sequence[str]) -> list[str]:
+def _command(memory_bytes: int, nicer: int, warm: Sequence[Callable[[], None]]) -> list[str]:
     """-P: a module of the working directory must not stand for one of ours."""
-    return [sys.executable, "-P", "-m", "espalier.confined.worker", str(memory_bytes), str(nicer), *warm]
+    limits = [str(memory_bytes), str(nicer)]
+    return [sys.executable, "-P", "-m", "espalier.confined.worker", *limits, *map(import_name, warm)]
 
 
 def _no_look() -> None:

@@ -13,7 +13,6 @@ from espalier.automata.reasons.describe import quoted
 from espalier.automata.reasons.explain import RulePosition
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
-from espalier.constraints.kinds import Kind
 from espalier.constraints.matching.automaton import compile_dfa
 from espalier.constraints.matching.undoable import UndoableCompiled
 from espalier.constraints.spec import Spec, check_text
@@ -47,18 +46,18 @@ class Ban(Spec):
             raise SpecError("banned phrases are a list of strings", hint='Ban(["example.com"])', field="phrases")
         if not self.phrases:
             raise SpecError("there is nothing to ban", field="phrases")
-        for place, phrase in enumerate(self.phrases):
-            check_text(phrase, f"phrase {place}", "phrases")
+        for number, phrase in enumerate(self.phrases):
+            check_text(phrase, f"phrase {number}", "phrases")
             if not phrase:
-                raise SpecError(f"phrase {place} is empty, which would leave nothing to say", field="phrases")
+                raise SpecError(f"phrase {number} is empty, which would leave nothing to say", field="phrases")
         if self.mode not in get_args(BanMode):
             raise SpecError(f"unknown mode {self.mode!r}", hint=", ".join(get_args(BanMode)), field="mode")
         object.__setattr__(self, "phrases", _shortest(self.phrases))
 
     def to_json(self) -> dict[str, Any]:
         """As `Spec.to_json`; the mode only if it is not the default."""
-        found: dict[str, Any] = {"kind": self.kind, "phrases": list(self.phrases)}
-        return found if self.mode == "mask" else found | {"mode": self.mode}
+        values: dict[str, Any] = {"kind": self.kind, "phrases": list(self.phrases)}
+        return values if self.mode == "mask" else values | {"mode": self.mode}
 
     @property
     def rewinds(self) -> bool:
@@ -82,20 +81,20 @@ def _shortest(phrases: Sequence[str]) -> tuple[str, ...]:
             )
         )
     by_length = sorted(distinct, key=len)
-    kept: list[str] = []
+    shortest: list[str] = []
     for phrase in by_length:
-        if not any(shorter in phrase for shorter in kept):
-            kept.append(phrase)
-    left = frozenset(kept)
+        if not any(shorter in phrase for shorter in shortest):
+            shortest.append(phrase)
+    left = frozenset(shortest)
     return tuple(phrase for phrase in distinct if phrase in left)
 
 
 def compile_ban(spec: Ban, compiler: Compiler) -> Compiled:
     """Raises LimitExceeded for more phrases than an automaton holds, VocabError."""
-    found = search([phrase.encode() for phrase in spec.phrases])
-    compiled = compile_dfa(found.avoiding, spec, compiler.vocab, compiler.trie)
-    compiled.explain_with(lambda: _PhraseReasons(compiled.machine, found, spec))
-    return UndoableCompiled(compiled, _Phrases(found)) if spec.rewinds else compiled
+    phrases = search([phrase.encode() for phrase in spec.phrases])
+    compiled = compile_dfa(phrases.avoiding, spec, compiler.vocab, compiler.trie)
+    compiled.explain_with(lambda: _PhraseReasons(compiled.machine, phrases, spec))
+    return UndoableCompiled(compiled, _Phrases(phrases)) if spec.rewinds else compiled
 
 
 def ban_language(spec: Ban, compiler: Compiler) -> Dfa:
@@ -106,9 +105,9 @@ def ban_language(spec: Ban, compiler: Compiler) -> Dfa:
 class _PhraseReasons:
     """Explains a refusal by the phrase that the token would complete."""
 
-    def __init__(self, machine: Machine, found: Search, spec: Ban) -> None:
+    def __init__(self, machine: Machine, phrases: Search, spec: Ban) -> None:
         self.machine = machine
-        self._search = found
+        self._search = phrases
         self._phrases = frozenset(phrase.encode() for phrase in spec.phrases)
 
     def rule_position(self, state: State) -> RulePosition:
@@ -130,15 +129,15 @@ class _PhraseReasons:
 class _Phrases:
     """The `Reader` of phrases: a search state stands for the longest phrase prefix that the text ends with."""
 
-    def __init__(self, found: Search) -> None:
-        self._search = found
+    def __init__(self, phrases: Search) -> None:
+        self._search = phrases
 
     def begun(self, state: State, text: bytearray) -> int:
         return len(self._search.begun(state))
 
     def completes(self, state: State, data: bytes) -> bool:
-        found = self._search.first(state, data)
-        return found is not None and found > 0
+        offset = self._search.first(state, data)
+        return offset is not None and offset > 0
 
     def reach(self, state: State, text: bytearray, data: bytes) -> int:
         return self._search.first(state, data) or 0
@@ -150,9 +149,6 @@ def _shown(data: bytes) -> str:
 
 def judge_ban(spec: Ban, text: str, words: WordFiles) -> Verdict:
     """Valid if no phrase is `in` the text."""
-    found = [phrase for phrase in spec.phrases if phrase in text]
-    errors = tuple(f"the banned {quoted(phrase)} occurs at character {text.index(phrase)}" for phrase in found)
-    return Verdict(valid=not found, judge="search", errors=errors[:MAX_SHOWN])
-
-
-KIND = Kind(spec=Ban, compile=compile_ban, automaton=ban_language, judge=judge_ban)
+    banned = [phrase for phrase in spec.phrases if phrase in text]
+    errors = tuple(f"the banned {quoted(phrase)} occurs at character {text.index(phrase)}" for phrase in banned)
+    return Verdict(valid=not banned, judge="search", errors=errors[:MAX_SHOWN])

@@ -1,4 +1,5 @@
-"""The interfaces of every constraint: Spec -> Compiled -> Matcher. Laws: tests/laws.py.
+"""The interfaces of every constraint: Spec -> Compiled -> Matcher, and the verdict on a finished text. Laws:
+tests/laws.py.
 
 A `Compiled` is immutable and shared between sequences and threads; a `Matcher` holds the state of one sequence. A token
 is allowed if its bytes keep the text viable, however the text is split into tokens. Special ids are allowed only where
@@ -8,12 +9,14 @@ a constraint names them, or as EOS; every EOS id is allowed exactly when the tex
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
-from espalier.automata.reasons.blame import Blame
-from espalier.constraints.spec import Spec
-from espalier.tokens.mask import Mask
-from espalier.tokens.vocab import Vocab
+if TYPE_CHECKING:
+    from espalier.automata.reasons.blame import Blame
+    from espalier.constraints.spec import Spec
+    from espalier.tokens.mask import Mask
+    from espalier.tokens.vocab import Vocab
 
 
 @runtime_checkable
@@ -129,3 +132,35 @@ class Compiled(Protocol):
     def accepts(self, text: str | bytes) -> bool:
         """Whether the whole text is complete and valid, by walking a matcher over its tokens."""
         ...
+
+
+Promise: TypeAlias = Literal["enforced", "checked", "cut"]
+"""What an invalid text breaks.
+
+enforced: something that the matcher was to enforce, which is a fault of Espalier, or of the engine that enforces it.
+checked: only what the contract says is checked when the text is complete. cut: nothing; the text ended too early, at
+the token limit or a stop text.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The result of judging one text."""
+
+    #: None where no independent judge could decide.
+    valid: bool | None
+    #: The validator's name.
+    judge: str
+    #: Messages, at most five.
+    errors: tuple[str, ...] = ()
+    #: What an invalid text breaks; `enforced` if the judge does not say. None for any other text.
+    breaks: Promise | None = None
+
+    def __post_init__(self) -> None:
+        if self.valid is False and self.breaks is None:
+            object.__setattr__(self, "breaks", "enforced")
+
+    def to_json(self) -> dict[str, Any]:
+        """`breaks` stands only in the verdict on an invalid text."""
+        more = {} if self.breaks is None else {"breaks": self.breaks}
+        return {"valid": self.valid, "judge": self.judge, "errors": list(self.errors), **more}

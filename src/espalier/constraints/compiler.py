@@ -1,32 +1,114 @@
-"""Compiles specs for one vocabulary and caches the results. It does not know how any kind is compiled (`kinds.py`)."""
+"""Compiles specs for one vocabulary and caches the results; `ConstraintKind` says what there is about one kind.
+
+It does not know how any kind is compiled (`kinds.py`). Importing it is quick, because every spec does: what compiling
+needs is imported by the functions that need it.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from espalier.automata.languages.dfa import Dfa
-from espalier.automata.languages.far import FarAutomata
-from espalier.automata.languages.network import Network
-from espalier.constraints.base import Compiled
-from espalier.constraints.kinds import KINDS
+from espalier.constraints.base import Verdict
+from espalier.constraints.kind_table import KINDS
 from espalier.constraints.spec import Spec
-from espalier.errors import SpecError, UnsupportedError
-from espalier.lexicon.files import WordFiles
+from espalier.errors import SpecError, UnknownName, UnsupportedError
 from espalier.owners import owner
 from espalier.time_limit import WorkLock
-from espalier.tokens.trie import TokenTrie, load_trie
-from espalier.tokens.vocab import Vocab
+
+if TYPE_CHECKING:
+    from espalier.automata.languages.dfa import Dfa
+    from espalier.automata.languages.network import Network
+    from espalier.constraints.base import Compiled
+    from espalier.constraints.watching import WatchedLanguage, WatchedMachine
+    from espalier.grammar.ast import Grammar
+    from espalier.lexicon.files import WordFiles
+    from espalier.tokens.trie import TokenTrie
+    from espalier.tokens.vocab import Vocab
 
 Part = TypeVar("Part")
+S = TypeVar("S", bound=Spec)
 
 # Specs are kept for the owner of `owners.working_for` alone: how long a compilation takes tells no owner what another
 # one has asked for, and no owner's specs displace another's.
 CACHE_LIMIT = 16  # compiled specs kept for each owner and vocabulary, least recently used dropped
 CACHE_LIMIT_OF_ALL = 64  # of all owners together; whoever has the most loses one
+
+
+class ConstraintKind(ABC, Generic[S]):
+    """One kind of constraint: what can be done with its specs. A kind overrides what it can do, and is one object
+    without state. Methods import what they need when they are called."""
+
+    @property
+    @abstractmethod
+    def spec(self) -> type[S]:
+        """The class of its specs, whose `kind` is the kind's name."""
+
+    @abstractmethod
+    def compile(self, spec: S, compiler: Compiler) -> Compiled:
+        """The spec for one vocabulary. Raises SpecError and its subclasses, UnsupportedError, VocabError,
+        LimitExceeded."""
+
+    def automaton(self, spec: S, compiler: Compiler) -> Dfa | Network | None:
+        """The accepted texts as an automaton over bytes. Kinds with an automaton can be regions of `Free`, and `AllOf`
+        can search them for common ends. A Network is returned only where no Dfa exists; None only by a kind that has
+        no automata."""
+        return None
+
+    def watched(self, spec: S, compiler: Compiler) -> WatchedLanguage | None:
+        """The automaton and the tracker that it needs beside it. None: the automaton needs none."""
+        return None
+
+    def machine(self, spec: S, compiler: Compiler) -> WatchedMachine | None:
+        """The same as a machine that is explored on demand, for `AllOf`. None: it is made of what `compile` returns, or
+        else of the automaton."""
+        return None
+
+    def judge(self, spec: S, text: str, words: WordFiles) -> Verdict:
+        """The verdict on a finished text, which must not use the matcher."""
+        return Verdict(valid=None, judge="none")
+
+    def parse(self, spec: S, text: str) -> Any:
+        """The value of a complete text."""
+        return text
+
+    def to_gbnf(self, spec: S, compiler: Compiler, before: str) -> Grammar | None:
+        """The grammar for llama.cpp's own sampler, see `to_gbnf.grammar_of`. None: it is written from the automaton."""
+        return None
+
+    @property
+    def has_automaton(self) -> bool:
+        """Whether the kind has an `automaton` of its own."""
+        return type(self).automaton is not ConstraintKind.automaton
+
+    @property
+    def has_judge(self) -> bool:
+        """Whether the kind has a `judge` of its own."""
+        return type(self).judge is not ConstraintKind.judge
+
+    @property
+    def has_parser(self) -> bool:
+        """Whether the kind has a `parse` of its own."""
+        return type(self).parse is not ConstraintKind.parse
+
+
+def kind_of(spec: Spec) -> ConstraintKind[Any]:
+    """The kind of a spec. Raises UnknownName, with the names there are, where nobody declared it; BrokenPlugin."""
+    kind = KINDS.load(spec.kind)
+    assert isinstance(kind, ConstraintKind)  # `kinds.py` fills the table, and says so of plug-ins
+    return kind
+
+
+def find_kind(spec: Spec) -> ConstraintKind[Any] | None:
+    """As `kind_of`; None where nobody declared the kind."""
+    try:
+        return kind_of(spec)
+    except UnknownName:
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +130,9 @@ class Compiler:
     """
 
     def __init__(self, vocab: Vocab, *, folders: Folders = NOWHERE) -> None:
+        from espalier.automata.languages.far import FarAutomata  # noqa: PLC0415  # slow to import
+        from espalier.lexicon.files import WordFiles  # noqa: PLC0415
+
         self.vocab = vocab
         self.words = WordFiles.standard(folders.wordlists)
         self._cache_dir = folders.cache
@@ -71,17 +156,19 @@ class Compiler:
         """The flat token trie, built or read from disk when first needed."""
         with self._lock:
             if self._trie is None:
+                from espalier.tokens.trie import load_trie  # noqa: PLC0415  # slow to import
+
                 self._trie = load_trie(self.vocab, self._cache_dir)
             return self._trie
 
     def part(self, cls: type[Part]) -> Part:
         """An object that a kind's compiler shares between specs, made once as `cls(vocab, trie)`."""
         with self._lock:
-            found = self._parts.get(cls.__qualname__)
-            if not isinstance(found, cls):
-                found = cls(self.vocab, self.trie)  # type: ignore[call-arg]  # by agreement, see the docstring
-                self._parts[cls.__qualname__] = found
-            return found
+            part = self._parts.get(cls.__qualname__)
+            if not isinstance(part, cls):
+                part = cls(self.vocab, self.trie)  # type: ignore[call-arg]  # by agreement, see the docstring
+                self._parts[cls.__qualname__] = part
+            return part
 
     def compile(self, spec: Spec, *, keep: bool = False) -> Compiled:
         """The compiled spec, from the cache where it is there. keep: never drop it from the cache. Raises SpecError and
@@ -96,13 +183,13 @@ class Compiler:
         key = "\n".join([spec.key(), *(f"{lang} {self.words.stamp(lang)}" for lang in spec.word_languages())])
         with self._lock:
             own = self._compiled.get(owner())
-            found = self._kept.get(key) or (None if own is None else own.get(key))
-            if found is not None:
-                self._put(key, found, keep=keep)
-                return found
-        make = KINDS.get(spec.kind, "compile")
+            cached = self._kept.get(key) or (None if own is None else own.get(key))
+            if cached is not None:
+                self._put(key, cached, keep=keep)
+                return cached
+        kind = kind_of(spec)
         with KINDS.blamed(spec.kind):
-            compiled: Compiled = make(spec, self)
+            compiled = kind.compile(spec, self)
         with self._lock:
             self._put(key, compiled, keep=keep)
         return compiled
@@ -127,24 +214,25 @@ class Compiler:
         if len(own) > CACHE_LIMIT:
             own.popitem(last=False)
         if sum(map(len, self._compiled.values())) > CACHE_LIMIT_OF_ALL:
-            most = max(self._compiled, key=lambda one: len(self._compiled[one]))
+            most = max(self._compiled, key=lambda name: len(self._compiled[name]))
             self._compiled[most].popitem(last=False)
-            self._compiled = {one: specs for one, specs in self._compiled.items() if specs}
+            self._compiled = {name: specs for name, specs in self._compiled.items() if specs}
 
     def language(self, spec: Spec, *, wanted_by: str) -> Dfa | Network:
         """A spec's automaton over bytes. Raises UnsupportedError, naming `wanted_by`, for a kind without one."""
-        make = KINDS.find(spec.kind, "automaton")
-        if make is None:
+        kind = find_kind(spec)
+        automaton = None if kind is None else kind.automaton(spec, self)
+        if automaton is None:
             raise UnsupportedError(
                 f"{wanted_by} cannot hold {spec.kind} yet",
                 hint=f"put it beside the whole, where it holds for all of the text: AllOf(..., {spec.kind}); "
                 f"inside can be: {with_automaton()}",
                 field="constraint",
             )
-        found: Dfa | Network = make(spec, self)
-        return found
+        return automaton
 
 
 def with_automaton() -> str:
     """The kinds that have an automaton, for people."""
-    return ", ".join(kind for kind in KINDS.builtins() if KINDS.find(kind, "automaton") is not None)
+    kinds = {name: KINDS.load(name) for name in KINDS.builtins()}
+    return ", ".join(name for name, kind in kinds.items() if isinstance(kind, ConstraintKind) and kind.has_automaton)

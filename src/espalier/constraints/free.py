@@ -2,7 +2,7 @@
 
 Free text and regions become one network: it starts in the free text, and a trigger calls its region as a rule. If all
 regions are regular, the network becomes one deterministic automaton. It knows no kind: a region holds any constraint
-that has an automaton (`Kind.automaton`).
+that has an automaton (`ConstraintKind.automaton`).
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from espalier.automata.phrases import triggers
 from espalier.automata.reasons.explain import NetworkExplainer
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
-from espalier.constraints.kinds import Kind
 from espalier.constraints.matching.automaton import compile_automaton
 from espalier.constraints.spec import Spec, check_text
-from espalier.constraints.unique.places import RegionTracker, WatchedLanguage, watched_language, with_tracker
+from espalier.constraints.unique.places import RegionTracker, watched_language, with_tracker
 from espalier.constraints.unique.spots import NOTHING
-from espalier.constraints.unique.tracker import DocumentTracker, Tracker
+from espalier.constraints.unique.tracker import DocumentTracker
 from espalier.constraints.verdict import Promise, Unjudgeable, Verdict, judge_in_grammar
+from espalier.constraints.watching import Tracker, WatchedLanguage
 from espalier.errors import GrammarError, SpecError, UnsupportedError
 from espalier.grammar.ast import TokenRef
 from espalier.lexicon.files import WordFiles
@@ -55,8 +55,8 @@ class Region:
         check_text(self.begin, "the begin of a region", "triggers")
 
     def to_json(self) -> dict[str, Any]:
-        found = {"spec": self.spec.to_json(), "end": self.end}
-        return found | ({"begin": self.begin} if self.begin else {})
+        values = {"spec": self.spec.to_json(), "end": self.end}
+        return values | ({"begin": self.begin} if self.begin else {})
 
     @staticmethod
     def from_json(data: Any) -> Region:
@@ -108,22 +108,24 @@ class Free(Spec):
         lists: dict[str, list[Any]] = {k: list(v) if isinstance(v, list | tuple) else [v] for k, v in triggers.items()}
         if not all(lists.values()):
             raise SpecError("a trigger has no region", field="triggers")
-        found = (
-            (k, one if isinstance(one, Region) else Region(one)) for k, several in lists.items() for one in several
+        pairs = (
+            (k, region if isinstance(region, Region) else Region(region))
+            for k, several in lists.items()
+            for region in several
         )
-        object.__setattr__(self, "regions", tuple(found))
+        object.__setattr__(self, "regions", tuple(pairs))
 
     @property
     def triggers(self) -> dict[str, tuple[Region, ...]]:
         """The regions of each trigger."""
-        found: dict[str, tuple[Region, ...]] = {}
+        triggers: dict[str, tuple[Region, ...]] = {}
         for trigger, region in self.regions:
-            found[trigger] = (*found.get(trigger, ()), region)
-        return found
+            triggers[trigger] = (*triggers.get(trigger, ()), region)
+        return triggers
 
     def to_json(self) -> dict[str, Any]:
-        found = {k: [one.to_json() for one in several] for k, several in self.triggers.items()}
-        return {"kind": self.kind, "triggers": {k: v[0] if len(v) == 1 else v for k, v in found.items()}}
+        triggers = {k: [region.to_json() for region in several] for k, several in self.triggers.items()}
+        return {"kind": self.kind, "triggers": {k: v[0] if len(v) == 1 else v for k, v in triggers.items()}}
 
     @classmethod
     def json_fields(cls) -> tuple[str, ...]:
@@ -136,8 +138,8 @@ class Free(Spec):
             raise SpecError("triggers are an object of regions", field="triggers")
         try:
             return cls({
-                trigger: [Region.from_json(one) for one in (found if isinstance(found, list) else [found])]
-                for trigger, found in triggers.items()
+                trigger: [Region.from_json(value) for value in (listed if isinstance(listed, list) else [listed])]
+                for trigger, listed in triggers.items()
             })  # fmt: skip
         except RecursionError:
             raise SpecError("the constraints are nested too deeply", field="triggers") from None
@@ -149,20 +151,20 @@ def compile_free(spec: Free, compiler: Compiler) -> Compiled:
     specials = _specials(spec, compiler.vocab)
     vocab, trie = compiler.vocab, compiler.trie
     regions = [watched_language(region.spec, compiler, wanted_by="Free") for _, region in spec.regions]
-    made = _assembled(spec, regions, specials)
-    network, whole = made.network(), made.dfa()
-    found = compile_automaton(network if whole is None else whole, spec, vocab, trie)
+    assembly = _assemble(spec, regions, specials)
+    network, whole = assembly.network(), assembly.dfa()
+    compiled = compile_automaton(network if whole is None else whole, spec, vocab, trie)
     # Only the network knows whose region a text is in.
-    found.explain_with(lambda: NetworkExplainer(network, PushdownMachine(network, vocab, trie, needs_bytes=False)))
-    found.spelled = {token: text.encode() for text, token in specials.items()}
-    is_easy = all(one.tracker is None or one.is_easy for one in regions)
-    return with_tracker(found, _tracker(spec, regions), compiler, is_easy=is_easy)
+    compiled.explain_with(lambda: NetworkExplainer(network, PushdownMachine(network, vocab, trie, needs_bytes=False)))
+    compiled.spelled = {token: text.encode() for text, token in specials.items()}
+    is_easy = all(language.tracker is None or language.is_easy for language in regions)
+    return with_tracker(compiled, _tracker(spec, regions), compiler, is_easy=is_easy)
 
 
 def _tracker(spec: Free, regions: Sequence[WatchedLanguage]) -> Tracker | None:
     """The tracker of the whole text, None if no region needs one. Raises UnsupportedError where it could not tell where
     a region ends."""
-    if all(one.tracker is None for one in regions):
+    if all(language.tracker is None for language in regions):
         return None
     if len(spec.triggers) < len(spec.regions) or any(region.begin for _, region in spec.regions):
         raise UnsupportedError(
@@ -170,18 +172,18 @@ def _tracker(spec: Free, regions: Sequence[WatchedLanguage]) -> Tracker | None:
             hint='have it checked afterwards: JsonSchema(schema, allow="checked")',
             field="triggers",
         )
-    found: dict[bytes, tuple[DocumentTracker, bytes]] = {}
-    for (trigger, region), one in zip(spec.regions, regions, strict=True):
-        tracker = DocumentTracker(NOTHING) if one.tracker is None else one.tracker
-        if not one.is_document or not isinstance(tracker, DocumentTracker):
+    trackers: dict[bytes, tuple[DocumentTracker, bytes]] = {}
+    for (trigger, region), language in zip(spec.regions, regions, strict=True):
+        tracker = DocumentTracker(NOTHING) if language.tracker is None else language.tracker
+        if not language.is_document or not isinstance(tracker, DocumentTracker):
             raise UnsupportedError(
                 f"uniqueItems is enforced in Free only where each region is one JSON object or array, and that after "
                 f"{trigger!r} need not be one",
                 hint='have it checked afterwards: JsonSchema(schema, allow="checked")',
                 field="triggers",
             )
-        found[trigger.encode()] = tracker, region.end.encode()
-    return RegionTracker(found)
+        trackers[trigger.encode()] = tracker, region.end.encode()
+    return RegionTracker(trackers)
 
 
 def free_language(spec: Free, compiler: Compiler) -> Dfa | Network:
@@ -196,43 +198,43 @@ def free_language(spec: Free, compiler: Compiler) -> Dfa | Network:
     regions = [
         WatchedLanguage(automaton=compiler.language(region.spec, wanted_by="Free")) for _, region in spec.regions
     ]
-    made = _assembled(spec, regions, {})
-    whole = made.dfa()
-    return made.network() if whole is None else whole
+    assembly = _assemble(spec, regions, {})
+    whole = assembly.dfa()
+    return assembly.network() if whole is None else whole
 
 
 def _specials(spec: Free, vocab: Vocab) -> dict[str, int]:
     """The ids of triggers and ends that are special tokens."""
     texts = dict.fromkeys(text for trigger, region in spec.regions for text in (trigger, region.begin, region.end))
-    found = {text: vocab.special_id(text) for text in texts if text}
-    return {text: token for text, token in found.items() if token is not None}
+    tokens = {text: vocab.special_id(text) for text in texts if text}
+    return {text: token for text, token in tokens.items() if token is not None}
 
 
-def _assembled(spec: Free, regions: Sequence[WatchedLanguage], specials: Mapping[str, int]) -> Assembly:
-    made = Assembly()
+def _assemble(spec: Free, regions: Sequence[WatchedLanguage], specials: Mapping[str, int]) -> Assembly:
+    assembly = Assembly()
     phrases = list(spec.triggers)
     text = triggers.watched([trigger.encode() for trigger in phrases])
     met = dict(zip(phrases, text.met, strict=True))
     root = text.fragment
-    made.rule(root, "")
-    tokens = {spelling: made.token(_reference(spelling, token)) for spelling, token in specials.items()}
+    assembly.rule(root, "")
+    tokens = {spelling: assembly.token(_reference(spelling, token)) for spelling, token in specials.items()}
     between = [state for state, final in enumerate(root.final) if final]
     for (trigger, region), held in zip(spec.regions, regions, strict=True):
         name = f"{spec.kind}[{trigger}{region.begin}].{region.spec.kind}"
         # The rule of the region comes first: what it calls is numbered when it is there.
         body = Fragment(edges=[], symbols=[], final=[], leaf=[])
         is_literal = bool(region.begin or region.end)
-        called = made.rule(body, name) if is_literal else made.embed(held.automaton, name)
+        called = assembly.rule(body, name) if is_literal else assembly.embed(held.automaton, name)
         if is_literal:
-            inner = made.embed(held.automaton, name)
+            inner = assembly.embed(held.automaton, name)
             _fill(body, region.begin.encode(), inner, region.end.encode(), tokens)
         root.symbols[met[trigger]].append((called, (0,)))
-    for trigger, token in ((one, tokens[one]) for one in phrases if one in tokens):
+    for trigger, token in ((spelling, tokens[spelling]) for spelling in phrases if spelling in tokens):
         for state in between:
             # Only where its spelling, read as text, would end in this trigger as well.
             if text.after(state, trigger.encode()) == met[trigger]:
                 root.symbols[state].append((token, (met[trigger],)))
-    return made
+    return assembly
 
 
 def _fill(body: Fragment, begin: bytes, held: Symbol, end: bytes, tokens: Mapping[str, Symbol]) -> None:
@@ -330,16 +332,16 @@ class _Judging:
             self._pieces += 1
             if self._pieces > MAX_PIECES:
                 raise Unjudgeable(f"there are more than {MAX_PIECES} places where a region could end")
-            found = judge_in_grammar(region.spec, self._text[first:end], self._words)
-            self._judges.add(found.judge)
-            if found.valid:
+            verdict = judge_in_grammar(region.spec, self._text[first:end], self._words)
+            self._judges.add(verdict.judge)
+            if verdict.valid:
                 yield end + len(region.end)
             else:
-                faults = self._unsure if found.valid is None else self._faults
-                errors = found.errors or ("nobody can judge this" if found.valid is None else "not valid",)
+                faults = self._unsure if verdict.valid is None else self._faults
+                errors = verdict.errors or ("nobody can judge this" if verdict.valid is None else "not valid",)
                 faults.update(dict.fromkeys((f"{name}: {error}" for error in errors), first))
-                self._unknown += found.valid is None
-                self._is_loose = self._is_loose or found.breaks == "checked"
+                self._unknown += verdict.valid is None
+                self._is_loose = self._is_loose or verdict.breaks == "checked"
                 if self._unknown == MAX_UNKNOWN:
                     raise Unjudgeable(next(iter(self._unsure)))
 
@@ -347,7 +349,7 @@ class _Judging:
         """Offsets where a region that starts at `first` could end: before each `end`, or without one anywhere, the end
         of a JSON document first."""
         if end:
-            return [found.start() for found in re.compile(f"(?={re.escape(end)})").finditer(self._text, first)]
+            return [match.start() for match in re.compile(f"(?={re.escape(end)})").finditer(self._text, first)]
         try:
             likely = [json.JSONDecoder().raw_decode(self._text, first)[1]]
         except (ValueError, RecursionError):
@@ -359,6 +361,3 @@ MAX_UNKNOWN = 3
 """Regions that could not be judged, after which judging stops: each may take seconds."""
 MAX_PIECES = 500
 """The limit on regions judged in one text, over all splits: some judges start another process."""
-
-
-KIND = Kind(spec=Free, compile=compile_free, automaton=free_language, judge=judge_free)

@@ -40,7 +40,6 @@ SURE_SECONDS = 0.02
 """A spec of which a verdict took less is taken for quick."""
 REMEMBERED_SECONDS = 60.0
 MOST_REMEMBERED = 1024
-WARM = ("espalier.constraints.judging:warm",)
 KEPT_SPECS = 32
 
 
@@ -64,9 +63,9 @@ class ConfinedJudge:
         charge: Callable[[str, float], None] = lambda owner, seconds: None,
     ) -> None:
         self._seconds, self._clock, self._charge = seconds, clock, charge
-        self._sure = Processes(count=sure, warm=WARM)
-        self._quick = Processes(count=quick, warm=WARM)
-        self._slow = Processes(count=slow, nicer=NICER, warm=WARM)
+        self._sure = Processes(count=sure, warm=(warm,))
+        self._quick = Processes(count=quick, warm=(warm,))
+        self._slow = Processes(count=slow, nicer=NICER, warm=(warm,))
         self._lock = threading.Lock()
         self._slow_until: dict[tuple[str, str], float] = {}  # by owner and spec
         self._were_quick: OrderedDict[tuple[str, str], None] = OrderedDict()  # the one used last at the end
@@ -82,23 +81,23 @@ class ConfinedJudge:
         if spec.kind in IN_PLACE or getattr(spec, "python", None) is not None:
             return judge(spec, text, words)
         key = spec.key()
-        given = {"spec": key, "text": text, "words": [str(folder) for folder in words.folders], "owner": owner}
+        task = {"spec": key, "text": text, "words": [str(folder) for folder in words.folders], "owner": owner}
         what = "judging the text"
         try:
             if self._seconds > QUICK_SECONDS and not self._is_slow(owner, key):
                 tried = self._sure if self._was_quick(owner, key) else self._quick
                 took: list[float] = []
                 try:
-                    found = self._called(
-                        tried, given, QUICK_SECONDS, what, owner,
+                    verdict = self._call(
+                        tried, task, QUICK_SECONDS, what, owner,
                         still=lambda: not self._is_slow(owner, key), used=took.append,
                     )  # fmt: skip
                     self._note(owner, key, is_quick=sum(took) < SURE_SECONDS)
-                    return found
+                    return verdict
                 except OutOfTime:
                     self._note(owner, key, is_quick=False)
                     self._remember(owner, key)
-            return self._called(self._slow, given, self._seconds, what, owner)
+            return self._call(self._slow, task, self._seconds, what, owner)
         except OutOfTime as error:
             return Verdict(valid=None, judge="none", errors=(f"could not judge: {error.message}",))
         except Unavailable:
@@ -111,10 +110,10 @@ class ConfinedJudge:
         for processes in (self._sure, self._quick, self._slow):
             processes.close()
 
-    def _called(
+    def _call(
         self,
         processes: Processes,
-        given: Mapping[str, Any],
+        task: Mapping[str, Any],
         seconds: float,
         what: str,
         owner: str,
@@ -125,12 +124,12 @@ class ConfinedJudge:
             used(spent)
             self._charge(owner, spent)
 
-        found = processes.call(
-            "espalier.constraints.judging:judged", given, seconds=seconds, what=what, owner=owner,
+        answer = processes.call(
+            judged, task, seconds=seconds, what=what, owner=owner,
             ends=processes is self._slow, still=still, used=charge,
         )  # fmt: skip
         return Verdict(
-            valid=found["valid"], judge=found["judge"], errors=tuple(found["errors"]), breaks=found.get("breaks")
+            valid=answer["valid"], judge=answer["judge"], errors=tuple(answer["errors"]), breaks=answer.get("breaks")
         )
 
     def _is_slow(self, owner: str, key: str) -> bool:
@@ -153,7 +152,7 @@ class ConfinedJudge:
         now = self._clock()
         with self._lock:
             if len(self._slow_until) >= MOST_REMEMBERED:
-                self._slow_until = {one: until for one, until in self._slow_until.items() if until > now}
+                self._slow_until = {pair: until for pair, until in self._slow_until.items() if until > now}
             while len(self._slow_until) >= MOST_REMEMBERED:
                 del self._slow_until[next(iter(self._slow_until))]
             self._slow_until[owner, key] = now + REMEMBERED_SECONDS
@@ -164,12 +163,12 @@ def in_this_process(spec: Spec, text: str, words: WordFiles, owner: str) -> Verd
     return judge(spec, text, words)
 
 
-def judged(given: Mapping[str, Any]) -> dict[str, Any]:
-    """What a worker process does. given: spec (its key), text, words (folders), owner. What is kept is kept for the
+def judged(task: Mapping[str, Any]) -> dict[str, Any]:
+    """What a worker process does. task: spec (its key), text, words (folders), owner. What is kept is kept for the
     owner alone, so that the time of a verdict tells no owner what another one's texts were judged by."""
-    _turn_to(given["owner"])
-    with slow_patterns.in_place(), working_for(given["owner"]):
-        return judge(_spec(given["spec"]), given["text"], _words(tuple(given["words"]))).to_json()
+    _turn_to(task["owner"])
+    with slow_patterns.in_place(), working_for(task["owner"]):
+        return judge(_spec(task["spec"]), task["text"], _words(tuple(task["words"]))).to_json()
 
 
 def warm() -> None:

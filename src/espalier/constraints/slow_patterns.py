@@ -53,5 +53,5 @@ def run_limited(asked: list[tuple[str, str, str]]) -> list[bool]:
         timeout=JUDGE_SECONDS,
         check=True,
     )
-    found: list[bool] = json.loads(done.stdout)
-    return found
+    answers: list[bool] = json.loads(done.stdout)
+    return answers

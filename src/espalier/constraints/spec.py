@@ -15,7 +15,7 @@ from copy import copy
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, ClassVar, Literal, Self, get_origin
 
-from espalier.constraints.kinds import KINDS, Kind
+from espalier.constraints.kind_table import KINDS
 from espalier.errors import SchemaError, SpecError
 from espalier.grammar.json_mode import JsonKind, JsonWhitespace, check_json_options
 from espalier.schema.order import DEFAULT, Order, read_order
@@ -58,7 +58,7 @@ class Spec(ABC):
         if not isinstance(data, Mapping) or "kind" not in data:
             raise SpecError("a constraint needs a `kind`", hint=f"one of: {', '.join(KINDS)}", field="kind")
         kind = data["kind"]
-        cls: type[Spec] | None = KINDS.find(kind, "spec") if isinstance(kind, str) else None
+        cls: type[Spec] | None = KINDS.spec_of(kind) if isinstance(kind, str) else None
         if cls is None:
             raise SpecError(f"unknown constraint {kind!r}", hint=f"one of: {', '.join(KINDS)}", field="kind")
         known = cls.json_fields()
@@ -80,15 +80,15 @@ class Spec(ABC):
 
     def parts(self) -> tuple[Spec, ...]:
         """The constraints that this one is made of, in the order of its fields: members, regions, what follows."""
-        found: list[Spec] = []
-        todo: list[Any] = _held(self)
+        parts: list[Spec] = []
+        todo: list[Any] = _inner_values(self)
         while todo:
             value = todo.pop()
             if isinstance(value, Spec):
-                found.append(value)
+                parts.append(value)
             else:
-                todo += _held(value)
-        return tuple(found)
+                todo += _inner_values(value)
+        return tuple(parts)
 
     def beginnings(self) -> tuple[Spec, ...]:
         """The constraints that read the first character of a text of this one. An opening such as `<think>` is none: it
@@ -99,9 +99,9 @@ class Spec(ABC):
         """This constraint, and all that it is made of, however deep; each before its own parts."""
         todo: list[Spec] = [self]
         while todo:
-            one = todo.pop()
-            yield one
-            todo += reversed(one.parts())
+            spec = todo.pop()
+            yield spec
+            todo += reversed(spec.parts())
 
     @property
     def rewinds(self) -> bool:
@@ -114,13 +114,13 @@ class Spec(ABC):
 
     def ordered(self, order: Order) -> Self:
         """The constraint with this order of properties in every schema that states none, tools' arguments included."""
-        found: Self = _filled(self, "order", order)
-        return found
+        changed: Self = _fill_field(self, "order", order)
+        return changed
 
     def closing(self, closed: bool) -> Self:  # the value of a field
         """The constraint with this `closed` in every schema that states none."""
-        found: Self = _filled(self, "closed", closed)
-        return found
+        changed: Self = _fill_field(self, "closed", closed)
+        return changed
 
     @property
     def fingerprint(self) -> str:
@@ -137,37 +137,37 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def _held(value: Any) -> list[Any]:
+def _inner_values(value: Any) -> list[Any]:
     """The values in a dataclass, mapping or sequence, last first, without strings."""
     if is_dataclass(value) and not isinstance(value, type):
-        found: list[Any] = [getattr(value, one.name) for one in fields(value)]
+        held: list[Any] = [getattr(value, entry.name) for entry in fields(value)]
     elif isinstance(value, Mapping):
-        found = [*value.values()]
+        held = [*value.values()]
     else:
-        found = [*value] if isinstance(value, Sequence) and not isinstance(value, str | bytes) else []
-    return [one for one in reversed(found) if type(one) not in ATOMS]  # a list of words may be long
+        held = [*value] if isinstance(value, Sequence) and not isinstance(value, str | bytes) else []
+    return [part for part in reversed(held) if type(part) not in ATOMS]  # a list of words may be long
 
 
-def _filled(value: Any, field_name: str, filling: Any) -> Any:
+def _fill_field(value: Any, field_name: str, filling: Any) -> Any:
     """A value in which every constraint that has this field, and None in it, has the filling there; the value itself
     where nothing changes."""
     if isinstance(value, tuple):
-        parts = tuple(_filled(one, field_name, filling) for one in value)
+        parts = tuple(_fill_field(part, field_name, filling) for part in value)
         return value if all(new is old for new, old in zip(parts, value, strict=True)) else parts
     if not is_dataclass(value) or isinstance(value, type):
         return value
     changed: dict[str, Any] = {}
-    for one in fields(value):
-        old = getattr(value, one.name)
-        takes = one.name == field_name and isinstance(value, Spec) and old is None
-        if (new := filling if takes else _filled(old, field_name, filling)) is not old:
-            changed[one.name] = new
+    for entry in fields(value):
+        old = getattr(value, entry.name)
+        takes = entry.name == field_name and isinstance(value, Spec) and old is None
+        if (new := filling if takes else _fill_field(old, field_name, filling)) is not old:
+            changed[entry.name] = new
     if not changed:
         return value
-    found = copy(value)
+    filled = copy(value)
     for name, new in changed.items():
-        object.__setattr__(found, name, new)
-    return found
+        object.__setattr__(filled, name, new)
+    return filled
 
 
 def _missing(error: TypeError) -> str:
@@ -315,31 +315,19 @@ class JsonSchema(Spec):
 
     def to_json(self) -> dict[str, Any]:
         """As `Spec.to_json`; fields other than schema and whitespace only where they differ from their defaults."""
-        found = {"kind": self.kind, "schema": self.schema, "whitespace": self.whitespace}
+        values = {"kind": self.kind, "schema": self.schema, "whitespace": self.whitespace}
         usual = {"indent": 2, "separators": None, "order": None, "format": "annotate", "allow": None, "closed": None}
         for name, value in usual.items():
             mine = getattr(self, name)
             if mine != value:
-                found[name] = list(mine) if isinstance(mine, tuple) else mine
+                values[name] = list(mine) if isinstance(mine, tuple) else mine
         if self.documents:
-            found["documents"] = {uri: json.loads(text) for uri, text in self.documents}
-        return found
+            values["documents"] = {uri: json.loads(text) for uri, text in self.documents}
+        return values
 
     @classmethod
     def json_fields(cls) -> tuple[str, ...]:
         return ("schema", "whitespace", "indent", "separators", "order", "format", "allow", "documents", "closed")
-
-
-JSON_SCHEMA = Kind(
-    spec=JsonSchema,
-    compile="espalier.constraints.json_schema.compile:compile_schema",
-    automaton="espalier.constraints.json_schema.compile:schema_language",
-    machine="espalier.constraints.json_schema.compile:schema_machine",
-    watched="espalier.constraints.json_schema.compile:schema_watched",
-    judge="espalier.constraints.json_schema.judge:judge_schema",
-    parse="espalier.constraints.json_schema.judge:parse_json",
-    gbnf="espalier.constraints.json_schema.check:schema_grammar",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,16 +352,6 @@ class JsonObject(Spec):
         check_json_options(self.kinds, self.whitespace, self.indent, self.max_depth)
 
 
-JSON_OBJECT = Kind(
-    spec=JsonObject,
-    compile="espalier.constraints.text:compile_object",
-    automaton="espalier.constraints.text:object_language",
-    judge="espalier.constraints.json_schema.judge:judge_object",
-    parse="espalier.constraints.json_schema.judge:parse_json",
-    gbnf="espalier.constraints.text:object_grammar",
-)
-
-
 @dataclass(frozen=True, slots=True)
 class Regex(Spec):
     """A text that a regular expression matches from its first character to its last. Raises RegexError with the offset
@@ -388,15 +366,6 @@ class Regex(Spec):
             from espalier.grammar.regex.parse import parse_regex  # noqa: PLC0415  # the parser is slow to import
 
             parse_regex(self.pattern)
-
-
-REGEX = Kind(
-    spec=Regex,
-    compile="espalier.constraints.text:compile_regex",
-    automaton="espalier.constraints.text:regex_language",
-    judge="espalier.constraints.text:judge_regex",
-    gbnf="espalier.constraints.text:regex_grammar",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,14 +383,6 @@ class Choice(Spec):
         for i, option in enumerate(self.options):
             check_text(option, f"choice {i}", "options")
         object.__setattr__(self, "options", tuple(dict.fromkeys(self.options)))
-
-
-CHOICE = Kind(
-    spec=Choice,
-    compile="espalier.constraints.text:compile_choice",
-    automaton="espalier.constraints.text:choice_language",
-    judge="espalier.constraints.text:judge_choice",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -444,11 +405,3 @@ class Gbnf(Spec):
             from espalier.grammar.parser import parse  # noqa: PLC0415  # the parser is slow to import
 
             parse(self.grammar, root=self.root)
-
-
-GBNF = Kind(
-    spec=Gbnf,
-    compile="espalier.constraints.text:compile_gbnf",
-    automaton="espalier.constraints.text:gbnf_language",
-    gbnf="espalier.constraints.text:gbnf_grammar",
-)

@@ -35,8 +35,8 @@ def regex_language(spec: Regex, compiler: Compiler) -> Dfa | Network:
     return compiler.far.build(_regex(spec), "language")
 
 
-def regex_grammar(spec: Regex, *_: object) -> Grammar:
-    """Also as `Kind.gbnf`. Raises as `compile_regex`."""
+def regex_grammar(spec: Regex) -> Grammar:
+    """Raises as `compile_regex`."""
     return _regex(spec).grammar()
 
 
@@ -63,8 +63,8 @@ def compile_gbnf(spec: Gbnf, compiler: Compiler) -> Compiled:
     return compile_source(_gbnf(spec), spec, compiler.far, compiler.vocab, compiler.trie)
 
 
-def gbnf_grammar(spec: Gbnf, *_: object) -> Grammar:
-    """Also as `Kind.gbnf`. Raises GrammarError."""
+def gbnf_grammar(spec: Gbnf) -> Grammar:
+    """Raises GrammarError."""
     return _gbnf(spec).grammar()
 
 
@@ -86,8 +86,7 @@ def object_language(spec: JsonObject, compiler: Compiler) -> Dfa | Network:
     return automaton_of(object_grammar(spec))
 
 
-def object_grammar(spec: JsonObject, *_: object) -> Grammar:
-    """Also as `Kind.gbnf`."""
+def object_grammar(spec: JsonObject) -> Grammar:
     return json_grammar(kinds=spec.kinds, whitespace=spec.whitespace, indent=spec.indent, max_depth=spec.max_depth)
 
 

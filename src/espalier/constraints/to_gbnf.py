@@ -1,6 +1,6 @@
 """Writes a constraint as GBNF text for llama.cpp's own grammar sampler.
 
-A kind whose grammar says more than its automaton has a function of its own (`Kind.gbnf`); the others are written from
+A kind whose grammar says more than its automaton writes its own (`ConstraintKind.to_gbnf`); the others are written from
 their automata. What no grammar can express is refused, never narrowed in silence. It knows no engine. llama.cpp reads
 a special token as the text of its name, so no grammar written here names a token by itself.
 """
@@ -8,8 +8,7 @@ a special token as the text of its name, so no grammar written here names a toke
 from __future__ import annotations
 
 from espalier.automata.languages.dfa import Dfa
-from espalier.constraints.compiler import Compiler
-from espalier.constraints.kinds import KINDS
+from espalier.constraints.compiler import Compiler, find_kind
 from espalier.constraints.matching.rewinding import check_only_masks
 from espalier.constraints.spec import Spec
 from espalier.errors import CapabilityError, GrammarError, LimitExceeded, UnsupportedError
@@ -47,21 +46,21 @@ def refused(spec: Spec, why: str, hint: str | None = None) -> CapabilityError:
 def grammar_of(spec: Spec, compiler: Compiler, before: str) -> Grammar:
     """The grammar of a spec, not yet checked against llama.cpp's limits. Raises CapabilityError, and UnsupportedError,
     LimitExceeded and GrammarError, which `portable` turns into CapabilityError."""
-    make = KINDS.find(spec.kind, "gbnf")
-    found: Grammar = of_automaton(spec, compiler) if make is None else make(spec, compiler, before)
-    return found
+    kind = find_kind(spec)
+    grammar = None if kind is None else kind.to_gbnf(spec, compiler, before)
+    return of_automaton(spec, compiler) if grammar is None else grammar
 
 
 def of_automaton(spec: Spec, compiler: Compiler) -> Grammar:
     """The grammar of a constraint whose automaton is deterministic. Raises CapabilityError, UnsupportedError,
     LimitExceeded."""
-    found = compiler.language(spec, wanted_by="a grammar for llama.cpp")
-    if not isinstance(found, Dfa):
+    automaton = compiler.language(spec, wanted_by="a grammar for llama.cpp")
+    if not isinstance(automaton, Dfa):
         raise refused(
             spec, "its parts are not regular, and only together they say what is allowed",
             "leave out a part, or use a sampler of our own",
         )  # fmt: skip
-    return of_dfa(found)
+    return of_dfa(automaton)
 
 
 def of_dfa(dfa: Dfa) -> Grammar:

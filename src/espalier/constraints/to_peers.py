@@ -57,28 +57,28 @@ def to_llguidance(spec: Spec, compiler: Compiler) -> str:
     reason; errors in the spec itself are raised as its compiler raises them."""
     grammar = _grammar(spec, compiler, "llguidance")
     if _is_recursive(grammar):
-        rules = _written(grammar, SCANNERLESS, "{} : {}\n", first="start")
+        rules = _write_grammar(grammar, SCANNERLESS, "{} : {}\n", first="start")
     else:
-        rules = "start: R0\n" + _written(grammar, ONE_TERMINAL, "{}: {}\n", first="R0")
-    return _checked(spec, HEADER + rules)
+        rules = "start: R0\n" + _write_grammar(grammar, ONE_TERMINAL, "{}: {}\n", first="R0")
+    return _check_size(spec, HEADER + rules)
 
 
 def to_xgrammar(spec: Spec, compiler: Compiler) -> str:
     """EBNF text for xgrammar 0.2, with the start rule `root`, for exactly the texts of the spec. Raises as
     `to_llguidance`."""
     grammar = _grammar(spec, compiler, "xgrammar")
-    return _checked(spec, _written(grammar, XGRAMMAR, "{} ::= {}\n", first="root"))
+    return _check_size(spec, _write_grammar(grammar, XGRAMMAR, "{} ::= {}\n", first="root"))
 
 
 def _grammar(spec: Spec, compiler: Compiler, engine: str) -> Grammar:
     check_only_masks(spec, "a grammar", field="constraint")
     try:
-        found = trim(portable(trim(grammar_of(spec, compiler, ""))))
+        grammar = trim(portable(trim(grammar_of(spec, compiler, ""))))
     except (UnsupportedError, LimitExceeded, GrammarError) as error:
         why = error.message.replace("llama.cpp", engine)
         raise CapabilityError(f"{spec.kind} cannot be written for {engine}: {why}", hint=error.hint,
                               field="constraint") from error  # fmt: skip
-    for rule in found.rules.values():
+    for rule in grammar.rules.values():
         for node in postorder(rule.body):
             if isinstance(node, TokenRef):
                 raise CapabilityError(
@@ -87,12 +87,12 @@ def _grammar(spec: Spec, compiler: Compiler, engine: str) -> Grammar:
                 )  # fmt: skip
             if isinstance(node, CharClass) and not node.scalars():
                 raise CapabilityError(f"{spec.kind} cannot be written for {engine}: it has no text", field="constraint")
-    return found
+    return grammar
 
 
 def _is_recursive(grammar: Grammar) -> bool:
     """Whether a rule is reached from itself."""
-    waits = {name: {one.name for one in references(rule.body)} for name, rule in grammar.rules.items()}
+    waits = {name: {reference.name for reference in references(rule.body)} for name, rule in grammar.rules.items()}
     while waits:
         done = {name for name, others in waits.items() if not others}
         if not done:
@@ -101,7 +101,7 @@ def _is_recursive(grammar: Grammar) -> bool:
     return False
 
 
-def _written(grammar: Grammar, dialect: Dialect, line: str, *, first: str) -> str:
+def _write_grammar(grammar: Grammar, dialect: Dialect, line: str, *, first: str) -> str:
     ordered = [grammar.root, *(name for name in grammar.rules if name != grammar.root)]
     names = {name: first if place == 0 else dialect.name(place) for place, name in enumerate(ordered)}
 
@@ -133,7 +133,7 @@ def _times(least: int, most: int | None) -> str:
     return short or f"{{{least},{'' if most is None else most}}}"
 
 
-def _checked(spec: Spec, text: str) -> str:
+def _check_size(spec: Spec, text: str) -> str:
     if len(text) > MAX_TEXT:
         raise CapabilityError(f"{spec.kind} is too large to be written: over {MAX_TEXT} characters", field="constraint")
     return text
@@ -160,13 +160,13 @@ def _c_class(ranges: tuple[tuple[int, int], ...]) -> str:
 
 ONE_TERMINAL = Dialect(
     engine="llguidance", name=lambda place: f"R{place}", ranges=_rust_class, empty='""',
-    literal=lambda text: f"/{''.join(_rust(ord(one)) for one in text)}/",
+    literal=lambda text: f"/{''.join(_rust(ord(c)) for c in text)}/",
 )  # fmt: skip
 SCANNERLESS = Dialect(
     engine="llguidance", name=lambda place: f"r{place}", ranges=_rust_class, empty='""',
-    literal=lambda text: " ".join(_rust_class(((ord(one), ord(one)),)) for one in text).join(("(", ")")),
+    literal=lambda text: " ".join(_rust_class(((ord(c), ord(c)),)) for c in text).join(("(", ")")),
 )  # fmt: skip
 XGRAMMAR = Dialect(
     engine="xgrammar", name=lambda place: f"r{place}", ranges=_c_class, empty='""',
-    literal=lambda text: f'"{"".join(_c(ord(one)) for one in text)}"',
+    literal=lambda text: f'"{"".join(_c(ord(c)) for c in text)}"',
 )  # fmt: skip

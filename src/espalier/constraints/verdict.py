@@ -1,6 +1,6 @@
 """Judges finished texts with independent validators, and parses their values.
 
-Each kind has a judge of its own (`Kind.judge`), which never asks a matcher. It knows no kind.
+Each kind has a judge of its own (`ConstraintKind.judge`), which never asks a matcher. It knows no kind.
 """
 
 from __future__ import annotations
@@ -8,44 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
-from espalier.constraints.kinds import KINDS
+from espalier.constraints.base import Promise as Promise
+from espalier.constraints.base import Verdict as Verdict
+from espalier.constraints.compiler import find_kind
+from espalier.constraints.kind_table import KINDS
 from espalier.constraints.spec import Spec
 from espalier.errors import BrokenPlugin
 from espalier.lexicon.files import WordFiles
-
-Promise: TypeAlias = Literal["enforced", "checked", "cut"]
-"""What an invalid text breaks.
-
-enforced: something that the matcher was to enforce, which is a fault of Espalier, or of the engine that enforces it.
-checked: only what the contract says is checked when the text is complete. cut: nothing; the text ended too early, at
-the token limit or a stop text.
-"""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """The result of judging one text."""
-
-    #: None where no independent judge could decide.
-    valid: bool | None
-    #: The validator's name.
-    judge: str
-    #: Messages, at most five.
-    errors: tuple[str, ...] = ()
-    #: What an invalid text breaks; `enforced` if the judge does not say. None for any other text.
-    breaks: Promise | None = None
-
-    def __post_init__(self) -> None:
-        if self.valid is False and self.breaks is None:
-            object.__setattr__(self, "breaks", "enforced")
-
-    def to_json(self) -> dict[str, Any]:
-        """`breaks` stands only in the verdict on an invalid text."""
-        more = {} if self.breaks is None else {"breaks": self.breaks}
-        return {"valid": self.valid, "judge": self.judge, "errors": list(self.errors), **more}
-
 
 CUT = Verdict(valid=False, judge="matcher", errors=("the text was cut before it was complete",), breaks="cut")
 
@@ -82,7 +53,7 @@ def breach_of(spec: Spec | None, verdict: Verdict | None) -> Breach | None:
 
 def promise_of(broken: Iterable[Verdict]) -> Promise:
     """What a text breaks of which all these invalid verdicts hold: `checked` only if none says more."""
-    return "enforced" if any(one.breaks != "checked" for one in broken) else "checked"
+    return "enforced" if any(verdict.breaks != "checked" for verdict in broken) else "checked"
 
 
 class Unjudgeable(Exception):
@@ -94,15 +65,14 @@ def judge(spec: Spec, text: str, words: WordFiles | None = None) -> Verdict:
 
     words: the word files of languages; those that ship with Espalier if not given.
     """
-    judges = KINDS.find(spec.kind, "judge")
-    if judges is None:
+    kind = find_kind(spec)
+    if kind is None:
         return Verdict(valid=None, judge="none")
     try:
         with KINDS.blamed(spec.kind):
-            found: Verdict = judges(spec, text, WordFiles.standard() if words is None else words)
+            return kind.judge(spec, text, WordFiles.standard() if words is None else words)
     except BrokenPlugin as error:  # the text is there: it is shown, and nobody vouches for it
         return Verdict(valid=None, judge="none", errors=(error.message,))
-    return found
 
 
 IN_GRAMMAR: ContextVar[bool] = ContextVar("in_grammar", default=False)
@@ -124,8 +94,20 @@ def parse(spec: Spec | None, text: str) -> Any:
 
     An integer of more digits than Python converts is a Decimal.
     """
-    parser = None if spec is None else KINDS.find(spec.kind, "parse")
-    if spec is None or parser is None:
+    kind = None if spec is None else find_kind(spec)
+    if spec is None or kind is None:
         return text
     with KINDS.blamed(spec.kind):
-        return parser(spec, text)
+        return kind.parse(spec, text)
+
+
+def has_parser(spec: Spec) -> bool:
+    """Whether the kind of a constraint has values of its own, other than the text."""
+    kind = find_kind(spec)
+    return kind is not None and kind.has_parser
+
+
+def has_judge(spec: Spec) -> bool:
+    """Whether the kind of a constraint has a judge."""
+    kind = find_kind(spec)
+    return kind is not None and kind.has_judge

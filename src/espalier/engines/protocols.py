@@ -1,7 +1,7 @@
 """What every edge sees of an engine, whether its model runs in this process or elsewhere.
 
 An edge (CLI, server, API) never handles a model, a cache or a tokenizer: only these protocols and the values of
-`base.py`. `open.py` opens engines by name.
+`base.py`. `espalier.engine_table` opens engines by name.
 """
 
 from __future__ import annotations

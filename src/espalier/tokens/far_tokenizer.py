@@ -47,7 +47,7 @@ class FarTokenizer:
         processes, file = self._started()
         task = {"file": file.name, "spells_specials": self._spells_specials, "special": special, "text": text}
         packed = processes.call(
-            "espalier.tokens.far_tokenizer:encoded", task, seconds=min(left(), MOST_SECONDS), what=WHAT,
+            encoded, task, seconds=min(left(), MOST_SECONDS), what=WHAT,
             owner=owner(), used=spend,
         )  # fmt: skip
         ids: list[int] = np.frombuffer(base64.b64decode(packed), dtype="<i4").tolist()

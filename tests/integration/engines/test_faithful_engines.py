@@ -10,8 +10,8 @@ import pytest
 
 import espalier
 from espalier.decoding.options import FAITHFUL
+from espalier.engine_table import open_engine
 from espalier.engines.base import Finished
-from espalier.engines.open import open_engine
 from espalier.engines.options import EngineOptions
 
 DEMO = Path(__file__).resolve().parents[3] / "models" / "demo"

@@ -12,8 +12,8 @@ import pytest
 
 import espalier
 from espalier.constraints.verdict import judge
+from espalier.engine_table import open_engine
 from espalier.engines.base import Finished
-from espalier.engines.open import open_engine
 from espalier.engines.options import EngineOptions
 from espalier.errors import Cancelled
 

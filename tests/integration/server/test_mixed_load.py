@@ -20,7 +20,7 @@ import jsonschema
 import torch
 
 import espalier
-from espalier.engines.open import open_engine
+from espalier.engine_table import open_engine
 from espalier.engines.options import EngineOptions
 from tests.server_app import make_app, served, settings
 

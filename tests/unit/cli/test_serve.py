@@ -126,7 +126,7 @@ def test_it_says_what_is_served_and_where_and_shows_no_key(run, tmp_path, monkey
     assert "STATIC_KV_CACHE has no effect" in err
     assert "the-secret-itself" not in err
     ((target, settings, _),) = served
-    assert target == "espalier.server.app_chat:app"
+    assert target is serve.chat_routes
     assert settings.secret_token == "the-secret-itself"
 
 

@@ -30,7 +30,7 @@ def processes() -> Iterator[Processes]:
 
 
 def evaluated(processes: Processes, text: str, seconds: float = 20) -> object:
-    return processes.call("builtins:eval", text, seconds=seconds, what="this work")
+    return processes.call(eval, text, seconds=seconds, what="this work")
 
 
 def test_a_value_comes_back(processes: Processes) -> None:
@@ -83,7 +83,7 @@ def test_the_cpu_time_of_a_call_is_told_however_it_ends(processes: Processes, tm
     used: list[float] = []
 
     def call(text: str, seconds: float) -> object:
-        return processes.call("builtins:eval", text, seconds=seconds, what="this work", used=used.append)
+        return processes.call(eval, text, seconds=seconds, what="this work", used=used.append)
 
     call("sum(range(3_000_000))", 20)
     assert 0.005 < used[-1] < 20
@@ -100,7 +100,7 @@ def test_the_cpu_time_of_a_call_is_told_however_it_ends(processes: Processes, tm
     assert len(used) == 4
 
 
-HANGS = ("signal:pause",)
+HANGS = (signal.pause,)
 """What a process does first: it waits for a signal that never comes."""
 
 
@@ -133,7 +133,11 @@ def test_a_caller_who_leaves_while_a_process_starts_does_not_end_it() -> None:
 
 
 def test_a_process_that_ends_while_it_starts_is_an_error_and_is_replaced() -> None:
-    made = Processes(count=1, warm=("espalier.nowhere:nothing",))
+    def nothing() -> None:
+        """There is no such function over there."""
+
+    nothing.__module__, nothing.__qualname__ = "espalier.nowhere", "nothing"
+    made = Processes(count=1, warm=(nothing,))
     try:
         with pytest.raises(ConfinedError, match="a worker process ended while it started"):
             evaluated(made, "1")
@@ -191,12 +195,12 @@ def test_one_owner_leaves_a_process_to_the_others() -> None:
 
     def work() -> None:
         with suppress(Unavailable):
-            made.call("builtins:eval", "__import__('time').sleep(600)", seconds=20, what="this work", owner="a")
+            made.call(eval, "__import__('time').sleep(600)", seconds=20, what="this work", owner="a")
 
     threads = [threading.Thread(target=work, daemon=True) for _ in range(4)]
     for thread in threads:
         thread.start()
-    assert made.call("builtins:eval", "1", seconds=20, what="this work", owner="b") == 1
+    assert made.call(eval, "1", seconds=20, what="this work", owner="b") == 1
     made.close()
     for thread in threads:
         thread.join(60)
@@ -211,10 +215,10 @@ def test_owners_take_turns_at_the_only_process() -> None:
         go.wait(60)
 
     def work(owner: str) -> None:
-        made.call("builtins:eval", "1", seconds=20, what="this work", owner=owner, used=lambda _: order.append(owner))
+        made.call(eval, "1", seconds=20, what="this work", owner=owner, used=lambda _: order.append(owner))
 
     holder = threading.Thread(
-        target=lambda: made.call("builtins:eval", "1", seconds=20, what="this work", owner="a", used=first), daemon=True
+        target=lambda: made.call(eval, "1", seconds=20, what="this work", owner="a", used=first), daemon=True
     )
     holder.start()
     assert begun.wait(60)

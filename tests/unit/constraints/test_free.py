@@ -224,7 +224,7 @@ def test_brute_force(case):
     assert isinstance(BYTES.language(spec, wanted_by="this test"), Dfa)
     # As a network, as where a region is not regular, it says the same.
     regions = [watched_language(region.spec, BYTES, wanted_by="Free") for _, region in spec.regions]
-    network = compile_network(free._assembled(spec, regions, {}).network(), spec, BYTES.vocab, BYTES.trie)
+    network = compile_network(free._assemble(spec, regions, {}).network(), spec, BYTES.vocab, BYTES.trie)
     assert isinstance(network.machine, PushdownMachine)
     assert {text for text in texts if network.accepts(text)} == accepted
     tokens = [b"a", b"b", b"ab", b"aab", b"bba", b"baab", b""] + [bytes([b]) for b in range(256) if b not in b"ab"]
@@ -270,7 +270,7 @@ def test_brute_force_of_several_regions_behind_a_trigger(case: int) -> None:
     assert {text for text in texts if compiled.accepts(text)} == accepted
     assert {text for text in texts if len(text) < 6 and judge(spec, text).valid} == {t for t in accepted if len(t) < 6}
     regions = [watched_language(region.spec, BYTES, wanted_by="Free") for _, region in spec.regions]
-    network = compile_network(free._assembled(spec, regions, {}).network(), spec, BYTES.vocab, BYTES.trie)
+    network = compile_network(free._assemble(spec, regions, {}).network(), spec, BYTES.vocab, BYTES.trie)
     assert {text for text in texts if network.accepts(text)} == accepted
 
 

@@ -1,4 +1,4 @@
-"""A kind of constraint is one value and one line in the table: a toy kind works everywhere without another edit."""
+"""A kind of constraint is one class and one line in the table: a toy kind works everywhere without another edit."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
 from espalier import After, AllOf, AnyOf, Free, JsonSchema, Regex, Thinking, ToolCalls, Vocab, Wordlist
-from espalier.automata.languages.network import build_network
+from espalier.automata.languages.network import Network, build_network
 from espalier.constraints import kinds
-from espalier.constraints.compiler import CACHE_LIMIT, CACHE_LIMIT_OF_ALL, Compiler
+from espalier.constraints.base import Compiled
+from espalier.constraints.compiler import CACHE_LIMIT, CACHE_LIMIT_OF_ALL, Compiler, ConstraintKind
 from espalier.constraints.kinds import KINDS, Kind
 from espalier.constraints.matching.automaton import compile_network
 from espalier.constraints.matching.rewinding import rewinding_parts
@@ -36,11 +37,11 @@ class Brackets(Spec):
     closing: str = ")"
 
 
-def compile_brackets(spec: Brackets, compiler: Compiler) -> object:
+def compile_brackets(spec: Brackets, compiler: Compiler) -> Compiled:
     return compile_network(brackets_automaton(spec, compiler), spec, compiler.vocab, compiler.trie)
 
 
-def brackets_automaton(spec: Brackets, _: Compiler) -> object:
+def brackets_automaton(spec: Brackets, _: Compiler) -> Network:
     return build_network(parse_grammar(f'root ::= "{spec.opening}" root? "{spec.closing}"'))
 
 
@@ -49,18 +50,38 @@ def judge_brackets(spec: Brackets, text: str, _: object) -> Verdict:
     return Verdict(valid=bool(text) and text == spec.opening * half + spec.closing * half, judge="count")
 
 
-BRACKETS = Kind(
+class BareKind(ConstraintKind[Brackets]):
+    spec = Brackets
+
+    def compile(self, spec: Brackets, compiler: Compiler) -> Compiled:
+        return compile_brackets(spec, compiler)
+
+
+class BracketsKind(BareKind):
+    def automaton(self, spec: Brackets, compiler: Compiler) -> Network:
+        return brackets_automaton(spec, compiler)
+
+    def judge(self, spec: Brackets, text: str, words: object) -> Verdict:
+        return judge_brackets(spec, text, words)
+
+    def parse(self, spec: Brackets, text: str) -> int:
+        return len(text) // 2
+
+
+BRACKETS = BracketsKind()
+OF_FUNCTIONS = Kind(
     spec=Brackets,
     compile=compile_brackets,
     automaton=f"{__name__}:brackets_automaton",
     judge=judge_brackets,
     parse=lambda spec, text: len(text) // 2,
 )
+"""As plug-ins were written before there was `ConstraintKind`."""
 
 
-@pytest.fixture
-def brackets(monkeypatch: pytest.MonkeyPatch) -> Spec:
-    monkeypatch.setitem(KINDS._builtin, "brackets", BRACKETS)
+@pytest.fixture(params=[BRACKETS, OF_FUNCTIONS], ids=["methods", "functions"])
+def brackets(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Spec:
+    monkeypatch.setitem(KINDS._builtin, "brackets", request.param)
     spec = Spec.from_json({"kind": "brackets"})
     assert spec == Brackets()
     return spec
@@ -89,8 +110,11 @@ def test_a_toy_kind_goes_into_compositions(brackets: Spec) -> None:
         assert judge(whole, text).valid is True
 
 
-def test_a_kind_without_a_function_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(KINDS._builtin, "brackets", BARE)
+@pytest.mark.parametrize(
+    "bare", [BareKind(), Kind(spec=Brackets, compile=compile_brackets)], ids=["methods", "functions"]
+)
+def test_a_kind_without_a_function_says_so(bare: ConstraintKind[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(KINDS._builtin, "brackets", bare)
     compiler = Compiler(Vocab.bytes())
     assert judge(Brackets(), "()") == Verdict(valid=None, judge="none")
     assert parse(Brackets(), "()") == "()"
@@ -101,9 +125,6 @@ def test_a_kind_without_a_function_says_so(monkeypatch: pytest.MonkeyPatch) -> N
     )  # its matcher is an automaton all the same
     with pytest.raises(CapabilityError, match="cannot hold brackets"):
         portable(Brackets(), compiler)
-
-
-BARE = Kind(spec=Brackets, compile=compile_brackets)
 
 
 def test_a_kind_that_nobody_declared_is_refused() -> None:
@@ -117,11 +138,9 @@ def test_a_plugin_declares_a_kind(tmp_path: Path) -> None:
     declare(tmp_path, "toy", {"constraints": {"brackets": f"{__name__}:BRACKETS"}}, {})
     with on_path(tmp_path):
         assert KINDS.names()[-1] == "brackets"
-        assert KINDS.get("brackets", "spec") is Brackets
-        assert KINDS.get("brackets", "compile") is compile_brackets
-        assert KINDS.find("brackets", "automaton") is brackets_automaton
-        assert KINDS.find("brackets", "judge") is judge_brackets
-        assert KINDS.find("brackets", "gbnf") is None
+        assert KINDS.spec_of("brackets") is Brackets
+        assert Compiler(Vocab.bytes()).compile(Brackets()).accepts("(())")
+        assert judge(Brackets(), "(())").valid is True
     assert "brackets" not in KINDS.names()
 
 
@@ -151,7 +170,7 @@ def test_parsing_a_spec_imports_neither_kernels_nor_validators() -> None:
     code = """import sys
 from espalier.constraints.kinds import KINDS
 for kind in KINDS:
-    KINDS.get(kind, "spec")
+    KINDS.load(kind).spec
 heavy = {"numba", "llguidance", "jsonschema", "torch"} & set(sys.modules)
 assert not heavy, heavy"""
     subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": str(SOURCES)})

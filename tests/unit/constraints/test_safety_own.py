@@ -19,7 +19,6 @@ from espalier.constraints.safety.own import NEAR_CHARACTERS, Own
 from espalier.constraints.safety.parts import Part
 from espalier.constraints.safety.spec import Safety
 from espalier.errors import EspalierError, LimitExceeded, SpecError
-from espalier.registry import imported
 from espalier.time_limit import time_limit
 from espalier.tokens.vocab import Vocab
 
@@ -41,7 +40,7 @@ class Here(Builds):
 
     def _far(self, run: str, given: Mapping[str, Any]) -> bytes:
         self.asked += 1
-        failed = imported(run)({**given, "file": str(self._file)})
+        failed = run({**given, "file": str(self._file)})
         if failed is not None:
             raise builds._error_of(failed)
         return self._file.read_bytes()
@@ -91,7 +90,7 @@ def test_a_pattern_of_a_thousand_rare_letters_is_not_tried_in_a_thread_of_the_se
         assert there.asked == 0
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(own, "custom_parts", lambda *given: pytest.fail("built here"))
-            patched.setattr(there, "_far", lambda run, given: own._written([]))
+            patched.setattr(there, "_far", lambda run, given: own._pack_parts([]))
             assert Own(words=[], texts=[], expressions=[(RARE, 0)]).built(there) == []
 
 

@@ -358,4 +358,4 @@ def test_what_is_no_soft_spec_names_the_field(data, field):
 
 def test_every_kind_is_that_of_its_class():
     for kind in SOFT_KINDS:
-        assert SOFT_KINDS.get(kind, "spec").kind == kind
+        assert SOFT_KINDS.load(kind).spec.kind == kind

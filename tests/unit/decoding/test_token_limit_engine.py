@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import espalier
 from espalier import Choice, JsonSchema, Regex, Vocab
 from espalier.api import make_request
-from espalier.constraints.kinds import KINDS
+from espalier.constraints.kinds import JsonSchemaKind
 from espalier.decoding.strategies import STRATEGIES
 from espalier.engines.base import Finished, TokenEvent
 from espalier.engines.fake import FakeStepModel, noise
@@ -107,10 +107,10 @@ def test_what_cannot_be_closed_is_refused_before_the_model_is_asked(monkeypatch)
             events(Regex("x{9}"), 20, **bans)
         assert told.value.field == "on_budget"
 
-    def no_automaton(spec, compiler):
+    def no_automaton(kind, spec, compiler):
         raise NotAvailable("there is no automaton")
 
-    monkeypatch.setattr(KINDS, "get", lambda kind, field: no_automaton)
+    monkeypatch.setattr(JsonSchemaKind, "compile", no_automaton)
     with pytest.raises(CapabilityError, match="with this constraint: there is no automaton") as told:
         events(JsonSchema({"type": "string", "maxLength": 77}), 20)
     assert told.value.field == "on_budget"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import espalier
-from espalier.engines.open import ENGINES, choose, open_engine, taken_by
+from espalier.engine_table import ENGINES, choose, open_engine, taken_by
 from espalier.engines.options import INT32, MOST_THREADS, EngineOptions, Lora, parse_lora, read_lora
 from espalier.errors import InputError
 from espalier.fields import entries

@@ -8,8 +8,7 @@ from typing import ClassVar
 from espalier.automata.languages.dfa import Dfa
 from espalier.automata.languages.network import Network
 from espalier.constraints.base import Compiled
-from espalier.constraints.compiler import Compiler
-from espalier.constraints.kinds import Kind
+from espalier.constraints.compiler import Compiler, ConstraintKind
 from espalier.constraints.matching.automaton import automaton_of, compile_grammar
 from espalier.constraints.spec import Spec
 from espalier.constraints.verdict import Verdict
@@ -39,7 +38,7 @@ def worth(digit: int, place: int) -> int:
     return sum(divmod(2 * digit, 10)) if place % 2 == 0 else digit
 
 
-def luhn_grammar(spec: Luhn, *_: object) -> Grammar:
+def luhn_grammar(spec: Luhn) -> Grammar:
     """Rule `s-PLACE-REST`: the digits from this place on, whose worth is REST modulo 10."""
     rules = [f"root ::= s-{spec.length}-0"]
     for place in range(spec.length, 1, -1):
@@ -50,20 +49,26 @@ def luhn_grammar(spec: Luhn, *_: object) -> Grammar:
     return parse("\n".join(rules))
 
 
-def compile_luhn(spec: Luhn, compiler: Compiler) -> Compiled:
-    return compile_grammar(luhn_grammar(spec), spec, compiler.vocab, compiler.trie)
+class LuhnKind(ConstraintKind[Luhn]):
+    """What can be done with such a spec. Only `spec` and `compile` are needed."""
+
+    spec = Luhn
+
+    def compile(self, spec: Luhn, compiler: Compiler) -> Compiled:
+        return compile_grammar(luhn_grammar(spec), spec, compiler.vocab, compiler.trie)
+
+    def automaton(self, spec: Luhn, compiler: Compiler) -> Dfa | Network:
+        return automaton_of(luhn_grammar(spec))
+
+    def judge(self, spec: Luhn, text: str, words: WordFiles) -> Verdict:
+        """By arithmetic, without the automaton."""
+        if len(text) != spec.length or not (text.isascii() and text.isdigit()):
+            return Verdict(valid=False, judge="luhn", errors=(f"not {spec.length} digits",))
+        total = sum(worth(int(digit), place) for place, digit in enumerate(reversed(text), 1))
+        return Verdict(valid=total % 10 == 0, judge="luhn", errors=() if total % 10 == 0 else ("wrong check digit",))
+
+    def to_gbnf(self, spec: Luhn, compiler: Compiler, before: str) -> Grammar:
+        return luhn_grammar(spec)
 
 
-def luhn_language(spec: Luhn, compiler: Compiler) -> Dfa | Network:
-    return automaton_of(luhn_grammar(spec))
-
-
-def judge_luhn(spec: Luhn, text: str, words: WordFiles) -> Verdict:
-    """By arithmetic, without the automaton."""
-    if len(text) != spec.length or not (text.isascii() and text.isdigit()):
-        return Verdict(valid=False, judge="luhn", errors=(f"not {spec.length} digits",))
-    total = sum(worth(int(digit), place) for place, digit in enumerate(reversed(text), 1))
-    return Verdict(valid=total % 10 == 0, judge="luhn", errors=() if total % 10 == 0 else ("wrong check digit",))
-
-
-LUHN = Kind(spec=Luhn, compile=compile_luhn, automaton=luhn_language, judge=judge_luhn, gbnf=luhn_grammar)
+LUHN = LuhnKind()

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from espalier.activations.foreign.entry import Entry
+from espalier.activations.foreign.lmdb_pages import read_piece
 from espalier.activations.foreign.store import Damaged, Found, store_error
 from espalier.activations.lmdb_file import shortfall
 from espalier.confined.pool import ConfinedError, Processes
@@ -52,7 +53,7 @@ class LmdbStore:
                 given = {"path": str(self.environment), "kind": self.kind, "after": after}
                 try:
                     piece = workers.call(
-                        "espalier.activations.foreign.lmdb_pages:read_piece", given,
+                        read_piece, given,
                         seconds=PIECE_SECONDS, what="reading the store",
                     )  # fmt: skip
                 except (ConfinedError, OutOfTime) as error:

@@ -96,7 +96,7 @@ class FarAutomata:
     """Builds automata of sources. builds: where the long ones are built; others may build there too. Thread-safe."""
 
     def __init__(self) -> None:
-        self.builds = Builds(warm=(f"{__name__}:warm",))
+        self.builds = Builds(warm=(warm,))
 
     def start(self) -> None:
         """Start the processes, so that the first long build finds them ready. Raises ConfinedError."""
@@ -106,7 +106,7 @@ class FarAutomata:
         """The automaton. Raises as `Source.automaton`, and with a limit OutOfTime, Cancelled, ConfinedError."""
         given = {"form": source.form, "text": source.text, "root": source.root, "words": source.words, "want": want}
         return self.builds.build(
-            lambda: source.automaton(want), near=lambda: source.small(want), run=f"{__name__}:built", given=given,
+            lambda: source.automaton(want), near=lambda: source.small(want), run=built, given=given,
             read=_read,
         )  # fmt: skip
 

@@ -15,8 +15,8 @@ from espalier.cli import output
 from espalier.cli.columns import WIDTH, middle, shown
 from espalier.cli.flags.groups import FlagsOf
 from espalier.cli.progress import first_shown, working
+from espalier.engine_table import choose
 from espalier.engines.base import Event, Request
-from espalier.engines.open import choose
 from espalier.engines.options import ONLY_FASTER, EngineOptions
 from espalier.errors import CapabilityError
 from espalier.wiring import App

@@ -13,7 +13,7 @@ from typing import Any
 
 from espalier import api
 from espalier.cli.vocab.kept import KEPT, read_kept
-from espalier.engines.open import is_gguf, read_gguf_vocab
+from espalier.engine_table import is_gguf, read_gguf_vocab
 from espalier.errors import InputError, MissingDependency, UnknownModel
 from espalier.files.json_shape import check_shape
 from espalier.files.limits import MODEL_JSON

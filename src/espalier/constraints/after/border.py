@@ -45,7 +45,7 @@ class Border:
         self._vocab = inner.vocab
         start = inner.matcher()
         self.accepts = start.is_accepting
-        begun = frozenset(byte for one in beginnings for byte in self._first_bytes(one.matcher().mask()))
+        begun = frozenset(byte for beginning in beginnings for byte in self._first_bytes(beginning.matcher().mask()))
         self._skipped = frozenset(WHITESPACE) - begun if gap else frozenset()
         mask = start.mask()  # (W,) int32, of the inner constraint's start
         self._first = self._first_bytes(mask) - self._skipped
@@ -64,7 +64,7 @@ class Border:
         rest = data[count:]
         if not rest:
             return Landing(gap + count)
-        tokens = self._spelled(rest)
+        tokens = self._spell(rest)
         return Landing(gap + count, tokens) if tokens else None
 
     def take(self, token: int, gap: int) -> Landing | None:
@@ -94,11 +94,11 @@ class Border:
     def shortest_completion(self) -> tuple[int, ...]:
         """A shortest completion, EOS last, without whitespace of the gap. Raises NotAvailable."""
         matcher = self.inner.matcher()
-        found = matcher.shortest_completion()
-        if masks.test(self.inner_mask, found[0]):
-            return found
-        first = self._vocab.bytes_of(found[0])  # one token with whitespace and an opening is the shorter way
-        tokens = self._spelled(first[self._leading(first) :]) if self._leading(first) < len(first) else found[1:2]
+        completion = matcher.shortest_completion()
+        if masks.test(self.inner_mask, completion[0]):
+            return completion
+        first = self._vocab.bytes_of(completion[0])  # one token with whitespace and an opening is the shorter way
+        tokens = self._spell(first[self._leading(first) :]) if self._leading(first) < len(first) else completion[1:2]
         if not advanced(matcher, tokens):
             raise AssertionError("the inner constraint refuses what it took before")
         return (*tokens, *matcher.shortest_completion())
@@ -111,8 +111,8 @@ class Border:
         probe = self.inner.matcher()
         for token in self._trie.segment(data[count:]) or ():
             if not probe.allows(token):
-                found = within(probe.explain(token), member)
-                return found if found.offset is None else replace(found, offset=count + found.offset)
+                reason = within(probe.explain(token), member)
+                return reason if reason.offset is None else replace(reason, offset=count + reason.offset)
             probe.advance(token)
             count += len(self._vocab.bytes_of(token))
         raise NotAvailable("no sequence of tokens spells the rest of this one")
@@ -132,16 +132,16 @@ class Border:
         """How many bytes at the start are whitespace of the gap."""
         return next((at for at, byte in enumerate(data) if byte not in self._skipped), len(data))
 
-    def _spelled(self, rest: bytes) -> tuple[int, ...]:
+    def _spell(self, rest: bytes) -> tuple[int, ...]:
         """Tokens that spell `rest` and that the inner constraint takes from its start; `()` if it refuses `rest`."""
         if rest[0] not in self._first:
             return ()
-        found = self._known.get(rest)
-        if found is None:
+        known = self._known.get(rest)
+        if known is None:
             tokens = self._trie.segment(rest)
-            found = () if tokens is None or not self._viable(tokens) else tokens
-            self._known.put(rest, found, len(rest) + 8 * len(found))
-        return found
+            known = () if tokens is None or not self._viable(tokens) else tokens
+            self._known.put(rest, known, len(rest) + 8 * len(known))
+        return known
 
     def _viable(self, tokens: tuple[int, ...]) -> bool:
         if not masks.test(self.inner_mask, tokens[0]):
@@ -153,14 +153,14 @@ class Border:
         for token, data in enumerate(self._vocab.tokens):
             if data and data[0] in self._skipped:
                 count = self._leading(data)
-                if count <= GAP and (count == len(data) or self._spelled(data[count:])):
+                if count <= GAP and (count == len(data) or self._spell(data[count:])):
                     by_count[count].append(token)
-        found: list[Mask] = []
+        variants: list[Mask] = []
         for gap in range(GAP + 1):
             wide = [token for count in range(GAP - gap + 1) for token in by_count[count]]
-            found.append(self.inner_mask | masks.from_ids(wide, self._vocab.width))
-            found[-1].setflags(write=False)
-        return found
+            variants.append(self.inner_mask | masks.from_ids(wide, self._vocab.width))
+            variants[-1].setflags(write=False)
+        return variants
 
 
 def advanced(matcher: Matcher, tokens: Iterable[int]) -> bool:

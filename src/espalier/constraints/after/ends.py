@@ -6,21 +6,17 @@ Before the marker they come from the waiting automaton, behind it from the inner
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
 
 import numpy as np
 
 from espalier.automata.masks.cache import ByteCache
 from espalier.automata.masks.machine import Landings
-from espalier.automata.masks.regular import RegularMachine
-from espalier.constraints.after.border import Border, advanced
-from espalier.constraints.after.marker import Waiting
-from espalier.constraints.after.state import AfterState
-from espalier.constraints.base import Compiled, Matcher
+from espalier.constraints.after.border import advanced
+from espalier.constraints.after.walk import AfterState, MarkerWalk
+from espalier.constraints.base import Matcher
 from espalier.constraints.matching.closing import closing, is_loose, known, within
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Mask
-from espalier.tokens.vocab import Vocab
 
 CACHE_BYTES = 16 * 2**20
 MATCHER_BYTES = 2000
@@ -29,27 +25,10 @@ MATCHER_BYTES = 2000
 Tokens = tuple[int, ...]
 
 
-class Marked(Protocol):
-    """The methods used of `matcher.AfterCompiled`, where they are described."""
-
-    vocab: Vocab
-    inner: Compiled
-    waiting: Waiting
-    border: Border
-
-    def machine(self, hurried: bool) -> RegularMachine: ...
-
-    def hurried(self, count: int) -> bool: ...
-
-    def follow(self, state: AfterState, token: int, hurried: bool) -> tuple[AfterState, Tokens] | None: ...
-
-    def way(self, at: int, count: int) -> Tokens: ...
-
-
 class AfterEnds:
     """The completions of one compiled constraint. Its caches are bounded; safe across threads."""
 
-    def __init__(self, compiled: Marked) -> None:
+    def __init__(self, compiled: MarkerWalk) -> None:
         self._compiled = compiled
         self._start = compiled.inner.matcher()
         self.shortest = known(compiled.border)
@@ -78,10 +57,10 @@ class AfterEnds:
         compiled = self._compiled
         width = compiled.vocab.width
         if state.at < 0:
-            found = closing(self._start.fork(), most, width) & compiled.border.inner_mask
+            mask = closing(self._start.fork(), most, width) & compiled.border.inner_mask
             more = tuple(token for token, tokens in self._leading_at(state.gap) if self._fits(tokens, most))
-            masks.set_bits_inplace(found, more, True)
-            return found
+            masks.set_bits_inplace(mask, more, True)
+            return mask
         hurried = compiled.hurried(count)
         flags = np.zeros(width, dtype=np.bool_)  # (V,)
         landings = self._landings_at(state.at, hurried)
@@ -122,30 +101,30 @@ class AfterEnds:
 
     def _leading_at(self, gap: int) -> tuple[tuple[int, Tokens], ...]:
         """The tokens that begin with whitespace of the gap, each with what the inner matcher takes for it."""
-        found = self._leading.get(gap)
-        if found is None:
+        leading = self._leading.get(gap)
+        if leading is None:
             border, width = self._compiled.border, self._compiled.vocab.width
             ids = masks.allowed_ids(border.gap_mask(gap), width).tolist()
             landed = ((token, border.take(token, gap)) for token in ids)
-            found = self._leading[gap] = tuple((token, to.tokens) for token, to in landed if to is not None)
-        return found
+            leading = self._leading[gap] = tuple((token, to.tokens) for token, to in landed if to is not None)
+        return leading
 
     def _landings_at(self, at: int, hurried: bool) -> Landings:
-        found = self._landings.get((at, hurried))
-        if found is None:
-            found = self._compiled.machine(hurried).landings(at)
-            self._landings.put((at, hurried), found, found.ids.nbytes + found.which.nbytes)
-        return found
+        landings = self._landings.get((at, hurried))
+        if landings is None:
+            landings = self._compiled.machine(hurried).landings(at)
+            self._landings.put((at, hurried), landings, landings.ids.nbytes + landings.which.nbytes)
+        return landings
 
     def _crossing_at(self, state: AfterState, hurried: bool) -> tuple[tuple[int, AfterState, Tokens], ...]:
         """The tokens that leave the waiting automaton: those that end the marker and go on, and special tokens that are
         the marker; each with its next state and the tokens that the inner matcher takes."""
         key = (state.at, hurried)
-        found = self._crossing.get(key)
-        if found is None:
+        crossing = self._crossing.get(key)
+        if crossing is None:
             waiting = self._compiled.waiting
             ids = dict.fromkeys((*waiting.spanning, *waiting.specials))
             followed = ((token, self._compiled.follow(state, token, hurried)) for token in ids)
-            found = tuple((token, *to) for token, to in followed if to is not None)
-            self._crossing.put(key, found, 200 * len(found))
-        return found
+            crossing = tuple((token, *to) for token, to in followed if to is not None)
+            self._crossing.put(key, crossing, 200 * len(crossing))
+        return crossing

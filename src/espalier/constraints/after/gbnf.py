@@ -72,7 +72,9 @@ def _behind_gap(spec: After, book: GrammarUnion, inner: Grammar, compiler: Compi
 
 def _gap(beginnings: list[Grammar]) -> Node:
     """The whitespace between the marker and the inner text: only such as the inner text cannot begin with."""
-    others = bytes(blank for blank in WHITESPACE if not any(_can_begin(one, bytes([blank])) for one in beginnings))
+    others = bytes(
+        blank for blank in WHITESPACE if not any(_can_begin(grammar, bytes([blank])) for grammar in beginnings)
+    )
     return Repeat(_blanks(others), 0, GAP) if others else seq()
 
 

@@ -71,7 +71,7 @@ class Waiting:
         """States below this number are within the opening."""
         if opens is not None:
             rest = dfa
-            dfa, self.inside = _opened(opens, rest)
+            dfa, self.inside = _with_opening(opens, rest)
             self.opening_states = self.inside - rest.start
         self.done = len(dfa) - 1
         self.start = dfa.start
@@ -113,10 +113,10 @@ class Waiting:
     def shortest(self, machine: RegularMachine, state: int) -> tuple[int, ...]:
         """The fewest tokens to the marker's last byte."""
         key = (machine is self.machine, state)
-        found = self._ways.get(key)
-        if found is None:
-            found = self._ways[key] = Ends(machine, self.trie, self.vocab).shortest(state)
-        return found
+        way = self._ways.get(key)
+        if way is None:
+            way = self._ways[key] = Ends(machine, self.trie, self.vocab).shortest(state)
+        return way
 
 
 def opened(data: bytes, opens: bytes) -> int | None:
@@ -130,28 +130,28 @@ def opened(data: bytes, opens: bytes) -> int | None:
     return None
 
 
-def _opened(opens: bytes, rest: Dfa) -> tuple[Dfa, int]:
+def _with_opening(opens: bytes, rest: Dfa) -> tuple[Dfa, int]:
     """The automaton of optional whitespace, an opening, and then `rest`; and the state in which `rest` begins."""
     blanks = CharClass(merge((blank, blank) for blank in WHITESPACE))
     head = language(seq(Repeat(blanks, 0, GAP), Literal(opens.decode())))
     if head is None:
         raise AssertionError("an opening is not empty, so its language is not")
-    kept = np.flatnonzero(~head.accepting)
+    unopened = np.flatnonzero(~head.accepting)
     number = np.full(len(head) + 1, -1, dtype=np.int32)  # (S + 1,), the last stands for -1
-    number[kept] = np.arange(len(kept))
-    number[:-1][head.accepting] = len(kept) + rest.start  # the first opening counts: no other way goes on
-    first = number[head.table[kept][:, head.classes]]  # (K, 256)
+    number[unopened] = np.arange(len(unopened))
+    number[:-1][head.accepting] = len(unopened) + rest.start  # the first opening counts: no other way goes on
+    first = number[head.table[unopened][:, head.classes]]  # (K, 256)
     then = rest.table[:, rest.classes]  # (R, 256)
-    whole = np.concatenate([first, np.where(then >= 0, then + len(kept), -1)])
+    whole = np.concatenate([first, np.where(then >= 0, then + len(unopened), -1)])
     columns, classes = np.unique(whole, axis=1, return_inverse=True)
-    accepting = np.concatenate([np.zeros(len(kept), dtype=np.bool_), rest.accepting])
+    accepting = np.concatenate([np.zeros(len(unopened), dtype=np.bool_), rest.accepting])
     dfa = Dfa(
         classes=classes.reshape(256).astype(np.uint8),
         table=np.ascontiguousarray(columns, dtype=np.int32),
         accepting=accepting,
         start=int(number[head.start]),
     )
-    return dfa, len(kept) + rest.start
+    return dfa, len(unopened) + rest.start
 
 
 def _ids(vocab: Vocab, text: bytes) -> tuple[int, ...]:
@@ -161,8 +161,12 @@ def _ids(vocab: Vocab, text: bytes) -> tuple[int, ...]:
 def _pieces(vocab: Vocab, text: bytes) -> dict[int, bytes]:
     """The special tokens that stand within a text, as in `<|end|><|start|>assistant`, with their spelling. One that
     ends a turn is none."""
-    found = {token: spelling.encode() for token, spelling in vocab.special_texts.items() if TAG.fullmatch(spelling)}
-    return {token: one for token, one in found.items() if one in text and one != text and token not in vocab.eos_ids}
+    spellings = {token: spelling.encode() for token, spelling in vocab.special_texts.items() if TAG.fullmatch(spelling)}
+    return {
+        token: spelling
+        for token, spelling in spellings.items()
+        if spelling in text and spelling != text and token not in vocab.eos_ids
+    }
 
 
 def _with_text(vocab: Vocab, trie: TokenTrie, spelled: dict[int, bytes]) -> tuple[Vocab, TokenTrie]:
@@ -172,8 +176,8 @@ def _with_text(vocab: Vocab, trie: TokenTrie, spelled: dict[int, bytes]) -> tupl
     tokens = [*vocab.tokens, *(b"" for _ in range(max(spelled) + 1 - len(vocab)))]
     for token, data in spelled.items():
         tokens[token] = data
-    found = replace(vocab, tokens=tuple(tokens))
-    return found, build_trie(found.tokens)
+    extended = replace(vocab, tokens=tuple(tokens))
+    return extended, build_trie(extended.tokens)
 
 
 def _shortest_ways(dfa: Dfa, machine: RegularMachine) -> Dfa:
@@ -187,13 +191,13 @@ def _shortest_ways(dfa: Dfa, machine: RegularMachine) -> Dfa:
 def _spanning(vocab: Vocab, marker: bytes) -> tuple[int, ...]:
     """The tokens that may complete the marker and have bytes after it."""
     last = marker[-1:]
-    found: list[int] = []
+    spanning: list[int] = []
     for token, data in enumerate(vocab.tokens):
         at = data.find(last, 0, -1)
         while at >= 0:
             head = data[: at + 1]
             if head.endswith(marker) or marker.endswith(head):
-                found.append(token)
+                spanning.append(token)
                 break
             at = data.find(last, at + 1, -1)
-    return tuple(found)
+    return tuple(spanning)

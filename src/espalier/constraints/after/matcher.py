@@ -8,31 +8,24 @@ no kind of constraint: the inner one is used through the interface of `base.py` 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
-from espalier.automata.masks.cache import ByteCache
-from espalier.automata.masks.regular import RegularMachine
 from espalier.automata.reasons.blame import Blame
 from espalier.automata.reasons.describe import quoted
-from espalier.automata.reasons.explain import PlainExplainer, blame
-from espalier.constraints.after.border import Border, Landing, advanced, within
+from espalier.constraints.after.border import Border, advanced, within
 from espalier.constraints.after.ends import AfterEnds
 from espalier.constraints.after.marker import Waiting
-from espalier.constraints.after.state import IN_GAP, INSIDE, AfterState
+from espalier.constraints.after.walk import IN_GAP, INSIDE, AfterState, MarkerWalk
 from espalier.constraints.base import Composite, Matcher
 from espalier.constraints.matching import closing
 from espalier.constraints.matching.base import MatcherBase, check_undo
 from espalier.constraints.spec import Spec
-from espalier.errors import InputError, NotAvailable
+from espalier.errors import InputError
 from espalier.time_limit import WorkLock
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Mask
-from espalier.tokens.vocab import Vocab
-
-CACHE_BYTES = 32 * 2**20
 
 
-class AfterCompiled:
+class AfterCompiled(MarkerWalk):
     """A marker and an inner constraint for one vocabulary. Only its caches change, which are bounded; safe across
     threads."""
 
@@ -48,16 +41,10 @@ class AfterCompiled:
     ) -> None:
         """answer_in: the part of the answer that a prompt holds already, None while the marker is still to come.
         opened_in: whether a prompt holds the opening, if there is one."""
-        self.spec = spec
-        self.vocab: Vocab = border.inner.vocab
-        self.inner = border.inner
+        super().__init__(spec, waiting, border, max_before=max_before)
         self.spelled: Mapping[int, bytes] = {**border.inner.spelled, **waiting.spelled}
-        self.waiting = waiting
-        self.border = border
-        self.max_before = max_before
         self._answer_in = answer_in
         self._opened_in = opened_in
-        self._masks: ByteCache[tuple[int, bool], Mask] = ByteCache(CACHE_BYTES)
         self._ends: AfterEnds | None = None
         self._lock = WorkLock()
 
@@ -109,87 +96,6 @@ class AfterCompiled:
             return self.border.accepts
         inner = self.inner.matcher()
         return advanced(inner, rest.tokens) and inner.is_accepting
-
-    @property
-    def marker(self) -> str:
-        """The marker in quotes, for messages."""
-        return quoted(self.waiting.marker.decode())
-
-    def machine(self, hurried: bool) -> RegularMachine:
-        """The automaton of the text before the marker; hurried: the one with only the shortest ways to the marker."""
-        hurry = self.waiting.hurry
-        return hurry if hurried and hurry is not None else self.waiting.machine
-
-    def hurried(self, count: int) -> bool:
-        """Whether `max_before` is used up after `count` tokens, so that only the shortest way to the marker is left."""
-        return self.max_before is not None and count >= self.max_before
-
-    def follow(self, state: AfterState, token: int, hurried: bool) -> tuple[AfterState, tuple[int, ...]] | None:
-        """The state after a token, from a state before the inner text, and the tokens that the inner matcher takes for
-        it; None if the token is refused, and for EOS."""
-        landing: Landing | None
-        if state.at >= 0:
-            # A special token that is the marker leads behind it at once, even after a part of the marker was written.
-            walked = self.waiting.walk(self.machine(hurried and token not in self.waiting.specials), state.at, token)
-            if walked is None:
-                return None
-            after, rest = walked
-            if after != self.waiting.done:
-                return AfterState(after), ()
-            landing = self.border.land(rest)
-        else:
-            landing = self.border.take(token, state.gap)
-        if landing is None:
-            return None
-        at = INSIDE if landing.tokens else IN_GAP
-        return AfterState(at, landing.gap, len(landing.tokens)), landing.tokens
-
-    def mask_before(self, at: int, hurried: bool) -> Mask:
-        """The tokens allowed in a state before the marker, `(W,) int32`, shared."""
-        found = self._masks.get((at, hurried))
-        if found is None:
-            waiting = self.waiting
-            found = self.machine(hurried).mask(at).copy()
-            more = (*waiting.spanning, *waiting.specials)
-            ids = tuple(token for token in more if self.follow(AfterState(at), token, hurried) is not None)
-            masks.set_bits_inplace(found, ids, True)
-            found.setflags(write=False)
-            self._masks.put((at, hurried), found, found.nbytes)
-        return found
-
-    def way(self, at: int, count: int) -> tuple[int, ...]:
-        """A short way, in tokens, from a state before the marker to its last byte, after `count` tokens."""
-        waiting = self.waiting
-        ways = [] if self.hurried(count) else [waiting.shortest(waiting.machine, at)]
-        # The way with the fewest tokens need not have the fewest bytes, and may be closed once `max_before` is used up.
-        if not ways or (self.max_before is not None and count + len(ways[0]) > self.max_before):
-            ways = [waiting.shortest(self.machine(True), at)]
-            whole = (waiting.done, b"")
-            ways += [(one,) for one in waiting.specials if waiting.walk(waiting.machine, at, one) == whole]
-        return min(ways, key=len)
-
-    def explain_before(self, at: int, token: int, hurried: bool) -> Blame:
-        """Why a token is refused in a state before the marker. Raises NotAvailable."""
-        member, waiting = self.spec.kind, self.waiting
-        if token in self.vocab.eos_ids:
-            return Blame(member=member, reason=f"the text must come to the marker {self.marker} first")
-        free = waiting.walk(waiting.machine, at, token)
-        bound = waiting.walk(waiting.machine if token in waiting.specials else self.machine(hurried), at, token)
-        if free is not None and bound is None:
-            found = blame(PlainExplainer(self.machine(True)), waiting.vocab, at, token, member)
-            most = "nothing" if self.max_before == 0 else f"at most {self.max_before} tokens"
-            return replace(found, reason=f"{most} may come before the marker {self.marker}: {found.reason}")
-        if free is None:
-            return blame(PlainExplainer(waiting.machine), waiting.vocab, at, token, member)
-        rest = free[1]
-        shift = len(waiting.vocab.bytes_of(token)) - len(rest)
-        try:
-            found = self.border.explain(rest, 0, member)
-        except NotAvailable:
-            shown = quoted(rest.decode("utf-8", "replace"))
-            reason = f"behind the marker {self.marker} {self.inner.spec.kind} does not begin with {shown}"
-            return Blame(member=f"{member}.{self.inner.spec.kind}", reason=reason)
-        return found if found.offset is None else replace(found, offset=found.offset + shift)
 
 
 class AfterMatcher(MatcherBase[AfterCompiled]):
@@ -252,13 +158,13 @@ class AfterMatcher(MatcherBase[AfterCompiled]):
                 self._take(AfterState(INSIDE, self._state.gap, 1))
                 return
             else:
-                found = compiled.follow(self._state, token, self._hurried)
-                if found is not None:
-                    state, tokens = found
+                step = compiled.follow(self._state, token, self._hurried)
+                if step is not None:
+                    state, tokens = step
                     if tokens:
                         inner = compiled.inner.matcher()
-                        for one in tokens:
-                            inner.advance(one)
+                        for inner_token in tokens:
+                            inner.advance(inner_token)
                         self._inner = inner
                     self._count += self.is_waiting
                     self._take(state)
@@ -273,15 +179,15 @@ class AfterMatcher(MatcherBase[AfterCompiled]):
             count -= 1
         if not count:
             return
-        kept = len(self._history) - count
-        state = self._history[kept]
+        left = len(self._history) - count
+        state = self._history[left]
         if state.at != INSIDE:
             self._inner = None
         elif self._inner is not None:
-            self._inner.rollback(sum(one.tokens for one in (*self._history[kept + 1 :], self._state)))
+            self._inner.rollback(sum(past.tokens for past in (*self._history[left + 1 :], self._state)))
         self._state = state
-        self._count = min(self._count, kept)
-        del self._history[kept:]
+        self._count = min(self._count, left)
+        del self._history[left:]
 
     def fork(self) -> AfterMatcher:
         inner = None if self._inner is None else self._inner.fork()

@@ -16,7 +16,6 @@ from espalier.constraints.after.marker import Waiting, opened
 from espalier.constraints.after.matcher import AfterCompiled
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
-from espalier.constraints.kinds import Kind
 from espalier.constraints.spec import Spec, check_text
 from espalier.constraints.verdict import Verdict, judge, parse
 from espalier.errors import SpecError
@@ -83,7 +82,7 @@ class After(Spec):
             raise SpecError(f"the opening {quoted(self.opens)} holds the marker, which is to follow it", field="opens")
 
     def to_json(self) -> dict[str, Any]:
-        found = {
+        values = {
             "kind": self.kind,
             "marker": self.marker,
             "spec": self.spec.to_json(),
@@ -91,7 +90,7 @@ class After(Spec):
             "in_prompt": self.in_prompt,
             "gap": self.gap,
         }
-        return found if self.opens is None else {**found, "opens": self.opens}
+        return values if self.opens is None else {**values, "opens": self.opens}
 
     @classmethod
     def from_fields(cls, values: dict[str, Any]) -> After:
@@ -131,8 +130,8 @@ class After(Spec):
         still to come. The last marker counts, unless an opening follows it."""
         if self.in_prompt != "auto":
             return "" if self.in_prompt == "yes" else None
-        _, found, rest = before.rpartition(self.marker)
-        if not found or any(tag in rest for tag in self.tags):
+        _, marker, rest = before.rpartition(self.marker)
+        if not marker or any(tag in rest for tag in self.tags):
             return None
         return rest.lstrip(WHITESPACE.decode())
 
@@ -175,18 +174,18 @@ def judge_after(spec: After, text: str, words: WordFiles) -> Verdict:
     The text holds the marker even if the prompt held it (see `begun`); with `in_prompt="yes"` it may also be the answer
     alone. `max_before` is not judged.
     """
-    _, verdict = _judged(spec, text, words)
+    _, verdict = _likeliest_answer(spec, text, words)
     return verdict
 
 
 def parse_after(spec: After, text: str) -> Any:
     """The value of the text behind the first marker, as the inner constraint parses it."""
-    found = _answers(spec, text)
-    answer = found[0] if len(found) == 1 else _judged(spec, text, None)[0]
+    answers = _answers(spec, text)
+    answer = answers[0] if len(answers) == 1 else _likeliest_answer(spec, text, None)[0]
     return parse(spec.spec, answer)
 
 
-def _judged(spec: After, text: str, words: WordFiles | None) -> tuple[str, Verdict]:
+def _likeliest_answer(spec: After, text: str, words: WordFiles | None) -> tuple[str, Verdict]:
     """The first valid answer and its verdict; else one that cannot be judged, else the likeliest invalid one."""
     answers = _answers(spec, text)
     if not answers:
@@ -197,8 +196,8 @@ def _judged(spec: After, text: str, words: WordFiles | None) -> tuple[str, Verdi
         if verdicts[answer].valid:
             return answer, verdicts[answer]
     likeliest = next((answer for answer in answers if answer[:1].strip()), answers[0])
-    found = next((answer for answer in answers if verdicts[answer].valid is None), likeliest)
-    return found, verdicts[found]
+    likely = next((answer for answer in answers if verdicts[answer].valid is None), likeliest)
+    return likely, verdicts[likely]
 
 
 def _missing(spec: After, text: str) -> str:
@@ -221,17 +220,8 @@ def _answers(spec: After, text: str) -> list[str]:
     each with all its leading whitespace, and without 1 to GAP characters of it."""
     behind = _behind_opening(spec, text)
     _, marker, rest = ("", "", "") if behind is None else behind.partition(spec.marker)
-    found: list[str] = []
+    answers: list[str] = []
     for part in ([rest] if marker else []) + ([text] if spec.in_prompt == "yes" else []):
         size = len(part) - len(part.lstrip(WHITESPACE.decode()))
-        found += [part[count:] for count in range(min(size, GAP) + 1 if spec.gap else 1)]
-    return list(dict.fromkeys(found))
-
-
-KIND = Kind(
-    spec=After,
-    compile=compile_after,
-    judge=judge_after,
-    parse=parse_after,
-    gbnf="espalier.constraints.after.gbnf:after_grammar",
-)
+        answers += [part[count:] for count in range(min(size, GAP) + 1 if spec.gap else 1)]
+    return list(dict.fromkeys(answers))

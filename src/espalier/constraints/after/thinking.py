@@ -15,7 +15,6 @@ from espalier.constraints.after.spec import After
 from espalier.constraints.after.thinking_matcher import ThinkingCompiled
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
-from espalier.constraints.kinds import Kind
 from espalier.constraints.spec import Spec
 from espalier.constraints.verdict import Verdict, judge, parse
 from espalier.errors import SpecError
@@ -98,12 +97,3 @@ def parse_thinking(spec: Thinking, text: str) -> Any:
 def _meant(spec: Thinking, text: str) -> Spec:
     is_thought = opened(text.encode("utf-8", "surrogatepass"), spec.start.encode()) is not None
     return spec.thought if is_thought else spec.spec
-
-
-KIND = Kind(
-    spec=Thinking,
-    compile=compile_thinking,
-    judge=judge_thinking,
-    parse=parse_thinking,
-    gbnf="espalier.constraints.after.gbnf:thinking_grammar",
-)

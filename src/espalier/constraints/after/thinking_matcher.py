@@ -67,14 +67,14 @@ class ThinkingCompiled(ParallelCompiled):
     def openers(self, guard: int) -> tuple[int, ...]:
         """The tokens that complete the opening from a state in it."""
         with self._lock:
-            found = self._openers.get(guard)
-            if found is None:
+            openers = self._openers.get(guard)
+            if openers is None:
                 waiting = self.thought.waiting
                 near = np.flatnonzero(masks.unpack(waiting.machine.mask(guard), self.vocab.width))  # (n,)
                 ids = (*(int(token) for token in near), *waiting.spanning)
-                found = tuple(dict.fromkeys(token for token in ids if self.follow(guard, token) == OPENED))
-                self._openers[guard] = found
-            return found
+                openers = tuple(dict.fromkeys(token for token in ids if self.follow(guard, token) == OPENED))
+                self._openers[guard] = openers
+            return openers
 
 
 class ThinkingMatcher(ParallelMatcher[ThinkingCompiled]):
@@ -99,9 +99,9 @@ class ThinkingMatcher(ParallelMatcher[ThinkingCompiled]):
     def rollback(self, count: int) -> None:
         super().rollback(count)
         if count:
-            kept = len(self._guards) - count
-            self._guard = self._guards[kept]
-            del self._guards[kept:]
+            left = len(self._guards) - count
+            self._guard = self._guards[left]
+            del self._guards[left:]
 
     def fork(self) -> Self:
         other = super().fork()
@@ -110,21 +110,21 @@ class ThinkingMatcher(ParallelMatcher[ThinkingCompiled]):
         return other
 
     def _takers(self, token: int) -> tuple[int, ...]:
-        found = super()._takers(token)
-        if ANSWER in found and self._guard is not None and self._is_text(token):
+        takers = super()._takers(token)
+        if ANSWER in takers and self._guard is not None and self._is_text(token):
             opens = self._compiled.follow(self._guard, token) == OPENED
-            return tuple(place for place in found if place != ANSWER) if opens else found
-        return found
+            return tuple(place for place in takers if place != ANSWER) if opens else takers
+        return takers
 
     def _mask_of(self, place: int) -> Mask:
-        found = super()._mask_of(place)
+        mask = super()._mask_of(place)
         if place == ANSWER and self._guard is not None:
-            masks.set_bits_inplace(found, self._compiled.openers(self._guard), False)
-        return found
+            masks.set_bits_inplace(mask, self._compiled.openers(self._guard), False)
+        return mask
 
     def _blame(self, token: int) -> Blame:
         if all(
-            one.allows(token) for one in self._living()
+            member.allows(token) for member in self._living()
         ):  # the thought has dropped out, and the answer may not take it
             return Blame(member=self._kind, reason="it would open a thought that can no longer come")
         return super()._blame(token)
@@ -136,10 +136,10 @@ class ThinkingMatcher(ParallelMatcher[ThinkingCompiled]):
             return super()._blame_of(place, token)
 
     def _completion_of(self, place: int) -> tuple[int, ...]:
-        found = super()._completion_of(place)
-        if place == ANSWER and self._opens(found):
+        completion = super()._completion_of(place)
+        if place == ANSWER and self._opens(completion):
             raise NotAvailable("the shortest way on would open a thought, which can no longer come")
-        return found
+        return completion
 
     def is_loose(self, most: int) -> bool:
         """See `closing.Closing`."""
@@ -148,14 +148,14 @@ class ThinkingMatcher(ParallelMatcher[ThinkingCompiled]):
         return super().is_loose(most)
 
     def _closing_of(self, place: int, most: int) -> Mask:
-        found = super()._closing_of(place, most)
+        mask = super()._closing_of(place, most)
         if place == ANSWER and self._guard is not None:
             waiting, width = self._compiled.thought.waiting, self._vocab.width
-            near = masks.allowed_ids(found & waiting.machine.mask(self._guard), width)
+            near = masks.allowed_ids(mask & waiting.machine.mask(self._guard), width)
             ids = (*self._compiled.openers(self._guard), *(int(token) for token in near))
             out = tuple(token for token in ids if not self._answers_within(token, most))
-            masks.set_bits_inplace(found, out, False)
-        return found
+            masks.set_bits_inplace(mask, out, False)
+        return mask
 
     def _answers_within(self, token: int, most: int) -> bool:
         """Whether the answer takes a token and knows a completion after it that does not open a thought."""
@@ -166,8 +166,8 @@ class ThinkingMatcher(ParallelMatcher[ThinkingCompiled]):
         return ahead.is_finished or ahead._within_of(ANSWER, most) is not None
 
     def _within_of(self, place: int, most: int) -> tuple[int, ...] | None:
-        found = super()._within_of(place, most)
-        return None if found is None or (place == ANSWER and self._opens(found)) else found
+        completion = super()._within_of(place, most)
+        return None if completion is None or (place == ANSWER and self._opens(completion)) else completion
 
     def _opens(self, tokens: tuple[int, ...]) -> bool:
         """Whether an answer that continues with these tokens would open a thought."""

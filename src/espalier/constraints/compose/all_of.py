@@ -22,11 +22,11 @@ from espalier.constraints.compose.members import Joined
 from espalier.constraints.compose.side_by_side import RewindingAllOfCompiled, SideBySideCompiled
 from espalier.constraints.compose.spelling import reading
 from espalier.constraints.compose.stranding import StrandingAllOfCompiled
-from espalier.constraints.kinds import KINDS, Kind
 from espalier.constraints.matching.parallel import spellings
 from espalier.constraints.spec import Spec
-from espalier.constraints.unique.places import SeveralTrackers, WatchedLanguage, watched_language
-from espalier.constraints.verdict import Verdict, judge, parse, promise_of
+from espalier.constraints.unique.places import SeveralTrackers, watched_language
+from espalier.constraints.verdict import Verdict, has_parser, judge, parse, promise_of
+from espalier.constraints.watching import WatchedLanguage
 from espalier.errors import GrammarError, LimitExceeded, SpecError, UnsupportedError
 from espalier.lexicon.files import WordFiles
 
@@ -59,19 +59,21 @@ class AllOf(Joined):
         Joined.__init__(self, *members)
         if dead_ends not in get_args(DeadEnds):
             raise SpecError(f"unknown dead_ends {dead_ends!r}", hint=", ".join(get_args(DeadEnds)), field="dead_ends")
-        given: Any = members[0] if len(members) == 1 and isinstance(members[0], Sequence) else members
-        inner = {one.dead_ends for one in given if isinstance(one, AllOf)} | {dead_ends}
-        object.__setattr__(self, "dead_ends", next(one for one in ("rewind", "refuse", "auto") if one in inner))
+        listed: Any = members[0] if len(members) == 1 and isinstance(members[0], Sequence) else members
+        inner = {member.dead_ends for member in listed if isinstance(member, AllOf)} | {dead_ends}
+        object.__setattr__(
+            self, "dead_ends", next(choice for choice in ("rewind", "refuse", "auto") if choice in inner)
+        )
 
     def to_json(self) -> dict[str, Any]:
         """As `Spec.to_json`; dead_ends only if it is not the default."""
-        found = Joined.to_json(self)
-        return found if self.dead_ends == "auto" else found | {"dead_ends": self.dead_ends}
+        values = Joined.to_json(self)
+        return values if self.dead_ends == "auto" else values | {"dead_ends": self.dead_ends}
 
     @classmethod
     def from_fields(cls, values: dict[str, Any]) -> AllOf:
-        found = super(AllOf, cls).from_fields(values)
-        return AllOf(found.members, dead_ends=values.get("dead_ends", "auto"))
+        joined = super(AllOf, cls).from_fields(values)
+        return AllOf(joined.members, dead_ends=values.get("dead_ends", "auto"))
 
     def named(self) -> list[tuple[str, Spec]]:
         """Name and member, in order."""
@@ -88,9 +90,9 @@ def compile_all_of(spec: AllOf, compiler: Compiler) -> Compiled:
     a member without an automaton, with `dead_ends="refuse"`."""
     if len(spec.members) == 1:
         return compiler.compile(spec.members[0])
-    members = [_Member(name, one, part_of(name, one, compiler)) for name, one in spec.named()]
+    members = [_Member(name, member, part_of(name, member, compiler)) for name, member in spec.named()]
     if all(member.part is not None for member in members):
-        return _joined(members, spec, compiler)
+        return _join_members(members, spec, compiler)
     return _side_by_side(members, spec, compiler)
 
 
@@ -100,7 +102,7 @@ class _Member(NamedTuple):
     part: Part | None
 
 
-def _joined(members: Sequence[_Member], spec: AllOf, compiler: Compiler) -> Compiled:
+def _join_members(members: Sequence[_Member], spec: AllOf, compiler: Compiler) -> Compiled:
     """The members, all of which have a part, as one; only with several members that rewind do they stay apart too."""
     may_strand = spec.dead_ends != "refuse"
     names = [member.name for member in members]
@@ -148,16 +150,18 @@ def _side_by_side(members: Sequence[_Member], spec: AllOf, compiler: Compiler) -
             hint='leave dead_ends out, or accept by dead_ends="rewind" that text is taken back where it leads nowhere',
             field="members",
         )
-    found = [(member.name, compiler.compile(member.spec)) for member in apart]
+    readers = [(member.name, compiler.compile(member.spec)) for member in apart]
     if together:
         name = " and ".join(member.name for member in together)
-        one = _joined(together, spec, compiler) if len(together) > 1 else compiler.compile(together[0].spec)
-        found.insert(0, (name, one))
-    spelled = spellings([name for name, _ in found], [one.spelled for _, one in found])
-    for place, (name, one) in enumerate(found):
-        foreign = {token: data for token, data in spelled.items() if token not in one.spelled}
-        found[place] = name, reading(one, foreign, compiler.trie)
-    names, compiled = zip(*found, strict=True)
+        compiled_member = (
+            _join_members(together, spec, compiler) if len(together) > 1 else compiler.compile(together[0].spec)
+        )
+        readers.insert(0, (name, compiled_member))
+    spelled = spellings([name for name, _ in readers], [reader.spelled for _, reader in readers])
+    for number, (name, compiled_member) in enumerate(readers):
+        foreign = {token: data for token, data in spelled.items() if token not in compiled_member.spelled}
+        readers[number] = name, reading(compiled_member, foreign, compiler.trie)
+    names, compiled = zip(*readers, strict=True)
     return SideBySideCompiled(
         spec, names, compiled, may_strand=spec.dead_ends != "refuse", keeps=spec.rewinds, order=spec.names()
     )
@@ -166,36 +170,38 @@ def _side_by_side(members: Sequence[_Member], spec: AllOf, compiler: Compiler) -
 def all_of_language(spec: AllOf, compiler: Compiler) -> Dfa | Network:
     """The intersection, for constraints that hold an `AllOf`. Raises as `compile_all_of`, and UnsupportedError for
     members without an automaton and for two that are not regular."""
-    return _intersected(spec, lambda member: compiler.language(member, wanted_by="an AllOf inside another constraint"))
+    return _intersect_members(
+        spec, lambda member: compiler.language(member, wanted_by="an AllOf inside another constraint")
+    )
 
 
 def all_of_watched(spec: AllOf, compiler: Compiler) -> WatchedLanguage:
     """The intersection, with the trackers of all members. Raises as `all_of_language`."""
-    found: list[WatchedLanguage] = []
+    languages: list[WatchedLanguage] = []
 
     def language(member: Spec) -> Dfa | Network:
-        found.append(watched_language(member, compiler, wanted_by="an AllOf inside another constraint"))
-        return found[-1].automaton
+        languages.append(watched_language(member, compiler, wanted_by="an AllOf inside another constraint"))
+        return languages[-1].automaton
 
-    automaton = _intersected(spec, language)
-    trackers = [one.tracker for one in found if one.tracker is not None]
+    automaton = _intersect_members(spec, language)
+    trackers = [watched.tracker for watched in languages if watched.tracker is not None]
     return WatchedLanguage(
         automaton=automaton,
         tracker=SeveralTrackers(trackers) if len(trackers) > 1 else trackers[0] if trackers else None,
-        is_easy=len(found) == 1 and found[0].is_easy,
-        is_document=any(one.is_document for one in found),
+        is_easy=len(languages) == 1 and languages[0].is_easy,
+        is_document=any(watched.is_document for watched in languages),
     )
 
 
-def _intersected(spec: AllOf, language: Callable[[Spec], Dfa | Network]) -> Dfa | Network:
+def _intersect_members(spec: AllOf, language: Callable[[Spec], Dfa | Network]) -> Dfa | Network:
     names = spec.names()
-    found: dict[str, Dfa | Network] = {}
+    automata: dict[str, Dfa | Network] = {}
     for name, member in zip(names, spec.members, strict=True):
         try:
-            found[name] = language(member)
+            automata[name] = language(member)
         except LimitExceeded as error:
             raise LimitExceeded(f"{name}: {error.message}", hint=error.hint) from error
-    stacked = [name for name, part in found.items() if isinstance(part, Network)]
+    stacked = [name for name, part in automata.items() if isinstance(part, Network)]
     if len(stacked) > 1:
         raise UnsupportedError(
             f"{' and '.join(stacked)} are not regular, and two such members could lead into a dead end",
@@ -204,11 +210,11 @@ def _intersected(spec: AllOf, language: Callable[[Spec], Dfa | Network]) -> Dfa 
             field="members",
         )
     try:
-        return _intersection(found.values())
+        return _intersection(automata.values())
     except LimitExceeded as error:
         raise LimitExceeded(f"{' and '.join(names)} together: {error.message}", hint=error.hint) from error
     except GrammarError as error:
-        guilty = _contradiction(found) or names
+        guilty = _contradiction(automata) or names
         raise SpecError(
             f"no text satisfies {' and '.join(guilty)} at once",
             hint="the members contradict one another" if len(guilty) == 2 else "they do so only all together",
@@ -228,11 +234,11 @@ def _intersection(parts: Collection[Dfa | Network]) -> Dfa | Network:
     return both
 
 
-def _contradiction(found: dict[str, Dfa | Network]) -> tuple[str, ...]:
+def _contradiction(automata: dict[str, Dfa | Network]) -> tuple[str, ...]:
     """The first two members that no text satisfies together; `()` if there is no such pair."""
-    for pair in combinations(found, 2):
+    for pair in combinations(automata, 2):
         try:
-            _intersection([found[name] for name in pair])
+            _intersection([automata[name] for name in pair])
         except GrammarError:
             return pair
         except (LimitExceeded, UnsupportedError):
@@ -242,26 +248,18 @@ def _contradiction(found: dict[str, Dfa | Network]) -> tuple[str, ...]:
 
 def judge_all_of(spec: AllOf, text: str, words: WordFiles) -> Verdict:
     """Valid if the judges of all members say so; unknown if one cannot judge and none says invalid."""
-    found = {name: judge(member, text, words) for name, member in spec.named()}
-    valid = [verdict.valid for verdict in found.values()]
+    verdicts = {name: judge(member, text, words) for name, member in spec.named()}
+    valid = [verdict.valid for verdict in verdicts.values()]
     return Verdict(
         valid=False if False in valid else None if None in valid else True,
-        judge=" and ".join(dict.fromkeys(verdict.judge for verdict in found.values())),
-        errors=tuple(f"{name}: {error}" for name, verdict in found.items() for error in verdict.errors)[:5],
-        breaks=promise_of(one for one in found.values() if one.valid is False) if False in valid else None,
+        judge=" and ".join(dict.fromkeys(verdict.judge for verdict in verdicts.values())),
+        errors=tuple(f"{name}: {error}" for name, verdict in verdicts.items() for error in verdict.errors)[:5],
+        breaks=promise_of(verdict for verdict in verdicts.values() if verdict.valid is False)
+        if False in valid
+        else None,
     )
 
 
 def parse_all_of(spec: AllOf, text: str) -> Any:
     """The value from the first member whose kind parses its texts; else the text."""
-    return next((parse(member, text) for member in spec.members if KINDS.find(member.kind, "parse") is not None), text)
-
-
-KIND = Kind(
-    spec=AllOf,
-    compile=compile_all_of,
-    automaton=all_of_language,
-    watched=all_of_watched,
-    judge=judge_all_of,
-    parse=parse_all_of,
-)
+    return next((parse(member, text) for member in spec.members if has_parser(member)), text)

@@ -66,12 +66,12 @@ class AllOfMatcher(WrappingMatcher[AllOfCompiled, Matcher]):
 
     def rollback(self, count: int) -> None:
         super().rollback(count)
-        kept = len(self._tokens) - count
-        del self._tokens[kept:]
+        left = len(self._tokens) - count
+        del self._tokens[left:]
         for place, member in enumerate(self._members):
-            if self._seen[place] > kept:
-                member.rollback(self._seen[place] - kept)
-                self._seen[place] = kept
+            if self._seen[place] > left:
+                member.rollback(self._seen[place] - left)
+                self._seen[place] = left
 
     def fork(self) -> Self:
         other = super().fork()
@@ -83,8 +83,8 @@ class AllOfMatcher(WrappingMatcher[AllOfCompiled, Matcher]):
     def rule_of(self, token: int) -> str | None:
         """See `Ruled`: by the first member that knows one."""
         members = (self._member(place) for place in range(len(self._compiled.names)))
-        found = (member.rule_of(token) for member in members if isinstance(member, Ruled))
-        return next((rule for rule in found if rule is not None), None)
+        rules = (member.rule_of(token) for member in members if isinstance(member, Ruled))
+        return next((rule for rule in rules if rule is not None), None)
 
     def _blame(self, token: int) -> Blame:
         """The blame of the first member that refuses the token."""
@@ -95,8 +95,8 @@ class AllOfMatcher(WrappingMatcher[AllOfCompiled, Matcher]):
 
     def member_masks(self) -> list[tuple[str, Mask]]:
         """See `base.Composite`."""
-        found = [(name, member.mask()) for name, member in self.singles()]
-        return [*found, (self._compiled.spec.kind, self.mask())]
+        member_masks = [(name, member.mask()) for name, member in self.singles()]
+        return [*member_masks, (self._compiled.spec.kind, self.mask())]
 
     def singles(self) -> list[tuple[str, Matcher]]:
         """Each member's own matcher after the same tokens, with its name. They must not be changed. Raises
@@ -106,7 +106,7 @@ class AllOfMatcher(WrappingMatcher[AllOfCompiled, Matcher]):
     def _member(self, place: int) -> Matcher:
         """A member's own matcher, after the same tokens as the whole."""
         if not self._members:
-            self._members = [one.matcher() for one in self._compiled.members()]
+            self._members = [compiled.matcher() for compiled in self._compiled.members()]
             self._seen = [0] * len(self._members)
         member = self._members[place]
         while self._seen[place] < len(self._tokens):

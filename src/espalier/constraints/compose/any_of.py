@@ -1,7 +1,7 @@
 """`AnyOf`: the texts that at least one of several constraints accepts.
 
-The spec, its automaton where all members have one, and its judge; `any_of_matcher.py` enforces it over any compiled
-constraints. It knows no kind.
+The spec, its automaton where all members have one, its grammar, and its judge; `any_of_matcher.py` enforces it over any
+compiled constraints. It knows no kind.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.compose.any_of_matcher import AnyOfCompiled
 from espalier.constraints.compose.members import Joined
-from espalier.constraints.kinds import Kind
 from espalier.constraints.spec import Spec
 from espalier.constraints.verdict import Promise, Verdict, judge, parse
 from espalier.errors import LimitExceeded
+from espalier.grammar.ast import Grammar, alt
 from espalier.lexicon.files import WordFiles
 
 
@@ -50,9 +50,9 @@ def compile_any_of(spec: AnyOf, compiler: Compiler) -> Compiled:
 def any_of_language(spec: AnyOf, compiler: Compiler) -> Dfa | Network:
     """The union of the members' automata. Raises UnsupportedError for a member without an automaton, LimitExceeded,
     naming the member."""
-    made = Assembly()
+    assembly = Assembly()
     either = Fragment(edges=[[], []], symbols=[[], []], final=[False, True], leaf=[None, None])
-    made.rule(either, "")
+    assembly.rule(either, "")
     for name, member in zip(spec.names(), spec.members, strict=True):
         try:
             part = compiler.language(member, wanted_by="AnyOf")
@@ -60,45 +60,46 @@ def any_of_language(spec: AnyOf, compiler: Compiler) -> Dfa | Network:
             raise LimitExceeded(f"{name}: {error.message}", hint=error.hint) from error
         if len(spec.members) == 1:
             return part
-        either.symbols[0].append((made.embed(part, name), (1,)))
-    return made.dfa() or made.network()
+        either.symbols[0].append((assembly.embed(part, name), (1,)))
+    return assembly.dfa() or assembly.network()
+
+
+def any_of_grammar(spec: AnyOf, compiler: Compiler, before: str) -> Grammar:
+    """An alternation of the members' grammars, see `to_gbnf.grammar_of`."""
+    from espalier.constraints.to_gbnf import GrammarUnion, grammar_of  # noqa: PLC0415  # slow to import
+
+    union = GrammarUnion()
+    return union.grammar(alt(*(union.add(grammar_of(member, compiler, before)) for member in spec.members)))
 
 
 def judge_any_of(spec: AnyOf, text: str, words: WordFiles) -> Verdict:
     """Valid if one member's judge says so; else the errors of the nearest member."""
-    return _judged(spec, text, words)[1]
+    return _nearest_verdict(spec, text, words)[1]
 
 
 def parse_any_of(spec: AnyOf, text: str) -> Any:
     """The value from the first member whose judge says valid, else from the nearest one."""
-    return parse(_judged(spec, text, None)[0], text)
+    return parse(_nearest_verdict(spec, text, None)[0], text)
 
 
-def _judged(spec: AnyOf, text: str, words: WordFiles | None) -> tuple[Spec, Verdict]:
+def _nearest_verdict(spec: AnyOf, text: str, words: WordFiles | None) -> tuple[Spec, Verdict]:
     """The first valid member and its verdict, else the nearest: the first that cannot be judged, else the one with the
     fewest errors."""
-    found: list[tuple[str, Spec, Verdict]] = []
+    judged: list[tuple[str, Spec, Verdict]] = []
     for name, member in zip(spec.names(), spec.members, strict=True):
         verdict = judge(member, text, words)
         if verdict.valid:
             return member, verdict
-        found.append((name, member, verdict))
-    name, member, nearest = min(found, key=lambda one: (one[2].valid is not None, len(one[2].errors)))
-    who = " and ".join(dict.fromkeys(verdict.judge for _, _, verdict in found))
+        judged.append((name, member, verdict))
+    name, member, nearest = min(judged, key=lambda entry: (entry[2].valid is not None, len(entry[2].errors)))
+    who = " and ".join(dict.fromkeys(verdict.judge for _, _, verdict in judged))
     errors = tuple(f"{name}: {error}" for error in nearest.errors)
     # A member that may leave keywords to be checked can be the one that the matcher followed.
-    is_loose = any(getattr(one, "allow", None) == "checked" or verdict.breaks == "checked" for _, one, verdict in found)
+    is_loose = any(
+        getattr(candidate, "allow", None) == "checked" or verdict.breaks == "checked"
+        for _, candidate, verdict in judged
+    )
     breaks: Promise = "checked" if is_loose else "enforced"
     return member, Verdict(
         valid=nearest.valid, judge=who, errors=errors, breaks=breaks if nearest.valid is False else None
     )
-
-
-KIND = Kind(
-    spec=AnyOf,
-    compile=compile_any_of,
-    automaton=any_of_language,
-    judge=judge_any_of,
-    parse=parse_any_of,
-    gbnf="espalier.constraints.compose.gbnf:any_of_grammar",
-)

@@ -22,17 +22,17 @@ class AnyOfCompiled(ParallelCompiled):
     def matcher(self, *, before: str = "") -> AnyOfMatcher:
         """See `Compiled.matcher`. Members that refuse what the prompt holds are left out. Raises InputError if every
         member does."""
-        found: list[Matcher | None] = []
+        matchers: list[Matcher | None] = []
         faults: list[InputError] = []
         for member in self.members:
             try:
-                found.append(member.matcher(before=before))
+                matchers.append(member.matcher(before=before))
             except InputError as error:
-                found.append(None)
+                matchers.append(None)
                 faults.append(error)
-        if len(faults) == len(found):
+        if len(faults) == len(matchers):
             raise faults[0]
-        return AnyOfMatcher(self, found)
+        return AnyOfMatcher(self, matchers)
 
     def accepts(self, text: str | bytes) -> bool:
         return any(member.accepts(text) for member in self.members)
@@ -48,9 +48,9 @@ class AnyOfMatcher(ParallelMatcher[AnyOfCompiled]):
         first, *rest = [member.forced() for member in self._living()]
         if not rest or not first:
             return first
-        same = _shared([first, *rest])
+        same = _shared_length([first, *rest])
         texts = [self._text(tokens[same:]) for tokens in (first, *rest)]
-        spelled = self._compiled.trie.segment(texts[0][: _shared(texts)])
+        spelled = self._compiled.trie.segment(texts[0][: _shared_length(texts)])
         return self._viable((*first[:same], *(spelled or ())))
 
     def _viable(self, tokens: tuple[int, ...]) -> tuple[int, ...]:
@@ -64,15 +64,15 @@ class AnyOfMatcher(ParallelMatcher[AnyOfCompiled]):
 
     def _text(self, tokens: Sequence[int]) -> bytes:
         """The bytes up to the first token that has none."""
-        found = bytearray()
+        text = bytearray()
         for token in tokens:
             data = self._vocab.bytes_of(token)
             if not data:
                 break
-            found += data
-        return bytes(found)
+            text += data
+        return bytes(text)
 
 
-def _shared(sequences: Sequence[Sequence[int]]) -> int:
+def _shared_length(sequences: Sequence[Sequence[int]]) -> int:
     """The length of the longest common prefix."""
     return sum(1 for _ in takewhile(lambda items: len(set(items)) == 1, zip(*sequences, strict=False)))

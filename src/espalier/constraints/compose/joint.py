@@ -18,20 +18,14 @@ from espalier.automata.masks.machine import Machine, missing_error
 from espalier.automata.masks.pushdown import PushdownMachine
 from espalier.automata.masks.regular import RegularMachine
 from espalier.constraints.base import Compiled
-from espalier.constraints.compiler import Compiler
-from espalier.constraints.kinds import KINDS
+from espalier.constraints.compiler import Compiler, find_kind
 from espalier.constraints.matching.automaton import AutomatonCompiled
 from espalier.constraints.matching.parallel import spellings
 from espalier.constraints.matching.undoable import UndoableCompiled
 from espalier.constraints.spec import Spec
 from espalier.constraints.unique.matcher import ItemsCompiled
-from espalier.constraints.unique.places import (
-    SeveralTrackers,
-    WatchedMachine,
-    watched_language,
-    with_tracker,
-)
-from espalier.constraints.unique.tracker import Tracker
+from espalier.constraints.unique.places import SeveralTrackers, watched_language, with_tracker
+from espalier.constraints.watching import Tracker
 from espalier.errors import GrammarError, LimitExceeded, SpecError, UnsupportedError, VocabError
 from espalier.tokens.trie import TokenTrie
 from espalier.tokens.vocab import Vocab
@@ -79,32 +73,32 @@ def part_of(name: str, spec: Spec, compiler: Compiler) -> Part | None:
 
 def _part_of(name: str, spec: Spec, compiler: Compiler) -> Part | None:
     vocab = compiler.vocab
-    make = KINDS.find(spec.kind, "machine")
-    explored: WatchedMachine | None = None if make is None else make(spec, compiler)
+    kind = find_kind(spec)
+    explored = None if kind is None else kind.machine(spec, compiler)
     if explored is not None:
         named = named_tokens(explored.machine, vocab)
         return Part(name, explored.machine, {}, named, explored.tracker, explored.is_easy)
-    has_automaton = KINDS.find(spec.kind, "automaton") is not None
+    has_automaton = kind is not None and kind.has_automaton
     try:
-        found: Compiled | None = compiler.compile(spec)
+        compiled: Compiled | None = compiler.compile(spec)
     except VocabError:
         if not has_automaton:
             raise
-        found = None  # bytes without a token may never be needed by all members together
-    if isinstance(found, UndoableCompiled):
-        found = found.strict
+        compiled = None  # bytes without a token may never be needed by all members together
+    if isinstance(compiled, UndoableCompiled):
+        compiled = compiled.strict
     tracker, is_easy = None, False
-    if isinstance(found, ItemsCompiled):
-        tracker, is_easy = found.tracker, found.is_easy
-        found = found.inner
-    if isinstance(found, AutomatonCompiled):
-        return Part(name, found.machine, found.spelled, named_tokens(found.machine, vocab), tracker, is_easy)
+    if isinstance(compiled, ItemsCompiled):
+        tracker, is_easy = compiled.tracker, compiled.is_easy
+        compiled = compiled.inner
+    if isinstance(compiled, AutomatonCompiled):
+        return Part(name, compiled.machine, compiled.spelled, named_tokens(compiled.machine, vocab), tracker, is_easy)
     if not has_automaton:
         return None
     try:
         language = watched_language(spec, compiler, wanted_by="AllOf")
     except UnsupportedError:
-        if found is None:
+        if compiled is None:
             raise
         return None
     machine = machine_of(language.automaton, compiler)
@@ -124,7 +118,7 @@ def join(parts: Sequence[Part], spec: Spec, compiler: Compiler, *, may_strand: b
     """The parts as one constraint. may_strand: see `JointMachine`. Raises SpecError, naming them, for members that
     contradict one another; VocabError; LimitExceeded where it was not found whether any text satisfies all of them."""
     trackers = [part.tracker for part in parts if part.tracker is not None]
-    whole = _joined(parts, spec, compiler, may_strand=may_strand)
+    whole = _join_machines(parts, spec, compiler, may_strand=may_strand)
     if not trackers:
         return whole
     tracker = SeveralTrackers(trackers) if len(trackers) > 1 else trackers[0]
@@ -137,11 +131,11 @@ def joint_of(compiled: Compiled) -> JointMachine | None:
     return inner.joint if isinstance(inner, JointCompiled) else None
 
 
-def _joined(parts: Sequence[Part], spec: Spec, compiler: Compiler, *, may_strand: bool) -> AutomatonCompiled:
+def _join_machines(parts: Sequence[Part], spec: Spec, compiler: Compiler, *, may_strand: bool) -> AutomatonCompiled:
     vocab, trie, names = compiler.vocab, compiler.trie, [part.name for part in parts]
     spelled = spellings([part.name for part in parts], [part.spelled for part in parts])
     try:
-        machines = _merged([part.machine for part in parts], compiler)
+        machines = _merge_regular([part.machine for part in parts], compiler)
     except GrammarError as error:
         raise _contradiction(parts, compiler) from error
     if len(machines) == 1:
@@ -159,25 +153,27 @@ def _joined(parts: Sequence[Part], spec: Spec, compiler: Compiler, *, may_strand
     return JointCompiled(spec, vocab, trie, machine, spelled)
 
 
-def _merged(machines: Sequence[Machine], compiler: Compiler) -> list[Machine]:
+def _merge_regular(machines: Sequence[Machine], compiler: Compiler) -> list[Machine]:
     """The machines, small regular ones made one, which then stands in the place of the first of them. Raises
     GrammarError for regular machines that have no text in common, VocabError."""
-    small = [at for at, one in enumerate(machines) if isinstance(one, RegularMachine) and len(one.dfa) <= MERGED]
-    found: list[Machine | None] = list(machines)
-    kept: int | None = None
+    small = [
+        at for at, machine in enumerate(machines) if isinstance(machine, RegularMachine) and len(machine.dfa) <= MERGED
+    ]
+    merged: list[Machine | None] = list(machines)
+    target: int | None = None
     for at in sorted(small, key=lambda at: len(_dfa(machines[at]))):
-        if kept is None:
-            kept = at
+        if target is None:
+            target = at
             continue
         try:
-            both = intersect(_dfa(found[kept]), _dfa(machines[at]), max_states=MERGED)
+            both = intersect(_dfa(merged[target]), _dfa(machines[at]), max_states=MERGED)
         except LimitExceeded:
             continue  # it is joined as it is walked
-        first = min(kept, at)
-        found[kept] = found[at] = None
-        found[first] = RegularMachine(both, compiler.vocab, compiler.trie)
-        kept = first
-    return [one for one in found if one is not None]
+        first = min(target, at)
+        merged[target] = merged[at] = None
+        merged[first] = RegularMachine(both, compiler.vocab, compiler.trie)
+        target = first
+    return [machine for machine in merged if machine is not None]
 
 
 def _dfa(machine: Machine | None) -> Dfa:

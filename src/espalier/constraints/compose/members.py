@@ -21,20 +21,20 @@ class Joined(Spec):
     members: tuple[Spec, ...]
 
     def __init__(self, *members: Spec | Sequence[Spec]) -> None:
-        given: Any = members
+        listed: Any = members
         if len(members) == 1 and isinstance(members[0], Sequence) and not isinstance(members[0], str):
-            given = members[0]
-        if not given:
+            listed = members[0]
+        if not listed:
             raise SpecError(f"{type(self).__name__} needs at least one member", field="members")
-        found: dict[str, Spec] = {}
-        for place, member in enumerate(given):
+        distinct: dict[str, Spec] = {}
+        for number, member in enumerate(listed):
             if not isinstance(member, Spec):
                 raise SpecError(
-                    f"member {place} is a Spec such as Regex(...), not {type(member).__name__}", field="members"
+                    f"member {number} is a Spec such as Regex(...), not {type(member).__name__}", field="members"
                 )
-            for one in member.members if isinstance(member, type(self)) else (member,):
-                found.setdefault(one.key(), one)
-        object.__setattr__(self, "members", tuple(found.values()))
+            for part in member.members if isinstance(member, type(self)) else (member,):
+                distinct.setdefault(part.key(), part)
+        object.__setattr__(self, "members", tuple(distinct.values()))
 
     def to_json(self) -> dict[str, Any]:
         return {"kind": self.kind, "members": [member.to_json() for member in self.members]}
@@ -51,7 +51,7 @@ class Joined(Spec):
 
     def begun(self, before: str) -> str:
         """The beginning that the first member finds in the prompt, if any member does."""
-        return next((found for member in self.members if (found := member.begun(before))), "")
+        return next((beginning for member in self.members if (beginning := member.begun(before))), "")
 
     def names(self) -> list[str]:
         """The name of each member in blames and errors: `all_of[1].regex`."""

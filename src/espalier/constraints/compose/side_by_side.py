@@ -58,27 +58,29 @@ class RewindingMembers(MatcherBase[AnyCompiled]):
 
     def pending(self) -> int:
         """How many tokens the members may still undo."""
-        return max((one.unsettled for _, one in self.rewinding()), default=0)
+        return max((member.unsettled for _, member in self.rewinding()), default=0)
 
     def undoable(self) -> Mask:
         """See `Rewinding.undoable`."""
-        members = [one for _, one in self.rewinding()]
-        found = reduce(np.bitwise_or, [one.undoable() for one in members], masks.empty(self._vocab.width))
-        if not found.any():  # the usual case: the other members need not be asked
-            return found
-        np.bitwise_and(found, ~self.mask(), out=found)
-        for one in members:
-            np.bitwise_and(found, one.mask() | one.undoable(), out=found)
+        members = [member for _, member in self.rewinding()]
+        mask = reduce(np.bitwise_or, [member.undoable() for member in members], masks.empty(self._vocab.width))
+        if not mask.any():  # the usual case: the other members need not be asked
+            return mask
+        np.bitwise_and(mask, ~self.mask(), out=mask)
+        for member in members:
+            np.bitwise_and(mask, member.mask() | member.undoable(), out=mask)
         for other in self.strict():
-            np.bitwise_and(found, other.mask(), out=found)
-        return found
+            np.bitwise_and(mask, other.mask(), out=mask)
+        return mask
 
     def recall(self, token: int) -> Recall:
         """See `Rewinding.recall`."""
         if not masks.test(self.undoable(), token):
             raise ValueError(f"token {token} is not undoable here")
-        found = [(name, one.recall(token)) for name, one in self.rewinding() if masks.test(one.undoable(), token)]
-        name, farthest = max(found, key=lambda pair: pair[1].count)  # the first of equal ones
+        recalls = [
+            (name, member.recall(token)) for name, member in self.rewinding() if masks.test(member.undoable(), token)
+        ]
+        name, farthest = max(recalls, key=lambda pair: pair[1].count)  # the first of equal ones
         return replace(farthest, blame=replace(farthest.blame, member=name))
 
 
@@ -114,27 +116,27 @@ class RewindingAllOfMatcher(RewindingMembers[RewindingAllOfCompiled], StrandingA
 
     def __init__(self, compiled: RewindingAllOfCompiled, whole: Matcher) -> None:
         StrandingAllOfMatcher.__init__(self, compiled, whole)
-        self._rewinding = [(name, _as_rewinding(one.matcher())) for name, one in compiled.rewinding]
+        self._rewinding = [(name, _as_rewinding(member.matcher())) for name, member in compiled.rewinding]
         self._rest = None if compiled.rest is None else compiled.rest.matcher()
         self._rest_seen = 0  # how many tokens it has taken: it follows when it is asked
 
     def advance(self, token: int) -> None:
         super().advance(token)
-        for _, one in self._rewinding:
-            one.advance(token)  # takes whatever the whole takes
+        for _, member in self._rewinding:
+            member.advance(token)  # takes whatever the whole takes
 
     def rollback(self, count: int) -> None:
         super().rollback(count)
-        for _, one in self._rewinding:
-            one.rollback(count)
-        kept = len(self._tokens)
-        if self._rest is not None and self._rest_seen > kept:
-            self._rest.rollback(self._rest_seen - kept)
-            self._rest_seen = kept
+        for _, member in self._rewinding:
+            member.rollback(count)
+        left = len(self._tokens)
+        if self._rest is not None and self._rest_seen > left:
+            self._rest.rollback(self._rest_seen - left)
+            self._rest_seen = left
 
     def fork(self) -> Self:
         other = super().fork()
-        other._rewinding = [(name, _as_rewinding(one.fork())) for name, one in self._rewinding]
+        other._rewinding = [(name, _as_rewinding(member.fork())) for name, member in self._rewinding]
         other._rest = None if self._rest is None else self._rest.fork()
         other._rest_seen = self._rest_seen
         return other
@@ -179,8 +181,8 @@ class SideBySideCompiled(ParallelCompiled):
     def matcher(self, *, before: str = "") -> SideBySideMatcher:
         """See `Compiled.matcher`. Raises UnsupportedError, naming the members, where it is not known that any text
         satisfies all of them, unless the whole text may go back."""
-        found = SideBySideMatcher(self, [one.matcher(before=before) for one in self.members])
-        if not self.keeps and not found.has_common_end():
+        matcher = SideBySideMatcher(self, [member.matcher(before=before) for member in self.members])
+        if not self.keeps and not matcher.has_common_end():
             names = " and ".join(self.names)
             raise UnsupportedError(
                 f"{names} cannot be joined: no text is known that satisfies all of them, and they have no automaton in "
@@ -189,10 +191,10 @@ class SideBySideCompiled(ParallelCompiled):
                 'is taken back where it leads nowhere: dead_ends="rewind"',
                 field="members",
             )
-        return found
+        return matcher
 
     def accepts(self, text: str | bytes) -> bool:
-        return all(one.accepts(text) for one in self.members)
+        return all(member.accepts(text) for member in self.members)
 
 
 class SideBySideMatcher(RewindingMembers[SideBySideCompiled], ParallelMatcher[SideBySideCompiled]):
@@ -206,7 +208,7 @@ class SideBySideMatcher(RewindingMembers[SideBySideCompiled], ParallelMatcher[Si
 
     def __init__(self, compiled: SideBySideCompiled, members: Sequence[Matcher]) -> None:
         ParallelMatcher.__init__(self, compiled, members)
-        self._rewinds = tuple(isinstance(one, RewindingMatcher) for one in members)
+        self._rewinds = tuple(isinstance(member, RewindingMatcher) for member in members)
         self._sure: dict[int, bool] = {}  # by the number of tokens taken: whether a common end was found
 
     def rollback(self, count: int) -> None:
@@ -221,10 +223,10 @@ class SideBySideMatcher(RewindingMembers[SideBySideCompiled], ParallelMatcher[Si
 
     @property
     def is_accepting(self) -> bool:
-        return all(one.is_accepting for one in self._living())
+        return all(member.is_accepting for member in self._living())
 
     def _takers(self, token: int) -> tuple[int, ...]:
-        return self._alive if all(one.allows(token) for one in self._living()) else ()
+        return self._alive if all(member.allows(token) for member in self._living()) else ()
 
     def forced(self) -> tuple[int, ...]:
         return ()  # another member may refuse what one member forces
@@ -249,18 +251,18 @@ class SideBySideMatcher(RewindingMembers[SideBySideCompiled], ParallelMatcher[Si
 
     def _singles(self) -> list[tuple[str, Matcher]]:
         """Every member by itself, in order of blame."""
-        found: list[tuple[str, Matcher]] = []
+        singles: list[tuple[str, Matcher]] = []
         for name, member in zip(self._compiled.names, self._living(), strict=True):
-            found += member.singles() if isinstance(member, AllOfMatcher) else [(name, member)]
+            singles += member.singles() if isinstance(member, AllOfMatcher) else [(name, member)]
         order = self._compiled.order
-        return sorted(found, key=lambda one: order.get(one[0], len(order)))
+        return sorted(singles, key=lambda single: order.get(single[0], len(order)))
 
     def rewinding(self) -> Sequence[tuple[str, RewindingMatcher]]:
-        found = zip(self._compiled.names, self._living(), self._rewinds, strict=True)
-        return [(name, cast(RewindingMatcher, one)) for name, one, rewinds in found if rewinds]
+        members = zip(self._compiled.names, self._living(), self._rewinds, strict=True)
+        return [(name, cast(RewindingMatcher, member)) for name, member, rewinds in members if rewinds]
 
     def strict(self) -> Sequence[Matcher]:
-        return [one for one, rewinds in zip(self._living(), self._rewinds, strict=True) if not rewinds]
+        return [member for member, rewinds in zip(self._living(), self._rewinds, strict=True) if not rewinds]
 
     @property
     def unsettled(self) -> int:
@@ -279,8 +281,8 @@ class SideBySideMatcher(RewindingMembers[SideBySideCompiled], ParallelMatcher[Si
         if self.is_accepting:
             return True
         for member in self._living():
-            found = known(member)
-            if found is not None and self._all_take(found):
+            completion = known(member)
+            if completion is not None and self._all_take(completion):
                 return True
         return False
 

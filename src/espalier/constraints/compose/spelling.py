@@ -48,9 +48,9 @@ class SpelledMatcher(WrappingMatcher[SpelledCompiled, Matcher]):
         self._counts: list[int] = []  # by token: how many the inner matcher took for it
 
     def mask(self) -> Mask:
-        found = self._inner.mask()
-        masks.set_bits_inplace(found, tuple(token for token in self._compiled.pieces if self.allows(token)), True)
-        return found
+        mask = self._inner.mask()
+        masks.set_bits_inplace(mask, tuple(token for token in self._compiled.pieces if self.allows(token)), True)
+        return mask
 
     def allows(self, token: int) -> bool:
         pieces = self._compiled.pieces.get(token)

@@ -89,8 +89,8 @@ def _writable_row(logits: Any) -> NDArray[Any]:
     except (TypeError, ValueError) as error:
         raise InputError(f"logits must be numbers: {error}", field="logits") from error
     if not isinstance(row, np.ndarray) or row.dtype.kind != "f":
-        found = f"an array of {row.dtype}" if isinstance(row, np.ndarray) else type(row).__name__
-        raise InputError(f"logits must be a NumPy array of floats, or a list, not {found}", field="logits")
+        type_name = f"an array of {row.dtype}" if isinstance(row, np.ndarray) else type(row).__name__
+        raise InputError(f"logits must be a NumPy array of floats, or a list, not {type_name}", field="logits")
     if row.ndim != 1:
         raise InputError(f"logits must be of shape (V,), not {row.shape}", field="logits")
     if not row.flags.writeable:

@@ -123,7 +123,7 @@ class GrammarFilter(MatcherFilter):
 
     def __init__(self, grammar: str | Gbnf, vocab: Any, *, root: str = "root", name: str = "grammar") -> None:
         spec = grammar if isinstance(grammar, Gbnf) else Gbnf(grammar, root=root)
-        super().__init__(_compiled(spec, vocab), name)
+        super().__init__(_compile_spec(spec, vocab), name)
 
 
 class JsonSchemaFilter(MatcherFilter):
@@ -133,7 +133,7 @@ class JsonSchemaFilter(MatcherFilter):
     """
 
     def __init__(self, schema: Any, vocab: Any, *, name: str = "json_schema") -> None:
-        super().__init__(_compiled(schema_spec(schema), vocab), name)
+        super().__init__(_compile_spec(schema_spec(schema), vocab), name)
 
 
 class ToolCallFilter(MatcherFilter):
@@ -151,7 +151,7 @@ class ToolCallFilter(MatcherFilter):
         order: str | Sequence[str] | None = None,
         name: str = "tool_call",
     ) -> None:
-        super().__init__(_compiled(tool_calls(tools, whitespace=whitespace, order=order), vocab), name)
+        super().__init__(_compile_spec(tool_calls(tools, whitespace=whitespace, order=order), vocab), name)
 
 
 def schema_spec(schema: Any, *, order: str | Sequence[str] | None = None, **options: Any) -> JsonSchema:
@@ -195,5 +195,5 @@ def compiler_of(vocab: Any) -> Compiler:
         ) from error
 
 
-def _compiled(spec: Spec, vocab: Any) -> Compiled:
+def _compile_spec(spec: Spec, vocab: Any) -> Compiled:
     return compiler_of(vocab).compile(spec)

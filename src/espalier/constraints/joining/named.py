@@ -28,10 +28,10 @@ def named_constraint(
             hint="for example JsonSchema({...}), Regex(r'...'), Choice([...])",
             field="constraint",
         )
-    found = [constraint, None if grammar is None else _grammar(grammar)]
-    found.append(None if json_schema is None else schema_spec(json_schema))
-    found.append(None if safety is None else safety.spec() if isinstance(safety, SafetyFilter) else safety_of(safety))
-    return together(*found)
+    specs = [constraint, None if grammar is None else _grammar(grammar)]
+    specs.append(None if json_schema is None else schema_spec(json_schema))
+    specs.append(None if safety is None else safety.spec() if isinstance(safety, SafetyFilter) else safety_of(safety))
+    return together(*specs)
 
 
 def _grammar(grammar: Any) -> Spec:

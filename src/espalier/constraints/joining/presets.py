@@ -95,8 +95,8 @@ def _safety(categories: Sequence[str] = (), preset: str | None = None, patterns:
     if preset is None and not categories and not patterns:
         raise InputError("there is nothing to enforce", hint="a preset, categories or patterns", field="safety")
     named = tuple(check_category(name) for name in categories)
-    found = Part() if not preset else safety_part(preset)
-    return Part(categories=(*found.categories, *named), patterns=(*patterns, *found.patterns))
+    part = Part() if not preset else safety_part(preset)
+    return Part(categories=(*part.categories, *named), patterns=(*patterns, *part.patterns))
 
 
 def safety_part(preset: str) -> Part:
@@ -140,37 +140,40 @@ NESTING = (Gbnf.kind, JsonObject.kind, JsonSchema.kind, ToolCalls.kind)
 
 def demands_calls(preset: Preset) -> bool:
     """Whether the preset allows only tool calls, so that a request's tools must be called."""
-    filters = [one for one in preset.filters if one.enabled]
+    filters = [preset_filter for preset_filter in preset.filters if preset_filter.enabled]
     return (
         preset.grammar == CALL_GRAMMAR
-        or any(one.type == "tool_call" for one in filters)
-        or any(one.type == "grammar" and one.options.get("grammar") == CALL_GRAMMAR for one in filters)
+        or any(preset_filter.type == "tool_call" for preset_filter in filters)
+        or any(
+            preset_filter.type == "grammar" and preset_filter.options.get("grammar") == CALL_GRAMMAR
+            for preset_filter in filters
+        )
     )
 
 
 def preset_parts(preset: Preset) -> list[Part]:
     """The parts of the preset's own fields and of each enabled filter. Raises UnknownName, InputError and its
     subclasses, each naming the preset."""
-    parts = [_part(preset, one) for one in preset.filters]
-    types = {one.type for one in preset.filters if one.enabled}
+    parts = [_part(preset, preset_filter) for preset_filter in preset.filters]
+    types = {preset_filter.type for preset_filter in preset.filters if preset_filter.enabled}
     if preset.grammar is not None and IMPLIED.get(preset.grammar) not in types:
         parts.insert(0, Part(spec=grammar_spec(preset.grammar)))
     if preset.json_schema is not None:
         parts.insert(0, Part(spec=schema_spec(preset.json_schema)))
     if preset.schema_order is not None:
-        _named(preset, lambda: read_order(preset.schema_order))
+        _naming_preset(preset, lambda: read_order(preset.schema_order))
     if preset.safety_preset is not None:
         name = preset.safety_preset
-        parts.append(_named(preset, lambda: safety_part(name)))
-    found = [part for part in parts if part is not None]
-    _named(preset, lambda: safety_of_parts(found))
-    return found
+        parts.append(_naming_preset(preset, lambda: safety_part(name)))
+    stated = [part for part in parts if part is not None]
+    _naming_preset(preset, lambda: safety_of_parts(stated))
+    return stated
 
 
 def safety_of_parts(parts: Sequence[Part]) -> Safety | None:
     """The safety of all parts as one filter; None without any. Raises SpecError where none of it can be enforced."""
     categories = [name for part in parts for name in part.categories]
-    patterns = [one for part in parts for one in part.patterns]
+    patterns = [pattern for part in parts for pattern in part.patterns]
     return Safety(categories=categories, patterns=patterns) if categories or patterns else None
 
 
@@ -179,14 +182,14 @@ def constraints_of(parts: Sequence[Part]) -> list[Spec]:
     grammar and a filter for the same thing; where both may nest, text is taken back if they lead nowhere together.
     Raises as `safety_of_parts`."""
     safety = safety_of_parts(parts)
-    found: list[Spec] = list({part.spec.key(): part.spec for part in parts if part.spec is not None}.values())
-    if sum(one.kind in NESTING for one in found) > 1:
-        found = [AllOf(found, dead_ends="rewind")]
+    specs: list[Spec] = list({part.spec.key(): part.spec for part in parts if part.spec is not None}.values())
+    if sum(spec.kind in NESTING for spec in specs) > 1:
+        specs = [AllOf(specs, dead_ends="rewind")]
     bans = [part.ban for part in parts if part.ban is not None]
-    return [*found, *bans, *([] if safety is None else [safety])]
+    return [*specs, *bans, *([] if safety is None else [safety])]
 
 
-def _named(preset: Preset, make: Callable[[], Any]) -> Any:
+def _naming_preset(preset: Preset, make: Callable[[], Any]) -> Any:
     """Call `make`. Errors are reworded to name the preset."""
     try:
         return make()
@@ -238,40 +241,40 @@ def over_config(config: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[st
     """Sampling fields over those of a preset. If they switch mirostat on, the preset's truncations are dropped, because
     mirostat replaces them."""
     # A preset's mirostat of 0 is the default anyway, and the request may switch mirostat on.
-    kept = {name: value for name, value in config.items() if name not in MIROSTAT or value}
+    settings = {name: value for name, value in config.items() if name not in MIROSTAT or value}
     if fields.get("mirostat"):
-        kept = {name: value for name, value in kept.items() if name not in NEUTRAL}
-    return {**kept, **fields}
+        settings = {name: value for name, value in settings.items() if name not in NEUTRAL}
+    return {**settings, **fields}
 
 
-def _part(preset: Preset, one: PresetFilter) -> Part | None:
-    if one.type not in FILTER_TYPES:
+def _part(preset: Preset, preset_filter: PresetFilter) -> Part | None:
+    if preset_filter.type not in FILTER_TYPES:
         raise UnknownName(
-            f"the preset {preset.name!r} has a filter of an unknown type {one.type!r}",
+            f"the preset {preset.name!r} has a filter of an unknown type {preset_filter.type!r}",
             hint=f"known: {', '.join(FILTER_TYPES)}",
             field="preset",
         )
-    if not one.enabled:
+    if not preset_filter.enabled:
         return None
-    kind = FILTER_TYPES[one.type]
-    unknown = [name for name in one.options if name not in (*kind.needs, *kind.takes)]
-    missing = [name for name in kind.needs if name not in one.options]
+    kind = FILTER_TYPES[preset_filter.type]
+    unknown = [name for name in preset_filter.options if name not in (*kind.needs, *kind.takes)]
+    missing = [name for name in kind.needs if name not in preset_filter.options]
     if unknown or missing:
         raise InputError(
-            f"the preset {preset.name!r}: the filter {one.type!r} "
+            f"the preset {preset.name!r}: the filter {preset_filter.type!r} "
             + (f"has no option {unknown[0]!r}" if unknown else f"needs {missing[0]!r}"),
             hint=f"options: {', '.join((*kind.needs, *kind.takes)) or 'none'}",
             field="preset",
         )
     try:
-        return kind.make(**one.to_json()["options"])
+        return kind.make(**preset_filter.to_json()["options"])
     except UnsupportedError as error:
         raise UnsupportedError(
             f"the preset {preset.name!r}: {error.message}", hint=error.hint, field="preset"
         ) from error
     except (TypeError, ValueError, AttributeError, RecursionError) as error:  # an option of an unexpected type
         raise InputError(
-            f"the preset {preset.name!r}: the filter {one.type!r} has an option that is not right: {error}",
+            f"the preset {preset.name!r}: the filter {preset_filter.type!r} has an option that is not right: {error}",
             hint=f"options: {', '.join((*kind.needs, *kind.takes)) or 'none'}",
             field="preset",
         ) from error

@@ -35,7 +35,7 @@ class Joining:
 def is_filter(spec: Spec) -> bool:
     """Whether a constraint only takes texts away, and says nothing of the form of the answer."""
     if isinstance(spec, AllOf):
-        return all(is_filter(one) for one in spec.members)
+        return all(is_filter(member) for member in spec.members)
     return isinstance(spec, Ban | Safety | Wordlist)
 
 
@@ -43,28 +43,28 @@ def together(*specs: Spec | None, like: Sequence[Spec] = ()) -> Spec | None:
     """One constraint in which all hold, in their order; None without any. Equal ones are kept once, and the safety
     filters become one, which comes last. What an AllOf among them, or among `like`, says of dead ends holds for the
     whole. Raises SpecError."""
-    given = [one for one in specs if one is not None]
-    members = _members(given)
-    filters = [one for one in members if isinstance(one, Safety)]
-    kept = [one for one in members if not isinstance(one, Safety)]
+    stated = [spec for spec in specs if spec is not None]
+    members = _members(stated)
+    filters = [member for member in members if isinstance(member, Safety)]
+    joined = [member for member in members if not isinstance(member, Safety)]
     if filters:
-        kept.append(filters[0] if len(filters) == 1 else merged_safety(filters))
-    if not kept:
+        joined.append(filters[0] if len(filters) == 1 else merged_safety(filters))
+    if not joined:
         return None
-    if len(kept) == 1:
-        return kept[0]
-    return _all_of(kept, [*given, *like])
+    if len(joined) == 1:
+        return joined[0]
+    return _all_of(joined, [*stated, *like])
 
 
 def over(preset: Sequence[Spec], own: Spec | None, *, name: str, with_tools: bool = False) -> Joining:
     """A preset's constraints under those of a request. Filters of both hold. The preset's forms hold unless the request
     has a form itself, or (with_tools) its answer must be calls of its own tools. name: the preset's. Raises as
     `together`."""
-    forms = [one for one in _members(preset) if not is_filter(one)]
-    filters = [one for one in _members(preset) if is_filter(one)]
-    own_forms = [] if own is None else [one for one in _members([own]) if not is_filter(one)]
+    forms = [member for member in _members(preset) if not is_filter(member)]
+    filters = [member for member in _members(preset) if is_filter(member)]
+    own_forms = [] if own is None else [member for member in _members([own]) if not is_filter(member)]
     if forms and (own_forms or with_tools):
-        by = " and ".join(dict.fromkeys(one.kind for one in own_forms)) or "tools"
+        by = " and ".join(dict.fromkeys(form.kind for form in own_forms)) or "tools"
         note = (
             f"{_kinds(forms)} of the preset {name!r} is replaced by the request's {by}: both are the form of the answer"
         )
@@ -75,10 +75,10 @@ def over(preset: Sequence[Spec], own: Spec | None, *, name: str, with_tools: boo
 def split(constraint: Spec | None) -> tuple[Spec | None, tuple[Spec, ...]]:
     """What holds for the content of a turn without calls, and what holds for all that the model writes."""
     members = [] if constraint is None else _members([constraint])
-    whole = tuple(one for one in members if isinstance(one, Ban | Safety))
+    whole = tuple(member for member in members if isinstance(member, Ban | Safety))
     if not whole:
         return constraint, ()
-    rest = [one for one in members if not isinstance(one, Ban | Safety)]
+    rest = [member for member in members if not isinstance(member, Ban | Safety)]
     if not rest:
         return None, whole
     assert constraint is not None
@@ -93,14 +93,14 @@ def with_bad_words(constraint: Spec | None, words: Sequence[str]) -> Spec | None
 
 def filters_in(constraint: Spec | None) -> tuple[Safety, ...]:
     """The safety filters that a constraint is made of, however deep."""
-    return () if constraint is None else tuple(one for one in constraint.walk() if isinstance(one, Safety))
+    return () if constraint is None else tuple(part for part in constraint.walk() if isinstance(part, Safety))
 
 
 def without_filters(spec: Spec | None) -> Spec | None:
     """A constraint without its safety filters. Raises CapabilityError for one that must be held at every token."""
     filters = filters_in(spec)
-    for one in filters:
-        if one.must_mask:
+    for part in filters:
+        if part.must_mask:
             raise CapabilityError(
                 "safety must be held at every token (must_mask), and this engine gives no logits",
                 hint="leave must_mask out: what can be banned is, and the text is judged", field="safety",
@@ -110,7 +110,7 @@ def without_filters(spec: Spec | None) -> Spec | None:
     if isinstance(spec, Safety):
         return None
     if isinstance(spec, AllOf):
-        return together(*(without_filters(one) for one in spec.members), like=(spec,))
+        return together(*(without_filters(member) for member in spec.members), like=(spec,))
     raise CapabilityError(
         f"a safety filter inside {spec.kind if spec else 'a constraint'} cannot be judged alone",
         hint="put it beside the whole: AllOf(..., safety)", field="constraint",
@@ -121,24 +121,24 @@ def unenforced(constraint: Spec | None) -> tuple[str, ...]:
     """A note for each category of a safety filter for which nothing is enforced."""
     return tuple(
         f"safety: {entry['category']}: {entry['note']}"
-        for one in filters_in(constraint)
-        for entry in one.describe()
+        for part in filters_in(constraint)
+        for entry in part.describe()
         if not entry["enforced"]
     )
 
 
 def _members(specs: Sequence[Spec]) -> list[Spec]:
     """The constraints, with the members of an AllOf in its place, and each only once."""
-    found = [member for one in specs for member in (one.members if isinstance(one, AllOf) else (one,))]
-    return found if len(found) < 2 else list({one.key(): one for one in found}.values())
+    members = [member for spec in specs for member in (spec.members if isinstance(spec, AllOf) else (spec,))]
+    return members if len(members) < 2 else list({member.key(): member for member in members}.values())
 
 
 def _all_of(members: Sequence[Spec], like: Sequence[Spec]) -> AllOf:
     """The members in one AllOf, with what those in `like` say of dead ends: taking text back before refusing to."""
-    said = {one.dead_ends for one in like if isinstance(one, AllOf)}
-    ends = next((one for one in STATED if one in said), None)
+    said = {member.dead_ends for member in like if isinstance(member, AllOf)}
+    ends = next((choice for choice in STATED if choice in said), None)
     return AllOf(members) if ends is None else AllOf(members, dead_ends=ends)
 
 
 def _kinds(specs: Sequence[Spec]) -> str:
-    return " and ".join(dict.fromkeys(one.kind for one in specs))
+    return " and ".join(dict.fromkeys(spec.kind for spec in specs))

@@ -39,7 +39,7 @@ def broken_promise(spec: JsonSchema, errors: Sequence[ValidationError]) -> Promi
 def _is_left(schema: Any, error: ValidationError, left: Sequence[Entry]) -> bool:
     """Whether the error may come from a keyword that is only checked: from it, from one inside it, or from one that
     holds it."""
-    return any(_meets(schema, one, entry) for one in _with_context(error) for entry in left)
+    return any(_meets(schema, cause, entry) for cause in _with_context(error) for entry in left)
 
 
 def _meets(schema: Any, error: ValidationError, entry: Entry) -> bool:
@@ -86,17 +86,17 @@ def _refers(value: Any) -> bool:
     """Whether a keyword's value holds a reference, behind which the keyword that is only checked may stand."""
     todo = [value]
     while todo:
-        one = todo.pop()
-        if isinstance(one, dict):
-            if not REFERENCES.isdisjoint(one):
+        part = todo.pop()
+        if isinstance(part, dict):
+            if not REFERENCES.isdisjoint(part):
                 return True
-            todo += one.values()
-        elif isinstance(one, list):
-            todo += one
+            todo += part.values()
+        elif isinstance(part, list):
+            todo += part
     return False
 
 
 def _with_context(error: ValidationError) -> Iterator[ValidationError]:
     yield error
-    for one in error.context or ():
-        yield from _with_context(one)
+    for cause in error.context or ():
+        yield from _with_context(cause)

@@ -94,7 +94,7 @@ class SchemaReport:
         """The documents on which the constraint and the validator disagree. A constraint that accepts more is not
         counted where keywords are only checked."""
         loose = bool(self.contract.by_verdict("checked", "refused"))
-        return tuple(one for one in self.instances if one.disputed and not (one.accepted and loose))
+        return tuple(instance for instance in self.instances if instance.disputed and not (instance.accepted and loose))
 
     @property
     def ok(self) -> bool:
@@ -105,10 +105,10 @@ class SchemaReport:
             "ok": self.ok,
             "engine": self.engine,
             "contract": self.contract.to_json(),
-            "unknown": [one.to_json() for one in self.unknown],
+            "unknown": [unknown.to_json() for unknown in self.unknown],
             "hazards": [asdict(hazard) | {"engines": list(hazard.engines)} for hazard in self.hazards],
             "cost": self.cost.to_json() if self.cost else None,
-            "instances": [one.to_json() for one in self.instances],
+            "instances": [instance.to_json() for instance in self.instances],
         }
 
 
@@ -133,7 +133,7 @@ def check_schema(
     if engine not in OURS:
         spec = spec.explicit()
     lowered = LoweredSchema(_lenient(spec))
-    found = tuple(hazards(spec.schema))
+    listed_hazards = tuple(hazards(spec.schema))
     said: dict[str, Any] = {
         "allow": spec.allow,
         "unknown": unknown_keywords(spec.schema),
@@ -146,15 +146,15 @@ def check_schema(
                 hint=f"--engine {', '.join(OURS)}",
                 field="instances",
             )
-        contract = engine_contract(lowered.expansion.contract, found, engine)
-        return SchemaReport(engine=engine, contract=contract, hazards=found, **said)
+        contract = engine_contract(lowered.expansion.contract, listed_hazards, engine)
+        return SchemaReport(engine=engine, contract=contract, hazards=listed_hazards, **said)
     build = _as_grammar if engine == "gbnf" else _as_requested
-    compiled, cost = _measured(lowered, compiler, build, clock)
+    compiled, cost = _measure(lowered, compiler, build, clock)
     if engine == "gbnf":
         contract = grammar_contract(lowered)
     else:
         contract = lowered.contract("alone")
-    report = SchemaReport(engine=engine, contract=contract, hazards=found, cost=cost, **said)
+    report = SchemaReport(engine=engine, contract=contract, hazards=listed_hazards, cost=cost, **said)
     if instances is None:
         return report
     plain = Compiler(Vocab.bytes()) if compiler.vocab.fingerprint != Vocab.bytes().fingerprint else compiler
@@ -163,9 +163,9 @@ def check_schema(
     return replace(report, instances=tuple(held))
 
 
-def schema_grammar(spec: JsonSchema, *_: object) -> Grammar:
-    """See `Kind.gbnf`. Raises as `compile_schema` does, and UnsupportedError for keywords that only a matcher can
-    enforce."""
+def schema_grammar(spec: JsonSchema) -> Grammar:
+    """See `to_gbnf.grammar_of`. Raises as `compile_schema` does, and UnsupportedError for keywords that only a matcher
+    can enforce."""
     lowered = LoweredSchema(spec)
     # A matcher can also forbid equal items, which a grammar cannot.
     may_check = spec.allow == "checked" and lowered.unique is None
@@ -179,15 +179,17 @@ def schema_grammar(spec: JsonSchema, *_: object) -> Grammar:
 def grammar_contract(lowered: LoweredSchema) -> Contract:
     """The contract of the schema as a GBNF grammar: nothing checks the text afterwards, so keywords that could only be
     checked are refused."""
-    found = lowered.contract("grammar")
-    return found.with_changes([(e.pointer, "refused", "a grammar cannot say it") for e in found.by_verdict("checked")])
+    contract = lowered.contract("grammar")
+    return contract.with_changes(
+        [(e.pointer, "refused", "a grammar cannot say it") for e in contract.by_verdict("checked")]
+    )
 
 
 def _lenient(spec: JsonSchema) -> JsonSchema:
     """The spec with `allow="checked"`: it compiles even if keywords can only be checked, which the report says."""
-    found = JsonSchema.from_json(spec.to_json() | {"allow": "checked"})
-    assert isinstance(found, JsonSchema)
-    return found
+    lenient = JsonSchema.from_json(spec.to_json() | {"allow": "checked"})
+    assert isinstance(lenient, JsonSchema)
+    return lenient
 
 
 def _as_requested(lowered: LoweredSchema, compiler: Compiler) -> Compiled:
@@ -200,7 +202,7 @@ def _as_grammar(lowered: LoweredSchema, compiler: Compiler) -> Compiled:
     return automaton_compiled(lowered, "grammar", compiler.vocab, compiler.trie)
 
 
-def _measured(
+def _measure(
     lowered: LoweredSchema,
     compiler: Compiler,
     build: Callable[[LoweredSchema, Compiler], Compiled],
@@ -280,7 +282,7 @@ def _marks(spec: JsonSchema, compiler: Compiler) -> tuple[str, str]:
 
 def _shortest(pattern: str, compiler: Compiler) -> str:
     try:
-        found = compiler.compile(Regex(pattern)).matcher().shortest_completion()
+        completion = compiler.compile(Regex(pattern)).matcher().shortest_completion()
     except SpecError:  # not a valid regex, but accepted as a separator
         return pattern
-    return bytes(found[:-1]).decode()
+    return bytes(completion[:-1]).decode()

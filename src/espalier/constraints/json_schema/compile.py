@@ -22,9 +22,10 @@ from espalier.constraints.json_schema.document_form import closed_entries
 from espalier.constraints.json_schema.lowered import LoweredSchema, Use
 from espalier.constraints.matching.automaton import AutomatonCompiled, compile_automaton
 from espalier.constraints.spec import JsonSchema
-from espalier.constraints.unique.places import WatchedLanguage, WatchedMachine, with_tracker
+from espalier.constraints.unique.places import with_tracker
 from espalier.constraints.unique.string_matcher import QuoteTokens, UniqueCompiled
 from espalier.constraints.unique.tracker import DocumentTracker
+from espalier.constraints.watching import WatchedLanguage, WatchedMachine
 from espalier.schema.contract import Contract
 from espalier.schema.form import Array, Object, Values
 from espalier.schema.lazy.rules import SchemaRules
@@ -40,16 +41,16 @@ def compile_schema(spec: JsonSchema, compiler: Compiler) -> Compiled:
     lowered = LoweredSchema(spec)
     vocab = compiler.vocab
     if vocab.missing_bytes():
-        found = automaton_compiled(lowered, "alone", vocab, compiler.trie)
+        compiled = automaton_compiled(lowered, "alone", vocab, compiler.trie)
     else:
         network = LazyNetwork(lowered.start())
         machine = PushdownMachine(network, vocab, compiler.trie, shared=compiler.part(SharedParts))
-        found = _explained(AutomatonCompiled(lowered.spec, vocab, compiler.trie, machine), lowered)
+        compiled = _with_explainer(AutomatonCompiled(lowered.spec, vocab, compiler.trie, machine), lowered)
     if lowered.unique is not None:
-        return UniqueCompiled(found, lowered.unique, compiler.part(QuoteTokens))
+        return UniqueCompiled(compiled, lowered.unique, compiler.part(QuoteTokens))
     if (items := lowered.items) is None:
-        return found
-    return with_tracker(found, DocumentTracker(items.spots), compiler, is_easy=items.is_easy)
+        return compiled
+    return with_tracker(compiled, DocumentTracker(items.spots), compiler, is_easy=items.is_easy)
 
 
 def schema_language(spec: JsonSchema, compiler: Compiler) -> Dfa | Network:
@@ -84,10 +85,10 @@ def schema_machine(spec: JsonSchema, compiler: Compiler) -> WatchedMachine | Non
         return None
     lowered = LoweredSchema(spec)
     items = lowered.items
-    found = PushdownMachine(LazyNetwork(lowered.start()), compiler.vocab, compiler.trie)
+    machine = PushdownMachine(LazyNetwork(lowered.start()), compiler.vocab, compiler.trie)
     if items is None:
-        return WatchedMachine(machine=found)
-    return WatchedMachine(machine=found, tracker=DocumentTracker(items.spots), is_easy=items.is_easy)
+        return WatchedMachine(machine=machine)
+    return WatchedMachine(machine=machine, tracker=DocumentTracker(items.spots), is_easy=items.is_easy)
 
 
 ELSEWHERE = "what the server enforces is not known here; the verdict says whether the text satisfies it"
@@ -100,13 +101,13 @@ def contract_of(spec: JsonSchema, compiler: Compiler | None, *, request: Any = N
     cannot be loaded, LimitExceeded."""
     if compiler is None:
         lowered = LoweredSchema(spec)
-        found = lowered.expansion.contract.with_changes(
-            (one.pointer, "checked", ELSEWHERE)
-            for one in lowered.expansion.contract.entries
-            if one.verdict != "annotation"
+        checked = lowered.expansion.contract.with_changes(
+            (entry.pointer, "checked", ELSEWHERE)
+            for entry in lowered.expansion.contract.entries
+            if entry.verdict != "annotation"
         )
-        closed = (replace(one, verdict="checked") for one in closed_entries(lowered.expansion))
-        return Contract((*found.entries, *closed))
+        closed = (replace(entry, verdict="checked") for entry in closed_entries(lowered.expansion))
+        return Contract((*checked.entries, *closed))
     if compiler.held_elsewhere is not None:
         held: Contract | None = compiler.held_elsewhere(spec, request)
         if held is not None:
@@ -117,12 +118,12 @@ def contract_of(spec: JsonSchema, compiler: Compiler | None, *, request: Any = N
 def automaton_compiled(lowered: LoweredSchema, use: Use, vocab: Vocab, trie: TokenTrie) -> AutomatonCompiled:
     """The schema's automaton for one vocabulary, built as a whole, `uniqueItems` unwatched: for a vocabulary that lacks
     bytes, and to measure grammars. Raises as `LoweredSchema.automaton` does."""
-    return _explained(compile_automaton(lowered.automaton(use), lowered.spec, vocab, trie), lowered)
+    return _with_explainer(compile_automaton(lowered.automaton(use), lowered.spec, vocab, trie), lowered)
 
 
-def _explained(found: AutomatonCompiled, lowered: LoweredSchema) -> AutomatonCompiled:
-    found.explain_with(lambda: SchemaExplainer(lowered.named_rules(), found.vocab, found.trie))
-    return found
+def _with_explainer(compiled: AutomatonCompiled, lowered: LoweredSchema) -> AutomatonCompiled:
+    compiled.explain_with(lambda: SchemaExplainer(lowered.named_rules(), compiled.vocab, compiled.trie))
+    return compiled
 
 
 class SchemaExplainer:

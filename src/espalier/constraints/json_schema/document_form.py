@@ -45,15 +45,15 @@ def form_entries(spec: JsonSchema, shapes: Expansion, exceptions: Iterable[str] 
     """The entries of order, whitespace and closed objects, each only where a document of the schema shows it.
 
     exceptions: notes on objects of another order than was asked for."""
-    has_order, has_space = _seen(shapes)
-    found: list[Entry] = []
+    has_order, has_space = _shapes_seen(shapes)
+    entries: list[Entry] = []
     if has_order:
         notes = [_order(spec.used_order), *exceptions]
         verdict: KeywordVerdict = "enforced" if spec.used_order == "any" and len(notes) == 1 else "narrowed"
-        found.append(Entry(pointer="", keyword="order", verdict=verdict, note="; ".join(notes)))
+        entries.append(Entry(pointer="", keyword="order", verdict=verdict, note="; ".join(notes)))
     if has_space:
-        found.append(Entry(pointer="", keyword="whitespace", verdict="narrowed", note=_whitespace(spec)))
-    return [*found, *closed_entries(shapes)]
+        entries.append(Entry(pointer="", keyword="whitespace", verdict="narrowed", note=_whitespace(spec)))
+    return [*entries, *closed_entries(shapes)]
 
 
 def closed_entries(shapes: Expansion) -> list[Entry]:
@@ -102,7 +102,7 @@ def _names_two(schema: Any, pointer: str) -> bool:
     return False
 
 
-def _seen(shapes: Expansion) -> tuple[bool, bool]:
+def _shapes_seen(shapes: Expansion) -> tuple[bool, bool]:
     """Whether some object has several names, and whether there is any object or array."""
     has_order = has_space = False
     todo, seen = [shapes.root], {shapes.root}

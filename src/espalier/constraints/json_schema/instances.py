@@ -68,15 +68,15 @@ class Literally(str):
 def read_instances(text: str, source: str) -> list[tuple[int, str]]:
     """The non-empty lines of a JSON lines text, each with its number. Raises InputError naming the line,
     TooLarge."""
-    found: list[tuple[int, str]] = []
+    documents: list[tuple[int, str]] = []
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             check_shape(line, INSTANCES, f"{source}, line {number}")
-            if len(found) >= MAX_DOCUMENTS:
+            if len(documents) >= MAX_DOCUMENTS:
                 raise TooLarge(f"{source} has more than {MAX_DOCUMENTS:,} documents", field="instances")
             parsed(line, f"{source}, line {number}")
-            found.append((number, line.strip()))
-    return found
+            documents.append((number, line.strip()))
+    return documents
 
 
 def parsed(text: str, source: str) -> Any:
@@ -99,10 +99,10 @@ def _no_constant(name: str) -> Any:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         raise ValueError("a key occurs twice in one object")
-    return found
+    return members
 
 
 def check_instances(
@@ -190,11 +190,11 @@ class Writer:
         if isinstance(value, Literally):
             self._first_of([lambda text=text: self._put(text) for text in numerals(value)])  # type: ignore[misc]
         elif isinstance(value, dict):
-            models = (*models, *self._listed(nodes))
+            models = (*models, *self._listed_values(nodes))
             wanted = self._orders(value, nodes, models)
             self._first_of([lambda names=names: self._object(value, names, nodes, models, depth) for names in wanted])  # type: ignore[misc]
         elif isinstance(value, list):
-            self._array(value, nodes, (*models, *self._listed(nodes)), depth)
+            self._array(value, nodes, (*models, *self._listed_values(nodes)), depth)
         else:
             self._put(json.dumps(value, ensure_ascii=False))
 
@@ -206,7 +206,7 @@ class Writer:
             self._put(self._comma * (i > 0) + self._line(depth + 1) + json.dumps(name, ensure_ascii=False))
             self._put(self._colon)
             inner = [model[name] for model in models if isinstance(model, dict) and name in model]
-            self._value(value[name], self._named(nodes, name), inner, depth + 1)
+            self._value(value[name], self._member_nodes(nodes, name), inner, depth + 1)
         self._put((self._line(depth) if names else "") + "}")
 
     def _array(self, value: list[Any], nodes: frozenset[NodeId], models: Sequence[Any], depth: int) -> None:
@@ -222,42 +222,42 @@ class Writer:
 
     # From the normal form
 
-    def _listed(self, nodes: frozenset[NodeId]) -> list[Any]:
+    def _listed_values(self, nodes: frozenset[NodeId]) -> list[Any]:
         """The listed values (`enum`, `const`) of these nodes."""
         cases = (case for node in sorted(nodes) for case in self._shapes.cases(node))
         return [value for case in cases if isinstance(case, Values) for value in case.values]
 
     def _orders(self, value: dict[str, Any], nodes: frozenset[NodeId], models: Sequence[Any]) -> list[tuple[str, ...]]:
         """The distinct orders in which to try the keys; the document's own order is last."""
-        found: dict[tuple[str, ...], None] = {}
+        orders: dict[tuple[str, ...], None] = {}
         for node in sorted(nodes):
             for case in self._shapes.cases(node):
                 if isinstance(case, Object):
                     rank = {prop.name: i for i, prop in enumerate(case.properties)}
-                    found[tuple(sorted(value, key=lambda name: rank.get(name, len(rank))))] = None
+                    orders[tuple(sorted(value, key=lambda name: rank.get(name, len(rank))))] = None
         for model in models:
             if isinstance(model, dict) and model.keys() == value.keys():
-                found[tuple(model)] = None
-        found[tuple(value)] = None
-        return list(found)
+                orders[tuple(model)] = None
+        orders[tuple(value)] = None
+        return list(orders)
 
-    def _named(self, nodes: frozenset[NodeId], name: str) -> frozenset[NodeId]:
-        found: set[NodeId] = set()
+    def _member_nodes(self, nodes: frozenset[NodeId], name: str) -> frozenset[NodeId]:
+        named: set[NodeId] = set()
         for node in nodes:
             for case in self._shapes.cases(node):
                 if isinstance(case, Object):
                     declared = [prop.node for prop in case.properties if prop.name == name]
-                    found.update(declared or [group.node for group in case.rest])
-        return frozenset(found)
+                    named.update(declared or [group.node for group in case.rest])
+        return frozenset(named)
 
     def _items(self, nodes: frozenset[NodeId], place: int) -> frozenset[NodeId]:
-        found: set[NodeId] = set()
+        items: set[NodeId] = set()
         for node in nodes:
             for case in self._shapes.cases(node):
                 if isinstance(case, Array):
-                    found.add(case.prefix[place] if place < len(case.prefix) else case.items)
-                    found.update(kind.node for row in case.kinds for kind in row)
-        return frozenset(found)
+                    items.add(case.prefix[place] if place < len(case.prefix) else case.items)
+                    items.update(kind.node for row in case.kinds for kind in row)
+        return frozenset(items)
 
     # Through the matcher
 
@@ -295,14 +295,14 @@ class Writer:
 
 def numerals(number: str) -> list[str]:
     """The spellings of a number to try: its own, and without an exponent (and without a point if it is an integer)."""
-    found = [str(number)]
+    spellings = [str(number)]
     try:
         value = Decimal(number)
     except InvalidOperation:
-        return found
+        return spellings
     if not value.is_finite() or abs(value.adjusted()) > MAX_EXPONENT or len(number) > MAX_EXPONENT:
-        return found
+        return spellings
     plain = format(value, "f")
     if "." in plain:
         plain = plain.rstrip("0").rstrip(".")
-    return list(dict.fromkeys([*found, "0" if value == 0 else plain]))
+    return list(dict.fromkeys([*spellings, "0" if value == 0 else plain]))

@@ -107,7 +107,7 @@ def judge_schema(spec: JsonSchema, text: str, words: WordFiles) -> Verdict:
             kind = validator_class(cls, searches.finds)
             judge = kind(schema, registry=_registry(spec, cls), format_checker=checker)
             while True:
-                found = sorted(judge.iter_errors(value), key=lambda e: e.json_path)
+                violations = sorted(judge.iter_errors(value), key=lambda e: e.json_path)
                 if not searches.settle():
                     break
     except (
@@ -123,10 +123,10 @@ def judge_schema(spec: JsonSchema, text: str, words: WordFiles) -> Verdict:
         if not is_panic(error):
             raise
         return Verdict(valid=None, judge=name, errors=("could not judge: nested too deeply",))
-    errors = tuple(f"{e.json_path}: {e.message[:200]}" for e in found[:5])
-    if found or not spec.closed:
-        breaks = broken_promise(spec, found) if found else None
-        return Verdict(valid=not found, judge=name, errors=errors, breaks=breaks)
+    errors = tuple(f"{e.json_path}: {e.message[:200]}" for e in violations[:5])
+    if violations or not spec.closed:
+        breaks = broken_promise(spec, violations) if violations else None
+        return Verdict(valid=not violations, judge=name, errors=errors, breaks=breaks)
     return _closed_verdict(spec, value, name)
 
 
@@ -159,11 +159,11 @@ def _is_regex(value: object) -> bool:
 def _registry(spec: JsonSchema, cls: Any) -> Registry[Any]:
     """The spec's `documents` and the official metaschemas; nothing is ever fetched."""
     usual = specification_with(cls.META_SCHEMA["$schema"])
-    given = [
+    resources = [
         (uri, Resource.from_contents(json.loads(text), default_specification=usual)) for uri, text in spec.documents
     ]
     registry: Registry[Any] = METASCHEMAS
-    return registry.with_resources(given)
+    return registry.with_resources(resources)
 
 
 def judge_object(spec: JsonObject, text: str, words: WordFiles) -> Verdict:
@@ -197,5 +197,5 @@ class _Searches:
         """Run the noted searches. Returns whether there were any. Raises subprocess.SubprocessError."""
         asked, self._asked = [*self._asked], {}
         if asked:
-            self._known |= zip(asked, run_limited([("search", *one) for one in asked]), strict=True)
+            self._known |= zip(asked, run_limited([("search", *question) for question in asked]), strict=True)
         return bool(asked)

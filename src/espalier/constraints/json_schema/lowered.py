@@ -98,8 +98,8 @@ class LoweredSchema:
     def check(self, use: Use) -> None:
         """Raises UnsupportedError if this use would leave a keyword unenforced that the spec does not allow to be
         checked afterwards."""
-        found = self._with_remarks(use, self.expansion.contract, (), self.gaps(use))
-        found.check("checked" if self.spec.allow == "checked" else ())
+        contract = self._with_remarks(use, self.expansion.contract, (), self.gaps(use))
+        contract.check("checked" if self.spec.allow == "checked" else ())
 
     def start(self) -> Place:
         """The first position of the valid documents, explored on demand. Raises as `automaton` does."""
@@ -109,14 +109,16 @@ class LoweredSchema:
     def contract(self, use: Use) -> Contract:
         """The verdict on every keyword in this use. Raises as `expansion` does."""
         notes = self.rules.notes if use == "alone" else self.converted.notes
-        found = self.expansion.contract
-        ordered = found.with_changes(list(ordered_keywords(self.spec, found)))
+        contract = self.expansion.contract
+        ordered = contract.with_changes(list(ordered_keywords(self.spec, contract)))
         form = form_entries(self.spec, self.expansion, [note.text for note in notes if note.keyword == "order"])
-        kept = tuple(note for note in notes if note.keyword != "order")
-        return self._with_remarks(use, Contract((*ordered.entries, *form)), kept, self.gaps(use))
+        remarks = tuple(note for note in notes if note.keyword != "order")
+        return self._with_remarks(use, Contract((*ordered.entries, *form)), remarks, self.gaps(use))
 
-    def _with_remarks(self, use: Use, found: Contract, notes: tuple[Remark, ...], gaps: tuple[Remark, ...]) -> Contract:
-        known = {entry.pointer for entry in found.entries}
+    def _with_remarks(
+        self, use: Use, contract: Contract, notes: tuple[Remark, ...], gaps: tuple[Remark, ...]
+    ) -> Contract:
+        known = {entry.pointer for entry in contract.entries}
         general: dict[str, dict[str, None]] = {}  # notes without a keyword in the schema, without repeats
         changes: list[tuple[str, KeywordVerdict, str]] = []
         for note in notes:
@@ -132,7 +134,7 @@ class LoweredSchema:
         if use in ("alone", "watched") and self.items is not None and self.unique is None:
             for pointer in self.items.narrowed:
                 changes += [(at, "narrowed", EVERYWHERE) for at in self.expansion.places_of(pointer, "uniqueItems")]
-        entries = found.with_changes(changes).entries
+        entries = contract.with_changes(changes).entries
         extra = [Entry(pointer="", keyword=name, verdict="narrowed", note="; ".join(texts))
                  for name, texts in general.items()]  # fmt: skip
         return Contract((*entries, *extra))

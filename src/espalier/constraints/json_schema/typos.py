@@ -20,13 +20,13 @@ SHOWN = 8
 
 def typo_notes(constraint: Spec | None, tools: Sequence[Tool] = ()) -> tuple[str, ...]:
     """A note for each unknown keyword in the schemas of a constraint and of tools."""
-    found: list[str] = []
+    notes: list[str] = []
     for name, schema in _schemas(constraint, tools):
         unknown = unknown_keywords(schema)
-        found += [f"{name}: {one}" for one in unknown[:SHOWN]]
+        notes += [f"{name}: {typo}" for typo in unknown[:SHOWN]]
         if (more := len(unknown) - SHOWN) > 0:
-            found.append(f"{name}: and {more} more unknown keyword{'s' * (more > 1)}")
-    return tuple(dict.fromkeys(found))
+            notes.append(f"{name}: and {more} more unknown keyword{'s' * (more > 1)}")
+    return tuple(dict.fromkeys(notes))
 
 
 def refuse_unknown(constraint: Spec | None, tools: Sequence[Tool], why: str) -> None:
@@ -37,9 +37,9 @@ def refuse_unknown(constraint: Spec | None, tools: Sequence[Tool], why: str) -> 
 
 def refuse_typos(schema: Any, why: str) -> None:
     """Raises SchemaError for the first unknown keyword. why: what asks for strictness."""
-    for one in unknown_keywords(schema):
-        message = f"`{one.keyword}` is no keyword of JSON Schema, and {why}"
-        raise SchemaError(message, pointer=one.pointer, hint=one.hint)
+    for typo in unknown_keywords(schema):
+        message = f"`{typo.keyword}` is no keyword of JSON Schema, and {why}"
+        raise SchemaError(message, pointer=typo.pointer, hint=typo.hint)
 
 
 def _schemas(constraint: Spec | None, tools: Sequence[Tool]) -> Iterator[tuple[str, Any]]:

@@ -46,26 +46,26 @@ def compile_grammar(
     (bytes or tokens that the grammar needs and the vocabulary lacks).
     """
     network = build_network(grammar, max_states=max_states)
-    found = compile_network(network, spec, vocab, trie)
-    found.explain_with(lambda: GrammarExplainer(grammar, vocab, trie))
-    return found
+    compiled = compile_network(network, spec, vocab, trie)
+    compiled.explain_with(lambda: GrammarExplainer(grammar, vocab, trie))
+    return compiled
 
 
 def compile_source(source: Source, spec: Spec, far: FarAutomata, vocab: Vocab, trie: TokenTrie) -> AutomatonCompiled:
     """As `compile_grammar`, in a worker process where it takes long and the caller has a limit. Raises as
     `FarAutomata.build`, and VocabError."""
-    found = compile_automaton(far.build(source), spec, vocab, trie)
+    compiled = compile_automaton(far.build(source), spec, vocab, trie)
 
     def explainer() -> Explainer:
         try:
             network = far.build(source, "plain")
         except LimitExceeded:  # too large to be explained: then no rule is named
-            return PlainExplainer(found.machine)
+            return PlainExplainer(compiled.machine)
         assert isinstance(network, Network)
         return NetworkExplainer(network, PushdownMachine(network, vocab, trie, needs_bytes=False))
 
-    found.explain_with(explainer)
-    return found
+    compiled.explain_with(explainer)
+    return compiled
 
 
 def automaton_of(grammar: Grammar) -> Dfa | Network:
@@ -136,11 +136,11 @@ class AutomatonCompiled:
 
     def forced(self, state: State) -> tuple[int, ...]:
         """See `Matcher.forced`. Strategies that skip forced text ask at every step, mostly at places met before."""
-        found = self._forced.get(state)
-        if found is None:
-            found = forced(self.machine, self.trie, state)
-            self._forced.put(state, found, 8 * len(found))
-        return found
+        tokens = self._forced.get(state)
+        if tokens is None:
+            tokens = forced(self.machine, self.trie, state)
+            self._forced.put(state, tokens, 8 * len(tokens))
+        return tokens
 
     def _new_ends(self) -> Ends:
         return Ends(self.machine, self.trie, self.vocab)
@@ -224,11 +224,11 @@ class AutomatonMatcher(MatcherBase[AutomatonCompiled]):
             self._finished = False
             count -= 1
         if count:
-            kept = len(self._history) - count
-            self._state = self._history[kept]
-            del self._history[kept:]
+            left = len(self._history) - count
+            self._state = self._history[left]
+            del self._history[left:]
             if self._trail is None:
-                del self._tokens[kept:]
+                del self._tokens[left:]
             else:
                 self._follow(self._trail.without(count))  # places keep what was there
 
@@ -262,8 +262,8 @@ class AutomatonMatcher(MatcherBase[AutomatonCompiled]):
     def shortest_completion(self) -> tuple[int, ...]:
         if self._finished:
             return ()
-        found = self._compiled.ends.shortest(self._state)
-        return (*found, self._compiled.vocab.eos_ids[0])
+        completion = self._compiled.ends.shortest(self._state)
+        return (*completion, self._compiled.vocab.eos_ids[0])
 
     def is_loose(self, most: int) -> bool:
         """See `closing.Closing`, as for the next two."""
@@ -273,16 +273,16 @@ class AutomatonMatcher(MatcherBase[AutomatonCompiled]):
         vocab = self._compiled.vocab
         if self._finished:
             return masks.empty(vocab.width)
-        found = self._compiled.ends.closing(self._state, most - 1)
+        mask = self._compiled.ends.closing(self._state, most - 1)
         if self._machine.accepts(self._state):
-            masks.set_bits_inplace(found, vocab.eos_ids, True)
-        return found
+            masks.set_bits_inplace(mask, vocab.eos_ids, True)
+        return mask
 
     def within(self, most: int) -> tuple[int, ...] | None:
         if self._finished:
             return ()
-        found = self._compiled.ends.within(self._state, most - 1)
-        return None if found is None else (*found, self._compiled.vocab.eos_ids[0])
+        completion = self._compiled.ends.within(self._state, most - 1)
+        return None if completion is None else (*completion, self._compiled.vocab.eos_ids[0])
 
     @property
     def state(self) -> State:

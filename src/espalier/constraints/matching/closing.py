@@ -64,8 +64,8 @@ def within(matcher: Matcher, most: int) -> tuple[int, ...] | None:
 
 def known_within(matcher: Matcher, most: int) -> tuple[int, ...] | None:
     """See `Closing.within`, for any matcher: the shortest completion it knows, if that is short enough."""
-    found = known(matcher)
-    return found if found is not None and len(found) <= most else None
+    completion = known(matcher)
+    return completion if completion is not None and len(completion) <= most else None
 
 
 class Completing(Protocol):

@@ -44,16 +44,16 @@ class ParallelCompiled:
 def spellings(names: Sequence[str], spelled: Sequence[Mapping[int, bytes]]) -> dict[int, bytes]:
     """The special tokens that are part of the text of any member, with their bytes. Raises SpecError where two members
     spell one token differently."""
-    found: dict[int, tuple[str, bytes]] = {}
-    for name, one in zip(names, spelled, strict=True):
-        for token, data in one.items():
-            other, spelling = found.setdefault(token, (name, data))
+    owners: dict[int, tuple[str, bytes]] = {}
+    for name, texts in zip(names, spelled, strict=True):
+        for token, data in texts.items():
+            other, spelling = owners.setdefault(token, (name, data))
             if spelling != data:
                 raise SpecError(
                     f"token {token} is {spelling!r} in the text of {other}, and {data!r} in that of {name}",
                     field="members",
                 )
-    return {token: data for token, (_, data) in found.items()}
+    return {token: data for token, (_, data) in owners.items()}
 
 
 Several = TypeVar("Several", bound=ParallelCompiled)
@@ -81,7 +81,7 @@ class ParallelMatcher(MatcherBase[Several]):
         return any(member.is_finished for member in self._living())
 
     def mask(self) -> Mask:
-        return self._united([self._mask_of(place) for place in self._alive])
+        return self._unite([self._mask_of(place) for place in self._alive])
 
     def allows(self, token: int) -> bool:
         return bool(self._takers(token))
@@ -100,20 +100,20 @@ class ParallelMatcher(MatcherBase[Several]):
         check_undo(count, len(self._history))
         if not count:
             return
-        kept = len(self._history) - count
+        left = len(self._history) - count
         for place, taken in enumerate(self._taken):
-            if taken > kept:
-                self._member(place).rollback(taken - kept)
-                self._taken[place] = kept
-        self._alive = self._history[kept]
-        del self._history[kept:]
+            if taken > left:
+                self._member(place).rollback(taken - left)
+                self._taken[place] = left
+        self._alive = self._history[left]
+        del self._history[left:]
 
     def fork(self) -> Self:
         """An independent copy. Subclasses copy the fields they add."""
         other = object.__new__(type(self))
         other._compiled = self._compiled
         other._alive = self._alive
-        other._members = [None if one is None else one.fork() for one in self._members]
+        other._members = [None if member is None else member.fork() for member in self._members]
         other._taken = self._taken.copy()
         other._history = self._history.copy()
         return other
@@ -126,31 +126,31 @@ class ParallelMatcher(MatcherBase[Several]):
     def _blame(self, token: int) -> Blame:
         """By the member that reads most of the token's bytes, with what the others expected."""
         refusing = [place for place in self._alive if not self._member(place).allows(token)]
-        found = [self._blame_of(place, token) for place in refusing]
-        chief = max(found, key=lambda blame: -1 if blame.offset is None else blame.offset)  # the first of equal ones
+        blames = [self._blame_of(place, token) for place in refusing]
+        chief = max(blames, key=lambda blame: -1 if blame.offset is None else blame.offset)  # the first of equal ones
         own = [chief.expected] if chief.expected else []
-        others = [f"{one.expected} ({one.member})" for one in found if one is not chief and one.expected]
+        others = [f"{blame.expected} ({blame.member})" for blame in blames if blame is not chief and blame.expected]
         return replace(chief, expected="; or ".join([*own, *others]) or None)
 
     def shortest_completion(self) -> tuple[int, ...]:
         """The shortest that a member knows. Raises what the first member raised where none knows one."""
-        found: list[tuple[int, ...]] = []
+        completions: list[tuple[int, ...]] = []
         faults: list[NotAvailable] = []
         for place in self._alive:
             try:
-                found.append(self._completion_of(place))
+                completions.append(self._completion_of(place))
             except NotAvailable as error:
                 faults.append(error)
-        if not found:
+        if not completions:
             raise faults[0]
-        return min(found, key=len)
+        return min(completions, key=len)
 
     def is_loose(self, most: int) -> bool:
         """See `closing.Closing`, as for the next two."""
         return all(is_loose(member, most) for member in self._living())
 
     def closing(self, most: int) -> Mask:
-        return self._united([self._closing_of(place, most) for place in self._alive])
+        return self._unite([self._closing_of(place, most) for place in self._alive])
 
     def within(self, most: int) -> tuple[int, ...] | None:
         return next((way for place in self._alive if (way := self._within_of(place, most)) is not None), None)
@@ -188,8 +188,8 @@ class ParallelMatcher(MatcherBase[Several]):
     def _within_of(self, place: int, most: int) -> tuple[int, ...] | None:
         return within(self._member(place), most)
 
-    def _united(self, found: list[Mask]) -> Mask:
-        return reduce(lambda one, other: self.UNITE(one, other, out=one), found)
+    def _unite(self, member_masks: list[Mask]) -> Mask:
+        return reduce(lambda mask, other: self.UNITE(mask, other, out=mask), member_masks)
 
     def _living(self) -> list[Matcher]:
         return [self._member(place) for place in self._alive]

@@ -30,8 +30,8 @@ class Trail:
         while count > length and (before := trail.before) is not None:
             count -= length
             trail, length = before.trail, before.length
-        kept = length - count
-        before = AutomatonPlace(trail, kept) if kept else trail.before  # no trail without tokens stays in between
+        left = length - count
+        before = AutomatonPlace(trail, left) if left else trail.before  # no trail without tokens stays in between
         return Trail(self.explainer, self.vocab, self.kind, [], before)
 
     def walk(self, length: int) -> State:

@@ -60,7 +60,7 @@ class RewindingMatcher(Matcher, Rewinding, Protocol):
 
 def rewinding_parts(spec: Spec | None) -> tuple[Spec, ...]:
     """The parts of a spec, itself included, that rewind (`Spec.rewinds`)."""
-    return () if spec is None else tuple(one for one in spec.walk() if one.rewinds)
+    return () if spec is None else tuple(part for part in spec.walk() if part.rewinds)
 
 
 def check_only_masks(spec: Spec | None, who: str, *, field: str) -> None:

@@ -57,15 +57,15 @@ class UndoableCompiled(WrappingCompiled):
 
     def undoable(self, state: State) -> Mask:
         """See `Rewinding.undoable`; shared, read only."""
-        found = self._undoable.get(state)
-        if found is None:
+        mask = self._undoable.get(state)
+        if mask is None:
             vocab, completes = self.vocab, self.reader.completes
             refused = masks.unpack(~self.strict.machine.mask(state), vocab.width)  # (V,) bool
             ids = [int(i) for i in np.flatnonzero(refused) if completes(state, vocab.bytes_of(int(i)))]
-            found = masks.from_ids(ids, vocab.width)
-            found.setflags(write=False)
-            self._undoable.put(state, found, found.nbytes)
-        return found
+            mask = masks.from_ids(ids, vocab.width)
+            mask.setflags(write=False)
+            self._undoable.put(state, mask, mask.nbytes)
+        return mask
 
 
 class UndoableMatcher(WrappingMatcher[UndoableCompiled, AutomatonMatcher]):
@@ -91,8 +91,8 @@ class UndoableMatcher(WrappingMatcher[UndoableCompiled, AutomatonMatcher]):
         ended = self.is_finished
         super().rollback(count)
         if count - ended > 0:
-            kept = len(self._ends) - (count - ended)
-            del self._ends[kept:], self._states[kept + 1 :]
+            left = len(self._ends) - (count - ended)
+            del self._ends[left:], self._states[left + 1 :]
             del self._text[self._ends[-1] if self._ends else 0 :]
 
     def fork(self) -> Self:

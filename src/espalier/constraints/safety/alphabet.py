@@ -65,9 +65,9 @@ class Alphabet:
     def points(self) -> NDArray[np.int16]:
         """The class of each code point, `(0x110000,) int16`; -1 for surrogates."""
         lengths = np.diff(np.append(self._first, MAX_CODE_POINT + 1))
-        found = np.repeat(self._which, lengths).astype(np.int16)
-        found[SURROGATES[0] : SURROGATES[1] + 1] = -1
-        return found
+        classes = np.repeat(self._which, lengths).astype(np.int16)
+        classes[SURROGATES[0] : SURROGATES[1] + 1] = -1
+        return classes
 
     def class_of(self, character: str) -> int:
         """The class of one character."""
@@ -77,5 +77,5 @@ class Alphabet:
 def _holds(ranges: Ranges, points: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Which of the code points are in the ranges, `(n,) bool`."""
     edges = np.array([bound for low, high in ranges for bound in (low, high + 1)], dtype=np.int64)
-    found: NDArray[np.bool_] = np.searchsorted(edges, points, side="right") % 2 == 1
-    return found
+    inside: NDArray[np.bool_] = np.searchsorted(edges, points, side="right") % 2 == 1
+    return inside

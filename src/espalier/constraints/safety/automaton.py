@@ -30,7 +30,7 @@ def joined(parts: Sequence[CharDfa]) -> CharDfa:
     The parts are minimised, their product is not: minimising it removes under 5 % of its states and takes a fifth of
     the whole time.
     """
-    return reduce(_together, map(smallest, parts))
+    return reduce(_union_of, map(smallest, parts))
 
 
 def is_endless(dfa: CharDfa) -> bool:
@@ -53,7 +53,7 @@ def is_endless(dfa: CharDfa) -> bool:
     return gone < len(dfa)
 
 
-def _together(one: CharDfa, other: CharDfa) -> CharDfa:
+def _union_of(one: CharDfa, other: CharDfa) -> CharDfa:
     """The product of two parts. If both match at once, the lower rule is named."""
     width = len(other)
     number = {0: 0}
@@ -94,7 +94,7 @@ def smallest(dfa: CharDfa) -> CharDfa:
         check_time()
         # Negative targets are matches, each a block of its own.
         ahead = np.where(dfa.table >= 0, block[np.maximum(dfa.table, 0)], dfa.table) - min(low, 0)  # (S, K)
-        key = _hashed(np.concatenate([block[:, None], ahead], axis=1))
+        key = _hash_rows(np.concatenate([block[:, None], ahead], axis=1))
         _, first, block = np.unique(key, return_index=True, return_inverse=True)
         if len(first) == count:
             break
@@ -140,20 +140,20 @@ def _doom(dfa: CharDfa, state: int) -> int:
     raise AssertionError("a state that ends nowhere leads to no match")
 
 
-def _hashed(rows: NDArray[np.integer]) -> NDArray[np.uint64]:
+def _hash_rows(rows: NDArray[np.integer]) -> NDArray[np.uint64]:
     """A 64-bit hash of each row, `(n,) uint64`. Equal rows have equal hashes; among the about 10^9 pairs of different
     rows that one call compares, a collision has a probability of 10^-10."""
     weights = np.random.default_rng(20_26).integers(0, 2**63, size=(2, rows.shape[1]), dtype=np.uint64)
-    values = _mixed(rows)
-    found: NDArray[np.uint64] = (values * weights[0]).sum(axis=1)
-    return found ^ _mixed((values * weights[1]).sum(axis=1))
+    values = _mix_bits(rows)
+    hashes: NDArray[np.uint64] = (values * weights[0]).sum(axis=1)
+    return hashes ^ _mix_bits((values * weights[1]).sum(axis=1))
 
 
-def _mixed(values: NDArray[Any]) -> NDArray[np.uint64]:
+def _mix_bits(values: NDArray[Any]) -> NDArray[np.uint64]:
     """Each number mixed to 64 pseudo-random bits (the finaliser of splitmix64)."""
-    found = (values.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)) * np.uint64(0xBF58476D1CE4E5B9)
-    found ^= found >> np.uint64(31)
-    return found
+    mixed = (values.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed ^= mixed >> np.uint64(31)
+    return mixed
 
 
 def _too_large(states: int) -> LimitExceeded:

@@ -49,7 +49,7 @@ def _word() -> CharSet:
 
 def card_sets() -> list[CharSet]:
     """The character sets that the automata tell apart: digits 0 to 9, space, hyphen, what a card may not follow."""
-    return [*(CharSet(((ord(one), ord(one)),), True) for one in f"{_DIGITS} -"), _word()]
+    return [*(CharSet(((ord(character), ord(character)),), True) for character in f"{_DIGITS} -"), _word()]
 
 
 def doubled(digit: int) -> int:
@@ -67,9 +67,9 @@ def is_card(digits: str) -> bool:
 
 def find_cards(text: str) -> Iterator[tuple[int, int]]:
     """The cards in a text with ASCII digits, as (first character, one past the last), by arithmetic."""
-    found = {match.span() for match in _PLAIN.finditer(text) if is_card(match[0])}
-    found |= {match.span(1) for match in _GROUPS.finditer(text) if is_card(re.sub("[ -]", "", match[1]))}
-    yield from sorted(found)
+    spans = {match.span() for match in _PLAIN.finditer(text) if is_card(match[0])}
+    spans |= {match.span(1) for match in _GROUPS.finditer(text) if is_card(re.sub("[ -]", "", match[1]))}
+    yield from sorted(spans)
 
 
 # The automata. A state is "free": a card may begin; "part": none may, until a character that is none of `[\w.@-]`; or a
@@ -175,15 +175,15 @@ def _sixes_digit(state: Any, digit: int) -> State:
     """In groups of four, six and four or five: (what has been read of each card that may have begun, complete). Of a
     card: (group, 0 to 2; digits read in it; its first digit, then its length; its sum)."""
     runs = ((0, 0, None, 0),) if state == "free" else state[0]
-    found: list[tuple[int, int, str | int, int]] = []
+    groups: list[tuple[int, int, str | int, int]] = []
     complete = False
     for group, read, which, total in runs:
         read += 1
         if which is None:
-            found.append((0, 1, str(digit), 0))
+            groups.append((0, 1, str(digit), 0))
             continue
         if isinstance(which, str):
-            size = next((one for one in LENGTHS.get(f"{which}{digit}", ()) if one in (14, 15)), None)
+            size = next((length for length in LENGTHS.get(f"{which}{digit}", ()) if length in (14, 15)), None)
             if size is None:
                 continue
             total = doubled(int(which)) if size == 14 else int(which)
@@ -192,17 +192,17 @@ def _sixes_digit(state: Any, digit: int) -> State:
             continue
         after = which - (0, 4, 10)[group] - read  # how many digits come after this one
         total = (total + (doubled(digit) if after % 2 else digit)) % 10
-        found.append((group, read, which, total))
+        groups.append((group, read, which, total))
         complete |= after == 0 and total == 0
-    return (tuple(sorted(found, key=str)), complete) if found else "part"
+    return (tuple(sorted(groups, key=str)), complete) if groups else "part"
 
 
 def _sixes_gap(state: Any, hyphen: bool) -> State:
-    found = [
+    groups = [
         (group + 1, 0, which, total)
         for group, read, which, total in state[0]
         if not isinstance(which, str) and which is not None and group < 2 and read == (4, 6)[group]
     ]
     if hyphen:
-        return (tuple(sorted(found, key=str)), False) if found else "part"
-    return (tuple(sorted([*found, (0, 0, None, 0)], key=str)), False)
+        return (tuple(sorted(groups, key=str)), False) if groups else "part"
+    return (tuple(sorted([*groups, (0, 0, None, 0)], key=str)), False)

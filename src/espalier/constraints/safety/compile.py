@@ -68,16 +68,18 @@ def filter_of(spec: Safety, folder: Path | None = None, builds: Builds | None = 
     with time_limit(SECONDS, what="building the automaton of the safety filter"):
         rules: list[FilterRule] = []
         built_in = spec.built_in()
-        numbers = _numbered(rules, [FilterRule(one.category, one.name, one.about) for one in built_in])
+        numbers = _number_rules(
+            rules, [FilterRule(pattern.category, pattern.name, pattern.about) for pattern in built_in]
+        )
         parts = built_in_parts(built_in, numbers, folder)
         words: list[Phrase] = []
         listed = [FilterRule(name, "list", f"the list of {name}") for name, _ in spec.lists]
-        for (_, phrases), number in zip(spec.lists, _numbered(rules, listed), strict=True):
+        for (_, phrases), number in zip(spec.lists, _number_rules(rules, listed), strict=True):
             words += [(phrase, number) for phrase in phrases]
         texts: list[Phrase] = []
         expressions: list[tuple[str, int]] = []
-        own = [FilterRule("custom", one.text[:80], quoted(one.text[:80])) for one in spec.patterns]
-        for custom, number in zip(spec.patterns, _numbered(rules, own), strict=True):
+        own = [FilterRule("custom", custom.text[:80], quoted(custom.text[:80])) for custom in spec.patterns]
+        for custom, number in zip(spec.patterns, _number_rules(rules, own), strict=True):
             if custom.is_regex:
                 expressions.append((custom.text, number))
             else:
@@ -86,7 +88,7 @@ def filter_of(spec: Safety, folder: Path | None = None, builds: Builds | None = 
         return CompiledFilter(tables_of(parts), tuple(rules), bool(words or texts or expressions))
 
 
-def _numbered(rules: list[FilterRule], new: list[FilterRule]) -> list[int]:
+def _number_rules(rules: list[FilterRule], new: list[FilterRule]) -> list[int]:
     rules += new
     return list(range(len(rules) - len(new), len(rules)))
 
@@ -137,9 +139,13 @@ def compile_safety(spec: Safety, compiler: Compiler) -> Compiled:
     load_kernels()
     is_own = bool(spec.patterns or spec.lists)
     with working_for(owner() if is_own else ""):  # what is built in tells of nobody
-        found = filter_of(_masking(spec), compiler.cache_dir, compiler.far.builds if is_own and is_limited() else None)
-    machine = SafetyMachine(found.tables, compiler.vocab, compiler.trie, near=FAR_END if found.is_custom else NEAR)
-    strict = SafetyCompiled(spec, compiler, machine, found)
+        compiled_filter = filter_of(
+            _masking(spec), compiler.cache_dir, compiler.far.builds if is_own and is_limited() else None
+        )
+    machine = SafetyMachine(
+        compiled_filter.tables, compiler.vocab, compiler.trie, near=FAR_END if compiled_filter.is_custom else NEAR
+    )
+    strict = SafetyCompiled(spec, compiler, machine, compiled_filter)
     return UndoableCompiled(strict, _Reader(spec, machine)) if spec.rewinds else strict
 
 
@@ -152,11 +158,13 @@ def _masking(spec: Safety) -> Safety:
 class SafetyCompiled(AutomatonCompiled):
     """An automaton that names the pattern that a token would complete."""
 
-    def __init__(self, spec: Safety, compiler: Compiler, machine: SafetyMachine, found: CompiledFilter) -> None:
+    def __init__(
+        self, spec: Safety, compiler: Compiler, machine: SafetyMachine, compiled_filter: CompiledFilter
+    ) -> None:
         super().__init__(spec, compiler.vocab, compiler.trie, machine)
-        self.filter = found
+        self.filter = compiled_filter
         self.states = machine
-        self.explain_with(lambda: _PatternReasons(machine, found))
+        self.explain_with(lambda: _PatternReasons(machine, compiled_filter))
 
     def matcher(self, *, before: str = "") -> SafetyMatcher:
         return SafetyMatcher(self)
@@ -190,11 +198,11 @@ class SafetyMatcher(AutomatonMatcher):
             return blame
         rule = self._filter.rules[hit.rule]
         if is_end:
-            blame = replace(blame, reason=f"the text cannot end here: it would complete {_told(rule, hit)}")
+            blame = replace(blame, reason=f"the text cannot end here: it would complete {_describe_hit(rule, hit)}")
         return replace(blame, rule=rule.full_name)
 
 
-def _told(rule: FilterRule, hit: Hit) -> str:
+def _describe_hit(rule: FilterRule, hit: Hit) -> str:
     where = " in the decoded text of a string" if hit.reading else ""
     return f"{rule.category}: {rule.shown}{where}"
 
@@ -202,10 +210,10 @@ def _told(rule: FilterRule, hit: Hit) -> str:
 class _PatternReasons:
     """Names the pattern that a token would complete."""
 
-    def __init__(self, machine: SafetyMachine, found: CompiledFilter) -> None:
+    def __init__(self, machine: SafetyMachine, compiled_filter: CompiledFilter) -> None:
         self.machine: Machine = machine
         self._machine = machine
-        self._filter = found
+        self._filter = compiled_filter
 
     def rule_position(self, state: State) -> RulePosition:
         return None, None
@@ -216,7 +224,7 @@ class _PatternReasons:
         if not isinstance(hit, Hit):
             return None
         token_start = quoted((read + refused[:1]).decode("utf-8", "replace"))
-        return f"with {token_start} it would complete {_told(self._filter.rules[hit.rule], hit)}"
+        return f"with {token_start} it would complete {_describe_hit(self._filter.rules[hit.rule], hit)}"
 
 
 class _Reader:
@@ -238,7 +246,7 @@ class _Reader:
     def reach(self, state: State, text: bytearray, data: bytes) -> int:
         begun = self.begun(state, text)
         whole = bytes(text) + data
-        found = first_found(self._spec, whole.decode("utf-8", "ignore"), from_byte=len(text) - begun)
-        if found is None:  # the match is complete in the middle of a character, which `re` cannot see
+        first = first_found(self._spec, whole.decode("utf-8", "ignore"), from_byte=len(text) - begun)
+        if first is None:  # the match is complete in the middle of a character, which `re` cannot see
             return begun
-        return max(1, min(begun, len(text) - found))
+        return max(1, min(begun, len(text) - first))

@@ -42,10 +42,10 @@ def strings_of(text: str) -> Iterator[Decoded]:
     for quote in QUOTES:
         at = text.find(quote)
         while at >= 0:
-            found = _STRINGS[quote].match(text, at)
-            assert found is not None, "it begins with the quotation mark"
-            yield _decoded(text, *found.span(1), _ESCAPE)
-            at = found.end() if found.end() < len(text) else -1
+            string = _STRINGS[quote].match(text, at)
+            assert string is not None, "it begins with the quotation mark"
+            yield _decode(text, *string.span(1), _ESCAPE)
+            at = string.end() if string.end() < len(text) else -1
     yield from nested_strings(text)
 
 
@@ -57,7 +57,7 @@ def nested_strings(text: str) -> Iterator[Decoded]:
         at = begin.end()
         while True:
             end = _END_NESTED.search(text, at)
-            yield _decoded(text, at, len(text) if end is None else end.start(), _NESTED_ESCAPE)
+            yield _decode(text, at, len(text) if end is None else end.start(), _NESTED_ESCAPE)
             if end is None:
                 return
             at = end.end()
@@ -66,15 +66,15 @@ def nested_strings(text: str) -> Iterator[Decoded]:
         begin = _BEGIN_NESTED.search(text, at)
 
 
-def _decoded(text: str, start: int, end: int, escape: re.Pattern[str]) -> Decoded:
+def _decode(text: str, start: int, end: int, escape: re.Pattern[str]) -> Decoded:
     if text.find("\\", start, end) < 0:
         return Decoded(text[start:end], range(start, end + 1))
     pieces: list[str] = []
     places: list[int] = []
     at = start
     while at < end:
-        found = escape.match(text, at, end)
-        piece, after = (text[at], at + 1) if found is None else (_meaning(found[0]), found.end())
+        match = escape.match(text, at, end)
+        piece, after = (text[at], at + 1) if match is None else (_meaning(match[0]), match.end())
         pieces.append(piece)
         places.append(at)
         at = after
@@ -91,7 +91,7 @@ def _meaning(escape: str) -> str:
     if escape[1] == "'":
         return "'"
     try:
-        found: str = json.loads(f'"{escape}"')
+        character: str = json.loads(f'"{escape}"')
     except ValueError:
         return UNKNOWN
-    return UNKNOWN if "\ud800" <= found <= "\udfff" else found
+    return UNKNOWN if "\ud800" <= character <= "\udfff" else character

@@ -113,7 +113,7 @@ class PatternPositions:
             return closed[state]
 
         def bits(state: int) -> int:
-            return sum(1 << position for one in closure(state) for position in self._reads[one])
+            return sum(1 << position for reached in closure(state) for position in self._reads[reached])
 
         follows: dict[int, int] = {}
         self.follow: list[int] = []
@@ -239,10 +239,10 @@ def pattern_dfa(positions: PatternPositions, alphabet: Alphabet) -> CharDfa:
             if hit:
                 row.append(-1 - min(positions.hit_of[position] for position in _bits(hit)))
                 continue
-            found = number.setdefault(target, len(order))
-            if found == len(order):
+            known = number.setdefault(target, len(order))
+            if known == len(order):
                 order.append(target)
-            row.append(found)
+            row.append(known)
         rows.append(row)
         if len(order) * count > MAX_CELLS:
             raise too_many_cells()
@@ -270,16 +270,16 @@ def _cut(members: int, positions: PatternPositions) -> int:
 
 
 def _following(state: int, follow: list[int]) -> int:
-    found = 0
+    following = 0
     for position in _bits(state):
-        found |= follow[position]
-    return found
+        following |= follow[position]
+    return following
 
 
 def _bits(members: int) -> list[int]:
-    found = []
+    positions = []
     while members:
         low = members & -members
-        found.append(low.bit_length() - 1)
+        positions.append(low.bit_length() - 1)
         members ^= low
-    return found
+    return positions

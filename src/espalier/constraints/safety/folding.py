@@ -47,12 +47,12 @@ def representatives() -> Mapping[int, int]:
     groups: dict[str, list[int]] = {}
     for point, fold in zip(points, folds, strict=True):
         groups.setdefault(fold, []).append(point)
-    found: dict[int, int] = {}
+    heads: dict[int, int] = {}
     for fold, points in groups.items():
         # The fold itself if it is one character, otherwise the first of the group, such as ß of ß and ẞ.
         head = ord(fold) if len(fold) == 1 else points[0]
-        found.update((point, head) for point in points if point != head)
-    return found
+        heads.update((point, head) for point in points if point != head)
+    return heads
 
 
 @cache

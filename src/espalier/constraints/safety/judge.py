@@ -18,7 +18,6 @@ from espalier.constraints.safety.decoded import strings_of
 from espalier.constraints.safety.folding import folded, folded_pattern
 from espalier.constraints.safety.patterns.pattern import Pattern
 from espalier.constraints.safety.spec import Custom, Safety
-from espalier.constraints.spec import Spec
 from espalier.constraints.verdict import Verdict
 from espalier.lexicon.files import WordFiles
 from espalier.owners import owned_cache
@@ -53,14 +52,14 @@ class NotSearched(Exception):
 
 def find(spec: Safety, text: str) -> list[Finding]:
     """All matches, ordered by their start. Matches of one pattern do not overlap. Raises NotSearched."""
-    found: dict[tuple[str, str, int], Finding] = {}
+    findings: dict[tuple[str, str, int], Finding] = {}
     offsets = _byte_offsets(text)
     for shown, places, decoded in _readings(text):
         for category, name, spans in _spans(spec, shown):
             for start, end in spans:
                 first, last = places[start], places[end]
-                if (category, name, first) not in found:
-                    found[category, name, first] = Finding(
+                if (category, name, first) not in findings:
+                    findings[category, name, first] = Finding(
                         category=category,
                         pattern=name,
                         text=shown[start:end],
@@ -70,14 +69,16 @@ def find(spec: Safety, text: str) -> list[Finding]:
                         end_byte=offsets[last],
                         decoded=decoded,
                     )
-    return sorted(found.values(), key=lambda one: (one.start, one.end, one.category, one.pattern))
+    return sorted(
+        findings.values(), key=lambda finding: (finding.start, finding.end, finding.category, finding.pattern)
+    )
 
 
 def _readings(text: str) -> Iterator[tuple[str, range | list[int], bool]]:
     """The text and the strings in it: what is read, where each character of it begins, whether it is a string."""
     yield text, range(len(text) + 1), False
-    for one in strings_of(text):
-        yield one.text, one.places, True
+    for string in strings_of(text):
+        yield string.text, string.places, True
 
 
 def _byte_offsets(text: str) -> Sequence[int]:
@@ -91,7 +92,7 @@ def first_found(spec: Safety, text: str, *, from_byte: int = 0) -> int | None:
     """The byte offset of the first match that starts at `from_byte` or later; None if there is none, or if `re` may not
     finish."""
     try:
-        places = [one.start_byte for one in find(spec, text) if one.start_byte >= from_byte]
+        places = [finding.start_byte for finding in find(spec, text) if finding.start_byte >= from_byte]
     except NotSearched:
         return None
     return min(places, default=None)
@@ -103,7 +104,7 @@ def _spans(spec: Safety, text: str) -> Iterator[tuple[str, str, Iterator[tuple[i
         if pattern.detector == "card":
             yield pattern.category, pattern.name, find_cards(low)
         else:
-            yield pattern.category, pattern.name, _matches(_compiled(pattern), low)
+            yield pattern.category, pattern.name, _matches(_compile_pattern(pattern), low)
     for category, phrases in spec.lists:
         yield category, "list", _matches(_phrases(phrases), low)
     for custom in spec.patterns:
@@ -120,7 +121,7 @@ def _matches(pattern: re.Pattern[str], text: str) -> Iterator[tuple[int, int]]:
 
 
 @lru_cache(maxsize=256)
-def _compiled(pattern: Pattern) -> re.Pattern[str]:
+def _compile_pattern(pattern: Pattern) -> re.Pattern[str]:
     return re.compile(f"(?:{pattern.before})(?P<match>{pattern.itself})(?:{pattern.after})", re.IGNORECASE)
 
 
@@ -128,11 +129,11 @@ def _compiled(pattern: Pattern) -> re.Pattern[str]:
 def _phrases(phrases: tuple[str, ...]) -> re.Pattern[str]:
     """One regex for all phrases, longer ones first, so that the longest match is reported."""
     by_length = sorted(phrases, key=len, reverse=True)
-    shown = "|".join(_bordered(phrase) for phrase in by_length)
+    shown = "|".join(_with_borders(phrase) for phrase in by_length)
     return re.compile(f"(?P<match>{shown})")
 
 
-def _bordered(phrase: str) -> str:
+def _with_borders(phrase: str) -> str:
     before = r"(?<!\w)" if re.match(r"\w", phrase[0]) else ""
     after = r"(?!\w)" if re.match(r"\w", phrase[-1]) else ""
     return f"{before}{re.escape(phrase)}{after}"
@@ -150,15 +151,14 @@ def _custom(custom: Custom, length: int) -> re.Pattern[str]:
     return re.compile(f"(?{letters})(?P<match>{folded_pattern(rest)})")
 
 
-def judge_safety(spec: Spec, text: str, words: WordFiles) -> Verdict:
+def judge_safety(spec: Safety, text: str, words: WordFiles) -> Verdict:
     """Valid if `find` finds nothing; None if a pattern was not searched."""
-    assert isinstance(spec, Safety)
     try:
-        found = find(spec, text)
+        findings = find(spec, text)
     except NotSearched as error:
         return Verdict(valid=None, judge="re", errors=(str(error),))
     errors = tuple(
-        f"{one.category}/{one.pattern} at character {one.start}{', in decoded text' if one.decoded else ''}"
-        for one in found[:MAX_SHOWN]
+        f"{hit.category}/{hit.pattern} at character {hit.start}{', in decoded text' if hit.decoded else ''}"
+        for hit in findings[:MAX_SHOWN]
     )
-    return Verdict(valid=not found, judge="re", errors=errors)
+    return Verdict(valid=not findings, judge="re", errors=errors)

@@ -42,8 +42,8 @@ def kept_or_made(
     A file that is damaged, or made by other code, is replaced. If the folder cannot be written, a warning is logged.
     folder None: nothing is kept."""
     return once(
-        folder, KIND, repr([*patterns]), make=make, pack=_packed,
-        unpack=lambda body: _unpacked(body, len(patterns)), most=MOST_FILES,
+        folder, KIND, repr([*patterns]), make=make, pack=_pack,
+        unpack=lambda body: _unpack(body, len(patterns)), most=MOST_FILES,
     )  # fmt: skip
 
 
@@ -51,16 +51,16 @@ def kept_or_made(
 # busy, and the segments' first code points and classes: all little-endian, int32.
 
 
-def _packed(automata: Sequence[Automaton]) -> bytes:
+def _pack(automata: Sequence[Automaton]) -> bytes:
     sizes = [size for dfa, (first, _) in automata for size in (*dfa.table.shape, len(first))]
     arrays = [np.array([len(automata), *sizes])]
     for dfa, (first, classes) in automata:
         arrays += [dfa.table, dfa.cuts, dfa.busy, first, classes]
-    return b"".join(one.astype("<i4").tobytes() for one in arrays)
+    return b"".join(array.astype("<i4").tobytes() for array in arrays)
 
 
-def _unpacked(body: memoryview, rules: int) -> list[Automaton] | None:
-    """None if it is nothing that `_packed` makes of automata with so many patterns."""
+def _unpack(body: memoryview, rules: int) -> list[Automaton] | None:
+    """None if it is nothing that `_pack` makes of automata with so many patterns."""
     if len(body) % 4 or not body:
         return None
     numbers = np.frombuffer(body, dtype="<i4")
@@ -76,7 +76,7 @@ def _unpacked(body: memoryview, rules: int) -> list[Automaton] | None:
         at += length
         return numbers[at - length : at].astype(np.int32)
 
-    found = []
+    automata = []
     for states, width, parts in sizes:
         table, cuts, busy, first, classes = map(take, (states * width, states, states, parts, parts))
         is_sound = (
@@ -87,5 +87,5 @@ def _unpacked(body: memoryview, rules: int) -> list[Automaton] | None:
         if not is_sound:
             return None
         dfa = CharDfa(table=table.reshape(states, width), cuts=cuts, busy=busy.astype(np.bool_))
-        found.append((dfa, (first.astype(np.int64), classes.astype(np.int64))))
-    return found
+        automata.append((dfa, (first.astype(np.int64), classes.astype(np.int64))))
+    return automata

@@ -45,20 +45,20 @@ def parse_list(data: bytes, source: str = "the list") -> tuple[str, ...]:
     listed = _array(text, source)
     if listed is not None:
         return check_phrases(listed, source)
-    found: dict[str, None] = {}
+    phrases: dict[str, None] = {}
     for number, line in enumerate(text.split("\n"), 1):
         check_time()
         phrase = "" if line.lstrip().startswith("#") else line.split(" #", 1)[0].strip()
         if not phrase:
             continue
-        found[_checked(phrase, f"line {number} of {source}")] = None
-        if len(found) > MAX_PHRASES:
+        phrases[_check_phrase(phrase, f"line {number} of {source}")] = None
+        if len(phrases) > MAX_PHRASES:
             raise _too_many()
-    if not found:
+    if not phrases:
         raise InputError(
             f"{source} has no phrases", hint="write one phrase on each line; `#` starts a comment", field="lists"
         )
-    return tuple(found)
+    return tuple(phrases)
 
 
 def _array(text: str, source: str) -> list[Any] | None:
@@ -67,11 +67,11 @@ def _array(text: str, source: str) -> list[Any] | None:
     if not is_json and not text.lstrip().startswith("["):
         return None
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError):
-        found = None
-    if isinstance(found, list):
-        return found
+        value = None
+    if isinstance(value, list):
+        return value
     if is_json:
         raise InputError(f"{source} is not a JSON array of phrases", field="lists")
     return None
@@ -81,21 +81,21 @@ def check_phrases(phrases: object, category: str) -> tuple[str, ...]:
     """Phrases given as strings, folded, without duplicates. Raises InputError naming the phrase, LimitExceeded."""
     if isinstance(phrases, str) or not isinstance(phrases, Iterable):
         raise InputError(f"the list of {category} is a list of strings", field="lists")
-    found: dict[str, None] = {}
+    checked: dict[str, None] = {}
     for number, phrase in enumerate(phrases):
         check_time()
         check_text(phrase, f"phrase {number} of {category}", "lists")
         if not phrase.strip():
             raise InputError(f"phrase {number} of {category} is empty", field="lists")
-        found[_checked(phrase.strip(), f"phrase {number} of {category}")] = None
-        if len(found) > MAX_PHRASES:
+        checked[_check_phrase(phrase.strip(), f"phrase {number} of {category}")] = None
+        if len(checked) > MAX_PHRASES:
             raise _too_many()
-    if not found:
+    if not checked:
         raise InputError(f"the list of {category} has no phrases", field="lists")
-    return tuple(found)
+    return tuple(checked)
 
 
-def _checked(phrase: str, what: str) -> str:
+def _check_phrase(phrase: str, what: str) -> str:
     if len(phrase) > MAX_LENGTH:
         raise LimitExceeded(f"{what} has more than {MAX_LENGTH} characters", hint="write one phrase on each line")
     if any(unicodedata.category(character) == "Cc" and character != "\t" for character in phrase):

@@ -99,10 +99,12 @@ class SafetyMachine:
         self._lanes: ByteCache[tuple[int, int, int], NDArray[np.uint32]] = ByteCache(LANES_BYTES)
         self._recent: dict[tuple[int, bool], Recent[_Lane]] = {}
         self._ends: Recent[_Landed] = Recent(MAX_LANDED)
-        self._kinds = [int(np.bitwise_or.reduce(KIND[[ord(one) for one in special]])) for special in SPECIAL]
+        self._kinds = [
+            int(np.bitwise_or.reduce(KIND[[ord(character) for character in special]])) for special in SPECIAL
+        ]
         self._read = readings_of(trie, vocab.tokens, self._words)
         parts = tables_by_part(tables)
-        self._alone = [Refusals(tables.points, parts, n, one, self._below) for n, one in enumerate(self._read)]
+        self._alone = [Refusals(tables.points, parts, n, reading, self._below) for n, reading in enumerate(self._read)]
         self._accepts: dict[bytes, bool] = {}
         self._least: dict[bytes, int] = {}
         self._own = frozenset(range(256)) - frozenset(vocab.missing_bytes())
@@ -122,13 +124,13 @@ class SafetyMachine:
     def read(self, state: bytes, data: bytes) -> bytes | Hit | None:
         """The state after some bytes, the match that they complete, or None where they are not valid UTF-8 here."""
         with self._lock:
-            found, _ = self._run(state, data)
-            return self._states(self._rows[:1])[0] if found == 0 else _hit(found)
+            hit, _ = self._run(state, data)
+            return self._states(self._rows[:1])[0] if hit == 0 else _hit(hit)
 
     def pending(self, state: bytes) -> Hit | None:
         """The match that the end of the text would complete, None if there is none."""
         with self._lock:
-            return _hit(self._ended(state))
+            return _hit(self._run_to_end(state))
 
     def idle(self, state: bytes) -> bool:
         """Whether no match, no character and no escape is in progress."""
@@ -145,23 +147,23 @@ class SafetyMachine:
     # `Machine`
 
     def accepts(self, state: bytes) -> bool:
-        found = self._accepts.get(state)
-        if found is None:
+        accepted = self._accepts.get(state)
+        if accepted is None:
             if len(self._accepts) >= MAX_KNOWN:
                 self._accepts = {}
             with self._lock:
-                found = self._accepts[state] = self._ended(state) == 0
-        return found
+                accepted = self._accepts[state] = self._run_to_end(state) == 0
+        return accepted
 
     def advance(self, state: bytes, token: int) -> bytes | None:
         if not 0 <= token < len(self._data) or token in self._eos or not (data := self._data[token]):
             return None
-        found = self.read(state, data)
-        return found if isinstance(found, bytes) else None
+        after = self.read(state, data)
+        return after if isinstance(after, bytes) else None
 
     def step(self, state: bytes, byte: int) -> bytes | None:
-        found = self.read(state, bytes([byte]))
-        return found if isinstance(found, bytes) else None
+        after = self.read(state, bytes([byte]))
+        return after if isinstance(after, bytes) else None
 
     def options(self, state: bytes) -> tuple[ByteSet, tuple[int, ...]]:
         with self._lock:
@@ -174,14 +176,14 @@ class SafetyMachine:
     def least(self, state: bytes) -> int:
         if self.accepts(state):
             return 0
-        found = self._least.get(state)
-        if found is None:
+        fewest_tokens = self._least.get(state)
+        if fewest_tokens is None:
             if len(self._least) >= MAX_KNOWN:
                 self._least = {}
             missing = int(np.frombuffer(state, dtype=np.int64, count=1)[0]) & 15  # bytes of a character
             fewest = max(1, missing)
-            found = self._least[state] = fewest if self._ends_after(state, fewest) else self._search(state)
-        return found
+            fewest_tokens = self._least[state] = fewest if self._ends_after(state, fewest) else self._search(state)
+        return fewest_tokens
 
     def _ends_after(self, state: bytes, count: int) -> bool:
         """Whether a few likely bytes complete the text; no fewer than `count` can."""
@@ -232,46 +234,46 @@ class SafetyMachine:
         return most >= self._near
 
     def mask(self, state: bytes) -> Mask:
-        found = self._masks.get(state)
-        if found is None:
+        mask = self._masks.get(state)
+        if mask is None:
             with self._lock:
-                found = ~self._again(lambda: self._refused(state)).view(np.int32)
-            np.bitwise_and(found, self._texts, out=found)
-            found.setflags(write=False)
-            self._masks.put(state, found, found.nbytes + len(state))
-        return found
+                mask = ~self._again(lambda: self._refused_tokens(state)).view(np.int32)
+            np.bitwise_and(mask, self._texts, out=mask)
+            mask.setflags(write=False)
+            self._masks.put(state, mask, mask.nbytes + len(state))
+        return mask
 
     def landings(self, state: bytes) -> Landings:
-        found = self._landings.get(state)
-        if found is None:
+        landings = self._landings.get(state)
+        if landings is None:
             with self._lock:
-                found = self._again(lambda: self._new_landings(state))
-            self._landings.put(state, found, 2 * found.ids.nbytes + (len(state) + 40) * len(found.states))
-        return found
+                landings = self._again(lambda: self._new_landings(state))
+            self._landings.put(state, landings, 2 * landings.ids.nbytes + (len(state) + 40) * len(landings.states))
+        return landings
 
     def successors(self, state: bytes) -> list[tuple[int, bytes]]:
-        found = self.landings(state)
-        first = np.full(len(found.states), -1, dtype=np.int64)
-        first[found.which[::-1]] = found.ids[::-1]
-        return list(zip(first.tolist(), found.states, strict=True))
+        landings = self.landings(state)
+        first = np.full(len(landings.states), -1, dtype=np.int64)
+        first[landings.which[::-1]] = landings.ids[::-1]
+        return list(zip(first.tolist(), landings.states, strict=True))
 
     # Kernels; the lock is held.
 
     def _run(self, state: bytes, data: bytes) -> tuple[int, int]:
         """What `kernels.run` returns, and how many bytes were read when the filter was idle last."""
         row, read = self._row(state), np.frombuffer(data, dtype=np.uint8)
-        found = self._call(lambda met: self._kernels.run(row, read, self._rows, self._last, self._filter, met))
-        return found, int(self._last[0])
+        hit = self._call(lambda met: self._kernels.run(row, read, self._rows, self._last, self._filter, met))
+        return hit, int(self._last[0])
 
-    def _ended(self, state: bytes) -> int:
+    def _run_to_end(self, state: bytes) -> int:
         row = self._row(state)
         return self._call(lambda met: self._kernels.ends(row, self._rows, self._filter, met))
 
     def _enter(self, state: bytes) -> NDArray[np.int64]:
         """The row of a state, `(10,) int64`. It holds as long as nothing is forgotten."""
         row = np.zeros(ROW, dtype=np.int64)
-        given = self._row(state)
-        self._call(lambda met: self._kernels.enter(given, row, self._filter, met))
+        own = self._row(state)
+        self._call(lambda met: self._kernels.enter(own, row, self._filter, met))
         return row
 
     def _options(
@@ -283,11 +285,11 @@ class SafetyMachine:
         self._once(self._kernels.options(rows, codes, low, high, self._filter, self._met.arrays))
         return rows[:256, :KEPT], codes
 
-    def _once(self, found: int) -> int:
+    def _once(self, code: int) -> int:
         """Raises _Forgotten if a kernel had no room: its rows then mean nothing any more."""
-        if found == self._kernels.FULL:
+        if code == self._kernels.FULL:
             raise _Forgotten
-        return int(found)
+        return int(code)
 
     def _again(self, job: Callable[[], Result]) -> Result:
         """Do a job that works with rows; where there is no room, all numbers are forgotten and it begins again."""
@@ -303,30 +305,30 @@ class SafetyMachine:
 
     def _states(self, rows: NDArray[np.int64]) -> list[bytes]:
         """The states of rows, `(n, 8)` or wider."""
-        found = np.empty((len(rows), self._size), dtype=np.int64)
-        self._kernels.leave_all(np.ascontiguousarray(rows), found, self._met.arrays)
-        return [row.tobytes() for row in found]
+        states = np.empty((len(rows), self._size), dtype=np.int64)
+        self._kernels.leave_all(np.ascontiguousarray(rows), states, self._met.arrays)
+        return [row.tobytes() for row in states]
 
-    def _refused(self, state: bytes) -> NDArray[np.uint32]:
+    def _refused_tokens(self, state: bytes) -> NDArray[np.uint32]:
         """The refused tokens, `(W,) uint32`: by the text as it is written, and by the decoded ones where a token
         holds a quotation mark or a backslash; otherwise these read it as the first does."""
         row = self._enter(state)
         if row[0]:
-            found = np.zeros(self._words, dtype=np.uint32)
-            self._walk(row, None, found, 0, READINGS, 0)
-            return found
+            refused = np.zeros(self._words, dtype=np.uint32)
+            self._walk(row, None, refused, 0, READINGS, 0)
+            return refused
         written = int(row[NUMBER])
-        found = self._alone_refused(WRITTEN, written).copy()
+        refused = self._alone_refused(WRITTEN, written).copy()
         for reading in (DOUBLE, SINGLE, NESTED):
             escape, number = int(row[reading]), int(row[NUMBER + reading])
             if escape == self._kernels.PLAIN:
                 if number != written:
-                    found |= self._alone_refused(WRITTEN, number) & ~self._read[reading].special
-                found |= self._alone_refused(reading, number)
+                    refused |= self._alone_refused(WRITTEN, number) & ~self._read[reading].special
+                refused |= self._alone_refused(reading, number)
             else:
                 is_whole = escape & 7 > self._kernels.PLAIN
-                found |= self._lane(reading, escape, number, is_whole=is_whole)
-        return found
+                refused |= self._lane(reading, escape, number, is_whole=is_whole)
+        return refused
 
     def _alone_refused(self, reading: int, number: int) -> NDArray[np.uint32]:
         """The tokens that one reading refuses, `(W,) uint32`, where no escape is in progress: as it is written all of
@@ -366,9 +368,9 @@ class SafetyMachine:
         self._walk(row, None if nearest is None else nearest.row, refused, reading, reading + 1, kinds)
         if not is_whole:
             refused &= self._read[reading].special
-        found = _Lane(row, refused)
+        lane = _Lane(row, refused)
         self._lanes.put(key, refused, refused.nbytes)
-        recent.add(sign, found)
+        recent.add(sign, lane)
         return refused
 
     def _walk(
@@ -438,9 +440,9 @@ class _Ends:
         )
 
     def copy(self) -> _Ends:
-        kept = np.empty((MAX_ROWS, ROW), dtype=np.int64)
-        kept[: self.count] = self.kept[: self.count]
-        return _Ends(self.landed.copy(), kept, self.count, np.full(2 * MAX_ROWS, -1, dtype=np.int32))
+        copied = np.empty((MAX_ROWS, ROW), dtype=np.int64)
+        copied[: self.count] = self.kept[: self.count]
+        return _Ends(self.landed.copy(), copied, self.count, np.full(2 * MAX_ROWS, -1, dtype=np.int32))
 
     def forget_unused(self) -> None:
         """Number anew the rows that some token leads to, and drop the others."""
@@ -475,5 +477,5 @@ def _kernels() -> Any:
     return import_module("espalier.constraints.safety.kernels")  # numba is loaded with the first machine
 
 
-def _hit(found: int) -> Hit | None:
-    return Hit(*divmod(found - 1, READINGS)) if found > 0 else None
+def _hit(hit: int) -> Hit | None:
+    return Hit(*divmod(hit - 1, READINGS)) if hit > 0 else None

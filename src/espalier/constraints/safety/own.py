@@ -34,51 +34,51 @@ class Own:
 
     def parts(self) -> list[Part]:
         """Raises as `custom_parts`."""
-        found = [listed_part(self.words)] if self.words else []
+        parts = [listed_part(self.words)] if self.words else []
         if self.texts or self.expressions:
-            found += custom_parts(self.texts, [(Custom(text, True), number) for text, number in self.expressions])
-        return found
+            parts += custom_parts(self.texts, [(Custom(text, True), number) for text, number in self.expressions])
+        return parts
 
     def built(self, builds: Builds | None) -> list[Part]:
         """As `parts`; where the caller's limit asks for it, in a worker process. Raises ConfinedError too."""
         if builds is None or not (self.words or self.texts or self.expressions):
             return self.parts()
-        given = {"words": self.words, "texts": self.texts, "expressions": self.expressions}
-        size = sum(len(text) for kind in given.values() for text, _ in kind)
+        phrases = {"words": self.words, "texts": self.texts, "expressions": self.expressions}
+        size = sum(len(text) for kind in phrases.values() for text, _ in kind)
         return builds.build(
-            self.parts, run=f"{__name__}:built", given=given, read=_read, is_near=size <= NEAR_CHARACTERS
+            self.parts, run=built, given=phrases, read=_unpack_parts, is_near=size <= NEAR_CHARACTERS
         )  # fmt: skip
 
 
 # In a worker process.
 
 
-def built(given: Mapping[str, Any]) -> dict[str, Any] | None:
+def built(task: Mapping[str, Any]) -> dict[str, Any] | None:
     """Writes the parts to a file; returns what is wrong with them, None if nothing is."""
-    own = Own(**{name: [(text, number) for text, number in given[name]] for name in ("words", "texts", "expressions")})
-    return answered(given, lambda: _written(own.parts()))
+    own = Own(**{name: [(text, number) for text, number in task[name]] for name in ("words", "texts", "expressions")})
+    return answered(task, lambda: _pack_parts(own.parts()))
 
 
 # Parts as bytes: `marshal` makes plain values alone, whatever it reads.
 
 
-def _written(parts: Sequence[Part]) -> bytes:
+def _pack_parts(parts: Sequence[Part]) -> bytes:
     return marshal.dumps([
         (
             part.dfa.table.shape, part.dfa.table.astype("<i4").tobytes(), part.dfa.cuts.astype("<i4").tobytes(),
-            part.dfa.busy.tobytes(), *(one.astype("<i8").tobytes() for one in part.segments), part.rules,
+            part.dfa.busy.tobytes(), *(segment.astype("<i8").tobytes() for segment in part.segments), part.rules,
         )
         for part in parts
     ])  # fmt: skip
 
 
-def _read(data: bytes) -> list[Part]:
-    found = []
+def _unpack_parts(data: bytes) -> list[Part]:
+    parts = []
     for shape, table, cuts, busy, first, classes, rules in marshal.loads(data):  # our own process wrote it
         dfa = CharDfa(
             table=np.frombuffer(table, dtype="<i4").reshape(shape),
             cuts=np.frombuffer(cuts, dtype="<i4"),
             busy=np.frombuffer(busy, dtype=np.bool_),
         )
-        found.append(Part(dfa, (np.frombuffer(first, dtype="<i8"), np.frombuffer(classes, dtype="<i8")), rules))
-    return found
+        parts.append(Part(dfa, (np.frombuffer(first, dtype="<i8"), np.frombuffer(classes, dtype="<i8")), rules))
+    return parts

@@ -70,16 +70,16 @@ class Tables(NamedTuple):
 def built_in_parts(patterns: Sequence[Pattern], numbers: Sequence[int], folder: Path | None = None) -> list[Part]:
     """The parts of built-in patterns. numbers: of their rules. folder: where parts of whole groups are kept."""
     groups: dict[str, list[tuple[str, int]]] = {}
-    found: list[Part] = []
-    for one, number in zip(patterns, numbers, strict=True):
-        if one.detector == CARD:
-            found += [Part(dfa, segments, (number,)) for dfa, segments in _cards(folder)]
+    parts: list[Part] = []
+    for pattern, number in zip(patterns, numbers, strict=True):
+        if pattern.detector == CARD:
+            parts += [Part(dfa, segments, (number,)) for dfa, segments in _cards(folder)]
         else:
-            groups.setdefault(one.part or one.category, []).append((one.name, number))
+            groups.setdefault(pattern.part or pattern.category, []).append((pattern.name, number))
     for members in groups.values():
         dfa, segments = _group(tuple(name for name, _ in members), folder)
-        found.append(Part(dfa, segments, tuple(number for _, number in members)))
-    return found
+        parts.append(Part(dfa, segments, tuple(number for _, number in members)))
+    return parts
 
 
 @lru_cache(maxsize=64)
@@ -87,23 +87,23 @@ def _group(names: tuple[str, ...], folder: Path | None) -> Automaton:
     patterns = [BY_NAME[name] for name in names]
 
     def made() -> list[Automaton]:
-        places = PatternPositions([_parts(one) for one in patterns])
+        places = PatternPositions([_parts(pattern) for pattern in patterns])
         alphabet = Alphabet(places.char_sets)
         return [(smallest(pattern_dfa(places, alphabet)), alphabet.segments)]
 
     if names != _whole_group(patterns[0]):  # a choice of a request's own: these would be too many to keep
         folder = None
-    (found,) = kept_or_made(folder, [*patterns], made)
-    return found
+    (automaton,) = kept_or_made(folder, [*patterns], made)
+    return automaton
 
 
 def _whole_group(member: Pattern) -> tuple[str, ...]:
     """The names of the patterns that are on by default, of the group of one of them."""
     part = member.part or member.category
     return tuple(
-        one.name
-        for one in PATTERNS
-        if (one.part or one.category) == part and not one.is_option and one.detector != CARD
+        pattern.name
+        for pattern in PATTERNS
+        if (pattern.part or pattern.category) == part and not pattern.is_option and pattern.detector != CARD
     )
 
 
@@ -113,7 +113,7 @@ def _cards(folder: Path | None) -> list[Automaton]:
         alphabet = Alphabet(card_sets())
         return [(smallest(dfa), alphabet.segments) for dfa in card_automata(alphabet)]
 
-    return kept_or_made(folder, [one for one in PATTERNS if one.detector == CARD], made)
+    return kept_or_made(folder, [pattern for pattern in PATTERNS if pattern.detector == CARD], made)
 
 
 def forget_parts() -> None:
@@ -133,12 +133,12 @@ def custom_parts(texts: Sequence[Phrase], expressions: Sequence[tuple[Custom, in
     UnsupportedError, LimitExceeded."""
     places = PatternPositions([checked_parts(custom) for custom, _ in expressions])
     alphabet = Alphabet([*places.char_sets, *(phrase_sets(texts) if texts else ())])
-    found: list[CharDfa] = []
+    automata: list[CharDfa] = []
     if expressions:
-        found.append(_numbered(pattern_dfa(places, alphabet), [number for _, number in expressions]))
+        automata.append(_with_numbers(pattern_dfa(places, alphabet), [number for _, number in expressions]))
     if texts:
-        found.append(phrase_automaton(texts, alphabet, whole=False))
-    small = [smallest(dfa) for dfa in found]
+        automata.append(phrase_automaton(texts, alphabet, whole=False))
+    small = [smallest(dfa) for dfa in automata]
     if len(small) == 2 and len(small[0]) * len(small[1]) <= MAX_TOGETHER:
         small = [joined(small)]
     return [_whole(dfa, alphabet, "patterns") for dfa in small]
@@ -154,7 +154,7 @@ def _whole(dfa: CharDfa, alphabet: Alphabet, field: str) -> Part:
     return Part(live, alphabet.segments, ())
 
 
-def _numbered(dfa: CharDfa, numbers: list[int]) -> CharDfa:
+def _with_numbers(dfa: CharDfa, numbers: list[int]) -> CharDfa:
     """The DFA with other numbers of patterns."""
     rule = np.array([*numbers, -1], dtype=np.int32)  # the last stands for none
     hits = -1 - rule[np.maximum(-1 - dfa.table, 0)]
@@ -202,7 +202,7 @@ def tables_of(parts: Sequence[Part]) -> Tables:
     lengths = np.diff(np.append(bounds, 0x110000))
     points = np.repeat(which.reshape(-1), lengths).astype(np.int16)
     samples, places = _samples(points)
-    numbered = [part.dfa if not part.rules else _numbered(part.dfa, list(part.rules)) for part in parts]
+    numbered = [part.dfa if not part.rules else _with_numbers(part.dfa, list(part.rules)) for part in parts]
     sizes = [len(dfa) for dfa in numbered]
     cells = [dfa.table.size for dfa in numbered]
     return Tables(
@@ -231,12 +231,12 @@ def _samples(points: NDArray[np.int16]) -> tuple[NDArray[np.int32], NDArray[np.i
     is_first[:2] = False  # ASCII has no beginnings
     rows, columns = np.nonzero(is_first)
     characters = rows * 64 + order[rows, columns]  # ascending by block
-    found = [characters]
+    samples = [characters]
     counts = [is_first.sum(axis=1)]
     for shift, lowest in ((12, 0x800), (18, 0x10000)):
         keys = (characters >> shift) * 2**16 + points[characters]
         _, at = np.unique(np.where(characters >= lowest, keys, -1), return_index=True)
-        kept = at[characters[at] >= lowest]
-        found.append(characters[kept])
-        counts.append(np.bincount(characters[kept] >> shift, minlength=0x110000 >> shift if shift == 12 else 5))
-    return np.concatenate(found).astype(np.int32), np.cumsum([0, *np.concatenate(counts)]).astype(np.int64)
+        sampled = at[characters[at] >= lowest]
+        samples.append(characters[sampled])
+        counts.append(np.bincount(characters[sampled] >> shift, minlength=0x110000 >> shift if shift == 12 else 5))
+    return np.concatenate(samples).astype(np.int32), np.cumsum([0, *np.concatenate(counts)]).astype(np.int64)

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeAlias, get_args
 
-from espalier.constraints.kinds import Kind
 from espalier.constraints.safety.catalogue import (
     BY_NAME,
     CATEGORIES,
@@ -87,8 +86,8 @@ class Safety(Spec):
             raise SpecError(f"unknown mode {mode!r}", hint=", ".join(get_args(SafetyMode)), field="mode")
         if not isinstance(must_mask, bool):
             raise SpecError(f"must_mask: {must_mask!r} is neither true nor false", field="must_mask")
-        found = _lists(lists)
-        for name, _ in found:
+        phrase_lists = _lists(lists)
+        for name, _ in phrase_lists:
             if name not in enabled:
                 raise SpecError(f"there is a list for {name}, which is not enabled", field="lists")
         values = {
@@ -96,7 +95,7 @@ class Safety(Spec):
             "include": tuple(sorted(set(_names(include, "include", check_pattern)))),
             "exclude": tuple(sorted(set(_names(exclude, "exclude", check_pattern)))),
             "patterns": _customs(_with_texts(patterns, preset)),
-            "lists": found,
+            "lists": phrase_lists,
             "mode": mode,
             "must_mask": must_mask,
         }
@@ -123,17 +122,17 @@ class Safety(Spec):
         return ("preset", "categories", "without", "include", "exclude", "patterns", "lists", "mode", "must_mask")
 
     def to_json(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"kind": self.kind, "categories": list(self.categories)}
+        values: dict[str, Any] = {"kind": self.kind, "categories": list(self.categories)}
         for name in ("include", "exclude"):
             if getattr(self, name):
-                found[name] = list(getattr(self, name))
+                values[name] = list(getattr(self, name))
         if self.patterns:
-            found["patterns"] = [one.to_json() for one in self.patterns]
+            values["patterns"] = [pattern.to_json() for pattern in self.patterns]
         if self.lists:
-            found["lists"] = {name: list(phrases) for name, phrases in self.lists}
+            values["lists"] = {name: list(phrases) for name, phrases in self.lists}
         if self.mode != "mask":
-            found["mode"] = self.mode
-        return found | {"must_mask": True} if self.must_mask else found
+            values["mode"] = self.mode
+        return values | {"must_mask": True} if self.must_mask else values
 
     @property
     def rewinds(self) -> bool:
@@ -142,16 +141,16 @@ class Safety(Spec):
     def built_in(self) -> tuple[Pattern, ...]:
         """The built-in patterns that are enabled."""
         return tuple(
-            one
-            for one in PATTERNS
-            if one.category in self.categories
-            and one.name not in self.exclude
-            and (not one.is_option or one.name in self.include)
+            pattern
+            for pattern in PATTERNS
+            if pattern.category in self.categories
+            and pattern.name not in self.exclude
+            and (not pattern.is_option or pattern.name in self.include)
         )
 
     def unenforced(self) -> tuple[str, ...]:
         """The enabled categories for which nothing is enforced, because they have no patterns and no list."""
-        enforced = {one.category for one in self.built_in()} | {name for name, _ in self.lists}
+        enforced = {pattern.category for pattern in self.built_in()} | {name for name, _ in self.lists}
         return tuple(name for name in self.categories if name not in enforced)
 
     def describe(self) -> tuple[dict[str, Any], ...]:
@@ -159,9 +158,9 @@ class Safety(Spec):
         `category`, `enforced`, `patterns` (names), `phrases` (the size of the list), and `note` if nothing is
         enforced."""
         sizes = {name: len(phrases) for name, phrases in self.lists}
-        found = []
+        entries = []
         for name in self.categories:
-            names = [one.name for one in self.built_in() if one.category == name]
+            names = [pattern.name for pattern in self.built_in() if pattern.category == name]
             entry: dict[str, Any] = {"category": name, "enforced": bool(names) or name in sizes}
             entry |= {"patterns": names, "phrases": sizes.get(name, 0)}
             if not entry["enforced"]:
@@ -170,11 +169,11 @@ class Safety(Spec):
                     if name in NEEDS_LIST
                     else "nothing is enforced: all of its patterns are excluded"
                 )
-            found.append(entry)
+            entries.append(entry)
         if self.patterns:
-            shown = [one.text for one in self.patterns]
-            found.append({"category": "custom", "enforced": True, "patterns": shown, "phrases": 0})
-        return tuple(found)
+            shown = [pattern.text for pattern in self.patterns]
+            entries.append({"category": "custom", "enforced": True, "patterns": shown, "phrases": 0})
+        return tuple(entries)
 
 
 class SafetyBuilder:
@@ -203,7 +202,10 @@ class SafetyBuilder:
     def apply_preset(self, preset: str) -> Self:
         """Enable exactly the preset's categories; lists and custom patterns stay. Raises UnknownName."""
         self._enabled = set(preset_categories(preset))
-        self._customs = [*self._customs, *(one for one in _customs(preset_texts(preset)) if one not in self._customs)]
+        self._customs = [
+            *self._customs,
+            *(custom for custom in _customs(preset_texts(preset)) if custom not in self._customs),
+        ]
         return self
 
     def add_custom_banned_pattern(self, pattern: str, *, regex: bool = False) -> Self:
@@ -258,19 +260,19 @@ def safety_of(value: Any, *, field: str = "safety") -> Safety:
 def merged_safety(filters: Sequence[Safety]) -> Safety:
     """One filter that enforces everything that the given ones enforce. Its mode is `rewind` if one of them has it."""
     lists: dict[str, list[str]] = {}
-    for one in filters:
-        for name, phrases in one.lists:
+    for member in filters:
+        for name, phrases in member.lists:
             lists.setdefault(name, []).extend(phrases)
-    enforced = {pattern.name for one in filters for pattern in one.built_in()}
-    enabled = {name for one in filters for name in one.categories}
+    enforced = {pattern.name for member in filters for pattern in member.built_in()}
+    enabled = {name for member in filters for name in member.categories}
     return Safety(
         categories=tuple(enabled),
-        include=tuple(sorted({name for one in filters for name in one.include})),
-        exclude=[name for one in filters for name in one.exclude if name not in enforced],
-        patterns=[custom for one in filters for custom in one.patterns],
+        include=tuple(sorted({name for member in filters for name in member.include})),
+        exclude=[name for member in filters for name in member.exclude if name not in enforced],
+        patterns=[custom for member in filters for custom in member.patterns],
         lists=lists,
-        mode="rewind" if any(one.rewinds for one in filters) else "mask",
-        must_mask=any(one.must_mask for one in filters),
+        mode="rewind" if any(member.rewinds for member in filters) else "mask",
+        must_mask=any(member.must_mask for member in filters),
     )
 
 
@@ -313,14 +315,14 @@ def _lists(lists: Any) -> tuple[tuple[str, tuple[str, ...]], ...]:
     pairs = lists.items() if isinstance(lists, Mapping) else lists
     if isinstance(pairs, str) or not isinstance(pairs, Iterable):
         raise SpecError("lists are phrases by category", hint='{"violence": ["..."]}', field="lists")
-    found = {}
+    phrase_lists = {}
     for pair in pairs:
         if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
             raise SpecError("lists are phrases by category", hint='{"violence": ["..."]}', field="lists")
-        found[check_category(pair[0])] = check_phrases(pair[1], str(pair[0]))
-    if sum(len(phrases) for phrases in found.values()) > MAX_PHRASES:
+        phrase_lists[check_category(pair[0])] = check_phrases(pair[1], str(pair[0]))
+    if sum(len(phrases) for phrases in phrase_lists.values()) > MAX_PHRASES:
         raise LimitExceeded(f"a filter holds at most {MAX_PHRASES} phrases")
-    return tuple((name, found[name]) for name in CATEGORIES if name in found)
+    return tuple((name, phrase_lists[name]) for name in CATEGORIES if name in phrase_lists)
 
 
 def _with_texts(patterns: Any, preset: str | None) -> Any:
@@ -332,34 +334,27 @@ def _with_texts(patterns: Any, preset: str | None) -> Any:
 def _customs(patterns: Any) -> tuple[Custom, ...]:
     if isinstance(patterns, str) or not isinstance(patterns, Sequence):
         raise SpecError("patterns are a list", hint='["rm -rf /", {"regex": "..."}]', field="patterns")
-    found: dict[Custom, None] = {}
-    for place, one in enumerate(patterns):
-        custom = one if isinstance(one, Custom) else _custom(one, place)
-        check_text(custom.text, f"pattern {place}", "patterns")
+    customs: dict[Custom, None] = {}
+    for number, pattern in enumerate(patterns):
+        custom = pattern if isinstance(pattern, Custom) else _custom(pattern, number)
+        check_text(custom.text, f"pattern {number}", "patterns")
         if not custom.text:
-            raise SpecError(f"pattern {place} is empty: it would be found everywhere", field="patterns")
+            raise SpecError(f"pattern {number} is empty: it would be found everywhere", field="patterns")
         if custom.is_regex and len(custom.text) > MAX_REGEX:
-            raise LimitExceeded(f"pattern {place} has more than {MAX_REGEX} characters")
-        found[custom] = None
-    if sum(one.is_regex for one in found) > MAX_REGEXES:
+            raise LimitExceeded(f"pattern {number} has more than {MAX_REGEX} characters")
+        customs[custom] = None
+    if sum(custom.is_regex for custom in customs) > MAX_REGEXES:
         raise LimitExceeded(f"a filter holds at most {MAX_REGEXES} regular expressions")
-    if len(found) > MAX_PHRASES:
+    if len(customs) > MAX_PHRASES:
         raise LimitExceeded(f"a filter holds at most {MAX_PHRASES} patterns")
-    return tuple(found)
+    return tuple(customs)
 
 
-def _custom(one: Any, place: int) -> Custom:
-    if isinstance(one, str):
-        return Custom(one)
-    if isinstance(one, Mapping) and len(one) == 1 and next(iter(one)) in ("text", "regex"):
-        ((how, text),) = one.items()
+def _custom(pattern: Any, number: int) -> Custom:
+    if isinstance(pattern, str):
+        return Custom(pattern)
+    if isinstance(pattern, Mapping) and len(pattern) == 1 and next(iter(pattern)) in ("text", "regex"):
+        ((how, text),) = pattern.items()
         return Custom(text, how == "regex")
-    shown = json.dumps(one, default=str)[:80]
-    raise SpecError(f"pattern {place} is a text, or an object with `regex` or `text`, not {shown}", field="patterns")
-
-
-KIND = Kind(
-    spec=Safety,
-    compile="espalier.constraints.safety.compile:compile_safety",
-    judge="espalier.constraints.safety.judge:judge_safety",
-)
+    shown = json.dumps(pattern, default=str)[:80]
+    raise SpecError(f"pattern {number} is a text, or an object with `regex` or `text`, not {shown}", field="patterns")

@@ -67,35 +67,37 @@ def held_patterns(spec: Safety, form: Dfa | None = None) -> HeldPatterns:
     whole = None if begin is None else classes.widened(*begin, is_form=True)
     most = MAX_STATES + (0 if whole is None else len(whole))
     held: set[str] = set()
-    for one in _patterns(spec):
+    for pattern in _patterns(spec):
         check_time()
         if whole is not None and len(whole) > most * FULL:
             break
-        if one.states > MAX_PATTERN:
+        if pattern.states > MAX_PATTERN:
             continue
         tried = whole
-        for part in one.parts:
+        for part in pattern.parts:
             widened = classes.widened(*part)
-            tried = widened if tried is None else _both(tried, widened, most)
+            tried = widened if tried is None else _intersect(tried, widened, most)
             if tried is None:
                 break
         if tried is not None:
             whole = tried
-            held.update(one.names)
+            held.update(pattern.names)
     if whole is None or not held:
         return HeldPatterns(None, frozenset())
-    return HeldPatterns(_written(whole, classes), frozenset(held))
+    return HeldPatterns(_to_grammar(whole, classes), frozenset(held))
 
 
 def _patterns(spec: Safety) -> Iterator[_Pattern]:
     for name, phrases in spec.lists:
-        yield from _own((f"{name}/list",), Own(words=[(one, 0) for one in phrases], texts=(), expressions=()))
+        yield from _own((f"{name}/list",), Own(words=[(phrase, 0) for phrase in phrases], texts=(), expressions=()))
     for custom in spec.patterns:
         text = [(custom.text, 0)]
         own = Own(words=(), texts=() if custom.is_regex else text, expressions=text if custom.is_regex else ())
         yield from _own((f"custom/{custom.text}",), own)
-    for one in spec.built_in():
-        yield _Pattern((one.full_name,), tuple((part.dfa, part.segments) for part in built_in_parts([one], [0])))
+    for pattern in spec.built_in():
+        yield _Pattern(
+            (pattern.full_name,), tuple((part.dfa, part.segments) for part in built_in_parts([pattern], [0]))
+        )
 
 
 def _own(names: tuple[str, ...], own: Own) -> Iterator[_Pattern]:
@@ -141,9 +143,9 @@ class _Classes:
         """The automaton over these classes; matches and surrogates lead nowhere."""
         read = self._first if is_form else np.where(self._first < ASCII, self._first, LETTER)
         table = dfa.table[:, _classes_of(segments, read)]  # (S, K)
-        found = without_dooms(_dfa(np.where(self._is_half | (table < 0), -1, table), dfa.ends))
-        assert found is not None  # every pattern leaves some text, and so does a form
-        return smallest(found)
+        widened = without_dooms(_dfa(np.where(self._is_half | (table < 0), -1, table), dfa.ends))
+        assert widened is not None  # every pattern leaves some text, and so does a form
+        return smallest(widened)
 
     def ranges(self, wanted: NDArray[np.bool_]) -> Ranges:
         """The characters of some classes. wanted: `(K,) bool`."""
@@ -157,7 +159,7 @@ def _classes_of(segments: Segments, characters: NDArray[np.int64]) -> NDArray[np
     return np.asarray(classes[np.searchsorted(first, characters, side="right") - 1], dtype=np.int64)
 
 
-def _both(one: CharDfa, other: CharDfa, most: int) -> CharDfa | None:
+def _intersect(one: CharDfa, other: CharDfa, most: int) -> CharDfa | None:
     """The texts of both; None for more than so many states, and where there is no such text."""
     width = len(other)
     number = {0: 0}
@@ -181,11 +183,11 @@ def _both(one: CharDfa, other: CharDfa, most: int) -> CharDfa | None:
     live = without_dooms(smallest(_dfa(np.where(table < 0, -1, numbered), ends)))
     if live is None:
         return None
-    found = smallest(live)
-    return found if len(found) <= most else None
+    smaller = smallest(live)
+    return smaller if len(smaller) <= most else None
 
 
-def _written(whole: CharDfa, classes: _Classes) -> Grammar:
+def _to_grammar(whole: CharDfa, classes: _Classes) -> Grammar:
     count = 0
     named: dict[Ranges, Rule] = {}
     spelled: dict[bytes, Node] = {}

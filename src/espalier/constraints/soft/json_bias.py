@@ -129,11 +129,11 @@ class JsonBiases:
         if rule is None and not place.is_complete:
             return None
         key = (place.state, place.containers(self._reach), weights)
-        found = self._found.get(key)
-        if found is None:
-            found = self._end(place, weights) if rule is None else self._boosts(place, rule(place, weights))
-            self._found.put(key, found, found.amounts.nbytes * (1 if isinstance(found.where, slice) else 3))
-        return found
+        bias = self._found.get(key)
+        if bias is None:
+            bias = self._end(place, weights) if rule is None else self._boosts(place, rule(place, weights))
+            self._found.put(key, bias, bias.amounts.nbytes * (1 if isinstance(bias.where, slice) else 3))
+        return bias
 
     def _boosts(self, place: JsonPosition, wanted: Mapping[int, float]) -> Bias:
         ids: list[int] = []
@@ -158,15 +158,15 @@ class JsonBiases:
 def _candidates(tokens: tuple[bytes, ...]) -> dict[int, list[tuple[int, bytes]]]:
     """The tokens that could be boosted, as (id, bytes), by their first byte that is not whitespace."""
     wanted = frozenset(_VALUES + bytes((COLON, COMMA, *CLOSERS.values())))
-    found: dict[int, list[tuple[int, bytes]]] = {byte: [] for byte in sorted(wanted)}
+    candidates: dict[int, list[tuple[int, bytes]]] = {byte: [] for byte in sorted(wanted)}
     for token, data in enumerate(tokens):
         bare = data.lstrip(SPACE)
         if not bare or bare[0] not in wanted:
             continue
         word = LITERALS.get(bare[0])
         if word is None or word.startswith(bare) or bare.startswith(word):  # others only share a literal's first letter
-            found[bare[0]].append((token, data))
-    return found
+            candidates[bare[0]].append((token, data))
+    return candidates
 
 
 def _at_start(place: JsonPosition, weights: Weights) -> dict[int, float]:

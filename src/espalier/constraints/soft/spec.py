@@ -1,6 +1,6 @@
 """Soft constraints: logit biases instead of masks. Their specs are frozen values that round-trip to JSON.
 
-`SOFT_KINDS` lists their kinds, one `SoftKind` value each. They know no model.
+`SOFT_KINDS` lists their kinds, one `SoftKind` value each, and is filled by `kinds.py`. They know no model.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from fractions import Fraction
 from typing import Any, ClassVar
 
 from espalier.constraints.compiler import Compiler
-from espalier.constraints.kinds import Code, Kinds
+from espalier.constraints.function_kind import Code, function_of
+from espalier.constraints.kind_table import Kinds
 from espalier.constraints.spec import Spec
 from espalier.constraints.words.spec import Wordlist
 from espalier.errors import SpecError
@@ -43,7 +44,7 @@ class SoftSpec(ABC):
         if not isinstance(data, Mapping) or "kind" not in data:
             raise SpecError("a soft constraint needs a `kind`", hint=f"one of: {known}", field="kind")
         kind = data["kind"]
-        cls: type[SoftSpec] | None = SOFT_KINDS.find(kind, "spec") if isinstance(kind, str) else None
+        cls: type[SoftSpec] | None = SOFT_KINDS.spec_of(kind) if isinstance(kind, str) else None
         if cls is None:
             raise SpecError(f"unknown soft constraint {kind!r}", hint=f"one of: {known}", field="kind")
         names = [f.name for f in fields(cls)]  # type: ignore[arg-type]  # a dataclass
@@ -63,8 +64,8 @@ class SoftSpec(ABC):
 
     def filter(self, compiler: Compiler) -> LogitFilter:
         """The filter of one sequence. Raises SpecError and its subclasses, VocabError, LimitExceeded."""
-        made: LogitFilter = SOFT_KINDS.get(self.kind, "filter")(self, compiler)
-        return made
+        logit_filter: LogitFilter = function_of(SOFT_KINDS.load(self.kind).filter)(self, compiler)
+        return logit_filter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,11 +167,4 @@ class SoftKind:
     filter: Code
 
 
-JSON = SoftKind(spec=SoftJson, filter="espalier.constraints.soft.json_bias:json_filter")
-WORDS = SoftKind(spec=SoftWordlist, filter="espalier.constraints.soft.word_bias:word_filter")
-
-SOFT_KINDS = Kinds(
-    "soft_constraints",
-    {"soft_json": JSON, "soft_wordlist": WORDS},
-    holds=SoftKind,
-)
+SOFT_KINDS: Kinds[SoftKind] = Kinds("soft_constraints")

@@ -115,29 +115,29 @@ class WordPenalties:
     def tiers(self, spec: SoftWordlist, compiler: Compiler) -> Tiers:
         """The automata of both tiers, compiled if needed. Raises SpecError, UnknownName, VocabError."""
         hard = spec.wordlist
-        narrow = _compiled(hard, compiler)
+        narrow = _compile_words(hard, compiler)
         size = len(compiler.words.words(hard.lang or "") if hard.words is None else hard.words)
         last = min(spec.last_rank, size)
         wide_spec = _with_top(hard, last)
-        wide = narrow if last == hard.top else _compiled(wide_spec, compiler)
+        wide = narrow if last == hard.top else _compile_words(wide_spec, compiler)
         # By identity, because an edited word file gives a new automaton. The entry keeps its automata alive.
         key = (id(narrow), id(wide), spec.tier2_penalty, spec.tier3_penalty)
         with self._lock:
-            found = self._kept.get(key)
-            if found is None:
+            tiers = self._kept.get(key)
+            if tiers is None:
                 self._made += 1
-                found = Tiers(
+                tiers = Tiers(
                     self,
                     self._made,
                     (spec.tier2_penalty, spec.tier3_penalty),
                     Tier(narrow, hard, compiler),
                     None if wide is narrow else Tier(wide, wide_spec, compiler),
                 )
-                self._kept[key] = found
+                self._kept[key] = tiers
             self._kept.move_to_end(key)
             while len(self._kept) > KEPT_LISTS:
                 self._kept.popitem(last=False)
-        return found
+        return tiers
 
 
 class Tiers:
@@ -160,12 +160,12 @@ class Tiers:
     def penalties(self, places: TierStates) -> NDArray[np.float32]:
         """The penalty of each token, `(V,) float32`; shared and read-only."""
         key = (self._number, places)
-        found = self._shared.found.get(key)
-        if found is None:
-            found = self._penalties(places)
-            found.setflags(write=False)
-            self._shared.found.put(key, found, found.nbytes)
-        return found
+        penalties = self._shared.found.get(key)
+        if penalties is None:
+            penalties = self._penalties(places)
+            penalties.setflags(write=False)
+            self._shared.found.put(key, penalties, penalties.nbytes)
+        return penalties
 
     def _penalties(self, places: TierStates) -> NDArray[np.float32]:
         out = np.where(self._shared.judged, self._third, np.float32(0.0))  # (V,) float32
@@ -244,10 +244,10 @@ class Tier:
 
     def _separates(self, data: bytes) -> bool:
         """Whether the bytes start with a separator, or are a prefix of one."""
-        return any(data.startswith(one) or one.startswith(data) for one in self._separators)
+        return any(data.startswith(separator) or separator.startswith(data) for separator in self._separators)
 
 
-def _compiled(spec: Wordlist, compiler: Compiler) -> AutomatonCompiled:
+def _compile_words(spec: Wordlist, compiler: Compiler) -> AutomatonCompiled:
     compiled = compiler.compile(spec)
     if not isinstance(compiled, AutomatonCompiled):
         raise UnsupportedError(f"a soft word list needs an automaton, not {type(compiled).__name__}")
@@ -263,7 +263,7 @@ def _after_a_word(machine: Machine, words: Sequence[str]) -> State:
     """The state after one whole word, if possible one that is no prefix of another; the start if no word stands
     alone."""
     ordered = sorted(words)
-    found: State | None = None
+    after: State | None = None
     for word in words:
         state = _walk(machine, machine.start, word.encode())
         if state is None or not machine.accepts(state):
@@ -271,8 +271,8 @@ def _after_a_word(machine: Machine, words: Sequence[str]) -> State:
         place = bisect_right(ordered, word)
         if place == len(ordered) or not ordered[place].startswith(word):
             return state
-        found = state if found is None else found
-    return machine.start if found is None else found
+        after = state if after is None else after
+    return machine.start if after is None else after
 
 
 def _walk(machine: Machine, state: State | None, data: bytes) -> State | None:

@@ -51,7 +51,7 @@ def converted(
 ) -> Converted:
     """The grammar of a tool's arguments; with keys (name key, arguments key), of the object that holds both, the name
     first whatever the order. Raises as `calls_grammar` does."""
-    return _converted(_asked(tool), whitespace, style, keys, order, has_tracker)[0]
+    return _convert_arguments(_asked_options(tool), whitespace, style, keys, order, has_tracker)[0]
 
 
 def left_by_grammar(
@@ -59,7 +59,7 @@ def left_by_grammar(
 ) -> tuple[str, ...]:
     """The keywords that this grammar leaves to be checked when a call is complete: `pattern at /properties/a`. Raises
     as `calls_grammar` does."""
-    return _converted(_asked(tool), whitespace, style, keys, order, has_tracker)[1]
+    return _convert_arguments(_asked_options(tool), whitespace, style, keys, order, has_tracker)[1]
 
 
 class _Asked(NamedTuple):
@@ -71,7 +71,7 @@ class _Asked(NamedTuple):
     formats: Formats
 
 
-def _asked(tool: Tool) -> _Asked:
+def _asked_options(tool: Tool) -> _Asked:
     return _Asked(tool.name, tool.parameters, tool.strict is not True, tool.formats)
 
 
@@ -79,8 +79,8 @@ def watched_arguments(tool: Tool, whitespace: JsonWhitespace, order: Order) -> W
     """The arrays of a tool's arguments that need a tracker; None where there are none. Raises as `calls_grammar`."""
     if not any(word in tool.parameters for word in MAY_BE_UNIQUE):
         return None  # the conversion of many tools takes long, and this one would be thrown away
-    found = converted(tool, whitespace, "json", order=order, has_tracker=True)
-    if not any(gap.keyword == "uniqueItems" for gap in found.gaps):
+    grammar = converted(tool, whitespace, "json", order=order, has_tracker=True)
+    if not any(gap.keyword == "uniqueItems" for gap in grammar.gaps):
         return None
     return watched_items(
         _CallShapes(expand(json.loads(tool.parameters), order=order, format=tool.formats), tool.name, None)
@@ -99,7 +99,7 @@ def _naming(tool: str) -> Iterator[None]:
 
 
 @owned_cache(KEPT_TOOLS)
-def _converted(
+def _convert_arguments(
     asked: _Asked,
     whitespace: JsonWhitespace,
     style: Style,
@@ -116,9 +116,9 @@ def _converted(
             schema = with_mark(schema)
         expansion = expand(schema, order=order, format=asked.formats)
         shapes = _shapes(expansion, asked.name, keys)
-        found = convert(shapes, whitespace=whitespace, style=style)
-        left = _check(expansion, found.gaps, asked.checked, has_tracker and watched_items(shapes) is not None)
-        return (found if text is None else with_grammar(found, text)), left
+        grammar = convert(shapes, whitespace=whitespace, style=style)
+        left = _check(expansion, grammar.gaps, asked.checked, has_tracker and watched_items(shapes) is not None)
+        return (grammar if text is None else with_grammar(grammar, text)), left
 
 
 def _shapes(expansion: Expansion, name: str, keys: tuple[str, str] | None = None) -> _CallShapes:
@@ -128,10 +128,10 @@ def _shapes(expansion: Expansion, name: str, keys: tuple[str, str] | None = None
     return shapes
 
 
-def _check(expansion: Expansion, found: tuple[Remark, ...], checked: bool, is_watched: bool) -> tuple[str, ...]:
-    """Return what is checked afterwards. found: what is not enforced. Raises UnsupportedError for a keyword that would
-    not be enforced, unless that may be checked. is_watched: a tracker keeps items unique."""
-    gaps = [gap for gap in found if not (is_watched and gap.keyword == "uniqueItems")]
+def _check(expansion: Expansion, remarks: tuple[Remark, ...], checked: bool, is_watched: bool) -> tuple[str, ...]:
+    """Return what is checked afterwards. remarks: what is not enforced. Raises UnsupportedError for a keyword that
+    would not be enforced, unless that may be checked. is_watched: a tracker keeps items unique."""
+    gaps = [gap for gap in remarks if not (is_watched and gap.keyword == "uniqueItems")]
     places = [(at, gap.text) for gap in gaps for at in expansion.places_of(gap.pointer, gap.keyword)]
     contract = expansion.contract.with_changes((at, "checked", text) for at, text in places)
     refused = contract.by_verdict("refused")
@@ -145,7 +145,7 @@ def _check(expansion: Expansion, found: tuple[Remark, ...], checked: bool, is_wa
             f"{first.keyword} at {at or 'the top'} cannot be enforced{more}{': ' if first.note else ''}{first.note}",
             hint="remove it" if refused else 'remove it; without "strict": true it is checked afterwards',
         )
-    return tuple(f"{one.keyword} at {one.pointer.rpartition('/')[0] or 'the top'}" for one in later)
+    return tuple(f"{entry.keyword} at {entry.pointer.rpartition('/')[0] or 'the top'}" for entry in later)
 
 
 # Explored when a call reaches them
@@ -207,10 +207,10 @@ class _CallShapes:
         self._inner = inner
         self._name = name
         self._keys = keys
-        given = inner.cases(inner.root)
-        self._objects = tuple(narrowed for case in given if (narrowed := _object(case)) is not None)
+        cases = inner.cases(inner.root)
+        self._objects = tuple(narrowed for case in cases if (narrowed := _object(case)) is not None)
         # A recursive schema may refer to its root, which need not be an object there.
-        self._arguments: NodeId = inner.root if self._objects == given else self.ARGUMENTS
+        self._arguments: NodeId = inner.root if self._objects == cases else self.ARGUMENTS
 
     @property
     def can_be_called(self) -> bool:
@@ -260,6 +260,6 @@ class _NamedShapes:
 def _object(case: Case) -> Case | None:
     """The part of a case that is an object, None if there is none."""
     if isinstance(case, Values):
-        kept = tuple(value for value in case.values if isinstance(value, dict))
-        return replace(case, values=kept) if kept else None
+        objects = tuple(value for value in case.values if isinstance(value, dict))
+        return replace(case, values=objects) if objects else None
     return case if isinstance(case, Object) else None

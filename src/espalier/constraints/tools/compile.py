@@ -35,7 +35,8 @@ from espalier.constraints.tools.grammar import (
 )
 from espalier.constraints.tools.lazy_calls import LazyAssembly, Outlines, outlines
 from espalier.constraints.tools.spec import ToolCalls
-from espalier.constraints.unique.places import WatchedLanguage, WatchedMachine, with_tracker
+from espalier.constraints.unique.places import with_tracker
+from espalier.constraints.watching import WatchedLanguage, WatchedMachine
 from espalier.errors import GrammarError, SpecError, UnsupportedError
 from espalier.grammar.ast import (
     EMPTY,
@@ -72,22 +73,22 @@ def compile_tool_calls(spec: ToolCalls, compiler: Compiler) -> Compiled:
     specials = _specials(spec, vocab)
     known = outlines(spec, vocab)
     if known is not None:
-        return _explored(spec, compiler, known, specials)
+        return _compile_lazily(spec, compiler, known, specials)
     tracker, is_easy = calls_tracker(spec)
     calls = calls_grammar(spec, specials, has_tracker=tracker is not None)
-    found = compile_automaton(_automaton(_assembly(spec, compiler, calls, specials)), spec, vocab, trie)
+    compiled = compile_automaton(_automaton(_assembly(spec, compiler, calls, specials)), spec, vocab, trie)
 
     def explainer() -> CallsExplainer:
         network = _assembly(spec, compiler, calls.for_explanations(), specials, plain=True).network()
         machine = PushdownMachine(network, vocab, trie, needs_bytes=False)
         return CallsExplainer(network, machine, calls.pointers)
 
-    found.explain_with(explainer)
-    found.spelled = {token: text.encode() for text, token in specials.items()}
-    return with_tracker(found, tracker, compiler, is_easy=is_easy)
+    compiled.explain_with(explainer)
+    compiled.spelled = {token: text.encode() for text, token in specials.items()}
+    return with_tracker(compiled, tracker, compiler, is_easy=is_easy)
 
 
-def _explored(spec: ToolCalls, compiler: Compiler, known: Outlines, specials: Mapping[str, int]) -> Compiled:
+def _compile_lazily(spec: ToolCalls, compiler: Compiler, known: Outlines, specials: Mapping[str, int]) -> Compiled:
     """The constraint, its arguments explored when a call reaches them."""
     vocab, trie = compiler.vocab, compiler.trie
     refs = tuple(TokenRef(id=token) for token in specials.values())
@@ -96,20 +97,20 @@ def _explored(spec: ToolCalls, compiler: Compiler, known: Outlines, specials: Ma
         return LazyNetwork(_lazily(spec, compiler, known, specials, named=named).start(), refs=refs)
 
     machine = PushdownMachine(network(), vocab, trie, shared=compiler.part(SharedParts))
-    found = AutomatonCompiled(spec, vocab, trie, machine)
-    found.explain_with(lambda: LazyCallsExplainer(network(named=True), vocab, trie))
-    found.spelled = {token: text.encode() for text, token in specials.items()}
+    compiled = AutomatonCompiled(spec, vocab, trie, machine)
+    compiled.explain_with(lambda: LazyCallsExplainer(network(named=True), vocab, trie))
+    compiled.spelled = {token: text.encode() for text, token in specials.items()}
     tracker, is_easy = calls_tracker(spec, known)
-    return with_tracker(found, tracker, compiler, is_easy=is_easy)
+    return with_tracker(compiled, tracker, compiler, is_easy=is_easy)
 
 
 def _lazily(
     spec: ToolCalls, compiler: Compiler, known: Outlines, specials: Mapping[str, int], *, named: bool = False
 ) -> LazyAssembly:
     calls, tools = calls_outline(spec, specials)
-    made = LazyAssembly(spec, tools, known, named=named)
-    _fill(made, spec, compiler, calls, specials)
-    return made
+    assembly = LazyAssembly(spec, tools, known, named=named)
+    _fill(assembly, spec, compiler, calls, specials)
+    return assembly
 
 
 def tool_calls_machine(spec: ToolCalls, compiler: Compiler) -> WatchedMachine | None:
@@ -139,8 +140,8 @@ def tool_calls_watched(spec: ToolCalls, compiler: Compiler) -> WatchedLanguage:
     if tracker is None:
         return WatchedLanguage(automaton=tool_calls_language(spec, compiler))
     _refuse_specials(_specials(spec, compiler.vocab))
-    made = _assembly(spec, compiler, calls_grammar(spec, has_tracker=True), {})
-    return WatchedLanguage(automaton=_automaton(made), tracker=tracker, is_easy=is_easy)
+    assembly = _assembly(spec, compiler, calls_grammar(spec, has_tracker=True), {})
+    return WatchedLanguage(automaton=_automaton(assembly), tracker=tracker, is_easy=is_easy)
 
 
 def _refuse_specials(specials: Mapping[str, int]) -> None:
@@ -153,19 +154,19 @@ def _refuse_specials(specials: Mapping[str, int]) -> None:
         )
 
 
-def _automaton(made: Assembly) -> Dfa | Network:
+def _automaton(assembly: Assembly) -> Dfa | Network:
     """A DFA if it stays small, otherwise the network."""
-    found = made.dfa(max_states=MAX_IN_PLACE)
-    return made.network() if found is None else found
+    dfa = assembly.dfa(max_states=MAX_IN_PLACE)
+    return assembly.network() if dfa is None else dfa
 
 
 def _specials(spec: ToolCalls, vocab: Vocab) -> dict[str, int]:
     """The ids of the format's delimiters that are special tokens; empty if no call may come."""
     if spec.choice.mode == "none":
         return {}
-    found = {text: vocab.special_id(text) for text in delimiters(spec)}
+    tokens = {text: vocab.special_id(text) for text in delimiters(spec)}
     # A token that ends the turn is no delimiter: the engine stops at it.
-    return {text: token for text, token in found.items() if token is not None and token not in vocab.eos_ids}
+    return {text: token for text, token in tokens.items() if token is not None and token not in vocab.eos_ids}
 
 
 def _follows_text(spec: ToolCalls) -> bool:
@@ -178,13 +179,13 @@ def _assembly(
 ) -> Assembly:
     """The calls and the text around them. Each tool's arguments stay a rule of their own, so the build time grows
     linearly with the number of tools. plain: for explanations."""
-    made = Assembly()
-    _fill(made, spec, compiler, calls, specials, plain=plain)
-    return made
+    assembly = Assembly()
+    _fill(assembly, spec, compiler, calls, specials, plain=plain)
+    return assembly
 
 
 def _fill(
-    made: Assembly | LazyAssembly,
+    assembly: Assembly | LazyAssembly,
     spec: ToolCalls,
     compiler: Compiler,
     calls: CallsGrammar,
@@ -194,22 +195,24 @@ def _fill(
 ) -> None:
     if _follows_text(spec):
         text = watched([spec.wire.marker.encode()])
-        made.rule(text.fragment, "")
-        _attach_calls(text, made, made.grammar(calls.after_marker, plain=plain, called=calls.arguments), spec, specials)
+        assembly.rule(text.fragment, "")
+        _attach_calls(
+            text, assembly, assembly.grammar(calls.after_marker, plain=plain, called=calls.arguments), spec, specials
+        )
         return
     without_text = spec.choice.mode == "required" or spec.content is not None
     # In free text, calls may start as long as only whitespace has been read, which leads back to the start.
     start = _empty() if without_text else fragment_of_dfa(free_text(spec))
-    made.rule(start, "")
+    assembly.rule(start, "")
     end = _state(start, final=True)
     if spec.content is not None:
         held = _content(spec, compiler.language(spec.content, wanted_by="ToolCalls"))
-        start.symbols[0].append((made.embed(held, f"{spec.kind}.{spec.content.kind}"), (end,)))
-    start.symbols[0].append((made.grammar(calls.grammar, plain=plain, called=calls.arguments), (end,)))
+        start.symbols[0].append((assembly.embed(held, f"{spec.kind}.{spec.content.kind}"), (end,)))
+    start.symbols[0].append((assembly.grammar(calls.grammar, plain=plain, called=calls.arguments), (end,)))
 
 
 def _attach_calls(
-    text: Watched, made: Assembly | LazyAssembly, rest: Symbol, spec: ToolCalls, specials: Mapping[str, int]
+    text: Watched, assembly: Assembly | LazyAssembly, rest: Symbol, spec: ToolCalls, specials: Mapping[str, int]
 ) -> None:
     """After the marker, spelled by its bytes or with special tokens, the rest of the calls follows, and then the
     end."""
@@ -219,7 +222,7 @@ def _attach_calls(
     root.symbols[met].append((rest, (over,)))
     root.edges[over].append((1 << ord("\n"), (closed,)))
     if any(text in marker for text in specials):
-        token = _spelled(marker, made, specials)
+        token = _spell(marker, assembly, specials)
         for state in between:
             # Only where the marker's bytes, read as text, would complete the marker as well.
             if text.after(state, marker.encode()) == met:
@@ -230,16 +233,18 @@ def _attach_calls(
         begun = _state(root, final=True)
         root.edges[begun], root.symbols[begun] = root.edges[0], list(root.symbols[0])
         for row in root.edges:
-            row[:] = [(members, tuple(begun if one == 0 else one for one in targets)) for members, targets in row]
+            row[:] = [
+                (members, tuple(begun if target == 0 else target for target in targets)) for members, targets in row
+            ]
         root.edges[0] = list(root.edges[begun])
-        root.symbols[0].append((_spelled(lead, made, specials), (begun,)))
+        root.symbols[0].append((_spell(lead, assembly, specials), (begun,)))
 
 
-def _spelled(text: str, made: Assembly | LazyAssembly, specials: Mapping[str, int]) -> Symbol:
+def _spell(text: str, assembly: Assembly | LazyAssembly, specials: Mapping[str, int]) -> Symbol:
     """The symbol of a delimiter with special tokens in it."""
     if text in specials:
-        return made.token(TokenRef(id=specials[text]))
-    return made.grammar(Grammar.of([Rule("root", with_specials(text, specials))]))
+        return assembly.token(TokenRef(id=specials[text]))
+    return assembly.grammar(Grammar.of([Rule("root", with_specials(text, specials))]))
 
 
 def _empty() -> Fragment:
@@ -262,9 +267,9 @@ def free_text(spec: ToolCalls) -> Dfa:
     if wire.marker:
         return search([wire.marker.encode()]).avoiding
     begun = alt(*(Literal(text) for text in (wire.opener, wire.lead) if text))
-    found = without(every_text(), language(seq(Repeat(BLANK), begun, Repeat(AnyChar()))))
-    assert found is not None  # it holds the empty text
-    return found.minimised()
+    callless = without(every_text(), language(seq(Repeat(BLANK), begun, Repeat(AnyChar()))))
+    assert callless is not None  # it holds the empty text
+    return callless.minimised()
 
 
 def _content(spec: ToolCalls, held: Dfa | Network) -> Dfa | Network:

@@ -80,8 +80,8 @@ class CallsGrammar:
                 return fold(rules[node.name].body, visit)
             return node.with_children(parts) if parts else node
 
-        kept = [Rule(name, fold(rule.body, visit)) for name, rule in rules.items() if name not in placed]
-        return CallsGrammar(grammar=Grammar.of(kept), pointers=self.pointers, rest=self.rest)
+        unplaced = [Rule(name, fold(rule.body, visit)) for name, rule in rules.items() if name not in placed]
+        return CallsGrammar(grammar=Grammar.of(unplaced), pointers=self.pointers, rest=self.rest)
 
     @property
     def after_marker(self) -> Grammar:
@@ -92,10 +92,10 @@ class CallsGrammar:
 def delimiters(spec: ToolCalls) -> tuple[str, ...]:
     """The delimiters around calls, and the markers within them, which may be special tokens of a vocabulary."""
     wire = spec.wire
-    found = (wire.begin, wire.open, wire.lead, wire.text_lead, wire.head, wire.name_open, wire.id_mark, wire.middle,
+    parts = (wire.begin, wire.open, wire.lead, wire.text_lead, wire.head, wire.name_open, wire.id_mark, wire.middle,
              wire.key, wire.assign, wire.value_close, wire.quote, wire.tail, wire.separator, wire.close,
              wire.end)  # fmt: skip
-    whole = [text.strip() for text in found if text.strip()]
+    whole = [text.strip() for text in parts if text.strip()]
     single = [text for text in whole if len(text.split()) == 1]
     return tuple(dict.fromkeys([*single, *(marker for text in whole for marker in MARKERS.findall(text))]))
 
@@ -117,15 +117,15 @@ def calls_grammar(
 def calls_outline(spec: ToolCalls, specials: Mapping[str, int] | None = None) -> tuple[CallsGrammar, dict[str, Tool]]:
     """The same grammar without the rules of arguments, which are named in it; and the tool of each by its name. For a
     format with JSON arguments. Raises nothing for schemas."""
-    made = _Calls(spec, specials or {}, has_tracker=False, is_outline=True)
-    return made.grammar(), made.tools
+    calls = _Calls(spec, specials or {}, has_tracker=False, is_outline=True)
+    return calls.grammar(), calls.tools
 
 
 def checked_afterwards(tool: Tool, spec: ToolCalls) -> tuple[str, ...]:
     """The keywords of a tool's schema that are only checked when its call is complete: `pattern at /properties/a`.
     Raises as `calls_grammar` does."""
-    if is_explored(spec) and (found := outline(tool, spec.whitespace, spec.used_order)) is not None:
-        return found.checked
+    if is_explored(spec) and (lowered := outline(tool, spec.whitespace, spec.used_order)) is not None:
+        return lowered.checked
     style, keys = style_of(spec.wire, tool)
     return left_by_grammar(tool, spec.whitespace, style, keys, spec.used_order, spec.wire.has_json)
 
@@ -155,13 +155,15 @@ def calls_tracker(spec: ToolCalls, known: Mapping[str, Outline] | None = None) -
     if not spec.wire.has_json:
         return None, True
     if known is not None:
-        found = {name: one.items for name, one in known.items()}
+        items = {name: watched.items for name, watched in known.items()}
     else:
-        found = {tool.name: watched_arguments(tool, spec.whitespace, spec.used_order) for tool in spec.allowed}
-    if not any(found.values()):
+        items = {tool.name: watched_arguments(tool, spec.whitespace, spec.used_order) for tool in spec.allowed}
+    if not any(items.values()):
         return None, True
-    trackers = {name.encode(): DocumentTracker(NOTHING if one is None else one.spots) for name, one in found.items()}
-    return CallsTracker(spec, trackers), all(one is None or one.is_easy for one in found.values())
+    trackers = {
+        name.encode(): DocumentTracker(NOTHING if watched is None else watched.spots) for name, watched in items.items()
+    }
+    return CallsTracker(spec, trackers), all(watched is None or watched.is_easy for watched in items.values())
 
 
 class _Calls:
@@ -182,10 +184,10 @@ class _Calls:
         tools = [SHAPES[wire.shape](self, tool) for tool in self._spec.allowed]
         in_list = bool(wire.open.strip())  # a lead then stands before the list
         call = book.add(names["call"], alt(*tools) if in_list else join(self._lead(), alt(*tools)))
-        one = join(call, self._piece(wire.tail))
-        another = join(join(self._separator(), self._piece(wire.head)), one)
+        first_call = join(call, self._piece(wire.tail))
+        another = join(join(self._separator(), self._piece(wire.head)), first_call)
         limit = None if most is None else most - 1
-        calls = one if limit == 0 else join(one, Repeat(another, 0, limit))
+        calls = first_call if limit == 0 else join(first_call, Repeat(another, 0, limit))
         first = [(wire.begin, wire.begin), (wire.open, ""), (wire.head, "" if wire.begin.strip() else wire.head)]
         before: Node = self._lead() if in_list else EMPTY
         root: Node = EMPTY
@@ -200,10 +202,10 @@ class _Calls:
         if wire.marker:
             rest = book.add(names["rest"], rest)
         pointers = {name: pointer for name, pointer in book.pointers.items() if pointer}
-        found = book.grammar(join(root, rest))
+        grammar = book.grammar(join(root, rest))
         order = {name: place for place, name in enumerate(("root", names["rest"], names["call"], *pointers))}
         last = len(order)
-        rules = sorted(found.rules.values(), key=lambda rule: order.get(rule.name, last + (rule.name in BASICS)))
+        rules = sorted(grammar.rules.values(), key=lambda rule: order.get(rule.name, last + (rule.name in BASICS)))
         return CallsGrammar(grammar=Grammar.of(rules), pointers=pointers, rest=names["rest"] if wire.marker else "")
 
     # Around a call
@@ -240,11 +242,11 @@ class _Calls:
     def json(self, tool: Tool) -> Node:
         """`{"name": "NAME", "arguments": {...}}`; the start is inlined, so that all calls share it."""
         if not self._is_outline:
-            return self._import_rules(tool, self._converted(tool))
-        wire, found = self._wire, layout(self._spec.whitespace)
+            return self._import_rules(tool, self._convert_tool(tool))
+        wire, spacing = self._wire, layout(self._spec.whitespace)
         pieces = (
-            Literal("{"), found.first(0), Literal(quoted(wire.name_key)), found.colon, Literal(f'"{tool.name}"'),
-            found.between(0), Literal(quoted(wire.args_key)), found.colon, self._arguments(tool), found.last(0),
+            Literal("{"), spacing.first(0), Literal(quoted(wire.name_key)), spacing.colon, Literal(f'"{tool.name}"'),
+            spacing.between(0), Literal(quoted(wire.args_key)), spacing.colon, self._arguments(tool), spacing.last(0),
         )  # fmt: skip
         node: Node = Literal("}")
         for piece in reversed(pieces):
@@ -278,28 +280,28 @@ class _Calls:
         if self._is_outline:
             self.tools[name] = tool
             return RuleRef(name)
-        return self._book.add(name, self._import_rules(tool, self._converted(tool), name))
+        return self._book.add(name, self._import_rules(tool, self._convert_tool(tool), name))
 
-    def _converted(self, tool: Tool) -> Converted:
+    def _convert_tool(self, tool: Tool) -> Converted:
         spec = self._spec
         style, keys = style_of(spec.wire, tool)
         return converted(tool, spec.whitespace, style, keys, order=spec.used_order, has_tracker=self._has_tracker)
 
-    def _import_rules(self, tool: Tool, found: Converted, root: str = "") -> Node:
+    def _import_rules(self, tool: Tool, arguments: Converted, root: str = "") -> Node:
         """Add a converted schema's rules to the book under new names; returns the body of its root rule. root: the name
         by which other rules refer to the root. Without it the schema is that of a whole call, and the rule of the
         tool's name is inlined."""
-        book, grammar = self._book, found.grammar
+        book, grammar = self._book, arguments.grammar
         named = Literal(f'"{tool.name}"')
-        given = {name: rule for name, rule in grammar.rules.items() if name != grammar.root}
+        inner_rules = {name: rule for name, rule in grammar.rules.items() if name != grammar.root}
         in_place = {ref.name for ref in references(grammar.rules[grammar.root].body) if not root}
-        in_place = {name for name in in_place if given[name].body == named}
+        in_place = {name for name in in_place if inner_rules[name].body == named}
         names = {grammar.root: root}
-        for name, rule in given.items():
+        for name, rule in inner_rules.items():
             if name in BASICS and rule.body == _basic(name, book.constants):
                 names[name] = book.basic(name).name
             elif name not in in_place:
-                pointer = found.pointers.get(name)
+                pointer = arguments.pointers.get(name)
                 names[name] = book.name(tool.name if pointer == "" else f"{tool.name}-{name}", "")
                 if pointer is not None:
                     book.pointers[names[name]] = f"{tool.name}{pointer or '/'}"
@@ -311,7 +313,7 @@ class _Calls:
                 return with_specials(node.text, self._specials)
             return node.with_children(parts) if parts else node
 
-        for name, rule in given.items():
+        for name, rule in inner_rules.items():
             if name not in in_place and names[name] != name:
                 book.add(names[name], fold(rule.body, visit))
         return fold(grammar.rules[grammar.root].body, visit)
@@ -329,14 +331,16 @@ SHAPES: dict[str, Callable[[_Calls, Tool], Node]] = {
 def with_specials(text: str, specials: Mapping[str, int]) -> Node:
     """A text, each special token in it by its bytes or as that token. specials: their ids by spelling."""
     if text in specials:
-        within = {one: token for one, token in specials.items() if one != text}
+        within = {other: token for other, token in specials.items() if other != text}
         return alt(with_specials(text, within), TokenRef(id=specials[text]))
-    found = min(((text.find(one), -len(one), one) for one in specials if one in text), default=None)
-    if found is None:
+    first = min(
+        ((text.find(spelling), -len(spelling), spelling) for spelling in specials if spelling in text), default=None
+    )
+    if first is None:
         return Literal(text) if text else EMPTY
-    at, _, one = found
-    before, after = with_specials(text[:at], specials), with_specials(text[at + len(one) :], specials)
-    return join(before, join(with_specials(one, specials), after))
+    at, _, spelling = first
+    before, after = with_specials(text[:at], specials), with_specials(text[at + len(spelling) :], specials)
+    return join(before, join(with_specials(spelling, specials), after))
 
 
 def _optional(node: Node) -> Node:

@@ -13,7 +13,7 @@ from espalier.chat.reading.deltas import Turn
 from espalier.chat.reading.incoming import SPACE
 from espalier.chat.reading.turn_parser import parse_turn
 from espalier.chat.tools import Tool, ToolCall
-from espalier.constraints.spec import Gbnf, JsonSchema, Spec
+from espalier.constraints.spec import Gbnf, JsonSchema
 from espalier.constraints.tools.arguments import MAY_BE_UNIQUE
 from espalier.constraints.tools.spec import ToolCalls
 from espalier.constraints.tools.text_grammar import ARGUMENT, grammar_in
@@ -23,9 +23,8 @@ from espalier.lexicon.files import WordFiles
 MAX_ERRORS = 5
 
 
-def judge_tool_calls(spec: Spec, text: str, words: WordFiles) -> Verdict:
+def judge_tool_calls(spec: ToolCalls, text: str, words: WordFiles) -> Verdict:
     """Judges each call by its tool's schema; without calls, the content by its spec."""
-    assert isinstance(spec, ToolCalls)
     if spec.content is not None and spec.choice.mode == "none":
         return judge_in_grammar(spec.content, text, words)
     # With a content, a call of an unknown tool is content; without one it is an error.
@@ -43,14 +42,14 @@ def judge_tool_calls(spec: Spec, text: str, words: WordFiles) -> Verdict:
             known = "may not be called" if call.name in tools else "is no tool"
             errors.append(f"{call.name} {known}")
         elif call.is_complete:
-            found = _arguments(tools[call.name], call, words)
-            judges[found.judge] = None
-            reasons = [f"{call.name}: {error}" for error in found.errors or ("not valid",)]
-            if found.valid is None:
+            verdict = _arguments(tools[call.name], call, words)
+            judges[verdict.judge] = None
+            reasons = [f"{call.name}: {error}" for error in verdict.errors or ("not valid",)]
+            if verdict.valid is None:
                 unsure += reasons
-            elif not found.valid:
+            elif not verdict.valid:
                 errors += reasons
-                loose += len(reasons) if found.breaks == "checked" else 0
+                loose += len(reasons) if verdict.breaks == "checked" else 0
     valid = False if errors else None if unsure else True
     breaks: Promise = "enforced" if len(errors) > loose else "checked"
     return Verdict(
@@ -94,21 +93,20 @@ def _arguments(tool: Tool, call: ToolCall, words: WordFiles) -> Verdict:
     if call.parsed is None:
         return Verdict(valid=False, judge="json", errors=("the arguments are no object",))
     spec = JsonSchema(tool.schema, allow=None if tool.strict is True else "checked", format=tool.formats)
-    found = judge_in_grammar(spec, call.arguments, words)
-    if found.breaks == "enforced" and spec.allow and any(word in tool.parameters for word in MAY_BE_UNIQUE):
-        found = replace(found, breaks="checked")  # whether calls are held to unique items depends on their format
+    verdict = judge_in_grammar(spec, call.arguments, words)
+    if verdict.breaks == "enforced" and spec.allow and any(word in tool.parameters for word in MAY_BE_UNIQUE):
+        verdict = replace(verdict, breaks="checked")  # whether calls are held to unique items depends on their format
     grammar = grammar_in(tool.schema)
-    if grammar is None or not found.valid:
-        return found
+    if grammar is None or not verdict.valid:
+        return verdict
     text = judge(Gbnf(grammar), call.parsed[ARGUMENT], words)
     if text.valid is None and not text.errors:
         return Verdict(valid=None, judge="json", errors=("no independent judge reads the grammar of its text",))
     return text
 
 
-def parse_tool_calls(spec: Spec, text: str) -> Any:
+def parse_tool_calls(spec: ToolCalls, text: str) -> Any:
     """The calls as a list of `{"name": ..., "arguments": {...}}`; without calls, the content as its spec parses it."""
-    assert isinstance(spec, ToolCalls)
     names = _names(spec)
     turn = parse_turn(text, format=spec.wire, names=names, types=spec.types) if names else None
     calls = [call for call in turn.calls if call.parsed is not None] if turn is not None else []

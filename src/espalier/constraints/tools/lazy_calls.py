@@ -32,13 +32,13 @@ def outlines(spec: ToolCalls, vocab: Vocab) -> Outlines | None:
     does."""
     if not is_explored(spec) or vocab.missing_bytes():
         return None
-    found: dict[str, Outline] = {}
+    by_tool: dict[str, Outline] = {}
     for tool in spec.allowed:
-        one = outline(tool, spec.whitespace, spec.used_order)
-        if one is None:
+        lowered = outline(tool, spec.whitespace, spec.used_order)
+        if lowered is None:
             return None
-        found[tool.name] = one
-    return found
+        by_tool[tool.name] = lowered
+    return by_tool
 
 
 class LazyAssembly:
@@ -81,9 +81,9 @@ class LazyAssembly:
         raise ValueError(f"{name} cannot be explored on demand")
 
     def _symbol(self, kind: str, node: Node) -> Symbol:
-        found = kind, len(self._symbols)
-        self._symbols[found] = node
-        return found
+        symbol = kind, len(self._symbols)
+        self._symbols[symbol] = node
+        return symbol
 
     def start(self) -> Place:
         """The first position of the whole text."""
@@ -100,20 +100,20 @@ class LazyAssembly:
         """See `Rules`."""
         if name in self._later:
             return self._later[name]
-        found = self._places.get(name)
-        if found is None:
+        start = self._places.get(name)
+        if start is None:
             table = Explored(self, name=name) if self._named else self._explored
-            found = self._places[name] = table.start([table.items.begin(self._bodies[name])])
-        return found
+            start = self._places[name] = table.start([table.items.begin(self._bodies[name])])
+        return start
 
     def cost_of(self, name: str) -> int:
         """See `Rules`. No rule of calls is recursive."""
-        found = self._costs.get(name)
-        if found is None:
+        cost = self._costs.get(name)
+        if cost is None:
             later = self._later.get(name)
-            found = least_bytes(self._bodies[name], self.cost_of) if later is None else later.least
-            self._costs[name] = found
-        return found
+            cost = least_bytes(self._bodies[name], self.cost_of) if later is None else later.least
+            self._costs[name] = cost
+        return cost
 
     def shared(self, node: Node) -> None:
         """See `Rules`."""

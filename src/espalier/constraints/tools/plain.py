@@ -122,13 +122,13 @@ def _enum(said: dict[str, Any], kind: Any) -> int:
         raise _NotPlain
     if kind is not None and not (kind == "string" and all(isinstance(value, str) for value in values)):
         raise _NotPlain
-    texts = [_spelled(value) for value in values]
+    texts = [_spell(value) for value in values]
     if len(set(texts)) < len(texts):
         raise _NotPlain
     return min(map(len, texts))
 
 
-def _spelled(value: Any) -> str:
+def _spell(value: Any) -> str:
     if value is None:
         return "null"
     if isinstance(value, bool):

@@ -25,29 +25,33 @@ REF_ALONE = ("draft-04", "draft-06", "draft-07")
 _LOOSE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
-def tools_of(given: Any, *, where: str = "tools") -> tuple[Tool, ...]:
+def tools_of(source: Any, *, where: str = "tools") -> tuple[Tool, ...]:
     """Tools from a Tool, a dict of any known shape, a Python function, a list of these, or a mapping of names to
     schemas, in the given order. Raises InputError naming the field."""
-    if isinstance(given, Tool) or _is_function(given):
-        given = [given]
-    if isinstance(given, Mapping) and any(map(_is_function, given.values())):
+    if isinstance(source, Tool) or _is_function(source):
+        source = [source]
+    if isinstance(source, Mapping) and any(map(_is_function, source.values())):
         named = {
-            name: _of_function(one, f"{where}.{name}").schema if _is_function(one) else one
-            for name, one in given.items()
+            name: _of_function(value, f"{where}.{name}").schema if _is_function(value) else value
+            for name, value in source.items()
         }
         return read_tools(named, where=where)
-    if isinstance(given, Mapping | str | bytes) or not isinstance(given, Iterable):
-        return read_tools(given, where=where)
-    tools = (_of_function(one, f"{where}[{place}]") if _is_function(one) else one for place, one in enumerate(given))
+    if isinstance(source, Mapping | str | bytes) or not isinstance(source, Iterable):
+        return read_tools(source, where=where)
+    tools = (
+        _of_function(value, f"{where}[{place}]") if _is_function(value) else value for place, value in enumerate(source)
+    )
     return read_tools(list(tools), where=where)
 
 
-def _is_function(given: Any) -> bool:
-    return inspect.isroutine(given)
+def _is_function(value: Any) -> bool:
+    return inspect.isroutine(value)
 
 
 def _of_function(function: Any, where: str) -> Tool:
-    loose = [one.name for one in inspect.signature(function).parameters.values() if one.kind in _LOOSE]
+    loose = [
+        parameter.name for parameter in inspect.signature(function).parameters.values() if parameter.kind in _LOOSE
+    ]
     if loose:
         raise InputError(
             f"{function.__name__} takes any number of arguments as {loose[0]!r}, which no schema can name",
@@ -82,7 +86,7 @@ def tool_call_schema(
     tool = Tool(name=name, parameters=NO_PARAMETERS if parameters is None else parameters)  # type: ignore[arg-type]
     return {
         "type": "object",
-        "properties": {name_key: {"const": name}, args_key: _addressed(tool.schema, name)},
+        "properties": {name_key: {"const": name}, args_key: _with_address(tool.schema, name)},
         "required": [name_key, args_key],
         "additionalProperties": False,
     }
@@ -102,7 +106,7 @@ def multi_tool_call_schema(
     }
 
 
-def _addressed(schema: dict[str, Any], name: str) -> dict[str, Any]:
+def _with_address(schema: dict[str, Any], name: str) -> dict[str, Any]:
     """The schema as a resource with its own `$id`, if it refers to itself or states its draft."""
     draft = str(schema.get("$schema", ""))
     # The schema around it is of the newest draft, in which draft 4's `id` has no meaning, so it gets both keywords.
@@ -112,8 +116,8 @@ def _addressed(schema: dict[str, Any], name: str) -> dict[str, Any]:
     address = dict.fromkeys(id_keywords, f"urn:tool:{name}")
     if "$ref" in schema and any(old in draft for old in REF_ALONE):
         # In these drafts `$id` beside `$ref` would be ignored, and so is everything else but the definitions.
-        kept = {key: value for key, value in schema.items() if key in ("$schema", *DEFINITIONS)}
-        return {**address, **kept, "allOf": [{"$ref": schema["$ref"]}]}
+        shared = {key: value for key, value in schema.items() if key in ("$schema", *DEFINITIONS)}
+        return {**address, **shared, "allOf": [{"$ref": schema["$ref"]}]}
     return {**address, **schema}
 
 

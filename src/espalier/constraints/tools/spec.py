@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 from espalier.chat.argument_types import Types, argument_types
 from espalier.chat.tools import Tool, ToolChoice, read_choice
 from espalier.chat.wire.formats import WIRE_FORMATS, WireFormat, wire_format
-from espalier.constraints.kinds import Kind
 from espalier.constraints.spec import Spec
 from espalier.constraints.tools.schemas import tools_of
 from espalier.errors import InputError, SpecError
@@ -54,14 +53,14 @@ class ToolCalls(Spec):
         order: str | Sequence[str] | None = None,
         content: Spec | None = None,
     ) -> None:
-        found = tools_of(tools)
-        chosen = _choice(choice, found)
+        listed = tools_of(tools)
+        chosen = _choice(choice, listed)
         if not isinstance(format, str) or format not in WIRE_FORMATS.names():
             raise SpecError(
                 f"unknown format of tool calls {format!r}", hint=f"one of: {', '.join(WIRE_FORMATS)}", field="format"
             )
         wire = wire_format(format)
-        _check_names(found, chosen, wire)
+        _check_names(listed, chosen, wire)
         if wire.marker and wire.open.strip() and not wire.begin.strip():
             raise SpecError(f"the format {format!r} opens its calls before its marker", field="format")
         if max_calls is not None and (not isinstance(max_calls, int) or isinstance(max_calls, bool) or max_calls < 1):
@@ -77,7 +76,7 @@ class ToolCalls(Spec):
                     "content cannot be had where a call is required", hint='use choice="auto"', field="content"
                 )
         values = {
-            "tools": found,
+            "tools": listed,
             "choice": chosen,
             "format": format,
             "max_calls": max_calls,
@@ -142,10 +141,10 @@ class ToolCalls(Spec):
         return cls(**values)
 
 
-def _choice(given: Any, tools: tuple[Tool, ...]) -> ToolChoice:
+def _choice(choice: Any, tools: tuple[Tool, ...]) -> ToolChoice:
     """The choice, as its JSON form can express it. Raises SpecError."""
     try:
-        chosen = read_choice(given)
+        chosen = read_choice(choice)
         chosen.allowed(tools)
         restored = read_choice(chosen.to_json())
     except InputError as error:
@@ -161,7 +160,7 @@ def _choice(given: Any, tools: tuple[Tool, ...]) -> ToolChoice:
 
 def _check_names(tools: Sequence[Tool], choice: ToolChoice, wire: WireFormat) -> None:
     """Raises SpecError if the name of an allowed tool cannot be written in the format."""
-    for place, tool in enumerate(tools):
+    for number, tool in enumerate(tools):
         if choice.names and tool.name not in choice.names:
             continue
         parts = tool.name.split(".")
@@ -169,17 +168,5 @@ def _check_names(tools: Sequence[Tool], choice: ToolChoice, wire: WireFormat) ->
             raise SpecError(
                 f"{tool.name!r} cannot be called in the format {wire.name!r}, which is Python's",
                 hint="letters, digits and _, not a digit first, and no word of Python's own",
-                field=f"tools[{place}].name",
+                field=f"tools[{number}].name",
             )
-
-
-KIND = Kind(
-    spec=ToolCalls,
-    compile="espalier.constraints.tools.compile:compile_tool_calls",
-    automaton="espalier.constraints.tools.compile:tool_calls_language",
-    watched="espalier.constraints.tools.compile:tool_calls_watched",
-    machine="espalier.constraints.tools.compile:tool_calls_machine",
-    judge="espalier.constraints.tools.judge:judge_tool_calls",
-    parse="espalier.constraints.tools.judge:parse_tool_calls",
-    gbnf="espalier.constraints.tools.gbnf:tool_calls_grammar",
-)

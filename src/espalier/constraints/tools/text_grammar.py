@@ -26,8 +26,8 @@ def grammar_in(schema: Any) -> str | None:
     if not isinstance(properties, Mapping) or set(properties) != {ARGUMENT}:
         return None
     inner = properties[ARGUMENT]
-    found = inner.get(KEYWORD) if isinstance(inner, Mapping) else None
-    return found if isinstance(found, str) else None
+    keyword = inner.get(KEYWORD) if isinstance(inner, Mapping) else None
+    return keyword if isinstance(keyword, str) else None
 
 
 def with_mark(schema: dict[str, Any]) -> dict[str, Any]:
@@ -35,11 +35,11 @@ def with_mark(schema: dict[str, Any]) -> dict[str, Any]:
     return {**schema, "properties": {ARGUMENT: {"const": MARK}}}
 
 
-def with_grammar(found: Converted, gbnf: str) -> Converted:
+def with_grammar(converted: Converted, gbnf: str) -> Converted:
     """The converted schema of `with_mark`, the grammar in the place of the constant. Raises GrammarError."""
     book = RuleBook()
-    given = portable(parse(gbnf))
-    bodies = {name: book.spelled(rule.body) for name, rule in given.rules.items()}
+    parsed = portable(parse(gbnf))
+    bodies = {name: book.spelled(rule.body) for name, rule in parsed.rules.items()}
     rules = {name: rule.body for name, rule in book.grammar(Literal(MARK)).rules.items() if name != "root"}
     names = {name: name if name in BASICS else f"{ARGUMENT}-of-{name}" for name in rules}
     own = {name: f"{ARGUMENT}-{name}" for name in bodies}
@@ -49,21 +49,25 @@ def with_grammar(found: Converted, gbnf: str) -> Converted:
             return RuleRef(own.get(node.name) or names[node.name])
         return node.with_children(parts) if parts else node
 
-    made = [Rule(own[name], fold(body, own_names)) for name, body in bodies.items()]
-    made += [Rule(names[name], fold(body, own_names)) for name, body in rules.items()]
+    text_rules = [Rule(own[name], fold(body, own_names)) for name, body in bodies.items()]
+    text_rules += [Rule(names[name], fold(body, own_names)) for name, body in rules.items()]
 
     def placed(node: Node, parts: list[Node]) -> Node:
         if isinstance(node, Literal) and MARK in node.text:
             before, _, after = node.text.partition(MARK)
-            text = RuleRef(own[given.root])
-            return seq(*(Literal(one) if isinstance(one, str) else one for one in (before, text, after) if one))
+            text = RuleRef(own[parsed.root])
+            return seq(*(Literal(part) if isinstance(part, str) else part for part in (before, text, after) if part))
         return node.with_children(parts) if parts else node
 
-    kept = [Rule(name, fold(rule.body, placed)) for name, rule in found.grammar.rules.items()]
-    if not any(isinstance(one, RuleRef) and one.name == own[given.root] for rule in kept for one in _nodes(rule.body)):
+    argument_rules = [Rule(name, fold(rule.body, placed)) for name, rule in converted.grammar.rules.items()]
+    if not any(
+        isinstance(inner, RuleRef) and inner.name == own[parsed.root]
+        for rule in argument_rules
+        for inner in _nodes(rule.body)
+    ):
         raise GrammarError("the grammar of the text has no place in the call")
-    return replace(found, grammar=Grammar.of([*kept, *made], root=found.grammar.root))
+    return replace(converted, grammar=Grammar.of([*argument_rules, *text_rules], root=converted.grammar.root))
 
 
 def _nodes(node: Node) -> list[Node]:
-    return fold(node, lambda one, parts: [one, *(inner for part in parts for inner in part)])
+    return fold(node, lambda parent, parts: [parent, *(inner for part in parts for inner in part)])

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from espalier.chat.wire.formats import WireFormat
 from espalier.constraints.tools.spec import ToolCalls
-from espalier.constraints.unique.tracker import Clash, DocumentTracker, OpenString, Point
+from espalier.constraints.unique.tracker import DocumentTracker, Point
+from espalier.constraints.watching import Clash, OpenString
 
 BLANKS = rb"[ \t\r\n]*"
 KEPT = 1_000
@@ -41,7 +42,7 @@ class CallsTracker:
         self._marker = wire.marker.encode() if spec.choice.mode == "auto" and spec.content is None else b""
         pieces = (wire.lead, wire.begin, wire.open, wire.head)
         self._lead = re.compile(
-            b"".join(BLANKS + b"(?:%b)?" % re.escape(one.strip().encode()) for one in pieces) + BLANKS
+            b"".join(BLANKS + b"(?:%b)?" % re.escape(piece.strip().encode()) for piece in pieces) + BLANKS
         )
         self._kept = KEPT + max(map(len, tools)) + sum(map(len, pieces)) + len(wire.middle)
         self.start = CallPlace()
@@ -52,10 +53,10 @@ class CallsTracker:
         at = 0
         while at < len(data) and not never:
             if tool:
-                found, at = self._tools[tool].scan(inside, data, at)
-                if isinstance(found, Clash):
-                    return found
-                inside = found
+                after, at = self._tools[tool].scan(inside, data, at)
+                if isinstance(after, Clash):
+                    return after
+                inside = after
                 if inside.closed:
                     before, tool, inside = b"", b"", Point()
                 continue
@@ -109,11 +110,11 @@ class CallsTracker:
 
 def _head(wire: WireFormat, names: list[bytes]) -> bytes:
     """An expression for the beginning of a call up to its arguments; its only group is the tool's name."""
-    name = b"(" + b"|".join(re.escape(one) for one in sorted(names, key=len, reverse=True)) + b")"
+    name = b"(" + b"|".join(re.escape(tool_name) for tool_name in sorted(names, key=len, reverse=True)) + b")"
     if wire.shape == "named":
         numbered = BLANKS.join((b"", re.escape(wire.id_mark.encode()), wire.id_form.encode())) if wire.id_mark else b""
         return name + numbered + BLANKS + re.escape(wire.middle.strip().encode()) + BLANKS
-    quoted = (re.escape(f'"{one}"'.encode()) for one in (wire.name_key, wire.args_key))
+    quoted = (re.escape(f'"{key}"'.encode()) for key in (wire.name_key, wire.args_key))
     first, second = quoted
     parts = (rb"\{", first, b":", b'"%b"' % name, b",", second, b":", b"")
     return BLANKS.join(parts)

@@ -102,7 +102,7 @@ class _Search:
 
     def run(self) -> Spots | None:
         self._spot([self._shapes.root])
-        found: list[Spot] = []
+        spots: list[Spot] = []
         for elements in self._sets:  # grows as sets are met
             check_time()
             inside = self._inside(elements)
@@ -116,34 +116,34 @@ class _Search:
                 self.narrowed |= dict.fromkeys(self._shapes.pointer(node) for _, node in wanted)
             self.is_easy = self.is_easy and all(self._has_room(case) for case, _ in wanted)
             names: dict[str, None] = {}
-            for one in inside.objects:
-                names |= dict.fromkeys(prop.name for prop in one.properties)
+            for shape in inside.objects:
+                names |= dict.fromkeys(prop.name for prop in shape.properties)
             for value in inside.dicts:
                 names |= dict.fromkeys(value)
-            declared = [{prop.name: prop.node for prop in one.properties} for one in inside.objects]
+            declared = [{prop.name: prop.node for prop in case.properties} for case in inside.objects]
             most = max([len(case.prefix) for case, _ in inside.arrays] + [len(value) for value in inside.lists] + [0])
-            found.append(
+            spots.append(
                 Spot(
                     names={escaped(name).encode(): self._member(name, inside, declared) for name in names},
-                    other=self._spot(group.node for one in inside.objects for group in one.rest),
+                    other=self._spot(group.node for case in inside.objects for group in case.rest),
                     items=tuple(self._item(i, inside) for i in range(most + 1)),
                     unique=bool(wanted),
                     names_differ=bool(inside.counted),
                     pointer=self._shapes.pointer([*wanted, *inside.counted][0][1]) if wanted or inside.counted else "",
-                    plain=all(_is_plain(one) for case, _ in wanted for one in self._strings(case)),
+                    plain=all(_is_plain(string) for case, _ in wanted for string in self._strings(case)),
                     fresh=tuple(self._is_fresh(i, inside) for i in range(most + 1)) if wanted else (),
-                    listed=tuple(self._listed(i, inside) for i in range(most + 1)) if wanted else (),
+                    listed=tuple(self._listed_texts(i, inside) for i in range(most + 1)) if wanted else (),
                 )
             )
-        return tuple(found)
+        return tuple(spots)
 
     def _spot(self, elements: Iterable[Element]) -> int:
-        some = frozenset(one for one in elements if one <= HELD or self._cases(one))
-        found = self._number.get(some)
-        if found is None:
-            found = self._number[some] = len(self._sets)
+        some = frozenset(element for element in elements if element <= HELD or self._cases(element))
+        number = self._number.get(some)
+        if number is None:
+            number = self._number[some] = len(self._sets)
             self._sets.append(some)
-        return found
+        return number
 
     def _cases(self, node: NodeId) -> tuple[Case, ...]:
         return () if node == self._shapes.false else self._shapes.cases(node)
@@ -158,26 +158,26 @@ class _Search:
         return [self._places[which]]
 
     def _inside(self, elements: Iterable[Element]) -> _Inside:
-        found = _Inside()
-        values = [self._held[HELD - one] for one in elements if one <= HELD]
-        for node in sorted(one for one in elements if one > HELD):
+        inside = _Inside()
+        values = [self._held[HELD - element] for element in elements if element <= HELD]
+        for node in sorted(element for element in elements if element > HELD):
             for case in self._cases(node):
                 if isinstance(case, Array):
-                    found.arrays.append((case, node))
+                    inside.arrays.append((case, node))
                 elif isinstance(case, Object):
-                    found.objects.append(case)
+                    inside.objects.append(case)
                     if _counts_names(case):
-                        found.counted.append((case, node))
+                        inside.counted.append((case, node))
                 elif isinstance(case, Values):
                     values += case.values
-        found.lists = [value for value in values if isinstance(value, list)]
-        found.dicts = [value for value in values if isinstance(value, dict)]
-        return found
+        inside.lists = [value for value in values if isinstance(value, list)]
+        inside.dicts = [value for value in values if isinstance(value, dict)]
+        return inside
 
     def _member(self, name: str, inside: _Inside, declared: list[dict[str, NodeId]]) -> int:
         elements: list[Element] = []
-        for one, own in zip(inside.objects, declared, strict=True):
-            elements += [own[name]] if name in own else [group.node for group in one.rest]
+        for case, own in zip(inside.objects, declared, strict=True):
+            elements += [own[name]] if name in own else [group.node for group in case.rest]
         for value in inside.dicts:
             elements += self._hold(value[name]) if name in value else []
         return self._spot(elements)
@@ -197,7 +197,7 @@ class _Search:
         """Whether forbidding equal strings is correct for every node that the value may match, without dead ends."""
         for case, _ in inside.arrays:
             if case.unique and not self._is_kept(case):
-                if _counted(case) or not all(map(self._is_endless, self._strings(case))):
+                if _counted_contains(case) or not all(map(self._is_endless, self._strings(case))):
                     return False
             elif not case.unique and sum(map(self._may_be_string, self._places_of(case))) > 1:
                 return False
@@ -216,8 +216,10 @@ class _Search:
     def _has_room(self, case: Array) -> bool:
         """Whether an array can be completed from its start whatever its items are: it needs at most one, or always
         completes."""
-        counted = _counted(case)
-        needs_one = case.min_items <= 1 and not (counted and case.prefix) and sum(one.least for one in counted) <= 1
+        counted = _counted_contains(case)
+        needs_one = (
+            case.min_items <= 1 and not (counted and case.prefix) and sum(contains.least for contains in counted) <= 1
+        )
         return needs_one or self._always_completes(case, 0)
 
     def _is_fresh(self, place: int, inside: _Inside) -> bool:
@@ -225,7 +227,7 @@ class _Search:
         differs from arrays beside it.)"""
         return not inside.lists and all(self._always_completes(case, place) for case, _ in inside.arrays)
 
-    def _listed(self, place: int, inside: _Inside) -> tuple[bytes, ...]:
+    def _listed_texts(self, place: int, inside: _Inside) -> tuple[bytes, ...]:
         """The texts of the values that the schema lists for an item at this place, some of them where they are many:
         an array that needs several of them is completed with these."""
         if self._is_fresh(place, inside):
@@ -236,9 +238,9 @@ class _Search:
             item = case.prefix[place] if place < len(case.prefix) else case.items
             nodes |= dict.fromkeys([kind.node for kind in row] or [item])
         values: list[Any] = []
-        for one in [one for node in nodes for one in self._cases(node)]:
-            values += one.values if isinstance(one, Values) else []
-            values += [False, True] if isinstance(one, Boolean) else []
+        for shape in [case for node in nodes for case in self._cases(node)]:
+            values += shape.values if isinstance(shape, Values) else []
+            values += [False, True] if isinstance(shape, Boolean) else []
         spelled = [literal(value, layout("compact"), 0) for value in values[:MAX_LISTED]]
         return tuple(dict.fromkeys(node.text.encode() for node in spelled if isinstance(node, Literal)))
 
@@ -255,9 +257,9 @@ class _Search:
         endless = [[kind for kind in row if self._has_endless_kind(kind.node)] for row in rows]
         if all(map(len, rows)) and [list(row) for row in rows] == endless:
             return True  # whatever kinds complete it, each has an item that differs
-        if high is not None or any(one.most is not None for one in case.contains):
+        if high is not None or any(contains.most is not None for contains in case.contains):
             return False
-        needed = [1 << i for i, one in enumerate(case.contains) if one.least]
+        needed = [1 << i for i, contains in enumerate(case.contains) if contains.least]
         return all(endless) and all(any(kind.matches & bit for kind in endless[-1]) for bit in needed)
 
     def _has_endless_kind(self, node: NodeId) -> bool:
@@ -279,25 +281,25 @@ class _Search:
         high = self._most(case)
         if high is not None and high <= 1:
             return True
-        if _counted(case):
+        if _counted_contains(case):
             return False
-        found: set[Hashable] = set()
+        distinct: set[Hashable] = set()
         for node in (*case.prefix, case.items):
-            for one in self._cases(node):
-                match one:
+            for shape in self._cases(node):
+                match shape:
                     case Values(values=values) if len(values) <= MAX_UNIQUE:
-                        found |= set(map(key, values))
+                        distinct |= set(map(key, values))
                     case Null():
-                        found.add(key(None))
+                        distinct.add(key(None))
                     case Boolean():
-                        found |= {key(False), key(True)}
+                        distinct |= {key(False), key(True)}
                     case _:
                         return False
-        return len(found) <= MAX_UNIQUE
+        return len(distinct) <= MAX_UNIQUE
 
     def _strings(self, case: Array) -> list[Case]:
         """The cases of the items."""
-        return [one for node in dict.fromkeys(self._places_of(case)) for one in self._cases(node)]
+        return [case for node in dict.fromkeys(self._places_of(case)) for case in self._cases(node)]
 
     def _is_endless(self, case: Case) -> bool:
         """Whether every open string can be continued without bound."""
@@ -307,8 +309,8 @@ class _Search:
             return True
         if case not in self._endless:
             book = RuleBook()
-            found = StringRules(book).language(case, "pattern", "")
-            self._endless[case] = not book.gaps and found is not None and _goes_on(found)
+            language = StringRules(book).language(case, "pattern", "")
+            self._endless[case] = not book.gaps and language is not None and _goes_on(language)
         return self._endless[case]
 
     def _may_be_string(self, node: NodeId) -> bool:
@@ -362,5 +364,5 @@ def _goes_on(dfa: Dfa) -> bool:
     return all(not live.isdisjoint(edges[state].tolist()) for state in live)
 
 
-def _counted(case: Array) -> tuple[Contains, ...]:
-    return tuple(one for one in case.contains if one.least > 0 or one.most is not None)
+def _counted_contains(case: Array) -> tuple[Contains, ...]:
+    return tuple(contains for contains in case.contains if contains.least > 0 or contains.most is not None)

@@ -20,7 +20,7 @@ from espalier.automata.reasons.describe import quoted
 from espalier.constraints.matching.automaton import AutomatonCompiled, AutomatonMatcher
 from espalier.constraints.matching.base import WrappingCompiled, WrappingMatcher
 from espalier.constraints.unique.search import MOST_TRIES, TRIES, GaveUp, Search
-from espalier.constraints.unique.tracker import Clash, Tracker
+from espalier.constraints.watching import Clash, Tracker
 from espalier.errors import LimitExceeded, NotAvailable, SchemaError, TokenRefused
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Mask
@@ -91,19 +91,19 @@ class ItemsCompiled(WrappingCompiled):
 
     def _first_way(self) -> bytes:
         try:
-            found = self.search.find(self.inner.machine.start, self.tracker.start, patient=True)
+            way = self.search.find(self.inner.machine.start, self.tracker.start, patient=True)
         except GaveUp:
             raise _not_told("whether some document repeats no item") from None
-        if found is None:
+        if way is None:
             raise SchemaError("no document can satisfy this schema: too few different items are possible")
-        return found
+        return way
 
     def landings(self, state: State) -> Landings:
-        found = self._landings.get(state)
-        if found is None:
-            found = self.inner.machine.landings(state)
-            self._landings.put(state, found, found.ids.nbytes + found.which.nbytes + 8 * len(found.states))
-        return found
+        landings = self._landings.get(state)
+        if landings is None:
+            landings = self.inner.machine.landings(state)
+            self._landings.put(state, landings, landings.ids.nbytes + landings.which.nbytes + 8 * len(landings.states))
+        return landings
 
     def matcher(self, *, before: str = "") -> ItemsMatcher:
         return ItemsMatcher(self, self.inner.matcher(before=before), [self.first])
@@ -185,13 +185,13 @@ class ItemsMatcher(WrappingMatcher[ItemsCompiled, AutomatonMatcher]):
     def mask(self) -> Mask:
         out = self._inner.mask()
         if not self.is_finished:
-            refused = self._refused(out)
+            refused = self._refused_tokens(out)
             masks.set_bits_inplace(out, tuple(refused), False)
             if refused and not out.any():
                 raise _not_told("whether some completion repeats no item")
         return out
 
-    def _refused(self, allowed: Mask) -> list[int]:
+    def _refused_tokens(self, allowed: Mask) -> list[int]:
         """The tokens that the automaton allows and this matcher refuses."""
         compiled, point = self._compiled, self._held[-1].point
         tracker, tokens = compiled.tracker, compiled.tokens
@@ -203,16 +203,16 @@ class ItemsMatcher(WrappingMatcher[ItemsCompiled, AutomatonMatcher]):
             return [token for token in some[bits != 0].tolist() if not self.allows(token)]
         landings = compiled.landings(self._inner.state)
         in_string = tracker.in_string(point)
-        found: list[int] = []
+        refused: list[int] = []
         for number, state in enumerate(landings.states):
             ids = landings.ids[landings.which == number]
             if in_string:
                 tails = tokens.tail[ids]
                 for tail in np.unique(tails[tails >= 0]).tolist():
-                    found += self._refused_alike(ids[tails == tail], state, tokens.tails[tail])
+                    refused += self._refused_alike(ids[tails == tail], state, tokens.tails[tail])
                 ids = ids[tails < 0]
-            found += [token for token in ids.tolist() if not isinstance(self._after(token, state), Held)]
-        return found
+            refused += [token for token in ids.tolist() if not isinstance(self._after(token, state), Held)]
+        return refused
 
     def _refused_alike(self, ids: NDArray[np.int32], state: State, tail: bytes) -> list[int]:
         """Those of the tokens that lead to one state and differ only in how they make the open string longer: what
@@ -222,7 +222,7 @@ class ItemsMatcher(WrappingMatcher[ItemsCompiled, AutomatonMatcher]):
             after = self._after(int(token), state)
             if isinstance(after, Held):
                 risky = np.intersect1d(np.array(self._risky(tail, after.way or b""), dtype=np.int32), ids[place + 1 :])
-                return refused + [one for one in risky.tolist() if not isinstance(self._after(one, state), Held)]
+                return refused + [other for other in risky.tolist() if not isinstance(self._after(other, state), Held)]
             refused.append(int(token))
         return refused
 
@@ -230,14 +230,16 @@ class ItemsMatcher(WrappingMatcher[ItemsCompiled, AutomatonMatcher]):
         """The tokens with this tail after which, if the completion `way` follows, the open string equals another one:
         of an array with unique items, or of the completion itself."""
         compiled = self._compiled
-        found = compiled.tracker.open_string(self._held[-1].point)
-        if found is None:
+        string = compiled.tracker.open_string(self._held[-1].point)
+        if string is None:
             return []
         rest, others = _strings(tail + way)
-        rivals = {*found.rivals, *(one for one in others if one.startswith(found.begun))}
-        start, stop = len(found.begun), len(rest)
-        longer = [one[start : len(one) - stop] for one in rivals if one.endswith(rest) and len(one) >= start + stop]
-        return [token for one in longer for token in compiled.tokens.ids.get(one + tail, ())]
+        rivals = {*string.rivals, *(other for other in others if other.startswith(string.begun))}
+        start, stop = len(string.begun), len(rest)
+        longer = [
+            rival[start : len(rival) - stop] for rival in rivals if rival.endswith(rest) and len(rival) >= start + stop
+        ]
+        return [token for text in longer for token in compiled.tokens.ids.get(text + tail, ())]
 
     # Reasons and completions. What is forced repeats no item: every completion goes on with it.
 
@@ -269,19 +271,19 @@ class ItemsMatcher(WrappingMatcher[ItemsCompiled, AutomatonMatcher]):
     def shortest_completion(self) -> tuple[int, ...]:
         """The automaton's completion if it repeats nothing; otherwise one that is not always the shortest. Raises
         NotAvailable if none is found."""
-        found = self._inner.shortest_completion()
-        if not found or self._is_clean(found):
-            return found
-        mended = self._mended()
-        if mended is None:
+        completion = self._inner.shortest_completion()
+        if not completion or self._is_clean(completion):
+            return completion
+        fixed = self._fix_completion()
+        if fixed is None:
             raise NotAvailable("no completion was found that repeats no item")
-        return mended
+        return fixed
 
     def _is_clean(self, tokens: tuple[int, ...]) -> bool:
         data = b"".join(map(self._compiled.text_of, tokens))
         return not isinstance(self._compiled.tracker.feed(self._held[-1].point, data), Clash)
 
-    def _mended(self) -> tuple[int, ...] | None:
+    def _fix_completion(self) -> tuple[int, ...] | None:
         """A completion that repeats nothing, in tokens."""
         held = self._held[-1]
         try:
@@ -304,32 +306,34 @@ class ItemsMatcher(WrappingMatcher[ItemsCompiled, AutomatonMatcher]):
 
     def closing(self, most: int) -> Mask:
         compiled = self._compiled
-        found = self._inner.closing(most) & self.mask()
+        mask = self._inner.closing(most) & self.mask()
         if self.is_finished:
-            return found
+            return mask
         in_string = compiled.tracker.in_string(self._held[-1].point)
         out: list[int] = []
         landings = compiled.landings(self._inner.state)
         for number, state in enumerate(landings.states):
-            ids = [one for one in landings.ids[landings.which == number].tolist() if masks.test(found, one)]
+            ids = [token for token in landings.ids[landings.which == number].tolist() if masks.test(mask, token)]
             way = compiled.inner.ends.within(state, most - 1)
             rest = None if way is None else b"".join(map(compiled.text_of, way))
             if rest is not None and in_string:
-                ids = self._unsettled(ids, rest)
+                ids = self._unsettled_tokens(ids, rest)
             out += [token for token in ids if not self._closes(token, rest, most)]
-        masks.set_bits_inplace(found, tuple(out), False)
-        return found
+        masks.set_bits_inplace(mask, tuple(out), False)
+        return mask
 
-    def _unsettled(self, ids: list[int], rest: bytes) -> list[int]:
+    def _unsettled_tokens(self, ids: list[int], rest: bytes) -> list[int]:
         """Those of the tokens that lead to one state for which it must be asked whether `rest` completes the text:
         for others that only make the open string longer it does, as it does for one of them."""
         compiled, point = self._compiled, self._held[-1].point
         plain = compiled.tokens.tail[ids] == 0
         risky = set(self._risky(b"", rest))
-        sure = next((token for token, one in zip(ids, plain, strict=True) if one and token not in risky), None)
+        sure = next(
+            (token for token, is_plain in zip(ids, plain, strict=True) if is_plain and token not in risky), None
+        )
         if sure is None or isinstance(compiled.tracker.feed(point, compiled.text_of(sure) + rest), Clash):
             return ids
-        return [token for token, one in zip(ids, plain, strict=True) if not one or token in risky]
+        return [token for token, is_plain in zip(ids, plain, strict=True) if not is_plain or token in risky]
 
     def _closes(self, token: int, rest: bytes | None, most: int) -> bool:
         compiled = self._compiled
@@ -342,11 +346,11 @@ class ItemsMatcher(WrappingMatcher[ItemsCompiled, AutomatonMatcher]):
         return ahead.within(most) is not None
 
     def within(self, most: int) -> tuple[int, ...] | None:
-        found = self._inner.within(most)
-        if found is None or not found or self._is_clean(found):
-            return found
-        mended = self._mended()
-        return mended if mended is not None and len(mended) <= most else None
+        completion = self._inner.within(most)
+        if completion is None or not completion or self._is_clean(completion):
+            return completion
+        fixed = self._fix_completion()
+        return fixed if fixed is not None and len(fixed) <= most else None
 
 
 def _not_told(what: str) -> LimitExceeded:
@@ -357,7 +361,7 @@ def _not_told(what: str) -> LimitExceeded:
 
 def _strings(way: bytes) -> tuple[bytes, list[bytes]]:
     """The rest of the open string with which a completion begins, and the other strings of the completion."""
-    found: list[bytes] = []
+    strings: list[bytes] = []
     begun, at = 0, 0
     inside = True
     while at < len(way):
@@ -366,10 +370,10 @@ def _strings(way: bytes) -> tuple[bytes, list[bytes]]:
             at += 1
         elif byte == ord('"'):
             if inside:
-                found.append(way[begun:at])
+                strings.append(way[begun:at])
             inside, begun = not inside, at + 1
         at += 1
-    return (found[0], found[1:]) if found else (way, [])
+    return (strings[0], strings[1:]) if strings else (way, [])
 
 
 def _shown(item: bytes) -> str:

@@ -3,55 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
-from espalier.automata.languages.dfa import Dfa
-from espalier.automata.languages.network import Network
-from espalier.automata.masks.machine import Machine
 from espalier.constraints.base import Compiled
-from espalier.constraints.compiler import Compiler
-from espalier.constraints.kinds import KINDS
+from espalier.constraints.compiler import Compiler, find_kind
 from espalier.constraints.matching.automaton import AutomatonCompiled
 from espalier.constraints.spec import JsonObject, Spec
 from espalier.constraints.unique.matcher import ItemsCompiled, StructuralTokens
-from espalier.constraints.unique.tracker import Clash, DocumentTracker, OpenString, Point, Tracker
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WatchedLanguage:
-    """An automaton of texts, and the tracker without which some texts would repeat items of arrays with unique items;
-    None where the automaton is enough. is_easy: see `ItemsCompiled`. is_document: every text is one JSON object or
-    array, so its last bracket ends it."""
-
-    automaton: Dfa | Network
-    tracker: Tracker | None = None
-    is_easy: bool = False
-    is_document: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WatchedMachine:
-    """The same as a machine for one vocabulary."""
-
-    machine: Machine
-    tracker: Tracker | None = None
-    is_easy: bool = False
+from espalier.constraints.unique.tracker import DocumentTracker, Point
+from espalier.constraints.watching import Clash, OpenString, Tracker, WatchedLanguage
 
 
 def watched_language(spec: Spec, compiler: Compiler, *, wanted_by: str) -> WatchedLanguage:
     """As `Compiler.language`, with the tracker that the automaton needs beside it, if any. Raises as that does."""
-    make = KINDS.find(spec.kind, "watched")
-    if make is not None:
-        found: WatchedLanguage = make(spec, compiler)
-        return found
+    kind = find_kind(spec)
+    watched = None if kind is None else kind.watched(spec, compiler)
+    if watched is not None:
+        return watched
     is_document = isinstance(spec, JsonObject) and {"object", "array"}.issuperset(spec.kinds)
     return WatchedLanguage(automaton=compiler.language(spec, wanted_by=wanted_by), is_document=is_document)
 
 
-def with_tracker(found: AutomatonCompiled, tracker: Tracker | None, compiler: Compiler, *, is_easy: bool) -> Compiled:
+def with_tracker(
+    compiled: AutomatonCompiled, tracker: Tracker | None, compiler: Compiler, *, is_easy: bool
+) -> Compiled:
     """The compiled automaton, with a tracker beside it if it needs one. Raises as `ItemsCompiled` does."""
-    return found if tracker is None else ItemsCompiled(found, tracker, compiler.part(StructuralTokens), is_easy=is_easy)
+    return (
+        compiled
+        if tracker is None
+        else ItemsCompiled(compiled, tracker, compiler.part(StructuralTokens), is_easy=is_easy)
+    )
 
 
 class SeveralTrackers:
@@ -59,20 +40,20 @@ class SeveralTrackers:
 
     def __init__(self, trackers: Sequence[Tracker]) -> None:
         self._trackers = tuple(trackers)
-        self.start: Hashable = tuple(one.start for one in self._trackers)
+        self.start: Hashable = tuple(tracker.start for tracker in self._trackers)
 
     def _pairs(self, point: Hashable) -> list[tuple[Tracker, Hashable]]:
         assert isinstance(point, tuple)
         return list(zip(self._trackers, point, strict=True))
 
     def feed(self, point: Hashable, data: bytes) -> Hashable | Clash:
-        found: list[Hashable] = []
+        points: list[Hashable] = []
         for tracker, own in self._pairs(point):
             after = tracker.feed(own, data)
             if isinstance(after, Clash):
                 return after
-            found.append(after)
-        return tuple(found)
+            points.append(after)
+        return tuple(points)
 
     def is_watching(self, point: Hashable) -> bool:
         return any(tracker.is_watching(own) for tracker, own in self._pairs(point))
@@ -84,8 +65,10 @@ class SeveralTrackers:
         return all(tracker.is_idle(own) for tracker, own in self._pairs(point))
 
     def open_string(self, point: Hashable) -> OpenString | None:
-        found = [one for tracker, own in self._pairs(point) if (one := tracker.open_string(own)) is not None]
-        return OpenString(found[0].begun, frozenset().union(*(one.rivals for one in found))) if found else None
+        strings = [string for tracker, own in self._pairs(point) if (string := tracker.open_string(own)) is not None]
+        return (
+            OpenString(strings[0].begun, frozenset().union(*(string.rivals for string in strings))) if strings else None
+        )
 
     def count(self, point: Hashable) -> int:
         return sum(tracker.count(own) for tracker, own in self._pairs(point))
@@ -127,10 +110,10 @@ class RegionTracker:
         at = 0
         while at < len(data):
             if region >= 0:
-                found, stop = self._documents[region].scan(inside, data, at)
-                if isinstance(found, Clash):
-                    return found
-                at, inside = stop, found
+                after, stop = self._documents[region].scan(inside, data, at)
+                if isinstance(after, Clash):
+                    return after
+                at, inside = stop, after
                 if inside.closed:
                     left, region, before = self._ends[region], -1, b""
             elif left:

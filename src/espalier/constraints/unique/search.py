@@ -18,7 +18,8 @@ from typing import NamedTuple, TypeAlias
 
 from espalier.automata.ends.closing import Ends
 from espalier.automata.masks.machine import Machine, State
-from espalier.constraints.unique.tracker import BLANK, Clash, Tracker
+from espalier.constraints.unique.tracker import BLANK
+from espalier.constraints.watching import Clash, Tracker
 from espalier.errors import LimitExceeded
 from espalier.time_limit import check as check_time
 
@@ -96,7 +97,7 @@ class Search:
         """A completion that repeats no item; None if there is none. near: where it comes to a place from which one is
         sure to exist, only its bytes up to there. patient: for a search that is made once, for seconds where many items
         are wanted. Raises GaveUp."""
-        first = self._tried(b"", state, point, near)
+        first = self._try_lead(b"", state, point, near)
         if first is None or isinstance(first, bytes):
             return first
         some = TRIES + TRIES_AN_ITEM * self._tracker.count(point)
@@ -107,27 +108,27 @@ class Search:
 
         def follow(trial: _Try) -> None:
             later: list[_Change] = []
-            heappush(waiting, (trial.rank(later=False), next(number), self._changed(trial, later, near)))
-            heappush(waiting, (trial.rank(later=True), next(number), self._completed(trial, later, near)))
+            heappush(waiting, (trial.rank(later=False), next(number), self._change_items(trial, later, near)))
+            heappush(waiting, (trial.rank(later=True), next(number), self._complete_changes(trial, later, near)))
 
         follow(first)
         while waiting:
             check_time()
-            found = next(waiting[0][2], None)
-            if found is None:
+            outcome = next(waiting[0][2], None)
+            if outcome is None:
                 heappop(waiting)
                 continue
-            if isinstance(found, bytes):
-                return found
+            if isinstance(outcome, bytes):
+                return outcome
             left, in_all = left - 1, in_all - 1
             if min(left, in_all) < 0:
                 raise GaveUp
-            if found.left < best:
-                best, left = found.left, some if patient else left
-            follow(found)
+            if outcome.left < best:
+                best, left = outcome.left, some if patient else left
+            follow(outcome)
         return None
 
-    def _tried(self, lead: bytes, state: State, point: Hashable, near: bool) -> bytes | _Try | None:
+    def _try_lead(self, lead: bytes, state: State, point: Hashable, near: bool) -> bytes | _Try | None:
         """The completion of fewest bytes if it repeats nothing, else where it does."""
         tracker = self._tracker
         if near and tracker.is_fresh(point):
@@ -136,19 +137,19 @@ class Search:
         if rest is None:
             return None
         end, at = point, 0
-        for stop in [one.end() for one in BEGINS.finditer(rest)] if near else ():
+        for stop in [match.end() for match in BEGINS.finditer(rest)] if near else ():
             after = tracker.feed(end, rest[at:stop])
             if isinstance(after, Clash):
                 return _Try(lead, state, point, rest, at + after.offset, after.items)
             end, at = after, stop
             if tracker.is_fresh(end):
                 return lead + rest[:at]
-        found = tracker.feed(end, rest[at:])
-        if isinstance(found, Clash):
-            return _Try(lead, state, point, rest, at + found.offset, found.items)
+        point_after = tracker.feed(end, rest[at:])
+        if isinstance(point_after, Clash):
+            return _Try(lead, state, point, rest, at + point_after.offset, point_after.items)
         return lead + rest
 
-    def _changed(self, trial: _Try, later: list[_Change], near: bool) -> Iterator[bytes | _Try]:
+    def _change_items(self, trial: _Try, later: list[_Change], near: bool) -> Iterator[bytes | _Try]:
         """The completions that leave this one at some byte, the last bytes before the repetition first. Of the bytes
         that lead to one state only the first is tried at once: the same completion follows the others. They come next
         if that repeats the item with the byte, and go to `later` if what is repeated comes after it."""
@@ -168,9 +169,9 @@ class Search:
             inside, items = tracker.in_string(points[at]), tracker.count(points[at])
             for text in tracker.listed(points[at]):
                 item = self._after(_Change(at, b"", states[at], points[at]), text)
-                for found in () if item is None else self._completed(trial, [item], near):
-                    if isinstance(found, bytes) or found.items > items:  # it differs itself
-                        yield found
+                for next_trial in () if item is None else self._complete_changes(trial, [item], near):
+                    if isinstance(next_trial, bytes) or next_trial.items > items:  # it differs itself
+                        yield next_trial
             members, _ = machine.options(states[at])
             alike: dict[State, list[_Change]] = {}
             for byte in range(256):
@@ -183,11 +184,11 @@ class Search:
                     alike[change.state].append(change)
                     continue
                 alike[change.state] = soon
-                for found in self._completed(trial, [change], near):
-                    if isinstance(found, _Try) and found.items > items:
+                for next_trial in self._complete_changes(trial, [change], near):
+                    if isinstance(next_trial, _Try) and next_trial.items > items:
                         alike[change.state] = later
-                    yield found
-        yield from self._completed(trial, soon, near)
+                    yield next_trial
+        yield from self._complete_changes(trial, soon, near)
 
     def _after(self, change: _Change, text: bytes) -> _Change | None:
         """The change with more text; None where that cannot come, or repeats an item."""
@@ -199,9 +200,9 @@ class Search:
             return None
         return _Change(change.at, change.text + text, state, point)
 
-    def _completed(self, trial: _Try, changes: list[_Change], near: bool) -> Iterator[bytes | _Try]:
+    def _complete_changes(self, trial: _Try, changes: list[_Change], near: bool) -> Iterator[bytes | _Try]:
         """The completion of fewest bytes after each change."""
         for at, text, state, point in changes:
-            found = self._tried(trial.lead + trial.rest[:at] + text, state, point, near)
-            if found is not None:
-                yield found
+            next_trial = self._try_lead(trial.lead + trial.rest[:at] + text, state, point, near)
+            if next_trial is not None:
+                yield next_trial

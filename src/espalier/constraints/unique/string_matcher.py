@@ -25,7 +25,7 @@ from espalier.tokens.mask import Mask
 from espalier.tokens.trie import TokenTrie
 from espalier.tokens.vocab import Vocab
 
-MENDINGS = 8
+REPAIRS = 8
 """How many letters are tried as the first one added to a completion that would repeat a string."""
 
 
@@ -105,18 +105,18 @@ class UniqueMatcher(WrappingMatcher[UniqueCompiled, AutomatonMatcher]):
         """The tokens that would close a string which its array already holds; some of them may not be allowed
         anyway."""
         quotes, point = self._compiled.quotes, self._points[-1]
-        found: list[int] = []
+        repeating: list[int] = []
         several: NDArray[np.int64] = quotes.arrays
         if point.mode == ITEM:
             for rival in point.rivals or ():
-                found += quotes.closing.get(rival[point.offset :], ())
+                repeating += quotes.closing.get(rival[point.offset :], ())
             several = quotes.many
         elif point.frame is not None and point.frame.unique:
             several = quotes.several
         if several.size:
             bits = allowed[several >> 5].view(np.uint32) >> (several & 31).astype(np.uint32) & np.uint32(1)
-            found += [token for token in several[bits != 0].tolist() if self._clash(token)]
-        return found
+            repeating += [token for token in several[bits != 0].tolist() if self._clash(token)]
+        return repeating
 
     def _after(self, token: int) -> Point | Clash:
         """The point after a token that the automaton allows."""
@@ -168,36 +168,36 @@ class UniqueMatcher(WrappingMatcher[UniqueCompiled, AutomatonMatcher]):
     def shortest_completion(self) -> tuple[int, ...]:
         """The automaton's completion if it repeats no string; otherwise one with letters added, not always the
         shortest. Raises NotAvailable if none is found."""
-        found = self._inner.shortest_completion()
-        mended = found if not found else self._mended(found)
-        if mended is None:
+        completion = self._inner.shortest_completion()
+        fixed = completion if not completion else self._fix_completion(completion)
+        if fixed is None:
             raise NotAvailable("no completion was found that repeats no item")
-        return mended
+        return fixed
 
-    def _mended(self, found: tuple[int, ...]) -> tuple[int, ...] | None:
+    def _fix_completion(self, completion: tuple[int, ...]) -> tuple[int, ...] | None:
         """The automaton's completion, with letters added if it repeats a string; None if no such completion is
         found."""
         compiled, point = self._compiled, self._points[-1]
-        data = compiled.vocab.decode(found)
+        data = compiled.vocab.decode(completion)
         clash = compiled.tracker.feed(point, data)
         if isinstance(clash, Point):
-            return found
+            return completion
         ahead = self._inner.fork()
         for token in compiled.inner.trie.segment(data[: clash.offset]) or ():
             ahead.advance(token)
         letters = bytes(byte for byte, token in compiled.quotes.letters.items() if ahead.allows(token))
-        for first in range(min(MENDINGS, len(letters))):
-            text = compiled.tracker.mended(point, data, letters[first:] + letters[:first])
+        for first in range(min(REPAIRS, len(letters))):
+            text = compiled.tracker.repair(point, data, letters[first:] + letters[:first])
             tokens = compiled.inner.trie.segment(text)
             if tokens is not None and self._completes(tokens):
-                return (*tokens, found[-1])
+                return (*tokens, completion[-1])
         return None
 
     def is_loose(self, most: int) -> bool:
         """See `closing.Closing`, as for the next two."""
         if self.is_finished:
             return True
-        # `within` mends the completion of fewest bytes. `least` bytes hold at most `least / 2` strings, and each string
+        # `within` fixes the completion of fewest bytes. `least` bytes hold at most `least / 2` strings, and each string
         # needs at most as many letters as it takes to halve the number of possible strings until none is left.
         longest = max(self._compiled.inner.trie.max_depth, 1)
         letters = (len(self._points) * longest + most).bit_length() + 1
@@ -205,9 +205,9 @@ class UniqueMatcher(WrappingMatcher[UniqueCompiled, AutomatonMatcher]):
         return self._compiled.plain and least > 0 and self._inner.is_loose(least + 1)
 
     def closing(self, most: int) -> Mask:
-        found = self._inner.closing(most) & self.mask()
+        mask = self._inner.closing(most) & self.mask()
         if self.is_finished:
-            return found
+            return mask
         vocab, machine = self._compiled.vocab, self._compiled.inner.machine
         frame = self._points[-1].frame
         watched = self._points[-1].mode == ITEM
@@ -215,7 +215,7 @@ class UniqueMatcher(WrappingMatcher[UniqueCompiled, AutomatonMatcher]):
             watched, frame = frame.unique, frame.parent
         ways: dict[State, tuple[int, ...] | None] = {}
         out: list[int] = []
-        for token in masks.allowed_ids(found, vocab.width).tolist():
+        for token in masks.allowed_ids(mask, vocab.width).tolist():
             after = machine.advance(self._inner.state, token)
             if after is None:  # EOS
                 continue
@@ -228,25 +228,25 @@ class UniqueMatcher(WrappingMatcher[UniqueCompiled, AutomatonMatcher]):
             data = vocab.bytes_of(token) + vocab.decode(way)
             if watched or b"[" in data:
                 ended = self._compiled.tracker.feed(self._points[-1], data)
-                if isinstance(ended, Clash) and not self._mends(token, most):
+                if isinstance(ended, Clash) and not self._can_fix(token, most):
                     out.append(token)
-        masks.set_bits_inplace(found, tuple(out), False)
-        return found
+        masks.set_bits_inplace(mask, tuple(out), False)
+        return mask
 
-    def _mends(self, token: int, most: int) -> bool:
+    def _can_fix(self, token: int, most: int) -> bool:
         ahead = self.fork()
         ahead.advance(token)
         return ahead.within(most) is not None
 
     def within(self, most: int) -> tuple[int, ...] | None:
-        found = self._inner.within(most)
-        if not found:
-            return found
+        completion = self._inner.within(most)
+        if not completion:
+            return completion
         compiled = self._compiled
-        if isinstance(compiled.tracker.feed(self._points[-1], compiled.vocab.decode(found)), Point):
-            return found
-        mended = self._mended((*compiled.inner.ends.plainest(self._inner.state), found[-1]))
-        return mended if mended is not None and len(mended) <= most else None
+        if isinstance(compiled.tracker.feed(self._points[-1], compiled.vocab.decode(completion)), Point):
+            return completion
+        fixed = self._fix_completion((*compiled.inner.ends.plainest(self._inner.state), completion[-1]))
+        return fixed if fixed is not None and len(fixed) <= most else None
 
     def _completes(self, tokens: tuple[int, ...]) -> bool:
         ahead = self._inner.fork()

@@ -78,11 +78,11 @@ class UniqueTracker:
         at, end = 0, len(data)
         while at < end:
             if mode == OUTSIDE:
-                found = STRUCTURE.search(data, at)
-                if found is None:
+                end_mark = STRUCTURE.search(data, at)
+                if end_mark is None:
                     break
-                byte = data[found.start()]
-                at = found.end()
+                byte = data[end_mark.start()]
+                at = end_mark.end()
                 if byte == QUOTE:
                     text, escaped = None, False
                     if frame is not None and frame.unique:
@@ -105,10 +105,10 @@ class UniqueTracker:
                     frame = frame.parent
                 continue
             begin = at
-            found = MARK.search(data, min(at + escaped, end))
-            at = end if found is None else found.end()
-            escaped = found is not None and data[found.start()] == ESCAPE
-            if found is None or escaped:
+            end_mark = MARK.search(data, min(at + escaped, end))
+            at = end if end_mark is None else end_mark.end()
+            escaped = end_mark is not None and data[end_mark.start()] == ESCAPE
+            if end_mark is None or escaped:
                 if mode != STRING:
                     text = (text, data[begin:at])
                     grown += data[begin:at]
@@ -122,10 +122,10 @@ class UniqueTracker:
                 item = joined(text, data[begin : at - 1])
                 if any(item in some for some in frame.seen):
                     return Clash(item, at - 1, spots[frame.spot].pointer)
-                frame = frame._replace(seen=_with(frame.seen, item))
+                frame = frame._replace(seen=_add(frame.seen, item))
             mode, text, rivals = OUTSIDE, None, None
         if mode == ITEM and rivals:
-            rivals = tuple(one for one in rivals if one.startswith(grown, offset))
+            rivals = tuple(rival for rival in rivals if rival.startswith(grown, offset))
             offset += len(grown)
         return Point(frame, mode, value, in_value, escaped, text, rivals, offset)
 
@@ -134,25 +134,25 @@ class UniqueTracker:
         if point.mode != ITEM or point.rivals is not None or point.frame is None:
             return point
         begun = joined(point.text, b"")
-        rivals = tuple(one for some in point.frame.seen for one in some if one.startswith(begun))
+        rivals = tuple(rival for some in point.frame.seen for rival in some if rival.startswith(begun))
         return point._replace(rivals=rivals, offset=len(begun))
 
-    def mended(self, point: Point, data: bytes, letters: bytes) -> bytes:
+    def repair(self, point: Point, data: bytes, letters: bytes) -> bytes:
         """The continuation `data` from a point, with letters added to items that would be repeated."""
-        found = bytearray()
+        changed = bytearray()
         for byte in data:
-            one = bytes((byte,))
-            while isinstance(after := self.feed(point, one), Clash):
+            single = bytes((byte,))
+            while isinstance(after := self.feed(point, single), Clash):
                 point = self.settle(point)
                 taken = [rival[point.offset] for rival in point.rivals or () if len(rival) > point.offset]
                 letter = min(letters, key=taken.count)  # the one that continues the fewest rivals
-                found.append(letter)
+                changed.append(letter)
                 longer = self.feed(point, bytes((letter,)))
                 assert isinstance(longer, Point)
                 point = longer
-            found.append(byte)
+            changed.append(byte)
             point = self.settle(after)
-        return bytes(found)
+        return bytes(changed)
 
 
 def joined(text: Chunks, last: bytes) -> bytes:
@@ -166,7 +166,7 @@ def joined(text: Chunks, last: bytes) -> bytes:
     return b"".join(reversed(parts))
 
 
-def _with(texts: Texts, text: bytes) -> Texts:
+def _add(texts: Texts, text: bytes) -> Texts:
     new = frozenset((text,))
     while texts and len(texts[-1]) <= len(new):
         new |= texts[-1]

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Sequence
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from espalier.constraints.unique.spots import Spots
 from espalier.constraints.unique.values import keys
+from espalier.constraints.watching import Clash, OpenString
 
 OUTSIDE, KEY, STRING = range(3)
 """The mode of a point: outside strings, in a member's name, in another string."""
@@ -63,64 +64,6 @@ class Point(NamedTuple):
     closed: bool = False
 
 
-class Clash(NamedTuple):
-    """A repeated item. item: as written. offset: in the data, of the byte that ends it. pointer: the array's. is_name:
-    it is a repeated name of an object instead. items: how many are remembered in all that is open."""
-
-    item: bytes
-    offset: int
-    pointer: str
-    is_name: bool = False
-    items: int = 0
-
-
-class OpenString(NamedTuple):
-    """The open string of a watched item: `begun` is written of it. rivals: the earlier strings that start with it."""
-
-    begun: bytes
-    rivals: frozenset[bytes]
-
-
-class Tracker(Protocol):
-    """Follows the texts of one constraint. Points are opaque, immutable values."""
-
-    @property
-    def start(self) -> Hashable: ...
-
-    def feed(self, point: Hashable, data: bytes) -> Hashable | Clash:
-        """The point after more text, or the first repeated item."""
-        ...
-
-    def is_watching(self, point: Hashable) -> bool:
-        """Whether an array with unique items is open."""
-        ...
-
-    def in_string(self, point: Hashable) -> bool:
-        """Whether a JSON string is open."""
-        ...
-
-    def is_idle(self, point: Hashable) -> bool:
-        """Whether no choice of the next bytes matters to any item, up to the end of what is open."""
-        ...
-
-    def open_string(self, point: Hashable) -> OpenString | None:
-        """What is known of the open string of a watched item; None where none is open."""
-        ...
-
-    def count(self, point: Hashable) -> int:
-        """How many items are remembered."""
-        ...
-
-    def is_fresh(self, point: Hashable) -> bool:
-        """Whether an item of an array with unique items is about to begin, and what is open can be completed whatever
-        the items before are."""
-        ...
-
-    def listed(self, point: Hashable) -> Sequence[bytes]:
-        """Texts that may be the item of an array with unique items that is about to begin, where they are few."""
-        ...
-
-
 class DocumentTracker:
     """Follows one JSON document. spots: see `spots.py`."""
 
@@ -130,8 +73,8 @@ class DocumentTracker:
 
     def feed(self, point: Hashable, data: bytes) -> Point | Clash:
         assert isinstance(point, Point)
-        found, _ = self.scan(point, data, 0)
-        return found
+        after, _ = self.scan(point, data, 0)
+        return after
 
     def is_watching(self, point: Hashable) -> bool:
         assert isinstance(point, Point)
@@ -150,7 +93,7 @@ class DocumentTracker:
         if point.mode == OUTSIDE or point.frame is None or not point.frame.watched:
             return None
         begun = cut(point.text, point.size, point.string)
-        rivals = (one for some in point.strings for one in some if isinstance(one, bytes) and one.startswith(begun))
+        rivals = (text for some in point.strings for text in some if isinstance(text, bytes) and text.startswith(begun))
         return OpenString(begun, frozenset(rivals))
 
     def count(self, point: Hashable) -> int:
@@ -188,21 +131,21 @@ class DocumentTracker:
             """Remember an item of the frame, unless it is there already."""
             nonlocal frame
             assert frame is not None
-            found = keys(item)
-            if any(one in some for one in found for some in frame.seen):
+            item_keys = keys(item)
+            if any(key in some for key in item_keys for some in frame.seen):
                 return Clash(item, offset, spots[frame.spot].pointer, items=_count(frame))
             seen = frame.seen
-            for one in found:
-                seen = _with(seen, one)
+            for key in item_keys:
+                seen = _add(seen, key)
             frame = frame._replace(seen=seen, done=True, items=frame.items + 1)
             return None
 
         while at < end and not closed:
             if mode != OUTSIDE:
-                found = MARK.search(data, min(at + escaped, end))
-                at = end if found is None else found.end()
-                escaped = found is not None and data[found.start()] == ESCAPE
-                if found is None or escaped:
+                end_mark = MARK.search(data, min(at + escaped, end))
+                at = end if end_mark is None else end_mark.end()
+                escaped = end_mark is not None and data[end_mark.start()] == ESCAPE
+                if end_mark is None or escaped:
                     continue
                 if mode == KEY:
                     assert frame is not None
@@ -212,9 +155,9 @@ class DocumentTracker:
                     if frame.named:
                         if any(name in some for some in frame.seen):
                             return Clash(name, at - 1, spot.pointer, is_name=True, items=_count(frame)), at
-                        frame = frame._replace(seen=_with(frame.seen, name), items=frame.items + 1)
+                        frame = frame._replace(seen=_add(frame.seen, name), items=frame.items + 1)
                 if frame is not None and frame.watched:
-                    strings = _with(strings, recorded(string, at - 1))
+                    strings = _add(strings, recorded(string, at - 1))
                     if frame.unique and (clash := remember(recorded(frame.begin, at).strip(BLANK), at - 1)):
                         return clash, at
                 elif mode == KEY:
@@ -284,8 +227,8 @@ def cut(text: Chunks, size: int, begin: int) -> bytes:
         text, part = text
         size -= len(part)
         parts.append(part)
-    found = b"".join(reversed(parts))
-    return found[begin - size :] if size < begin else found
+    joined = b"".join(reversed(parts))
+    return joined[begin - size :] if size < begin else joined
 
 
 def _count(frame: Frame | None) -> int:
@@ -297,8 +240,8 @@ def _count(frame: Frame | None) -> int:
     return count
 
 
-def _with(some: Some, one: Hashable) -> Some:
-    new = frozenset((one,))
+def _add(some: Some, item: Hashable) -> Some:
+    new = frozenset((item,))
     while some and len(some[-1]) <= len(new):
         new |= some[-1]
         some = some[:-1]

@@ -36,12 +36,12 @@ def keys(text: bytes) -> tuple[Hashable, ...]:
         return int(digits)
 
     value = json.loads(text, parse_float=number, parse_int=whole)
-    return (key(value), ("float", key(_rounded(value)))) if has_numbers else (key(value),)
+    return (key(value), ("float", key(_round(value)))) if has_numbers else (key(value),)
 
 
-def _rounded(value: Any) -> Any:
+def _round(value: Any) -> Any:
     if isinstance(value, list):
-        return [_rounded(item) for item in value]
+        return [_round(item) for item in value]
     if isinstance(value, dict):
-        return {name: _rounded(inner) for name, inner in value.items()}
+        return {name: _round(inner) for name, inner in value.items()}
     return float(value) if isinstance(value, Fraction) else value

@@ -37,9 +37,9 @@ MAX_APOSTROPHES = 6
 
 def compile_wordlist(spec: Wordlist, compiler: Compiler) -> Compiled:
     """The word list for one vocabulary. Raises as `wordlist_language` does, and VocabError."""
-    found = compile_dfa(wordlist_language(spec, compiler), spec, compiler.vocab, compiler.trie)
-    found.explain_with(lambda: _ListReasons(found.machine, list_name(spec)))
-    return found
+    compiled = compile_dfa(wordlist_language(spec, compiler), spec, compiler.vocab, compiler.trie)
+    compiled.explain_with(lambda: _ListReasons(compiled.machine, list_name(spec)))
+    return compiled
 
 
 def wordlist_language(spec: Wordlist, compiler: Compiler) -> Dfa:
@@ -87,37 +87,37 @@ def _parts(spec: Wordlist, rules: Language, listed: Sequence[str]) -> WordParts:
     names = [*spec.names, *(form for form in rules.capitals if fold(form, rules) in known)]
     capital = spec.capitals != "never"
     return WordParts(
-        words=_spelled(words),
+        words=_spell(words),
         capitals=_capitals(words, rules) if capital else (),
-        names=_spelled(name.replace("’", "'") for name in names),
-        elided=_spelled(sorted(elided)),
+        names=_spell(name.replace("’", "'") for name in names),
+        elided=_spell(sorted(elided)),
         elided_capitals=_capitals(elided, rules) if capital else (),
-        clitics=_spelled(sorted(clitics)),
-        digits=_spelled(DIGITS + rules.digits) if spec.digits else (),
-        hyphens=_spelled(HYPHENS) if spec.hyphens else (),
+        clitics=_spell(sorted(clitics)),
+        digits=_spell(DIGITS + rules.digits) if spec.digits else (),
+        hyphens=_spell(HYPHENS) if spec.hyphens else (),
         separators=[c.encode() for c in separator_characters(spec)],
-        ends=_spelled(rules.ends + "\n\r" + (OPENING if spec.quotes else "")),
+        ends=_spell(rules.ends + "\n\r" + (OPENING if spec.quotes else "")),
         max_run=spec.max_run,
         spaced=rules.spaced,
         capitals_anywhere=spec.capitals == "anywhere",
     )
 
 
-def _spelled(texts: Iterable[str]) -> list[bytes]:
+def _spell(texts: Iterable[str]) -> list[bytes]:
     """The words in UTF-8, in all spellings of their apostrophes. Raises SpecError for a word with too many."""
-    found: list[bytes] = []
+    spellings: list[bytes] = []
     for text in texts:
         if "'" not in text:
-            found.append(text.encode())
+            spellings.append(text.encode())
             continue
         pieces = text.split("'")
         if len(pieces) - 1 > MAX_APOSTROPHES:
             raise SpecError(f"the word {text!r} has more than {MAX_APOSTROPHES} apostrophes", field="words")
-        found += [
+        spellings += [
             "".join(a + b for a, b in zip(pieces, (*marks, ""), strict=True)).encode()
             for marks in product(APOSTROPHES, repeat=len(pieces) - 1)
         ]
-    return found
+    return spellings
 
 
 def _capitals(words: Iterable[str], rules: Language) -> list[tuple[bytes, bytes]]:

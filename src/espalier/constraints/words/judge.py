@@ -13,7 +13,6 @@ from enum import Enum
 from typing import NamedTuple
 
 from espalier.computed import computed
-from espalier.constraints.spec import Spec
 from espalier.constraints.verdict import Verdict
 from espalier.constraints.words.spec import Wordlist, check_top
 from espalier.errors import InputError
@@ -79,10 +78,10 @@ UNITS = (CutEnd.WORD, CutEnd.NUMBER)
 
 def list_of(spec: Wordlist, words: WordFiles) -> tuple[str, ...]:
     """The whole list that a spec names, before `top` and `extra`. Raises SpecError, UnknownName."""
-    found = spec.words if spec.words is not None else words.words(str(spec.lang))
+    listed = spec.words if spec.words is not None else words.words(str(spec.lang))
     if spec.top is not None:
-        check_top(spec.top, len(found), f"the list {spec.lang}" if spec.words is None else "the list")
-    return found
+        check_top(spec.top, len(listed), f"the list {spec.lang}" if spec.words is None else "the list")
+    return listed
 
 
 def straight(text: str) -> str:
@@ -222,15 +221,15 @@ def check_text(spec: Wordlist, text: str, words: WordFiles) -> list[Problem]:
 
 def problems(reader: Reader, text: str) -> list[Problem]:
     """As `check_text`, with an existing reader."""
-    found: list[Problem] = []
+    faults: list[Problem] = []
     begin, cuts = 0, frozenset({START})
     while True:
         at, last = reader.read(text, begin, cuts)
         if at == len(text):
             if not any(map(complete, last)):
-                found.append(Problem(at, "", _unfinished(last)))
-            return found
-        found.append(_problem(reader, text, at, last))
+                faults.append(Problem(at, "", _unfinished(last)))
+            return faults
+        faults.append(_problem(reader, text, at, last))
         begin, cuts = _resume(reader, text, at, last)
 
 
@@ -299,15 +298,14 @@ def line_and_column(text: str, offset: int) -> tuple[int, int]:
     return text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset)
 
 
-def judge_wordlist(spec: Spec, text: str, words: WordFiles) -> Verdict:
+def judge_wordlist(spec: Wordlist, text: str, words: WordFiles) -> Verdict:
     """The verdict by cutting the text into words; None if the list cannot be read."""
-    assert isinstance(spec, Wordlist)
     try:
-        found = check_text(spec, text, words)
+        faults = check_text(spec, text, words)
     except InputError as error:
         return Verdict(valid=None, judge="words", errors=(f"could not judge: {error.message}"[:200],))
     errors = []
-    for problem in found[:JUDGED_ERRORS]:
+    for problem in faults[:JUDGED_ERRORS]:
         line, column = line_and_column(text, problem.offset)
         errors.append(f"line {line}, column {column}: {problem.reason}"[:200])
-    return Verdict(valid=not found, judge="words", errors=tuple(errors))
+    return Verdict(valid=not faults, judge="words", errors=tuple(errors))

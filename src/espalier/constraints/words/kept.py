@@ -35,20 +35,20 @@ def kept_or_made(spec: Wordlist, listed: Sequence[str], folder: Path | None, mak
     if not is_ours or len(listed) < LEAST:
         return make()
     key = "\n".join((repr(spec), *listed))
-    return once(folder, KIND, key, make=make, pack=_packed, unpack=_unpacked, most=MOST_FILES)
+    return once(folder, KIND, key, make=make, pack=_pack, unpack=_unpack, most=MOST_FILES)
 
 
 # The body, little-endian int32: how many states and classes, the start, the class of each byte, the table, and whether
 # each state accepts.
 
 
-def _packed(dfa: Dfa) -> bytes:
+def _pack(dfa: Dfa) -> bytes:
     head = np.array([*dfa.table.shape, dfa.start])
-    return b"".join(one.astype("<i4").tobytes() for one in (head, dfa.classes, dfa.table, dfa.accepting))
+    return b"".join(array.astype("<i4").tobytes() for array in (head, dfa.classes, dfa.table, dfa.accepting))
 
 
-def _unpacked(body: memoryview) -> Dfa | None:
-    """None if it is nothing that `_packed` makes."""
+def _unpack(body: memoryview) -> Dfa | None:
+    """None if it is nothing that `_pack` makes."""
     if len(body) % 4 or len(body) < 4 * 259:
         return None
     numbers = np.frombuffer(body, dtype="<i4")

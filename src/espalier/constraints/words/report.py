@@ -90,9 +90,9 @@ class WordReport:
             "known": self.known,
             "share": self.share,
             "numbers": self.numbers,
-            "unknown": [found.to_json() for found in self.unknown],
-            "capitals": [found.to_json() for found in self.capitals],
-            "characters": [found.to_json() for found in self.characters],
+            "unknown": [entry.to_json() for entry in self.unknown],
+            "capitals": [entry.to_json() for entry in self.capitals],
+            "characters": [entry.to_json() for entry in self.characters],
             "largest_rank": self.largest_rank,
             "enough": {str(share): top for share, top in self.enough.items()},
             "problem_count": self.problem_count,
@@ -189,11 +189,11 @@ class Counter:
         elif self._reader.rules.spaced or piece.kind == "known":
             self._word(piece)
         else:
-            self._unspaced(piece)
+            self._note_unspaced(piece)
 
     def report(self) -> WordReport:
         """The report of all pieces so far."""
-        found = problems(self._reader, self._text)
+        faults = problems(self._reader, self._text)
         ranks = sorted(self._known)
         reached = [int(rank) for rank in ranks if rank != NOWHERE and rank > 0]
         return WordReport(
@@ -204,27 +204,27 @@ class Counter:
             unknown=self._table("unknown"),
             capitals=self._table("capitals"),
             characters=self._table("characters"),
-            problems=tuple(found[:PROBLEMS]),
-            problem_count=len(found),
+            problems=tuple(faults[:PROBLEMS]),
+            problem_count=len(faults),
             largest_rank=reached[-1] if reached else None,
             enough={share: _enough(ranks, share) for share in SHARES},
             listed=self._top,
         )
 
-    def _folded(self, text: str) -> str:
+    def _fold(self, text: str) -> str:
         return fold(text, self._reader.rules)
 
     def _word(self, piece: Piece) -> None:
         """Count a word between separators, which may consist of several listed words: l'eau, dog's."""
-        word = self._folded(piece.text)
+        word = self._fold(piece.text)
         cut = self._cut(word)
         if not cut and not word.isalnum():  # marks around the word that are not part of it: 'word', -word-
             begin, end = _inner(piece.text)
-            if 0 < end - begin < len(piece.text) and (inner := self._cut(self._folded(piece.text[begin:end]))):
+            if 0 < end - begin < len(piece.text) and (inner := self._cut(self._fold(piece.text[begin:end]))):
                 for at in (*range(begin), *range(end, len(piece.text))):
                     self._note("characters", piece.text[at], piece.offset + at)
                 piece = piece._replace(offset=piece.offset + begin, text=piece.text[begin:end])
-                word, cut = self._folded(piece.text), inner
+                word, cut = self._fold(piece.text), inner
             elif begin == end:
                 for at, char in enumerate(piece.text):
                     self._note("characters", char, piece.offset + at)
@@ -280,7 +280,7 @@ class Counter:
             return "after"
         return "before" if rules.clitics and word.startswith("'") else None
 
-    def _unspaced(self, piece: Piece) -> None:
+    def _note_unspaced(self, piece: Piece) -> None:
         """Count words without spaces between them: cut so that as few characters as possible are outside the list, and
         then into as few words as possible."""
         text = straight(piece.text)
@@ -317,12 +317,12 @@ class Counter:
     def _table(self, name: str) -> tuple[Found, ...]:
         """The entries, most frequent first, then in the order of the text."""
         entries = sorted(self._tables[name].items(), key=lambda item: (-item[1][0], item[1][1]))
-        found = []
+        rows = []
         for text, (count, offset, rank) in entries:
             line = bisect_right(self._line_starts, offset)
             column = offset - self._line_starts[line - 1] + 1
-            found.append(Found(text=text, count=count, offset=offset, line=line, column=column, rank=rank))
-        return tuple(found)
+            rows.append(Found(text=text, count=count, offset=offset, line=line, column=column, rank=rank))
+        return tuple(rows)
 
 
 def _inner(text: str) -> tuple[int, int]:

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
-from espalier.constraints.kinds import Kind
 from espalier.constraints.spec import Spec, check_text
 from espalier.errors import SpecError
 from espalier.lexicon.files import check_code, check_word
@@ -129,26 +128,18 @@ def _words(words: Sequence[str], field: str, rules: Language) -> tuple[str, ...]
     """The words folded, without duplicates. Raises SpecError naming the word."""
     if isinstance(words, str) or not isinstance(words, Sequence):
         raise SpecError(f"{field} are a list of strings", field=field)
-    found: dict[str, None] = {}
-    for place, word in enumerate(words):
-        check_text(word, f"word {place} of {field}", field)
-        found[check_word(fold(word, rules), f"word {place} of {field}", field)] = None
-    return tuple(found)
+    folded: dict[str, None] = {}
+    for number, word in enumerate(words):
+        check_text(word, f"word {number} of {field}", field)
+        folded[check_word(fold(word, rules), f"word {number} of {field}", field)] = None
+    return tuple(folded)
 
 
 def _names(names: Sequence[str]) -> tuple[str, ...]:
     if isinstance(names, str) or not isinstance(names, Sequence):
         raise SpecError("names are a list of strings", field="names")
-    found: dict[str, None] = {}
-    for place, name in enumerate(names):
-        check_text(name, f"name {place}", "names")
-        found[check_word(unicodedata.normalize("NFC", name.strip()), f"name {place}", "names")] = None
-    return tuple(found)
-
-
-KIND = Kind(
-    spec=Wordlist,
-    compile="espalier.constraints.words.compile:compile_wordlist",
-    automaton="espalier.constraints.words.compile:wordlist_language",
-    judge="espalier.constraints.words.judge:judge_wordlist",
-)
+    normal: dict[str, None] = {}
+    for number, name in enumerate(names):
+        check_text(name, f"name {number}", "names")
+        normal[check_word(unicodedata.normalize("NFC", name.strip()), f"name {number}", "names")] = None
+    return tuple(normal)

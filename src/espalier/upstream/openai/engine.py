@@ -17,7 +17,7 @@ from typing import Any
 from espalier.constraints.compiler import NOWHERE, Compiler, Folders
 from espalier.constraints.kinds import KINDS
 from espalier.constraints.spec import Gbnf, Spec
-from espalier.constraints.verdict import judge
+from espalier.constraints.verdict import has_judge, judge
 from espalier.engines.base import Capabilities, Event, Request
 from espalier.engines.capabilities import check_capabilities
 from espalier.errors import CapabilityError, InputError, UnknownModel, UpstreamError
@@ -153,7 +153,7 @@ class OpenAIEngine(UpstreamEngine):
         asked = replace(request, constraint=spec if is_sent else None)
         if not is_sent:
             self._compiler.compile(spec)  # type: ignore[arg-type]  # what is wrong with it is told before anything is sent
-        if turn.spec is not None and KINDS.find(turn.spec.kind, "judge") is None:
+        if turn.spec is not None and not has_judge(turn.spec):
             answer.run.holds = self._compiler.compile(turn.spec).accepts
         body, notes = body_of(asked, model=self._model, seed=answer.seed + request.stream, server=self._server)
         notes += sent.notes + (no_matcher(spec) if is_sent else (not_sent(spec),))

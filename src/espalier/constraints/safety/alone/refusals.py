@@ -77,16 +77,16 @@ class Refusals:
         refused, is_in_doubt = self._reading.invalid.copy(), False
         for which, state in enumerate(states.tolist()):
             key = self._parts[which].begin + state
-            found = self._known.get(key)
-            if found is None:
-                found = self._found(which, state)
-                self._known.put(key, found, 0 if found.tokens is None else found.tokens.nbytes)
-            if found.tokens is not None:
-                refused |= found.tokens
-            is_in_doubt |= found.is_in_doubt
+            known = self._known.get(key)
+            if known is None:
+                known = self._find_refused(which, state)
+                self._known.put(key, known, 0 if known.tokens is None else known.tokens.nbytes)
+            if known.tokens is not None:
+                refused |= known.tokens
+            is_in_doubt |= known.is_in_doubt
         return refused, is_in_doubt
 
-    def _found(self, which: int, state: int) -> _Refused:
+    def _find_refused(self, which: int, state: int) -> _Refused:
         part, no_other = self._parts[which], self._kernels.NO_OTHER
         row = part.table[state * part.wide : (state + 1) * part.wide]
         sign = row[part.letters[self._points[:ASCII]]].astype(np.int64)
@@ -96,9 +96,9 @@ class Refusals:
         doubtful = self._none()
         self._walk(self._reading.doubtful, part, state, no_other, doubtful, wants_doubts=True)
         check_time()
-        found = _Refused(tokens if tokens.any() else None, bool(doubtful.any()))
-        self._recent[which].add(sign, (state, found.tokens))
-        return found
+        refused = _Refused(tokens if tokens.any() else None, bool(doubtful.any()))
+        self._recent[which].add(sign, (state, refused.tokens))
+        return refused
 
     def _walk(
         self, trie: SubTrie, part: PartTables, state: int, other: int, bits: Bits, *, wants_doubts: bool = False
@@ -114,13 +114,13 @@ def tables_by_part(tables: Tables) -> tuple[PartTables, ...]:
     """The parts of a filter, one by one."""
     never = np.iinfo(np.int32).max
     cells, begins = np.append(tables.first, len(tables.table)), np.append(tables.begin, tables.states)
-    found = []
+    parts = []
     for number, wide in enumerate(tables.wide.tolist()):
         table = tables.table[cells[number] : cells[number + 1]]
         cuts = tables.cuts[begins[number] : begins[number + 1]]
         far = np.full(len(cuts), never, dtype=np.int32)
         to_end = np.where(cuts < 0, never, 0).astype(np.int32)
-        for one in (far, to_end):
-            kernels().distances(table, wide, one)
-        found.append(PartTables(tables.letters[number], table, cuts, wide, far, to_end, int(begins[number])))
-    return tuple(found)
+        for distances in (far, to_end):
+            kernels().distances(table, wide, distances)
+        parts.append(PartTables(tables.letters[number], table, cuts, wide, far, to_end, int(begins[number])))
+    return tuple(parts)

@@ -49,21 +49,21 @@ _MADE: WeakKeyDictionary[TokenTrie, tuple[Reading, ...]] = WeakKeyDictionary()
 
 def readings_of(trie: TokenTrie, tokens: Sequence[bytes], words: int) -> tuple[Reading, ...]:
     """tokens: the bytes of each token. words: W."""
-    found = _MADE.get(trie)
-    if found is None:
+    readings = _MADE.get(trie)
+    if readings is None:
         laid = laid_out(trie)
         depth = trie.max_depth + 2
         invalid, unfinished = np.zeros((2, words), dtype=np.uint32)
         kernels().sort_out(laid.nodes, laid.ids, np.zeros(depth, dtype=np.int64), invalid, unfinished)
         escaping = _holding(tokens, ESCAPES, words)
-        made = []
+        new = []
         for special in SPECIAL:
             held = _holding(tokens, special, words)
             judged = only(laid, held) if special else laid
             doubtful = only(judged, unfinished | escaping if special else unfinished)
-            made.append(Reading(held, _sub_trie(judged, depth), _sub_trie(doubtful, depth), invalid))
-        found = _MADE[trie] = tuple(made)
-    return found
+            new.append(Reading(held, _sub_trie(judged, depth), _sub_trie(doubtful, depth), invalid))
+        readings = _MADE[trie] = tuple(new)
+    return readings
 
 
 def only(laid: Laid, tokens: Bits) -> Laid:
@@ -84,14 +84,14 @@ def _holding(tokens: Sequence[bytes], some: Sequence[bytes], words: int) -> Bits
     """The tokens that hold one of these."""
     text = np.frombuffer(b"".join(tokens) + bytes(1), dtype=np.uint8)
     begins = np.cumsum([0, *map(len, tokens)])
-    found = [np.empty(0, dtype=np.intp)]
-    for one in some:
-        at = np.flatnonzero(text[:-1] == one[0])
-        for k, byte in enumerate(one[1:], 1):
+    holders = [np.empty(0, dtype=np.intp)]
+    for piece in some:
+        at = np.flatnonzero(text[:-1] == piece[0])
+        for k, byte in enumerate(piece[1:], 1):
             at = at[text[at + k] == byte]
-        first, last = (np.searchsorted(begins, place, side="right") for place in (at, at + len(one) - 1))
-        found.append(first[first == last] - 1)
-    return masks.from_ids(np.unique(np.concatenate(found)).tolist(), 32 * words).view(np.uint32)
+        first, last = (np.searchsorted(begins, place, side="right") for place in (at, at + len(piece) - 1))
+        holders.append(first[first == last] - 1)
+    return masks.from_ids(np.unique(np.concatenate(holders)).tolist(), 32 * words).view(np.uint32)
 
 
 def _sub_trie(laid: Laid, depth: int) -> SubTrie:

@@ -16,7 +16,7 @@ def _key(name: str, itself: str, about: str, source: str, *, before: str = START
     )
 
 
-def _assigned(name: str, itself: str, about: str, *, before: str) -> Pattern:
+def _assignment(name: str, itself: str, about: str, *, before: str) -> Pattern:
     # A part for each: what one of them waits for goes on to the end of a line or word, beside all that the others do.
     return Pattern(name=name, category="credentials", itself=itself, about=about, before=before, part=name)
 
@@ -54,7 +54,7 @@ _X = r"(?:[a-wyz0-9_-]|x[a-wyz0-9_-])"
 """The beginning of a key that is not `xx...`."""
 
 ASSIGNMENTS: tuple[Pattern, ...] = (
-    _assigned(
+    _assignment(
         "assignment",
         rf"(?:{_PASS}(?:[\"']?{_IS}[\"']?|[\"'][ \t]*,[ \t]*[\"']|>){_with_digit(4)}"
         rf"|{_SECRET}(?:[\"']?{_IS}[\"']?|[\"'][ \t]*,[ \t]*[\"']|>){_with_digit(6)}"
@@ -62,7 +62,7 @@ ASSIGNMENTS: tuple[Pattern, ...] = (
         "password, token, api_key and the like with =, : or => and a literal value with a digit in it",
         before=_NAME,
     ),
-    _assigned(
+    _assignment(
         "named_password",
         rf"(?:--password[ \t]+{_with_digit(4)}|login[ \t]+[^\s\"']+[ \t]+password[ \t]+{_with_digit(4)}"
         rf"|password[ \t]+(?:is|was)[ \t]*:?[ \t]*{_with_digit(5)}|sshpass[ \t]+-p[ \t]*[a-z0-9]"
@@ -71,19 +71,19 @@ ASSIGNMENTS: tuple[Pattern, ...] = (
         "--password x1, login a password x1, curl -u a:x, mysql -px, sshpass -p x",
         before=r"(?:^|[^\w])",
     ),
-    _assigned(
+    _assignment(
         "authorization",
         r"authorization[\"']?[ \t]*[:=][ \t]*[\"']?(?:bearer|basic|token)[ \t]+[a-z0-9._~+/-]+[0-9][a-z0-9._~+/=-]{4}",
         "an Authorization header with a token (RFC 6750, RFC 7617)",
         before=START,
     ),
-    _assigned(
+    _assignment(
         "url_password",
         r"[a-z][a-z0-9+.-]*://[a-z0-9._%+-]*:" + _other_than("password", r"\s/:@\"'<>{}$*\[\]") + r"@[a-z0-9]",
         "a URL with a password (RFC 3986, userinfo)",
         before="",
     ),
-    _assigned(
+    _assignment(
         "password_hash",
         r"(?:\$[56]\$(?:rounds=[0-9]+\$)?[./a-z0-9]{1,16}\$[./a-z0-9]{20}|\$2[abxy]\$[0-9]{2}\$[./a-z0-9]{22})",
         "a password's hash as in /etc/shadow (crypt(5))",

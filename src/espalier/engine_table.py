@@ -1,0 +1,220 @@
+"""Opens a model by name: the table of engines, and how the name or the file's first bytes choose one.
+
+It stands above all engines, those of other servers included, and imports one when it is opened. It knows no engine's
+internals.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from espalier.constraints.compiler import NOWHERE, Folders
+from espalier.engines.gguf.header import MAGIC
+from espalier.engines.options import DEFAULT, EngineOptions
+from espalier.engines.protocols import DraftedEngine, Engine
+from espalier.errors import CapabilityError, EspalierError
+from espalier.registry import Registry
+
+if TYPE_CHECKING:
+    from espalier.tokens.vocab import Vocab
+
+# ruff: noqa: PLC0415  # an engine is imported when it is opened
+
+
+class EngineOpener(ABC):
+    """Opens models with one of our engines."""
+
+    @abstractmethod
+    def __call__(self, model: str, *, options: EngineOptions, folders: Folders) -> Engine:
+        """The engine for a model. Raises UnknownModel, InputError, CapabilityError, MissingDependency."""
+
+    @abstractmethod
+    def takes(self) -> tuple[str, ...]:
+        """The names of the options that the engine takes."""
+
+
+class TransformersOpener(EngineOpener):
+    def __call__(self, model: str, *, options: EngineOptions, folders: Folders) -> Engine:
+        from espalier.engines.huggingface.open import open_engine
+
+        return open_engine(model, options=options, folders=folders)
+
+    def takes(self) -> tuple[str, ...]:
+        from espalier.engines.huggingface.open import TAKES
+
+        return TAKES
+
+
+class LlamaCppOpener(EngineOpener):
+    def __call__(self, model: str, *, options: EngineOptions, folders: Folders) -> Engine:
+        from espalier.engines.llamacpp.open import open_engine
+
+        return open_engine(model, options=options, folders=folders)
+
+    def takes(self) -> tuple[str, ...]:
+        from espalier.engines.llamacpp.open import TAKES
+
+        return TAKES
+
+
+class FakeOpener(EngineOpener):
+    def __call__(self, model: str, *, options: EngineOptions, folders: Folders) -> Engine:
+        from espalier.engines.fake import open_engine
+
+        return open_engine(model, options=options, folders=folders)
+
+    def takes(self) -> tuple[str, ...]:
+        from espalier.engines.fake import TAKES
+
+        return TAKES
+
+
+class LlamaServerOpener(EngineOpener):
+    def __call__(self, model: str, *, options: EngineOptions, folders: Folders) -> Engine:
+        from espalier.upstream.llama_server.open import open_engine
+
+        return open_engine(model, options=options, folders=folders)
+
+    def takes(self) -> tuple[str, ...]:
+        from espalier.upstream.llama_server.open import TAKES
+
+        return TAKES
+
+
+class LlamaCliOpener(EngineOpener):
+    def __call__(self, model: str, *, options: EngineOptions, folders: Folders) -> Engine:
+        from espalier.upstream.llama_cli.open import open_engine
+
+        return open_engine(model, options=options, folders=folders)
+
+    def takes(self) -> tuple[str, ...]:
+        from espalier.upstream.llama_cli.open import TAKES
+
+        return TAKES
+
+
+class OpenAIOpener(EngineOpener):
+    def __call__(self, model: str, *, options: EngineOptions, folders: Folders) -> Engine:
+        from espalier.upstream.openai.open import open_engine
+
+        return open_engine(model, options=options, folders=folders)
+
+    def takes(self) -> tuple[str, ...]:
+        from espalier.upstream.openai.open import TAKES
+
+        return TAKES
+
+
+def read_llamacpp_vocab(path: str) -> Vocab:
+    from espalier.engines.llamacpp.open import read_vocab_of
+
+    return read_vocab_of(path)
+
+
+ENGINES: Registry[Callable[..., Engine]] = Registry(
+    "engines",
+    {
+        "transformers": TransformersOpener(),
+        "llamacpp": LlamaCppOpener(),
+        "fake": FakeOpener(),
+        "llama-server": LlamaServerOpener(),
+        "llama-cli": LlamaCliOpener(),
+        "openai": OpenAIOpener(),
+    },
+)
+"""Engine names to functions `(model, *, options, folders) -> Engine`. A plug-in's module names the options that its
+engine takes: `TAKES`."""
+
+VOCABS: Registry[Callable[[str], Vocab]] = Registry("vocabs", {"llamacpp": read_llamacpp_vocab})
+"""Engines whose files hold a vocabulary that can be read without the weights: `(path) -> Vocab`."""
+
+
+def open_engine(
+    model: str,
+    *,
+    engine: str | None = None,
+    options: EngineOptions = DEFAULT,
+    defaults: EngineOptions = DEFAULT,
+    folders: Folders = NOWHERE,
+) -> Engine:
+    """Load a model: `fake`, a GGUF file for llama.cpp, the address of a llama-server, a folder or hub name for
+    transformers; `options.engine` names another engine.
+
+    defaults: values for options that are not set; those that the engine does not take are left out. Raises
+    UnknownModel, CapabilityError, MissingDependency, InputError for an option that the engine does not take, and
+    naming `draft_model` what its model raises.
+    """
+    name = engine or options.engine or defaults.engine or choose(model, options.over(defaults).url)
+    make = ENGINES.load(name)
+    option_names = taken_by(name)
+    options.check_only(name, option_names)
+    merged = options.over(defaults.only(option_names))
+    opened: Engine = make(model, options=merged, folders=folders)
+    if merged.draft_model is not None:
+        try:
+            _draft_with(opened, merged.draft_model, merged, folders)
+        except BaseException:
+            opened.close()
+            raise
+    return opened
+
+
+def _draft_with(opened: Engine, model: str, options: EngineOptions, folders: Folders) -> None:
+    """Open the smaller model that drafts for an engine, which keeps it. Raises as `open_engine`, naming
+    `draft_model`."""
+    if not isinstance(opened, DraftedEngine):
+        raise CapabilityError(f"no smaller model can draft for {opened.name}", field="draft_model")
+    # Adapters, the size of the cache and the format of calls belong to the larger model alone.
+    own = replace(options, draft_model=None, lora=(), kv_size=None, tool_format=None, engine=None, url=None)
+    name = choose(model)
+    try:
+        smaller = open_engine(model, engine=name, options=own.only(taken_by(name)), folders=folders)
+        try:
+            opened.draft_with(smaller)
+        except BaseException:
+            smaller.close()
+            raise
+    except EspalierError as error:
+        error.field = "draft_model"
+        raise
+
+
+def taken_by(engine: str) -> tuple[str, ...]:
+    """The names of the options that an engine takes. Raises UnknownName, BrokenPlugin."""
+    opener = ENGINES.load(engine)
+    if isinstance(opener, EngineOpener):
+        return opener.takes()
+    return tuple(getattr(import_module(ENGINES.plugin_module(engine)), "TAKES", ()))
+
+
+def choose(model: str, url: str | None = None) -> str:
+    """The name of the engine for a model. url: the address of a server, if one was given."""
+    if url is not None or model.startswith(("http://", "https://")):
+        return "llama-server"
+    if model == "fake":
+        return "fake"
+    return "llamacpp" if is_gguf(model) else "transformers"
+
+
+def is_gguf(model: str) -> bool:
+    """Whether the name is a GGUF file's: by its suffix, or by the first bytes of an existing file."""
+    path = Path(model).expanduser()
+    if path.suffix.lower() == ".gguf":
+        return not path.is_dir()
+    try:
+        if not path.is_file():  # a pipe would wait for its writer
+            return False
+        with path.open("rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except (OSError, ValueError):  # ValueError: a NUL in the name
+        return False
+
+
+def read_gguf_vocab(path: str) -> Vocab:
+    """The vocabulary of a GGUF file; no weights are loaded. Raises as `open_engine` does."""
+    return VOCABS.load("llamacpp")(path)
