@@ -96,7 +96,10 @@ def cases_of_rows() -> Iterator[tuple[str, list[Any]]]:
                     if (index + number) % 5 not in ((0, 2) if width == 75 else (width % 5,)):
                         continue
                     if way != "forced" or level != "off":
-                        yield f"{width} {name} {level} {way}", steps_of(vocab, config, fitted, level, way, index + number)
+                        yield (
+                            f"{width} {name} {level} {way}",
+                            steps_of(vocab, config, fitted, level, way, index + number),
+                        )
 
 
 def steps_of(vocab: Vocab, config: SamplingConfig, fitted: Any, level: Any, way: str, seed: int) -> list[Any]:
