@@ -199,11 +199,11 @@ class World:
         self.said: dict[Ticket, list[PlanEvent]] = {}
         self.scheduler = Scheduler(model, self._hear, clock=lambda: self.now, **options)
 
-    def _hear(self, batch: Sequence[tuple[Ticket, list[PlanEvent]]]) -> None:
-        for one, said in batch:
+    def _hear(self, batch: Sequence[tuple[Ticket, PlanEvent]]) -> None:
+        for one, event in batch:
             before = self.said.setdefault(one, [])
             assert not before or isinstance(before[-1], Taken), "something was said after the end"
-            before.extend(said)
+            before.append(event)
 
     def submit(self, one: Ticket) -> Ticket:
         self.scheduler.submit(one)

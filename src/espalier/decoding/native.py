@@ -23,7 +23,8 @@ from espalier.decoding.text.run import EndRule, TextRun
 from espalier.errors import CapabilityError, GenerationError, SamplingError
 from espalier.sampling.chain import Chain
 from espalier.sampling.config import FIELDS, SamplingConfig
-from espalier.sampling.fast.draw_fast import DrawnToken, heated
+from espalier.sampling.draw import DrawnToken
+from espalier.sampling.fast.program import heated
 from espalier.sampling.fields import Number
 from espalier.sampling.samplers.plugged import sampler_named
 from espalier.tokens import mask as masks

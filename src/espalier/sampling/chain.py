@@ -14,7 +14,7 @@ import numpy as np
 from espalier.sampling.config import SamplingConfig
 from espalier.sampling.filters import FilterChain, FilterContext, LogitFilter
 from espalier.sampling.fit import NOTHING_FITTED, Fitted, needs_fit
-from espalier.sampling.history import NO_COUNTS, Counts, History
+from espalier.sampling.history import History
 from espalier.sampling.samplers.context import TransformContext
 from espalier.sampling.samplers.mirostat import first_mu, mirostat, next_mu
 from espalier.sampling.samplers.plugged import sampler_named
@@ -23,8 +23,6 @@ from espalier.sampling.samplers.temperature import temperature
 from espalier.tokens.mask import Logits
 
 T = TypeVar("T")
-MANY = 256
-"""The counts of more tokens are not copied at every step."""
 
 
 class Chain:
@@ -62,8 +60,6 @@ class Chain:
         self.needs_chance = any(sampler.draws for sampler in samplers.values()) and not config.is_greedy
         self.takes_whole_rows = bool(config.mirostat or config.plugged)
         self._history = History(config.repetition_window if "penalties" in names else 0)
-        self._sees_tokens = "penalties" in names
-        self._sees_counts = not (config.mirostat or config.plugged or "dry" in names)
         self._room: Logits = np.empty(0, dtype=np.float32)  # (V,), allocated by `room`
         self._kept: dict[object, Any] = {}
         self._mus = [
@@ -94,22 +90,6 @@ class Chain:
     def past(self) -> History:
         """The history with its token counts. Read only; the next token invalidates it."""
         return self._history
-
-    def counts(self) -> Counts | None:
-        """All that a step of this chain depends on besides its config, copied; None where that is more than the counts
-        of a few tokens: with filters, mirostat, DRY, plug-ins."""
-        if not self._sees_counts or len(self.filters):
-            return None
-        if not self._sees_tokens:
-            return NO_COUNTS
-        return self._history.counts() if self._history.tokens.shape[0] <= MANY else None
-
-    def then(self, counts: Counts) -> Chain:
-        """The chain as it was when it had these counts, to draw from; it takes no tokens."""
-        copy = object.__new__(Chain)
-        copy.__dict__.update(self.__dict__)
-        copy._history, copy._room = History.of(counts), np.empty(0, dtype=np.float32)
-        return copy
 
     @property
     def generated(self) -> int:
@@ -154,18 +134,19 @@ class Chain:
         logits = self.fitted.apply(logits)
         return self.filters.apply(logits, context) if len(self.filters) else logits
 
-    def heat(self, logits: Logits) -> Logits:
+    def heat(self, logits: Logits, context: TransformContext | None = None) -> Logits:
         """Penalties, DRY and temperature without truncation, in the config's order. The result is p' of
         docs/strategies.md, the distribution that importance weights refer to. With greedy decoding, temperature is left
-        out."""
-        return self._run(self._heating, logits, 0.0)
+        out. context: what the samplers read, where it is not that of this step."""
+        return self._run(self._heating, logits, context)
 
-    def shape(self, logits: Logits, chance: float = 0.0) -> Logits:
+    def shape(self, logits: Logits, chance: float = 0.0, context: TransformContext | None = None) -> Logits:
         """Run all samplers in order, `(V,) -> (V,)`; the token is drawn from the result. chance: a uniform number in
-        [0, 1), used if `needs_chance`."""
+        [0, 1), used if `needs_chance`. context: as in `heat`."""
+        context = self.context(chance) if context is None and self._shaping else context
         if self.config.is_greedy:  # no truncation runs: the most probable token is taken in any case
-            return temperature(self._run(self._heating, logits, 0.0), 0.0)
-        return self._run(self._shaping, logits, chance)
+            return temperature(self._run(self._heating, logits, context), 0.0)
+        return self._run(self._shaping, logits, context)
 
     def on_token(self, token: int, prob: float | None = None) -> None:
         """Record a taken token. prob: its probability in the distribution it was drawn from, None if it was not drawn;
@@ -190,10 +171,10 @@ class Chain:
         copy._history, copy._mus, copy._kept = self._history.fork(), self._mus.copy(), self._kept
         return copy
 
-    def _run(self, transforms: tuple[Transform, ...], logits: Logits, chance: float) -> Logits:
+    def _run(self, transforms: tuple[Transform, ...], logits: Logits, context: TransformContext | None) -> Logits:
         if not transforms:
             return logits
-        context = self.context(chance)
+        context = self.context() if context is None else context
         for transform in transforms:
             logits = transform(logits, context)
         return logits

@@ -19,13 +19,16 @@ from espalier.tokens.mask import Logits
 BLOCK = 256  # uniforms generated at a time
 
 
-class Drawn(NamedTuple):
-    """ids: `(n,)` candidates, ascending; probs: their probabilities, `(n,) float64`, which sum to 1."""
+class DrawnToken(NamedTuple):
+    """The taken token with its probability and its logit after the samplers; and the candidates that it was drawn from:
+    `(n,)` ids, ascending, with float64 probabilities and float32 logits."""
 
     token: int
     prob: float
+    logit: float
     ids: NDArray[np.intp]
     probs: NDArray[np.float64]
+    logits: NDArray[np.float32]
 
 
 class RandomStream:
@@ -70,7 +73,7 @@ def _block(seed: int, stream: int, index: int) -> NDArray[np.float64]:
     return np.random.Generator(np.random.Philox(key)).random(BLOCK)
 
 
-def draw(logits: Logits, stream: RandomStream) -> Drawn:
+def draw(logits: Logits, stream: RandomStream) -> DrawnToken:
     """Draw from the softmax of `(V,) float32` logits by inverse CDF in id order. It uses one number even if only one
     token is left, so that the position in the stream is the number of tokens. Raises DeadEnd if no logit is finite, and
     BadLogits for NaN and +inf."""
@@ -86,7 +89,7 @@ def check(largest: float) -> None:
         raise BadLogits(f"nothing can be drawn from logits with {'NaN' if math.isnan(largest) else 'infinity'}")
 
 
-def pick(logits: Logits, uniform: float) -> Drawn:
+def pick(logits: Logits, uniform: float) -> DrawnToken:
     """The token that `draw` draws with this uniform number. Raises as `draw`."""
     best = float(logits.max(initial=-np.inf))
     check(best)
@@ -98,4 +101,5 @@ def pick(logits: Logits, uniform: float) -> Drawn:
     # A weight that underflowed to 0 can only be reached at the end; step back to a token that has mass.
     while weights[index] == 0.0:
         index -= 1
-    return Drawn(int(ids[index]), float(weights[index] / mass[-1]), ids, weights / mass[-1])
+    token, prob = int(ids[index]), float(weights[index] / mass[-1])
+    return DrawnToken(token, prob, float(logits[token]), ids, weights / mass[-1], logits[ids])

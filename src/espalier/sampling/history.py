@@ -6,7 +6,6 @@ Adding and undoing a token take constant time; `count_window` defines the counts
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,16 +13,6 @@ from numpy.typing import NDArray
 from espalier.sampling.samplers.context import count_window
 
 ROOM = 256  # initial capacity; doubled when full
-
-
-class Counts(NamedTuple):
-    """The counts of a History at one time: its `tokens` and `times_said`, `(n,) int64` each."""
-
-    tokens: NDArray[np.int64]
-    times_said: NDArray[np.int64]
-
-
-NO_COUNTS = Counts(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
 
 
 class History:
@@ -80,23 +69,6 @@ class History:
     def produced(self) -> Mapping[int, int]:
         """How often each id was generated within the window. Built at each call."""
         return {token: int(self._said[slot]) for token, slot in self._slots.items() if self._said[slot]}
-
-    def holds(self, token: int) -> bool:
-        """Whether the token is in the window."""
-        return token in self._slots
-
-    def counts(self) -> Counts:
-        """Copies of the counts as they are now."""
-        size = len(self._slots)
-        return Counts(self._tokens[:size].copy(), self._said[:size].copy())
-
-    @staticmethod
-    def of(counts: Counts) -> History:
-        """A history of which only `tokens`, `times_said` and `holds` may be read."""
-        history = object.__new__(History)  # the rest is not there: reading it is an error
-        history._tokens, history._said = counts
-        history._slots = {token: slot for slot, token in enumerate(counts.tokens.tolist())}
-        return history
 
     def start(self, prompt: Sequence[int]) -> None:
         """Forget everything and start with a prompt."""

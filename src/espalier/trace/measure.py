@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.sampling.fast.candidates import kernels
+from espalier.tokens import mask as masks
 from espalier.tokens.mask import Logits
 
 T = TypeVar("T", bound=np.generic)
@@ -146,7 +147,7 @@ OTHERS = "filters"
 TINY = 1e-200  # smaller sums of weights are recomputed, far above where float64 loses digits
 
 
-NO_FLAGS = np.empty(0, dtype=np.bool_)  # (0,)
+NOTHING = np.empty(0, dtype=np.uint32)  # (0,)
 
 
 def plain(array: NDArray[T]) -> NDArray[T]:
@@ -157,9 +158,9 @@ def plain(array: NDArray[T]) -> NDArray[T]:
 def _sums(
     logits: NDArray[np.float32], allowed: NDArray[np.bool_] | None, top: float
 ) -> tuple[float, float, float, float]:
-    """See `measure_row`; a token at infinite distance from the top has no weight."""
-    flags = NO_FLAGS if allowed is None else plain(allowed)
-    return kernels("sums").measure_row(plain(logits), flags, allowed is not None, top)  # type: ignore[no-any-return]
+    """See `sum_row`."""
+    words = NOTHING if allowed is None else masks.from_bool(allowed).view(np.uint32)
+    return kernels("sums").sum_row(plain(logits), words, top)  # type: ignore[no-any-return]
 
 
 def _entropy(total: float, spread: float, top: float) -> tuple[float, float]:

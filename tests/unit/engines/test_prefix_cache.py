@@ -25,7 +25,8 @@ def kept(model=None, *texts, **bounds):
 def held(sequences, tokens):
     made = sequences.new()
     sequences.model.extend([Extend(sequence=made.sequence, tokens=tuple(tokens), logits="none")])
-    sequences.grew(made, tokens)
+    made.tokens.extend(tokens)
+    sequences.tokens += len(tokens)
     return made
 
 

@@ -24,8 +24,9 @@ from espalier.decoding.step.stages import favourite_of
 from espalier.decoding.timed_mask import TimedMask
 from espalier.sampling.chain import Chain
 from espalier.sampling.config import SamplingConfig
+from espalier.sampling.draw import DrawnToken
 from espalier.sampling.fast.candidates import Candidates, allowed, leaders
-from espalier.sampling.fast.draw_fast import DrawnToken, heated
+from espalier.sampling.fast.program import heated
 from espalier.sampling.filters import FilterContext
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Logits, Mask

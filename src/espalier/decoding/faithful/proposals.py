@@ -26,8 +26,8 @@ from espalier.decoding.step.stages import favourite_of
 from espalier.decoding.timed_mask import TimedMask
 from espalier.errors import DeadEnd
 from espalier.sampling.chain import Chain
-from espalier.sampling.draw import RandomStream, pick
-from espalier.sampling.fast.draw_fast import DrawnToken, heated
+from espalier.sampling.draw import DrawnToken, RandomStream, pick
+from espalier.sampling.fast.program import heated
 from espalier.sampling.filters import FilterContext
 from espalier.tokens.mask import Logits, Mask
 from espalier.trace.measure import allowed_mass, measure

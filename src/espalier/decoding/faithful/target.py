@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from espalier.decoding.plan import Job
 from espalier.sampling.chain import Chain
 from espalier.sampling.draw import RandomStream
-from espalier.sampling.fast.draw_fast import heated
+from espalier.sampling.fast.program import heated
 from espalier.sampling.filters import FilterContext
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Logits, Mask

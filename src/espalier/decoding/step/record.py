@@ -16,7 +16,7 @@ from espalier.decoding.matcher_questions import Answers, NamedMasks
 from espalier.decoding.step.allowed import NEG_INF, permitted
 from espalier.decoding.step.stages import CONSTRAINT, PADDING, Stages, banned_by, shares
 from espalier.sampling.chain import Chain
-from espalier.sampling.fast.draw_fast import DrawnToken
+from espalier.sampling.draw import DrawnToken
 from espalier.sampling.filters import FilterContext
 from espalier.tokens.mask import Logits, Mask
 from espalier.tokens.vocab import Vocab

@@ -1,17 +1,26 @@
-"""`Row`: the logits of one step and what a token is drawn with; `Decision`: what comes of them. It makes no record."""
+"""`Row`: the logits of one step and what a token is drawn with. It draws by one kernel, or by the plain functions.
+
+It makes no record, and knows nothing about models, caches or the order in which a strategy calls it.
+"""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from espalier.decoding.step.allowed import real
-from espalier.decoding.step.record import Watch
-from espalier.decoding.step.stages import SHORT
+import numpy as np
+from numpy.typing import NDArray
+
+from espalier.decoding.matcher_questions import Answers
+from espalier.decoding.step.allowed import NEG_INF, allowed_bits, held_back, permitted, real
+from espalier.decoding.step.dead_ends import dead_end
+from espalier.decoding.step.stages import favourite_of
+from espalier.errors import DeadEnd
 from espalier.sampling.chain import Chain
-from espalier.sampling.draw import RandomStream
-from espalier.sampling.fast.whole import drawn
+from espalier.sampling.draw import DrawnToken, RandomStream, pick
+from espalier.sampling.fast.program import RowInputs, draw_inputs, inputs_of, list_inputs, program_of
 from espalier.sampling.filters import FilterContext
-from espalier.sampling.history import Counts
+from espalier.sampling.samplers.context import TransformContext
+from espalier.tokens import mask as masks
 from espalier.tokens.mask import Logits, Mask
 from espalier.tokens.vocab import Vocab
 from espalier.trace.records import StepRecord
@@ -31,46 +40,121 @@ class Decision(NamedTuple):
         return self.record
 
 
-class Row(NamedTuple):
-    """One row of logits, `(V,) float32`, and what a token is drawn with. favourite: the most probable token."""
+class Draw(NamedTuple):
+    """One token that was drawn."""
 
-    raw: Logits
-    vocab: Vocab
-    chain: Chain
-    stream: RandomStream
-    context: FilterContext
-    favourite: int
-
-    def draw(self, mask: Mask | None) -> tuple[int, float] | None:
-        """As `drawn_quickly`."""
-        return drawn_quickly(self.raw, mask, *self[1:])
-
-    def counts(self, watch: Watch) -> Counts | None:
-        """What has to be kept of the chain to decide again later; None where that cannot be done, and where it
-        shall not be: the row is too long to be copied, nothing is listed, or the record is read at once."""
-        can_wait = watch.lists and not watch.at_once and self.raw.shape[0] <= SHORT
-        return self.chain.counts() if can_wait else None
-
-    def kept(self) -> Row:
-        """The same with a copy of the logits, which the model overwrites."""
-        return Row(self.raw.copy(), *self[1:])
-
-    def then(self, counts: Counts, began: int) -> Row:
-        """The same before the token was drawn."""
-        stream = RandomStream.at(self.stream.seed, self.stream.stream, began)
-        return self._replace(chain=self.chain.then(counts), stream=stream)
+    token: int
+    prob: float
+    #: after the samplers
+    logit: float
+    #: what the kernel drew with; None where the plain functions drew
+    inputs: RowInputs | None
+    #: the candidates, where they were asked for
+    drawn: DrawnToken | None
 
 
-def drawn_quickly(
-    raw: Logits,
-    mask: Mask | None,
-    vocab: Vocab,
-    chain: Chain,
-    stream: RandomStream,
-    context: FilterContext,
-    favourite: int,
-) -> tuple[int, float] | None:
-    """A token and its probability; None where one kernel cannot draw it, and then no number of the stream was used."""
-    if len(chain.filters) or context.step < chain.config.min_tokens:
-        return None
-    return drawn(raw, real(mask, vocab), chain, stream, favourite)
+class Allowed(NamedTuple):
+    """The tokens that a row allows under a mask."""
+
+    #: of the constraint, `(W,) int32`
+    mask: Mask | None
+    #: with the bans of the config, `(W,) int32`; None for all
+    bits: Mask | None
+    #: the same with the bans of filters, `(V,) bool`
+    flags: NDArray[np.bool_] | None
+    #: `flags` before `min_tokens` held back ends
+    before: NDArray[np.bool_] | None
+
+
+class Row:
+    """One row of logits, `(V,) float32`, not changed. It can be drawn from as often as a strategy likes.
+
+    Raises BadLogits for NaN, +inf or nothing finite.
+    """
+
+    __slots__ = ("_biased", "chain", "context", "favourite", "has_filters", "is_early", "raw", "stream", "vocab")
+
+    def __init__(self, raw: Logits, vocab: Vocab, chain: Chain, stream: RandomStream, context: FilterContext) -> None:
+        self.raw, self.vocab, self.chain, self.stream, self.context = raw, vocab, chain, stream, context
+        #: the most probable token
+        self.favourite = favourite_of(raw, context.step)
+        self.has_filters = len(chain.filters) > 0
+        #: whether `min_tokens` holds back the ends of the text
+        self.is_early = context.step < chain.config.min_tokens
+        self._biased: Logits | None = None
+
+    @property
+    def biased(self) -> Logits:
+        """After biases, bans of the config and filters; `raw` itself where there are none."""
+        if self._biased is None:
+            self._biased = self.chain.bias(self.raw, self.context)
+        return self._biased
+
+    def allowed(self, mask: Mask | None) -> Allowed:
+        """mask: the constraint's, `(W,) int32`; None without one, or where it is not asked."""
+        raw, biased = self.raw, self.biased
+        bits = allowed_bits(raw, mask, self.vocab, self.chain)  # (W,) int32 or None
+        flags = None if bits is None else masks.unpack(bits, raw.shape[0])  # (V,) bool or None
+        if biased is not raw:
+            finite = biased > NEG_INF  # bans of filters shrink the allowed set
+            flags = finite if flags is None else flags & finite
+        before = flags
+        if self.is_early:
+            flags = held_back(biased, flags, self.chain.fitted.ends)
+            bits = None if flags is None else masks.from_bool(flags)
+        return Allowed(mask, bits, flags, before)
+
+    def draw(self, mask: Mask | None, questions: Answers, show: int = 0) -> Draw:
+        """Draw under a mask. Takes `chain.draws_per_token` numbers of the stream: first the chance of xtc, where xtc is
+        on, then the draw. show: where it is above 0, the candidates are listed, at least so many of the most probable.
+
+        Raises DeadEnd, naming the constraint, field or filter that left no token; then no number was taken.
+        """
+        chain, stream, row, favourite = self.chain, self.stream, self.raw, self.favourite
+        program = chain.kept(program_of)
+        chance = stream.next() if chain.needs_chance else 0.0
+        uniform = stream.next()
+        if program is not None:
+            bits, settings = real(mask, self.vocab), program.drawing
+            if self.has_filters or self.is_early:
+                row, bits, settings = self.biased, self.allowed(mask).bits, program.drawing_biased
+                favourite = int(row.argmax())
+            inputs = inputs_of(row, bits, chain, program, settings, favourite, chance, uniform)
+            if show:
+                listed = list_inputs(inputs, show)
+                if listed is not None:
+                    return Draw(listed.token, listed.prob, listed.logit, inputs, listed)
+            else:
+                token, prob, logit = draw_inputs(inputs)
+                if token >= 0:
+                    return Draw(token, prob, logit, inputs, None)
+        try:
+            drawn = self.draw_plainly(mask, chance, uniform)
+        except DeadEnd:
+            stream.rollback(chain.draws_per_token)
+            raise self.dead_end(mask, questions) from None
+        return Draw(drawn.token, drawn.prob, drawn.logit, None, drawn)
+
+    def draw_plainly(
+        self, mask: Mask | None, chance: float, uniform: float, context: TransformContext | None = None
+    ) -> DrawnToken:
+        """Draw with the plain functions of the samplers, over the whole row. context: what they read, where the chain
+        has gone on. Raises DeadEnd."""
+        bits, biased = self.allowed(mask).bits, self.biased
+        masked = biased if bits is None else np.where(masks.unpack(bits, biased.shape[0]), biased, NEG_INF)
+        if not bool((masked > NEG_INF).any()):
+            raise DeadEnd
+        return pick(self.chain.shape(masked, chance, context), uniform)
+
+    def dead_end(self, mask: Mask | None, questions: Answers) -> DeadEnd:
+        """The error of a row that leaves no token under a mask."""
+        allowed = permitted(mask, self.vocab, self.raw.shape[0])
+        return dead_end(allowed, self.raw, self.chain, self.context.step, questions)
+
+    def copied(self, raw: Logits) -> Row:
+        """The same with other logits, for after the model has overwritten its own."""
+        other = object.__new__(Row)
+        other.raw, other.vocab, other.chain, other.stream = raw, self.vocab, self.chain, self.stream
+        other.context, other.favourite = self.context, self.favourite
+        other.has_filters, other.is_early, other._biased = self.has_filters, self.is_early, None
+        return other

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from espalier.automata.reasons.blame import Blame
 from espalier.decoding.step.allowed import NEG_INF
 from espalier.errors import BadLogits
+from espalier.sampling.draw import DrawnToken
 from espalier.sampling.fast.candidates import kernels, leaders
-from espalier.sampling.fast.draw_fast import DrawnToken
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Logits, Mask
 from espalier.tokens.vocab import Vocab

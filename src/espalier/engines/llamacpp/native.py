@@ -23,7 +23,7 @@ from espalier.decoding.native import NativeChoice
 from espalier.engines.llamacpp.library import library, reasons
 from espalier.errors import BadLogits, CapabilityError, DeadEnd, GenerationError
 from espalier.sampling.config import SamplingConfig
-from espalier.sampling.fast.draw_fast import DrawnToken
+from espalier.sampling.draw import DrawnToken
 from espalier.sampling.fit import Fitted
 from espalier.tokens.mask import Logits
 

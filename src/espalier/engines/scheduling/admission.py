@@ -6,7 +6,6 @@ It knows no plans and runs nothing. It is not thread-safe: the scheduler calls i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 
 from espalier.decoding.ports import StepModel
 from espalier.engines.scheduling.fair_queue import FairQueue
@@ -34,7 +33,8 @@ class Admission:
         #: whether sequences take each other's room in the KV cache
         self.shares = model.capacity < model.max_sequences * model.max_positions
         self._spare = model.capacity // FOR_OTHERS if is_fair else 0  # tokens
-        self._waiting: FairQueue[Ticket] = FairQueue()
+        #: the tickets that wait
+        self.waiting: FairQueue[Ticket] = FairQueue()
         self._running: set[Ticket] = set()
         self._owners: Counter[str] = Counter()  # running tickets of each owner
         self._requests: Counter[object] = Counter()  # running tickets of each request with several outputs
@@ -42,35 +42,22 @@ class Admission:
         self._has_others = False  # whether another owner has ever asked
         self._ahead = 0  # tokens reserved by tickets that began before one whose turn it was
 
-    @property
-    def waiting(self) -> int:
-        """How many tickets wait."""
-        return self._waiting.count
-
-    def __iter__(self) -> Iterator[Ticket]:
-        """The tickets that wait."""
-        return iter(self._waiting)
-
     def has_place(self, owner: str, queue_size: int) -> bool:
         """Whether the owner may add a ticket to a queue of that size; free lanes count too."""
-        return self._waiting.has_place(owner, queue_size + self.most - len(self._running))
+        return self.waiting.has_place(owner, queue_size + self.most - len(self._running))
 
     def add(self, ticket: Ticket) -> None:
         """Let a ticket wait."""
         self._first = ticket.owner if self._first is None else self._first
         self._has_others |= ticket.owner != self._first
-        self._waiting.add(ticket)
-
-    def remove(self, ticket: Ticket) -> None:
-        """Take a ticket out of the queue. Raises ValueError if it does not wait."""
-        self._waiting.remove(ticket)
+        self.waiting.add(ticket)
 
     def begin_next(self) -> Ticket | None:
         """The next ticket that may begin now, with its room reserved; None if there is none."""
         ticket = self._next()
         if ticket is None or not self._room.take(ticket.size, ticket.sequences):
             return None
-        self._waiting.remove(ticket)
+        self.waiting.remove(ticket)
         self._running.add(ticket)
         self._owners[ticket.owner] += 1
         if ticket.request is not None:
@@ -93,14 +80,14 @@ class Admission:
     def _next(self) -> Ticket | None:
         """The next ticket in fair order that fits. No ticket overtakes the next in turn, but into lanes that are not
         for that one, or a small one into room that is too little for it."""
-        ticket = self._waiting.next(self._owners)
+        ticket = self.waiting.next(self._owners)
         if ticket is None or self._fits(ticket):
             return ticket
         if len(self._running) >= self._lanes_for(ticket):  # the last lanes are for others
-            return self._waiting.next(self._owners, lambda other: other.owner == ticket.owner and self._fits(other))
+            return self.waiting.next(self._owners, lambda other: other.owner == ticket.owner and self._fits(other))
         if all(running.ahead for running in self._running):
             return None  # whoever has overtaken ends first, so the next in turn does not wait forever
-        small = self._waiting.next(self._owners, lambda other: self._may_overtake(other, ticket) and self._fits(other))
+        small = self.waiting.next(self._owners, lambda other: self._may_overtake(other, ticket) and self._fits(other))
         if small is not None:
             small.ahead = small.size
         return small

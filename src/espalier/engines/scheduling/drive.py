@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import deque
 from collections.abc import Generator, Sequence
 
 from espalier.decoding.plan import Outcome, Plan, Taken
@@ -40,13 +39,7 @@ def drive(
     valid only until its next pass. Raises LimitExceeded where no plan can start because other drivers have taken the
     room.
     """
-    events: deque[tuple[int, PlanEvent]] = deque()
-
-    def deliver(batch: Sequence[tuple[Ticket, list[PlanEvent]]]) -> None:
-        for ticket, happened in batch:
-            for event in happened:
-                events.append((ticket.reader, event))  # a generator costs more for the usual one event
-
+    posted: list[tuple[Ticket, PlanEvent]] = []
     count = len(plans)
     sizes = [0] * count if sizes is None else sizes
     sequences = [1] * count if sequences is None else sequences
@@ -57,7 +50,7 @@ def drive(
     ]
     scheduler = Scheduler(
         model,
-        deliver,
+        posted.extend,
         clock=time.monotonic,
         prefill_chunk=sys.maxsize,
         prefix_tokens=0,
@@ -72,16 +65,16 @@ def drive(
         scheduler.submit(*tickets, limited=False)
         while left:
             scheduler.round()
-            if not events and not scheduler.is_running:
+            if not posted and not scheduler.is_running:
                 raise LimitExceeded(
                     "others who generate with this model have taken all of its cache",
                     hint="wait for them, or serve the model: requests then wait for their turn",
                 )
-            while events:
-                index, happened = events.popleft()
+            for ticket, happened in posted:
                 if isinstance(happened, Exception):
                     raise happened
                 left -= isinstance(happened, Outcome)
-                yield index, happened
+                yield ticket.reader, happened
+            posted.clear()
     finally:
         scheduler.end()

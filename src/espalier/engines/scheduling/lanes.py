@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.decoding.plan import Outcome, Plan, Taken
-from espalier.decoding.ports import Answer, Append, Need, Rows, Watch
+from espalier.decoding.ports import Answer, Append, Extend, Need, Rows, Watch
 from espalier.engines.scheduling.prefix_cache import HeldSequence, as_ids
 
 PlanEvent: TypeAlias = Taken | Outcome | Exception
@@ -60,6 +60,8 @@ class Ticket:
 class PendingAppend:
     """An append in progress."""
 
+    #: who asked for it
+    lane: Lane
     append: Append
     #: the sequence that grows
     held: HeldSequence
@@ -67,6 +69,8 @@ class PendingAppend:
     is_prompt: bool = False
     #: tokens done
     place: int = 0
+    #: tokens of the pass that runs
+    size: int = 0
     #: the rows of logits so far, one array for each pass
     rows: list[Rows] = field(default_factory=list)
 
@@ -74,10 +78,16 @@ class PendingAppend:
     def left(self) -> int:
         return len(self.append.tokens) - self.place
 
+    def extension(self) -> Extend:
+        """What the pass appends: the next `size` tokens."""
+        tokens, start = self.append.tokens, self.place
+        # Before the last piece only appends with logits="all" need rows.
+        is_last = start + self.size == len(tokens)
+        wanted = self.append.logits if is_last or self.append.logits == "all" else "none"
+        return Extend(self.held.sequence, tokens[start : start + self.size], wanted)
+
     def answer(self, width: int) -> Rows:
         """`(1, V)`, `(T, V)` or `(0, V)` float32."""
-        if len(self.rows) == 1:
-            return self.rows[0]
         return np.concatenate(self.rows) if self.rows else np.empty((0, width), dtype=np.float32)
 
 
@@ -98,19 +108,22 @@ class Lane:
         self.is_held = False  # its answer is from an earlier round
         self.cost = UNKNOWN_COST
 
-    def advance(self, events: list[PlanEvent]) -> bool:
-        """Run the plan to its next need, collecting its events. False if it has ended. Raises what the plan raises."""
-        answer, self.answer, self.need, self.is_held = self.answer, None, None, False
+    def advance(self, posted: list[tuple[Ticket, PlanEvent]]) -> Outcome | None:
+        """Run the plan to its next need, and post its events. The outcome if it has ended. Raises what the plan
+        raises."""
+        answer = self.answer
+        self.answer = self.need = None
+        self.is_held = False
         try:
             # send(None) is next(): the first step of a plan, and the reply to a Taken.
             while not isinstance(happened := self.plan.send(answer), Need):
-                events.append(happened)
+                posted.append((self.ticket, happened))
                 answer = None
         except StopIteration as end:
-            events.append(end.value)
-            return False
+            outcome: Outcome = end.value
+            return outcome
         self.need = happened
-        return True
+        return None
 
     def hold(self) -> None:
         """Continue in a later round: copy the answer, which the next forward pass would overwrite."""
@@ -123,9 +136,10 @@ class Lane:
         overwrite."""
         answer: dict[int, Rows] = {}
         for todo in self.todo:
-            if todo.left:
+            if todo.place < len(todo.append.tokens):
                 break
-            answer[todo.append.branch] = todo.answer(width)
+            rows = todo.rows
+            answer[todo.append.branch] = rows[0] if len(rows) == 1 else todo.answer(width)
         else:
             self.answer, self.todo = answer, []
             return

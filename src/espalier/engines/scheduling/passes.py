@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from espalier.decoding.ports import Append, Extend, Need, Rows, StepModel
 from espalier.engines.scheduling.fair_queue import shares
@@ -30,24 +30,6 @@ class PassTimes(Protocol):
     is_wanted: bool
 
     def passed(self, seconds: float) -> None: ...
-
-
-class PassPiece(NamedTuple):
-    """`size` tokens of an append, part of this pass."""
-
-    lane: Lane
-    todo: PendingAppend
-    size: int
-
-    def extension(self) -> Extend:
-        append, start = self.todo.append, self.todo.place
-        tokens = append.tokens
-        if self.size == len(tokens):
-            return Extend(self.todo.held.sequence, tokens, append.logits)
-        # Before the last piece only appends with logits="all" need rows.
-        is_last = start + self.size == len(tokens)
-        wanted = append.logits if is_last or append.logits == "all" else "none"
-        return Extend(self.todo.held.sequence, tokens[start : start + self.size], wanted)
 
 
 class Passes:
@@ -100,15 +82,9 @@ class Passes:
     def run(self, lanes: Sequence[Lane]) -> dict[Lane, Exception]:
         """One forward pass, or none if nothing is to be appended. Lanes whose need is done get their answer. Returns
         the lanes that failed."""
-        if self._times is None or not self._times.is_wanted:
-            return self._run(lanes)
-        began, used = time.perf_counter(), time.thread_time()
-        failed = self._run(lanes)
-        took, used = time.perf_counter() - began, time.thread_time() - used
-        self._times.passed(min(took, max(used, took / WAITS)))
-        return failed
-
-    def _run(self, lanes: Sequence[Lane]) -> dict[Lane, Exception]:
+        times = self._times
+        is_timed = times is not None and times.is_wanted
+        began, used = (time.perf_counter(), time.thread_time()) if is_timed else (0.0, 0.0)
         failed: dict[Lane, Exception] = {}
         going: list[Lane] = []
         for lane in lanes:
@@ -124,17 +100,36 @@ class Passes:
             going.append(lane)
         if self._has_drafts:
             self._fit_drafts(going)
-        pieces = self._pieces(going)
-        if pieces:
-            failed |= self._extend(pieces)
+        pieces, work = self._work(going)
+        if work:
+            self._extend(pieces, work, failed)
         for lane in going:
             if lane.answer is None and lane not in failed:
                 lane.settle(self._width)
+        if is_timed and times is not None:
+            took, used = time.perf_counter() - began, time.thread_time() - used
+            times.passed(min(took, max(used, took / WAITS)))
         return failed
 
     def _prepare(self, lane: Lane, need: Need, lanes: Iterable[Lane]) -> None:
         """Do what comes before the appends: frees, forks, truncations. Raises the plan's or the model's error."""
         branches = lane.branches
+        if need.free or need.fork or need.truncate:
+            self._rearrange(branches, need)
+        for append in need.append:
+            held = branches.get(append.branch)
+            if held is None:
+                todo = self._open(lane, append, lanes)
+                branches[append.branch] = todo.held
+            else:
+                todo = PendingAppend(lane, append, held)
+            lane.todo.append(todo)
+            if append.optional:
+                self._has_drafts = True
+        lane.need = None
+
+    def _rearrange(self, branches: dict[int, HeldSequence], need: Need) -> None:
+        """Free, fork and truncate a lane's sequences."""
         early, late = need.frees(branches) if need.free else ((), ())
         for branch in early:
             self._sequences.free(branches.pop(branch))
@@ -146,17 +141,6 @@ class Passes:
             self._sequences.truncate(branches[branch], length)
         for branch in late:
             self._sequences.free(branches.pop(branch))
-        for append in need.append:
-            held = branches.get(append.branch)
-            if held is None:
-                todo = self._open(lane, append, lanes)
-                branches[append.branch] = todo.held
-            else:
-                todo = PendingAppend(append, held)
-            lane.todo.append(todo)
-            if append.optional:
-                self._has_drafts = True
-        lane.need = None
 
     def _with_room(self, make: Callable[[], T]) -> T:
         while True:
@@ -181,13 +165,13 @@ class Passes:
                 return self._reuse(lane, self._kept.fork(*donor), append)
             except (CapabilityError, LimitExceeded):
                 pass  # no slot, or a cache that cannot be cut there: compute it instead
-        return PendingAppend(append, self._with_room(partial(self._sequences.new, watch)), is_prompt=True)
+        return PendingAppend(lane, append, self._with_room(partial(self._sequences.new, watch)), is_prompt=True)
 
     def _reuse(self, lane: Lane, held: HeldSequence, append: Append) -> PendingAppend:
         reused = len(held.tokens)
         lane.ticket.reused += reused
         self.reused += reused
-        return PendingAppend(append, held, is_prompt=True, place=reused)
+        return PendingAppend(lane, append, held, is_prompt=True, place=reused)
 
     def _donor(self, lane: Lane, lanes: Iterable[Lane]) -> tuple[HeldSequence, int] | None:
         """The sequence that shares the longest prefix with a lane's prompt: a kept one, or another lane's, of the same
@@ -226,28 +210,33 @@ class Passes:
         donor = self._donor(lane, lanes)
         return donor is None or coming > donor[1]
 
-    def _pieces(self, lanes: Sequence[Lane]) -> list[PassPiece]:
+    def _work(self, lanes: Sequence[Lane]) -> tuple[list[PendingAppend], list[Extend]]:
         """What the next pass appends: every single token, and a fair share of the long appends up to the chunk size."""
-        pieces: list[PassPiece] = []
-        long: list[tuple[Lane, PendingAppend]] = []
+        pieces: list[PendingAppend] = []
+        work: list[Extend] = []
+        long: list[PendingAppend] = []
         for lane in lanes:
             for todo in lane.todo:
-                left = len(todo.append.tokens) - todo.place
+                tokens = todo.append.tokens
+                left = len(tokens) - todo.place
                 if left == 1:
-                    pieces.append(PassPiece(lane, todo, 1))
+                    todo.size = 1
+                    pieces.append(todo)
+                    work.append(Extend(todo.held.sequence, tokens[-1:], todo.append.logits))
                 elif left:
-                    long.append((lane, todo))
+                    long.append(todo)
         if long:
             wants: Counter[str] = Counter()
-            for lane, todo in long:
-                wants[lane.ticket.owner] += todo.left
+            for todo in long:
+                wants[todo.lane.ticket.owner] += todo.left
             portions = shares(self._chunk, wants)
-            for lane, todo in long:
-                count = min(todo.left, portions[lane.ticket.owner])
-                portions[lane.ticket.owner] -= count
-                if count:
-                    pieces.append(PassPiece(lane, todo, count))
-        return pieces
+            for todo in long:
+                todo.size = min(todo.left, portions[todo.lane.ticket.owner])
+                portions[todo.lane.ticket.owner] -= todo.size
+                if todo.size:
+                    pieces.append(todo)
+                    work.append(todo.extension())
+        return pieces, work
 
     def _fit_drafts(self, lanes: Sequence[Lane]) -> None:
         """Give optional tokens the room that long appends leave, and leave out the rest."""
@@ -262,38 +251,39 @@ class Passes:
             tokens = tokens[: len(tokens) - todo.append.optional + count]
             todo.append = todo.append._replace(tokens=tokens, optional=0)
 
-    def _extend(self, pieces: list[PassPiece]) -> dict[Lane, Exception]:
-        work = [piece.extension() for piece in pieces]
-        failed: dict[Lane, Exception] = {}
+    def _extend(self, pieces: list[PendingAppend], work: list[Extend], failed: dict[Lane, Exception]) -> None:
+        """Run one forward pass. Adds the lanes that fail to `failed`."""
         try:
-            done = [*zip(pieces, work, self._run_pass(work), strict=True)]
+            rows: Sequence[Rows | None] = self._run_pass(work)
         except Exception:  # noqa: BLE001  # running them one by one shows which item it is about
-            done = self._one_by_one(pieces, work, failed)
-        for (_, todo, count), item, rows in done:
-            self._sequences.grew(todo.held, item.tokens)
-            todo.place += count
+            rows = self._one_by_one(pieces, work, failed)
+        for todo, item, part in zip(pieces, work, rows, strict=True):
+            if part is None:
+                continue
+            size = todo.size
+            todo.held.tokens.extend(item.tokens)
+            self._sequences.tokens += size
+            todo.place += size
             if todo.is_prompt:
-                self.prefilled += count
+                self.prefilled += size
             if item.logits != "none":
-                todo.rows.append(rows)
-        return failed
+                todo.rows.append(part)
 
     def _one_by_one(
-        self, pieces: list[PassPiece], work: list[Extend], failed: dict[Lane, Exception]
-    ) -> list[tuple[PassPiece, Extend, Rows]]:
-        """The pass failed and changed nothing: run its items one by one. Returns those that succeeded."""
-        done: list[tuple[PassPiece, Extend, Rows]] = []
-        for piece, item in zip(pieces, work, strict=True):
-            if piece.lane in failed:
-                continue
-            try:
-                if self._model.length(item.sequence) != len(piece.todo.held.tokens):
-                    raise GenerationError("the model's sequence has another length than its tokens after an error")
-                rows = self._run_pass([item])[0].copy()  # (n, V); the next call may overwrite it
-            except Exception as error:  # noqa: BLE001  # goes to the one request that it belongs to
-                failed[piece.lane] = error
-            else:
-                done.append((piece, item, rows))
+        self, pieces: list[PendingAppend], work: list[Extend], failed: dict[Lane, Exception]
+    ) -> list[Rows | None]:
+        """The pass failed and changed nothing: run its items one by one. None for an item that fails."""
+        done: list[Rows | None] = []
+        for todo, item in zip(pieces, work, strict=True):
+            rows = None
+            if todo.lane not in failed:
+                try:
+                    if self._model.length(item.sequence) != len(todo.held.tokens):
+                        raise GenerationError("the model's sequence has another length than its tokens after an error")
+                    rows = self._run_pass([item])[0].copy()  # (n, V); the next call may overwrite it
+                except Exception as error:  # noqa: BLE001  # goes to the one request that it belongs to
+                    failed[todo.lane] = error
+            done.append(rows)
         return done
 
     def _run_pass(self, work: list[Extend]) -> list[Rows]:

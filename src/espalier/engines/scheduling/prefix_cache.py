@@ -27,7 +27,8 @@ class HeldSequence:
 
 
 class SequencePool:
-    """The open sequences of a model. count: how many; tokens: what they hold, shared tokens counted every time."""
+    """The open sequences of a model. count: how many; tokens: what they hold, shared tokens counted every time; whoever
+    appends to a sequence counts it."""
 
     def __init__(self, model: StepModel) -> None:
         self.model = model
@@ -57,11 +58,6 @@ class SequencePool:
         self.model.truncate(held.sequence, length)
         self.tokens -= len(held.tokens) - length
         del held.tokens[length:]
-
-    def grew(self, held: HeldSequence, tokens: Sequence[int]) -> None:
-        """The model has appended tokens."""
-        held.tokens.extend(tokens)
-        self.tokens += len(tokens)
 
     def free(self, held: HeldSequence) -> None:
         self.count -= 1

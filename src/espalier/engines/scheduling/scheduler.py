@@ -47,7 +47,7 @@ DEBT_KEPT = 0.99
 ROUND_SECONDS = 0.1  # for the steps of all plans in one round; the rest go on in the next
 
 
-Deliver = Callable[[Sequence[tuple[Ticket, list[PlanEvent]]]], None]
+Deliver = Callable[[Sequence[tuple[Ticket, PlanEvent]]], None]
 
 
 class Scheduler:
@@ -104,6 +104,7 @@ class Scheduler:
         self._queue_size = queue_size
         self._room, self._is_fair = Room(model) if room is None else room, is_fair
         self._admission = Admission(model, self._room, lanes=lanes, is_fair=is_fair)
+        self._waiting = self._admission.waiting
         # With one cache for all sequences, every pass also reads what is kept, so little is kept.
         most_kept = min(model.capacity // 16 if self._admission.shares else model.capacity, KEPT_TOKENS)
         kept_tokens = most_kept if prefix_tokens is None else prefix_tokens
@@ -121,7 +122,7 @@ class Scheduler:
         self._next_deadline: float | None = None
         self._debts: dict[str, float] = {}  # by owner: seconds of slow steps, less for every round since
         self._slow_from = -math.inf  # when a slow step may begin beside cheap plans
-        self._events: dict[Ticket, list[PlanEvent]] = {}
+        self._posted: list[tuple[Ticket, PlanEvent]] = []  # what has happened since readers were told
 
     # For any thread.
 
@@ -132,7 +133,7 @@ class Scheduler:
                 raise Unavailable(self._refusal)
             if not self._admission.has_place(owner, self._queue_size):
                 raise Overloaded(
-                    f"{self._admission.waiting} requests are waiting already", hint="try again in a few seconds"
+                    f"{self._waiting.count} requests are waiting already", hint="try again in a few seconds"
                 )
 
     def submit(self, *tickets: Ticket, limited: bool = True) -> None:
@@ -185,7 +186,7 @@ class Scheduler:
 
     @property
     def has_work(self) -> bool:
-        return bool(self._lanes or self._gone or self._admission.waiting)
+        return bool(self._lanes or self._gone or self._waiting.count)
 
     @property
     def is_running(self) -> bool:
@@ -197,7 +198,7 @@ class Scheduler:
         and one that lost the interpreter while it held the lock would make the model wait."""
         return Load(
             running=len(self._lanes),
-            waiting=self._admission.waiting,
+            waiting=self._waiting.count,
             tokens_held=self._passes.tokens,
             capacity=self._model.capacity,
             steps=self._passes.steps,
@@ -212,7 +213,7 @@ class Scheduler:
         error that this raises is a bug, after which only `end` may be called."""
         if self._gone or self._next_deadline is not None:
             self._leave()
-        if self._admission.waiting:
+        if self._waiting.count:
             self._join()
         if self._joined:
             joined, self._joined = self._joined, []
@@ -221,16 +222,17 @@ class Scheduler:
                 self._advance(lane)
             self._meter.settle()
             self._tell()
-        failed = self._passes.run([*self._lanes.values()])
+        lanes = [*self._lanes.values()]
+        failed = self._passes.run(lanes)
         for lane, error in failed.items():
             self._fail(lane, error)
         if self._is_fair:
             self._advance_fairly()
         else:
-            for lane in [*self._lanes.values()]:
+            for lane in lanes:
                 if lane.answer is not None:
                     self._advance(lane)
-        if self._admission.waiting:  # what has become free is this scheduler's before its readers go on and others ask
+        if self._waiting.count:  # what has become free is this scheduler's before its readers go on and others ask
             self._join()
         self._tell()
         if self._lanes:
@@ -262,9 +264,9 @@ class Scheduler:
         after every reader has been told."""
         with self._changed:
             self.refuse("the engine is closed" if error is None else f"the engine has stopped: {error}")
-            waiting = [*self._admission]
+            waiting = [*self._waiting]
             for ticket in waiting:
-                self._admission.remove(ticket)
+                self._waiting.remove(ticket)
             self._gone.clear()
             lanes = [*self._lanes.values()]
             for lane in lanes:
@@ -300,7 +302,7 @@ class Scheduler:
             return
         self._next_deadline = None
         with self._changed:
-            tickets = [*self._admission, *self._lanes]
+            tickets = [*self._waiting, *self._lanes]
             for ticket in tickets:
                 self._watch(ticket)
         for ticket in tickets:
@@ -319,12 +321,12 @@ class Scheduler:
             self._fail(lane, why)
             return
         with self._changed:
-            self._admission.remove(ticket)
+            self._waiting.remove(ticket)
         self._over(ticket, _close_plan(ticket, why))
 
     def _join(self) -> None:
         """Let waiting tickets begin that may."""
-        while self._admission.waiting:
+        while self._waiting.count:
             with self._changed:
                 ticket = self._admission.begin_next()
                 if ticket is None:
@@ -338,21 +340,19 @@ class Scheduler:
         ticket = lane.ticket
         if ticket.is_over:  # ended together with another plan of the same cost key
             return
-        events = self._events.get(ticket)
-        if events is None:
-            events = self._events[ticket] = []
         if not self._is_fair:
             try:
-                goes_on = lane.advance(events)
+                outcome = lane.advance(self._posted)
             except Exception as error:  # noqa: BLE001  # goes to the plan's reader
                 self._fail(lane, error)
             else:
-                self._end_if_over(lane, goes_on, events)
+                if outcome is not None:
+                    self._end(lane, outcome)
             return
         began, own = self._meter.start(), None if self._cpu is time.thread_time else self._cpu
         try:
             with time_limit(self._step_seconds, what="one step of the constraint", clock=own, since=began):
-                goes_on = lane.advance(events)
+                outcome = lane.advance(self._posted)
         except Exception as error:  # noqa: BLE001  # goes to the plan's reader
             self._took(lane)
             self._fail(lane, error)
@@ -360,16 +360,16 @@ class Scheduler:
                 self._fail_alike(ticket)
             return
         ticket.spent += max(0.0, self._took(lane) - STEP_SHARE)
-        if goes_on and self._plan_seconds is not None and ticket.spent > self._plan_seconds:
+        if outcome is not None:
+            self._end(lane, outcome)
+        elif self._plan_seconds is not None and ticket.spent > self._plan_seconds:
             self._fail(lane, OutOfTime(f"the constraint takes longer than {self._plan_seconds:g} s in all", hint=HINT))
             self._fail_alike(ticket)
-        self._end_if_over(lane, goes_on, events)
 
-    def _end_if_over(self, lane: Lane, goes_on: bool, events: list[PlanEvent]) -> None:
-        if not goes_on:
-            outcome = events.pop()
-            self._drop(lane, keep=isinstance(outcome, Outcome))
-            self._over(lane.ticket, outcome)
+    def _end(self, lane: Lane, outcome: Outcome) -> None:
+        """A plan has come to its end: what its sequence holds may serve later prompts."""
+        self._drop(lane, keep=True)
+        self._over(lane.ticket, outcome)
 
     def _turn(self, lane: Lane) -> tuple[bool, bool, float, bool, float]:
         """Sorts lanes: cheap ones first, then those of owners without slow steps, then those that have waited."""
@@ -399,7 +399,7 @@ class Scheduler:
         key = _costs(costly)
         with self._changed:
             self._costly.add(key, self._clock())
-            alike = [ticket for ticket in (*self._admission, *self._lanes) if _costs(ticket) == key]
+            alike = [ticket for ticket in (*self._waiting, *self._lanes) if _costs(ticket) == key]
         for ticket in alike:
             self._stop(ticket, _too_costly())
 
@@ -421,14 +421,12 @@ class Scheduler:
         with self._changed:
             ticket.is_over = True
             self._gone.discard(ticket)
-        self._events.setdefault(ticket, []).append(last)
+        self._posted.append((ticket, last))
 
     def _tell(self) -> None:
-        if self._events:
-            posted, self._events = self._events, {}
-            batch = [(ticket, events) for ticket, events in posted.items() if events]
-            if batch:
-                self._deliver(batch)
+        if self._posted:
+            posted, self._posted = self._posted, []
+            self._deliver(posted)
 
 
 def _costs(ticket: Ticket) -> Hashable:

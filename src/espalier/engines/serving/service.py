@@ -268,11 +268,14 @@ def _cancel(scheduler: Scheduler, tickets: Sequence[Ticket]) -> None:
         scheduler.cancel(ticket)
 
 
-def _deliver(batch: Sequence[tuple[Ticket, list[PlanEvent]]]) -> None:
+def _deliver(batch: Sequence[tuple[Ticket, PlanEvent]]) -> None:
+    events: dict[Ticket, list[PlanEvent]] = {}
+    for ticket, event in batch:
+        events.setdefault(ticket, []).append(event)
     posted: list[tuple[Box, list[tuple[int, PlanEvent]]]] = []
-    for ticket, events in batch:
+    for ticket, happened in events.items():
         box, index = ticket.reader
-        posted.append((box, [(index, event) for event in events]))
+        posted.append((box, [(index, event) for event in happened]))
         if ticket.is_over:
             ticket.reader = None  # breaks the reference cycle of mailbox and ticket, so that both are freed at once
     hand_out(posted)

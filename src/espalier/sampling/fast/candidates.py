@@ -26,7 +26,7 @@ Places = NDArray[np.intp]
 
 
 @cache
-def kernels(name: Literal["finishing", "masked", "places", "rows", "steps", "sums"]) -> Any:
+def kernels(name: Literal["changes", "masked", "places", "rows", "steps", "sums"]) -> Any:
     """A module of numba kernels, imported when the first token is drawn."""
     return import_module(f"espalier.sampling.fast.kernels.{name}")
 

@@ -1,4 +1,4 @@
-"""The kernel that truncates, divides by the temperature and draws, once the candidates are a list.
+"""The kernel that runs the samplers and draws, once the candidates are a list.
 
 A decision that hangs on the last digits of a sum is left to the plain functions.
 """
@@ -11,12 +11,26 @@ from typing import Any, TypeAlias
 import numba
 import numpy as np
 
-from espalier.sampling.fast.kernels.exponential import added, exp
+from espalier.sampling.fast.codes import (
+    DOUBT,
+    FIRST,
+    LEAST,
+    MIN_P,
+    PENALTIES,
+    SAMPLERS,
+    SIZE,
+    TOP_K,
+    TOP_N_SIGMA,
+    TYPICAL_P,
+    XTC,
+)
+from espalier.sampling.fast.kernels.changes import change
+from espalier.sampling.fast.kernels.exponential import added, weight
 from espalier.sampling.fast.kernels.exponential import weights as weigh
+from espalier.sampling.fast.kernels.leading import sigma_edge
 from espalier.sampling.fast.kernels.places import ranked, taken
-from espalier.tokens.mask import LARGEST
 
-# compiled with: b7d4c606
+# compiled with: fafdcefc
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are in the docstrings
 
@@ -49,38 +63,124 @@ def _rank(values: Array, order: Array, left: int, k: int) -> int:
     return k
 
 
+@numba.njit(cache=True, nogil=True, boundscheck=False)
+def _without(order: Array, left: int, places: Array) -> int:
+    """Remove places (n,) int64 from order[:left], whose other entries keep their order. Returns how many are left."""
+    count = 0
+    for k in range(left):
+        is_lost = False
+        for lost in places:
+            is_lost |= order[k] == lost
+        if not is_lost:
+            order[count] = order[k]
+            count += 1
+    return count
+
+
+@numba.njit(cache=True, nogil=True, boundscheck=False)
+def _sort(order: Array, left: int, width: int) -> None:
+    """Sort order[:left], distinct indices below width, ascending."""
+    flags = np.zeros(width, dtype=np.bool_)
+    for k in range(left):
+        flags[order[k]] = True
+    count = 0
+    for i in range(width):
+        if flags[i]:
+            order[count] = i
+            count += 1
+
+
+@numba.njit(cache=True, nogil=True, boundscheck=False, error_model="numpy")
+def _typical(values: Array, order: Array, left: int, p: float, least: int) -> int:
+    """Put what typical_p leaves first in order (n,), which is ranked. Returns how many that is; 0 where the last digits
+    would decide."""
+    best = np.float64(values[order[0]])
+    total, entropy = 0.0, 0.0
+    for k in range(left):
+        total += weight(values[order[k]], best)
+    log_total = math.log(total)
+    probs, scores = np.empty(left, dtype=np.float64), np.empty(left, dtype=np.float64)
+    for k in range(left):
+        logprob = np.float64(values[order[k]]) - best - log_total
+        probs[k] = weight(values[order[k]], best + log_total)
+        entropy -= probs[k] * logprob
+    for k in range(left):
+        scores[k] = -abs(best + log_total - np.float64(values[order[k]]) - entropy)
+    nearest = ranked(scores)
+    mass, cut = 0.0, 0
+    while cut < left:
+        mass += probs[nearest[cut]]
+        cut += 1
+        if abs(mass - p) < DOUBT:
+            return 0
+        if mass > p:
+            break
+    keep = min(max(cut, least), left)
+    for k in range(max(cut - 1, 1), min(keep + 1, left)):
+        one, other = nearest[k - 1], nearest[k]
+        if scores[one] - scores[other] < DOUBT and values[order[one]] != values[order[other]]:
+            return 0
+    best_places = taken(order, nearest[:keep])
+    for k in range(keep):
+        order[k] = best_places[k]
+    return keep
+
+
 @numba.njit(cache=True, nogil=True, boundscheck=False, error_model="numpy")
 def finish(
     values: Array,
-    codes: Array,
-    amounts: Array,
-    least: int,
-    heat: Any,
+    ids: Array,
+    settings: Array,
+    sampler: int,
+    tokens: Array,
+    said: Array,
+    losses: Array,
+    chance: float,
     uniform: float,
-    doubt: float,
     probs: Array,
 ) -> tuple[int, bool]:
-    """Truncate, divide by the temperature and draw. values (n,) float32, n > 0, not -inf; probs (n,) float64 is filled,
-    with -1 for removed candidates. codes, amounts (m,) float64: 0 is top_k with k, 1 top_p with p, 2 min_p with ln p.
-    least: `min_keep`. heat: the temperature, float32.
+    """Run the samplers of the settings from number `sampler` on, and draw. values (n,) float32 of ids (n,) int64,
+    ascending, n > 0, not -inf: changed in place. probs (n,) float64 is filled, with -1 for removed candidates. chance:
+    xtc's number; the rest is as in `change`.
 
-    Returns the token's index, and whether the result is exact: False if a sum is within the share `doubt` of a
-    decision, or if the best logit, divided, leaves float32's range.
+    Returns the token's index, and whether the result is exact: False if a sum is within the share DOUBT of a decision,
+    or if the best logit, divided, leaves float32's range.
     """
-    n = values.shape[0]
+    n, least = values.shape[0], int(settings[LEAST])
     order = np.empty(n, dtype=np.int64)
     best = values[0]
     for i in range(n):
         order[i] = i
         best = max(best, values[i])
     left, is_ranked = n, False  # the candidates that are left are the first of `order`
-    for i in range(codes.shape[0]):
-        if codes[i] == 2:
-            edge = best + np.float32(amounts[i])
+    for number in range(sampler, int(settings[SAMPLERS])):
+        place = FIRST + SIZE * number
+        code, amount, top = int(settings[place]), settings[place + 1], np.float64(best)
+        if code >= PENALTIES:
+            if is_ranked:
+                _sort(order, left, n)
+                is_ranked = False
+            part = taken(values, order[:left])
+            best, is_sure = change(part, taken(ids, order[:left]), settings, place, tokens, said, losses, best)
+            if not is_sure:
+                return 0, False
+            best = part[0]
+            for k in range(left):
+                values[order[k]] = part[k]
+                best = max(best, part[k])
+            continue
+        if code in (MIN_P, TOP_N_SIGMA):
+            if code == MIN_P:
+                edge = best + np.float32(amount)
+            else:
+                low, edge = sigma_edge(taken(values, order[:left]), top, amount)
+                for k in range(left):
+                    if low <= values[order[k]] < edge:
+                        return 0, False
             cut = 0
             for k in range(left):
                 cut += values[order[k]] >= edge
-            if least > 1 and cut < least:
+            if code == MIN_P and least > 1 and cut < least:
                 if least < left:
                     left = left if is_ranked else _rank(values, order, left, least)
                     left, is_ranked = min(left, least), True
@@ -93,61 +193,85 @@ def finish(
                     count += values[at] >= edge
             left = cut
             continue
-        k = min(left, np.int64(amounts[i])) if codes[i] == 0 else left
-        if codes[i] == 0 and k == left:
+        if code == XTC:
+            if chance > amount or left < 2:
+                continue
+            total, above = 0.0, 0
+            for k in range(left):
+                total += weight(values[order[k]], top)
+            for k in range(left):
+                share = weight(values[order[k]], top)
+                above += share >= settings[place + 2] * total
+                if abs(share - settings[place + 2] * total) < DOUBT * total:
+                    return 0, False
+            if above > 1 and left - above + 1 >= least:
+                lost = order[:left].copy()
+                _rank(values, lost, left, above - 1)
+                left = _without(order, left, lost[: above - 1])
+                best = values[order[0]]
+                for k in range(left):
+                    best = max(best, values[order[k]])
+            continue
+        k = min(left, np.int64(amount)) if code == TOP_K else left
+        if code == TOP_K and k == left:
             continue
         if not is_ranked:
             left, is_ranked = _rank(values, order, left, k), True
-        if codes[i] == 0:
+        if code == TOP_K:
             left = k
+            continue
+        if code == TYPICAL_P:
+            left = _typical(values, order, left, amount, least)
+            if not left:
+                return 0, False
+            _sort(order, left, n)
+            is_ranked, best = False, values[order[0]]
+            for k in range(left):
+                best = max(best, values[order[k]])
             continue
         total = 0.0
         for k in range(left):
-            total += exp(np.float64(values[order[k]]) - np.float64(best))
-        wanted, reached, cut = amounts[i] * total, 0.0, 0
+            total += weight(values[order[k]], top)
+        wanted, reached, cut = amount * total, 0.0, 0
         while cut < left:
             before = reached
-            reached += exp(np.float64(values[order[cut]]) - np.float64(best))
+            reached += weight(values[order[cut]], top)
             cut += 1
             if reached >= wanted:
-                if cut > 1 and wanted - before < doubt * total:
+                if cut > 1 and wanted - before < DOUBT * total:
                     return 0, False
                 break
-        if reached - wanted < doubt * total:
+        if reached - wanted < DOUBT * total:
             return 0, False
         left = min(left, max(cut, least))
-    return _draw(values, order[:left], best, heat, uniform, doubt, probs)
+    return _draw(values, order[:left], best, uniform, probs)
 
 
 @numba.njit(cache=True, nogil=True, boundscheck=False, error_model="numpy")
-def _draw(
-    values: Array, order: Array, best: float, heat: Any, uniform: float, doubt: float, probs: Array
-) -> tuple[int, bool]:
+def _draw(values: Array, order: Array, best: Any, uniform: float, probs: Array) -> tuple[int, bool]:
     """Draw from the candidates in order (k,); the rest is as in `finish`."""
-    top = np.float64(best / heat)
-    if not abs(top) < LARGEST:
-        return 0, False
+    top = np.float64(best)
     probs[:] = -1.0
     for k in range(order.shape[0]):
         probs[order[k]] = 0.0
-    heated, weights = np.empty(order.shape[0], dtype=np.float32), np.empty(order.shape[0], dtype=np.float64)
-    places = np.empty(values.shape[0], dtype=np.int64)  # ascending; one more than is kept may be written
+    chosen, weights = np.empty(order.shape[0], dtype=np.float32), np.empty(order.shape[0], dtype=np.float64)
+    places = np.empty(values.shape[0], dtype=np.int64)  # ascending; one more than is left may be written
     count = 0
     for i in range(values.shape[0]):
         places[count] = i
         count += probs[i] == 0.0
     for k in range(count):
-        heated[k] = values[places[k]] / heat
-    weigh(heated, top, weights)
+        chosen[k] = values[places[k]]
+    weigh(chosen, top, weights)
     for k in range(count):
         if weights[k] == 0.0:  # the digits of the smallest numbers show, though no draw depends on them
-            weights[k] = math.exp(np.float64(heated[k]) - top)
+            weights[k] = math.exp(np.float64(chosen[k]) - top)
     total, mass, drawn = added(weights), 0.0, -1
     target = uniform * total
     for k in range(count):
         if drawn < 0 and mass + weights[k] > target:
             drawn = places[k]
-            if target - mass < doubt * total or mass + weights[k] - target < doubt * total:
+            if target - mass < DOUBT * total or mass + weights[k] - target < DOUBT * total:
                 return 0, False
         mass += weights[k]
         probs[places[k]] = weights[k] / total

@@ -10,15 +10,18 @@ from typing import Any, TypeAlias
 import numba
 import numpy as np
 
-from espalier.sampling.fast.kernels.exponential import exp
+from espalier.sampling.fast.codes import DOUBT, MIN_P, SLACK, TOP_K, TOP_N_SIGMA, TOP_P
+from espalier.sampling.fast.kernels.exponential import weight
 from espalier.sampling.fast.kernels.places import at_least, ranked, taken
 from espalier.sampling.fast.kernels.sums import mass_by_bucket
+from espalier.tokens.mask import LARGEST
 
-# compiled with: 246c8735
+# compiled with: ce3dc2a7
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are in the docstrings
 
-FEW = 128  # top_k of more is left to the plain functions
+FEW = 128  # the k-th largest for so many is found by insertion
+CLOSE = 1e-15  # logits that differ by no more may have the same `exp`
 SCALE, BUCKETS = 32.0, 1024  # buckets per nat of the logit, from the largest down, and how many
 
 
@@ -79,7 +82,9 @@ def first_largest(row: Array) -> int:
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
 def _kth(values: Array, k: int) -> Any:
-    """The k-th largest of values (n,) float32, k <= n. For small k."""
+    """The k-th largest of values (n,) float32, 1 <= k <= n."""
+    if k > FEW:
+        return _select(values.copy(), k)
     best = np.empty(k, dtype=np.float32)
     count = 0
     for i in range(values.shape[0]):
@@ -96,27 +101,94 @@ def _kth(values: Array, k: int) -> Any:
 
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
-def leading(row: Array, code: int, amount: float, least: int, doubt: float) -> Array:
-    """The indices (n,) int64, ascending, of what a truncation of row (V,) float32 leaves: for top_k and min_p possibly
-    of some others, for top_p of no other. Without entries where the plain functions have to decide.
-
-    code, amount: as in `finish`. least: `min_keep`.
-    """
-    tops = _tops(row)
-    if code == 0:
-        k = int(amount)
-        return _from(row, tops, _kth(tops, k)) if k <= min(FEW, tops.shape[0]) else np.empty(0, np.int64)
-    top = _largest(row, tops)
-    if top == -np.inf:
-        return np.empty(0, np.int64)
-    if code == 1:
-        return _nucleus(row, tops, top, amount, least, doubt)
-    places = _from(row, tops, top + np.float32(amount))
-    return places if places.shape[0] >= least else places[:0]
+def _select(values: Array, k: int) -> Any:
+    """As `_kth`, by Hoare's partitions; overwrites values."""
+    low, high = 0, values.shape[0] - 1
+    while low < high:
+        pivot = values[(low + high) >> 1]
+        left, right = low, high
+        while left <= right:
+            while values[left] > pivot:
+                left += 1
+            while values[right] < pivot:
+                right -= 1
+            if left <= right:
+                values[left], values[right] = values[right], values[left]
+                left += 1
+                right -= 1
+        if k - 1 <= right:
+            high = right
+        elif k - 1 >= left:
+            low = left
+        else:
+            break
+    return values[k - 1]
 
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
-def _nucleus(row: Array, tops: Array, top: float, p: float, least: int, doubt: float) -> Array:
+def sigma_edge(values: Array, best: float, amount: float) -> tuple[Any, Any]:
+    """The edge of top_n_sigma over values (n,) float32 without those at -inf: float32, by rounding down and up; -inf
+    twice for a single value."""
+    count, total, squares = 0, 0.0, 0.0
+    for i in range(values.shape[0]):
+        if values[i] > -np.inf:
+            count += 1
+            total += np.float64(values[i])
+    if count <= 1:
+        return np.float32(-np.inf), np.float32(-np.inf)
+    mean = total / count
+    for i in range(values.shape[0]):
+        if values[i] > -np.inf:
+            squares += (np.float64(values[i]) - mean) ** 2
+    reach = amount * np.sqrt(squares / count)
+    edge, slack = max(best - reach, -LARGEST), SLACK * (abs(best) + reach)
+    return np.float32(edge - slack), np.float32(edge + slack)
+
+
+@numba.njit(cache=True, nogil=True, boundscheck=False)
+def leading(row: Array, code: int, amount: float, least: int) -> Array:
+    """The indices (n,) int64, ascending, of what a truncation of row (V,) float32 leaves: for top_k and min_p possibly
+    of some others, for top_p and top_n_sigma of no other; for a truncation that has to see them all, of all that are
+    not -inf. Without entries where the plain functions have to decide.
+
+    code, amount: as in `codes.py`. least: `min_keep`.
+    """
+    tops = _tops(row)
+    if code == TOP_K:
+        k = int(amount)
+        if k <= tops.shape[0]:
+            return _from(row, tops, _kth(tops, k))
+        return _from(row, tops, _kth(row, k) if k < row.shape[0] else np.float32(-np.inf))
+    top = _largest(row, tops)
+    if top == -np.inf:
+        return np.empty(0, np.int64)
+    if code == TOP_P:
+        return _nucleus(row, tops, top, amount, least)
+    if code == MIN_P:
+        places = _from(row, tops, top + np.float32(amount))
+        return places if places.shape[0] >= least else places[:0]
+    if code == TOP_N_SIGMA:
+        low, high = sigma_edge(row, np.float64(top), amount)
+        places = _from(row, tops, low)
+        for k in range(places.shape[0]):
+            if row[places[k]] < high:
+                return places[:0]
+        return places
+    return _from(row, tops, np.float32(-np.inf))
+
+
+@numba.njit(cache=True, nogil=True, boundscheck=False)
+def likely(row: Array, k: int) -> Array:
+    """The indices (n,) int64, ascending, of the k largest of row (V,) float32, of all whose weight may tie with the
+    last of them, and possibly of some others; without entries if k is too large for it."""
+    tops = _tops(row)
+    if not 0 < k <= tops.shape[0]:
+        return np.empty(0, np.int64)
+    return _from(row, tops, np.float32(np.float64(_kth(tops, k)) - CLOSE))
+
+
+@numba.njit(cache=True, nogil=True, boundscheck=False)
+def _nucleus(row: Array, tops: Array, top: float, p: float, least: int) -> Array:
     """What top_p leaves, by mass in buckets of the logit: only the bucket in which p is reached is ranked."""
     masses = np.zeros(BUCKETS, dtype=np.float64)
     best = np.float64(top)
@@ -145,10 +217,10 @@ def _nucleus(row: Array, tops: Array, top: float, p: float, least: int, doubt: f
     cut, before = 0, reached
     while cut < count and reached < wanted:
         before = reached
-        reached += exp(np.float64(row[places[crossing[ranks[cut]]]]) - best)
+        reached += weight(row[places[crossing[ranks[cut]]]], best)
         cut += 1
     left = size - count + cut
-    if reached - wanted < doubt * total or left < least or (left > 1 and wanted - before < doubt * total):
+    if reached - wanted < DOUBT * total or left < least or (left > 1 and wanted - before < DOUBT * total):
         return places[:0]
     for rank in range(cut, count):
         places[crossing[ranks[rank]]] = -1

@@ -1,4 +1,4 @@
-"""Kernels that apply masks and penalties to one row of logits."""
+"""Kernels that apply packed masks to one row of logits."""
 
 from __future__ import annotations
 
@@ -85,96 +85,7 @@ def gather(raw: Array, words: Array, ids: Array, values: Array) -> int:
 
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
-def _find(ids: Array, token: int) -> int:
-    """The index of token in ids (n,) int64, ascending; -1 if it is missing."""
-    low, high = 0, ids.shape[0]
-    while low < high:
-        middle = (low + high) >> 1
-        if ids[middle] < token:
-            low = middle + 1
-        else:
-            high = middle
-    return low if low < ids.shape[0] and ids[low] == token else -1
-
-
-@numba.njit(cache=True, nogil=True, boundscheck=False)
-def _finite(value: Any, largest: Any) -> Any:
-    """Clip to [-largest, largest]; float32 like the arguments."""
-    if value > largest:
-        return largest
-    return -largest if value < -largest else value  # noqa: FURB136  # as the plain function does with NaN
-
-
-@numba.njit(cache=True, nogil=True, boundscheck=False, error_model="numpy")
-def penalised(value: Any, times: int, repetition: float, frequency: float, presence: float, largest: float) -> Any:
-    """The new value of a logit, float32, not -inf, of a token that was generated `times` times."""
-    if repetition != np.float32(1.0):
-        value = value * repetition if value <= 0 else value / repetition
-        value = _finite(value, largest)
-    if times:
-        value = _finite(value - _finite(np.float32(times) * frequency + presence, largest), largest)
-    return value
-
-
-@numba.njit(cache=True, nogil=True, boundscheck=False, error_model="numpy")
-def penalise(
-    values: Array,
-    ids: Array,
-    has_ids: bool,
-    tokens: Array,
-    produced: Array,
-    repetition: float,
-    frequency: float,
-    presence: float,
-    largest: float,
-) -> Any:
-    """`penalties` in place: values (n,) float32 of ids (n,) int64 ascending, or of all ids from 0 on. Returns the
-    largest of the new values, -inf without any.
-
-    tokens, produced (m,) int64: distinct tokens and how often each was generated. The other arguments are float32.
-    """
-    top = np.float32(-np.inf)
-    for k in range(tokens.shape[0]):
-        index = tokens[k]
-        if has_ids:
-            index = _find(ids, tokens[k])
-            if index < 0:
-                continue
-        if index >= values.shape[0] or values[index] == -np.inf:
-            continue
-        value = penalised(values[index], produced[k], repetition, frequency, presence, largest)
-        values[index] = value
-        top = max(top, value)
-    return top
-
-
-@numba.njit(cache=True, nogil=True, boundscheck=False)
-def stays_best(row: Array, best: int, tokens: Array, produced: Array, factors: Array) -> bool:
-    """Whether penalties leave the logit of `best` as it is, and raise none to it. factors (4,) float32, and the rest:
-    as in `penalise`."""
-    for k in range(tokens.shape[0]):
-        if tokens[k] == best:
-            return False
-        if tokens[k] < row.shape[0] and row[tokens[k]] > -np.inf:
-            value = penalised(row[tokens[k]], produced[k], factors[0], factors[1], factors[2], factors[3])
-            if value >= row[best]:
-                return False
-    return True
-
-
-@numba.njit(cache=True, nogil=True, boundscheck=False)
 def copy_row(row: Array, out: Array) -> None:
     """Write row (V,) float32 to out."""
     for i in range(row.shape[0]):
         out[i] = row[i]
-
-
-@numba.njit(cache=True, nogil=True, boundscheck=False, error_model="numpy")
-def divide(values: Array, heat: Any) -> bool:
-    """Divide values (n,) float32 by heat, float32, in place. False where one that is finite leaves float32's range."""
-    lost = 0
-    for i in range(values.shape[0]):
-        value = values[i] / heat
-        lost += (abs(value) == np.inf) & (values[i] > -np.inf)
-        values[i] = value
-    return lost == 0

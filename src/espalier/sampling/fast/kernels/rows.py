@@ -1,35 +1,43 @@
-"""Kernels from a row of logits to a token: mask, penalties, truncation, temperature and draw.
+"""Kernels from a row of logits to a token: mask, biases, all samplers in any order, and draw.
 
 They know numbers only: no config and no samplers. A decision that hangs on the last digits of a sum is left to the
-plain functions. Few allowed tokens become a list of candidates at once; a long row or list is truncated first, or drawn
-from as it is.
+plain functions. Few allowed tokens become a list of candidates at once; a long row or list is changed and truncated as
+it is, and what is left becomes one (`finishing.py`), or drawn from as it is.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any, TypeAlias
 
 import numba
 import numpy as np
 
-from espalier.sampling.fast.kernels.finishing import finish
-from espalier.sampling.fast.kernels.leading import first_largest, leading
-from espalier.sampling.fast.kernels.masked import (
-    copy_row,
-    divide,
-    gather,
-    is_set,
-    mask_row,
-    ones,
-    penalise,
-    stays_best,
-    words_of,
+from espalier.sampling.fast.codes import (
+    BIASES,
+    DOUBT,
+    FIRST,
+    GREEDY,
+    LARGE,
+    LEAST,
+    PENALTIES,
+    SAMPLERS,
+    SIZE,
+    SMALL,
+    TEMPERATURE,
+    TOP_N_SIGMA,
+    TOP_P,
+    XTC,
 )
+from espalier.sampling.fast.kernels.changes import bias, change, stays_best
+from espalier.sampling.fast.kernels.finishing import finish
+from espalier.sampling.fast.kernels.leading import first_largest, leading, likely
+from espalier.sampling.fast.kernels.masked import copy_row, gather, is_set, mask_row, ones, words_of
 from espalier.sampling.fast.kernels.places import taken
 from espalier.sampling.fast.kernels.sums import find_mass
 from espalier.tokens.mask import LARGEST
 
-# compiled with: 80eaa0f1
+# compiled with: e251f5b7
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are in the docstrings
 
@@ -37,8 +45,13 @@ LAST = 96  # so many are truncated and drawn from as they are
 SHORT = 1024  # so many, if the first truncation is not top_p, which has to rank them
 THIN = 16  # a mask that allows one token of so many is listed
 TINY = 1e-250  # a smaller sum of weights has lost digits
-GREEDY, LISTING = 1, 2  # modes: the most probable token is taken; candidates have to be listed
-LEAST, EARLY, HEAT, MODE, DOUBT, PENALTIES, REST = range(7)  # places in `settings`
+
+
+@numba.njit(cache=True, nogil=True, boundscheck=False)
+def _keeps_all(settings: Array, number: int, chance: float) -> bool:
+    """Whether a sampler removes no token at this step."""
+    code = settings[FIRST + SIZE * number]
+    return code >= PENALTIES or (code == XTC and chance > settings[FIRST + SIZE * number + 1])
 
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
@@ -47,80 +60,85 @@ def show_row(
     bits: Array,
     permitted: Array,
     tokens: Array,
-    produced: Array,
+    said: Array,
+    losses: Array,
     settings: Array,
     room: Array,
     favourite: int,
+    chance: float,
     uniform: float,
-) -> tuple[int, float, int, Array, Array, Array]:
-    """Mask, penalties, truncation, temperature and draw over row (V,) float32. Returns the token, its probability, its
-    index among the candidates, and the candidates: ids (n,) int64, logits before the last temperature (n,) float32, and
-    probabilities (n,) float64, -1 for those that were removed. The token is -1 where nothing is allowed, and where the
-    plain functions have to decide: a sum is in doubt, too many candidates are left to rank, or a logit leaves float32's
-    range. The index is -1 where
-    the token was drawn from a long row without truncation: nothing is listed.
+    show: int,
+) -> tuple[int, float, float, Array, Array, Array]:
+    """Mask, biases, samplers and draw over row (V,) float32. Returns the token, its probability, its logit after the
+    samplers; and the candidates that are left: ids (n,) int64, ascending, logits (n,) float32, and probabilities (n,)
+    float64, -1 for those that were removed. The token is -1 where nothing is allowed, and where the plain functions
+    have to decide: a sum is in doubt, or a logit leaves float32's range. Of a long row without truncation at least the
+    `show` most probable candidates are listed, all that tie with them, and the token; none for 0.
 
-    bits, permitted (W,) int32: masks; ids beyond them are forbidden, (0,) allows everything. tokens, produced (m,)
-    int64: as in `penalise`. favourite: the first of the largest of the row. room (V,) float32 is overwritten.
-    settings: (6 + p + 2 n,) float64: `min_keep`, the temperature before and the one after the truncation, the mode,
-    the share of a sum that is in doubt, p, the p = 0 or 4 factors of the penalties, and the codes and the amounts of n
-    samplers as in `finish`.
+    bits, permitted (W,) int32: masks; ids beyond them are forbidden, (0,) allows everything. settings (n,) float64: as
+    `codes.py` says. tokens, said, losses: as in `change`. favourite: the first of the largest of the row. room (V,)
+    float32 is overwritten. chance: xtc's number.
     """
-    width, heat, doubt = row.shape[0], np.float32(settings[HEAT]), settings[DOUBT]
-    early = np.float32(settings[EARLY])
-    least, mode, is_penalised = int(settings[LEAST]), int(settings[MODE]), settings[PENALTIES] != 0.0
-    first = REST + int(settings[PENALTIES])
-    samplers = (settings.shape[0] - first) // 2
-    codes, amounts = settings[first : first + samplers], settings[first + samplers :]
-    ids, no_values, probs = np.empty(0, np.int64), np.empty(0, np.float32), np.empty(0, np.float64)
-    nothing = -1, 0.0, 0, ids, no_values, probs
+    width = row.shape[0]
+    no_ids, no_values, no_probs = np.empty(0, np.int64), np.empty(0, np.float32), np.empty(0, np.float64)
+    nothing = -1, 0.0, 0.0, no_ids, no_values, no_probs
     words = words_of(width, bits, permitted)
-    factors = settings[REST:first].astype(np.float32)
-    is_best = mode == GREEDY and is_set(words, favourite)
-    if is_best and (not is_penalised or stays_best(row, favourite, tokens, produced, factors)):
-        return favourite, 1.0, 0, np.full(1, favourite), row[favourite : favourite + 1].copy(), np.ones(1)
+    samplers, is_greedy, has_biases = int(settings[SAMPLERS]), settings[GREEDY] != 0.0, settings[BIASES] != 0.0
+    if is_greedy and not has_biases and samplers < 2 and is_set(words, favourite):
+        is_best = samplers == 0
+        if samplers and settings[FIRST] == PENALTIES:
+            is_best = stays_best(row, favourite, tokens, said, settings)
+        if is_best:
+            logits = row[favourite : favourite + 1].copy()
+            return favourite, 1.0, np.float64(logits[0]), np.full(1, favourite), logits, np.ones(1)
+    changes = 0  # so many samplers come before the first that removes tokens
+    while changes < samplers and _keeps_all(settings, changes, chance):
+        changes += 1
+    is_last = changes == samplers
+    heat = np.float32(1.0)  # a last temperature over a long row divides as it is summed
+    if changes and is_last and not is_greedy and settings[FIRST + SIZE * (changes - 1)] == TEMPERATURE:
+        value = settings[FIRST + SIZE * (changes - 1) + 1]
+        if SMALL <= value <= LARGE:
+            heat = np.float32(value)
+            changes -= 1
+    ids, values, top = no_ids, row, row[favourite]
     allowed = ones(words) if words.shape[0] else width
-    has_ids, values, top = words.shape[0] > 0 and allowed <= max(LAST, width // THIN), row, row[favourite]
+    has_ids = words.shape[0] > 0 and allowed <= max(LAST, width // THIN)
     if has_ids:
         ids, values = np.empty(allowed, np.int64), np.empty(allowed, np.float32)
         count = gather(row, words, ids, values)
         ids, values = ids[:count], values[:count]
+        if not count:
+            return nothing
     elif words.shape[0]:
         mask_row(row, words, room)
         values = room
-    elif is_penalised or early != np.float32(1.0):
+    elif changes or has_biases:
         copy_row(row, room)
         values = room
-    if is_penalised:
-        top = max(
-            top,
-            penalise(values, ids, has_ids, tokens, produced, factors[0], factors[1], factors[2], factors[3]),
-        )
-    if not values.shape[0]:
-        return nothing
-    if mode == GREEDY:
+    if has_biases:
+        top = bias(values, ids, settings, top)
+    for number in range(changes):
+        if settings[FIRST + SIZE * number] == XTC:
+            continue
+        top, is_sure = change(values, ids, settings, FIRST + SIZE * number, tokens, said, losses, top)
+        if not is_sure:
+            return nothing
+    if is_greedy:
         index = first_largest(values)
         if index < 0:
             return nothing
         token = ids[index] if has_ids else index
-        return token, 1.0, 0, np.full(1, token), values[index : index + 1].copy(), np.ones(1)
-    if early != np.float32(1.0) and not divide(values, early):
-        return nothing
-    if values.shape[0] > LAST and not samplers:
-        hot = np.float64(top / heat)
-        if mode == LISTING or not abs(hot) < LARGEST:
-            return nothing
-        index, weight, total, before, after = find_mass(values, heat, hot, uniform)
-        target = uniform * total
-        if total < TINY or target - before < doubt * total or after - target < doubt * total:
-            return nothing
-        return (ids[index] if has_ids else index), weight / total, -1, ids, no_values, probs
-    if values.shape[0] > (SHORT if samplers and codes[0] != 1 else LAST):
-        places = leading(values, int(codes[0]), amounts[0], least, doubt)
+        return token, 1.0, np.float64(values[index]), np.full(1, token), values[index : index + 1].copy(), np.ones(1)
+    if values.shape[0] > LAST and is_last:
+        return _draw_long(values, ids, top, heat, uniform, show)
+    code = int(settings[FIRST + SIZE * changes]) if changes < samplers else -1
+    if values.shape[0] > (LAST if code == TOP_P or is_last else SHORT):
+        places = leading(values, code, settings[FIRST + SIZE * changes + 1], int(settings[LEAST]))
         values = taken(values, places)
         ids = taken(ids, places) if has_ids else places
-        if codes[0] == 1:
-            codes, amounts = codes[1:], amounts[1:]
+        if code in (TOP_P, TOP_N_SIGMA):
+            changes += 1
     elif not has_ids:
         count = 0
         ids = np.empty(values.shape[0], np.int64)
@@ -132,10 +150,52 @@ def show_row(
     if not values.shape[0]:
         return nothing
     probs = np.empty(values.shape[0], np.float64)
-    index, is_sure = finish(values, codes, amounts, least, heat, uniform, doubt, probs)
+    index, is_sure = finish(values, ids, settings, changes, tokens, said, losses, chance, uniform, probs)
     if not is_sure:
         return nothing
-    return ids[index], probs[index], index, ids, values, probs
+    return ids[index], probs[index], np.float64(values[index]), ids, values, probs
+
+
+@numba.njit(cache=True, nogil=True, boundscheck=False)
+def _draw_long(
+    values: Array, ids: Array, top: Any, heat: Any, uniform: float, show: int
+) -> tuple[int, float, float, Array, Array, Array]:
+    """Draw from values (n,) float32, divided by heat, float32; the rest is as in `show_row`."""
+    no_ids, no_values, no_probs = np.empty(0, np.int64), np.empty(0, np.float32), np.empty(0, np.float64)
+    nothing = -1, 0.0, 0.0, no_ids, no_values, no_probs
+    hot = np.float64(top / heat)
+    if not abs(hot) < LARGEST:
+        return nothing
+    index, weight, total, before, after = find_mass(values, heat, hot, uniform)
+    target = uniform * total
+    if total < TINY or target - before < DOUBT * total or after - target < DOUBT * total:
+        return nothing
+    token, logit = ids[index] if ids.shape[0] else index, max(np.float64(values[index] / heat), -LARGEST)
+    if not show:
+        return token, weight / total, logit, no_ids, no_values, no_probs
+    listed = likely(values, show)
+    if not listed.shape[0]:
+        return nothing
+    places, count, is_listed = np.empty(listed.shape[0] + 1, np.int64), 0, False  # with the token's
+    for place in listed:
+        if place >= index and not is_listed:
+            places[count] = index
+            count += 1
+            is_listed = True
+        if place != index:
+            places[count] = place
+            count += 1
+    if not is_listed:
+        places[count] = index
+        count += 1
+    places = places[:count]
+    logits, probs = np.empty(places.shape[0], np.float32), np.empty(places.shape[0], np.float64)
+    for k in range(places.shape[0]):
+        logits[k] = np.float32(max(np.float64(values[places[k]] / heat), -LARGEST))
+        probs[k] = math.exp(np.float64(logits[k]) - hot) / total
+        if probs[k] == 0.0:  # a candidate whose weight underflowed ties with all others that did
+            return nothing
+    return token, weight / total, logit, taken(ids, places) if ids.shape[0] else places, logits, probs
 
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
@@ -144,12 +204,14 @@ def draw_row(
     bits: Array,
     permitted: Array,
     tokens: Array,
-    produced: Array,
+    said: Array,
+    losses: Array,
     settings: Array,
     room: Array,
     favourite: int,
+    chance: float,
     uniform: float,
-) -> tuple[int, float]:
-    """`show_row` without the candidates: the token, or -1, and its probability."""
-    drawn = show_row(row, bits, permitted, tokens, produced, settings, room, favourite, uniform)
-    return drawn[0], drawn[1]
+) -> tuple[int, float, float]:
+    """`show_row` without the candidates: the token, or -1, its probability and its logit after the samplers."""
+    drawn = show_row(row, bits, permitted, tokens, said, losses, settings, room, favourite, chance, uniform, np.int64(0))
+    return drawn[0], drawn[1], drawn[2]

@@ -13,7 +13,7 @@ import numpy as np
 
 from espalier.sampling.fast.kernels.exponential import RUN, added, divide, spread_of, weights
 
-# compiled with: b1d06921
+# compiled with: 8fc283d0
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are in the docstrings
 
@@ -75,17 +75,23 @@ def mass_by_bucket(row: Array, top: float, scale: float, masses: Array) -> float
 
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
-def _only(allowed: Array, out: Array) -> None:
-    for i in range(allowed.shape[0]):
-        out[i] = out[i] if allowed[i] else 0.0
+def keep(words: Array, out: Array) -> bool:
+    """Set the weights in out (RUN,) float64 of tokens that words (n,) uint32 forbid to 0; returns whether any is
+    allowed."""
+    some = False
+    for word in range(words.shape[0]):
+        bits = words[word]
+        some |= bits != 0
+        for j in range(32):
+            i = word * 32 + j
+            out[i] = out[i] if (bits >> np.uint32(j)) & np.uint32(1) else 0.0
+    return some
 
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
-def measure_row(row: Array, allowed: Array, has_allowed: bool, top: float) -> tuple[float, float, float, float]:
-    """With w = exp(row - top): the sums of w and of w * (row - top), and both over the allowed tokens alone.
-
-    row (n,) float32, allowed (n,) bool.
-    """
+def sum_row(row: Array, words: Array, top: float) -> tuple[float, float, float, float]:
+    """With w = exp(row - top): the sums of w and of w * (row - top), and both over the allowed tokens alone; a token
+    at infinite distance from the top has no weight. row (V,) float32; words (W,) uint32, a mask, (0,) for none."""
     out = np.empty(RUN, dtype=np.float64)
     total, spread, inside, inside_spread = 0.0, 0.0, 0.0, 0.0
     for start in range(0, row.shape[0], RUN):
@@ -94,8 +100,23 @@ def measure_row(row: Array, allowed: Array, has_allowed: bool, top: float) -> tu
         weights(part, top, out)
         total += added(out[:count])
         spread += spread_of(part, top, out)
-        if has_allowed:
-            _only(allowed[start : start + RUN], out)
+        if words.shape[0] and keep(words[start >> 5 : (start + count + 31) >> 5], out):
             inside += added(out[:count])
             inside_spread += spread_of(part, top, out)
     return total, spread, inside, inside_spread
+
+
+@numba.njit(cache=True, nogil=True, boundscheck=False)
+def share_of(row: Array, words: Array, heat: Any, top: float) -> float:
+    """The share of the tokens of words (W,) uint32 in the sum of exp(row / heat - top) over row (V,) float32; -1 where
+    float64 cannot hold it."""
+    out, heated = np.empty(RUN, dtype=np.float64), np.empty(RUN, dtype=np.float32)
+    total, inside = 0.0, 0.0
+    for start in range(0, row.shape[0], RUN):
+        part = row[start : start + RUN]
+        count = part.shape[0]
+        weights(divide(part, heat, heated), top, out)
+        total += added(out[:count])
+        if keep(words[start >> 5 : (start + count + 31) >> 5], out):
+            inside += added(out[:count])
+    return inside / total if inside > 1e-200 else -1.0
