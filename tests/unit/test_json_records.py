@@ -1,7 +1,7 @@
 """The JSON of every stored or sent type, byte for byte: each is built twice, with the fewest fields and with all.
 
-The texts are in `json_records.json`. They were written when each type had its own `to_json`; what one declaration writes
-now must be the same. `python -m tests.unit.test_json_records` writes them anew, for a type whose JSON is meant to change.
+The texts are in `json_records.json`. They were written when each type had its own `to_json`; what one declaration
+writes must be the same. `python -m tests.unit.test_json_records` writes them anew, where JSON is meant to change.
 """
 
 from __future__ import annotations
@@ -80,6 +80,11 @@ VALUES: Mapping[str, Any] = {
     "activations.capture.options:Activations.layers": (1, 2),
     "activations.capture.options:Activations.positions": "last",
     "activations.capture.options:Activations.dtype": "int8",
+    "activations.reconstruct.report:Report.templates": Counter({"chatml": 3, "none": 1}),
+    "constraints.words.report:WordReport.enough": {90: 5_000, 99: None},
+    "trace.steps:StepRecord.logprob": -math.inf,
+    "trace.summary:Summary.by_path": {"/a": {"tokens": 3, "tax_nats": 0.5, "removed_mass": 0.25}},
+    "trace.summary:Summary.by_rule": {"root": {"tokens": 3, "tax_nats": 0.5, "removed_mass": 0.25}},
 }
 """Fields whose values are checked when the object is made."""
 
@@ -130,12 +135,12 @@ def _value(hint: Any, name: str) -> Any:
     if origin in (dict, Mapping):
         return {_value(arguments[0], f"{name} key"): _value(arguments[1], f"{name} value")}
     if dataclasses.is_dataclass(hint):
-        return _instance(hint, numbers, is_full=True)
+        return _instance(hint, is_full=True)
     if hasattr(hint, "_fields"):  # a named tuple
         return hint(*(_value(inner, f"{name} {key}") for key, inner in _hints(hint).items()))
     number = zlib.crc32(name.encode()) % 997
     plain = {str: f"{name} ß", int: number, float: number + 0.25, bool: True, bytes: b"\xc3\x9f"}
-    return plain[hint] if hint in plain else {"any": [number, None]}
+    return plain.get(hint, {"any": [number, None]})
 
 
 def _texts(name: str) -> list[str]:
