@@ -8,17 +8,21 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Annotated, Any, NamedTuple, Protocol
 
 from espalier.automata.reasons.blame import Blame
+from espalier.json_record import NEEDED, Json, JsonRecord, in_json, object_of
 from espalier.trace.measure import costs_by, cumulative
 from espalier.trace.paths import document_start, json_paths
 
 WORST = 10
 """How many of the most expensive tokens are listed."""
 
-Costs = dict[str, dict[str, float]]
+Cost = Annotated[
+    dict[str, float], Json(read=object_of({"tokens": float, "tax_nats": float, "removed_mass": float}))
+]
+Costs = dict[str, Cost]
 Counts = dict[str, dict[str, int]]
 """Category -> pattern -> count."""
 SAFETY = "safety"
@@ -59,7 +63,7 @@ class TakenBack(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorstToken:
+class WorstToken(JsonRecord):
     """A token at which the constraint was expensive. tax_nats: -ln Z at this step. path: the JSON pointer of the
     token's first byte, None outside a document."""
 
@@ -70,7 +74,7 @@ class WorstToken:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
+class Summary(JsonRecord):
     """rejected_steps: steps at which a token was drawn and refused; unknown_steps: steps of which that is not known,
     in a trace that was made from a reply or a log; forced_steps: steps at which none was drawn;
     changed_steps: steps at which the model's top choice was not allowed. Taxes and entropies in nats, as totals and
@@ -86,6 +90,7 @@ class Summary:
 
     total_steps: int
     rejected_steps: int
+    unknown_steps: int = 0
     forced_steps: int
     changed_steps: int
     total_tax_nats: float
@@ -95,47 +100,21 @@ class Summary:
     removed_by: dict[str, float] | None = None
     by_path: Costs | None = None
     by_rule: Costs | None = None
-    worst_tokens: tuple[WorstToken, ...] = ()
+    worst_tokens: Annotated[tuple[WorstToken, ...], NEEDED] = ()
     refused_favourites: Counts | None = None
     taken_back: Counts | None = None
-    unknown_steps: int = 0
 
     @property
+    @in_json(after="unknown_steps")
     def rejected_rate(self) -> float:
         """The share of rejections among the steps at which a token was drawn, as far as that is known."""
         drawn = self.total_steps - self.forced_steps - self.unknown_steps
         return self.rejected_steps / drawn if drawn else 0.0
 
     @property
+    @in_json(after="forced_steps")
     def forced_share(self) -> float:
         return self.forced_steps / self.total_steps if self.total_steps else 0.0
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "total_steps": self.total_steps,
-            "rejected_steps": self.rejected_steps,
-            "unknown_steps": self.unknown_steps,
-            "rejected_rate": self.rejected_rate,
-            "forced_steps": self.forced_steps,
-            "forced_share": self.forced_share,
-            "changed_steps": self.changed_steps,
-            "total_tax_nats": self.total_tax_nats,
-            "mean_removed_mass": self.mean_removed_mass,
-            "mean_entropy_before": self.mean_entropy_before,
-            "mean_entropy_after": self.mean_entropy_after,
-            "removed_by": self.removed_by,
-            "by_path": self.by_path,
-            "by_rule": self.by_rule,
-            "worst_tokens": [asdict(token) for token in self.worst_tokens],
-            "refused_favourites": self.refused_favourites,
-            "taken_back": self.taken_back,
-        }
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Summary:
-        plain = {name: value for name, value in data.items() if name not in ("rejected_rate", "forced_share")}
-        worst = tuple(WorstToken(**token) for token in plain.pop("worst_tokens"))
-        return Summary(**plain, worst_tokens=worst)
 
 
 class TokenCost(NamedTuple):
