@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from espalier.constraints.kinds import KINDS
 from espalier.constraints.spec import Spec
 from espalier.errors import BrokenPlugin
+from espalier.json_record import OMITTED, JsonRecord
 from espalier.lexicon.files import WordFiles
 
 Promise: TypeAlias = Literal["enforced", "checked", "cut"]
@@ -25,7 +26,7 @@ the token limit or a stop text.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Verdict(JsonRecord):
     """The result of judging one text."""
 
     #: None where no independent judge could decide.
@@ -35,16 +36,11 @@ class Verdict:
     #: Messages, at most five.
     errors: tuple[str, ...] = ()
     #: What an invalid text breaks; `enforced` if the judge does not say. None for any other text.
-    breaks: Promise | None = None
+    breaks: Annotated[Promise | None, OMITTED] = None
 
     def __post_init__(self) -> None:
         if self.valid is False and self.breaks is None:
             object.__setattr__(self, "breaks", "enforced")
-
-    def to_json(self) -> dict[str, Any]:
-        """`breaks` stands only in the verdict on an invalid text."""
-        more = {} if self.breaks is None else {"breaks": self.breaks}
-        return {"valid": self.valid, "judge": self.judge, "errors": list(self.errors), **more}
 
 
 CUT = Verdict(valid=False, judge="matcher", errors=("the text was cut before it was complete",), breaks="cut")

@@ -18,8 +18,7 @@ A class is read for its types when the first object of it is written or read. Th
 """
 
 from espalier.json_record.declaration import FIRST, INTERNAL, NEEDED, OMITTED, Json, in_json
-from espalier.json_record.reading import Mismatch, mismatch, object_of, read_json, reader_of
-from espalier.json_record.record import JsonRecord
+from espalier.json_record.reading import JsonRecord, Mismatch, mismatch, object_of, read_json, reader_of
 from espalier.json_record.writing import write_json
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Reads records from parsed JSON that may be anything, by the types of their fields."""
+"""The base class of records, and how they are read: by the types of their fields, from JSON that may be anything."""
 
 from __future__ import annotations
 
@@ -7,12 +7,29 @@ import types
 import typing
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from espalier.errors import InputError
 from espalier.json_record.declaration import LARGEST, Json, Part, Read, parts_of, split
+from espalier.json_record.writing import write_json
 
-R = TypeVar("R")
+R = TypeVar("R", bound="JsonRecord")
+
+
+class JsonRecord:
+    """Base of a dataclass that is written and read by its fields."""
+
+    __slots__ = ()
+    #: Whether fields that are not declared are passed over when the JSON is read.
+    is_open: ClassVar[bool] = False
+
+    #: `record.to_json()`: as `from_json` reads it.
+    to_json = write_json
+
+    @classmethod
+    def from_json(cls, data: Any) -> Self:
+        """From parsed JSON. Raises InputError naming the field, what it should be and what was there."""
+        return read_json(cls, data)
 
 
 class Mismatch(Exception):
@@ -50,17 +67,17 @@ def object_of(needed: Mapping[str, Any], other: Mapping[str, Any] | None = None,
     is_open: whether there may be more."""
     hints = {**needed, **(other or {})}
     fields = {name: (name, reader_of(hint, LARGEST)) for name, hint in hints.items()}
-    check = _object_reader(fields, [*needed], is_open=is_open)
+    read_fields = _object_reader(fields, [*needed], is_open=is_open)
 
     def read(value: Any) -> Any:
-        check(value)
-        return value
+        values = read_fields(value)
+        return {**value, **values}
 
     return read
 
 
 @cache
-def _record_reader(record: type) -> Read:
+def _record_reader(record: type[JsonRecord]) -> Read:
     top, inner = split(parts_of(record))
     fields = {part.key: _field_of(part) for part in top if not part.json.within}
     needed = [part.key for part in top if part.is_needed and not part.json.within]
@@ -68,7 +85,7 @@ def _record_reader(record: type) -> Read:
         required = [part.key for part in parts if part.is_needed]
         fields[key] = (key, _object_reader({part.key: _field_of(part) for part in parts}, required, is_open=False))
         needed += [key] if required else []
-    read_fields = _object_reader(fields, needed, is_open=getattr(record, "is_open", False))
+    read_fields = _object_reader(fields, needed, is_open=record.is_open)
 
     def read(value: Any) -> Any:
         values = read_fields(value)
@@ -132,8 +149,12 @@ def reader_of(hint: Any, most: float = LARGEST) -> Read | None:
         return _text
     if hint in (int, float):
         return _number_reader(hint, most)
+    if isinstance(hint, type) and issubclass(hint, JsonRecord):
+        is_plain = hint.from_json.__func__ is JsonRecord.from_json.__func__  # type: ignore[attr-defined]  # a classmethod
+        return _record_reader(hint) if is_plain else hint.from_json
     if hasattr(hint, "from_json"):
-        return _record_reader(hint)
+        read: Read = hint.from_json
+        return read
     if hint not in READERS:
         raise TypeError(f"a record cannot read {hint}")
     return READERS[hint]

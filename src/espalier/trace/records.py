@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from espalier.errors import InputError
 from espalier.files.json_shape import check_shape
@@ -67,7 +67,7 @@ class Trace(JsonRecord):
     """One generation: the request, each step, and sums over the steps. Renders itself in a notebook."""
 
     #: Other tools may add fields beside ours.
-    is_open: ClassVar[bool] = True
+    is_open = True
 
     model: Annotated[str, METADATA_NEEDED] = ""
     #: The text that the model was given, chat template included.

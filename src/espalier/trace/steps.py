@@ -12,7 +12,7 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from espalier.automata.reasons.blame import Blame
 from espalier.json_record import INTERNAL, NEEDED, OMITTED, Json, JsonRecord, reader_of
@@ -57,6 +57,7 @@ class Candidate(JsonRecord):
     logit: Annotated[float | None, Json(most=sys.float_info.max, write=_finite)] = None
     allowed: bool = True
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRecord(LateFields, JsonRecord):
     """One generated token. Many records of a run are made when they are read, from what the step left behind; those of
@@ -84,15 +85,13 @@ class StepRecord(LateFields, JsonRecord):
     """
 
     #: Other tools may add fields to a step.
-    is_open: ClassVar[bool] = True
+    is_open = True
 
     step: int
     token_id: Annotated[int, Json("id", within="token")]
     text: Annotated[str, Json(within="token")]
     bytes: Annotated[bytes, Json(within="token")]
-    logprob: Annotated[
-        float, Json(within="token", write=_finite, read=_log_probability)
-    ]
+    logprob: Annotated[float, Json(within="token", write=_finite, read=_log_probability)]
     is_special: Annotated[bool, Json(within="token", needed=True)] = False
     pre_masking: Sequence[Candidate]
     post_grammar: Sequence[Candidate]
@@ -145,12 +144,13 @@ class Rewind(JsonRecord):
     """Tokens that were taken and then undone. step: the step of the first one. blame: why."""
 
     #: As for a step.
-    is_open: ClassVar[bool] = True
+    is_open = True
 
     step: int
     tokens: tuple[int, ...]
     text: str
     blame: Annotated[Blame | None, NEEDED] = None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drafted(JsonRecord):

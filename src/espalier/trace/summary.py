@@ -19,9 +19,7 @@ from espalier.trace.paths import document_start, json_paths
 WORST = 10
 """How many of the most expensive tokens are listed."""
 
-Cost = Annotated[
-    dict[str, float], Json(read=object_of({"tokens": float, "tax_nats": float, "removed_mass": float}))
-]
+Cost = Annotated[dict[str, float], Json(read=object_of({"tokens": float, "tax_nats": float, "removed_mass": float}))]
 Costs = dict[str, Cost]
 Counts = dict[str, dict[str, int]]
 """Category -> pattern -> count."""

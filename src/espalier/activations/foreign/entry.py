@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from espalier.json_record import JsonRecord
+
 MAX_TEXT = 16_000_000
 """Characters of a prompt or response."""
 MAX_NODES = 100_000
@@ -20,7 +22,7 @@ class BadEntry(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(JsonRecord):
     """What a store knows of one request.
 
     key: its name in the store. prompt: the exact text sent to the model. input_length: prompt tokens. timestamp: epoch
@@ -38,19 +40,6 @@ class Entry:
     request: str | None = None
     run: str | None = None
     sample: int | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """As `from_json` reads it."""
-        return {
-            "key": self.key, "prompt": self.prompt, "response": self.response, "model": self.model,
-            "input_length": self.input_length, "timestamp": self.timestamp, "optional": dict(self.optional),
-            "request": self.request, "run": self.run, "sample": self.sample,
-        }  # fmt: skip
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Entry:
-        """The inverse of `to_json`."""
-        return cls(**value)
 
 
 def entry_of(key: str, fields: Any, *, model: str = "") -> Entry:
