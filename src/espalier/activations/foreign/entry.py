@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
-from espalier.json_record import JsonRecord
+from espalier.json_record import Json, JsonRecord
 
 MAX_TEXT = 16_000_000
 """Characters of a prompt or response."""
@@ -15,6 +15,8 @@ MAX_NODES = 100_000
 """Values within the messages of one request."""
 OPTIONAL = ("messages", "trim_position")
 """Fields that an output row has only if the store's entry has them."""
+EXACT = Json(most=2.0**53)
+"""Numbers up to the largest that `entry_of` takes."""
 
 
 class BadEntry(ValueError):
@@ -34,8 +36,8 @@ class Entry(JsonRecord):
     prompt: str
     response: str
     model: str
-    input_length: int
-    timestamp: float | None
+    input_length: Annotated[int, EXACT]
+    timestamp: Annotated[float | None, EXACT]
     optional: Mapping[str, Any]
     request: str | None = None
     run: str | None = None
@@ -88,7 +90,7 @@ def _number(fields: Mapping[str, Any], name: str) -> float | None:
     found = fields.get(name)
     if found is None:
         return None
-    if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found) or abs(found) > 2**53:
+    if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found) or abs(found) > EXACT.most:
         raise BadEntry(f"its {name} is not a number")
     return found
 
