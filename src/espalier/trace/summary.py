@@ -1,6 +1,6 @@
 """Sums over the steps of one run: how much was refused, what it cost, and where; equal whether steps are kept or not.
 
-Steps are read through the protocol `Measured`; the measures of a step are in `measure.py`.
+The measures of a step are in `measure.py`, and `steps.py` has what is summed.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ import heapq
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple, Protocol
+from typing import Annotated, Any, NamedTuple
 
 from espalier.automata.reasons.blame import Blame
 from espalier.json_record import NEEDED, Json, JsonRecord, in_json, object_of
 from espalier.trace.measure import costs_by, cumulative
 from espalier.trace.paths import document_start, json_paths
+from espalier.trace.steps import Rewind, StepRecord
 
 WORST = 10
 """How many of the most expensive tokens are listed."""
@@ -26,38 +27,6 @@ Counts = dict[str, dict[str, int]]
 SAFETY = "safety"
 """The member name that safety filters are blamed under, alone or at the end of a composition's path; the rule of such a
 blame is `category/pattern`."""
-
-
-class Measured(Protocol):
-    """The fields of a step that are read; see `StepRecord`."""
-
-    @property
-    def step(self) -> int: ...
-    @property
-    def text(self) -> str: ...
-    @property
-    def bytes(self) -> bytes: ...
-    @property
-    def is_special(self) -> bool: ...
-    @property
-    def numbers(self) -> tuple[float, float, float, float]: ...
-    @property
-    def kinds(self) -> tuple[bool, bool, bool]: ...
-    @property
-    def removed_by(self) -> tuple[tuple[str, float], ...]: ...
-    @property
-    def rule(self) -> str | None: ...
-    @property
-    def blame(self) -> Blame | None: ...
-    @property
-    def is_unknown(self) -> bool: ...
-
-
-class TakenBack(Protocol):
-    """The fields of a `Rewind` that are read."""
-
-    @property
-    def blame(self) -> Blame | None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +100,7 @@ class TokenCost(NamedTuple):
 
 
 def summarise(
-    steps: Iterable[Measured], constraint: Mapping[str, Any] | None, text: str, rewinds: Iterable[TakenBack] = ()
+    steps: Iterable[StepRecord], constraint: Mapping[str, Any] | None, text: str, rewinds: Iterable[Rewind] = ()
 ) -> Summary:
     """constraint: `Spec.to_json()`; text: the complete output."""
     sums = Sums()
@@ -142,7 +111,7 @@ def summarise(
     return sums.summary(constraint, text)
 
 
-def token_costs(steps: Sequence[Measured], constraint: Mapping[str, Any] | None, text: str) -> tuple[TokenCost, ...]:
+def token_costs(steps: Sequence[StepRecord], constraint: Mapping[str, Any] | None, text: str) -> tuple[TokenCost, ...]:
     """One row per step."""
     numbers = [step.numbers for step in steps]
     so_far = cumulative([tax for tax, *_ in numbers])
@@ -167,7 +136,7 @@ class Sums:
         self._refused: Counts = {}
         self._taken_back: Counts = {}
 
-    def add(self, step: Measured) -> None:
+    def add(self, step: StepRecord) -> None:
         self._rows.append((step.step, step.text, step.bytes, step.is_special, step.rule))
         self._numbers.append(step.numbers)
         rejected, forced, changed = step.kinds
@@ -179,7 +148,7 @@ class Sums:
             self._removed.setdefault(name, []).append(mass)
         _count(self._refused, step.blame)
 
-    def take_back(self, rewind: TakenBack) -> None:
+    def take_back(self, rewind: Rewind) -> None:
         _count(self._taken_back, rewind.blame)
 
     def summary(self, constraint: Mapping[str, Any] | None, text: str) -> Summary:
