@@ -90,10 +90,11 @@ def parts_of(record: type) -> tuple[Part, ...]:
     for base in reversed(record.__mro__):
         for name, member in vars(base).items():
             getter = member.fget if isinstance(member, property) else None
-            if hasattr(getter, "json_place"):
-                key, after = getter.json_place
-                names = [part.name for part in parts]
-                position = len(parts) if after is None else 0 if after == FIRST else names.index(after) + 1
+            place = getattr(getter, "json_place", None)
+            if getter is not None and place is not None:
+                key, after = place
+                order = [part.name for part in parts]
+                position = len(parts) if after is None else 0 if after == FIRST else order.index(after) + 1
                 hint = inspect.get_annotations(getter, eval_str=True).get("return", Any)
                 parts.insert(position, Part(name=name, hint=hint, json=Json(key), is_property=True))
     return tuple(parts)

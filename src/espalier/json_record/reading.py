@@ -55,7 +55,8 @@ def read_json(cls: type[R], data: Any, path: str = "") -> R:
     """A record from parsed JSON, also for a class whose `from_json` does more. path: where `data` stands. Raises
     InputError as `JsonRecord.from_json` does."""
     try:
-        record: R = _record_reader(cls)(data)
+        record_class: type = cls
+        record: R = _record_reader(record_class)(data)
         return record
     except Mismatch as error:
         where = f"{path}{error.path}".lstrip(".")
@@ -77,7 +78,7 @@ def object_of(needed: Mapping[str, Any], other: Mapping[str, Any] | None = None,
 
 
 @cache
-def _record_reader(record: type[JsonRecord]) -> Read:
+def _record_reader(record: type) -> Read:
     top, inner = split(parts_of(record))
     fields = {part.key: _field_of(part) for part in top if not part.json.within}
     needed = [part.key for part in top if part.is_needed and not part.json.within]
@@ -85,7 +86,7 @@ def _record_reader(record: type[JsonRecord]) -> Read:
         required = [part.key for part in parts if part.is_needed]
         fields[key] = (key, _object_reader({part.key: _field_of(part) for part in parts}, required, is_open=False))
         needed += [key] if required else []
-    read_fields = _object_reader(fields, needed, is_open=record.is_open)
+    read_fields = _object_reader(fields, needed, is_open=getattr(record, "is_open", False))
 
     def read(value: Any) -> Any:
         values = read_fields(value)
@@ -97,12 +98,12 @@ def _record_reader(record: type[JsonRecord]) -> Read:
     return read
 
 
-def _field_of(part: Part) -> tuple[str, Read | None]:
+def _field_of(part: Part) -> tuple[str, Read]:
     """The name of the argument, "" for a property; and what reads it."""
     return "" if part.is_property else part.name, part.json.read or reader_of(part.hint, part.json.most)
 
 
-def _object_reader(fields: Mapping[str, tuple[str, Read | None]], needed: Sequence[str], *, is_open: bool) -> Read:
+def _object_reader(fields: Mapping[str, tuple[str, Read]], needed: Sequence[str], *, is_open: bool) -> Read:
     """Reads an object into a dict. fields: key -> (its name in the dict, what reads it)."""
 
     def read(value: Any) -> dict[str, Any]:
@@ -117,7 +118,7 @@ def _object_reader(fields: Mapping[str, tuple[str, Read | None]], needed: Sequen
             if known is not None:
                 name, read_inner = known
                 try:
-                    values[name] = inner if read_inner is None else read_inner(inner)
+                    values[name] = read_inner(inner)
                 except Mismatch as error:
                     error.move(f".{key}")
                     raise
@@ -128,11 +129,12 @@ def _object_reader(fields: Mapping[str, tuple[str, Read | None]], needed: Sequen
     return read
 
 
-def reader_of(hint: Any, most: float = LARGEST) -> Read | None:
-    """None: any JSON. Raises TypeError for a type that is not read."""
+def reader_of(hint: Any, most: float = LARGEST) -> Read:
+    """Reads values of a type. most: the largest number, in either direction. Raises TypeError for a type that is not
+    read."""
     if typing.get_origin(hint) is typing.Annotated:
-        own = [extra.read for extra in hint.__metadata__ if isinstance(extra, Json) and extra.read]
-        return own[0] if own else reader_of(hint.__origin__, most)
+        declared = [extra.read for extra in hint.__metadata__ if isinstance(extra, Json) and extra.read]
+        return declared[0] if declared else reader_of(hint.__origin__, most)
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (types.UnionType, typing.Union):
         members = [member for member in arguments if member is not types.NoneType]
@@ -149,15 +151,18 @@ def reader_of(hint: Any, most: float = LARGEST) -> Read | None:
         return _text
     if hint in (int, float):
         return _number_reader(hint, most)
-    if isinstance(hint, type) and issubclass(hint, JsonRecord):
-        is_plain = hint.from_json.__func__ is JsonRecord.from_json.__func__  # type: ignore[attr-defined]  # a classmethod
-        return _record_reader(hint) if is_plain else hint.from_json
-    if hasattr(hint, "from_json"):
-        read: Read = hint.from_json
-        return read
+    own: Read | None = getattr(hint, "from_json", None)
+    if own is not None:
+        # A class that reads itself does so; one that does not is read here, so that a wrong field has its whole path.
+        is_plain = getattr(own, "__func__", None) is getattr(JsonRecord.from_json, "__func__", None)
+        return _record_reader(hint) if is_plain else own
     if hint not in READERS:
         raise TypeError(f"a record cannot read {hint}")
     return READERS[hint]
+
+
+def _anything(value: Any) -> Any:
+    return value
 
 
 def _text(value: Any) -> Any:
@@ -178,7 +183,7 @@ def _octets(value: Any) -> Any:
     return bytes(value)
 
 
-READERS: Mapping[Any, Read | None] = {str: _text, bool: _flag, bytes: _octets, Any: None}
+READERS: Mapping[Any, Read] = {Any: _anything, str: _text, bool: _flag, bytes: _octets}
 
 
 def _number_reader(hint: type, most: float) -> Read:
@@ -193,15 +198,15 @@ def _number_reader(hint: type, most: float) -> Read:
     return read
 
 
-def _optional_reader(read: Read | None) -> Read | None:
-    return None if read is None else lambda value: None if value is None else read(value)
+def _optional_reader(read: Read) -> Read:
+    return lambda value: None if value is None else read(value)
 
 
-def _list_reader(read: Read | None, make: type, length: int | None = None) -> Read:
+def _list_reader(read: Read, make: type, length: int | None = None) -> Read:
     def read_list(value: Any) -> Any:
         if type(value) is not list or length not in (None, len(value)):
             raise mismatch("a list" if length is None else f"a list of {length}", value)
-        if read is None:
+        if read is _anything:
             return make(value)
         elements: list[Any] = []
         try:
@@ -215,11 +220,11 @@ def _list_reader(read: Read | None, make: type, length: int | None = None) -> Re
     return read_list
 
 
-def _map_reader(read: Read | None) -> Read:
+def _map_reader(read: Read) -> Read:
     def read_map(value: Any) -> Any:
         if type(value) is not dict:
             raise mismatch("an object", value)
-        if read is None:
+        if read is _anything:
             return value
         values = {}
         for key, inner in value.items():

@@ -19,7 +19,8 @@ from espalier.json_record.declaration import Json, Part, Write, parts_of, split
 
 def write_json(record: Any) -> dict[str, Any]:
     """The JSON of a record by its fields, also for a class whose `to_json` adds to it."""
-    return _writer(type(record))(record)
+    cls: type = type(record)
+    return _writer(cls)(record)
 
 
 @cache
@@ -61,15 +62,22 @@ def _write_of(hint: Any) -> Write | None:
     if origin in (types.UnionType, typing.Union):
         return _optional_write([write for member in arguments if (write := _write_of(member))])
     if origin in (tuple, list, Sequence):
-        return list if (write := _write_of(arguments[0])) is None else lambda values: [*map(write, values)]
+        return _list_write(_write_of(arguments[0]))
     if origin in (dict, Mapping):
-        write = _write_of(arguments[1])
-        return dict if write is None else lambda values: {key: write(value) for key, value in values.items()}
+        return _map_write(_write_of(arguments[1]))
     if hint is bytes:
         return list
     if hasattr(hint, "to_json"):
         return _writer(hint) if hint.to_json is write_json else operator.methodcaller("to_json")
     return operator.methodcaller("_asdict") if hasattr(hint, "_asdict") else None
+
+
+def _list_write(write: Write | None) -> Write:
+    return list if write is None else lambda values: [*map(write, values)]
+
+
+def _map_write(write: Write | None) -> Write:
+    return dict if write is None else lambda values: {key: write(value) for key, value in values.items()}
 
 
 def _optional_write(writes: Sequence[Write]) -> Write | None:
