@@ -14,6 +14,7 @@ from typing import Any
 
 import numba
 import numpy as np
+from espalier.sampling.fast.whole import arguments, coded
 
 from espalier import SamplingConfig, Vocab
 from espalier.constraints.base import Compiled
@@ -27,7 +28,6 @@ from espalier.engines.scheduling.drive import drive
 from espalier.sampling.chain import Chain
 from espalier.sampling.draw import RandomStream
 from espalier.sampling.fast.kernels.rows import draw_row
-from espalier.sampling.fast.whole import arguments, coded
 from espalier.tokens import mask as masks
 
 WIDTHS, BATCHES = (2304, 32_000, 131_072), (1, 8, 32)

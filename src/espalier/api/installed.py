@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from espalier.chat.reading.turn_parser import CALL_PARSERS
@@ -12,6 +12,7 @@ from espalier.constraints.soft.spec import SOFT_KINDS
 from espalier.decoding.strategies import STRATEGIES
 from espalier.engine_table import ENGINES, VOCABS
 from espalier.grammar.builtin import GRAMMARS
+from espalier.json_record import JsonRecord
 from espalier.registry import PREFIX, Registry, plugins_are_on, points
 from espalier.sampling.samplers.plugged import PLUGGED
 from espalier.trace.report.export import EXPORTERS
@@ -24,7 +25,7 @@ REGISTRIES: tuple[Registry[Any], ...] = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listed:
+class Listed(JsonRecord):
     """One name. package: "espalier" for a built-in. state: `built-in`, `ready`, `broken`, `refused`, or `off` where
     plug-ins are switched off; reason: why it cannot be used."""
 
@@ -34,9 +35,6 @@ class Listed:
     version: str
     state: str
     reason: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def plugins(*, builtins: bool = False) -> tuple[Listed, ...]:

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol, TypeAlias, runtime_checkable
+
+from espalier.json_record import OMITTED, JsonRecord
 
 if TYPE_CHECKING:
     from espalier.automata.reasons.blame import Blame
@@ -144,8 +146,8 @@ the token limit or a stop text.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """The result of judging one text."""
+class Verdict(JsonRecord):
+    """The result of judging one text. In JSON, `breaks` stands only in the verdict on an invalid text."""
 
     #: None where no independent judge could decide.
     valid: bool | None
@@ -154,13 +156,8 @@ class Verdict:
     #: Messages, at most five.
     errors: tuple[str, ...] = ()
     #: What an invalid text breaks; `enforced` if the judge does not say. None for any other text.
-    breaks: Promise | None = None
+    breaks: Annotated[Promise | None, OMITTED] = None
 
     def __post_init__(self) -> None:
         if self.valid is False and self.breaks is None:
             object.__setattr__(self, "breaks", "enforced")
-
-    def to_json(self) -> dict[str, Any]:
-        """`breaks` stands only in the verdict on an invalid text."""
-        more = {} if self.breaks is None else {"breaks": self.breaks}
-        return {"valid": self.valid, "judge": self.judge, "errors": list(self.errors), **more}

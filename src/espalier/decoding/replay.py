@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from espalier.decoding.plan import Job, Outcome, Plan, Take
 from espalier.decoding.ports import Append, Need, answered
 from espalier.decoding.step.row import Decision
 from espalier.errors import DeadEnd
+from espalier.json_record import Json, JsonRecord
 from espalier.sampling.filters import FilterContext
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Logits
@@ -65,30 +66,20 @@ class Divergence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayedStep:
+class ReplayedStep(JsonRecord):
     """One replayed step. token: the stored one, with which the replay goes on; drawn: the one that would be taken now.
     stored_tax, tax: nats, then and now. is_rounding: whether the two tokens differ because of half precision alone."""
 
     step: int
     token: int
     drawn: int
-    stored_tax: float
-    tax: float
+    stored_tax: Annotated[float, Json("stored_tax_nats")]
+    tax: Annotated[float, Json("tax_nats")]
     is_rounding: bool = False
 
     @property
     def is_same(self) -> bool:
         return self.drawn == self.token or self.is_rounding
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "step": self.step,
-            "token": self.token,
-            "drawn": self.drawn,
-            "stored_tax_nats": self.stored_tax,
-            "tax_nats": self.tax,
-            "is_rounding": self.is_rounding,
-        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

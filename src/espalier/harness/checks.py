@@ -17,6 +17,7 @@ from espalier.constraints.spec import JsonSchema
 from espalier.constraints.verdict import judge
 from espalier.engines.base import Result
 from espalier.harness.cases.case import ExpectedCall, TestCase
+from espalier.json_record import JsonRecord
 from espalier.schema.patterns.cost import is_quick
 from espalier.time_limit import OutOfTime, time_limit
 
@@ -24,16 +25,13 @@ SHOWN = 120
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
+class Failure(JsonRecord):
     """One expectation that an output did not meet. check: its name in `CHECKS`, or `determinism` or `error`. reason:
     what was found. remedy: what a person can do about it."""
 
     check: str
     reason: str
     remedy: str = ""
-
-    def to_json(self) -> dict[str, str]:
-        return {"check": self.check, "reason": self.reason, "remedy": self.remedy}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,22 +9,30 @@ from __future__ import annotations
 import statistics
 import textwrap
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, Self
 
 from espalier.errors import InputError
 from espalier.harness.cases.case import TestCase
 from espalier.harness.checks import Failure
 from espalier.harness.visible import visible
+from espalier.json_record import INTERNAL, NEEDED, Json, JsonRecord, in_json, object_of, read_json
 
 WIDTH = 80
 MOST_REASONS = 5
 """Reasons of failures that the text of a case lists."""
 
 
+def _nanoseconds(seconds: float) -> int:
+    return round(seconds * 1e9)
+
+
+NANOSECONDS = Json(write=_nanoseconds)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
+class Sample(JsonRecord):
     """One iteration: an output and what failed, or an error. latency: seconds. tax: nats; None where unmeasured."""
 
     output: str = ""
@@ -33,9 +41,9 @@ class Sample:
     tax: float | None = None
     rejection_rate: float | None = None
     finish_reason: str = ""
-    failures: tuple[Failure, ...] = ()
+    failures: Annotated[tuple[Failure, ...], NEEDED] = ()
     error: str | None = None
-    token_ids: tuple[int, ...] = field(default=(), repr=False)
+    token_ids: Annotated[tuple[int, ...], INTERNAL] = field(default=(), repr=False)
 
     @property
     def passed(self) -> bool:
@@ -44,25 +52,9 @@ class Sample:
     def meets(self, *checks: str) -> bool:
         return self.error is None and all(one.check not in checks for one in self.failures)
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "output": self.output,
-            "tokens": self.tokens,
-            "latency": self.latency,
-            "tax": self.tax,
-            "rejection_rate": self.rejection_rate,
-            "finish_reason": self.finish_reason,
-            "failures": [one.to_json() for one in self.failures],
-            "error": self.error,
-        }
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Sample:
-        return Sample(**{**data, "failures": tuple(Failure(**one) for one in data["failures"])})
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
+class Summary(JsonRecord):
     """Rates are shares of all iterations, so that one that ended in an error counts as failed. Latencies in seconds,
     over the iterations without an error; 0 without any."""
 
@@ -71,9 +63,9 @@ class Summary:
     format_pass_rate: float
     json_pass_rate: float
     content_pass_rate: float
-    avg_latency: float
-    min_latency: float
-    max_latency: float
+    avg_latency: Annotated[float, NANOSECONDS]
+    min_latency: Annotated[float, NANOSECONDS]
+    max_latency: Annotated[float, NANOSECONDS]
     avg_tokens: float
     error_count: int
 
@@ -158,7 +150,6 @@ class CaseResult:
 
     def to_json(self) -> dict[str, Any]:
         """PedroCLI's names, latencies in nanoseconds; then `Passed`, `Notes` and `Samples`, which are ours."""
-        sums = self.summary
         return {
             "Case": self.case.to_json(),
             "Outputs": self.outputs,
@@ -170,18 +161,7 @@ class CaseResult:
             "Latencies": [_nanoseconds(one) for one in self.latencies],
             "TokenCounts": self.token_counts,
             "Errors": self.errors,
-            "Summary": {
-                "total_iterations": sums.total_iterations,
-                "success_rate": sums.success_rate,
-                "format_pass_rate": sums.format_pass_rate,
-                "json_pass_rate": sums.json_pass_rate,
-                "content_pass_rate": sums.content_pass_rate,
-                "avg_latency": _nanoseconds(sums.avg_latency),
-                "min_latency": _nanoseconds(sums.min_latency),
-                "max_latency": _nanoseconds(sums.max_latency),
-                "avg_tokens": sums.avg_tokens,
-                "error_count": sums.error_count,
-            },
+            "Summary": self.summary.to_json(),
             "Passed": self.passed,
             "Notes": list(self.notes),
             "Samples": [one.to_json() for one in self.samples],
@@ -217,21 +197,39 @@ class CaseResult:
             yield f"  - and {len(reasons) - MOST_REASONS} more reasons: --json shows all"
 
     @staticmethod
-    def from_json(data: Mapping[str, Any]) -> CaseResult:
-        samples = tuple(Sample.from_json(one) for one in data["Samples"])
-        return CaseResult(case=TestCase.from_json(data["Case"]), samples=samples, notes=tuple(data["Notes"]))
+    def from_json(data: Any) -> CaseResult:
+        """Raises Mismatch, and InputError for a case that is not valid."""
+        values = _read_result(data)
+        case = TestCase.from_json(values["Case"])
+        return CaseResult(case=case, samples=tuple(values["Samples"]), notes=tuple(values["Notes"]))
+
+
+_read_result = object_of({"Case": Any, "Samples": list[Sample], "Notes": list[str]}, is_open=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class Report(JsonRecord):
     """The results of all cases, in their order. seconds: of the whole run, loading the model not included."""
 
+    #: `to_json` of another version may have written more.
+    is_open = True
+
     model: str
+    seed: Annotated[int, Json(most=2.0**64, needed=True)] = 0
+    seconds: Annotated[float, NEEDED] = 0.0
     results: tuple[CaseResult, ...]
-    seconds: float = 0.0
-    seed: int = 0
+
+    @classmethod
+    def from_json(cls, data: Any) -> Self:
+        """Raises InputError for what is no report."""
+        try:
+            return read_json(cls, data)
+        except InputError as error:
+            message = f"this is no report of test cases: {error.message}"
+            raise InputError(message, hint=error.hint, field="compare") from error
 
     @property
+    @in_json(after="seconds")
     def passed(self) -> bool:
         return all(one.passed for one in self.results)
 
@@ -245,35 +243,9 @@ class Report:
             lines += _wrapped(f"Failed: {', '.join(failed)}")
         return "\n".join(lines)
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "model": self.model,
-            "seed": self.seed,
-            "seconds": self.seconds,
-            "passed": self.passed,
-            "results": [one.to_json() for one in self.results],
-        }
-
-    @staticmethod
-    def from_json(data: Any) -> Report:
-        """Raises InputError for what is no report."""
-        try:
-            return Report(
-                model=data["model"],
-                results=tuple(CaseResult.from_json(one) for one in data["results"]),
-                seconds=data["seconds"],
-                seed=data["seed"],
-            )
-        except (KeyError, TypeError) as error:
-            raise InputError(f"this is no report of test cases: {error}", field="compare") from error
-
 
 def _wrapped(text: str, first: str = "") -> list[str]:
     """Lines of at most 80 columns; a control character is shown as its number."""
     return textwrap.wrap(
         visible(text), WIDTH, initial_indent=first, subsequent_indent=" " * max(len(first), 2), break_on_hyphens=False
     )
-
-
-def _nanoseconds(seconds: float) -> int:
-    return round(seconds * 1e9)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from espalier.jobs.states import BatchState
+from espalier.json_record import JsonRecord
 
 Kind = Literal["openai", "seed"]
 """openai: JSON Lines with `custom_id`, `url` and `body`. seed: a JSON list of bodies, as the word-list server took it.
@@ -14,16 +15,13 @@ Kind = Literal["openai", "seed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class Fault(JsonRecord):
     """One thing that is wrong with an input. line: from 1; None for the whole file. param: the field."""
 
     code: str
     message: str
     line: int | None = None
     param: str | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        return {"code": self.code, "message": self.message, "line": self.line, "param": self.param}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from espalier.errors import UnsupportedError
+from espalier.json_record import JsonRecord
 from espalier.schema.pointers import split
 
 KeywordVerdict: TypeAlias = Literal["enforced", "narrowed", "checked", "refused", "annotation"]
@@ -30,16 +31,13 @@ SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Entry(JsonRecord):
     """pointer: to the keyword in the user's schema; in another document, after that document's address."""
 
     pointer: str
     keyword: str
     verdict: KeywordVerdict
     note: str = ""
-
-    def to_json(self) -> dict[str, str]:
-        return {"pointer": self.pointer, "keyword": self.keyword, "verdict": self.verdict, "note": self.note}
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Connection, column, delete, func, insert, 
 from espalier.errors import InputError
 from espalier.store import rows
 from espalier.store.db import Database
-from espalier.store.ids import Ids, first_id, is_id
+from espalier.store.ids import first_id, is_id
 from espalier.store.packing import pack, unpack
 from espalier.store.search.conditions import condition
 from espalier.store.search.query import read_query
@@ -76,24 +76,71 @@ class Wanted:
     after: str | None = None
 
 
-def save(database: Database, ids: Ids, row: Mapping[str, Any]) -> str:
-    """Insert one row and return its id. Raises InputError for an unknown, missing or wrongly typed field."""
-    unknown = sorted(set(row) - set(FIELDS))
-    if unknown:
-        raise InputError(
-            f"a generation has no field {unknown[0]!r}", hint=f"known: {', '.join(FIELDS)}", field=unknown[0]
-        )
-    missing = [name for name in REQUIRED if row.get(name) is None]
-    if missing:
-        raise InputError(f"a generation needs the field {missing[0]!r}", field=missing[0])
-    values = {name: _convert_field(name, value) for name, value in row.items()}
-    values.setdefault("words", "")
-    values["id"], values["created"] = ids.new(PREFIX)
-    with database.writing() as connection:
-        done = connection.execute(insert(GENERATION_LOGS).values(values))
-        if database.is_sqlite:
-            connection.execute(insert(_FTS5).values(rowid=done.lastrowid, words=values["words"]))
-    return str(values["id"])
+class GenerationRows(rows.StoreRows):
+    """The generation logs of all processes on one database."""
+
+    def save_generation(self, row: Mapping[str, Any]) -> str:
+        """Store one row with the fields of `FIELDS` and return its id, `gen_…`. Raises InputError for an unknown,
+        missing or wrongly typed field."""
+        unknown = sorted(set(row) - set(FIELDS))
+        if unknown:
+            raise InputError(
+                f"a generation has no field {unknown[0]!r}", hint=f"known: {', '.join(FIELDS)}", field=unknown[0]
+            )
+        missing = [name for name in REQUIRED if row.get(name) is None]
+        if missing:
+            raise InputError(f"a generation needs the field {missing[0]!r}", field=missing[0])
+        values = {name: _convert_field(name, value) for name, value in row.items()}
+        values.setdefault("words", "")
+        values["id"], values["created"] = self._ids.new(PREFIX)
+        with self.database.writing() as connection:
+            done = connection.execute(insert(GENERATION_LOGS).values(values))
+            if self.database.is_sqlite:
+                connection.execute(insert(_FTS5).values(rowid=done.lastrowid, words=values["words"]))
+        return str(values["id"])
+
+    def generations(self, wanted: Wanted, *, limit: int) -> Sequence[Mapping[str, Any]]:
+        """The columns of generation logs, newest first, without request and content. Raises InputError for a limit
+        below 1, an `after` that is no id, and a search without words."""
+        if limit < 1:
+            raise InputError("the limit must be at least 1", field="limit")
+        shown = [column for column in GENERATION_LOGS.c if column.name not in (*PACKED, "words", "number")]
+        query = select(*shown).order_by(GENERATION_LOGS.c.id.desc()).limit(limit)
+        for clause in _conditions(wanted, is_sqlite=self.database.is_sqlite):
+            query = query.where(clause)
+        with self.database.reading() as connection:
+            return [dict(row) for row in connection.execute(query).mappings()]
+
+    def generation(self, generation_id: str, *, caller: str | None) -> Mapping[str, Any] | None:
+        """One generation log with its request and content (None where they were not kept), or None: there is none of
+        that id that this caller may see."""
+        if not is_id(generation_id, PREFIX):
+            return None
+        query = select(*(column for column in GENERATION_LOGS.c if column.name not in ("words", "number")))
+        query = query.where(GENERATION_LOGS.c.id == generation_id)
+        if caller is not None:
+            query = query.where(GENERATION_LOGS.c.caller == rows.caller_text(caller))
+        with self.database.reading() as connection:
+            row = connection.execute(query).mappings().one_or_none()
+        if row is None:
+            return None
+        packed = {name: row[name] for name in PACKED if row[name] is not None}
+        opened = {name: unpack(value, what=f"{name} of generation {generation_id}") for name, value in packed.items()}
+        return {**row, **opened}
+
+    def generation_ids(self, beginning: str, *, limit: int) -> Sequence[str]:
+        """The newest ids of generation logs that begin so."""
+        query = select(GENERATION_LOGS.c.id).order_by(GENERATION_LOGS.c.id.desc()).limit(limit)
+        if beginning:
+            query = query.where(GENERATION_LOGS.c.id.startswith(rows.column_text(beginning), autoescape=True))
+        with self.database.reading() as connection:
+            return list(connection.execute(query).scalars())
+
+    def count_generations(self) -> tuple[int, int]:
+        """How many generation logs there are, and how many of them have content."""
+        with self.database.reading() as connection:
+            row = connection.execute(select(func.count(), func.count(GENERATION_LOGS.c.content))).one()
+        return int(row[0]), int(row[1])
 
 
 def remove(connection: Connection, database: Database, which: ColumnElement[bool]) -> int:
@@ -102,52 +149,6 @@ def remove(connection: Connection, database: Database, which: ColumnElement[bool
         gone = select(literal("delete"), GENERATION_LOGS.c.number, GENERATION_LOGS.c.words).where(which)
         connection.execute(insert(_FTS5).from_select([SEARCH_INDEX, "rowid", "words"], gone))
     return connection.execute(delete(GENERATION_LOGS).where(which)).rowcount
-
-
-def page(database: Database, wanted: Wanted, *, limit: int) -> Sequence[Mapping[str, Any]]:
-    """Newest first, without request and content. Raises InputError for a wrong limit, `after` or query."""
-    if limit < 1:
-        raise InputError("the limit must be at least 1", field="limit")
-    shown = [column for column in GENERATION_LOGS.c if column.name not in (*PACKED, "words", "number")]
-    query = select(*shown).order_by(GENERATION_LOGS.c.id.desc()).limit(limit)
-    for clause in _conditions(wanted, is_sqlite=database.is_sqlite):
-        query = query.where(clause)
-    with database.reading() as connection:
-        return [dict(row) for row in connection.execute(query).mappings()]
-
-
-def load(database: Database, generation_id: str, *, caller: str | None) -> dict[str, Any] | None:
-    """One row with its request and content (None where they were not kept); None if this caller has no such row.
-    Raises OutputError if it is damaged."""
-    if not is_id(generation_id, PREFIX):
-        return None
-    query = select(*(column for column in GENERATION_LOGS.c if column.name not in ("words", "number")))
-    query = query.where(GENERATION_LOGS.c.id == generation_id)
-    if caller is not None:
-        query = query.where(GENERATION_LOGS.c.caller == rows.caller_text(caller))
-    with database.reading() as connection:
-        row = connection.execute(query).mappings().one_or_none()
-    if row is None:
-        return None
-    packed = {name: row[name] for name in PACKED if row[name] is not None}
-    opened = {name: unpack(value, what=f"{name} of generation {generation_id}") for name, value in packed.items()}
-    return {**row, **opened}
-
-
-def ids(database: Database, beginning: str, *, limit: int) -> list[str]:
-    """The newest ids that begin so."""
-    query = select(GENERATION_LOGS.c.id).order_by(GENERATION_LOGS.c.id.desc()).limit(limit)
-    if beginning:
-        query = query.where(GENERATION_LOGS.c.id.startswith(rows.column_text(beginning), autoescape=True))
-    with database.reading() as connection:
-        return list(connection.execute(query).scalars())
-
-
-def count(database: Database) -> tuple[int, int]:
-    """How many rows there are, and how many of them have content."""
-    with database.reading() as connection:
-        row = connection.execute(select(func.count(), func.count(GENERATION_LOGS.c.content))).one()
-    return int(row[0]), int(row[1])
 
 
 def _conditions(wanted: Wanted, *, is_sqlite: bool) -> list[Any]:

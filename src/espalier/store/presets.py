@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import Column, Double, LargeBinary, Table, Text, delete, select
 
 from espalier.errors import InputError
 from espalier.store import rows
-from espalier.store.db import Database
 from espalier.store.packing import pack, unpack
 from espalier.store.tables import METADATA
 
@@ -24,37 +23,37 @@ PRESETS = Table(
 )
 
 
-def names(database: Database) -> list[str]:
-    with database.reading() as connection:
-        return sorted(connection.execute(select(PRESETS.c.name)).scalars())
+class PresetRows(rows.StoreRows):
+    """Presets by name, as JSON."""
 
+    def preset_names(self) -> list[str]:
+        with self.database.reading() as connection:
+            return sorted(connection.execute(select(PRESETS.c.name)).scalars())
 
-def load(database: Database, name: str) -> dict[str, Any] | None:
-    """The JSON of a preset, None if there is none. Raises OutputError if it is damaged."""
-    with database.reading() as connection:
-        body = connection.execute(select(PRESETS.c.body).where(PRESETS.c.name == name)).scalar_one_or_none()
-    return None if body is None else unpack(body, what=f"preset {name}")
+    def preset(self, name: str) -> Mapping[str, Any] | None:
+        """The JSON of a preset, None if there is none of that name."""
+        with self.database.reading() as connection:
+            body = connection.execute(select(PRESETS.c.body).where(PRESETS.c.name == name)).scalar_one_or_none()
+        return None if body is None else unpack(body, what=f"preset {name}")
 
+    def save_preset(self, preset: Mapping[str, Any], *, replace: bool = False) -> None:
+        """Store `Preset.to_json()`. Raises InputError if there is one of that name, unless it may be replaced."""
+        name, now = rows.column_text(preset["name"]), self._clock()
+        values = {
+            "updated": now,
+            "description": rows.column_text(preset.get("description", "")),
+            "body": pack(preset, what="preset"),
+        }
+        statement = self.database.insert(PRESETS).values(name=name, created=now, **values)
+        if replace:
+            statement = statement.on_conflict_do_update(index_elements=["name"], set_=values)
+        else:
+            statement = statement.on_conflict_do_nothing()
+        with self.database.writing() as connection:
+            if connection.execute(statement).rowcount < 1:
+                raise InputError(f"the store has a preset {name!r}", hint="--force replaces it", field="preset")
 
-def save(database: Database, preset: Mapping[str, Any], *, replace: bool, clock: Callable[[], float]) -> None:
-    """Store a preset under its name. Raises InputError if there is one of that name, unless it may be replaced."""
-    name, now = rows.column_text(preset["name"]), clock()
-    values = {
-        "updated": now,
-        "description": rows.column_text(preset.get("description", "")),
-        "body": pack(preset, what="preset"),
-    }
-    statement = database.insert(PRESETS).values(name=name, created=now, **values)
-    if replace:
-        statement = statement.on_conflict_do_update(index_elements=["name"], set_=values)
-    else:
-        statement = statement.on_conflict_do_nothing()
-    with database.writing() as connection:
-        if connection.execute(statement).rowcount < 1:
-            raise InputError(f"the store has a preset {name!r}", hint="--force replaces it", field="preset")
-
-
-def remove(database: Database, name: str) -> bool:
-    """Whether there was one."""
-    with database.writing() as connection:
-        return connection.execute(delete(PRESETS).where(PRESETS.c.name == name)).rowcount > 0
+    def remove_preset(self, name: str) -> bool:
+        """Whether there was one."""
+        with self.database.writing() as connection:
+            return connection.execute(delete(PRESETS).where(PRESETS.c.name == name)).rowcount > 0

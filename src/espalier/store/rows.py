@@ -1,4 +1,4 @@
-"""Shared by traces and generations: text that every database can hold, and pages of a list, newest first.
+"""Shared by all that the store keeps: the base class, text that every database can hold, pages of a list.
 
 Lists are ordered by id, which means by time. A page continues after the last id of the previous one, even if that row
 is gone, so that rows inserted or deleted between two pages make no other row repeat or disappear.
@@ -6,16 +6,29 @@ is gone, so that rows inserted or deleted between two pages make no other row re
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Table, select
 
 from espalier.errors import InputError
-from espalier.store.ids import is_id
+from espalier.store.db import Database
+from espalier.store.ids import Ids, is_id
 
 TEXT_LIMIT = 1_000
 """The most characters of a text column, since names of models and requests come from clients."""
+
+
+class StoreRows:
+    """Base of the rows of one table. Every method blocks and may be called from any thread; all raise OutputError if
+    the database cannot be written or is damaged, Unavailable if it is unreachable or closed."""
+
+    def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
+        #: Also for other things that workers share, such as counters.
+        self.database = database
+        self._clock = clock
+        self._ids = Ids(clock)
 
 
 def column_text(value: object) -> str:

@@ -10,64 +10,59 @@ from sqlalchemy import delete, insert, select
 
 from espalier.errors import InputError
 from espalier.store import rows
-from espalier.store.db import Database
-from espalier.store.ids import Ids, is_id
+from espalier.store.ids import is_id
 from espalier.store.packing import pack, unpack
 from espalier.store.tables import TRACES
 
 PREFIX = "trc"
 
 
-def save(
-    database: Database,
-    ids: Ids,
-    trace: Mapping[str, Any],
-    *,
-    request_id: str,
-    caller: str,
-    index: int,
-    route: str | None = None,
-) -> str:
-    """Insert a trace, given as `Trace.to_json()`, and return its id.
+class TraceRows(rows.StoreRows):
+    """The traces of all processes on one database."""
 
-    Raises InputError if it is no trace, OutputError if it could not be written.
-    """
-    body = pack(trace, what="trace")  # before the transaction: packing a long trace takes time
-    values = columns_of(trace, request_id=request_id, caller=caller, index=index, route=route)
-    trace_id, created = ids.new(PREFIX)
-    values.update(id=trace_id, created=created, body=body)
-    with database.writing() as connection:
-        connection.execute(insert(TRACES).values(values))
-    return trace_id
+    def save_trace(
+        self, trace: Mapping[str, Any], *, request_id: str, caller: str, index: int, route: str | None = None
+    ) -> str:
+        """Store `Trace.to_json()` and return its id, `trc_…`. index: which output of the request. Raises InputError if
+        it is no trace."""
+        body = pack(trace, what="trace")  # before the transaction: packing a long trace takes time
+        values = columns_of(trace, request_id=request_id, caller=caller, index=index, route=route)
+        trace_id, created = self._ids.new(PREFIX)
+        values.update(id=trace_id, created=created, body=body)
+        with self.database.writing() as connection:
+            connection.execute(insert(TRACES).values(values))
+        return trace_id
 
+    def traces(self, *, caller: str | None, limit: int, after: str | None) -> Sequence[Mapping[str, Any]]:
+        """Columns of the traces of a caller (None: of every caller), newest first, older than the id `after`.
 
-def page(database: Database, *, caller: str | None, limit: int, after: str | None) -> Sequence[Mapping[str, Any]]:
-    """Newest first, without the body. Raises InputError for a wrong limit or `after`."""
-    with database.reading() as connection:
-        return rows.newest(connection, TRACES, prefix=PREFIX, without="body", caller=caller, limit=limit, after=after)
+        Raises InputError for a limit below 1 and an `after` that is no id.
+        """
+        with self.database.reading() as connection:
+            return rows.newest(
+                connection, TRACES, prefix=PREFIX, without="body", caller=caller, limit=limit, after=after
+            )
 
+    def trace(self, trace_id: str, *, caller: str | None) -> Mapping[str, Any] | None:
+        """The whole trace as it was given, or None: there is none of that id that this caller may see."""
+        if not is_id(trace_id, PREFIX):
+            return None
+        query = select(TRACES.c.body).where(TRACES.c.id == trace_id)
+        if caller is not None:
+            query = query.where(TRACES.c.caller == rows.caller_text(caller))
+        with self.database.reading() as connection:
+            body = connection.execute(query).scalar_one_or_none()
+        return None if body is None else unpack(body, what=f"trace {trace_id}")
 
-def load(database: Database, trace_id: str, *, caller: str | None) -> dict[str, Any] | None:
-    """The whole trace as it was given; None if this caller has no trace with the id. Raises OutputError if damaged."""
-    if not is_id(trace_id, PREFIX):
-        return None
-    query = select(TRACES.c.body).where(TRACES.c.id == trace_id)
-    if caller is not None:
-        query = query.where(TRACES.c.caller == rows.caller_text(caller))
-    with database.reading() as connection:
-        body = connection.execute(query).scalar_one_or_none()
-    return None if body is None else unpack(body, what=f"trace {trace_id}")
-
-
-def remove(database: Database, trace_id: str, *, caller: str | None) -> bool:
-    """Delete a trace of this caller; returns whether it existed."""
-    if not is_id(trace_id, PREFIX):
-        return False
-    statement = delete(TRACES).where(TRACES.c.id == trace_id)
-    if caller is not None:
-        statement = statement.where(TRACES.c.caller == rows.caller_text(caller))
-    with database.writing() as connection:
-        return connection.execute(statement).rowcount > 0
+    def delete_trace(self, trace_id: str, *, caller: str | None) -> bool:
+        """Whether there was one that this caller could delete."""
+        if not is_id(trace_id, PREFIX):
+            return False
+        statement = delete(TRACES).where(TRACES.c.id == trace_id)
+        if caller is not None:
+            statement = statement.where(TRACES.c.caller == rows.caller_text(caller))
+        with self.database.writing() as connection:
+            return connection.execute(statement).rowcount > 0
 
 
 def columns_of(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Column, Double, Integer, LargeBinary, Table, Text, delete, select
@@ -31,46 +31,45 @@ VOCAB_CACHE = Table(
 _COLUMNS = [column for column in VOCAB_CACHE.columns if column.name != "body"]
 
 
-def save(
-    database: Database, fingerprint: str, body: Mapping[str, Any], *, tokens: int, clock: Callable[[], float]
-) -> None:
-    """Store a vocabulary, once for each fingerprint; the newest name counts. body: with `name` and `width`."""
-    if not FINGERPRINT.fullmatch(fingerprint):
-        raise InputError(f"{fingerprint!r:.80} is no fingerprint of a vocabulary", field="fingerprint")
-    now = clock()
-    latest = {"used": now, "name": rows.column_text(body["name"])}
-    values = {"width": int(body["width"]), "tokens": tokens, "body": pack(body, what="vocabulary")}
-    statement = database.insert(VOCAB_CACHE).values(fingerprint=fingerprint, created=now, **latest, **values)
-    with database.writing() as connection:
-        connection.execute(statement.on_conflict_do_update(index_elements=["fingerprint"], set_=latest))
+class VocabRows(rows.StoreRows):
+    """Vocabularies by their fingerprint."""
 
+    def save_vocab(self, fingerprint: str, body: Mapping[str, Any], *, tokens: int) -> None:
+        """Store a vocabulary, once for each fingerprint; the newest name counts. body: with `name` and `width`."""
+        if not FINGERPRINT.fullmatch(fingerprint):
+            raise InputError(f"{fingerprint!r:.80} is no fingerprint of a vocabulary", field="fingerprint")
+        now = self._clock()
+        latest = {"used": now, "name": rows.column_text(body["name"])}
+        values = {"width": int(body["width"]), "tokens": tokens, "body": pack(body, what="vocabulary")}
+        statement = self.database.insert(VOCAB_CACHE).values(fingerprint=fingerprint, created=now, **latest, **values)
+        with self.database.writing() as connection:
+            connection.execute(statement.on_conflict_do_update(index_elements=["fingerprint"], set_=latest))
 
-def load(database: Database, beginning: str, *, clock: Callable[[], float]) -> tuple[str, dict[str, Any]]:
-    """The fingerprint and the body of the vocabulary whose fingerprint begins so. Raises InputError if there is none
-    or more than one, OutputError if it is damaged."""
-    fingerprint = _one(database, beginning)
-    with database.writing() as connection:
-        where = VOCAB_CACHE.c.fingerprint == fingerprint
-        connection.execute(VOCAB_CACHE.update().where(where).values(used=clock()))
-        body = connection.execute(select(VOCAB_CACHE.c.body).where(where)).scalar_one_or_none()
-    if body is None:
-        raise _none(beginning)
-    return fingerprint, unpack(body, what=f"vocabulary {fingerprint[:12]}")
+    def vocab(self, beginning: str) -> tuple[str, Mapping[str, Any]]:
+        """The fingerprint and the JSON of the vocabulary whose fingerprint begins so. Raises InputError if there is
+        none or more than one."""
+        fingerprint = _one(self.database, beginning)
+        with self.database.writing() as connection:
+            where = VOCAB_CACHE.c.fingerprint == fingerprint
+            connection.execute(VOCAB_CACHE.update().where(where).values(used=self._clock()))
+            body = connection.execute(select(VOCAB_CACHE.c.body).where(where)).scalar_one_or_none()
+        if body is None:
+            raise _none(beginning)
+        return fingerprint, unpack(body, what=f"vocabulary {fingerprint[:12]}")
 
+    def vocabs(self) -> Sequence[Mapping[str, Any]]:
+        """The columns of all vocabularies, the last used first."""
+        with self.database.reading() as connection:
+            query = select(*_COLUMNS).order_by(VOCAB_CACHE.c.used.desc(), VOCAB_CACHE.c.fingerprint)
+            return [dict(row) for row in connection.execute(query).mappings()]
 
-def everything(database: Database) -> Sequence[Mapping[str, Any]]:
-    """The columns of all vocabularies, the last used first."""
-    with database.reading() as connection:
-        query = select(*_COLUMNS).order_by(VOCAB_CACHE.c.used.desc(), VOCAB_CACHE.c.fingerprint)
-        return [dict(row) for row in connection.execute(query).mappings()]
-
-
-def remove(database: Database, beginning: str) -> str:
-    """Delete the vocabulary whose fingerprint begins so, and return its fingerprint. Raises InputError as `load`."""
-    fingerprint = _one(database, beginning)
-    with database.writing() as connection:
-        connection.execute(delete(VOCAB_CACHE).where(VOCAB_CACHE.c.fingerprint == fingerprint))
-    return fingerprint
+    def remove_vocab(self, beginning: str) -> str:
+        """Delete the vocabulary whose fingerprint begins so, and return its fingerprint. Raises InputError as
+        `vocab`."""
+        fingerprint = _one(self.database, beginning)
+        with self.database.writing() as connection:
+            connection.execute(delete(VOCAB_CACHE).where(VOCAB_CACHE.c.fingerprint == fingerprint))
+        return fingerprint
 
 
 def _one(database: Database, beginning: str) -> str:

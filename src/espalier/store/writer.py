@@ -13,23 +13,18 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from espalier.errors import EspalierError
+
+if TYPE_CHECKING:
+    from espalier.store.open import Store
 
 MOST_WAITING = 1_000
 CLOSE_SECONDS = 15.0
 """How long the end of a program waits for rows that are not written yet."""
 
 log = logging.getLogger(__name__)
-
-
-class RowStore(Protocol):
-    """The part of a store that the writer uses."""
-
-    def save_generation(self, row: Mapping[str, Any]) -> str: ...
-
-    def close(self) -> None: ...
 
 
 class LogWriter:
@@ -42,7 +37,7 @@ class LogWriter:
 
     def __init__(
         self,
-        open_store: Callable[[], RowStore],
+        open_store: Callable[[], Store],
         *,
         with_content: bool,
         tell: Callable[[str], object] = log.warning,
@@ -94,7 +89,7 @@ class LogWriter:
             self.tell(f"{self._lost} generations were not logged")
 
     def _run(self) -> None:
-        store: RowStore | None = None
+        store: Store | None = None
         while (make := self._waiting.get()) is not None:
             try:
                 if store is None:

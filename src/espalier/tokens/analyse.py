@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 from espalier.computed import computed
 from espalier.errors import InputError, NotAvailable, UnknownName
+from espalier.json_record import JsonRecord
 from espalier.nearest import nearest_or_all
 from espalier.tokens.categories import CATEGORIES, category_of
 from espalier.tokens.vocab import Vocab
@@ -27,7 +28,7 @@ _HEX = re.compile(r"0x(?:[0-9A-Fa-f]{2})+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Matches:
+class Matches(JsonRecord):
     """The results of a search; ids ascend.
 
     exact: tokens equal to the term. spaced: tokens equal to a space and the term. containing: all tokens with the term
@@ -40,18 +41,9 @@ class Matches:
     containing: tuple[int, ...]
     encoding: tuple[int, ...] | None
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "term": self.term,
-            "exact": list(self.exact),
-            "spaced": list(self.spaced),
-            "containing": list(self.containing),
-            "encoding": None if self.encoding is None else list(self.encoding),
-        }
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Glitch:
+class Glitch(JsonRecord):
     """A token whose own text is split into other tokens, so that the model may never have been trained on it.
 
     encoding: what its text is split into. reason: a short explanation.
@@ -61,9 +53,6 @@ class Glitch:
     text: str
     encoding: tuple[int, ...]
     reason: str
-
-    def to_json(self) -> dict[str, Any]:
-        return {"id": self.id, "text": self.text, "encoding": list(self.encoding), "reason": self.reason}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

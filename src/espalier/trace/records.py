@@ -13,16 +13,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from espalier.errors import InputError
 from espalier.files.json_shape import check_shape
 from espalier.files.limits import TRACE
-from espalier.files.reading import read_bytes
+from espalier.files.reading import read_bytes, shortened
+from espalier.json_record import INTERNAL, Json, JsonRecord, mismatch, object_of, read_json, reader_of, write_json
 from espalier.trace import page, sidecar
 from espalier.trace.files import json_text, write_text
 from espalier.trace.measure import cumulative
-from espalier.trace.shapes import HINT, check_trace
 from espalier.trace.steps import LEVELS, Candidate, Drafted, Exactness, Rewind, StepRecord, TraceLevel
 from espalier.trace.summary import Summary, TokenCost, summarise, token_costs
 from espalier.wording import Edge
@@ -30,41 +30,81 @@ from espalier.wording import Edge
 __all__ = ["LEVELS", "Candidate", "Drafted", "Exactness", "Rewind", "StepRecord", "Trace", "TraceLevel"]
 
 
+METADATA = Json(within="metadata")
+METADATA_NEEDED = Json(within="metadata", needed=True)
+HINT = "Trace.save writes them"
+
+
+def _read_constraint(value: Any) -> Any:
+    """A constraint, as far as it is shown: each part that has a `kind` has a text there."""
+    parts: list[Any] = [] if value is None else [_read_object(value)]
+    while parts:
+        part = parts.pop()
+        if isinstance(part, dict):
+            if "kind" in part and not isinstance(part["kind"], str):
+                error = mismatch("a text", part["kind"])
+                error.move(".kind")
+                raise error
+            parts += part.values()
+        elif isinstance(part, list):
+            parts += part
+    return value
+
+
+def _read_verdict(value: Any) -> Any:
+    return None if value is None else _read_errors(value)
+
+
+_read_object = reader_of(dict[str, Any])
+_read_errors = object_of({}, {"errors": list[Any]}, is_open=True)
+_read_setup = object_of(
+    {}, {"before": str, "stream": int, "max_tokens": int | None, "filters": list[str]}, is_open=True
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trace:
-    """One generation: the request, each step, and sums over the steps. Renders itself in a notebook.
+class Trace(JsonRecord):
+    """One generation: the request, each step, and sums over the steps. Renders itself in a notebook."""
 
-    prompt: the text that the model was given, chat template included. asked: the last text a person wrote. constraint,
-    soft: the constraint and the soft constraints, as JSON. decoding: the strategy and its options. closed_by_budget:
-    whether the token limit decided how the text ends. rewinds: tokens that were undone. drafts: what was proposed by
-    the strategy `draft`, and how much of it was drawn. score: the beam's score;
-    weighing: weights of faithful sampling. level: how much was recorded. sums: over steps that are not kept, at level
-    `summary`. prompt_ids: the token ids of the prompt. setup: what else a replay needs: `before` (the part of the
-    model's turn that the prompt holds), `stream`, `max_tokens` after the context limit, and the names of the user's
-    `filters`. Traces of older versions have neither prompt_ids nor setup.
-    """
+    #: Other tools may add fields beside ours.
+    is_open = True
 
-    steps: tuple[StepRecord, ...]
+    model: Annotated[str, METADATA_NEEDED] = ""
+    #: The text that the model was given, chat template included.
+    prompt: Annotated[str, METADATA_NEEDED] = ""
+    #: The last text that a person wrote.
+    asked: Annotated[str, METADATA] = ""
+    #: The constraint as JSON.
+    constraint: Annotated[Mapping[str, Any] | None, Json(within="metadata", read=_read_constraint)] = None
+    #: The soft constraints as JSON.
+    soft: Annotated[Sequence[Mapping[str, Any]], METADATA] = ()
+    sampling: Annotated[Mapping[str, Any], METADATA] = field(default_factory=dict)
+    strategy: Annotated[str, METADATA] = "mask"
+    finish_reason: Annotated[str, METADATA]
+    verdict: Annotated[Mapping[str, Any] | None, Json(within="metadata", read=_read_verdict)] = None
+    #: The strategy and its options.
+    decoding: Annotated[Mapping[str, Any], METADATA] = field(default_factory=dict)
+    #: Whether the token limit decided how the text ends.
+    closed_by_budget: Annotated[bool, METADATA] = False
+    #: Tokens that were undone.
+    rewinds: Annotated[tuple[Rewind, ...], METADATA] = ()
+    #: What the strategy `draft` proposed, and how much of it was drawn.
+    drafts: Annotated[tuple[Drafted, ...], Json(within="metadata", omit=True)] = ()
+    #: The score of the beam.
+    score: Annotated[float | None, METADATA] = None
+    #: The weights of faithful sampling.
+    weighing: Annotated[Mapping[str, Any] | None, METADATA] = None
+    #: How much was recorded.
+    level: Annotated[TraceLevel, METADATA] = "steps"
+    #: The token ids of the prompt; traces of older versions have none.
+    prompt_ids: Annotated[tuple[int, ...], METADATA] = ()
+    #: What else a replay needs: `before` (the part of the model's turn that the prompt holds), `stream`, `max_tokens`
+    #: after the context limit, and the names of the user's `filters`. Traces of older versions have none.
+    setup: Annotated[Mapping[str, Any], Json(within="metadata", read=_read_setup)] = field(default_factory=dict)
     text: str
-    finish_reason: str
-    model: str = ""
-    prompt: str = ""
-    asked: str = ""
-    constraint: Mapping[str, Any] | None = None
-    soft: Sequence[Mapping[str, Any]] = ()
-    sampling: Mapping[str, Any] = field(default_factory=dict)
-    strategy: str = "mask"
-    verdict: Mapping[str, Any] | None = None
-    decoding: Mapping[str, Any] = field(default_factory=dict)
-    closed_by_budget: bool = False
-    rewinds: tuple[Rewind, ...] = ()
-    drafts: tuple[Drafted, ...] = ()
-    score: float | None = None
-    weighing: Mapping[str, Any] | None = None
-    level: TraceLevel = "steps"
-    sums: Summary | None = None
-    prompt_ids: tuple[int, ...] = ()
-    setup: Mapping[str, Any] = field(default_factory=dict)
+    steps: tuple[StepRecord, ...]
+    #: Over steps that are not kept, at level `summary`.
+    sums: Annotated[Summary | None, INTERNAL] = None
 
     @property
     def total_tax_nats(self) -> float:
@@ -121,44 +161,18 @@ class Trace:
         return self._totals.to_json()
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "format": "espalier-trace",
-            "version": 1,
-            "metadata": {
-                "model": self.model,
-                "prompt": self.prompt,
-                "asked": self.asked,
-                "constraint": self.constraint,
-                "soft": [dict(constraint) for constraint in self.soft],
-                "sampling": dict(self.sampling),
-                "strategy": self.strategy,
-                "finish_reason": self.finish_reason,
-                "verdict": self.verdict,
-                "decoding": dict(self.decoding),
-                "closed_by_budget": self.closed_by_budget,
-                "rewinds": [rewind.to_json() for rewind in self.rewinds],
-                **({"drafts": [draft.to_json() for draft in self.drafts]} if self.drafts else {}),
-                "score": self.score,
-                "weighing": self.weighing,
-                "level": self.level,
-                "prompt_ids": list(self.prompt_ids),
-                "setup": dict(self.setup),
-            },
-            "text": self.text,
-            "steps": [s.to_json() for s in self.steps],
-            "summary": self.summary(),
-        }
+        return {"format": "espalier-trace", "version": 1, **write_json(self), "summary": self.summary()}
 
     @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Trace:
-        metadata = dict(data["metadata"])
-        metadata["rewinds"] = tuple(Rewind.from_json(rewind) for rewind in metadata.get("rewinds", ()))
-        metadata["drafts"] = tuple(Drafted.from_json(draft) for draft in metadata.get("drafts", ()))
-        soft = tuple(metadata.get("soft", ()))  # missing in traces of older versions
-        metadata["prompt_ids"] = tuple(metadata.get("prompt_ids", ()))
-        steps = tuple(StepRecord.from_json(s) for s in data["steps"])
-        sums = Summary.from_json(data["summary"]) if metadata.get("level") == "summary" else None
-        return Trace(steps=steps, text=data["text"], sums=sums, **{**metadata, "soft": soft})
+    def from_json(data: Any) -> Trace:
+        """Raises InputError naming the field. The sums are read at level `summary`; else they are those of the
+        steps."""
+        trace = read_json(Trace, data)
+        if trace.level != "summary":
+            return trace
+        if "summary" not in data:
+            raise InputError("it has no 'summary'", field="summary")
+        return replace(trace, sums=read_json(Summary, data["summary"], "summary"))
 
     def save(self, path: str | os.PathLike[str], *, edge: Edge = "python") -> None:
         """Write `*.html` (a self-contained page) or `*.json`, whole or not at all. If the steps have their
@@ -209,11 +223,11 @@ class Trace:
 
 def trace_of(data: Any, source: str) -> Trace:
     """The trace in parsed JSON that may be anything. Raises InputError naming the source and the field."""
-    check_trace(data, source)
     try:
         return Trace.from_json(data)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(f"{source!r} is not a saved trace: {error}", hint=HINT, field="trace") from error
+    except InputError as error:
+        message = f"{shortened(source)!r} is not a saved trace: {error.message}"
+        raise InputError(message, hint=HINT, field="trace") from error
 
 
 def with_sidecar(trace: Trace, path: str | os.PathLike[str]) -> Trace:

@@ -9,11 +9,13 @@ module knows neither how the numbers are computed (decoding/step/decide.py) nor 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from espalier.automata.reasons.blame import Blame
+from espalier.json_record import INTERNAL, NEEDED, OMITTED, Json, JsonRecord, reader_of
 from espalier.trace.lazy import LateFields
 from espalier.trace.sidecar import Distribution
 
@@ -25,34 +27,39 @@ every stage. full: also the model's full distribution at every step."""
 LEVELS: tuple[TraceLevel, ...] = ("off", "summary", "steps", "full")
 
 
+def _finite(value: float | None) -> float | None:
+    """None for infinities, which JSON does not have."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+_read_number = reader_of(float, sys.float_info.max)
+_read_shares = reader_of(dict[str, float])
+
+
+def _log_probability(value: Any) -> float:
+    """null is -inf."""
+    number: float = -math.inf if value is None else _read_number(value)
+    return number
+
+
+def _shares(value: Any) -> tuple[tuple[str, float], ...]:
+    return tuple(_read_shares(value).items())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class Candidate(JsonRecord):
     """One token in one stage. logit: None if the stage has none, or if it is -inf. prob: in [0, 1]."""
 
     id: int
     text: str
     bytes: bytes
     prob: float
-    logit: float | None = None
+    logit: Annotated[float | None, Json(most=sys.float_info.max, write=_finite)] = None
     allowed: bool = True
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "id": self.id,
-            "text": self.text,
-            "bytes": list(self.bytes),
-            "prob": self.prob,
-            "logit": _finite(self.logit),
-            "allowed": self.allowed,
-        }
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Candidate:
-        return Candidate(**{**data, "bytes": bytes(data["bytes"])})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepRecord(LateFields):
+class StepRecord(LateFields, JsonRecord):
     """One generated token. Many records of a run are made when they are read, from what the step left behind; those of
     long rows with lists, and of steps with filters, DRY or mirostat, are made at the step.
 
@@ -77,34 +84,37 @@ class StepRecord(LateFields):
     first, and always the chosen and the rejected token.
     """
 
+    #: Other tools may add fields to a step.
+    is_open = True
+
     step: int
-    token_id: int
-    text: str
-    bytes: bytes
-    logprob: float
+    token_id: Annotated[int, Json("id", within="token")]
+    text: Annotated[str, Json(within="token")]
+    bytes: Annotated[bytes, Json(within="token")]
+    logprob: Annotated[float, Json(within="token", write=_finite, read=_log_probability)]
+    is_special: Annotated[bool, Json(within="token", needed=True)] = False
     pre_masking: Sequence[Candidate]
     post_grammar: Sequence[Candidate]
     post_chain: Sequence[Candidate]
     resampled: Candidate
+    was_rejected: Annotated[bool, NEEDED] = False
+    rejected: Annotated[Candidate | None, NEEDED] = None
+    was_forced: Annotated[bool, NEEDED] = False
     allowed_count: int
     removed_mass: float
     tax_nats: float
     z_sampled: float | None
     entropy_before: float
     entropy_after: float
-    was_rejected: bool = False
-    rejected: Candidate | None = None
-    was_forced: bool = False
-    is_special: bool = False
-    blame: Blame | None = None
-    removed_by: tuple[tuple[str, float], ...] = ()
-    exactness: Exactness = "exact"
+    blame: Annotated[Blame | None, NEEDED] = None
+    removed_by: Annotated[tuple[tuple[str, float], ...], Json(write=dict, read=_shares)] = ()
+    exactness: Annotated[Exactness, NEEDED] = "exact"
     was_changed: bool | None = None
     rule: str | None = None
-    bounds: tuple[float, float] | None = None
-    is_unknown: bool = False
-    note: str = ""
-    distribution: Distribution | None = field(default=None, compare=False, repr=False)
+    bounds: Annotated[tuple[float, float] | None, OMITTED] = None
+    is_unknown: Annotated[bool, OMITTED] = False
+    note: Annotated[str, OMITTED] = ""
+    distribution: Annotated[Distribution | None, INTERNAL] = field(default=None, compare=False, repr=False)
 
     @property
     def verdict(self) -> Literal["rejected", "accepted", "unknown"]:
@@ -128,88 +138,22 @@ class StepRecord(LateFields):
         """(a token was drawn and rejected, no token was drawn, the top choice was not allowed)."""
         return self.was_rejected, self.was_forced, self.is_changed
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "step": self.step,
-            "token": {
-                "id": self.token_id,
-                "text": self.text,
-                "bytes": list(self.bytes),
-                "logprob": _finite(self.logprob),
-                "is_special": self.is_special,
-            },
-            "pre_masking": [c.to_json() for c in self.pre_masking],
-            "post_grammar": [c.to_json() for c in self.post_grammar],
-            "post_chain": [c.to_json() for c in self.post_chain],
-            "resampled": self.resampled.to_json(),
-            "was_rejected": self.was_rejected,
-            "rejected": self.rejected.to_json() if self.rejected else None,
-            "was_forced": self.was_forced,
-            "allowed_count": self.allowed_count,
-            "removed_mass": self.removed_mass,
-            "tax_nats": self.tax_nats,
-            "z_sampled": self.z_sampled,
-            "entropy_before": self.entropy_before,
-            "entropy_after": self.entropy_after,
-            "blame": self.blame.to_json() if self.blame else None,
-            "removed_by": dict(self.removed_by),
-            "exactness": self.exactness,
-            "was_changed": self.was_changed,
-            "rule": self.rule,
-            **({} if self.bounds is None else {"bounds": list(self.bounds)}),
-            **({"is_unknown": True} if self.is_unknown else {}),
-            **({"note": self.note} if self.note else {}),
-        }
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> StepRecord:
-        token = data["token"]
-        plain = (
-            "step", "was_rejected", "was_forced", "allowed_count", "removed_mass", "tax_nats", "z_sampled",
-            "entropy_before", "entropy_after", "exactness",
-        )  # fmt: skip
-        return StepRecord(
-            token_id=token["id"],
-            text=token["text"],
-            bytes=bytes(token["bytes"]),
-            logprob=-math.inf if token["logprob"] is None else token["logprob"],
-            is_special=token["is_special"],
-            resampled=Candidate.from_json(data["resampled"]),
-            rejected=Candidate.from_json(data["rejected"]) if data["rejected"] else None,
-            blame=Blame(**data["blame"]) if data["blame"] else None,
-            # Missing in traces of older versions.
-            removed_by=tuple(data.get("removed_by", {}).items()),
-            was_changed=data.get("was_changed"),
-            rule=data.get("rule"),
-            bounds=_pair(data.get("bounds")),
-            is_unknown=data.get("is_unknown", False),
-            note=data.get("note", ""),
-            **_stages(data),
-            **{name: data[name] for name in plain},
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rewind:
+class Rewind(JsonRecord):
     """Tokens that were taken and then undone. step: the step of the first one. blame: why."""
+
+    #: As for a step.
+    is_open = True
 
     step: int
     tokens: tuple[int, ...]
     text: str
-    blame: Blame | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        blame = self.blame.to_json() if self.blame else None
-        return {"step": self.step, "tokens": list(self.tokens), "text": self.text, "blame": blame}
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Rewind:
-        blame = Blame(**data["blame"]) if data["blame"] else None
-        return Rewind(step=data["step"], tokens=tuple(data["tokens"]), text=data["text"], blame=blame)
+    blame: Annotated[Blame | None, NEEDED] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drafted:
+class Drafted(JsonRecord):
     """Tokens that one source proposed for one forward pass. step: that of the first one. drafted: how many were
     proposed; accepted: how many of them, from the first, were drawn. What was refused is not kept."""
 
@@ -217,27 +161,3 @@ class Drafted:
     source: str
     drafted: int
     accepted: int
-
-    def to_json(self) -> dict[str, Any]:
-        return {"step": self.step, "source": self.source, "drafted": self.drafted, "accepted": self.accepted}
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Drafted:
-        return Drafted(step=data["step"], source=data["source"], drafted=data["drafted"], accepted=data["accepted"])
-
-
-def _stages(data: Mapping[str, Any]) -> dict[str, Any]:
-    names = ("pre_masking", "post_grammar", "post_chain")
-    return {name: tuple(Candidate.from_json(c) for c in data[name]) for name in names}
-
-
-def _pair(bounds: Sequence[float] | None) -> tuple[float, float] | None:
-    if bounds is None:
-        return None
-    lower, upper = bounds
-    return float(lower), float(upper)
-
-
-def _finite(value: float | None) -> float | None:
-    """None for infinities, which JSON does not have."""
-    return value if value is not None and math.isfinite(value) else None

@@ -1,6 +1,6 @@
 """Sums over the steps of one run: how much was refused, what it cost, and where; equal whether steps are kept or not.
 
-Steps are read through the protocol `Measured`; the measures of a step are in `measure.py`.
+The measures of a step are in `measure.py`, and `steps.py` has what is summed.
 """
 
 from __future__ import annotations
@@ -8,17 +8,20 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Annotated, Any, NamedTuple
 
 from espalier.automata.reasons.blame import Blame
+from espalier.json_record import NEEDED, Json, JsonRecord, in_json, object_of
 from espalier.trace.measure import costs_by, cumulative
 from espalier.trace.paths import document_start, json_paths
+from espalier.trace.steps import Rewind, StepRecord
 
 WORST = 10
 """How many of the most expensive tokens are listed."""
 
-Costs = dict[str, dict[str, float]]
+Cost = Annotated[dict[str, float], Json(read=object_of({"tokens": float, "tax_nats": float, "removed_mass": float}))]
+Costs = dict[str, Cost]
 Counts = dict[str, dict[str, int]]
 """Category -> pattern -> count."""
 SAFETY = "safety"
@@ -26,40 +29,8 @@ SAFETY = "safety"
 blame is `category/pattern`."""
 
 
-class Measured(Protocol):
-    """The fields of a step that are read; see `StepRecord`."""
-
-    @property
-    def step(self) -> int: ...
-    @property
-    def text(self) -> str: ...
-    @property
-    def bytes(self) -> bytes: ...
-    @property
-    def is_special(self) -> bool: ...
-    @property
-    def numbers(self) -> tuple[float, float, float, float]: ...
-    @property
-    def kinds(self) -> tuple[bool, bool, bool]: ...
-    @property
-    def removed_by(self) -> tuple[tuple[str, float], ...]: ...
-    @property
-    def rule(self) -> str | None: ...
-    @property
-    def blame(self) -> Blame | None: ...
-    @property
-    def is_unknown(self) -> bool: ...
-
-
-class TakenBack(Protocol):
-    """The fields of a `Rewind` that are read."""
-
-    @property
-    def blame(self) -> Blame | None: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorstToken:
+class WorstToken(JsonRecord):
     """A token at which the constraint was expensive. tax_nats: -ln Z at this step. path: the JSON pointer of the
     token's first byte, None outside a document."""
 
@@ -70,7 +41,7 @@ class WorstToken:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
+class Summary(JsonRecord):
     """rejected_steps: steps at which a token was drawn and refused; unknown_steps: steps of which that is not known,
     in a trace that was made from a reply or a log; forced_steps: steps at which none was drawn;
     changed_steps: steps at which the model's top choice was not allowed. Taxes and entropies in nats, as totals and
@@ -86,6 +57,7 @@ class Summary:
 
     total_steps: int
     rejected_steps: int
+    unknown_steps: int = 0
     forced_steps: int
     changed_steps: int
     total_tax_nats: float
@@ -95,47 +67,21 @@ class Summary:
     removed_by: dict[str, float] | None = None
     by_path: Costs | None = None
     by_rule: Costs | None = None
-    worst_tokens: tuple[WorstToken, ...] = ()
+    worst_tokens: Annotated[tuple[WorstToken, ...], NEEDED] = ()
     refused_favourites: Counts | None = None
     taken_back: Counts | None = None
-    unknown_steps: int = 0
 
     @property
+    @in_json(after="unknown_steps")
     def rejected_rate(self) -> float:
         """The share of rejections among the steps at which a token was drawn, as far as that is known."""
         drawn = self.total_steps - self.forced_steps - self.unknown_steps
         return self.rejected_steps / drawn if drawn else 0.0
 
     @property
+    @in_json(after="forced_steps")
     def forced_share(self) -> float:
         return self.forced_steps / self.total_steps if self.total_steps else 0.0
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "total_steps": self.total_steps,
-            "rejected_steps": self.rejected_steps,
-            "unknown_steps": self.unknown_steps,
-            "rejected_rate": self.rejected_rate,
-            "forced_steps": self.forced_steps,
-            "forced_share": self.forced_share,
-            "changed_steps": self.changed_steps,
-            "total_tax_nats": self.total_tax_nats,
-            "mean_removed_mass": self.mean_removed_mass,
-            "mean_entropy_before": self.mean_entropy_before,
-            "mean_entropy_after": self.mean_entropy_after,
-            "removed_by": self.removed_by,
-            "by_path": self.by_path,
-            "by_rule": self.by_rule,
-            "worst_tokens": [asdict(token) for token in self.worst_tokens],
-            "refused_favourites": self.refused_favourites,
-            "taken_back": self.taken_back,
-        }
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Summary:
-        plain = {name: value for name, value in data.items() if name not in ("rejected_rate", "forced_share")}
-        worst = tuple(WorstToken(**token) for token in plain.pop("worst_tokens"))
-        return Summary(**plain, worst_tokens=worst)
 
 
 class TokenCost(NamedTuple):
@@ -154,7 +100,7 @@ class TokenCost(NamedTuple):
 
 
 def summarise(
-    steps: Iterable[Measured], constraint: Mapping[str, Any] | None, text: str, rewinds: Iterable[TakenBack] = ()
+    steps: Iterable[StepRecord], constraint: Mapping[str, Any] | None, text: str, rewinds: Iterable[Rewind] = ()
 ) -> Summary:
     """constraint: `Spec.to_json()`; text: the complete output."""
     sums = Sums()
@@ -165,7 +111,7 @@ def summarise(
     return sums.summary(constraint, text)
 
 
-def token_costs(steps: Sequence[Measured], constraint: Mapping[str, Any] | None, text: str) -> tuple[TokenCost, ...]:
+def token_costs(steps: Sequence[StepRecord], constraint: Mapping[str, Any] | None, text: str) -> tuple[TokenCost, ...]:
     """One row per step."""
     numbers = [step.numbers for step in steps]
     so_far = cumulative([tax for tax, *_ in numbers])
@@ -190,7 +136,7 @@ class Sums:
         self._refused: Counts = {}
         self._taken_back: Counts = {}
 
-    def add(self, step: Measured) -> None:
+    def add(self, step: StepRecord) -> None:
         self._rows.append((step.step, step.text, step.bytes, step.is_special, step.rule))
         self._numbers.append(step.numbers)
         rejected, forced, changed = step.kinds
@@ -202,7 +148,7 @@ class Sums:
             self._removed.setdefault(name, []).append(mass)
         _count(self._refused, step.blame)
 
-    def take_back(self, rewind: TakenBack) -> None:
+    def take_back(self, rewind: Rewind) -> None:
         _count(self._taken_back, rewind.blame)
 
     def summary(self, constraint: Mapping[str, Any] | None, text: str) -> Summary:

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from espalier.sampling.fast.draw_fast import DrawnToken as Drawn
 
 import espalier
 from espalier import AllOf, Choice, Gbnf, Regex, SamplingConfig, Vocab
@@ -17,7 +18,6 @@ from espalier.engines.scheduling.drive import drive
 from espalier.errors import BadLogits, CapabilityError, GenerationError, SamplingError
 from espalier.sampling.chain import Chain
 from espalier.sampling.draw import RandomStream
-from espalier.sampling.fast.draw_fast import DrawnToken as Drawn
 from espalier.sampling.fit import fit
 
 VOCAB = Vocab.from_tokens([bytes([97 + i]) for i in range(6)] + [b"ab", b""], eos_ids=[7])

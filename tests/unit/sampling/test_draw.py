@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
+from espalier.sampling.fast.draw_fast import choose
 
 from espalier import SamplingConfig
 from espalier.errors import BadLogits, DeadEnd
 from espalier.sampling.chain import Chain
 from espalier.sampling.draw import RandomStream, draw
-from espalier.sampling.fast.draw_fast import choose
 
 
 def test_the_stream_is_a_function_of_seed_stream_and_count():

@@ -8,6 +8,8 @@ import warnings
 
 import numpy as np
 import pytest
+from espalier.sampling.fast.draw_fast import CODES, FAST, choose, heated
+from espalier.sampling.fast.whole import drawn, shown
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,8 +19,6 @@ from espalier.sampling.chain import Chain
 from espalier.sampling.config import DEFAULT_ORDER
 from espalier.sampling.config_names import OPENAI_ORDER
 from espalier.sampling.draw import RandomStream, draw
-from espalier.sampling.fast.draw_fast import CODES, FAST, choose, heated
-from espalier.sampling.fast.whole import drawn, shown
 from espalier.sampling.fit import fit
 from espalier.sampling.samplers.registry import TRANSFORMS
 from espalier.tokens import mask as masks

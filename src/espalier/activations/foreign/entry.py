@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from espalier.json_record import Json, JsonRecord
 
 MAX_TEXT = 16_000_000
 """Characters of a prompt or response."""
@@ -13,6 +14,8 @@ MAX_NODES = 100_000
 """Values within the messages of one request."""
 OPTIONAL = ("messages", "trim_position")
 """Fields that an output row has only if the store's entry has them."""
+EXACT = Json(most=2.0**53)
+"""Numbers up to the largest that `entry_of` takes."""
 
 
 class BadEntry(ValueError):
@@ -20,7 +23,7 @@ class BadEntry(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(JsonRecord):
     """What a store knows of one request.
 
     key: its name in the store. prompt: the exact text sent to the model. input_length: prompt tokens. timestamp: epoch
@@ -32,25 +35,12 @@ class Entry:
     prompt: str
     response: str
     model: str
-    input_length: int
-    timestamp: float | None
+    input_length: Annotated[int, EXACT]
+    timestamp: Annotated[float | None, EXACT]
     optional: Mapping[str, Any]
     request: str | None = None
     run: str | None = None
     sample: int | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """As `from_json` reads it."""
-        return {
-            "key": self.key, "prompt": self.prompt, "response": self.response, "model": self.model,
-            "input_length": self.input_length, "timestamp": self.timestamp, "optional": dict(self.optional),
-            "request": self.request, "run": self.run, "sample": self.sample,
-        }  # fmt: skip
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Entry:
-        """The inverse of `to_json`."""
-        return cls(**value)
 
 
 def entry_of(key: str, fields: Any, *, model: str = "") -> Entry:
@@ -99,7 +89,7 @@ def _number(fields: Mapping[str, Any], name: str) -> float | None:
     found = fields.get(name)
     if found is None:
         return None
-    if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found) or abs(found) > 2**53:
+    if isinstance(found, bool) or not isinstance(found, int | float) or not abs(found) <= EXACT.most:
         raise BadEntry(f"its {name} is not a number")
     return found
 

@@ -36,6 +36,7 @@ from espalier.activations.lmdb_file import (
 from espalier.activations.store import layout, rebuild
 from espalier.activations.store.locks import NAME as LOCK
 from espalier.errors import InputError, MissingDependency, OutputError
+from espalier.json_record import JsonRecord
 
 DEPTH = 64
 ID_BYTES = 8
@@ -60,7 +61,7 @@ class Loss(NamedTuple):
 
 
 @dataclass(slots=True)
-class Salvage:
+class Salvage(JsonRecord):
     """What was copied, and what was lost."""
 
     #: Rows in the new environment, those of named databases included.
@@ -77,10 +78,6 @@ class Salvage:
         of = "rows can be read" if self.expected is None else f"of {self.expected:,} rows can be read"
         stray = f"; {self.strays:,} of them stood on pages that nothing points to, and may be old"
         return f"{self.rows:,} {of}{stray if self.strays else ''}"
-
-    def to_json(self) -> dict[str, Any]:
-        losses = [{"page": one.page, "reason": one.reason, "keys": one.keys} for one in self.losses]
-        return {"rows": self.rows, "expected": self.expected, "strays": self.strays, "losses": losses}
 
 
 class Range(NamedTuple):

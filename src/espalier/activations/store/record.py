@@ -5,19 +5,20 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Self
 
 import numpy.typing as npt
 
 from espalier.errors import InputError
+from espalier.json_record import JsonRecord, in_json, read_json
 
 SITES = ("residual", "attention", "mlp")
 """The residual stream after a layer, the attention's and the MLP's output in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RequestRecord:
+class RequestRecord(JsonRecord):
     """Describes one request.
 
     prompt: the exact text given to the model. response: the text after trimming. model: its name. input_length: prompt
@@ -26,6 +27,9 @@ class RequestRecord:
     vector. dtype, compression: of the chunks. request_id, trace_id, run_id, sample_group_id: ids, None where there are
     none. messages: of a chat. trim_position: the first response token that was cut off. extra: anything else, as JSON.
     """
+
+    #: A newer version may have written other fields too.
+    is_open = True
 
     prompt: str
     response: str
@@ -51,38 +55,30 @@ class RequestRecord:
     sequence_mode: str = "all"
     extra: Mapping[str, Any] = field(default_factory=dict)
 
+    @classmethod
+    def from_json(cls, data: Any) -> Self:
+        """Raises InputError for a dict that is no record."""
+        try:
+            return read_json(cls, data)
+        except InputError as error:
+            raise InputError(f"this is no record of a request: {error.message}", field="record") from error
+
     @property
+    @in_json()
     def prompt_hash(self) -> str:
         """SHA-256 of the prompt's UTF-8, in hex."""
         return hashlib.sha256(self.prompt.encode("utf-8", "surrogatepass")).hexdigest()
 
     @property
+    @in_json()
     def has_activations(self) -> bool:
         return bool(self.positions and self.layers and self.sites)
 
-    def to_json(self) -> dict[str, Any]:
-        """As `from_json` reads it; `prompt_hash`, `has_activations` and `multi_sample` are for other readers."""
-        found = {one.name: getattr(self, one.name) for one in fields(self)}
-        shown = {name: [*value] if isinstance(value, tuple) else value for name, value in found.items()}
-        return shown | {
-            "extra": dict(self.extra),
-            "prompt_hash": self.prompt_hash,
-            "has_activations": self.has_activations,
-            "multi_sample": self.sample_index is not None,
-        }
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> RequestRecord:
-        """Raises InputError for a dict that is no record. Names that are not known are passed over: a newer version
-        may have written them."""
-        names = {one.name for one in fields(cls)}
-        known: dict[str, Any] = {
-            name: tuple(one) if isinstance(one, list) else one for name, one in value.items() if name in names
-        }
-        try:
-            return cls(**known)
-        except TypeError as error:
-            raise InputError(f"this is no record of a request: {error}", field="record") from error
+    @property
+    @in_json("multi_sample")
+    def is_sample(self) -> bool:
+        """Whether it is one of several samples of a prompt."""
+        return self.sample_index is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated
+
+from espalier.json_record import OMITTED, JsonRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Blame:
+class Blame(JsonRecord):
     """The reason a constraint gives for refusing one token.
 
     member: the kind of constraint that refused it (`json_schema`, `gbnf`, `regex`, `ban`, `budget`, ...).
@@ -20,13 +22,7 @@ class Blame:
 
     member: str
     reason: str
-    rule: str | None = None
-    offset: int | None = None
-    position: str | None = None
-    expected: str | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        return {name: value for name in NAMES if (value := getattr(self, name)) is not None}
-
-
-NAMES = tuple(field.name for field in fields(Blame))
+    rule: Annotated[str | None, OMITTED] = None
+    offset: Annotated[int | None, OMITTED] = None
+    position: Annotated[str | None, OMITTED] = None
+    expected: Annotated[str | None, OMITTED] = None

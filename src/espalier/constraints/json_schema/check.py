@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from mmap import PAGESIZE
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from espalier.automata.languages.dfa import Dfa
 from espalier.automata.languages.network import Network
@@ -28,6 +28,7 @@ from espalier.constraints.unique.matcher import ItemsCompiled
 from espalier.constraints.unique.string_matcher import UniqueCompiled
 from espalier.errors import InputError, SpecError, UnknownName
 from espalier.grammar.ast import Grammar
+from espalier.json_record import FIRST, INTERNAL, JsonRecord, in_json
 from espalier.schema.contract import Contract, Entry
 from espalier.schema.lint.engine_contract import OURS, engine_contract
 from espalier.schema.lint.engine_limits import ENGINES
@@ -43,7 +44,7 @@ SMALL = Gbnf('root ::= "[" root "]" | "x"')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompileCost:
+class CompileCost(JsonRecord):
     """The cost of compiling a schema.
 
     backend: what enforces it. seconds: compile time, with the vocabulary already read. states: the number
@@ -62,12 +63,9 @@ class CompileCost:
     tokens: int
     allowed: int
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SchemaReport:
+class SchemaReport(JsonRecord):
     """The report on one schema.
 
     engine: a key of `ENGINES`. hazards: all that were found, those of other engines included. cost: None for an engine
@@ -77,12 +75,12 @@ class SchemaReport:
 
     engine: str
     contract: Contract
+    unknown: tuple[Unknown, ...] = ()
     hazards: tuple[Hazard, ...]
     cost: CompileCost | None = None
     instances: tuple[Instance, ...] = ()
-    allow: str | None = None
-    unknown: tuple[Unknown, ...] = ()
-    allow_unknown: bool = False
+    allow: Annotated[str | None, INTERNAL] = None
+    allow_unknown: Annotated[bool, INTERNAL] = False
 
     @property
     def lacking(self) -> tuple[Entry, ...]:
@@ -97,19 +95,9 @@ class SchemaReport:
         return tuple(instance for instance in self.instances if instance.disputed and not (instance.accepted and loose))
 
     @property
+    @in_json(after=FIRST)
     def ok(self) -> bool:
         return not self.lacking and not self.disputed and (self.allow_unknown or not self.unknown)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "ok": self.ok,
-            "engine": self.engine,
-            "contract": self.contract.to_json(),
-            "unknown": [unknown.to_json() for unknown in self.unknown],
-            "hazards": [asdict(hazard) | {"engines": list(hazard.engines)} for hazard in self.hazards],
-            "cost": self.cost.to_json() if self.cost else None,
-            "instances": [instance.to_json() for instance in self.instances],
-        }
 
 
 def check_schema(

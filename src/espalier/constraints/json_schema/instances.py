@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -19,6 +19,7 @@ from espalier.constraints.verdict import judge
 from espalier.errors import EspalierError, InputError, TooLarge
 from espalier.files.json_shape import check_shape
 from espalier.files.limits import INSTANCES
+from espalier.json_record import JsonRecord, in_json
 from espalier.schema.form import Array, NodeId, NormalForm, Object, Values
 
 SHOWN = 40
@@ -32,7 +33,7 @@ MAX_DOCUMENTS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Instance:
+class Instance(JsonRecord):
     """The result for one document.
 
     line: its line, from 1. accepted: whether the constraint can generate it. byte: the offset of the first refused byte
@@ -51,12 +52,10 @@ class Instance:
     errors: tuple[str, ...] = ()
 
     @property
+    @in_json()
     def disputed(self) -> bool:
         """Whether the constraint and the validator disagree."""
         return self.valid is not None and self.valid is not self.accepted
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self) | {"errors": list(self.errors), "disputed": self.disputed}
 
 
 class Literally(str):

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
-from typing import Any
 
 from espalier.constraints.safety.cards import find_cards
 from espalier.constraints.safety.decoded import strings_of
@@ -19,6 +18,7 @@ from espalier.constraints.safety.folding import folded, folded_pattern
 from espalier.constraints.safety.patterns.pattern import Pattern
 from espalier.constraints.safety.spec import Custom, Safety
 from espalier.constraints.verdict import Verdict
+from espalier.json_record import JsonRecord
 from espalier.lexicon.files import WordFiles
 from espalier.owners import owned_cache
 from espalier.schema.patterns.cost import is_quick
@@ -28,7 +28,7 @@ _FLAGS = re.compile(r"\(\?([aimsux]+)\)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Finding(JsonRecord):
     """One match. start, end: character offsets in the text. start_byte, end_byte: byte offsets in its UTF-8. decoded:
     whether it was found in a string as its reader decodes it, and not in the text as it is written; `text` is then what
     the reader reads."""
@@ -41,9 +41,6 @@ class Finding:
     start_byte: int
     end_byte: int
     decoded: bool = False
-
-    def to_json(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__}
 
 
 class NotSearched(Exception):

@@ -16,6 +16,7 @@ from espalier.computed import computed
 from espalier.constraints.verdict import Verdict
 from espalier.constraints.words.spec import Wordlist, check_top
 from espalier.errors import InputError
+from espalier.json_record import JsonRecord
 from espalier.lexicon.files import WordFiles
 from espalier.lexicon.languages import (
     COLONS,
@@ -39,7 +40,7 @@ SHOWN = 12  # characters shown of a text without spaces where it does not fit
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(JsonRecord):
     """One place where the text does not fit. offset: in characters. text: from there to the next separator; empty at
     the end of the text."""
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 import math
 import unicodedata
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from espalier.constraints.words.judge import Problem, Reader, problems, straight
 from espalier.constraints.words.spec import Wordlist
+from espalier.json_record import FIRST, Json, JsonRecord, in_json
 from espalier.lexicon.files import WordFiles
 from espalier.lexicon.languages import HYPHENS, fold
 
@@ -24,7 +25,7 @@ NOWHERE = math.inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class Found(JsonRecord):
     """A word or character of the text, with its count. offset: where it first occurs, in characters; line and column
     from 1. rank: the rank of a word of the list beyond `top`; None for a word that is not in the list.
     """
@@ -36,19 +37,13 @@ class Found:
     column: int
     rank: int | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "text": self.text,
-            "count": self.count,
-            "offset": self.offset,
-            "line": self.line,
-            "column": self.column,
-            "rank": self.rank,
-        }
+
+def _text_keys(numbers: Mapping[int, Any]) -> dict[str, Any]:
+    return {str(number): value for number, value in numbers.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WordReport:
+class WordReport(JsonRecord):
     """The counts of one text.
 
     words: number of words; distinct: number of distinct words, ignoring capitals; known: number of words of the list.
@@ -59,6 +54,7 @@ class WordReport:
     if no `top` does. listed: number of words allowed by `top`.
     """
 
+    listed: int
     words: int
     distinct: int
     known: int
@@ -66,38 +62,21 @@ class WordReport:
     unknown: tuple[Found, ...]
     capitals: tuple[Found, ...]
     characters: tuple[Found, ...]
-    problems: tuple[Problem, ...]
-    problem_count: int
     largest_rank: int | None
-    enough: dict[int, int | None]
-    listed: int
+    enough: Annotated[dict[int, int | None], Json(write=_text_keys)]
+    problem_count: int
+    problems: tuple[Problem, ...]
 
     @property
+    @in_json(after=FIRST)
     def fits(self) -> bool:
         return self.problem_count == 0
 
     @property
+    @in_json(after="known")
     def share(self) -> float | None:
         """The share of known words, from 0 to 1; None if there are no words."""
         return self.known / self.words if self.words else None
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "fits": self.fits,
-            "listed": self.listed,
-            "words": self.words,
-            "distinct": self.distinct,
-            "known": self.known,
-            "share": self.share,
-            "numbers": self.numbers,
-            "unknown": [entry.to_json() for entry in self.unknown],
-            "capitals": [entry.to_json() for entry in self.capitals],
-            "characters": [entry.to_json() for entry in self.characters],
-            "largest_rank": self.largest_rank,
-            "enough": {str(share): top for share, top in self.enough.items()},
-            "problem_count": self.problem_count,
-            "problems": [{"offset": p.offset, "text": p.text, "reason": p.reason} for p in self.problems],
-        }
 
 
 class Piece(NamedTuple):

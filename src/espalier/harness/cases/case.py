@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from espalier.chat.tools import read_choice, read_tools
 from espalier.constraints.spec import JsonSchema
 from espalier.errors import EspalierError, InputError, SchemaError
+from espalier.json_record import JsonRecord
 from espalier.sampling.presets.spec import Preset, PresetFilter
 
 NAME_LENGTH = 200
@@ -27,7 +28,7 @@ TEXTS = ("banned_content", "required_content", *PATTERNS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExpectedCall:
+class ExpectedCall(JsonRecord):
     """A tool call that an output must have. arguments: values that the call's arguments must have, compared deeply;
     others may be there too. matches: regular expressions that must be found in arguments, by name."""
 
@@ -43,9 +44,6 @@ class ExpectedCall:
                 raise InputError(f"{name} of an expected tool call is a mapping", field="expected_tool_call")
         for name, pattern in self.matches.items():
             check_pattern(pattern, f"matches of {name}", "expected_tool_call")
-
-    def to_json(self) -> dict[str, Any]:
-        return {"name": self.name, "arguments": dict(self.arguments), "matches": dict(self.matches)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from espalier.errors import InputError
 from espalier.harness.qa.intervals import LEVEL, bootstrap
+from espalier.json_record import JsonRecord
 
 EXACT_PAIRS = 14
 """Up to so many pairs that differ, every way to flip their signs is counted."""
@@ -22,7 +22,7 @@ FLIPS = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class Difference(JsonRecord):
     """metric: what is compared. first, second: the means of the runs over the pairs. mean: second - first. low, high:
     the 95 % interval of the mean. chance: how often flipped signs give a mean as far from 0. sign: 1 or -1 where the
     interval and the test both exclude 0, else 0: not decided. pairs: their number; without any, the figures are None.
@@ -39,9 +39,6 @@ class Difference:
     chance: float | None = None
     sign: int = 0
     tested: bool = True
-
-    def to_json(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__}
 
 
 def paired(

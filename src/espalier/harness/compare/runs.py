@@ -9,6 +9,7 @@ from typing import Any
 
 from espalier.harness.compare.paired import Difference, paired
 from espalier.harness.results import Report, Sample
+from espalier.json_record import JsonRecord
 
 METRICS: Mapping[str, Callable[[Sample], float | None]] = {
     "success": lambda sample: float(sample.passed),
@@ -22,7 +23,7 @@ UNTESTED = ("latency",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class Comparison(JsonRecord):
     """first, second: the names of the runs. broken: cases that passed in the first and not in the second; mended: the
     other way. left_out: cases that are in one run alone, or are not the same in both."""
 
@@ -33,17 +34,6 @@ class Comparison:
     broken: tuple[str, ...] = ()
     mended: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "first": self.first,
-            "second": self.second,
-            "cases": self.cases,
-            "differences": [difference.to_json() for difference in self.differences],
-            "broken": list(self.broken),
-            "mended": list(self.mended),
-            "left_out": list(self.left_out),
-        }
 
 
 def compared(first: Report, second: Report, *, names: tuple[str, str]) -> Comparison:

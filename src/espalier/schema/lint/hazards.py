@@ -14,6 +14,7 @@ from itertools import combinations
 from typing import Any, TypeAlias
 
 from espalier.errors import SchemaError
+from espalier.json_record import JsonRecord
 from espalier.schema.lint.engine_limits import ENGINES, WHEN
 from espalier.schema.lint.patterns import pattern_hazards
 from espalier.schema.pointers import dereference
@@ -35,7 +36,7 @@ JSON_TYPES = frozenset({"object", "array", "string", "number", "boolean", "null"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hazard:
+class Hazard(JsonRecord):
     """pointer: a JSON pointer into the schema, "" for all of it. code: stable, for programs. engines: those that it
     concerns, by their names in `ENGINES`."""
 

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from espalier.json_record import JsonRecord
 from espalier.schema.pointers import below, local_pointer
 from espalier.schema.read.drafts import DRAFTS, TYPES, misshapen
 from espalier.schema.read.walk import Node, subschemas
@@ -58,7 +59,7 @@ _FLAGS = ("deprecated", "readOnly", "writeOnly")
 
 
 @dataclass(frozen=True, slots=True)
-class Unknown:
+class Unknown(JsonRecord):
     """pointer: to the keyword. meant: the known ones nearest to it; none for a property outside of `properties`."""
 
     pointer: str
@@ -73,9 +74,6 @@ class Unknown:
 
     def __str__(self) -> str:
         return f"{self.pointer} is no keyword of JSON Schema and asserts nothing: {self.hint}"
-
-    def to_json(self) -> dict[str, Any]:
-        return {"pointer": self.pointer, "keyword": self.keyword, "meant": list(self.meant)}
 
 
 def unknown_keywords(schema: Node) -> tuple[Unknown, ...]:

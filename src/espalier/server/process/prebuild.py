@@ -12,12 +12,12 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.soft.spec import SoftWordlist
 from espalier.constraints.words.spec import Wordlist
 from espalier.errors import EspalierError, InputError, SpecError, UnknownName
+from espalier.json_record import JsonRecord
 from espalier.server.settings import ServerSettings
 
 log = logging.getLogger(__name__)
@@ -26,19 +26,16 @@ MAX_LISTS = 64
 
 
 @dataclass(slots=True)
-class Prebuild:
+class Prebuild(JsonRecord):
     """Progress. failed: the error of each list that failed, by `lang/count`."""
 
-    total: int = 0
     done: int = 0
+    total: int = 0
     failed: dict[str, str] = field(default_factory=dict)
 
     @property
     def is_done(self) -> bool:
         return self.done >= self.total
-
-    def to_json(self) -> dict[str, Any]:
-        return {"done": self.done, "total": self.total, "failed": dict(self.failed)}
 
 
 def wanted_lists(settings: ServerSettings) -> tuple[Wordlist, ...]:

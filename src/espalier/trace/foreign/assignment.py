@@ -18,21 +18,21 @@ T = TypeVar("T", bound=Hashable)
 def certain(options: Mapping[R, Set[T]]) -> dict[R, T | None]:
     """For each reply that is decided, its task, None for none. options: the tasks that a reply may be of."""
     every = assigned(options)
-    found: dict[R, T | None] = {}
+    task_of: dict[R, T | None] = {}
     for reply, task in every.items():
-        without = {one: (tasks - {task} if one == reply else tasks) for one, tasks in options.items()}
+        without = {other: (tasks - {task} if other == reply else tasks) for other, tasks in options.items()}
         if len(assigned(without)) < len(every):
-            found[reply] = task
+            task_of[reply] = task
     for reply in options:
         if reply not in every and not _may_have_one(options, reply, len(every)):
-            found[reply] = None
-    return found
+            task_of[reply] = None
+    return task_of
 
 
 def _may_have_one(options: Mapping[R, Set[T]], reply: R, most: int) -> bool:
     """Whether some assignment of as many tasks gives the reply one."""
     for task in options[reply]:
-        rest = {one: tasks - {task} for one, tasks in options.items() if one != reply}
+        rest = {other: tasks - {task} for other, tasks in options.items() if other != reply}
         if 1 + len(assigned(rest)) == most:
             return True
     return False

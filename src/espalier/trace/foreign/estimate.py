@@ -45,7 +45,7 @@ def estimates(
 
     Raises InputError for probabilities after sampling, which hide what was refused.
     """
-    if any(one.after for one in steps):
+    if any(step.after for step in steps):
         raise InputError(
             "these are probabilities after sampling, which show nothing of what was refused",
             hint="ask for them without post_sampling_probs",
@@ -53,19 +53,19 @@ def estimates(
         )
     heat = response.temperature if temperature is None else temperature
     if response.request is not None:
-        return tuple(_ours(_estimate(one, response.settings, heat)) for one in steps)
+        return tuple(_ours(_estimate(step, response.settings, heat)) for step in steps)
     if response.settings.get("grammar") == "" and not response.settings.get("json_schema"):
-        return tuple(_free(one) for one in steps)
-    return tuple(_estimate(one, response.settings, heat) for one in steps)
+        return tuple(_free(step) for step in steps)
+    return tuple(_estimate(step, response.settings, heat) for step in steps)
 
 
-def _ours(found: Estimate) -> Estimate:
+def _ours(estimate: Estimate) -> Estimate:
     """A reply of Espalier's server does not say its strategy, and most of them mask before they draw: what was refused
     is known, but not whether it had been drawn."""
-    if found.verdict != "rejected":
-        return found
-    why = f"the constraint refused a more likely token, and the strategy is not told ({found.why})"
-    return replace(found, verdict="unknown", why=why, rejected=None)
+    if estimate.verdict != "rejected":
+        return estimate
+    why = f"the constraint refused a more likely token, and the strategy is not told ({estimate.why})"
+    return replace(estimate, verdict="unknown", why=why, rejected=None)
 
 
 def _free(step: ApiStep) -> Estimate:
@@ -77,7 +77,7 @@ def _estimate(step: ApiStep, settings: Mapping[str, Any], heat: float | None) ->
         return Estimate(verdict="unknown", why="the response lists no candidates here")
     upper = max(0.0, -math.expm1(step.logprob))  # everything but the token itself
     ranked = ranked_of(step)
-    better = [one for one in ranked if one["logprob"] > step.logprob + CLOSE]
+    better = [candidate for candidate in ranked if candidate["logprob"] > step.logprob + CLOSE]
     if not better:
         sure = heat is not None and heat <= 0 and not _penalised(settings)
         return Estimate(
@@ -91,7 +91,7 @@ def _estimate(step: ApiStep, settings: Mapping[str, Any], heat: float | None) ->
         return Estimate(verdict="unknown", why="penalties change the order of the candidates", upper=upper)
     if heat <= 0:
         # Greedy: everything more likely was refused, and the most likely token was drawn first.
-        mass = math.fsum(math.exp(one["logprob"]) for one in better)
+        mass = math.fsum(math.exp(candidate["logprob"]) for candidate in better)
         return Estimate(
             verdict="rejected",
             why=f"at temperature 0 the most likely token is taken, and it was {_place(len(better) + 1, ranked)}",
@@ -115,8 +115,8 @@ def _cut_by(
     """
     order = settings.get("samplers")
     active = [name for name in order if isinstance(name, str)] if isinstance(order, list) else []
-    kept = finite(settings.get("min_keep")) or 0.0  # tokens that probability-based samplers always keep
-    if kept > len(better):
+    min_keep = finite(settings.get("min_keep")) or 0.0  # tokens that probability-based samplers always keep
+    if min_keep > len(better):
         return ""
     for name in active:
         if name in ("penalties", "dry"):
@@ -140,7 +140,7 @@ def _cut_by(
 
 
 def _below(step: ApiStep, ranked: Sequence[Mapping[str, Any]], share: float) -> bool:
-    best = max(float(one["logprob"]) for one in ranked)
+    best = max(float(candidate["logprob"]) for candidate in ranked)
     return step.logprob is not None and step.logprob < best + math.log(share) - CLOSE
 
 
@@ -169,13 +169,15 @@ def _penalised(settings: Mapping[str, Any]) -> bool:
 
 def ranked_of(step: ApiStep) -> list[Mapping[str, Any]]:
     """The candidates of a step that have a log probability, most likely first."""
-    found = [one for one in step.top if (ln := finite(one.get("logprob"))) is not None and ln <= CLOSE]
-    return sorted(found, key=lambda one: -float(one["logprob"]))
+    candidates = [
+        candidate for candidate in step.top if (ln := finite(candidate.get("logprob"))) is not None and ln <= CLOSE
+    ]
+    return sorted(candidates, key=lambda candidate: -float(candidate["logprob"]))
 
 
 def _mass(candidates: Sequence[Mapping[str, Any]]) -> float:
-    return math.fsum(math.exp(one["logprob"]) for one in candidates)
+    return math.fsum(math.exp(candidate["logprob"]) for candidate in candidates)
 
 
-def _place(place: int, ranked: Sequence[Mapping[str, Any]]) -> str:
-    return f"one past the {len(ranked)} listed" if place > len(ranked) else f"number {place}"
+def _place(rank: int, ranked: Sequence[Mapping[str, Any]]) -> str:
+    return f"one past the {len(ranked)} listed" if rank > len(ranked) else f"number {rank}"

@@ -59,58 +59,58 @@ NOTHING = Compared()
 
 
 class Evidence:
-    """The reply's side. found: an estimate for each token of `placed`, None if the reply allows none. is_exact: whether
+    """The reply's side. estimates: one for each token of `placed`, None if the reply allows none. is_exact: whether
     candidates of the log are known to be those of the model before the mask, as in a log of Espalier; another
     probability is then a contradiction. text: of a reply without log probabilities, "" if it lacks a part; None for one
     with log probabilities."""
 
     def __init__(
-        self, reply: Placed, found: Sequence[Estimate] | None, *, is_exact: bool = False, text: str | None = None
+        self, reply: Placed, estimates: Sequence[Estimate] | None, *, is_exact: bool = False, text: str | None = None
     ) -> None:
-        self.reply, self.found, self.is_exact, self.text = reply, found, is_exact, text
-        self._counts = Counter(_key(one.id, _spelled(one)) for one in reply.steps)
+        self.reply, self.estimates, self.is_exact, self.text = reply, estimates, is_exact, text
+        self._counts = Counter(_key(step.id, _spelled(step)) for step in reply.steps)
 
     def compare_next(self, event: Mapping[str, Any], at: int) -> tuple[Compared, int]:
         """The comparison with the next event of a task, and how far its tokens reach in the reply's text. at: how far
         those of its earlier events do."""
         compared = self.compare(event)
-        taken = event.get("resampled")
-        word = taken.get("text") if isinstance(taken, Mapping) else None
+        resampled = event.get("resampled")
+        word = resampled.get("text") if isinstance(resampled, Mapping) else None
         if not self.text or compared.conflict or not isinstance(word, str) or not word.strip() or "\ufffd" in word:
             return compared, at
-        place = self.text.find(word.strip(), at)
-        if place >= 0:
-            bits = min(RAREST, float(len(word.strip()))) if any(one.isalnum() for one in word) else 0.0
-            return replace(compared, by_text=True, bits=bits), place + len(word.strip())
+        position = self.text.find(word.strip(), at)
+        if position >= 0:
+            bits = min(RAREST, float(len(word.strip()))) if any(character.isalnum() for character in word) else 0.0
+            return replace(compared, by_text=True, bits=bits), position + len(word.strip())
         # What a stop string or a control token left out of the text stands at its end.
         step, total = event["step"], len(self.reply.steps) if self.reply.is_whole else None
         if len(self.text) - at < LEFT_OUT or (total is not None and step >= total - LEFT_OUT):
             return compared, at
-        if not any(one.isalnum() for one in word):
+        if not any(character.isalnum() for character in word):
             return compared, at
         return Compared(conflict=f"step {step} took {word!r}, which the text of the response does not go on with"), at
 
     def compare(self, event: Mapping[str, Any]) -> Compared:
-        place = event["step"]
-        if place < 0:
-            return Compared(conflict=f"step {place} is no step")
-        if place >= len(self.reply.steps):
+        position = event["step"]
+        if position < 0:
+            return Compared(conflict=f"step {position} is no step")
+        if position >= len(self.reply.steps):
             if not self.reply.is_whole:
                 return NOTHING
-            return Compared(conflict=f"step {place} is beyond the {len(self.reply.steps)} tokens of the response")
-        if not self.reply.sure[place]:
+            return Compared(conflict=f"step {position} is beyond the {len(self.reply.steps)} tokens of the response")
+        if not self.reply.sure[position]:
             return NOTHING
-        step = self.reply.steps[place]
-        conflict, by_id, by_text = _same_token(event.get("resampled"), step, place)
-        conflict = conflict or _refused(event, step, place)
+        step = self.reply.steps[position]
+        conflict, by_id, by_text = _same_token(event.get("resampled"), step, position)
+        conflict = conflict or _refused(event, step, position)
         same, other = _probabilities(event, step)
         if self.is_exact and other and not conflict:
-            conflict = f"step {place} has other probabilities than the response"
-        estimate = None if self.found is None else self.found[place]
+            conflict = f"step {position} has other probabilities than the response"
+        estimate = None if self.estimates is None else self.estimates[position]
         if estimate is not None and estimate.verdict == "accepted" and not conflict:
-            conflict = f"step {place} cannot have had a rejection: {estimate.why}"
+            conflict = f"step {position} cannot have had a rejection: {estimate.why}"
         if estimate is not None and not conflict and _is_another(event.get("rejected"), estimate.rejected, step):
-            conflict = f"step {place} rejected another token than the likeliest, which was drawn"
+            conflict = f"step {position} rejected another token than the likeliest, which was drawn"
         if conflict:
             return Compared(conflict=conflict)
         if other > same:
@@ -120,7 +120,7 @@ class Evidence:
         is_proven = estimate is not None and estimate.verdict == "rejected"
         is_same_token = estimate is not None and is_proven and _is_same(event.get("rejected"), estimate.rejected)
         bits += SAME_TOKEN * is_same_token
-        taken = event.get("resampled")
+        resampled = event.get("resampled")
         return Compared(
             by_id=by_id,
             by_text=by_text,
@@ -128,14 +128,14 @@ class Evidence:
             is_proven=is_proven,
             is_same_token=is_same_token,
             bits=bits,
-            drawn=finite(taken.get("prob")) if isinstance(taken, Mapping) else None,
+            drawn=finite(resampled.get("prob")) if isinstance(resampled, Mapping) else None,
         )
 
     def _rarity(self, step: ApiStep) -> float:
         """In bits, how rare the token is in the reply; punctuation and white space are common to all texts."""
         spelled = _spelled(step)
         text = (spelled or b"").decode("utf-8", "replace")
-        if not any(one.isalnum() for one in text):
+        if not any(character.isalnum() for character in text):
             return 0.0
         return min(RAREST, math.log2(len(self.reply.steps) / self._counts[_key(step.id, spelled)]))
 
@@ -145,13 +145,15 @@ class Evidence:
         text. heat: the temperature; 1 if unknown."""
         scale = 1.0 if heat is None or heat <= 0 else 1.0 / heat
         return [
-            _behind(one) * scale if is_sure else 0.0
-            for one, is_sure in zip(self.reply.steps, self.reply.sure, strict=True)
+            _behind(step) * scale if is_sure else 0.0
+            for step, is_sure in zip(self.reply.steps, self.reply.sure, strict=True)
         ]
 
-    def proves(self, place: int) -> bool:
+    def proves(self, position: int) -> bool:
         """Whether the reply itself proves that a token was rejected here."""
-        return self.found is not None and self.reply.sure[place] and self.found[place].verdict == "rejected"
+        return (
+            self.estimates is not None and self.reply.sure[position] and self.estimates[position].verdict == "rejected"
+        )
 
 
 def _behind(step: ApiStep) -> float:
@@ -160,27 +162,29 @@ def _behind(step: ApiStep) -> float:
     return max(0.0, float(ranked[0]["logprob"]) - step.logprob) / math.log(2)
 
 
-def _same_token(taken: Any, step: ApiStep, place: int) -> tuple[str, bool, bool]:
+def _same_token(resampled: Any, step: ApiStep, position: int) -> tuple[str, bool, bool]:
     """(a conflict, whether the ids are the same, whether the texts are). Where either side does not know its token,
     nothing follows."""
-    if not isinstance(taken, Mapping):
+    if not isinstance(resampled, Mapping):
         return "", False, False
-    number = whole(taken.get("id"))
+    number = whole(resampled.get("id"))
     if number is not None and step.id is not None:
         if number != step.id:
-            return f"step {place} took token {number}, the response has {step.id}", False, False
+            return f"step {position} took token {number}, the response has {step.id}", False, False
         return "", True, False
-    text = taken.get("text")
+    text = resampled.get("text")
     if step.is_missing or not isinstance(text, str):
         return "", False, False
-    exact = spelled_bytes(taken.get("bytes"))
+    exact = spelled_bytes(resampled.get("bytes"))
     if exact is not None and step.bytes is not None and bytes(step.bytes) != LOST:
         same = exact == step.bytes
     else:
         same = text == step.text or (step.bytes is not None and text.encode("utf-8", "replace") == bytes(step.bytes))
     if not same and _is_end(text, step):
         return "", False, False
-    return ("", False, True) if same else (f"step {place} took {text!r}, the response has {step.text!r}", False, False)
+    return (
+        ("", False, True) if same else (f"step {position} took {text!r}, the response has {step.text!r}", False, False)
+    )
 
 
 def _is_end(text: str, step: ApiStep) -> bool:
@@ -188,16 +192,20 @@ def _is_end(text: str, step: ApiStep) -> bool:
     return (not step.text and not step.bytes) or not text
 
 
-def _refused(event: Mapping[str, Any], step: ApiStep, place: int) -> str:
+def _refused(event: Mapping[str, Any], step: ApiStep, position: int) -> str:
     """A conflict if the event says that the reply's token was refused."""
     if step.id is None:
         return ""
     first = event.get("rejected")
     if isinstance(first, Mapping) and whole(first.get("id")) == step.id:
-        return f"step {place} refused token {step.id}, which the response has"
-    for one in event.get("post_grammar") or ():
-        if isinstance(one, Mapping) and whole(one.get("id")) == step.id and one.get("logit", 0.0) in (None, -math.inf):
-            return f"step {place} masked token {step.id}, which the response has"
+        return f"step {position} refused token {step.id}, which the response has"
+    for candidate in event.get("post_grammar") or ():
+        if (
+            isinstance(candidate, Mapping)
+            and whole(candidate.get("id")) == step.id
+            and candidate.get("logit", 0.0) in (None, -math.inf)
+        ):
+            return f"step {position} masked token {step.id}, which the response has"
     return ""
 
 
@@ -205,25 +213,25 @@ def _probabilities(event: Mapping[str, Any], step: ApiStep) -> tuple[int, int]:
     """How many candidates have the same probability in the event and in the reply, and how many another."""
     listed = event.get("post_chain" if step.after else "pre_masking")
     known: dict[Any, float] = {}
-    for one in step.top:
-        value = finite(one.get("prob") if step.after else one.get("logprob"))
+    for candidate in step.top:
+        value = finite(candidate.get("prob") if step.after else candidate.get("logprob"))
         if value is not None:
-            known[_key(whole(one.get("id")), _bytes_of(one))] = value if not step.after else _ln(value)
+            known[_key(whole(candidate.get("id")), _bytes_of(candidate))] = value if not step.after else _ln(value)
     if not known or not isinstance(listed, list):
         return 0, 0
     nameless = all(isinstance(key, bytes) for key in known)
     # Without ids, several tokens of one spelling cannot be told apart, nor can those that end a text, which have none.
-    spellings = Counter(_bytes_of(one) for one in (*listed, *step.top) if isinstance(one, Mapping))
-    in_top = Counter(_bytes_of(one) for one in step.top)
+    spellings = Counter(_bytes_of(candidate) for candidate in (*listed, *step.top) if isinstance(candidate, Mapping))
+    in_top = Counter(_bytes_of(candidate) for candidate in step.top)
     same = other = 0
-    for one in listed[:COMPARED]:
-        chance = finite(one.get("prob")) if isinstance(one, Mapping) else None
+    for candidate in listed[:COMPARED]:
+        chance = finite(candidate.get("prob")) if isinstance(candidate, Mapping) else None
         if chance is None or not TELLING[0] <= chance <= TELLING[1]:
             continue
-        spelled = _bytes_of(one)
+        spelled = _bytes_of(candidate)
         if nameless and (not spelled or spellings[spelled] - in_top[spelled] > 1 or in_top[spelled] > 1):
             continue
-        value = known.get(spelled if nameless else _key(whole(one.get("id")), spelled))
+        value = known.get(spelled if nameless else _key(whole(candidate.get("id")), spelled))
         if value is not None:
             away = abs(math.log(chance) - value)
             same += away <= SAME
@@ -248,7 +256,9 @@ def _is_another(first: Any, estimated: Mapping[str, Any] | None, step: ApiStep) 
     if whole(estimated.get("id")) is None and LOST in _bytes_of(first):  # a part of a character: it may be any
         return False
     best = float(estimated["logprob"])
-    return not any(_is_same(first, one) for one in ranked_of(step) if float(one["logprob"]) > best - SAME)
+    return not any(
+        _is_same(first, candidate) for candidate in ranked_of(step) if float(candidate["logprob"]) > best - SAME
+    )
 
 
 def _key(number: int | None, spelled: bytes | None) -> Any:
@@ -261,9 +271,9 @@ def _spelled(step: ApiStep) -> bytes | None:
     return step.text.encode("utf-8", "replace") if step.bytes is None else bytes(step.bytes)
 
 
-def _bytes_of(one: Mapping[str, Any]) -> bytes:
-    exact = spelled_bytes(one.get("bytes"))
-    text = one.get("text", one.get("token", ""))
+def _bytes_of(candidate: Mapping[str, Any]) -> bytes:
+    exact = spelled_bytes(candidate.get("bytes"))
+    text = candidate.get("text", candidate.get("token", ""))
     return bytes(exact) if exact is not None else text.encode("utf-8", "replace") if isinstance(text, str) else b""
 
 

@@ -36,11 +36,11 @@ class _Step:
 class _Steps:
     found: dict[int, _Step] = field(default_factory=dict)
 
-    def add(self, event: Mapping[str, Any], place: int) -> None:
+    def add(self, event: Mapping[str, Any], position: int) -> None:
         """Raises InputError naming the event."""
         number, data, kind = whole(event.get("step")), event.get("data"), event.get("type")
         if number is None or not 0 <= number < MOST_STEPS or not isinstance(data, Mapping):
-            raise InputError(f"event {place} of the grammar trace has no step and data", field="trace")
+            raise InputError(f"event {position} of the grammar trace has no step and data", field="trace")
         step = self.found.setdefault(number, _Step())
         if kind == "token_accepted":
             step.taken = data
@@ -59,31 +59,31 @@ def grammar_trace(data: Mapping[str, Any]) -> Trace:
     if not isinstance(events, list):
         raise InputError("the grammar trace has no events", field="trace")
     steps = _Steps()
-    for place, event in enumerate(events):
+    for position, event in enumerate(events):
         if not isinstance(event, Mapping):
-            raise InputError(f"event {place} of the grammar trace is no object", field="trace")
-        steps.add(event, place)
-    taken = [(number, one) for number, one in sorted(steps.found.items()) if one.taken is not None]
+            raise InputError(f"event {position} of the grammar trace is no object", field="trace")
+        steps.add(event, position)
+    numbered = [(number, step) for number, step in sorted(steps.found.items()) if step.taken is not None]
     records = tuple(
         of_filtering(
             number,
-            one.taken or {},
-            before=chances(one.before),
-            after=chances(one.after),
-            refused=one.refused,
-            is_unknown=one.refused is None and not one.is_kept,
+            step.taken or {},
+            before=chances(step.before),
+            after=chances(step.after),
+            refused=step.refused,
+            is_unknown=step.refused is None and not step.is_kept,
         )
-        for number, one in taken
+        for number, step in numbered
     )
-    told = data.get("metadata")
-    told = told if isinstance(told, Mapping) else {}
-    origin = {name: told[name] for name in ("grammar_file", "timestamp") if isinstance(told.get(name), str)}
+    metadata = data.get("metadata")
+    metadata = metadata if isinstance(metadata, Mapping) else {}
+    origin = {name: metadata[name] for name in ("grammar_file", "timestamp") if isinstance(metadata.get(name), str)}
     return Trace(
         steps=records,
         text=text_of(records),
         finish_reason="unknown",
-        model=_text(told.get("model")),
-        prompt=_text(told.get("prompt")),
+        model=_text(metadata.get("model")),
+        prompt=_text(metadata.get("prompt")),
         strategy="rejection",
         decoding={"read_from": "grammar trace", "trace_version": str(data.get("trace_version"))[:40], **origin},
     )
@@ -91,15 +91,15 @@ def grammar_trace(data: Mapping[str, Any]) -> Trace:
 
 def chances(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The candidates with `prob`, the softmax of their logits; those with a logit of -inf are masked."""
-    logits = [finite(one.get("logit")) for one in rows]
-    top = max((one for one in logits if one is not None), default=0.0)
-    weights = [0.0 if one is None else math.exp(one - top) for one in logits]
+    logits = [finite(row.get("logit")) for row in rows]
+    top = max((logit for logit in logits if logit is not None), default=0.0)
+    weights = [0.0 if logit is None else math.exp(logit - top) for logit in logits]
     total = math.fsum(weights) or 1.0
-    return [{**one, "prob": weight / total} for one, weight in zip(rows, weights, strict=True)]
+    return [{**row, "prob": weight / total} for row, weight in zip(rows, weights, strict=True)]
 
 
 def _rows(value: Any) -> list[Mapping[str, Any]]:
-    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
+    return [row for row in value if isinstance(row, Mapping)] if isinstance(value, list) else []
 
 
 def _text(value: Any) -> str:

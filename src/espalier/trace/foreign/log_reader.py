@@ -130,12 +130,12 @@ class LogReader(Headed):
         file."""
         here = self._bytes
         here.skip_commas()
-        if (found := here.peek()) in (b"", b"}"):
-            here.skip(len(found))
+        if (byte := here.peek()) in (b"", b"}"):
+            here.skip(len(byte))
             if here.peek():
                 raise LogError(f"something follows the log at byte {here.place}")
             return None
-        if found != b'"':
+        if byte != b'"':
             raise LogError(f"there is no name at byte {here.place}", hint="the log is damaged there")
         name = here.value()
         if name is None or not here.peek():
@@ -147,25 +147,25 @@ class LogReader(Headed):
     def _events(self) -> Iterator[dict[str, Any]]:
         here = self._bytes
         while True:
-            found = here.peek()
-            if found == b",":
+            byte = here.peek()
+            if byte == b",":
                 here.skip_commas()
-            elif found == b"]":
+            elif byte == b"]":
                 here.skip(1)
                 self.is_closed = True
                 return
-            elif not found:
+            elif not byte:
                 return
             else:
-                event = self._event(found)
+                event = self._event(byte)
                 if event is None:
                     return
                 yield event
 
     def _event(self, first: bytes) -> dict[str, Any] | None:
         """The next event, None if the file ends within it."""
-        place = self._bytes.place
-        named = f"event {self._count} at byte {place}"
+        position = self._bytes.place
+        named = f"event {self._count} at byte {position}"
         text = self._bytes.value()
         if text is None:
             self.is_cut = True
@@ -212,9 +212,9 @@ class _Window:
                 return self._held[self._at : self._at + 1]
 
     def next(self) -> bytes:
-        found = self.peek()
-        self._at += len(found)
-        return found
+        byte = self.peek()
+        self._at += len(byte)
+        return byte
 
     def skip_commas(self) -> None:
         """Skip commas and white space; a file may have hundreds of millions."""
@@ -239,16 +239,16 @@ class _Window:
         end = self._string() if first == b'"' else self._nested() if first in (b"{", b"[") else self._scalar()
         if end is None:
             return None
-        found = self._held[self._at : self._at + end]
+        content = self._held[self._at : self._at + end]
         self._at += end
-        return found
+        return content
 
     def _string(self) -> int | None:
         """The length of the string in bytes."""
         while True:
-            found = _STRING.match(self._held, self._at)
-            if found is not None:
-                return found.end() - self._at
+            match = _STRING.match(self._held, self._at)
+            if match is not None:
+                return match.end() - self._at
             if not self._more():
                 return None
 
@@ -269,14 +269,14 @@ class _Window:
             return whole.end() - self._at
         depth, scanned, seen = 0, 0, 0  # scanned: bytes from the next one on; seen: brackets
         while True:
-            found = _end(_TO_BRACKET, self._held, self._at + scanned)
-            if found == len(self._held) or self._held[found : found + 1] == b'"':  # an incomplete string
-                scanned = found - self._at
+            bracket = _end(_TO_BRACKET, self._held, self._at + scanned)
+            if bracket == len(self._held) or self._held[bracket : bracket + 1] == b'"':  # an incomplete string
+                scanned = bracket - self._at
                 if not self._more():
                     return None
                 continue
-            depth += 1 if self._held[found : found + 1] in (b"{", b"[") else -1
-            scanned = found + 1 - self._at
+            depth += 1 if self._held[bracket : bracket + 1] in (b"{", b"[") else -1
+            scanned = bracket + 1 - self._at
             seen += 1
             if depth > MAX_DEPTH or seen > MAX_BRACKETS:
                 what = f"nested deeper than {MAX_DEPTH} levels" if depth > MAX_DEPTH else "too large"
@@ -310,8 +310,8 @@ def _size(file: IO[bytes] | IO[str]) -> int:
 
 def _end(pattern: re.Pattern[bytes], text: bytes, start: int) -> int:
     """The end of a match that may be empty."""
-    found = pattern.match(text, start)
-    return start if found is None else found.end()
+    match = pattern.match(text, start)
+    return start if match is None else match.end()
 
 
 def _parsed(value: bytes, what: str) -> Any:
@@ -339,8 +339,8 @@ def _put_right(text: str) -> str:
     return "".join(parts)
 
 
-def _number(found: re.Match[str]) -> str:
-    sign, name = found.groups()
+def _number(match: re.Match[str]) -> str:
+    sign, name = match.groups()
     if name.lower() == "nan":
         return "NaN"
     return "-Infinity" if sign == "-" else "Infinity"

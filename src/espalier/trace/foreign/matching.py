@@ -112,14 +112,14 @@ class Link:
         return self.how in WEAK
 
     def to_json(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"by": self.how, "reason": self.reason}
-        found |= {"is_weak": True} if self.is_weak else {}
+        written: dict[str, Any] = {"by": self.how, "reason": self.reason}
+        written |= {"is_weak": True} if self.is_weak else {}
         if self.candidates:
-            found["candidates"] = [{"task_id": one.task, "slot_id": one.slot} for one in self.candidates]
+            written["candidates"] = [{"task_id": key.task, "slot_id": key.slot} for key in self.candidates]
         if self.key is not None:
-            found |= {"task_id": self.key.task, "slot_id": self.key.slot}
-            found |= {"request_id": self.key.request} if self.key.request else {}
-        return found | ({} if self.fit is None else self.fit.to_json())
+            written |= {"task_id": self.key.task, "slot_id": self.key.slot}
+            written |= {"request_id": self.key.request} if self.key.request else {}
+        return written | ({} if self.fit is None else self.fit.to_json())
 
 
 class Survey:
@@ -181,8 +181,8 @@ class Survey:
         if compared.drawn is not None and 0 < compared.drawn < 1:
             fit.drawn -= math.log2(compared.drawn)
         if len(fit.agreed) < KEPT:
-            taken = event.get("resampled")
-            named = (taken.get("id"), taken.get("text")) if isinstance(taken, Mapping) else ()
+            resampled = event.get("resampled")
+            named = (resampled.get("id"), resampled.get("text")) if isinstance(resampled, Mapping) else ()
             fit.agreed.append(((event["step"], json.dumps(named, default=str)), compared.bits))
 
     def _moved_on(self, key: TaskKey) -> None:
@@ -267,10 +267,10 @@ class Survey:
             if task in (None, key.task) and slot in (None, key.slot) and (request in (None, key.request))
         }
         if (task is not None or slot is not None or request is not None) and not named:
-            asked = (
+            naming = (
                 f"task {task}" if task is not None else f"slot {slot}" if slot is not None else f"request {request!r}"
             )
-            raise MatchError(f"the log has no {asked}", hint=f"it has {named_tasks(self.found)}", field="task")
+            raise MatchError(f"the log has no {naming}", hint=f"it has {named_tasks(self.found)}", field="task")
         if wanted is not None and (mine := {key: fit for key, fit in named.items() if key.request == wanted}):
             return self._by_name(mine, "request", f"request {wanted!r}", output, force=force)
         if task is not None:
@@ -290,7 +290,7 @@ class Survey:
         return Link(how=how, reason=f"by {'its' if how == 'request' else 'the'} {what}", key=key, fit=fit)
 
     def _contradicted(self, named: Mapping[TaskKey, TaskFit], what: str, *, force: bool) -> Link:
-        key, fit = max(named.items(), key=lambda one: one[1].latest)
+        key, fit = max(named.items(), key=lambda pair: pair[1].latest)
         count = f"{fit.conflicts} of its {fit.events} events contradict the response"
         reason = f"{what} {'is taken by force' if force else 'does not fit'}: {count}, "
         how: How = "forced" if force else "none"
@@ -315,7 +315,7 @@ class Survey:
         key, fit = ranked[0]
         if fit.bits < ENOUGH or self._evidence.text is not None:  # a word in the text is at no certain step
             return None
-        if rivals := [one for one, other in named.items() if one != key and self._is_rival(other, fit)]:
+        if rivals := [rival for rival, other in named.items() if rival != key and self._is_rival(other, fit)]:
             if not most_recent:
                 raise self._several([key, *rivals], "this response")
             return None
@@ -338,8 +338,8 @@ class Survey:
     def _lacks(self, fit: TaskFit) -> bool:
         if len(fit.steps) >= MOST_STEPS:
             return False
-        proven = (place for place in range(len(self._surprise)) if self._evidence.proves(place))
-        return any(place not in fit.steps and fit.coverage.knows(place) for place in proven)
+        proven = (position for position in range(len(self._surprise)) if self._evidence.proves(position))
+        return any(position not in fit.steps and fit.coverage.knows(position) for position in proven)
 
     def _by_elimination(self, named: Mapping[TaskKey, TaskFit], most_recent: bool, *, force: bool) -> Link:
         """The only task that contradicts nothing, or on demand the most recent one."""
@@ -354,7 +354,7 @@ class Survey:
         if candidates and not most_recent:
             raise self._unsure(candidates)
         if candidates:
-            key, fit = max(candidates.items(), key=lambda one: one[1].latest)
+            key, fit = max(candidates.items(), key=lambda pair: pair[1].latest)
             what = f"most recent of {len(candidates)} tasks that contradict nothing"
             return Link(how="recent", reason=f"{what}; {fit.worth} ({key})", key=key, fit=fit)
         if every and force:
@@ -369,7 +369,7 @@ class Survey:
                 first = "the log was begun after the response had ended"
             elif not first:
                 first = "it proves rejections that the task does not have"
-            key, fit = max(every.items(), key=lambda one: one[1].latest)
+            key, fit = max(every.items(), key=lambda pair: pair[1].latest)
             return Link(how="none", reason=f"{reason}; the first: {first}", key=key, fit=fit)
         if not self.found and self.may_be_empty:
             return self.without_events("the log has no events, so that no draw was refused")
@@ -377,14 +377,14 @@ class Survey:
 
     def without_events(self, reason: str) -> Link:
         """The link of a reply whose draws were all accepted."""
-        if any(self._evidence.proves(place) for place in range(len(self._surprise))):
+        if any(self._evidence.proves(position) for position in range(len(self._surprise))):
             return Link(how="none", reason="the response proves rejections, and the log has none of them")
         return Link(how="empty", reason=reason, fit=TaskFit())
 
     def shared(self, reason: str, candidates: Collection[TaskKey], *, has_one: bool = False) -> Link:
         """The link of a reply that may be of any of these tasks: what they have in common holds. has_one: whether it is
         surely of one of them, and not of none."""
-        fit, ranked = TaskFit(), tuple(sorted(candidates, key=lambda one: self.found[one].latest))
+        fit, ranked = TaskFit(), tuple(sorted(candidates, key=lambda key: self.found[key].latest))
         common = {} if not has_one else self._common(ranked)
         for key in ranked:
             fit.coverage.gaps += self.found[key].coverage.gaps
@@ -412,7 +412,7 @@ class Survey:
         return self.has_all and not self._evidence.is_exact
 
     def _ranked(self, fits: Mapping[TaskKey, TaskFit]) -> list[tuple[TaskKey, TaskFit]]:
-        return sorted(fits.items(), key=lambda one: -one[1].bits)
+        return sorted(fits.items(), key=lambda pair: -pair[1].bits)
 
     def _is_rival(self, other: TaskFit, best: TaskFit) -> bool:
         """Whether the reply may as well be of another task: it does not contradict it, and that it has no events where
@@ -450,7 +450,7 @@ class Survey:
 
     def _unsure(self, candidates: Mapping[TaskKey, TaskFit]) -> MatchError:
         listed = [f"{key}: {fit.events} events, {fit.bits:.1f} bits" for key, fit in candidates.items()]
-        last = max(candidates.items(), key=lambda one: one[1].latest)[0]
+        last = max(candidates.items(), key=lambda pair: pair[1].latest)[0]
         error = MatchError(
             f"{len(candidates)} tasks of the log contradict nothing, and the evidence for each is weak: "
             + named_tasks(listed),
@@ -462,12 +462,12 @@ class Survey:
 
 
 def _same_draws(event: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    def ids(one: Mapping[str, Any]) -> list[Any]:
-        drawn = [one.get("rejected"), one.get("resampled")]
+    def ids(record: Mapping[str, Any]) -> list[Any]:
+        drawn = [record.get("rejected"), record.get("resampled")]
         return [(token.get("id"), token.get("text")) if isinstance(token, Mapping) else None for token in drawn]
 
     return ids(event) == ids(other)
 
 
 def _runs(data: Any) -> Iterator[Mapping[str, Any]]:
-    return (one for one in data if isinstance(one, Mapping)) if isinstance(data, list) else iter(())
+    return (run for run in data if isinstance(run, Mapping)) if isinstance(data, list) else iter(())

@@ -86,12 +86,12 @@ class Sides:
         """temperature: if the reply does not tell it. Raises ResponseError."""
         chosen = response.choice(choice, is_bare=True)
         reply = placed(chosen)
-        found = None
+        estimated = None
         # The samplers of a server that names its requests are ours, and need not draw before they mask.
-        if chosen.steps is not None and response.request is None and not any(one.after for one in reply.steps):
-            found = estimates(response, reply.steps, temperature=temperature)
+        if chosen.steps is not None and response.request is None and not any(step.after for step in reply.steps):
+            estimated = estimates(response, reply.steps, temperature=temperature)
         heat = response.temperature if temperature is None else temperature
-        return Sides(response=response, choice=chosen, reply=reply, estimates=found, heat=heat)
+        return Sides(response=response, choice=chosen, reply=reply, estimates=estimated, heat=heat)
 
     def reaching(self, last: int) -> Sides:
         """These, with a step for each token up to `last` where the reply itself does not tell how many it has."""
@@ -171,8 +171,8 @@ def combined(
     """The combined form of a reply and of the events of the task that it is linked to."""
     by_step = {event["step"]: event for event in events}
     sides = sides.reaching(max(by_step, default=-1))
-    by_step = {place: event for place, event in by_step.items() if 0 <= place < len(sides.reply.steps)}
-    sampled = [_sampled(sides, link, place, by_step.get(place)) for place in range(len(sides.reply.steps))]
+    by_step = {position: event for position, event in by_step.items() if 0 <= position < len(sides.reply.steps)}
+    sampled = [_sampled(sides, link, position, by_step.get(position)) for position in range(len(sides.reply.steps))]
     warnings = [] if link.how != "none" else [link.reason]
     if sides.is_bare:
         warnings.append("the response has no log probabilities: its tokens are known only where the log has events")
@@ -193,15 +193,15 @@ def estimate(response: Response, *, choice: int = 0, temperature: float | None =
     """The combined form without a log: what the response alone proves, marked as estimated. Raises as `estimates`."""
     chosen = response.choice(choice)
     reply = placed(chosen)
-    found = estimates(response, reply.steps, temperature=temperature)
-    sides = Sides(response=response, choice=chosen, reply=reply, estimates=found, heat=temperature)
-    sampled = [_estimated(one) for one in found]
+    estimated = estimates(response, reply.steps, temperature=temperature)
+    sides = Sides(response=response, choice=chosen, reply=reply, estimates=estimated, heat=temperature)
+    sampled = [_estimated(step) for step in estimated]
     data = _combined(sides, sampled, {"estimated": True})
     data["summary"] |= {"estimated": True}
     unknown = data["summary"]["unknown_steps"]
     warnings = ["rejections are estimated from the response alone"]
     if unknown:
-        warnings.append(f"of {unknown} of {len(found)} steps it cannot be told whether a token was rejected")
+        warnings.append(f"of {unknown} of {len(estimated)} steps it cannot be told whether a token was rejected")
     return Combined(data=data, warnings=tuple(warnings))
 
 
@@ -223,8 +223,8 @@ def check_target(target: str, inputs: Sequence[str], *, force: bool, is_own_free
     InputError."""
     if target == "-" or not os.path.exists(target):
         return
-    for one in inputs:
-        if os.path.exists(one) and os.path.samefile(target, one):
+    for path in inputs:
+        if os.path.exists(path) and os.path.samefile(target, path):
             raise InputError(f"{target} is one of the files to merge, and is not overwritten", field="out")
     if not force and stat.S_ISREG(os.stat(target).st_mode) and not (is_own_free and _is_merged(target)):
         raise InputError(f"{target} exists already", hint="--force overwrites it", field="out")
@@ -273,18 +273,18 @@ def _is_after(response: Response, begun: float | None) -> bool:
     return begun is not None and response.created > 0 and begun > response.created + (response.seconds or LONGEST) + 2
 
 
-def _sampled(sides: Sides, link: Link, place: int, event: Mapping[str, Any] | None) -> dict[str, Any]:
+def _sampled(sides: Sides, link: Link, position: int, event: Mapping[str, Any] | None) -> dict[str, Any]:
     """What the log says of one step."""
     if link.how == "none" or link.fit is None:
         return _unknown(NO_LINK)
-    if not sides.reply.sure[place]:
+    if not sides.reply.sure[position]:
         return _unknown(UNPLACED)
     if event is not None:
         conflict = Evidence(sides.reply, None).compare(event).conflict if link.how == "forced" else ""
         return _rejected(event) | ({"note": f"taken by force: {conflict}"} if conflict else {})
-    if not link.fit.coverage.knows(place):
+    if not link.fit.coverage.knows(position):
         return _unknown(DIFFERENT if link.how == "shared" else NOT_COVERED)
-    if sides.estimates is not None and sides.estimates[place].verdict == "rejected":
+    if sides.estimates is not None and sides.estimates[position].verdict == "rejected":
         return _unknown(CONTRADICTED)
     return {"was_rejected": False, "note": NO_REJECTION}
 
@@ -308,15 +308,15 @@ def _rejected(event: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _estimated(one: Estimate) -> dict[str, Any]:
-    bounds = {"lower": one.lower, "upper": one.upper}
-    estimated = {"estimated": True, "verdict": one.verdict, "removed_mass": bounds, "note": one.why}
-    if one.verdict != "rejected":
-        return {"was_rejected": False if one.verdict == "accepted" else None, **estimated}
-    first = None if one.rejected is None else {
-        "id": one.rejected.get("id"),
-        "text": one.rejected.get("token"),
-        "prob": math.exp(one.rejected["logprob"]),
+def _estimated(step: Estimate) -> dict[str, Any]:
+    bounds = {"lower": step.lower, "upper": step.upper}
+    estimated = {"estimated": True, "verdict": step.verdict, "removed_mass": bounds, "note": step.why}
+    if step.verdict != "rejected":
+        return {"was_rejected": False if step.verdict == "accepted" else None, **estimated}
+    first = None if step.rejected is None else {
+        "id": step.rejected.get("id"),
+        "text": step.rejected.get("token"),
+        "prob": math.exp(step.rejected["logprob"]),
     }  # fmt: skip
     return {"was_rejected": True, "rejected": first, **{name: [] for name in STAGES}, "resampled": None, **estimated}
 
@@ -326,9 +326,9 @@ def _combined(
     events: Mapping[int, Mapping[str, Any]] = MappingProxyType({}),
 ) -> dict[str, Any]:  # fmt: skip
     response, steps = sides.response, sides.reply.steps
-    rejected = sum(one["was_rejected"] is True for one in sampled)
-    accepted = sum(one["was_rejected"] is False for one in sampled)
-    after = {"post_sampling_probs": True} if any(one.after for one in steps) else {}
+    rejected = sum(step["was_rejected"] is True for step in sampled)
+    accepted = sum(step["was_rejected"] is False for step in sampled)
+    after = {"post_sampling_probs": True} if any(step.after for step in steps) else {}
     return {
         "metadata": {
             "request_id": response.request_id,
@@ -337,7 +337,9 @@ def _combined(
             **metadata,
             **after,
         },
-        "steps": [_step(place, one, sampled[place], events.get(place)) for place, one in enumerate(steps)],
+        "steps": [
+            _step(position, step, sampled[position], events.get(position)) for position, step in enumerate(steps)
+        ],
         "summary": {
             "total_steps": len(steps),
             "rejected_steps": rejected,
@@ -349,22 +351,22 @@ def _combined(
     }
 
 
-def _step(place: int, one: ApiStep, sampled: Mapping[str, Any], event: Mapping[str, Any] | None) -> dict[str, Any]:
+def _step(position: int, step: ApiStep, sampled: Mapping[str, Any], event: Mapping[str, Any] | None) -> dict[str, Any]:
     token: dict[str, Any] = {
-        "id": one.id,
-        "text": one.text,
-        "bytes": None if one.bytes is None else list(one.bytes),
-        "logprob": one.logprob,
+        "id": step.id,
+        "text": step.text,
+        "bytes": None if step.bytes is None else list(step.bytes),
+        "logprob": step.logprob,
     }
-    taken = None if event is None else event.get("resampled")
-    if isinstance(taken, Mapping) and sampled["was_rejected"]:
-        if one.id is None:
-            token["id"] = whole(taken.get("id"))
-        if one.is_missing and isinstance(taken.get("text"), str):
-            token["text"] = taken["text"]
+    resampled = None if event is None else event.get("resampled")
+    if isinstance(resampled, Mapping) and sampled["was_rejected"]:
+        if step.id is None:
+            token["id"] = whole(resampled.get("id"))
+        if step.is_missing and isinstance(resampled.get("text"), str):
+            token["text"] = resampled["text"]
     return {
-        "step": place,
-        "token": token | ({"is_missing": True} if one.is_missing else {}),
-        "api_top_logprobs": [dict(candidate) for candidate in one.top],
+        "step": position,
+        "token": token | ({"is_missing": True} if step.is_missing else {}),
+        "api_top_logprobs": [dict(candidate) for candidate in step.top],
         "rejection_sampling": dict(sampled),
     }

@@ -36,7 +36,7 @@ def placed(choice: ApiChoice) -> Placed:
     if total is not None and total < len(entries):
         total = None  # a count of something else
     if total is None:
-        first = next((place for place, width in enumerate(widths) if width), len(entries))
+        first = next((position for position, width in enumerate(widths) if width), len(entries))
         sure = (True,) * first + (False,) * (len(entries) - first)
         return Placed(steps=entries, sure=sure, is_whole=False)
     missing = total - len(entries)
@@ -47,30 +47,30 @@ def placed(choice: ApiChoice) -> Placed:
     if tokens is not None and offsets is None:  # the ids are not those of the entries
         tokens = None
         offsets = _offsets(entries, widths, missing, None)
-    return _laid_out(entries, offsets or [range(missing + 1)] * len(entries), total, tokens, choice.finish_reason)
+    return _place_entries(entries, offsets or [range(missing + 1)] * len(entries), total, tokens, choice.finish_reason)
 
 
-def _laid_out(
+def _place_entries(
     entries: Sequence[ApiStep],
     offsets: Sequence[Sequence[int]],
     total: int,
     tokens: Sequence[int] | None,
     finish: str | None,
 ) -> Placed:
-    steps = [GAP if tokens is None else replace(GAP, id=tokens[place]) for place in range(total)]
+    steps = [GAP if tokens is None else replace(GAP, id=tokens[position]) for position in range(total)]
     sure = [False] * total
     last, was_sure = -1, True
-    for index, found in enumerate(offsets):
-        place, is_sure = index + found[0], len(found) == 1
-        steps[place] = entries[index]
+    for index, options in enumerate(offsets):
+        position, is_sure = index + options[0], len(options) == 1
+        steps[position] = entries[index]
         if tokens is not None and entries[index].id is None:
-            steps[place] = replace(entries[index], id=tokens[place])
-        sure[place] = is_sure
-        for between in range(last + 1, place):
+            steps[position] = replace(entries[index], id=tokens[position])
+        sure[position] = is_sure
+        for between in range(last + 1, position):
             sure[between] = was_sure and is_sure
-        last, was_sure = place, is_sure
-    for place in range(last + 1, total):
-        sure[place] = was_sure
+        last, was_sure = position, is_sure
+    for position in range(last + 1, total):
+        sure[position] = was_sure
     if entries and last < total - 1 and finish == "stop":  # the token that ended the text
         steps[-1] = replace(steps[-1], is_missing=False)
     return Placed(steps=tuple(steps), sure=tuple(sure), is_whole=True)
@@ -79,13 +79,13 @@ def _laid_out(
 def _widths(entries: Sequence[ApiStep]) -> list[int]:
     """For each entry, how many tokens may be missing right before it: none if its bytes are ASCII, or if a part of a
     character has an entry of its own somewhere, since such a server leaves none out."""
-    found = []
-    for one in entries:
-        spelled = one.text.encode("utf-8", "replace") if one.bytes is None else bytes(one.bytes)
-        if one.bytes is not None and not _is_text(spelled):
+    widths = []
+    for entry in entries:
+        spelled = entry.text.encode("utf-8", "replace") if entry.bytes is None else bytes(entry.bytes)
+        if entry.bytes is not None and not _is_text(spelled):
             return [0] * len(entries)
-        found.append(0 if spelled.isascii() else len(spelled) - 1)
-    return found
+        widths.append(0 if spelled.isascii() else len(spelled) - 1)
+    return widths
 
 
 def _is_text(spelled: bytes) -> bool:
@@ -105,21 +105,21 @@ def _offsets(
         return None
     forward: list[set[int]] = []
     before = {0}
-    for index, (one, width) in enumerate(zip(entries, widths, strict=True)):
+    for index, (entry, width) in enumerate(zip(entries, widths, strict=True)):
         reached = {at + more for at in before for more in range(min(width, missing - at) + 1)}
-        if tokens is not None and one.id is not None:
-            reached = {at for at in reached if tokens[index + at] == one.id}
+        if tokens is not None and entry.id is not None:
+            reached = {at for at in reached if tokens[index + at] == entry.id}
         if not reached:
             return None
         forward.append(reached)
         before = reached
-    kept: list[list[int]] = []
+    possible: list[list[int]] = []
     after: set[int] | None = None
     for index in range(len(entries) - 1, -1, -1):
         alive = forward[index]
         if after is not None:
             width = widths[index + 1]
             alive = {at for at in alive if any(at <= other <= at + width for other in after)}
-        kept.append(sorted(alive))
+        possible.append(sorted(alive))
         after = alive
-    return kept[::-1]
+    return possible[::-1]

@@ -134,16 +134,16 @@ def trace_of(response: Response, *, choice: int = 0, temperature: float | None =
     chosen = response.choice(choice)
     reported = placed(chosen).steps
     notes: tuple[str, ...]
-    found: Sequence[Estimate | None]
-    if any(one.after for one in reported):
-        found, notes = [None] * len(reported), ("probabilities after sampling show nothing of what was refused",)
+    estimated: Sequence[Estimate | None]
+    if any(step.after for step in reported):
+        estimated, notes = [None] * len(reported), ("probabilities after sampling show nothing of what was refused",)
     else:
-        found = estimates(response, reported, temperature=temperature)
-        unknown = sum(one is not None and one.verdict == "unknown" for one in found)
+        estimated = estimates(response, reported, temperature=temperature)
+        unknown = sum(estimate is not None and estimate.verdict == "unknown" for estimate in estimated)
         notes = ("rejections are estimated from the reply alone",)
         if unknown:
             notes += (f"of {unknown} of {len(reported)} steps it cannot be told whether a token was rejected",)
-    steps = tuple(of_reply(place, *pair) for place, pair in enumerate(zip(reported, found, strict=True)))
+    steps = tuple(of_reply(position, *pair) for position, pair in enumerate(zip(reported, estimated, strict=True)))
     grammar = response.settings.get("grammar")
     trace = Trace(
         steps=steps,
@@ -171,7 +171,9 @@ def trace_of_combined(data: Mapping[str, Any], path: str | os.PathLike[str]) -> 
         return trace_of_json(data["espalier"], os.fspath(path))
     metadata = data["metadata"]
     after = metadata.get("post_sampling_probs") is True
-    steps = tuple(of_combined(place, one, after=after, path=os.fspath(path)) for place, one in enumerate(data["steps"]))
+    steps = tuple(
+        of_combined(position, step, after=after, path=os.fspath(path)) for position, step in enumerate(data["steps"])
+    )
     origin = {
         name: metadata[name]
         for name in ("request_id", "created", "timestamp", "rejection_log_version", "rejection_log_timestamp")
@@ -200,8 +202,8 @@ def _of_log(
         if task in (None, key.task) and slot in (None, key.slot) and request in (None, key.request):
             keys[key] = keys.get(key, 0) + 1
     if not keys:
-        asked = "" if task is None and slot is None and request is None else " of that task, slot or request"
-        raise FormatError(f"the log {os.fspath(path)!r} has no events{asked}", field="task" if asked else None)
+        which = "" if task is None and slot is None and request is None else " of that task, slot or request"
+        raise FormatError(f"the log {os.fspath(path)!r} has no events{which}", field="task" if which else None)
     if len(keys) > 1:
         raise MatchError(
             f"the log holds {len(keys)} tasks: {named_tasks(keys)}",
@@ -211,8 +213,8 @@ def _of_log(
     (chosen,) = keys
     tasks = Tasks()
     file.seek(0)
-    found = [of_event(event) for event in LogReader(file) if tasks.key(event) == chosen]
-    steps = tuple(sorted(found, key=lambda one: one.step))
+    records = [of_event(event) for event in LogReader(file) if tasks.key(event) == chosen]
+    steps = tuple(sorted(records, key=lambda step: step.step))
     trace = Trace(
         steps=steps,
         text=_with_gaps(steps),
@@ -225,16 +227,16 @@ def _of_log(
 
 def has_gaps(trace: Trace) -> bool:
     """Whether tokens are missing between the steps, as in a rejection log: runs of tokens are then unknown."""
-    return any(one.step != place for place, one in enumerate(trace.steps))
+    return any(step.step != position for position, step in enumerate(trace.steps))
 
 
 def _with_gaps(steps: Iterable[StepRecord]) -> str:
     parts: list[str] = []
     last = -1
-    for one in steps:
-        parts += ["…"] if one.step != last + 1 else []
-        parts.append(one.text)
-        last = one.step
+    for step in steps:
+        parts += ["…"] if step.step != last + 1 else []
+        parts.append(step.text)
+        last = step.step
     return "".join(parts)
 
 

@@ -82,16 +82,16 @@ class Response:
     def choice(self, index: int = 0, *, is_bare: bool = False) -> ApiChoice:
         """is_bare: whether one without log probabilities will do. Raises ResponseError if the choice does not exist or
         has none."""
-        for one in self.choices:
-            if one.index == index:
-                if one.steps is None and not is_bare:
+        for choice in self.choices:
+            if choice.index == index:
+                if choice.steps is None and not is_bare:
                     raise ResponseError(
                         f"choice {index} of the response has no log probabilities",
                         hint='ask for them: "logprobs": true, "top_logprobs": 10',
                         field="logprobs",
                     )
-                return one
-        known = ", ".join(str(one.index) for one in self.choices)
+                return choice
+        known = ", ".join(str(choice.index) for choice in self.choices)
         raise ResponseError(f"the response has no choice {index}", hint=f"it has: {known or 'none'}", field="choice")
 
     @property
@@ -127,8 +127,8 @@ def _decoded(text: str | bytes) -> str:
 
 def response_of(data: Any) -> Response:
     """The reply in one JSON object, or llama-server's list of one for each output. Raises ResponseError."""
-    if isinstance(data, list) and data and all(isinstance(one, Mapping) and "content" in one for one in data):
-        return _made(data[0], [_native(one, place) for place, one in enumerate(data)], data[0])
+    if isinstance(data, list) and data and all(isinstance(reply, Mapping) and "content" in reply for reply in data):
+        return _build_response(data[0], [_native(reply, position) for position, reply in enumerate(data)], data[0])
     if not isinstance(data, Mapping):
         raise ResponseError(f"the response is no object but {_kind(data)}")
     if data.get("error") is not None and not data.get("choices"):
@@ -140,18 +140,18 @@ def response_of(data: Any) -> Response:
     if "choices" not in data:
         if "content" not in data and "completion_probabilities" not in data:
             raise ResponseError("the response has no choices", hint="it is no reply of a completion")
-        return _made(data, [_native(data)], data)
+        return _build_response(data, [_native(data)], data)
     choices = data["choices"]
     if not isinstance(choices, Sequence) or isinstance(choices, str) or not choices:
         raise ResponseError("the response has no choices", field="choices")
-    found = []
-    for place, one in enumerate(choices):
-        if not isinstance(one, Mapping):
-            raise ResponseError(f"choices[{place}] is no object but {_kind(one)}")
-        found.append(_choice(one, place, verbose if len(choices) == 1 else {}))
-    if len(found) == 1:
-        found = [replace(found[0], total=_total(data, verbose))]
-    return _made(data, found, verbose)
+    parsed = []
+    for position, choice in enumerate(choices):
+        if not isinstance(choice, Mapping):
+            raise ResponseError(f"choices[{position}] is no object but {_kind(choice)}")
+        parsed.append(_choice(choice, position, verbose if len(choices) == 1 else {}))
+    if len(parsed) == 1:
+        parsed = [replace(parsed[0], total=_total(data, verbose))]
+    return _build_response(data, parsed, verbose)
 
 
 def _total(data: Mapping[str, Any], verbose: Mapping[str, Any]) -> int | None:
@@ -162,10 +162,10 @@ def _total(data: Mapping[str, Any], verbose: Mapping[str, Any]) -> int | None:
         usage.get("completion_tokens") if isinstance(usage, Mapping) else None,
         timings.get("predicted_n") if isinstance(timings, Mapping) else None,
     )
-    return next((one for one in map(whole, counts) if one is not None and 0 <= one <= MOST_TOKENS), None)
+    return next((count for count in map(whole, counts) if count is not None and 0 <= count <= MOST_TOKENS), None)
 
 
-def _made(data: Mapping[str, Any], choices: Iterable[ApiChoice], verbose: Mapping[str, Any]) -> Response:
+def _build_response(data: Mapping[str, Any], choices: Iterable[ApiChoice], verbose: Mapping[str, Any]) -> Response:
     settings = verbose.get("generation_settings")
     slot, created = whole(verbose.get("id_slot")), data.get("created")
     request = _name(data.get("request_id")) or _name(verbose.get("request_id")) or None
@@ -174,7 +174,7 @@ def _made(data: Mapping[str, Any], choices: Iterable[ApiChoice], verbose: Mappin
         model=str(data.get("model") or "unknown"),
         created=created if isinstance(created, int) else 0,
         seconds=_seconds(data.get("timings")),
-        choices=tuple(choices if request is None else (replace(one, has_all=True) for one in choices)),
+        choices=tuple(choices if request is None else (replace(choice, has_all=True) for choice in choices)),
         slot=slot if slot is not None and slot >= 0 else None,
         task=whole(data.get("task_id", verbose.get("task_id"))),
         request=request,
@@ -186,19 +186,21 @@ def _made(data: Mapping[str, Any], choices: Iterable[ApiChoice], verbose: Mappin
 def _seconds(timings: Any) -> float:
     parts = ("prompt_ms", "predicted_ms")
     return (
-        sum(max(0.0, finite(timings.get(one)) or 0.0) for one in parts) / 1000 if isinstance(timings, Mapping) else 0.0
+        sum(max(0.0, finite(timings.get(name)) or 0.0) for name in parts) / 1000
+        if isinstance(timings, Mapping)
+        else 0.0
     )
 
 
-def _choice(data: Mapping[str, Any], place: int, verbose: Mapping[str, Any]) -> ApiChoice:
+def _choice(data: Mapping[str, Any], position: int, verbose: Mapping[str, Any]) -> ApiChoice:
     message = data.get("message")
     message = message if isinstance(message, Mapping) else {}
     index = data.get("index")
-    steps = _steps(data.get("logprobs"), f"choices[{place}].logprobs")
+    steps = _steps(data.get("logprobs"), f"choices[{position}].logprobs")
     if steps is None:  # from a server with --verbose, which sends it twice
         steps = _steps(verbose.get("completion_probabilities"), "__verbose.completion_probabilities")
     return ApiChoice(
-        index=index if isinstance(index, int) else place,
+        index=index if isinstance(index, int) else position,
         text=_text(message.get("content", data.get("text"))),
         reasoning=_text(message.get("reasoning_content")),
         finish_reason=_name(data.get("finish_reason")),
@@ -209,11 +211,11 @@ def _choice(data: Mapping[str, Any], place: int, verbose: Mapping[str, Any]) -> 
     )
 
 
-def _native(data: Mapping[str, Any], place: int = 0) -> ApiChoice:
+def _native(data: Mapping[str, Any], position: int = 0) -> ApiChoice:
     """A reply of llama-server's own route."""
     stopped, index = data.get("stop_type"), whole(data.get("index"))
     return ApiChoice(
-        index=place if index is None else index,
+        index=position if index is None else index,
         text=_text(data.get("content")),
         reasoning="",
         finish_reason=None if stopped is None else "length" if stopped == "limit" else "stop",
@@ -235,7 +237,7 @@ def _steps(data: Any, where: str) -> tuple[ApiStep, ...] | None:
             return None
     if not isinstance(data, Sequence) or isinstance(data, str):
         raise ResponseError(f"{where} is no list but {_kind(data)}")
-    return tuple(step_of(one, f"{where}[{place}]") for place, one in enumerate(data))
+    return tuple(step_of(step, f"{where}[{position}]") for position, step in enumerate(data))
 
 
 def step_of(data: Any, where: str) -> ApiStep:
@@ -252,7 +254,9 @@ def step_of(data: Any, where: str) -> ApiStep:
         text=_text(data.get("token")),
         bytes=spelled_bytes(spelled),
         logprob=finite(logprob),
-        top=tuple(one for one in top if isinstance(one, Mapping)) if isinstance(top, Sequence) else (),
+        top=tuple(candidate for candidate in top if isinstance(candidate, Mapping))
+        if isinstance(top, Sequence)
+        else (),
         after=after,
     )
 
@@ -261,22 +265,22 @@ def _old(data: Mapping[str, Any], where: str) -> tuple[ApiStep, ...]:
     """The oldest format of OpenAI's completions: parallel lists."""
     tokens = data["tokens"]
     logprobs, top = (data.get(name) or [] for name in ("token_logprobs", "top_logprobs"))
-    for name, given in (("tokens", tokens), ("token_logprobs", logprobs), ("top_logprobs", top)):
-        if not isinstance(given, list):
-            raise ResponseError(f"{where}.{name} is no list but {_kind(given)}")
-    found = []
-    for place, text in enumerate(tokens):
-        near = top[place] if place < len(top) and isinstance(top[place], Mapping) else {}
-        found.append(
+    for name, values in (("tokens", tokens), ("token_logprobs", logprobs), ("top_logprobs", top)):
+        if not isinstance(values, list):
+            raise ResponseError(f"{where}.{name} is no list but {_kind(values)}")
+    steps = []
+    for position, text in enumerate(tokens):
+        near = top[position] if position < len(top) and isinstance(top[position], Mapping) else {}
+        steps.append(
             ApiStep(
                 id=None,
                 text=_text(text),
                 bytes=None,
-                logprob=finite(logprobs[place] if place < len(logprobs) else None),
-                top=tuple({"token": one, "logprob": value} for one, value in near.items()),
+                logprob=finite(logprobs[position] if position < len(logprobs) else None),
+                top=tuple({"token": token, "logprob": value} for token, value in near.items()),
             )
         )
-    return tuple(found)
+    return tuple(steps)
 
 
 # A recorded stream
@@ -299,7 +303,7 @@ def _events(text: str) -> Iterator[Mapping[str, Any]]:
     left out."""
     lines = _LINE_END.split(text)
     seen = False
-    for place, line in enumerate(lines):
+    for index, line in enumerate(lines):
         name, colon, value = line.partition(":")
         if not colon or name.strip() != "data":
             continue
@@ -308,14 +312,14 @@ def _events(text: str) -> Iterator[Mapping[str, Any]]:
         if not value or value == "[DONE]":
             continue
         try:
-            check_shape(value, REPLY, f"line {place + 1}")
-            found = json.loads(value)
+            check_shape(value, REPLY, f"line {index + 1}")
+            event = json.loads(value)
         except (ValueError, RecursionError) as error:
-            if place == len(lines) - 1:
+            if index == len(lines) - 1:
                 return
-            raise ResponseError(f"line {place + 1} of the stream is no JSON: {error}") from error
-        if isinstance(found, Mapping):
-            yield found
+            raise ResponseError(f"line {index + 1} of the stream is no JSON: {error}") from error
+        if isinstance(event, Mapping):
+            yield event
     if not seen:
         raise ResponseError("this is neither a JSON object nor a recorded stream", hint="lines begin with `data: `")
 
@@ -339,36 +343,36 @@ def _streamed(events: Iterable[Mapping[str, Any]]) -> Response:
             _extend(native, event.get("completion_probabilities"), "completion_probabilities")
             native.tokens += _ids(event.get("tokens")) or ()
             native.finish = _native(event).finish_reason if event.get("stop") else native.finish
-        for one in choices if isinstance(choices, list) else ():
-            if not isinstance(one, Mapping):
-                raise ResponseError(f"a choice of the stream is no object but {_kind(one)}")
-            delta, index = one.get("delta"), one.get("index")
+        for choice in choices if isinstance(choices, list) else ():
+            if not isinstance(choice, Mapping):
+                raise ResponseError(f"a choice of the stream is no object but {_kind(choice)}")
+            delta, index = choice.get("delta"), choice.get("index")
             delta = delta if isinstance(delta, Mapping) else {}
             mine = partial.setdefault(index if isinstance(index, int) else 0, _PartialChoice())
-            mine.text.append(_text(delta.get("content", one.get("text"))))
+            mine.text.append(_text(delta.get("content", choice.get("text"))))
             mine.reasoning.append(_text(delta.get("reasoning_content")))
             mine.has_calls = mine.has_calls or bool(delta.get("tool_calls"))
-            mine.finish = _name(one.get("finish_reason")) or mine.finish
-            _extend(mine, one.get("logprobs"), "logprobs")
-            mine.tokens += _ids(one.get("token_ids")) or ()
+            mine.finish = _name(choice.get("finish_reason")) or mine.finish
+            _extend(mine, choice.get("logprobs"), "logprobs")
+            mine.tokens += _ids(choice.get("token_ids")) or ()
     if not partial:
         raise ResponseError("the stream holds no choice")
     total = _total(counts, verbose) if len(partial) == 1 else None
     choices_ = [
         ApiChoice(
             index=index,
-            text="".join(one.text),
-            reasoning="".join(one.reasoning),
-            finish_reason=one.finish,
-            steps=None if one.steps is None else tuple(one.steps),
-            tokens=tuple(one.tokens) or None,
+            text="".join(part.text),
+            reasoning="".join(part.reasoning),
+            finish_reason=part.finish,
+            steps=None if part.steps is None else tuple(part.steps),
+            tokens=tuple(part.tokens) or None,
             total=total,
-            is_finished=one.finish is not None,
-            has_text=not one.has_calls,
+            is_finished=part.finish is not None,
+            has_text=not part.has_calls,
         )
-        for index, one in sorted(partial.items())
+        for index, part in sorted(partial.items())
     ]
-    return _made({**counts, **first}, choices_, verbose)
+    return _build_response({**counts, **first}, choices_, verbose)
 
 
 def _extend(mine: _PartialChoice, data: Any, where: str) -> None:
@@ -393,7 +397,7 @@ def _text(value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, Sequence):
-        return "".join(_text(one.get("text")) for one in value if isinstance(one, Mapping))
+        return "".join(_text(part.get("text")) for part in value if isinstance(part, Mapping))
     return ""
 
 
@@ -412,7 +416,7 @@ def whole(value: Any) -> int | None:
 
 def _ids(value: Any) -> tuple[int, ...] | None:
     """A list of token ids; None for anything else, and for an empty list."""
-    if not isinstance(value, list) or not value or not all(type(one) is int for one in value):
+    if not isinstance(value, list) or not value or not all(type(number) is int for number in value):
         return None
     return tuple(value)
 
@@ -422,15 +426,15 @@ def finite(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
-        found = float(value)
+        number = float(value)
     except OverflowError:  # an integer of more than 308 digits
         return None
-    return found if math.isfinite(found) else None
+    return number if math.isfinite(number) else None
 
 
 def spelled_bytes(value: Any) -> tuple[int, ...] | None:
     """A list of bytes; None for anything else."""
-    if not isinstance(value, list) or not all(type(one) is int and 0 <= one < 256 for one in value):
+    if not isinstance(value, list) or not all(type(byte) is int and 0 <= byte < 256 for byte in value):
         return None
     return tuple(value)
 

@@ -22,28 +22,28 @@ ALMOST = 1.0 - 2.0**-53
 """A removed mass that rounds to 1 still leaves the token itself; its tax is then at least 36.7 nats."""
 
 
-def of_reply(place: int, reported: ApiStep, found: Estimate | None) -> StepRecord:
+def of_reply(position: int, reported: ApiStep, estimate: Estimate | None) -> StepRecord:
     """reported: the step as the reply has it. found: its estimate; None for probabilities after sampling, which prove
     nothing."""
-    if found is None:
-        return _record(place, reported, {}, bounds=(0.0, 1.0), is_unknown=True)
+    if estimate is None:
+        return _record(position, reported, {}, bounds=(0.0, 1.0), is_unknown=True)
     event: dict[str, Any] = {}
-    if found.rejected is not None:
-        event = {"rejected": found.rejected}
+    if estimate.rejected is not None:
+        event = {"rejected": estimate.rejected}
     return _record(
-        place,
+        position,
         reported,
         event,
-        bounds=(found.lower, found.upper),
-        was_rejected=found.verdict == "rejected",
-        is_unknown=found.verdict == "unknown",
-        is_sure=found.rejected is not None and found.lower > 0,
+        bounds=(estimate.lower, estimate.upper),
+        was_rejected=estimate.verdict == "rejected",
+        is_unknown=estimate.verdict == "unknown",
+        is_sure=estimate.rejected is not None and estimate.lower > 0,
     )
 
 
-def of_combined(place: int, data: Any, *, after: bool, path: str) -> StepRecord:
+def of_combined(position: int, data: Any, *, after: bool, path: str) -> StepRecord:
     """after: whether the probabilities are those after sampling. Raises ResponseError naming the position."""
-    where = f"{path!r}: steps[{place}]"
+    where = f"{path!r}: steps[{position}]"
     if not isinstance(data, Mapping) or not isinstance(data.get("token"), Mapping):
         raise ResponseError(f"{where} has no token")
     token = data["token"]
@@ -61,27 +61,27 @@ def of_combined(place: int, data: Any, *, after: bool, path: str) -> StepRecord:
     if event.get("was_rejected") is not True:
         bounds = _bounds_of(event.get("removed_mass")) if event.get("estimated") else None
         is_unknown = event.get("was_rejected") is not False or event.get("verdict") == "unknown"
-        return _record(place, reported, {}, bounds=bounds, is_unknown=is_unknown)
+        return _record(position, reported, {}, bounds=bounds, is_unknown=is_unknown)
     bounds = _bounds_of(event.get("removed_mass"))
     is_sure = bounds is not None and event.get("rejected") is not None and bounds[0] > 0
-    return _record(place, reported, event, bounds=bounds, was_rejected=True, is_sure=is_sure)
+    return _record(position, reported, event, bounds=bounds, was_rejected=True, is_sure=is_sure)
 
 
 def of_event(event: Mapping[str, Any]) -> StepRecord:
     """A single event of a rejection log."""
-    taken = event.get("resampled")
-    taken = taken if isinstance(taken, Mapping) else {}
-    number, text, spelled = _number(taken), _text(taken), spelled_bytes(taken.get("bytes"))
+    resampled = event.get("resampled")
+    resampled = resampled if isinstance(resampled, Mapping) else {}
+    number, text, spelled = _number(resampled), _text(resampled), spelled_bytes(resampled.get("bytes"))
     wanted = _candidates(event.get("pre_masking"), NONE)
-    mine = next((one for one in wanted if one.id == number and number != NO_ID), None)
+    mine = next((candidate for candidate in wanted if candidate.id == number and number != NO_ID), None)
     logprob = math.log(mine.prob) if mine is not None and mine.prob > 0 else None
     reported = ApiStep(id=None if number == NO_ID else number, text=text, bytes=spelled, logprob=logprob, top=())
     return _record(event["step"], reported, event, was_rejected=True)
 
 
 def of_filtering(
-    place: int,
-    taken: Mapping[str, Any],
+    position: int,
+    token: Mapping[str, Any],
     *,
     before: Sequence[Mapping[str, Any]],
     after: Sequence[Mapping[str, Any]],
@@ -90,28 +90,28 @@ def of_filtering(
 ) -> StepRecord:
     """A step of a grammar trace. before, after: the candidates of one filtering, with `prob`; what is only in the first
     was masked. refused: the first draw."""
-    kept = {_number(one) for one in after}
-    masked = [{**one, "prob": 0.0, "logit": None} for one in before if _number(one) not in kept]
-    number = _number(taken)
-    chance = next((float(one["prob"]) for one in before if _number(one) == number != NO_ID), 0.0)
+    ids_after = {_number(candidate) for candidate in after}
+    masked = [{**candidate, "prob": 0.0, "logit": None} for candidate in before if _number(candidate) not in ids_after]
+    number = _number(token)
+    chance = next((float(candidate["prob"]) for candidate in before if _number(candidate) == number != NO_ID), 0.0)
     reported = ApiStep(
         id=None if number == NO_ID else number,
-        text=next((taken[name] for name in ("token_str", "str") if isinstance(taken.get(name), str)), ""),
+        text=next((token[name] for name in ("token_str", "str") if isinstance(token.get(name), str)), ""),
         bytes=None,
         logprob=math.log(chance) if chance > 0 else None,
         top=(),
     )
     event = {"pre_masking": list(before), "post_grammar": [*after, *masked], "rejected": refused}
-    return _record(place, reported, event, was_rejected=refused is not None, is_unknown=is_unknown)
+    return _record(position, reported, event, was_rejected=refused is not None, is_unknown=is_unknown)
 
 
 def text_of(steps: Iterable[StepRecord]) -> str:
     """The text of the tokens together."""
-    return b"".join(one.bytes for one in steps).decode("utf-8", "replace")
+    return b"".join(step.bytes for step in steps).decode("utf-8", "replace")
 
 
 def _record(
-    place: int,
+    position: int,
     reported: ApiStep,
     event: Mapping[str, Any],
     *,
@@ -124,26 +124,28 @@ def _record(
     taken_id = NO_ID if reported.id is None else reported.id
     spelled = reported.text.encode("utf-8", "replace") if reported.bytes is None else bytes(reported.bytes)
     chance = _exp(reported.logprob)
-    out = [one for one in _rows(event.get("post_grammar")) if _is_out(one)]
+    out = [candidate for candidate in _rows(event.get("post_grammar")) if _is_out(candidate)]
     first = event.get("rejected")
     first = first if isinstance(first, Mapping) else None
     if first is not None:
         out.append(first)
     if is_sure and reported.logprob is not None:
-        out += (one for one in ranked_of(reported) if float(one["logprob"]) > reported.logprob + CLOSE)
+        out += (
+            candidate for candidate in ranked_of(reported) if float(candidate["logprob"]) > reported.logprob + CLOSE
+        )
     refused = _Refused(out, taken_id, spelled)
     stated = _candidates(reported.top, refused)
-    taken = Candidate(id=taken_id, text=reported.text, bytes=spelled, prob=chance)
+    chosen = Candidate(id=taken_id, text=reported.text, bytes=spelled, prob=chance)
     wanted = stated if stated and not reported.after else _candidates(event.get("pre_masking"), refused)
     # Always list the token itself, even if it is not among the most likely.
     known = reported.logprob is not None and not reported.after
-    if wanted and known and not any(_same(one, taken) for one in wanted):
-        wanted = (*wanted, taken)
+    if wanted and known and not any(_same(candidate, chosen) for candidate in wanted):
+        wanted = (*wanted, chosen)
     rejected = None if first is None else _rejected(first, wanted)
     lower, upper = _bounds(wanted, chance=chance if known else None) if bounds is None else bounds
     drawn = event.get("resampled")
     return StepRecord(
-        step=place,
+        step=position,
         token_id=taken_id,
         text=reported.text,
         bytes=spelled,
@@ -151,7 +153,7 @@ def _record(
         pre_masking=wanted,
         post_grammar=_candidates(event.get("post_grammar"), refused),
         post_chain=stated if reported.after else _candidates(event.get("post_chain"), refused),
-        resampled=_candidate(drawn, NONE) if isinstance(drawn, Mapping) else taken,
+        resampled=_candidate(drawn, NONE) if isinstance(drawn, Mapping) else chosen,
         allowed_count=0,
         removed_mass=lower,
         tax_nats=-math.log1p(-min(lower, ALMOST)),
@@ -172,9 +174,9 @@ class _Refused:
     """Tokens that are known to be refused, by id, or by bytes if either side has no id, as in OpenAI's own replies. The
     taken token is never among them."""
 
-    def __init__(self, found: Iterable[Mapping[str, Any]], taken: int, spelled: bytes | None) -> None:
-        pairs = [(_number(one), _bytes_of(one)) for one in found]
-        pairs = [(number, text) for number, text in pairs if not (number == taken != NO_ID)]
+    def __init__(self, candidates: Iterable[Mapping[str, Any]], token: int, spelled: bytes | None) -> None:
+        pairs = [(_number(candidate), _bytes_of(candidate)) for candidate in candidates]
+        pairs = [(number, text) for number, text in pairs if not (number == token != NO_ID)]
         self._ids = {number for number, _ in pairs} - {NO_ID}
         self._texts = {text for _, text in pairs} - {spelled}
         self._nameless = {text for number, text in pairs if number == NO_ID} - {spelled}
@@ -192,29 +194,29 @@ def _bounds(wanted: Collection[Candidate], *, chance: float | None) -> tuple[flo
     """Bounds of the removed mass: at least what is known to be refused, at most everything but the token itself.
     chance: the token's probability, if known."""
     upper = 1.0 if chance is None else 1.0 - chance
-    return min(upper, math.fsum(one.prob for one in wanted if not one.allowed)), upper
+    return min(upper, math.fsum(candidate.prob for candidate in wanted if not candidate.allowed)), upper
 
 
 def _rejected(data: Mapping[str, Any], wanted: Collection[Candidate]) -> Candidate:
     """The token drawn first; its probability from the log, or else the model's."""
-    found = _candidate(data, _Refused([data], NO_ID, None))
+    candidate = _candidate(data, _Refused([data], NO_ID, None))
     if not _has_chance(data):
-        found = next((one for one in wanted if _same(one, found)), found)
-    return found
+        candidate = next((known for known in wanted if _same(known, candidate)), candidate)
+    return candidate
 
 
 def _candidates(data: Any, refused: _Refused) -> tuple[Candidate, ...]:
     """Candidates, most probable first. If only logits are given, their softmax over the listed ones."""
     rows = _rows(data)
-    if rows and not any(_has_chance(one) for one in rows):
-        logits = [value for one in rows if (value := finite(one.get("logit"))) is not None]
+    if rows and not any(_has_chance(row) for row in rows):
+        logits = [value for row in rows if (value := finite(row.get("logit"))) is not None]
         top = max(logits, default=0.0)
         total = math.fsum(math.exp(value - top) for value in logits)
         rows = [
-            {**one, "prob": 0.0 if (value := finite(one.get("logit"))) is None else math.exp(value - top) / total}
-            for one in rows
+            {**row, "prob": 0.0 if (value := finite(row.get("logit"))) is None else math.exp(value - top) / total}
+            for row in rows
         ]
-    return tuple(sorted((_candidate(one, refused) for one in rows), key=lambda one: -one.prob))
+    return tuple(sorted((_candidate(row, refused) for row in rows), key=lambda row: -row.prob))
 
 
 def _candidate(data: Mapping[str, Any], refused: _Refused) -> Candidate:
@@ -245,8 +247,8 @@ def _has_chance(data: Mapping[str, Any]) -> bool:
 
 
 def _bytes_of(data: Mapping[str, Any]) -> bytes:
-    found = spelled_bytes(data.get("bytes"))
-    return _text(data).encode("utf-8", "replace") if found is None else bytes(found)
+    spelled = spelled_bytes(data.get("bytes"))
+    return _text(data).encode("utf-8", "replace") if spelled is None else bytes(spelled)
 
 
 def _number(data: Mapping[str, Any]) -> int:
@@ -261,12 +263,12 @@ def _text(data: Mapping[str, Any]) -> str:
     return next((data[name] for name in ("text", "token", "str") if isinstance(data.get(name), str)), "")
 
 
-def _same(one: Candidate, other: Candidate) -> bool:
-    return one.id == other.id if NO_ID not in (one.id, other.id) else one.bytes == other.bytes
+def _same(candidate: Candidate, other: Candidate) -> bool:
+    return candidate.id == other.id if NO_ID not in (candidate.id, other.id) else candidate.bytes == other.bytes
 
 
 def _rows(data: Any) -> list[Mapping[str, Any]]:
-    return [one for one in data if isinstance(one, Mapping)] if isinstance(data, list | tuple) else []
+    return [row for row in data if isinstance(row, Mapping)] if isinstance(data, list | tuple) else []
 
 
 def _bounds_of(data: Any) -> tuple[float, float] | None:

@@ -56,7 +56,7 @@ class Tasks:
         return TaskKey(name[0], name[1], part, *name[2:])
 
     def _is_known(self, event: Mapping[str, Any], name: tuple[Any, ...]) -> bool:
-        parts = [name, event["step"], *(event.get(one) for one in ("rejected", "resampled", "pre_masking"))]
+        parts = [name, event["step"], *(event.get(field) for field in ("rejected", "resampled", "pre_masking"))]
         mark = hashlib.blake2b(json.dumps(parts, default=str).encode("utf-8", "surrogatepass"), digest_size=16).digest()
         if mark in self._seen:
             return True

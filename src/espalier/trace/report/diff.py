@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
+from espalier.json_record import Json, JsonRecord, in_json
 from espalier.trace.records import Trace
 
 SAME_TAX = 1e-9
@@ -20,51 +21,34 @@ SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Token:
+class Token(JsonRecord):
     id: int
     text: str
 
-    def to_json(self) -> dict[str, Any]:
-        return {"id": self.id, "text": self.text}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parting:
+class Parting(JsonRecord):
     """The first position at which the tokens differ; a side is None if its text has ended."""
 
     step: int
     left: Token | None
     right: Token | None
 
-    def to_json(self) -> dict[str, Any]:
-        sides = {"left": self.left, "right": self.right}
-        return {"step": self.step} | {name: token.to_json() if token else None for name, token in sides.items()}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SideCost:
+class SideCost(JsonRecord):
     """The cost of one side, from its own summary. Taxes in nats."""
 
     tokens: int
     tax_nats: float
-    rejected: int
-    forced: int
-    changed: int
-    unknown: int = 0
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "tokens": self.tokens,
-            "tax_nats": self.tax_nats,
-            "rejected_steps": self.rejected,
-            "forced_steps": self.forced,
-            "changed_steps": self.changed,
-            "unknown_steps": self.unknown,
-        }
+    rejected: Annotated[int, Json("rejected_steps")]
+    forced: Annotated[int, Json("forced_steps")]
+    changed: Annotated[int, Json("changed_steps")]
+    unknown: Annotated[int, Json("unknown_steps")] = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CostPair:
+class CostPair(JsonRecord):
     """The cost of a path or rule on each side, in nats; None if a side does not have it."""
 
     name: str
@@ -72,12 +56,10 @@ class CostPair:
     right: float | None
 
     @property
+    @in_json("difference")
     def more(self) -> float:
         """Nats that the right side costs more."""
         return (self.right or 0.0) - (self.left or 0.0)
-
-    def to_json(self) -> dict[str, Any]:
-        return {"name": self.name, "left": self.left, "right": self.right, "difference": self.more}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

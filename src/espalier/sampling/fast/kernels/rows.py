@@ -213,5 +213,7 @@ def draw_row(
     uniform: float,
 ) -> tuple[int, float, float]:
     """`show_row` without the candidates: the token, or -1, its probability and its logit after the samplers."""
-    drawn = show_row(row, bits, permitted, tokens, said, losses, settings, room, favourite, chance, uniform, np.int64(0))
+    drawn = show_row(
+        row, bits, permitted, tokens, said, losses, settings, room, favourite, chance, uniform, np.int64(0)
+    )
     return drawn[0], drawn[1], drawn[2]
