@@ -10,8 +10,13 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+from espalier.decoding.options import OPTIONS as STRATEGIES
+from espalier.engines.request_options import CLOSED as CLOSED_OBJECTS
+from espalier.engines.request_options import OPTIONS as REQUEST
 from espalier.errors import EspalierError, InputError
 from espalier.nearest import nearest
+from espalier.sampling.config import COMMON
+from espalier.sampling.fields import Option
 
 MOST_SHOWN = 60
 
@@ -42,31 +47,17 @@ FORMS = {
     "constraint": {"type": "object", "description": 'Any constraint by its kind: {"kind": "wordlist", ...}.'},
 }  # fmt: skip
 """What the form of the answer is. All that are given hold together."""
-SAMPLING: Mapping[str, Any] = {
-    "temperature": {"type": "number", "minimum": 0, "description": "0 takes the most probable token."},
-    "top_k": {"type": "integer", "minimum": 0},
-    "top_p": {"type": "number", "minimum": 0, "maximum": 1},
-    "min_p": {"type": "number", "minimum": 0, "maximum": 1},
-    "repetition_penalty": {"type": "number", "minimum": 0},
-    "max_tokens": {"type": "integer", "minimum": 1, "description": "The most tokens of the answer."},
-    "seed": {"type": "integer", "minimum": 0, "maximum": 2**32 - 1, "description": "The same seed, the same answer."},
-    "stop": {"type": ["string", "array"], "items": TEXT, "description": "Texts that end the answer."},
-}
-DECODING: Mapping[str, Any] = {
-    "schema_in_prompt": {"type": "boolean", "description": "Show the schema to the model in the prompt."},
-    "strategy": {"type": "string", "description": "How the constraint is applied: mask, rejection, jump, beam, ..."},
-    "on_budget": {
-        "enum": ["close", "truncate", "error"],
-        "description": "A constrained text that max_tokens would cut: is led to its end, cut off, or an error.",
-    },
-}
-REASONING: Mapping[str, Any] = {
-    "reasoning": {"type": "string", "description": "auto: the model may reason first, free of the constraint."},
-    "max_reasoning": {"type": "integer", "minimum": 1, "description": "The most tokens of it."},
-}
-CLOSED = {
-    "closed": {"type": "boolean", "description": "Objects of the schema take no names beyond their `properties`."}
-}
+
+
+def _of(*options: Option) -> Mapping[str, Any]:
+    """The schemas of options, by name."""
+    return {option.name: {**option.json_schema(), "description": option.help} for option in options}
+
+
+SAMPLING = _of(*COMMON)
+DECODING = _of(REQUEST["schema_in_prompt"], STRATEGIES["strategy"], STRATEGIES["on_budget"])
+REASONING = _of(REQUEST["reasoning"], REQUEST["max_reasoning"])
+CLOSED = _of(CLOSED_OBJECTS)
 TRACE = {"trace": {"type": "boolean", "description": "Store what the constraint did; the answer has a trace_id."}}
 SENT_ON = ("preset", "grammar", "json_schema", "closed", "safety", *SAMPLING, *DECODING, *REASONING)
 """Arguments that `make_request` takes under the same name."""

@@ -1,25 +1,27 @@
 """The keyword arguments of `generate` and `stream`, by name and type, for type checkers, editors and `help`.
 
-A test holds the table to what `make_request`, `SamplingConfig` and `Decoding` take. It checks no value.
+Options that take plain values come from their declarations (`option_types.py`). A test holds the names to what
+`make_request`, `SamplingConfig` and `Decoding` take. It checks no value.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, TypedDict, TypeVar
+from typing import Any, TypeVar
 
 from espalier.activations.capture.options import Activations
 from espalier.constraints.soft.spec import SoftSpec
 from espalier.constraints.spec import Spec
-from espalier.decoding.options import FIELDS as DECODING
-from espalier.decoding.options import Decoding, OnBudget, Target
-from espalier.engines.base import SamplerName
+from espalier.decoding.options import OPTIONS as DECODING
+from espalier.decoding.options import Decoding
+from espalier.engines.request_options import OPTIONS as REQUEST
 from espalier.nearest import as_others_call_it, did_you_mean
+from espalier.option_types import DecodingOptions, RequestOptions, SamplingOptions
 from espalier.sampling.config import FIELDS as SAMPLING
 from espalier.sampling.config import SamplingConfig
-from espalier.sampling.config_names import FOREIGN as FOREIGN_SAMPLING
 from espalier.sampling.config_names import LLAMA_OWN
+from espalier.sampling.fields import Option
 from espalier.sampling.filters import LogitFilter
 from espalier.sampling.presets.spec import Preset
 from espalier.trace.recorders.protocol import Recorder
@@ -28,8 +30,9 @@ from espalier.trace.records import TraceLevel
 AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
 
 
-class GenerateOptions(TypedDict, total=False):
-    """What `generate` and `stream` take beside the prompt; `LoadedEngine.generate` says what each does."""
+class GenerateOptions(SamplingOptions, DecodingOptions, RequestOptions, total=False):
+    """What `generate` and `stream` take beside the prompt; `LoadedEngine.generate` says what each does. What takes
+    plain values is declared as an `Option`; the others are these."""
 
     # What must hold.
     constraint: Spec | None
@@ -38,82 +41,30 @@ class GenerateOptions(TypedDict, total=False):
     safety: Any
     soft: SoftSpec | Sequence[SoftSpec] | None
     filters: LogitFilter | Iterable[LogitFilter] | None
-    schema_order: str | Sequence[str] | None
-    closed: bool | None
     # The prompt.
     system: str | None
     raw: bool
-    schema_in_prompt: bool
     # Tools and reasoning.
     tools: Any
     tool_choice: Any
-    tool_format: str | None
     parallel_tool_calls: bool | None
-    max_calls: int | None
     reasoning: Any
-    max_reasoning: int | None
     # How tokens are chosen, as a whole.
     preset: Preset | str | None
     sampling: SamplingConfig | Mapping[str, Any] | None
-    sampler: SamplerName
-    strategy: str | None
     decoding: Decoding | None
+    extra: Mapping[str, Any]
     # What is recorded.
     trace: TraceLevel
     trace_top_k: int
     recorders: Recorder | Iterable[Recorder] | None
     request_id: str
     activations: Activations | Mapping[str, Any] | bool | None
-    # The fields of SamplingConfig.
-    temperature: float
-    dynatemp_range: float
-    dynatemp_exponent: float
-    top_k: int
-    top_p: float
-    min_p: float
-    typical_p: float
-    top_n_sigma: float
-    min_keep: int
-    xtc_probability: float
-    xtc_threshold: float
-    repetition_penalty: float
-    repetition_window: int
-    frequency_penalty: float
-    presence_penalty: float
-    dry_multiplier: float
-    dry_base: float
-    dry_allowed_length: int
-    dry_window: int
-    dry_breakers: Sequence[str]
-    mirostat: int
-    mirostat_tau: float
-    mirostat_eta: float
-    logit_bias: Mapping[int, float] | Mapping[str, float] | Sequence[tuple[int | str, float]]
-    bad_words: str | Sequence[str]
-    allowed_ids: Sequence[int] | None
-    seed: int | None
-    n: int
-    min_tokens: int
-    max_tokens: int
-    stop: str | Sequence[str]
-    stop_ids: Sequence[int]
-    ignore_eos: bool
-    sampler_order: Sequence[str]
-    extra: Mapping[str, Any]
-    # The fields of Decoding.
-    num_beams: int | None
-    length_penalty: float
-    early_stopping: bool | Literal["never"]
-    num_return_sequences: int
-    particles: int | None
-    ess_threshold: float
-    target: Target
-    on_budget: OnBudget
-    max_rewinds: int
-    drafts: Sequence[str] | None
 
 
-FOREIGN = FOREIGN_SAMPLING | {
+DECLARED: Mapping[str, Option] = {**REQUEST, **SAMPLING, **DECODING}
+"""Every option that is declared as one, by name."""
+FOREIGN = {name: (whose, option.name) for option in DECLARED.values() for name, whose in option.elsewhere} | {
     "schema": ("others", "constraint=JsonSchema(schema)"),
     "output_type": ("Outlines", "constraint=JsonSchema(output_type)"),
     "response_format": ("OpenAI", "constraint=JsonSchema(schema)"),
@@ -129,20 +80,17 @@ FOREIGN = FOREIGN_SAMPLING | {
     "choices": ("others", "constraint=Choice([...])"),
     "choice": ("others", "constraint=Choice([...])"),
     "do_sample": ("transformers", "temperature=0, or above 0 to draw"),
-    "num_return": ("others", "n"),
     "logits_processor": ("transformers", "filters"),
     "logits_processors": ("vLLM", "filters"),
     "system_prompt": ("others", "system"),
     "functions": ("OpenAI", "tools"),
-    "thinking": ("Anthropic", "reasoning"),
-    "beam_width": ("vLLM", "num_beams"),
     "best_of": ("vLLM", 'strategy="best_of"'),
     "use_beam_search": ("vLLM", 'strategy="beam"'),
     "stream": ("OpenAI", "the method stream()"),
 }
 """What other libraries call an argument -> whose name it is, and ours."""
-OPTIONS = tuple(GenerateOptions.__annotations__)
-"""The names, in the order of the table."""
+OPTIONS = (*(name for name in GenerateOptions.__annotations__ if name not in DECLARED), *DECLARED)
+"""The names, in the order in which `help` shows them."""
 
 
 def hint_for(name: str) -> str | None:
@@ -156,21 +104,22 @@ def with_options(function: AnyFunction) -> AnyFunction:
     signature = inspect.signature(function)
     kept = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
     kept += [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=_default(name), annotation=hint.__forward_arg__)
-        for name, hint in GenerateOptions.__annotations__.items()
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=_default(name), annotation=_annotation(name))
+        for name in OPTIONS
     ]
     function.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]  # inspect reads it
     return function
 
 
-USUAL = {"sampler": "espalier", "trace": "steps", "trace_top_k": 10, "request_id": "", "raw": False,
-         "schema_in_prompt": False}  # fmt: skip
-"""Defaults of `make_request` that are not None."""
+USUAL = {"trace": "steps", "trace_top_k": 10, "request_id": "", "raw": False}
+"""Defaults of `make_request` that are not None and that no declaration states."""
+
+
+def _annotation(name: str) -> str:
+    return str(GenerateOptions.__annotations__[name].__forward_arg__)
 
 
 def _default(name: str) -> Any:
-    if name in SAMPLING:
-        return SAMPLING[name].default
-    if name in DECODING:
-        return getattr(Decoding(), name) if name != "strategy" else None
+    if name in DECLARED and name != "strategy":  # whose default may be an environment's
+        return DECLARED[name].default
     return USUAL.get(name)

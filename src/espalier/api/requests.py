@@ -23,7 +23,7 @@ from espalier.constraints.json_schema.typos import refuse_typos, typo_notes
 from espalier.constraints.soft.spec import SoftSpec
 from espalier.constraints.spec import JsonSchema, Spec
 from espalier.constraints.tools.schemas import tools_of
-from espalier.decoding.options import FAITHFUL, FIELDS, Decoding
+from espalier.decoding.options import FAITHFUL, OPTIONS, Decoding
 from espalier.decoding.strategies import STRATEGIES
 from espalier.engines.base import Message, Request, SamplerName
 from espalier.errors import InputError, SamplingError, SchemaError, SpecError
@@ -219,14 +219,14 @@ def _decoding(
     given: Decoding | None, strategy: str | None, fields: Mapping[str, Any]
 ) -> tuple[Decoding, dict[str, Any]]:
     """The Decoding, and the fields that are left for the sampling. Raises InputError."""
-    own = {name: value for name, value in fields.items() if name in FIELDS}
+    own = {name: value for name, value in fields.items() if name in OPTIONS}
     if strategy is not None:
         own["strategy"] = strategy
     if given is not None and not isinstance(given, Decoding):
         raise InputError(f"decoding is a Decoding, not {type(given).__name__}", field="decoding")
     made = Decoding(**own) if given is None else replace(given, **own)  # a field beside it replaces the one in it
     STRATEGIES.require(made.strategy)  # raises UnknownName
-    return made, {name: value for name, value in fields.items() if name not in FIELDS}
+    return made, {name: value for name, value in fields.items() if name not in OPTIONS}
 
 
 def _own_names(fields: Mapping[str, Any]) -> dict[str, Any]:

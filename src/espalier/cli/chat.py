@@ -21,7 +21,7 @@ from espalier.cli.flags.sampling import PER_ANSWER, Sampler, SamplingFlags, chec
 from espalier.cli.flags.store import app_with_store
 from espalier.cli.generate import report
 from espalier.constraints.spec import Spec
-from espalier.decoding.options import Decoding
+from espalier.decoding.options import OPTIONS, Decoding
 from espalier.engines.base import Event, Finished, Result
 from espalier.errors import EspalierError, InputError
 from espalier.sampling.config import SamplingConfig
@@ -223,8 +223,9 @@ def _system(conversation: Conversation, rest: str) -> None:
 def _strategy(conversation: Conversation, rest: str) -> None:
     """Options of the old strategy are dropped: beams mean nothing to another one."""
     name = _need(rest, "the name of a strategy")
-    kept = conversation.decoding
-    decoding = DecodingFlags(strategy=name, on_budget=kept.on_budget, max_rewinds=kept.max_rewinds)
+    options = ((OPTIONS[option], value) for option, value in conversation.decoding.given.items())
+    kept = {option.name: value for option, value in options if not option.strategies or name in option.strategies}
+    decoding = DecodingFlags(given={**kept, "strategy": name})
     Decoding(**decoding.options())
     conversation.decoding = decoding
     output.note(f"strategy: {name}")

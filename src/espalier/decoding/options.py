@@ -1,14 +1,17 @@
-"""Decoding options as data: the strategy and the options of each strategy. It knows no model and no step."""
+"""Decoding options as data: their declarations, and `Decoding`, the options of one request. It knows no model and no
+step."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
-from typing import Any, Literal, TypeAlias, get_args
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 from espalier.errors import InputError
 from espalier.nearest import nearest_or_all
+from espalier.option_types import DecodingValues
+from espalier.sampling.fields import Choice, Number, Option, Types, Whole, Word
 
 OnBudget: TypeAlias = Literal["close", "truncate", "error"]
 Target: TypeAlias = Literal["full", "truncated"]
@@ -17,85 +20,166 @@ USUAL_BEAMS = 4
 USUAL_PARTICLES = 8
 MAX_BRANCHES = 128
 """The most beams or particles: each holds a sequence of the KV cache."""
+MAX_REWINDS = 2**31
+FAITHFUL = ("best_of", "smc", "awrs")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decoding:
-    """The decoding options of one request.
+class Stopping(Option):
+    """When a beam search ends: true, false, or never."""
 
-    strategy: a name of `STRATEGIES`. Options of other strategies must stay at their defaults.
+    types: ClassVar[Types] = Types('bool | Literal["never"]', 'bool | Literal["never"]', bool | Literal["never"])
 
-    beam: num_beams, None for 4. length_penalty: the score of a hypothesis is `sum of ln p / length ** length_penalty`.
-    early_stopping: True ends the search with as many finished hypotheses as beams, False when no beam is likely to do
-    better, "never" when none can. num_return_sequences: how many hypotheses the result holds, best first.
+    def check(self, given: Any) -> Any:
+        if not isinstance(given, bool) and given != "never":
+            raise self.fault(f"{given!r} must be true, false or never")
+        return given
 
-    best_of, smc, awrs: particles, None for 8. ess_threshold: `smc` and `awrs` resample where the effective sample size
-    falls below this share of the particles. target: "full" (the default) is the model's distribution after penalties,
-    bias and temperature, given the constraint; "truncated" is the same after top_k, top_p and min_p.
+    def read(self, text: str) -> Any:
+        return {"true": True, "false": False}.get(text, text)
 
-    draft: drafts, the names of the sources that propose tokens, in order of preference; None for the usual ones.
 
-    on_budget: what happens to a constrained text that would not be complete at `max_tokens`: `close` leads it to its
-    shortest end in time, `truncate` cuts it off, `error` raises BudgetExceeded. max_rewinds: how often tokens may be
-    taken back where a constraint refuses a text only later.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources(Option):
+    """The names of sources of drafts, each once; None for the usual ones."""
+
+    types: ClassVar[Types] = Types("Sequence[str]", "tuple[str, ...]", list[str])
+
+    def check(self, given: Any) -> tuple[str, ...] | None:
+        if given is None:
+            return None
+        names = tuple(given) if isinstance(given, list | tuple) else ()
+        if not names or not all(isinstance(name, str) and name for name in names) or len(set(names)) < len(names):
+            raise self.fault(f"{given!r} must be a list of different names", hint=self.hint)
+        return names
+
+    def read(self, text: str) -> tuple[str, ...]:
+        return tuple(name.strip() for name in text.split(","))
+
+
+OPTIONS: Mapping[str, Option] = {
+    option.name: replace(option, error=InputError)
+    for option in (
+        Word(
+            name="strategy",
+            default="mask",
+            help="How the constraint is applied: mask (the default), draft, rejection, jump, beam, ..., a plug-in's.",
+            metavar="NAME",
+        ),
+        Whole(
+            name="num_beams",
+            low=1,
+            high=MAX_BRANCHES,
+            help=f"beam: number of beams. Default: {USUAL_BEAMS}.",
+            openai="num_beams",
+            idle=(1,),
+            strategies=("beam",),
+            elsewhere=(("beam_width", "vLLM"),),
+            metavar="N",
+        ),
+        Number(
+            name="length_penalty",
+            default=1.0,
+            low=-math.inf,
+            help="beam: the score of a text is the sum of ln p / length ** this; above 1, longer texts win.",
+            openai="length_penalty",
+            idle=(1, 0),
+            strategies=("beam",),
+            metavar="X",
+        ),
+        Stopping(
+            name="early_stopping",
+            default=False,
+            help="beam: true ends the search with as many finished texts as beams, false (the default) when no beam is "
+            "likely to do better, never when none can.",
+            openai="early_stopping",
+            idle=(False,),
+            strategies=("beam",),
+            metavar="WHAT",
+        ),
+        Whole(
+            name="num_return_sequences",
+            default=1,
+            low=1,
+            high=MAX_BRANCHES,
+            help="How many texts the result of one run holds, best first.",
+            strategies=("beam", *FAITHFUL),
+            metavar="N",
+        ),
+        Whole(
+            name="particles",
+            low=1,
+            high=MAX_BRANCHES,
+            help=f"best_of, smc, awrs: number of particles. Default: {USUAL_PARTICLES}.",
+            strategies=FAITHFUL,
+            metavar="N",
+        ),
+        Number(
+            name="ess_threshold",
+            default=0.5,
+            high=1.0,
+            help="smc, awrs: resample where the effective sample size is below this share of the particles.",
+            strategies=("smc", "awrs"),
+            metavar="X",
+        ),
+        Choice(
+            name="target",
+            default="full",
+            known=get_args(Target),
+            help="best_of, smc, awrs: full, the model's distribution given the constraint; or truncated, the same "
+            "after truncations.",
+            strategies=FAITHFUL,
+            metavar="WHAT",
+        ),
+        Choice(
+            name="on_budget",
+            default="truncate",
+            known=get_args(OnBudget),
+            help="A constrained text that would not be complete at `max_tokens`: close leads it to its shortest end in "
+            "time, truncate cuts it off, error refuses it.",
+            metavar="WHAT",
+        ),
+        Whole(
+            name="max_rewinds",
+            default=100,
+            high=MAX_REWINDS,
+            help="How often tokens may be taken back where a constraint refuses a text only later.",
+            strategies=("mask", "draft"),
+            metavar="N",
+        ),
+        Sources(
+            name="drafts",
+            help="draft: the sources that propose tokens, in order of preference. Default: forced, grammar, lookup, "
+            "and model where there is a draft model.",
+            hint='["forced", "lookup"]',
+            strategies=("draft",),
+            flag="draft",
+            metavar="NAME,NAME",
+        ),
+    )
+}
+"""Every option of Decoding by name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoding(DecodingValues):
+    """The decoding options of one request. An option of other strategies than the one that runs must stay at its
+    default.
 
     Raises InputError naming the field.
     """
 
-    strategy: str = "mask"
-    num_beams: int | None = None
-    length_penalty: float = 1.0
-    early_stopping: bool | Literal["never"] = False
-    num_return_sequences: int = 1
-    particles: int | None = None
-    ess_threshold: float = 0.5
-    target: Target = "full"
-    on_budget: OnBudget = "truncate"
-    max_rewinds: int = 100
-    drafts: tuple[str, ...] | None = None
-
     def __post_init__(self) -> None:
-        if not isinstance(self.strategy, str):
-            raise InputError(f"strategy is a name, not {self.strategy!r}", field="strategy")
-        self._check_drafts()
-        for name, least in (("num_beams", 1), ("particles", 1), ("num_return_sequences", 1), ("max_rewinds", 0)):
-            value = getattr(self, name)
-            if value is None and name in ("num_beams", "particles"):
-                continue
-            most = MAX_BRANCHES if name != "max_rewinds" else 2**31
-            if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-                raise InputError(f"{name}: {value!r} must be a whole number from {least} to {most}", field=name)
-        for name in ("length_penalty", "ess_threshold"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-                raise InputError(f"{name}: {value!r} must be a finite number", field=name)
-        if not 0 <= self.ess_threshold <= 1:
-            raise InputError(f"ess_threshold: {self.ess_threshold:g} must be from 0 to 1", field="ess_threshold")
-        if not isinstance(self.early_stopping, bool) and self.early_stopping != "never":
-            raise InputError(
-                f"early_stopping: {self.early_stopping!r} must be true, false or never", field="early_stopping"
-            )
-        for name, known in (("on_budget", get_args(OnBudget)), ("target", get_args(Target))):
-            if getattr(self, name) not in known:
-                raise InputError(f"unknown {name} {getattr(self, name)!r}", hint=", ".join(known), field=name)
-        for name, strategies in OWNERS.items():
-            if getattr(self, name) != DEFAULTS[name] and self.strategy not in strategies:
+        for option in OPTIONS.values():
+            object.__setattr__(self, option.name, option.check(getattr(self, option.name)))
+        for option in OPTIONS.values():
+            is_read = not option.strategies or self.strategy in option.strategies
+            if not is_read and getattr(self, option.name) != option.default:
                 raise InputError(
-                    f"{name} means nothing to the strategy {self.strategy}",
-                    hint=f'strategy="{strategies[0]}"',
-                    field=name,
+                    f"{option.name} means nothing to the strategy {self.strategy}",
+                    hint=f'strategy="{option.strategies[0]}"',
+                    field=option.name,
                 )
-
-    def _check_drafts(self) -> None:
-        if self.drafts is None:
-            return
-        drafts = self.drafts
-        names = tuple(drafts) if isinstance(drafts, list | tuple) else ()
-        if not names or not all(isinstance(name, str) and name for name in names) or len(set(names)) < len(names):
-            raise InputError(
-                f"drafts: {drafts!r} must be a list of different names", hint='["forced", "lookup"]', field="drafts"
-            )
-        object.__setattr__(self, "drafts", names)
 
     @property
     def beams(self) -> int:
@@ -109,41 +193,31 @@ class Decoding:
 
     def to_json(self) -> dict[str, Any]:
         """The strategy, and the fields that differ from their defaults."""
-        changed = {
-            option.name: getattr(self, option.name)
-            for option in fields(self)
-            if getattr(self, option.name) != option.default
-        }
+        values = {name: getattr(self, name) for name in OPTIONS}
+        changed = {name: value for name, value in values.items() if value != OPTIONS[name].default}
         return {"strategy": self.strategy} | changed | ({"drafts": list(self.drafts)} if self.drafts else {})
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Decoding:
         """Raises InputError for an unknown field."""
-        unknown = [name for name in data if name not in FIELDS]
+        unknown = [name for name in data if name not in OPTIONS]
         if unknown:
             raise InputError(
                 f"decoding has no field {unknown[0]!r}",
-                hint=nearest_or_all(unknown[0], FIELDS),
+                hint=nearest_or_all(unknown[0], OPTIONS),
                 field=unknown[0],
             )
         return Decoding(**data)
 
 
-FAITHFUL = ("best_of", "smc", "awrs")
-OWNERS: Mapping[str, tuple[str, ...]] = {
-    "num_beams": ("beam",),
-    "length_penalty": ("beam",),
-    "early_stopping": ("beam",),
-    "num_return_sequences": ("beam", *FAITHFUL),
-    "particles": FAITHFUL,
-    "ess_threshold": ("smc", "awrs"),
-    "target": FAITHFUL,
-    "max_rewinds": ("mask", "draft"),
-    "drafts": ("draft",),
-}
-"""The strategies that read a field. With any other strategy the field is refused, not ignored."""
-FIELDS = tuple(option.name for option in fields(Decoding))
-DEFAULTS = {option.name: option.default for option in fields(Decoding)}
+BRANCHES = ("num_beams", "particles")
+"""The options that say how many sequences a run has."""
+
+
+def branches_option(strategy: str) -> str:
+    """The option that says how many sequences a run of the strategy has."""
+    return next((name for name in BRANCHES if strategy in OPTIONS[name].strategies), BRANCHES[-1])
+
 
 Sequences: TypeAlias = Callable[[Decoding], int]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from espalier.activations.capture.options import Activations
 from espalier.constraints.joining.rule import without_filters
+from espalier.decoding.options import branches_option
 from espalier.decoding.plan import Strategy
 from espalier.decoding.strategies import STRATEGIES
 from espalier.engines.base import Capabilities, Request
@@ -82,7 +83,7 @@ def _check_strategy(name: str, can: Capabilities, request: Request) -> None:
         raise CapabilityError(
             f"{request.strategy} wants {asked} sequences at once; {name} holds {most}",
             hint="ask for fewer, or load the model with more (sequences=)",
-            field="num_beams" if request.strategy == "beam" else "particles",
+            field=branches_option(request.strategy),
         )
     if strategy.truncates and not can.truncate:
         raise CapabilityError(

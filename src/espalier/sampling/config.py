@@ -10,11 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from espalier.errors import SamplingError
 from espalier.nearest import nearest_or_all
-from espalier.sampling.fields import Biases, Flag, Ids, Names, SamplingField, Seed, Texts, Whole, shown
+from espalier.option_types import UNSET, SamplingValues
+from espalier.sampling.fields import Biases, Flag, Ids, Names, Option, Seed, Texts, Whole, shown
 from espalier.sampling.samplers.mirostat import MIROSTAT_FIELDS, WITH_MIROSTAT
 from espalier.sampling.samplers.plugged import PLUGGED, ExtraField, sampler_named, samplers_in
 from espalier.sampling.samplers.registry import SAMPLERS
@@ -49,106 +50,138 @@ class OrderField(Names):
         return Names.check(self, given)
 
 
-FIELDS: dict[str, SamplingField] = {
+FIELDS: dict[str, Option] = {
     one.name: one
     for one in (
         *(one for sampler in SAMPLERS.values() for one in sampler.fields),
         *MIROSTAT_FIELDS,
-        Whole(name="min_keep", default=0, llama="min_keep"),
-        Biases(name="logit_bias", default=(), llama="logit_bias", openai="logit_bias"),
-        Texts(name="bad_words", default=(), openai="bad_words"),
-        Ids(name="allowed_ids", default=None, openai="allowed_token_ids"),
-        Seed(name="seed", default=None, hint="-1 or nothing draws one", llama="seed", openai="seed"),
-        Whole(name="n", default=1, low=1, high=MAX_N, llama="n_cmpl", openai="n"),
-        Whole(name="min_tokens", default=0, openai="min_tokens"),
-        Whole(name="max_tokens", default=2048, low=1, llama="n_predict", openai="max_tokens"),
-        Texts(name="stop", default=(), llama="stop", openai="stop"),
-        Ids(name="stop_ids", default=(), openai="stop_token_ids"),
-        Flag(name="ignore_eos", default=False, llama="ignore_eos", openai="ignore_eos"),
-        ExtraField(name="extra", default=()),
-        OrderField(name="sampler_order", default=DEFAULT_ORDER, known=DEFAULT_ORDER, llama="samplers"),
+        Whole(
+            name="min_keep",
+            default=0,
+            help="How many tokens a truncation by probability always keeps.",
+            llama="min_keep",
+        ),
+        Biases(
+            name="logit_bias",
+            default=(),
+            help="What to add to a logit, by token id or by text (each of its tokens); -inf bans.",
+            llama="logit_bias",
+            openai="logit_bias",
+        ),
+        Texts(
+            name="bad_words",
+            default=(),
+            help="Texts that must not occur.",
+            openai="bad_words",
+            elsewhere=(("bad_words_ids", "transformers"),),
+        ),
+        Ids(
+            name="allowed_ids",
+            default=None,
+            help="The only tokens that are drawn.",
+            openai="allowed_token_ids",
+            elsewhere=(("allowed_token_ids", "vLLM"),),
+        ),
+        Seed(
+            name="seed",
+            default=None,
+            help="The same seed, the same answer; without one it is drawn, and the result states it.",
+            hint="-1 or nothing draws one",
+            llama="seed",
+            openai="seed",
+            elsewhere=(("random_seed", "others"),),
+            common=7,
+        ),
+        Whole(
+            name="n",
+            default=1,
+            low=1,
+            high=MAX_N,
+            help="How many outputs for a prompt.",
+            llama="n_cmpl",
+            openai="n",
+            elsewhere=(("num_samples", "Outlines"), ("num_return", "others")),
+        ),
+        Whole(
+            name="min_tokens",
+            default=0,
+            help="No end of the text is drawn before so many tokens; a constraint that leaves nothing else wins.",
+            openai="min_tokens",
+            elsewhere=(("min_new_tokens", "transformers"),),
+        ),
+        Whole(
+            name="max_tokens",
+            default=2048,
+            low=1,
+            help="The most tokens of the answer.",
+            llama="n_predict",
+            openai="max_tokens",
+            elsewhere=(
+                ("max_new_tokens", "transformers"),
+                ("max_length", "transformers"),
+                ("max_completion_tokens", "OpenAI"),
+            ),
+            common=6,
+        ),
+        Texts(
+            name="stop",
+            default=(),
+            help="Texts that end the answer and are not part of it.",
+            llama="stop",
+            openai="stop",
+            elsewhere=(("stop_strings", "transformers"), ("stop_sequences", "Anthropic"), ("stop_at", "Outlines")),
+            metavar="TEXT",
+            common=8,
+        ),
+        Ids(
+            name="stop_ids",
+            default=(),
+            help="Tokens that end the answer.",
+            openai="stop_token_ids",
+            elsewhere=(("stop_token_ids", "vLLM"), ("eos_token_id", "transformers")),
+        ),
+        Flag(
+            name="ignore_eos",
+            default=False,
+            help="The model does not end the text; with a constraint this is an error.",
+            llama="ignore_eos",
+            openai="ignore_eos",
+        ),
+        ExtraField(
+            name="extra",
+            default=(),
+            help='Options of plug-ins\' samplers, such as {"top_a": 0.2}; they are read as attributes.',
+        ),
+        OrderField(
+            name="sampler_order",
+            default=DEFAULT_ORDER,
+            known=DEFAULT_ORDER,
+            help="The samplers that run, in this order; one that is not named does not run.",
+            llama="samplers",
+        ),
     )
 }
-"""Every field of SamplingConfig by name: default, range, names in other servers."""
+"""Every option of SamplingConfig by name."""
+COMMON = tuple(sorted((one for one in FIELDS.values() if one.common), key=lambda one: one.common))
+"""The few that every edge shows first, in their order."""
 
 
-class _Unset:
-    """A default that depends on whether mirostat is on."""
-
-
-UNSET: Final[Any] = _Unset()
-
-
-def _default(name: str) -> Any:
-    """The declared default; UNSET if it depends on mirostat."""
+def declared_default(name: str) -> Any:
+    """The default of a field; UNSET if it depends on mirostat."""
     return UNSET if name in NEUTRAL or name in WITH_MIROSTAT else FIELDS[name].default
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SamplingConfig:
+class SamplingConfig(SamplingValues):
     """One request's sampling. A field at its neutral value switches its sampler off.
 
-    temperature: 0 takes the most probable token (ties: lowest id). dynatemp_range, dynatemp_exponent: the temperature
-    varies by up to `dynatemp_range` with the entropy; 0 is off. top_k: 0 is off. top_p: 1 is off. min_p: 0 is off.
-    typical_p: 0 and 1 are off. top_n_sigma: 0 is off. xtc_probability: 0 is off. min_keep: the number of tokens that
-    top_p, min_p, typical_p and xtc always keep.
-
-    repetition_penalty: divides the logits of tokens in the last `repetition_window` tokens, prompt included; 1 is off.
-    frequency_penalty, presence_penalty: subtracted per occurrence and once, for generated tokens within the window; 0
-    is off. repetition_window: 0 switches all three off, -1 is everything. dry_multiplier: 0 is off.
-
-    mirostat: 1 or 2; it replaces all truncations and the dynamic temperature, as in llama.cpp: what is set of them has
-    no effect, is off in the config, and is named in `replaced`. mirostat_tau, mirostat_eta: the target surprise in
-    bits, and the learning rate; with mirostat on their defaults are 5 and 0.1.
-
-    logit_bias: what to add to a logit, by token id or by text (each of its tokens); -inf bans. bad_words: texts that
-    must not occur. allowed_ids: no other token is drawn. min_tokens: no EOS and no stop id is drawn before so many
-    tokens; a constraint that leaves nothing else wins.
-
-    seed: None draws one, which the result states. n: how many outputs for a prompt. max_tokens: how many tokens may be
-    generated, at least 1. stop: texts that end the output and are not part of it. stop_ids: token ids that do the same.
-    sampler_order: the samplers that run, in this order; a sampler that is not named does not run (see `idle`).
-    extra: fields of plug-ins' samplers, such as {"top_a": 0.2}; read as attributes. A sampler of a plug-in that the
-    order does not name is put before the temperature.
+    While mirostat is on, what is set of the truncations and the dynamic temperature has no effect, is off in the
+    config, and is named in `replaced`. A sampler that is set and that `sampler_order` does not name is in `idle`; a
+    sampler of a plug-in that it does not name is put before the temperature.
 
     Raises SamplingError naming the field.
     """
 
-    temperature: float = _default("temperature")
-    dynatemp_range: float = _default("dynatemp_range")
-    dynatemp_exponent: float = _default("dynatemp_exponent")
-    top_k: int = _default("top_k")
-    top_p: float = _default("top_p")
-    min_p: float = _default("min_p")
-    typical_p: float = _default("typical_p")
-    top_n_sigma: float = _default("top_n_sigma")
-    min_keep: int = _default("min_keep")
-    xtc_probability: float = _default("xtc_probability")
-    xtc_threshold: float = _default("xtc_threshold")
-    repetition_penalty: float = _default("repetition_penalty")
-    repetition_window: int = _default("repetition_window")
-    frequency_penalty: float = _default("frequency_penalty")
-    presence_penalty: float = _default("presence_penalty")
-    dry_multiplier: float = _default("dry_multiplier")
-    dry_base: float = _default("dry_base")
-    dry_allowed_length: int = _default("dry_allowed_length")
-    dry_window: int = _default("dry_window")
-    dry_breakers: tuple[str, ...] = _default("dry_breakers")
-    mirostat: int = _default("mirostat")
-    mirostat_tau: float = _default("mirostat_tau")
-    mirostat_eta: float = _default("mirostat_eta")
-    logit_bias: tuple[tuple[int | str, float], ...] = _default("logit_bias")
-    bad_words: tuple[str, ...] = _default("bad_words")
-    allowed_ids: tuple[int, ...] | None = _default("allowed_ids")
-    seed: int | None = _default("seed")
-    n: int = _default("n")
-    min_tokens: int = _default("min_tokens")
-    max_tokens: int = _default("max_tokens")
-    stop: tuple[str, ...] = _default("stop")
-    stop_ids: tuple[int, ...] = _default("stop_ids")
-    ignore_eos: bool = _default("ignore_eos")
-    sampler_order: tuple[str, ...] = _default("sampler_order")
-    extra: tuple[tuple[str, Any], ...] = _default("extra")
     #: Fields that were set and have no effect, because mirostat takes their place.
     replaced: tuple[str, ...] = field(default=(), init=False, repr=False, compare=False)
 

@@ -13,10 +13,13 @@ from typing import Any
 
 from espalier.errors import SamplingError
 from espalier.nearest import as_others_call_it, did_you_mean
-from espalier.sampling.config import FIELDS, SamplingConfig
+from espalier.sampling.config import DEFAULT_ORDER, FIELDS, SamplingConfig
 from espalier.sampling.fields import shown
+from espalier.sampling.samplers.penalties import PENALTIES as PENALTY
 from espalier.sampling.samplers.plugged import sampler_named, sampler_of
 from espalier.sampling.samplers.registry import SAMPLERS
+from espalier.sampling.samplers.temperature import TEMPERATURE
+from espalier.sampling.samplers.truncations import MIN_P, TOP_K, TOP_P
 
 UNLIMITED = 2**31 - 1
 """`max_tokens` if the other side's default is to go on until the context is full."""
@@ -31,28 +34,16 @@ LLAMA_FLAGS = {
     "dry_sequence_breaker": "dry_breakers", "reverse_prompt": "stop",
 }  # fmt: skip
 """Options of llama.cpp's commands that its requests call otherwise -> our name."""
-FOREIGN = {
-    "max_new_tokens": ("transformers", "max_tokens"), "max_length": ("transformers", "max_tokens"),
-    "min_new_tokens": ("transformers", "min_tokens"), "stop_strings": ("transformers", "stop"),
-    "num_samples": ("Outlines", "n"), "max_completion_tokens": ("OpenAI", "max_tokens"),
-    "stop_sequences": ("Anthropic", "stop"), "bad_words_ids": ("transformers", "bad_words"),
-    "stop_token_ids": ("vLLM", "stop_ids"), "eos_token_id": ("transformers", "stop_ids"),
-    "allowed_token_ids": ("vLLM", "allowed_ids"), "stop_at": ("Outlines", "stop"),
-    "epsilon_cutoff": ("transformers", "min_p"), "random_seed": ("others", "seed"),
-}  # fmt: skip
-"""What other libraries call a sampling field -> whose name it is, and ours. They are told, not taken: values may mean
-something else there."""
+FOREIGN = {name: (whose, one.name) for one in FIELDS.values() for name, whose in one.elsewhere}
+"""What other libraries call a sampling field -> whose name it is, and ours."""
 LLAMA_DEFAULTS: dict[str, Any] = {"temperature": 0.8, "repetition_penalty": 1.0, "max_tokens": UNLIMITED}
 """Defaults in which llama.cpp differs from us."""
 LLAMA_OFF: dict[str, tuple[Any, ...]] = {"n_probs": (0,), "t_max_predict_ms": (0, -1), "post_sampling_probs": (False,)}
 """Fields that are known but not supported -> values at which they ask for nothing."""
 LLAMA_SAMPLERS = {name: one.llama for name, one in SAMPLERS.items() if one.llama is not None}
 """Our name of a sampler -> llama.cpp's, for the samplers that llama.cpp has."""
-LETTERS = {
-    "e": "penalties", "d": "dry", "s": "top_n_sigma", "k": "top_k", "y": "typical_p", "p": "top_p", "m": "min_p",
-    "x": "xtc", "t": "temperature",
-}  # fmt: skip
-"""llama.cpp's letter of a sampler -> our name."""
+LETTERS = dict(zip("edskypmxt", DEFAULT_ORDER, strict=True))
+"""llama.cpp's letter of a sampler -> our name. Our default order is llama.cpp's."""
 SPELLED = {theirs.replace("_", ""): ours for ours, theirs in LLAMA_SAMPLERS.items()} | {
     "nucleus": "top_p", "temp": "temperature", "typ": "typical_p",
 }  # fmt: skip
@@ -65,8 +56,8 @@ LLAMA_NONE = tuple(sorted(FIELDS.keys() - LLAMA_FIELDS.keys()))
 OPENAI_FIELDS = {name: one.openai for name, one in FIELDS.items() if one.openai is not None}
 """Our name -> OpenAI's or vLLM's."""
 OPENAI_OTHER = {"max_completion_tokens": "max_tokens"}
-OPENAI_ORDER = ("penalties", "temperature", "min_p", "top_k", "top_p")
-"""vLLM's order: temperature first, then truncation. OpenAI does not define top_k and min_p."""
+OPENAI_ORDER = tuple(sampler.name for sampler in (PENALTY, TEMPERATURE, MIN_P, TOP_K, TOP_P))
+"""vLLM's order: temperature first, then truncation. OpenAI defines no truncation but top_p."""
 OPENAI_DEFAULTS: dict[str, Any] = {
     **{name: one.off for name, one in FIELDS.items() if one.openai and one.off not in (None, one.default)},
     "repetition_window": -1,

@@ -1,7 +1,10 @@
-"""The fields of a sampling config, as values: name, default, range, names in other servers, and how a value is checked.
+"""`Option`: the declaration of one option of a request, and the kinds of options with how each checks a value.
 
-`check` returns the value as it is stored, or raises SamplingError that names the field. This module does not know
-which fields there are: samplers declare theirs in `samplers/`, and `config.py` declares the rest.
+From a declaration come the typed arguments of `generate`, the flags, the fields of request bodies, the arguments of
+agents' tools and the reference page (docs/options.md). `check` returns the value as it is stored, or raises an error
+that names the option. This module does not know which options there are: samplers declare theirs in `samplers/`,
+`sampling/config.py` the rest of the sampling, `decoding/options.py` those of strategies, and
+`engines/request_options.py` those of schemas, prompts and tools.
 """
 
 from __future__ import annotations
@@ -10,9 +13,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, ClassVar, Literal, NamedTuple
 
-from espalier.errors import SamplingError
+from espalier.errors import InputError, SamplingError
 
 SEED_LIMIT = 2**63
 COUNT_LIMIT = 2**53
@@ -21,38 +24,107 @@ DIGITS = 16  # of the largest id that is below COUNT_LIMIT
 SHOWN = 60  # characters of a wrong value in an error
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SamplingField:
-    """A field that takes any value.
+class Types(NamedTuple):
+    """The types of an option's values; one whose default is None takes None too."""
 
-    off: the neutral value of a field that switches a sampler on; None if the field switches nothing. llama, openai:
-    the field's name in llama.cpp's requests and in OpenAI's (with vLLM's extras); None if they have no such field.
-    llama_negative_is_off: whether llama.cpp takes any negative value as `off`.
-    """
+    #: What `generate` takes, as type checkers read it.
+    argument: str
+    #: What a config stores, as type checkers read it.
+    stored: str
+    #: What a field of a request body takes.
+    value: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """An option that takes any value."""
+
+    types: ClassVar[Types] = Types("Any", "Any", Any)
 
     name: str
     default: Any = None
+    #: The neutral value of an option that switches something on; None if it switches nothing.
     off: float | None = None
+    #: What it does, in a sentence: for help, the reference page, agents and editors.
+    help: str = ""
+    #: What to do about a value that is out of range.
     hint: str = ""
+    #: Its name in llama.cpp's requests; None if they have no such field.
     llama: str | None = None
+    #: Its name in OpenAI's requests (with vLLM's extras); None if they have no such field.
     openai: str | None = None
+    #: Whether llama.cpp takes any negative value as `off`.
     llama_negative_is_off: bool = False
+    #: Other libraries' names of it: name, and whose it is. They are told, not taken: values may mean something else.
+    elsewhere: tuple[tuple[str, str], ...] = ()
+    #: Values at which clients of other servers send it and ask for nothing.
+    idle: tuple[Any, ...] = ()
+    #: The strategies that read it; with any other one it is refused, not ignored. () is all.
+    strategies: tuple[str, ...] = ()
+    #: Its place among the few options that have a flag, an argument of agents' tools and a setter of their own; 0 for
+    #: the others, which `-o NAME VALUE` sets.
+    common: int = 0
+    #: The name of its flag, where that is not the option's; "" for no flag.
+    flag: str | None = None
+    #: What its value is called in help.
+    metavar: str | None = None
+    #: The class of its errors.
+    error: type[InputError] = SamplingError
+
+    @property
+    def argument(self) -> str:
+        """The type of the argument of `generate`."""
+        argument = self.types.argument
+        return argument if argument == "Any" or argument.endswith(" | None") else argument + self._or_none
+
+    @property
+    def stored(self) -> str:
+        """The type of the value that is stored."""
+        return self.types.stored + self._or_none
+
+    @property
+    def value(self) -> Any:
+        """The type of a field of a request body."""
+        return self.types.value
+
+    @property
+    def _or_none(self) -> str:
+        return " | None" if self.default is None and self.types.stored != "Any" else ""
 
     def check(self, given: Any) -> Any:
         return given
 
-    def fault(self, problem: str, *, hint: str = "") -> SamplingError:
-        return SamplingError(f"{self.name}: {problem}", hint=hint or None, field=self.name)
+    def read(self, text: str) -> Any:
+        """The value of a flag's text, before it is checked."""
+        return text
+
+    def json_schema(self) -> dict[str, Any]:
+        """The JSON Schema of a value, without a description."""
+        return {}
+
+    def fault(self, problem: str, *, hint: str = "") -> InputError:
+        return self.error(f"{self.name}: {problem}", hint=hint or None, field=self.name)
+
+
+SamplingField = Option
+"""What samplers call it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Number(SamplingField):
+class Number(Option):
     """A finite float from `low` to `high`, both included."""
+
+    types: ClassVar[Types] = Types("float", "float", float)
 
     low: float = 0.0
     high: float = math.inf
 
-    def check(self, given: Any) -> float:
+    def json_schema(self) -> dict[str, Any]:
+        return _range("number", self.low, self.high)
+
+    def check(self, given: Any) -> float | None:
+        if given is None and self.default is None:
+            return None
         value = as_float(given)
         if not math.isfinite(value):
             raise self.fault(f"{shown(given)} is not a finite number")
@@ -63,13 +135,20 @@ class Number(SamplingField):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Whole(SamplingField):
+class Whole(Option):
     """A whole number from `low` to `high`, both included."""
+
+    types: ClassVar[Types] = Types("int", "int", int)
 
     low: int = 0
     high: int | None = None
 
-    def check(self, given: Any) -> int:
+    def json_schema(self) -> dict[str, Any]:
+        return _range("integer", self.low, self.high)
+
+    def check(self, given: Any) -> int | None:
+        if given is None and self.default is None:
+            return None
         if not is_whole(given):
             raise self.fault(f"{shown(given)} is not a whole number")
         most = COUNT_LIMIT - 1 if self.high is None else self.high
@@ -80,27 +159,46 @@ class Whole(SamplingField):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seed(SamplingField):
+class Seed(Option):
     """None, or -1 for None, or a whole number below 2**63."""
+
+    types: ClassVar[Types] = Types("int", "int", int)
+
+    def json_schema(self) -> dict[str, Any]:
+        return _range("integer", 0, SEED_LIMIT - 1)
 
     def check(self, given: Any) -> int | None:
         if given is None:
             return None
-        value = Whole(name=self.name, low=-1, high=SEED_LIMIT - 1, hint=self.hint).check(given)
+        value = Whole(name=self.name, default=0, low=-1, high=SEED_LIMIT - 1, hint=self.hint).check(given)
         return None if value == -1 else value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Flag(SamplingField):
-    def check(self, given: Any) -> bool:
+class Flag(Option):
+    """True or false."""
+
+    types: ClassVar[Types] = Types("bool", "bool", bool)
+
+    def json_schema(self) -> dict[str, Any]:
+        return {"type": "boolean"}
+
+    def check(self, given: Any) -> bool | None:
+        if given is None and self.default is None:
+            return None
         if not isinstance(given, bool):
             raise self.fault(f"{shown(given)} is not true or false")
         return given
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Texts(SamplingField):
+class Texts(Option):
     """Texts that are not empty; a single text is a list of one, and None an empty list."""
+
+    types: ClassVar[Types] = Types("str | Sequence[str]", "tuple[str, ...]", str | list[str])
+
+    def json_schema(self) -> dict[str, Any]:
+        return {"type": ["string", "array"], "items": {"type": "string"}}
 
     def check(self, given: Any) -> tuple[str, ...]:
         texts = as_tuple(self, () if given is None else given)
@@ -112,8 +210,10 @@ class Texts(SamplingField):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Names(SamplingField):
+class Names(Option):
     """Names out of `known`, each at most once."""
+
+    types: ClassVar[Types] = Types("Sequence[str]", "tuple[str, ...]", str | list[str])
 
     known: tuple[str, ...] = ()
 
@@ -131,9 +231,56 @@ class Names(SamplingField):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ids(SamplingField):
+class Word(Option):
+    """A name, such as that of a strategy."""
+
+    types: ClassVar[Types] = Types("str | None", "str", str)
+
+    def json_schema(self) -> dict[str, Any]:
+        return {"type": "string"}
+
+    def check(self, given: Any) -> str | None:
+        if given is None and self.default is None:
+            return None
+        if not isinstance(given, str):
+            raise self.fault(f"{shown(given)} is not a name", hint=self.hint)
+        return given
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice(Option):
+    """One of the names in `known`."""
+
+    known: tuple[str, ...] = ()
+
+    @property
+    def argument(self) -> str:
+        return self.stored
+
+    @property
+    def stored(self) -> str:
+        names = ", ".join(f'"{name}"' for name in self.known)
+        return f"Literal[{names}]" + (" | None" if self.default is None else "")
+
+    @property
+    def value(self) -> Any:
+        return Literal[self.known]
+
+    def json_schema(self) -> dict[str, Any]:
+        return {"enum": list(self.known)}
+
+    def check(self, given: Any) -> Any:
+        if given not in self.known and (given is not None or self.default is not None):
+            raise self.fault(f"{shown(given)} is none of {', '.join(self.known)}")
+        return given
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ids(Option):
     """Token ids, from any iterable. A default of None means that None stays None, and that an empty list is refused;
     with a default of () None is an empty list, and a single id a list of one."""
+
+    types: ClassVar[Types] = Types("Sequence[int]", "tuple[int, ...]", list[int])
 
     def check(self, given: Any) -> tuple[int, ...] | None:
         if self.default is None:
@@ -156,9 +303,15 @@ class Ids(SamplingField):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Biases(SamplingField):
+class Biases(Option):
     """Pairs of a token id or a text, and what to add to its logit. In a mapping, a key of ASCII digits is an id, since
     JSON objects have texts as keys. None and false stand for -inf, which bans."""
+
+    types: ClassVar[Types] = Types(
+        "Mapping[int, float] | Mapping[str, float] | Sequence[tuple[int | str, float]]",
+        "tuple[tuple[int | str, float], ...]",
+        Any,
+    )
 
     def check(self, given: Any) -> tuple[tuple[int | str, float], ...]:
         items: Any = given.items() if isinstance(given, Mapping) else () if given is None else given
@@ -191,7 +344,13 @@ class Biases(SamplingField):
         raise self.fault(f"{shown(value)} is neither a token id nor a text")
 
 
-def as_tuple(field: SamplingField, given: Any) -> tuple[Any, ...]:
+def _range(kind: str, low: float | None, high: float | None) -> dict[str, Any]:
+    """The JSON Schema of a number from `low` to `high`."""
+    ends = {"minimum": low, "maximum": high}
+    return {"type": kind} | {name: end for name, end in ends.items() if end is not None and math.isfinite(end)}
+
+
+def as_tuple(field: Option, given: Any) -> tuple[Any, ...]:
     """A list as a tuple; a single text is a list of one. Raises SamplingError for what is no list."""
     value = (given,) if isinstance(given, str) else given
     if not isinstance(value, Sequence):

@@ -8,8 +8,8 @@ import pytest
 
 import espalier
 from espalier import api
-from espalier.api.options import FOREIGN, OPTIONS, USUAL
-from espalier.decoding.options import FIELDS as DECODING
+from espalier.api.options import DECLARED, FOREIGN, OPTIONS, USUAL
+from espalier.decoding.options import OPTIONS as DECODING
 from espalier.errors import GrammarError, InputError, RegexError, UnsupportedError
 from espalier.sampling.config import FIELDS as SAMPLING
 
@@ -25,9 +25,10 @@ def test_the_table_names_what_is_taken_and_nothing_else() -> None:
 
 def test_the_defaults_that_are_shown_are_those_of_a_request() -> None:
     parameters = inspect.signature(api.make_request).parameters
-    assert {name: parameters[name].default for name in USUAL} == USUAL
-    others = {name for name in OPTIONS if name in parameters and name not in USUAL}
-    assert all(parameters[name].default is None for name in others)
+    shown = {name: USUAL.get(name, DECLARED[name].default if name in DECLARED else None) for name in OPTIONS}
+    shown["strategy"] = None  # the default of Decoding, or a server's
+    taken = {name: one.default for name, one in parameters.items() if name in OPTIONS}
+    assert taken == {name: shown[name] for name in taken}
 
 
 @pytest.mark.parametrize("function", [espalier.generate, espalier.LoadedEngine.generate, espalier.LoadedEngine.stream])

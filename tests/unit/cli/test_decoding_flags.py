@@ -99,9 +99,9 @@ def test_a_text_of_which_nothing_was_drafted_ended_the_command_with_a_division_b
     ("flags", "said"),
     [
         (["--strategy", "nonsense"], "known: mask, rejection, jump, beam, best_of, smc, awrs"),
-        (["--early-stopping", "maybe"], "--early-stopping maybe: there is no such choice"),
-        (["--target", "half"], "--target half"),
-        (["--on-budget", "later"], "--on-budget later"),
+        (["--early-stopping", "maybe"], "--early-stopping: 'maybe' must be true, false or never"),
+        (["--target", "half"], "--target: 'half' is none of full, truncated"),
+        (["--on-budget", "later"], "--on-budget: 'later' is none of close, truncate, error"),
         (["--num-beams", "3"], "--num-beams means nothing to the strategy mask"),
         (["--strategy", "beam", "--num-beams", "0"], "--num-beams: 0 must be"),
         (["--strategy", "beam", "--num-return-sequences", "9"], "--num-return-sequences: 9 texts of 4 beams"),

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
+from espalier.api.options import DECLARED
 from espalier.cli.flags.constraint import ConstraintFlags
 from espalier.cli.flags.decoding import DecodingFlags
-from espalier.cli.flags.groups import FlagsOf, with_flags
+from espalier.cli.flags.groups import DataclassGroup, FlagsOf, with_flags
 from espalier.cli.flags.sampling import SamplingFlags
 from espalier.cli.main import app as espalier_app
 from espalier.engines.options import EngineOptions
@@ -91,8 +92,8 @@ def test_the_help_of_a_field_stands_in_the_help_of_the_command():
 @pytest.mark.parametrize("group", [ConstraintFlags, DecodingFlags, SamplingFlags])
 def test_a_command_takes_all_flags_of_a_group(command, group):
     shown = CliRunner().invoke(espalier_app, [command, "--help"], env={"COLUMNS": "80", "NO_COLOR": "1"}).output
-    for field in fields(group):
-        assert f"--{field.name.replace('_', '-')} " in shown, field.name
+    for name, _, _ in DataclassGroup(group).flags():
+        assert f"--{(DECLARED[name].flag if name in DECLARED else None) or name.replace('_', '-')} " in shown, name
 
 
 def test_two_flags_of_one_name_are_a_fault_of_the_program():

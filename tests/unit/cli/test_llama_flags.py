@@ -222,7 +222,7 @@ def test_a_json_schema_is_closed_as_llama_cpps_converter_closes_it(requested: An
         (["-l", "five+1", "-p", "x"], "-l five+1: that is no value of it"),
         (["-j", '{"type":', "-p", "x"], "-j"),
         (["--grammar-file", "/none.gbnf", "-p", "x"], "--grammar-file /none.gbnf"),
-        (["--repeat-penalty", "1.2", "-o", "repeat_penalty", "1.1", "x"], "repetition_penalty is given twice"),
+        (["--repeat-penalty", "1.2", "-o", "repeat_penalty", "1.1", "x"], "--repetition-penalty is given twice"),
         (["--tmp", "1", "-p", "x"], "--tmp"),
     ],
 )

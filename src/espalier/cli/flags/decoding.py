@@ -3,76 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Annotated, Any, get_args
+from dataclasses import dataclass, field
+from typing import Annotated, Any
 
 import typer
 
 from espalier.cli import output
-from espalier.decoding.drafts.source import USUAL
-from espalier.decoding.options import USUAL_BEAMS, USUAL_PARTICLES, OnBudget, Target
+from espalier.cli.flags.groups import OptionFlags
+from espalier.decoding.options import OPTIONS
 from espalier.decoding.strategies import STRATEGIES
 from espalier.engines.base import Result
 from espalier.errors import InputError
 
-NumReturnSequences = Annotated[int | None, typer.Option(help="Print the N best texts of one run.", metavar="N")]
-
-STOPPING: Mapping[str, Any] = {"true": True, "false": False, "never": "never"}
-CHOICES = {"on_budget": get_args(OnBudget), "target": get_args(Target), "early_stopping": tuple(STOPPING)}
+SEVERAL = OPTIONS["num_return_sequences"]
+NumReturnSequences = Annotated[int | None, typer.Option(help=SEVERAL.help, metavar=SEVERAL.metavar)]
+FLAGGED = tuple(option for option in OPTIONS.values() if option is not SEVERAL)
 LOGGED = "rejection"
 """The strategy that draws freely and refuses afterwards: without it, or an engine's own sampler, a log stays empty."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DecodingFlags:
-    """Flags that choose how a constraint is applied. None is not given; `Decoding` checks the values."""
+    """Flags that choose how a constraint is applied; `Decoding` checks the values."""
 
-    strategy: Annotated[
-        str | None,
-        typer.Option(help="mask (the default), draft, rejection, jump, beam, ..., a plug-in's", metavar="NAME"),
-    ] = None
-    num_beams: Annotated[
-        int | None, typer.Option(help=f"beam: number of beams. Default: {USUAL_BEAMS}.", metavar="N")
-    ] = None
-    length_penalty: Annotated[float | None, typer.Option(help="beam: above 1, longer texts win.", metavar="X")] = None
-    early_stopping: Annotated[
-        str | None, typer.Option(help="beam: true, false (the default), never.", metavar="WHAT")
-    ] = None
-    particles: Annotated[
-        int | None,
-        typer.Option(help=f"best_of, smc, awrs: number of particles. Default: {USUAL_PARTICLES}.", metavar="N"),
-    ] = None
-    ess_threshold: Annotated[
-        float | None, typer.Option(help="smc, awrs: resample below this share of particles.", metavar="X")
-    ] = None
-    target: Annotated[str | None, typer.Option(help="best_of, smc, awrs: full, or truncated.", metavar="WHAT")] = None
-    on_budget: Annotated[
-        str | None, typer.Option(help="At --max-tokens: close, truncate or error.", metavar="WHAT")
-    ] = None
-    draft: Annotated[
-        str | None,
-        typer.Option(
-            help=f"draft: sources of proposed tokens. Default: {','.join(USUAL)}, and model with --draft-model.",
-            metavar="NAME,NAME",
-        ),
-    ] = None
-    max_rewinds: Annotated[int | None, typer.Option(help="At most N rewinds. Default: 100.", metavar="N")] = None
+    #: The options that are given, by name.
+    given: Annotated[Mapping[str, Any], OptionFlags(FLAGGED)] = field(default_factory=dict)
+
+    @property
+    def strategy(self) -> str | None:
+        return self.given.get("strategy")
 
     def options(self) -> dict[str, Any]:
-        """Options of `make_request`. Raises InputError and UnknownName naming the flag."""
-        for name, known in CHOICES.items():
-            given = getattr(self, name)
-            if given is not None and given not in known:
-                flag = f"--{name.replace('_', '-')}"
-                raise InputError(f"{flag} {given}: there is no such choice", hint=", ".join(known), field=name)
+        """Options of `make_request`. Raises InputError and UnknownName naming the option."""
+        for name, value in self.given.items():
+            OPTIONS[name].check(value)
         if self.strategy is not None:
             STRATEGIES.require(self.strategy)
-        found = {name: value for name, value in vars(self).items() if value is not None}
-        if (given := found.pop("draft", None)) is not None:
-            found["drafts"] = tuple(one.strip() for one in given.split(","))
-        if self.early_stopping is not None:
-            found["early_stopping"] = STOPPING[self.early_stopping]
-        return found
+        return dict(self.given)
 
     def for_log(self, *, sampler: str) -> DecodingFlags:
         """The flags of a run with a rejection log, whose strategy is LOGGED. Raises InputError for another strategy:
@@ -81,7 +48,7 @@ class DecodingFlags:
             return self
         if self.strategy is None:
             output.note(f"--rejection-log: the strategy is {LOGGED}")
-            return replace(self, strategy=LOGGED)
+            return DecodingFlags(given={**self.given, "strategy": LOGGED})
         if self.strategy != LOGGED:
             raise InputError(
                 f"--rejection-log: the strategy {self.strategy} draws among what is allowed, so nothing is rejected",

@@ -6,8 +6,8 @@ A command names the groups that it takes and is given their values:
     def command(prompt: Prompt = None, *, sampling: SamplingFlags, engine: EngineFlags) -> None: ...
 
 `with_flags` gives typer a signature in which each group stands as its flags. A group is a dataclass whose fields are
-`Annotated[..., typer.Option(...)]`, or a table of espalier/fields.py in `FlagsOf`. A field added to a group is a flag
-of every command that takes the group. This module knows no group.
+`Annotated[..., typer.Option(...)]` or options in `OptionFlags`, or a table of espalier/fields.py in `FlagsOf`. A field
+added to a group is a flag of every command that takes the group. This module knows no group.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ from espalier.cli.help import GroupedCommand
 from espalier.cli.hints import in_flags
 from espalier.errors import EspalierError, InputError
 from espalier.fields import DeclaredField, WrongValue, entries
+from espalier.sampling.fields import Option
 
+SCALARS = (int, float)
+"""Types of options whose flags take the same."""
 FEW = 6
 """Parameters of a command whose help needs no groups."""
 COMMON = frozenset({
@@ -81,10 +84,52 @@ class DataclassGroup:
     def flags(self) -> Iterator[tuple[str, Any, Any]]:
         hints = typing.get_type_hints(self.cls, include_extras=True)
         for field in dataclasses.fields(self.cls):
-            yield field.name, _named(hints[field.name], field.name), field.default
+            inner = _group(hints[field.name])
+            if inner is None:
+                yield field.name, _named(hints[field.name], field.name), field.default
+            else:
+                yield from inner.flags()
 
     def value(self, given: Mapping[str, Any]) -> Any:
-        return self.cls(**given)
+        hints = typing.get_type_hints(self.cls, include_extras=True)
+        own = dict(given)
+        for field in dataclasses.fields(self.cls):
+            inner = _group(hints[field.name])
+            if inner is not None:
+                own[field.name] = inner.value({name: own.pop(name) for name, _, _ in inner.flags()})
+        return self.cls(**own)
+
+
+@dataclass(frozen=True, slots=True)
+class OptionFlags:
+    """Marks a field `Mapping[str, Any]` of a group as the flags of declared options: the group is given the values that
+    were set, by the options' names, for a config to check."""
+
+    options: tuple[Option, ...]
+    #: What help says beside the default of an option, by its name.
+    notes: tuple[tuple[str, str], ...] = ()
+
+    def flags(self) -> Iterator[tuple[str, Any, Any]]:
+        notes = dict(self.notes)
+        for option in self.options:
+            yield option.name, flag_of(option, notes.get(option.name, "")), None
+
+    def value(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        values = {option.name: (option, given[option.name]) for option in self.options}
+        return {
+            name: option.read(value) if isinstance(value, str) else value
+            for name, (option, value) in values.items()
+            if value not in (None, [])
+        }
+
+
+def flag_of(option: Option, note: str = "") -> Any:
+    """The annotation of an option's flag, for typer. Its value is None where it is not given. note: what help says
+    beside the default."""
+    kind: Any = option.value if option.value in SCALARS else list[str] if option.value == str | list[str] else str
+    default = f" Default: {option.default}{note}." if option.types.value in SCALARS and option.default else ""
+    name = (option.flag or option.name).replace("_", "-")
+    return Annotated[kind | None, typer.Option(f"--{name}", help=option.help + default, metavar=option.metavar)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +189,9 @@ def _named(hint: Any, name: str) -> Any:
 def _group(hint: Any) -> Group | None:
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         return DataclassGroup(hint)
-    return next((extra for extra in getattr(hint, "__metadata__", ()) if isinstance(extra, FlagsOf)), None)
+    return next(
+        (extra for extra in getattr(hint, "__metadata__", ()) if isinstance(extra, FlagsOf | OptionFlags)), None
+    )
 
 
 def with_flags(command: Callable[..., None]) -> Callable[..., None]:

@@ -6,26 +6,24 @@ A flag that is not given is None, so that it replaces nothing in a preset. `Samp
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import typer
 
+from espalier.cli.flags.groups import OptionFlags
+from espalier.engines.request_options import OPTIONS
 from espalier.errors import InputError, SamplingError
-from espalier.sampling.config import SamplingConfig
+from espalier.sampling.config import COMMON, FIELDS, SamplingConfig
 from espalier.sampling.config_names import LLAMA_OWN, own_option, with_extra
+from espalier.sampling.fields import Texts
 
-DEFAULTS = SamplingConfig()
 PER_ANSWER = 512
 """Tokens of an answer in a chat, unless a preset says otherwise."""
-TEXTS = ("stop", "bad_words", "dry_breakers")
+TEXTS = tuple(name for name, one in FIELDS.items() if isinstance(one, Texts))
 """Fields that are lists of texts: a value that is no JSON list is one text, as written."""
-
-
-Sampler = Annotated[
-    str, typer.Option(help="espalier, or native: llama.cpp's own chain, as in llama-server.", metavar="NAME")
-]
+Sampler = Annotated[str, typer.Option(help=OPTIONS["sampler"].help, metavar="NAME")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,17 +33,8 @@ class SamplingFlags:
     preset: Annotated[
         str | None, typer.Option(help="Sampling and constraint by name: `espalier presets list`.", metavar="NAME")
     ] = None
-    temperature: Annotated[float | None, typer.Option(help=f"0 is greedy. Default: {DEFAULTS.temperature}.")] = None
-    top_k: Annotated[int | None, typer.Option(help=f"0 is off. Default: {DEFAULTS.top_k}.")] = None
-    top_p: Annotated[float | None, typer.Option(help=f"1 is off. Default: {DEFAULTS.top_p}.")] = None
-    min_p: Annotated[float | None, typer.Option(help=f"0 is off. Default: {DEFAULTS.min_p}.")] = None
-    seed: Annotated[int | None, typer.Option(help="Makes a run repeatable.")] = None
-    max_tokens: Annotated[
-        int | None,
-        typer.Option(help=f"At most this many. Default: {DEFAULTS.max_tokens}, chat {PER_ANSWER}."),
-    ] = None
-    stop: Annotated[list[str] | None, typer.Option(help="A text that ends the answer; repeat it.", metavar="TEXT")] = (
-        None
+    common: Annotated[Mapping[str, Any], OptionFlags(COMMON, notes=(("max_tokens", f", chat {PER_ANSWER}"),))] = field(
+        default_factory=dict
     )
     option: Annotated[
         list[str] | None,
@@ -54,13 +43,12 @@ class SamplingFlags:
 
     def fields(self) -> dict[str, Any]:
         """The fields of SamplingConfig that were given. Raises InputError, SamplingError."""
-        given = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in ("preset", "option")}
-        return read_fields(self.option, **given)
+        return read_fields(self.option, **self.common)
 
 
 def read_fields(overrides: Sequence[str] | None = None, **flags: Any) -> dict[str, Any]:
-    """The fields of SamplingConfig that are set; None and empty lists are not. Raises InputError, SamplingError."""
-    found = {name: value for name, value in flags.items() if value is not None and value != []}
+    """The fields of SamplingConfig that are set. Raises InputError, SamplingError."""
+    found = dict(flags)
     for text in overrides or ():
         key, given, value = text.partition("=")
         if not given:

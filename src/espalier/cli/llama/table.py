@@ -23,7 +23,6 @@ from espalier.cli.llama.values import (
 from espalier.engines.options import EngineOptions
 from espalier.fields import entries
 from espalier.sampling.config import FIELDS
-from espalier.sampling.config_names import LLAMA_OWN
 from espalier.sampling.fields import Whole
 from espalier.upstream.llama_cli.arguments import FLAGS as SAMPLING
 from espalier.upstream.llama_cli.open import FLAGS as ENGINE
@@ -79,13 +78,13 @@ def _refused(*names: str, why: str, metavar: str = "N") -> LlamaFlag:
     return LlamaFlag(names=names, sets=None, read=str if metavar else None, metavar=metavar, refused=why)
 
 
-def _sampling_flag(field: str) -> LlamaFlag:
-    """The flag of a sampling field that is a number, by its name in llama-server's requests."""
-    name, _ = SAMPLING[field]
-    usual = read_int if isinstance(FIELDS[LLAMA_OWN[field]], Whole) else read_float
+def _sampling_flag(option: str) -> LlamaFlag:
+    """The flag of a sampling option that is a number."""
+    name = SAMPLING[option]
+    usual = read_int if isinstance(FIELDS[option], Whole) else read_float
     return LlamaFlag(
-        names=(name, *OTHER_NAMES.get(name, ())), sets=field, read=READERS.get(field, usual), metavar="N",
-        env=VARIABLES.get(name, ""),
+        names=(name, *OTHER_NAMES.get(name, ())), sets=FIELDS[option].llama, read=READERS.get(option, usual),
+        metavar="N", env=VARIABLES.get(name, ""),
     )  # fmt: skip
 
 

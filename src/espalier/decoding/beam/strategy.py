@@ -36,7 +36,7 @@ DRAWING = {
 
 
 def check(options: Decoding, sampling: SamplingConfig) -> None:
-    """Raises InputError and SamplingError. A search ignores temperature, top_k, top_p and min_p, which are on by
+    """Raises InputError and SamplingError. A search ignores the temperature and the truncations that are on by
     default; other fields that shape a draw are refused."""
     if options.num_return_sequences > options.beams:
         raise InputError(

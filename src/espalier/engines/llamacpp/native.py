@@ -23,6 +23,7 @@ from espalier.decoding.native import NativeChoice
 from espalier.engines.llamacpp.library import library, reasons
 from espalier.errors import BadLogits, CapabilityError, DeadEnd, GenerationError
 from espalier.sampling.config import SamplingConfig
+from espalier.sampling.config_names import LLAMA_SAMPLERS
 from espalier.sampling.draw import DrawnToken
 from espalier.sampling.fit import Fitted
 from espalier.tokens.mask import Logits
@@ -205,16 +206,17 @@ def _samplers(lib: Any, vocab: Any, config: SamplingConfig, fitted: Fitted, *, s
         "top_k": lambda: lib.llama_sampler_init_top_k(min(config.top_k, INT32)),
         # 0 means off here; in llama.cpp it would leave a single token.
         "typical_p": lambda: lib.llama_sampler_init_typical(config.typical_p or 1.0, keep),
-        "top_p": lambda: lib.llama_sampler_init_top_p(config.top_p, keep),
-        "min_p": lambda: lib.llama_sampler_init_min_p(config.min_p, keep),
         "xtc": lambda: lib.llama_sampler_init_xtc(config.xtc_probability, config.xtc_threshold, keep, seed),
         "temperature": lambda: lib.llama_sampler_init_temp_ext(
             config.temperature, config.dynatemp_range, config.dynatemp_exponent
         ),
     }  # fmt: skip
     for name in config.sampler_order:
-        if name in by_name:  # other active samplers were refused: see `decoding/native.py`
+        if name in by_name:
             yield by_name[name]()
+        elif name in LLAMA_SAMPLERS:  # the others have one value each, and keep `min_keep` tokens
+            yield getattr(lib, f"llama_sampler_init_{LLAMA_SAMPLERS[name]}")(getattr(config, name), keep)
+        # Other active samplers were refused: see `decoding/native.py`.
     yield lib.llama_sampler_init_dist(seed)
 
 

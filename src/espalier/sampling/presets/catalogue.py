@@ -53,6 +53,10 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 )
 """PedroCLI's named configs, without their seed of 0: `SamplingConfig(**CONFIGS["chat"])`."""
 
+CLIENT_STRUCTURED: Mapping[str, Any] = MappingProxyType({"temperature": 0.1, "top_k": 20, "top_p": 0.8, "min_p": 0.1})
+CLIENT_TOOL_CALLS: Mapping[str, Any] = MappingProxyType({"temperature": 0.0, "top_k": 1})
+"""What PedroCLI's one-shot client sets for structured output, and for calls of tools."""
+
 DeterministicConfig, StructuredOutputConfig, CodeGenerationConfig, CreativeConfig, ChatConfig = (
     SamplingConfig(**values) for values in CONFIGS.values()
 )

@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import Any, Self
 
 from espalier.errors import InputError, SamplingError, SchemaError
+from espalier.option_types import CommonSetters
 from espalier.sampling.config import SamplingConfig
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}", re.ASCII)
@@ -153,7 +154,7 @@ class Preset:
         return Preset(**{name: value for name, value in values.items() if value is not None})
 
 
-class PresetBuilder:
+class PresetBuilder(CommonSetters):
     """Builds a preset step by step: `PresetBuilder("mine").temperature(0.2).grammar("@json_object").build()`.
 
     Fields that are not set have SamplingConfig's defaults. Errors are raised by `build`.
@@ -166,24 +167,6 @@ class PresetBuilder:
 
     def description(self, text: str) -> Self:
         return self._with(description=text)
-
-    def temperature(self, value: float) -> Self:
-        return self.sampling(temperature=value)
-
-    def top_k(self, value: int) -> Self:
-        return self.sampling(top_k=value)
-
-    def top_p(self, value: float) -> Self:
-        return self.sampling(top_p=value)
-
-    def min_p(self, value: float) -> Self:
-        return self.sampling(min_p=value)
-
-    def repetition_penalty(self, value: float) -> Self:
-        return self.sampling(repetition_penalty=value)
-
-    def max_tokens(self, value: int) -> Self:
-        return self.sampling(max_tokens=value)
 
     def sampling(self, **fields: Any) -> Self:
         """Any fields of SamplingConfig."""

@@ -88,9 +88,27 @@ def mirostat(logits: Logits, context: TransformContext) -> Logits:
 
 
 MIROSTAT_FIELDS: tuple[SamplingField, ...] = (
-    Whole(name="mirostat", default=0, off=0, high=2, hint="0 is off", llama="mirostat"),
-    Number(name="mirostat_tau", default=0.0, llama="mirostat_tau"),
-    Number(name="mirostat_eta", default=0.0, llama="mirostat_eta"),
+    Whole(
+        name="mirostat",
+        default=0,
+        off=0,
+        high=2,
+        hint="0 is off",
+        llama="mirostat",
+        help="1 or 2 replaces all truncations and the dynamic temperature, as in llama.cpp; 0 is off.",
+    ),
+    Number(
+        name="mirostat_tau",
+        default=0.0,
+        llama="mirostat_tau",
+        help="The surprise that mirostat aims at, in bits; 5 with mirostat on.",
+    ),
+    Number(
+        name="mirostat_eta",
+        default=0.0,
+        llama="mirostat_eta",
+        help="Mirostat's learning rate; 0.1 with mirostat on.",
+    ),
 )
 WITH_MIROSTAT = {"mirostat_tau": 5.0, "mirostat_eta": 0.1}
 """Defaults while mirostat is on."""

@@ -7,11 +7,11 @@ name and `_`, so that a field leads to its plug-in without importing the others.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from espalier.errors import SamplingError
 from espalier.registry import Registry
-from espalier.sampling.fields import SamplingField, shown
+from espalier.sampling.fields import SamplingField, Types, shown
 from espalier.sampling.samplers.registry import SAMPLERS
 from espalier.sampling.samplers.sampler import Sampler
 
@@ -87,6 +87,8 @@ def _pairs(pairs: Any) -> Iterable[tuple[Any, Any]]:
 
 class ExtraField(SamplingField):
     """The config's field `extra`."""
+
+    types: ClassVar[Types] = Types("Any", "tuple[tuple[str, Any], ...]", Any)
 
     def check(self, given: Any) -> Extra:
         return check_extra(given)

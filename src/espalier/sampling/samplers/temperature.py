@@ -89,8 +89,29 @@ TEMPERATURE = Sampler(
     llama="temperature",
     transform=_transform,
     fields=(
-        Number(name="temperature", default=0.7, off=1.0, hint="0 is greedy", llama="temperature", openai="temperature"),
-        Number(name="dynatemp_range", default=0.0, off=0.0, hint="0 is off", llama="dynatemp_range"),
-        Number(name="dynatemp_exponent", default=1.0, llama="dynatemp_exponent"),
+        Number(
+            name="temperature",
+            default=0.7,
+            off=1.0,
+            hint="0 is greedy",
+            llama="temperature",
+            openai="temperature",
+            help="0 takes the most probable token (ties: the lowest id); larger values draw more evenly.",
+            common=1,
+        ),
+        Number(
+            name="dynatemp_range",
+            default=0.0,
+            off=0.0,
+            hint="0 is off",
+            llama="dynatemp_range",
+            help="The temperature varies by up to this with the entropy; 0 is off.",
+        ),
+        Number(
+            name="dynatemp_exponent",
+            default=1.0,
+            llama="dynatemp_exponent",
+            help="How the entropy moves the temperature within `dynatemp_range`.",
+        ),
     ),
 )

@@ -137,6 +137,7 @@ TOP_N_SIGMA = Sampler(
             name="top_n_sigma",
             default=0.0,
             off=0.0,
+            help="Keeps the logits within this many standard deviations of the largest; 0 is off.",
             hint="0 is off",
             llama="top_n_sigma",
             llama_negative_is_off=True,
@@ -153,7 +154,9 @@ TOP_K = Sampler(
             name="top_k",
             default=40,
             off=0,
+            help="Keeps this many of the most probable tokens; 0 is off.",
             hint="0 is off",
+            common=2,
             llama="top_k",
             openai="top_k",
             llama_negative_is_off=True,
@@ -166,21 +169,56 @@ TYPICAL_P = Sampler(
     truncates=True,
     transform=lambda logits, context: typical_p(logits, context.config.typical_p, context.config.min_keep),
     on_if=lambda config: 0 < config.typical_p < 1,
-    fields=(Number(name="typical_p", default=0.0, off=0.0, high=1.0, hint="0 and 1 are off", llama="typical_p"),),
+    fields=(
+        Number(
+            name="typical_p",
+            default=0.0,
+            off=0.0,
+            high=1.0,
+            help="Keeps the tokens of the most typical surprise until their mass exceeds this; 0 and 1 are off.",
+            hint="0 and 1 are off",
+            llama="typical_p",
+        ),
+    ),
 )
 TOP_P = Sampler(
     name="top_p",
     llama="top_p",
     truncates=True,
     transform=lambda logits, context: top_p(logits, context.config.top_p, context.config.min_keep),
-    fields=(Number(name="top_p", default=0.95, off=1.0, high=1.0, hint="1 is off", llama="top_p", openai="top_p"),),
+    fields=(
+        Number(
+            name="top_p",
+            default=0.95,
+            off=1.0,
+            high=1.0,
+            help="Keeps the most probable tokens until their mass reaches this; 1 is off.",
+            hint="1 is off",
+            llama="top_p",
+            openai="top_p",
+            common=3,
+        ),
+    ),
 )
 MIN_P = Sampler(
     name="min_p",
     llama="min_p",
     truncates=True,
     transform=lambda logits, context: min_p(logits, context.config.min_p, context.config.min_keep),
-    fields=(Number(name="min_p", default=0.05, off=0.0, high=1.0, hint="0 is off", llama="min_p", openai="min_p"),),
+    fields=(
+        Number(
+            name="min_p",
+            default=0.05,
+            off=0.0,
+            high=1.0,
+            help="Keeps the tokens that are at least this share as probable as the best one; 0 is off.",
+            hint="0 is off",
+            llama="min_p",
+            openai="min_p",
+            elsewhere=(("epsilon_cutoff", "transformers"),),
+            common=4,
+        ),
+    ),
 )
 XTC = Sampler(
     name="xtc",
@@ -196,8 +234,23 @@ XTC = Sampler(
     ),
     on_if=lambda config: config.xtc_probability > 0 and config.xtc_threshold <= XTC_OFF,
     fields=(
-        Number(name="xtc_probability", default=0.0, off=0.0, high=1.0, hint="0 is off", llama="xtc_probability"),
-        Number(name="xtc_threshold", default=0.1, high=1.0, hint="above 0.5 nothing is cut", llama="xtc_threshold"),
+        Number(
+            name="xtc_probability",
+            default=0.0,
+            off=0.0,
+            high=1.0,
+            help="How often the tokens that reach `xtc_threshold` are removed, but for the least probable; 0 is off.",
+            hint="0 is off",
+            llama="xtc_probability",
+        ),
+        Number(
+            name="xtc_threshold",
+            default=0.1,
+            high=1.0,
+            help="The probability from which xtc removes a token; above 0.5 nothing is removed.",
+            hint="above 0.5 nothing is cut",
+            llama="xtc_threshold",
+        ),
     ),
 )
 TRUNCATIONS = (TOP_N_SIGMA, TOP_K, TYPICAL_P, TOP_P, MIN_P, XTC)

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from espalier.api.log_rows import log_row
+from espalier.decoding.options import BRANCHES
 from espalier.decoding.plan import Strategy
 from espalier.decoding.strategies import STRATEGIES
 from espalier.engines.base import Event, Finished, Result, TokenEvent
@@ -276,8 +277,8 @@ def branches_field(asked: Asked) -> str | None:
     strategy: Strategy = STRATEGIES.load(decoding.strategy)
     if strategy.sequences(decoding) < 2:
         return None
-    given = {"num_beams": decoding.num_beams, "particles": decoding.particles}
-    return next((asked.names.get(name, name) for name, value in given.items() if value is not None), None) or (
+    given = (name for name in BRANCHES if getattr(decoding, name) is not None)
+    return next((asked.names.get(name, name) for name in given), None) or (
         asked.names.get("strategy", "espalier.strategy")
     )
 

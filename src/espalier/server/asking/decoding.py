@@ -9,17 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from espalier.decoding.options import FIELDS
+from espalier.decoding.options import BRANCHES, OPTIONS
 from espalier.decoding.strategies import STRATEGIES
 from espalier.errors import InputError
 from espalier.server.asking.naming import field_names
+from espalier.server.bodies.fields import same
 from espalier.server.bodies.openai import EspalierOptions, SharedBody
 from espalier.server.http.errors import BadRequest
 
-TOP = ("num_beams", "length_penalty", "early_stopping")
-"""Fields of Decoding that may also stand at the top level of a body."""
-IDLE: Mapping[str, tuple[Any, ...]] = {"num_beams": (1,), "length_penalty": (0, 1), "early_stopping": (False,)}
-"""Top-level values that mean nothing without beam search; some clients always send them."""
 BEAM = "beam"
 
 
@@ -40,7 +37,7 @@ def read_decoding(body: SharedBody, *, n: int, default_beams: tuple[int, str] | 
     fields, names = _given_fields(body)
     _check_strategy(fields)
     is_search = _choose_beams(body, fields, names, n, default_beams)
-    for name in ("num_beams", "particles"):  # a default of the strategy is blamed on the strategy's field
+    for name in BRANCHES:  # a default of the strategy is blamed on the strategy's field
         if "strategy" in names:
             names.setdefault(name, names["strategy"])
     if not is_search:
@@ -58,8 +55,8 @@ def _given_fields(body: SharedBody) -> tuple[dict[str, Any], dict[str, str]]:
     ours = body.espalier or EspalierOptions()
     fields: dict[str, Any] = {}
     names: dict[str, str] = {}
-    for name in FIELDS:
-        inner, outer = getattr(ours, name), getattr(body, name) if name in TOP else None
+    for name, option in OPTIONS.items():
+        inner, outer = getattr(ours, name), None if option.openai is None else getattr(body, option.openai)
         if inner is not None and outer is not None and inner != outer:
             raise BadRequest(f"{name} contradicts espalier.{name}", hint="leave one of them out", field=name)
         if inner is not None:
@@ -97,10 +94,10 @@ def _check_strategy(fields: Mapping[str, Any]) -> None:
 
 
 def _drop_idle(fields: dict[str, Any], names: dict[str, str]) -> None:
-    for name in TOP:
+    """Drop what stands in the body itself and means nothing without beam search; some clients always send it."""
+    for name, option in OPTIONS.items():
         if name not in fields or names[name] != name:
             continue
-        if not any(isinstance(fields[name], bool) == isinstance(idle, bool) and fields[name] == idle
-                   for idle in IDLE[name]):  # fmt: skip
+        if not any(same(fields[name], idle) for idle in option.idle):
             raise InputError(f"{name} needs beam search", hint='"num_beams": 4', field=name)
         del fields[name], names[name]

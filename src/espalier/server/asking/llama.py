@@ -12,6 +12,7 @@ from typing import Any
 from fastapi import Request as HttpRequest
 
 from espalier.engines.protocols import Engine
+from espalier.engines.request_options import OF_SCHEMAS, given_options
 from espalier.errors import CapabilityError
 from espalier.sampling.config import MAX_N
 from espalier.sampling.config_names import LLAMA_NAMES, LLAMA_OFF, from_llama, to_llama
@@ -126,8 +127,7 @@ def ask_llama(body: LlamaBody, process: Process) -> LlamaAsked:
         prompts=texts,
         ids=ids,
         constraint=constraint,
-        options={"raw": True, "sampling": config}
-        | {name: value for name in ("schema_order", "closed") if (value := getattr(body, name)) is not None},
+        options={"raw": True, "sampling": config} | given_options(body, OF_SCHEMAS),
         names={**NAMES, **({"n": "n_cmpl"} if body.n is None else {}), **constrained.names},
         stream=bool(body.stream),
         top_logprobs=body.n_probs or None,

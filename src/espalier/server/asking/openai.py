@@ -9,8 +9,10 @@ from typing import Any, Literal
 from espalier.chat.messages import check_messages
 from espalier.constraints.soft.spec import SoftSpec
 from espalier.constraints.spec import Spec
-from espalier.decoding.options import FIELDS
+from espalier.decoding.options import OPTIONS as DECODING
 from espalier.engines.base import TurnStart
+from espalier.engines.request_options import OPTIONS as REQUEST
+from espalier.engines.request_options import given_options
 from espalier.errors import CapabilityError, NotHere, PromptTooLong
 from espalier.server.asking.assemble import AskedType, assemble
 from espalier.server.asking.constraint import read_constraint
@@ -34,11 +36,8 @@ COMPLETION_TOKENS = 16
 """OpenAI's default of `max_tokens` for `/v1/completions`."""
 MAX_VARIABLES = 1024
 """The most entries of `chat_template_kwargs`."""
-OPTIONS = ("preset", "reasoning", "max_reasoning", "max_calls", "tool_format", "schema_in_prompt", "schema_order",
-           "closed", "sampler", "activations")  # fmt: skip
-"""Fields of `espalier` that are arguments of `make_request`."""
 NAMES = (
-    {name: f"espalier.{name}" for name in (*OPTIONS, "soft", *FIELDS)}
+    {name: f"espalier.{name}" for name in (*REQUEST, "soft", *DECODING)}
     | {"template_variables": "chat_template_kwargs", "prompt_top": "logprobs", "safety": "espalier.safety"}
     | {name: f"espalier.activations.{name}" for name in ("layers", "sites", "positions", "dtype", "run_id")}
 )
@@ -263,9 +262,7 @@ def _draft(body: SharedBody, process: Process, *, options: dict[str, Any], **giv
         soft=_soft(ours),
         sampling=sampling,
         defaults=defaults,
-        options=options
-        | ({} if states is None else {"activations": True})
-        | {name: value for name in OPTIONS if (value := getattr(ours, name)) is not None},
+        options=options | ({} if states is None else {"activations": True}) | given_options(ours, REQUEST.values()),
         states=states,
         names={**NAMES, **constrained.names},
         warnings=(*constrained.warnings, *notes, *_gives_way(body, constraint)),

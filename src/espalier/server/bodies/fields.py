@@ -15,6 +15,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from espalier.decoding.options import OPTIONS as DECODING
+from espalier.engines.request_options import OF_SCHEMAS
 from espalier.nearest import nearest
 from espalier.server.http.errors import BadRequest, UnknownParameter, UnsupportedParameter
 
@@ -99,9 +101,7 @@ REFUSED: Mapping[str, Refusal] = {
     # vLLM, SGLang and the word-list server
     "best_of": Refusal(idle=(1,), why=_BEST_OF),
     "use_beam_search": Refusal(idle=(False,), why=_ROUTES),
-    "num_beams": Refusal(idle=(1,), why=_ROUTES),
-    "length_penalty": Refusal(idle=(1, 0), why=_ROUTES),
-    "early_stopping": Refusal(idle=(False,), why=_ROUTES),
+    **{option.openai: Refusal(idle=option.idle, why=_ROUTES) for option in DECODING.values() if option.openai},
     "prompt_logprobs": Refusal(idle=(0,), why="use `echo` with `logprobs` on /v1/completions"),
     "logprob_token_ids": Refusal(idle=([],), why="use `top_logprobs`"),
     "return_tokens_as_token_ids": Refusal(idle=(False,), why="use `return_token_ids`"),
@@ -141,8 +141,8 @@ REFUSED: Mapping[str, Refusal] = {
 }
 CONSTRAINTS = frozenset({
     "response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar", "regex",
-    "ebnf", "structural_tag", "grammar", "json_schema", "schema_order", "closed", "safety", "tools", "tool_choice",
-    "functions", "function_call", "vocab_lang",
+    "ebnf", "structural_tag", "grammar", "json_schema", "safety", "tools", "tool_choice",
+    *(option.name for option in OF_SCHEMAS), "functions", "function_call", "vocab_lang",
     "vocab_n_words", "bad_words", "allowed_token_ids", "logit_bias", "espalier",
     "output_format", "output_config", "format", "guided_whitespace_pattern", "extra_body",
 })  # fmt: skip
@@ -192,7 +192,7 @@ def sort_fields(
                 hints.append(path)
         elif path in REFUSED:
             refusal = REFUSED[path]
-            if value is not None and not any(_same(value, idle) for idle in refusal.idle):
+            if value is not None and not any(same(value, idle) for idle in refusal.idle):
                 raise UnsupportedParameter(f"{path} is not supported here", hint=refusal.why, field=path)
         elif value is not None:
             error = unknown(name, known, within=within, ours=ours)
@@ -230,6 +230,6 @@ def _check_kind(path: str, value: Any, kind: type | tuple[type, ...] | None) -> 
         raise BadRequest(f"{path} should be {_KINDS[kind]}", field=path)
 
 
-def _same(value: Any, idle: Any) -> bool:
+def same(value: Any, idle: Any) -> bool:
     """Equal as JSON values: 1 equals 1.0 but not true."""
     return isinstance(value, bool) == isinstance(idle, bool) and bool(value == idle)

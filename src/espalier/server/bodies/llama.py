@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, create_model
 
+from espalier.engines.request_options import OF_SCHEMAS
 from espalier.server.bodies.base import Body
-from espalier.server.bodies.sampling_fields import SamplingFields
+from espalier.server.bodies.sampling_fields import SamplingFields, option_fields
+
+if TYPE_CHECKING:
+    _Declared = SamplingFields
+else:
+    of_schemas = ((option.name, option) for option in OF_SCHEMAS)
+    _Declared = create_model("_Declared", __base__=SamplingFields, **option_fields(of_schemas))
 
 
-class LlamaBody(SamplingFields):
+class LlamaBody(_Declared):
     """The body of `/completion`. prompt: a text, token ids, both mixed, or a list of these.
 
-    schema_order, closed and safety are ours: see EspalierOptions. id_slot and cache_prompt have no effect. n_indent: a
-    line that begins with fewer spaces ends the text. t_max_predict_ms: the first new line after so much time of
+    The options of schemas and safety are ours: see EspalierOptions. id_slot and cache_prompt have no effect. n_indent:
+    a line that begins with fewer spaces ends the text. t_max_predict_ms: the first new line after so much time of
     generation does. Other fields of llama-server are refused by name.
     """
 
@@ -29,8 +36,6 @@ class LlamaBody(SamplingFields):
     # constraints
     grammar: str | None = None
     json_schema: dict[str, Any] | bool | None = None
-    schema_order: str | list[str] | None = None
-    closed: bool | None = None
     safety: Any = None
     # the reply
     n_probs: int | None = Field(default=None, ge=0)

@@ -7,13 +7,15 @@ in `fields.py`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, create_model
 
+from espalier.decoding.options import OPTIONS as DECODING
+from espalier.engines.request_options import OPTIONS as REQUEST
 from espalier.server.bodies.base import Body, Told
 from espalier.server.bodies.echoed import as_sent
-from espalier.server.bodies.sampling_fields import SamplingFields
+from espalier.server.bodies.sampling_fields import OpenAISamplingFields, option_fields
 
 Texts = Annotated[list[str], Field(fail_fast=True)]
 Ids = Annotated[list[int], Field(fail_fast=True)]
@@ -79,20 +81,23 @@ class StructuredOutputs(Body):
     whitespace_pattern: str | None = None
 
 
-class EspalierOptions(Body):
-    """Fields of Espalier's own. If this object is given, even empty, the reply has a key `espalier`.
+if TYPE_CHECKING:
+    _Declared = Body
+else:
+    _Declared = create_model("_Declared", __base__=Body, **option_fields({**REQUEST, **DECODING}.items()))
 
-    preset: name of a preset of sampling and constraint. trace: true or `summary` for sums, `steps` or `full` for every
-    step. stream_steps: each step of the trace comes with its token, and not again at the end. strategy to drafts:
-    fields of `Decoding`. allow: `checked` also takes schema keywords that can only be checked on the complete text.
-    formats: `annotate` takes `format` in schemas for a remark. constraint: any constraint with its `kind`. strict:
-    unknown fields of the body are refused. schema_order: the order of properties in every schema of the body that
-    states none, the tools' included. closed: objects of its schemas take no names beyond their `properties`. soft: soft
-    constraints with their `kind`. reasoning: `auto`, a name, or two markers. extra: fields of plug-ins' samplers.
-    activations: true, or fields of `Activations`: the hidden states go to the server's store.
+
+class EspalierOptions(_Declared):
+    """Options of Espalier's own. If this object is given, even empty, the reply has a key `espalier`.
+
+    trace: true or `summary` for sums, `steps` or `full` for every step. stream_steps: each step of the trace comes with
+    its token, and not again at the end. allow: `checked` also takes schema keywords that can only be checked on the
+    complete text. formats: `annotate` takes `format` in schemas for a remark. constraint: any constraint with its
+    `kind`. strict: unknown fields of the body are refused. soft: soft constraints with their `kind`. extra: fields of
+    plug-ins' samplers. activations: true, or fields of `Activations`: the hidden states go to the server's store. The
+    other fields are the options of docs/options.md.
     """
 
-    preset: str | None = None
     trace: bool | Literal["summary", "steps", "full"] | None = None
     stream_steps: bool | None = None
     allow: Literal["checked"] | None = None
@@ -100,48 +105,27 @@ class EspalierOptions(Body):
     constraint: dict[str, Any] | None = None
     strict: bool | None = None
     soft: dict[str, Any] | list[dict[str, Any]] | None = None
-    reasoning: str | list[str] | None = None
-    max_reasoning: int | None = Field(default=None, ge=1)
-    max_calls: int | None = Field(default=None, ge=1)
-    tool_format: str | None = None
-    schema_in_prompt: bool | None = None
-    schema_order: str | list[str] | None = None
-    closed: bool | None = None
-    sampler: Literal["espalier", "native"] | None = None
     extra: dict[str, Any] | None = None
-    strategy: str | None = None
-    num_beams: int | None = None
-    length_penalty: float | None = None
-    early_stopping: bool | Literal["never"] | None = None
-    num_return_sequences: int | None = None
-    particles: int | None = None
-    ess_threshold: float | None = None
-    target: Literal["full", "truncated"] | None = None
-    on_budget: Literal["close", "truncate", "error"] | None = None
-    max_rewinds: int | None = None
-    drafts: list[str] | None = None
     safety: Any = None
     activations: bool | dict[str, Any] | None = None
 
 
-class SharedBody(SamplingFields):
+BEAMS = {option.openai: option for option in DECODING.values() if option.openai is not None}
+"""Options of strategies that stand in the body itself too, as with transformers, vLLM and the word-list server."""
+
+if TYPE_CHECKING:
+    _Shared = OpenAISamplingFields
+else:
+    _Shared = create_model("_Shared", __base__=OpenAISamplingFields, **option_fields(BEAMS.items()))
+
+
+class SharedBody(_Shared):
     """Fields of both routes."""
 
     OBJECTS: ClassVar[tuple[str, ...]] = ("stream_options", "structured_outputs")
     model: str | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    # OpenAI's sampling
-    max_tokens: int | None = None
-    frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
-    presence_penalty: float | None = Field(default=None, ge=-2, le=2)
-    logit_bias: dict[str, float] | None = None
-    # vLLM's sampling
-    repetition_penalty: float | None = Field(default=None, gt=0)
-    min_tokens: int | None = Field(default=None, ge=0)
-    stop_token_ids: list[int] | None = None
-    allowed_token_ids: list[int] | None = None
-    bad_words: list[str] | None = None
     # constraints
     response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = None
@@ -163,10 +147,7 @@ class SharedBody(SamplingFields):
     vocab_soft_tier2_penalty: float | None = None
     vocab_soft_tier3_penalty: float | None = None
     enable_thinking: bool | None = None
-    # beams: the word-list server's, transformers' and vLLM's
-    num_beams: int | None = None
-    length_penalty: float | None = None
-    early_stopping: bool | Literal["never"] | None = None
+    # vLLM's
     use_beam_search: bool | None = None
     # the logging server's
     lmdb_path: str | None = None

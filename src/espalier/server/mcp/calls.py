@@ -22,7 +22,7 @@ import anyio.to_thread
 from espalier.agents.runs import Runs, Share
 from espalier.agents.table import Call, read_call
 from espalier.agents.verb import Answer, Desk, Question
-from espalier.decoding.options import FIELDS
+from espalier.decoding.options import OPTIONS
 from espalier.engines.base import Finished, Result
 from espalier.errors import Cancelled, DeadlineExceeded, EspalierError, GenerationError, InputError, NotAvailable
 from espalier.server.answering.submitting import generating
@@ -150,7 +150,7 @@ def _asked(question: Question, process: Process) -> Asked:
     if question.keeps_trace and (process.store is None or settings.store_traces == "never"):
         raise NotAvailable("no traces are stored here", hint="STORE_TRACES=asked", field="trace")
     level = options.pop("trace")
-    decoding = {name: options.pop(name) for name in FIELDS if name in options}
+    decoding = {name: options.pop(name) for name in OPTIONS if name in options}
     if level == "steps":
         options["trace_top_k"] = SHOWN_CANDIDATES
     draft = Draft(

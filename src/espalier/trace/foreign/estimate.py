@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from espalier.errors import InputError
+from espalier.sampling.samplers.truncations import MIN_P
 from espalier.trace.foreign.responses import ApiStep, Response, finite
 
 Acceptance = Literal["rejected", "accepted", "unknown"]
@@ -125,11 +126,11 @@ def _cut_by(
             k = settings.get("top_k")
             if isinstance(k, int) and 0 < k <= len(better):
                 return f"top_k {k}"
-        elif name == "min_p":
+        elif name == MIN_P.llama:
             # After top_k or top_p it still compares with the best token, which they keep.
-            least = settings.get("min_p")
+            least = settings.get(name)
             if isinstance(least, int | float) and 0 < least <= 1 and _below(step, ranked, least):
-                return f"min_p {least:g}"
+                return f"{name} {least:g}"
         elif name == "top_p" and "top_k" not in active[: active.index(name)]:
             most = settings.get("top_p")
             if isinstance(most, int | float) and most < 1 and _mass(better) >= most + CLOSE:

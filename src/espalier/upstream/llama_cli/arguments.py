@@ -6,30 +6,29 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from espalier.errors import CapabilityError, SamplingError
-from espalier.sampling.config import SamplingConfig
-from espalier.sampling.config_names import to_llama
+from espalier.sampling.config import COMMON, SamplingConfig
+from espalier.sampling.config_names import LLAMA_FIELDS, LLAMA_FLAGS, to_llama
 
-FLAGS: dict[str, tuple[str, Any]] = {
-    "temperature": ("--temp", None), "top_k": ("--top-k", None), "top_p": ("--top-p", None), "min_p": ("--min-p", None),
-    "typical_p": ("--typical", 1.0), "top_n_sigma": ("--top-nsigma", 0.0), "min_keep": ("--min-keep", 0),
-    "repeat_penalty": ("--repeat-penalty", None), "repeat_last_n": ("--repeat-last-n", None),
-    "presence_penalty": ("--presence-penalty", 0.0), "frequency_penalty": ("--frequency-penalty", 0.0),
-    "dynatemp_range": ("--dynatemp-range", 0.0), "dynatemp_exponent": ("--dynatemp-exp", 1.0),
-    "xtc_probability": ("--xtc-probability", 0.0), "xtc_threshold": ("--xtc-threshold", 0.1),
-    "dry_multiplier": ("--dry-multiplier", 0.0), "dry_base": ("--dry-base", 1.75),
-    "dry_allowed_length": ("--dry-allowed-length", 2), "dry_penalty_last_n": ("--dry-penalty-last-n", None),
-    "mirostat": ("--mirostat", 0), "mirostat_tau": ("--mirostat-ent", 5.0), "mirostat_eta": ("--mirostat-lr", 0.1),
-    "seed": ("--seed", None), "n_predict": ("--n-predict", None),
+OTHERWISE = ("dry_breakers", "sampler_order", "ignore_eos", "logit_bias", "stop", "n")
+"""Options that are not one flag with a value: see `_arguments`. The program has no stop texts, and gives one output."""
+NAMES = {**LLAMA_FIELDS, **{ours: flag for flag, ours in LLAMA_FLAGS.items() if ours != "max_tokens"}}
+FLAGS = {name: f"--{NAMES[name].replace('_', '-')}" for name in LLAMA_FIELDS if name not in OTHERWISE}
+"""Our option -> the program's flag."""
+ALWAYS = frozenset({option.name for option in COMMON} | {"repetition_window", "dry_window"})
+"""Options whose flag is always given."""
+DEFAULTS: dict[str, float] = {
+    "typical_p": 1.0, "top_n_sigma": 0.0, "min_keep": 0, "presence_penalty": 0.0, "frequency_penalty": 0.0,
+    "dynatemp_range": 0.0, "dynatemp_exponent": 1.0, "xtc_probability": 0.0, "xtc_threshold": 0.1,
+    "dry_multiplier": 0.0, "dry_base": 1.75, "dry_allowed_length": 2,
+    "mirostat": 0, "mirostat_tau": 5.0, "mirostat_eta": 0.1,
 }  # fmt: skip
-"""A field of llama.cpp's requests -> its flag, and the program's default, where a flag it lacks would change nothing;
-None: the flag is always given."""
+"""The program's defaults of the others, whose flag would change nothing."""
 SWITCHES = {
     "mirostat_tau": "mirostat", "mirostat_eta": "mirostat", "xtc_threshold": "xtc_probability",
     "dynatemp_exponent": "dynatemp_range", "dry_base": "dry_multiplier", "dry_allowed_length": "dry_multiplier",
-    "dry_penalty_last_n": "dry_multiplier",
+    "dry_window": "dry_multiplier",
 }  # fmt: skip
-"""A field -> the one without which it means nothing."""
-OURS = {"repeat_penalty": "repetition_penalty", "repeat_last_n": "repetition_window", "n_predict": "max_tokens"}
+"""An option -> the one without which it means nothing."""
 
 
 def sampling_arguments(config: SamplingConfig, known: Collection[str], *, context: int) -> list[str]:
@@ -39,15 +38,15 @@ def sampling_arguments(config: SamplingConfig, known: Collection[str], *, contex
 
 
 def _arguments(fields: dict[str, Any], known: Collection[str], context: int) -> Iterator[str]:
-    for name, (flag, default) in FLAGS.items():
-        value = fields[name]
-        if not fields[SWITCHES.get(name, "n_predict")]:
+    for name, flag in FLAGS.items():
+        value = fields[LLAMA_FIELDS[name]]
+        if not fields[LLAMA_FIELDS[SWITCHES.get(name, "max_tokens")]]:
             continue
-        if name in ("repeat_last_n", "dry_penalty_last_n") and value == -1:
+        if name in ("repetition_window", "dry_window") and value == -1:
             value = context
-        if value == default:
+        if name not in ALWAYS and value == DEFAULTS[name]:
             continue
-        _need(flag, known, OURS.get(name, name))
+        _need(flag, known, name)
         yield from (flag, str(value))
     if fields["dry_multiplier"]:
         for one in fields["dry_sequence_breakers"]:

@@ -6,8 +6,10 @@ A setter checks its value at once and changes nothing if it is wrong.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, overload
 
 from espalier.constraints.spec import Gbnf
 from espalier.engines.base import Finished, Request, Result
@@ -16,6 +18,7 @@ from espalier.errors import InputError
 from espalier.files.limits import GRAMMAR
 from espalier.files.reading import read_text
 from espalier.sampling.config import SamplingConfig
+from espalier.sampling.presets.catalogue import CLIENT_STRUCTURED, CLIENT_TOOL_CALLS
 from espalier.upstream.llama_cli.open import open_engine
 
 MAX_TOKENS = 2048
@@ -30,6 +33,26 @@ class InferenceRequest:
     max_tokens: int = MAX_TOKENS
     temperature: float | None = None
     seed: int | None = None
+
+
+class Setter:
+    """The setter `set_NAME` of an option: `client.set_top_k(20)`, or `client.set_top_k(top_k=20)`."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._option = name.removeprefix("set_")
+
+    @overload
+    def __get__(self, client: None, owner: type) -> Setter: ...
+    @overload
+    def __get__(self, client: LlamaCppClient, owner: type) -> Callable[..., LlamaCppClient]: ...
+    def __get__(self, client: LlamaCppClient | None, owner: type) -> Setter | Callable[..., LlamaCppClient]:
+        return self if client is None else partial(self._set, client)
+
+    def _set(self, client: LlamaCppClient, *values: float, **named: float) -> LlamaCppClient:
+        given = [*values, *named.values()]
+        if len(given) != 1 or named.keys() - {self._option}:
+            raise TypeError(f"set_{self._option} takes one value")
+        return client._set(**{self._option: given[0]})
 
 
 class LlamaCppClient:
@@ -68,17 +91,10 @@ class LlamaCppClient:
         self._grammar = None
         return self
 
-    def set_temperature(self, temperature: float) -> LlamaCppClient:
-        return self._set(temperature=temperature)
-
-    def set_top_k(self, top_k: int) -> LlamaCppClient:
-        return self._set(top_k=top_k)
-
-    def set_top_p(self, top_p: float) -> LlamaCppClient:
-        return self._set(top_p=top_p)
-
-    def set_min_p(self, min_p: float) -> LlamaCppClient:
-        return self._set(min_p=min_p)
+    set_temperature = Setter()
+    set_top_k = Setter()
+    set_top_p = Setter()
+    set_min_p = Setter()
 
     def set_repeat_penalty(self, penalty: float) -> LlamaCppClient:
         return self._set(repetition_penalty=penalty)
@@ -89,11 +105,11 @@ class LlamaCppClient:
 
     def configure_for_structured_output(self) -> LlamaCppClient:
         """Low temperature and tight sampling."""
-        return self._set(temperature=0.1, top_k=20, top_p=0.8, min_p=0.1)
+        return self._set(**CLIENT_STRUCTURED)
 
     def configure_for_tool_calls(self) -> LlamaCppClient:
         """The most probable token, always."""
-        return self._set(temperature=0.0, top_k=1)
+        return self._set(**CLIENT_TOOL_CALLS)
 
     def infer(self, request: InferenceRequest) -> Result:
         """One answer. Raises InputError and its subclasses before the program runs; UpstreamError, UpstreamTimeout."""
