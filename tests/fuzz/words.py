@@ -10,11 +10,11 @@ from collections.abc import Iterable
 from random import Random
 from typing import Any
 
-from benchmarks.fuzzing.cases import Case, CaseFuzzer, both_ways
 from espalier.constraints.spec import Spec
 from espalier.constraints.words.spec import Wordlist
 from espalier.errors import SpecError
 from espalier.lexicon.languages import LANGUAGES, OTHER, Language
+from tests.fuzz.cases import Case, CaseFuzzer, both_ways
 
 LETTERS = ("abc", "aeß", "你好", "دم", "aiİı", "नम", "ijk", "éàu", "lda")
 SWITCHES = ("digits", "quotes", "hyphens", "colons")

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from random import Random
 from typing import Any
 
-from benchmarks.fuzzing.merge.server import END, SECONDS, Request, entries_of, event_of, text_of
+from tests.fuzz.merge.server import END, SECONDS, Request, entries_of, event_of, text_of
 
 START = 1_800_000_000
 """Unix seconds."""

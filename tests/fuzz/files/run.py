@@ -11,10 +11,10 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppres
 from pathlib import Path
 from random import Random
 
-from benchmarks.fuzzing.files.child import read_in_child
-from benchmarks.fuzzing.files.samples import SAMPLES, as_bytes
-from benchmarks.fuzzing.session import Finding, Totals
 from espalier.errors import EspalierError
+from tests.fuzz.files.child import read_in_child
+from tests.fuzz.files.samples import SAMPLES, as_bytes
+from tests.fuzz.session import Finding, Totals
 
 
 class FileFuzzer:

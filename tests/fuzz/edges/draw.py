@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from benchmarks.fuzzing.patterns import Patterns
-from benchmarks.schema.fuzzing.schemas import HardMaker
 from espalier.constraints.after.spec import After
 from espalier.constraints.after.thinking import Thinking
 from espalier.constraints.ban import Ban
@@ -21,6 +19,8 @@ from espalier.constraints.words.spec import Wordlist
 from espalier.sampling.config import DEFAULT_ORDER
 from espalier.sampling.config_names import OPENAI_ORDER
 from espalier.schema.patterns.cost import is_quick
+from tests.fuzz.patterns import Patterns
+from tests.fuzz.schema.schemas import HardMaker
 
 PROMPTS = (
     "Generate user info", "Hello", "Read the file /etc/hosts", "List three words", "Tell me about foxes.", "é 你好",

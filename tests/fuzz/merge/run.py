@@ -13,13 +13,13 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any
 
-from benchmarks.fuzzing.merge.files import Log, write_log, write_reply
-from benchmarks.fuzzing.merge.server import PIECES, Request, Sampling, Template, run
-from benchmarks.fuzzing.session import Finding, Totals
 from espalier.errors import EspalierError
 from espalier.trace.foreign.log_reader import LogReader
 from espalier.trace.foreign.merge import Combined, merge
 from espalier.trace.foreign.responses import ResponseError, read_response
+from tests.fuzz.merge.files import Log, write_log, write_reply
+from tests.fuzz.merge.server import PIECES, Request, Sampling, Template, run
+from tests.fuzz.session import Finding, Totals
 
 SCHEMAS = (
     Template((b"{", b'"', b"name", b'"', b":", b'"', 4, b"}")),

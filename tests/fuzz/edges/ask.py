@@ -21,7 +21,6 @@ from random import Random
 from typing import Any
 
 import espalier
-from benchmarks.fuzzing.edges.draw import Asked
 from espalier.cli.main import main_code
 from espalier.constraints.soft.spec import SoftJson
 from espalier.engines.base import Finished, Result, TokenEvent
@@ -30,6 +29,7 @@ from espalier.sampling.config import SamplingConfig
 from espalier.sampling.config_names import LLAMA_SAMPLERS
 from espalier.trace.recorders.protocol import RunInfo
 from espalier.trace.records import StepRecord, Trace, TraceLevel
+from tests.fuzz.edges.draw import Asked
 from tests.server_app import events
 
 Json = dict[str, Any]

@@ -15,7 +15,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from benchmarks.fuzzing.files.changes import damaged
+from tests.fuzz.files.changes import damaged
 
 Read = Callable[[Path, Random], object]
 

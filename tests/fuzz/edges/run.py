@@ -14,15 +14,15 @@ from random import Random
 from typing import Any
 
 import espalier
-from benchmarks.fuzzing.edges import ask, steps, verdicts
-from benchmarks.fuzzing.edges.draw import Asked, drawn
-from benchmarks.fuzzing.edges.same import EXACT, NEARLY, difference, unlike
-from benchmarks.fuzzing.session import Finding, Totals
 from espalier.constraints.spec import Spec
 from espalier.engines.base import Result
 from espalier.errors import EspalierError
 from espalier.time_limit import time_limit
 from espalier.wiring import demo_model
+from tests.fuzz.edges import ask, steps, verdicts
+from tests.fuzz.edges.draw import Asked, drawn
+from tests.fuzz.edges.same import EXACT, NEARLY, difference, unlike
+from tests.fuzz.session import Finding, Totals
 from tests.server_app import client, settings
 
 COMPILE_SECONDS = 2.0

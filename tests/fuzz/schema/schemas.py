@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from benchmarks.fuzzing.patterns import HARD, Patterns
+from tests.fuzz.patterns import HARD, Patterns
 from tests.schema_fuzz import Maker
 
 NAMES = ("a", "b", "ab", "c1", 'q"t', "b\\s", "s/l", "é", "😀", "", "a b", "\x7f", "n\nl")

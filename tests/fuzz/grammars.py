@@ -16,8 +16,6 @@ from random import Random
 import numpy as np
 import pytest
 
-from benchmarks.fuzzing.cases import Case, CaseFuzzer
-from benchmarks.fuzzing.vocabularies import byte_compiler
 from espalier.constraints.spec import Gbnf
 from espalier.errors import EspalierError, TokenRefused
 from espalier.grammar.ast import AnyChar, CharClass, Grammar, Repeat, RuleRef, postorder
@@ -25,6 +23,8 @@ from espalier.grammar.check import check
 from espalier.grammar.parser import parse
 from espalier.grammar.sample import SentenceSampler
 from espalier.tokens.mask import unpack
+from tests.fuzz.cases import Case, CaseFuzzer
+from tests.fuzz.vocabularies import byte_compiler
 from tests.llama_grammar import LlamaGrammar, LlamaVocab, write_vocab_gguf
 from tests.unit.grammar.oracle import Recogniser
 

@@ -8,13 +8,13 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from benchmarks.fuzzing.session import Finding, Totals
-from benchmarks.fuzzing.texts import changed, walk
-from benchmarks.fuzzing.vocabularies import byte_compiler, check_masks, token_compiler
 from espalier.constraints.base import Compiled
 from espalier.constraints.spec import Spec
 from espalier.errors import EspalierError, NotAvailable
 from espalier.time_limit import time_limit
+from tests.fuzz.session import Finding, Totals
+from tests.fuzz.texts import changed, walk
+from tests.fuzz.vocabularies import byte_compiler, check_masks, token_compiler
 from tests.laws import check_no_trap, check_walk
 
 COMPILE_SECONDS = 2.0

@@ -7,9 +7,6 @@ from collections import Counter
 from functools import cache
 from random import Random
 
-from benchmarks.fuzzing.cases import Case, CaseFuzzer, both_ways
-from benchmarks.fuzzing.patterns import HARD, Patterns
-from benchmarks.fuzzing.safety_again import AGAIN, is_found
 from benchmarks.safety_rates.rates import table
 from espalier.constraints.safety.catalogue import CATEGORIES, PATTERNS, Pattern
 from espalier.constraints.safety.judge import NotSearched, find
@@ -18,6 +15,9 @@ from espalier.errors import EspalierError
 from espalier.grammar.ast import Grammar, Rule
 from espalier.grammar.regex.parse import parse_regex
 from espalier.grammar.sample import SentenceSampler
+from tests.fuzz.cases import Case, CaseFuzzer, both_ways
+from tests.fuzz.patterns import HARD, Patterns
+from tests.fuzz.safety_again import AGAIN, is_found
 
 PHRASES = ("krump", "gut punch", "d'oh", "a", "zorb", "va-va-voom", "ñandú", "日本", "x!", "ab ab", "ſt")
 AROUND = ("", "", " ", "x", "-", "_", ".", "\n", "é", "(", '"', ";", "1", "@", "/", "ｒ", "  ", "=")

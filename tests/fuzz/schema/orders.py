@@ -12,10 +12,10 @@ from decimal import Decimal
 from random import Random
 from typing import Any
 
-from benchmarks.schema.fuzzing.oracle import parse
-from benchmarks.schema.fuzzing.texts import styled
 from espalier.constraints.json_schema.lowered import LoweredSchema, Use
 from espalier.constraints.spec import JsonSchema
+from tests.fuzz.schema.oracle import parse
+from tests.fuzz.schema.texts import styled
 
 DIGITS = 12
 """Numbers of more digits than this have no certain spelling here."""

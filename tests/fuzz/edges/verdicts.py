@@ -8,9 +8,9 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from benchmarks.fuzzing.words import expression
-from benchmarks.schema.fuzzing.oracle import parse, valid
 from espalier.constraints.spec import Spec
+from tests.fuzz.schema.oracle import parse, valid
+from tests.fuzz.words import expression
 
 Data = Mapping[str, Any]
 

@@ -13,13 +13,13 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from benchmarks.fuzzing.cases import Case, CaseFuzzer
-from benchmarks.schema.fuzzing.oracle import parse, valid
 from espalier.chat.reading.turn_parser import parse_turn
 from espalier.chat.tools import Tool
 from espalier.constraints.spec import Choice, JsonObject, Regex, Spec
 from espalier.constraints.tools.spec import ToolCalls
 from espalier.errors import EspalierError
+from tests.fuzz.cases import Case, CaseFuzzer
+from tests.fuzz.schema.oracle import parse, valid
 from tests.schema_fuzz import Maker
 from tests.tool_texts import FORMATS, Call, written
 

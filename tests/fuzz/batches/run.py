@@ -12,12 +12,12 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
-from benchmarks.fuzzing.batches import draw, oracle
-from benchmarks.fuzzing.session import Finding, Totals
 from espalier.errors import InputError
 from espalier.jobs import intake
 from espalier.jobs.formats import rows
 from espalier.jobs.values import Fault
+from tests.fuzz.batches import draw, oracle
+from tests.fuzz.session import Finding, Totals
 
 LINE_BYTES = 4000
 """In place of the millions of bytes that a line may have, so that many cases are about that limit."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from benchmarks.fuzzing.edges.ask import Answer, Output
+from tests.fuzz.edges.ask import Answer, Output
 
 EXACT, NEARLY = 1e-9, 2e-3
 """How far numbers may be apart: of the same passes, and of passes of other sizes."""

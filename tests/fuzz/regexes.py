@@ -11,10 +11,10 @@ import warnings
 from collections import Counter
 from random import Random
 
-from benchmarks.fuzzing.cases import Case, CaseFuzzer, both_ways
-from benchmarks.fuzzing.patterns import EASY, HARD, Patterns
 from espalier.constraints.spec import Regex
 from espalier.schema.patterns.cost import is_quick
+from tests.fuzz.cases import Case, CaseFuzzer, both_ways
+from tests.fuzz.patterns import EASY, HARD, Patterns
 
 FLAGS = ("", "", "", "", "(?i)", "(?s)", "(?m)", "(?x)", "(?a)", "(?im)")
 ANCHORS = ("^", "$", r"\A", r"\Z", "(?m:^)", "(?m:$)")

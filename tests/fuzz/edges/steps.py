@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 import espalier
-from benchmarks.fuzzing.edges import chain
 from espalier.constraints.base import Matcher
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.spec import Spec
@@ -30,6 +29,7 @@ from espalier.sampling.samplers.dry import resolve_breakers
 from espalier.tokens import mask as masks
 from espalier.tokens.vocab import Vocab
 from espalier.trace.records import Candidate, StepRecord, Trace
+from tests.fuzz.edges import chain
 
 STRICT, LOOSE = 2e-5, 2e-3
 """How far numbers may be apart: where the model ran the same passes, and where they had other sizes."""

@@ -16,14 +16,6 @@ from typing import Any, Literal, TypeAlias
 
 import jsonschema
 
-from benchmarks.fuzzing.cases import COMPILE_SECONDS, LAW_SECONDS, WITH_TOKENS, check_laws
-from benchmarks.fuzzing.session import Finding, Totals
-from benchmarks.fuzzing.texts import changed, walk
-from benchmarks.fuzzing.vocabularies import byte_compiler, token_compiler
-from benchmarks.schema.fuzzing.oracle import declared_twice, parse, valid
-from benchmarks.schema.fuzzing.orders import promised_digits, variants, written
-from benchmarks.schema.fuzzing.schemas import HardMaker
-from benchmarks.schema.fuzzing.texts import INSERTED, LIKED, is_styled, spelled, styled
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.json_schema.lowered import Use
@@ -32,6 +24,14 @@ from espalier.constraints.spec import JsonSchema
 from espalier.errors import EspalierError, LimitExceeded, NotAvailable, SchemaError, UnsupportedError
 from espalier.grammar.json_mode import JsonWhitespace
 from espalier.time_limit import time_limit
+from tests.fuzz.cases import COMPILE_SECONDS, LAW_SECONDS, WITH_TOKENS, check_laws
+from tests.fuzz.schema.oracle import declared_twice, parse, valid
+from tests.fuzz.schema.orders import promised_digits, variants, written
+from tests.fuzz.schema.schemas import HardMaker
+from tests.fuzz.schema.texts import INSERTED, LIKED, is_styled, spelled, styled
+from tests.fuzz.session import Finding, Totals
+from tests.fuzz.texts import changed, walk
+from tests.fuzz.vocabularies import byte_compiler, token_compiler
 
 DRAFTS = ("2020-12", "2020-12", "2020-12", "draft-07", "2019-09", "draft-06", "draft-04")
 KEYWORDS = frozenset(HardMaker(Random(0)).makers) | frozenset(HardMaker(Random(0), draft="draft-07").makers)
