@@ -7,7 +7,6 @@ from collections import Counter
 from functools import cache
 from random import Random
 
-from benchmarks.safety_rates.rates import table
 from espalier.constraints.safety.catalogue import CATEGORIES, PATTERNS, Pattern
 from espalier.constraints.safety.judge import NotSearched, find
 from espalier.constraints.safety.spec import Custom, Safety
@@ -18,6 +17,7 @@ from espalier.grammar.sample import SentenceSampler
 from tests.fuzz.cases import Case, CaseFuzzer, both_ways
 from tests.fuzz.patterns import HARD, Patterns
 from tests.fuzz.safety_again import AGAIN, is_found
+from tests.safety_rates.rates import table
 
 PHRASES = ("krump", "gut punch", "d'oh", "a", "zorb", "va-va-voom", "ñandú", "日本", "x!", "ab ab", "ſt")
 AROUND = ("", "", " ", "x", "-", "_", ".", "\n", "é", "(", '"', ";", "1", "@", "/", "ｒ", "  ", "=")

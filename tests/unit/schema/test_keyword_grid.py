@@ -44,9 +44,9 @@ def test_each_set_of_keywords_keeps_its_contract_in_some_place(fuzzer: GridFuzze
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [2, 3, 4])
+@pytest.mark.parametrize("seed", [2, 3])
 def test_each_set_of_keywords_keeps_its_contract_in_further_places(fuzzer: GridFuzzer, seed: int) -> None:
-    totals = run(fuzzer, seed, cases=examples(2 * ROUND))
+    totals = run(fuzzer, seed, cases=examples(ROUND))
     assert [str(finding) for finding in totals.findings] == []
 
 

@@ -25,11 +25,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.hostile.attacks import ATTACKS, Attack
-from benchmarks.hostile.bodies import encoded
-from benchmarks.hostile.sockets import Shot
-from benchmarks.hostile.victims import Noticed, Victim
 from espalier.files.writing import replaced
+from tests.hostile.attacks import ATTACKS, Attack
+from tests.hostile.bodies import encoded
+from tests.hostile.sockets import Shot
+from tests.hostile.victims import Noticed, Victim
 from tests.server_process import DEMO, ServerProcess, resident_bytes, serving
 
 ATTACKER, VICTIM = "attacker-key-of-a-test", "victim-key-of-a-test"

@@ -8,11 +8,11 @@ from __future__ import annotations
 import sys
 from collections import Counter
 
-from benchmarks.safety_rates.collected import collected
-from benchmarks.safety_rates.rates import rates
 from espalier.constraints.safety.catalogue import CATEGORIES
 from espalier.constraints.safety.judge import find
 from espalier.constraints.safety.spec import Safety
+from tests.safety_rates.collected import collected
+from tests.safety_rates.rates import rates
 
 UNIT = 1_000
 """Characters: false alarms in ordinary text are counted for each piece of this size, at a line's end."""

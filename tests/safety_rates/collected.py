@@ -1,6 +1,6 @@
 """Ordinary text to count false alarms on: files that are on this machine, chosen by path when the program runs and not
 copied: the standard library and its tests' neighbours, READMEs and metadata of installed packages, JSON of packages,
-and generated logs and prose where none lie about (`benchmarks/safety_corpus.py`).
+and generated logs and prose where none lie about (`tests/safety_rates/corpus.py`).
 
 About 1 MB for each kind. What they hold differs between machines, so the figures do as well.
 """
@@ -11,7 +11,7 @@ import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.safety_corpus import corpus
+from tests.safety_rates.corpus import corpus
 
 SIZE = 1_000_000
 LONGEST = 60_000

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks.hostile import bodies
-from benchmarks.hostile.bodies import GRAMMARS, LARGE, REGEXES, SCHEMAS, bias, text_of
-from benchmarks.hostile.sockets import Behaviour, leaves, locked_store, plain, raw, reads_own_traces, slow_reader
+from tests.hostile import bodies
+from tests.hostile.bodies import GRAMMARS, LARGE, REGEXES, SCHEMAS, bias, text_of
+from tests.hostile.sockets import Behaviour, leaves, locked_store, plain, raw, reads_own_traces, slow_reader
 
 PLAIN = {"prompt": "Once upon a time", "max_tokens": 40}
 CHAT = {"messages": [{"role": "user", "content": "Generate user info"}], "max_tokens": 60}
