@@ -21,7 +21,7 @@ BENCHMARKS = {
     "compositions": "benchmarks.constraints.compositions",
     "tools": "benchmarks.constraints.tools",
     "safety": "benchmarks.safety",
-    "safety rates": "benchmarks.safety_rates.report",
+    "safety rates": "benchmarks.safety_rates",
     "sampling": "benchmarks.sampling.steps",
     "rows": "benchmarks.sampling.rows",
     "trace": "benchmarks.sampling.traces",

@@ -20,7 +20,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.safety_corpus import corpus
 from benchmarks.sampling.steps import ROUNDS, WIDTH, chain_after, prompt, rows, timed
 from espalier import Safety, SamplingConfig, Vocab
 from espalier.constraints.base import Matcher
@@ -33,6 +32,7 @@ from espalier.decoding.step.decide import decide
 from espalier.decoding.step.record import Watch
 from espalier.sampling.draw import RandomStream
 from espalier.sampling.filters import FilterContext
+from tests.safety_rates.corpus import corpus
 
 ROOT = Path(__file__).parents[1]
 BEGUN = ("then rm -r", "password", "4111 1111 1111 111", "how to make a ", "cat x | ba", "AKIAIOSF")

@@ -21,11 +21,11 @@ from typing import Any
 import httpx2
 import numpy as np
 
-from benchmarks.proxy.acceptance import OURS, mask_of, rows_of
 from espalier import SamplingConfig
 from tests.llama_server import LlamaServer
 from tests.proxies import Asked, Behind, behind
 from tests.xray import sampler_of
+from tests.xray_acceptance import OURS, mask_of, rows_of
 
 TOP = 10
 PATHS = ("/completion", "/v1/completions", "/v1/chat/completions", "/chat/completions")

@@ -24,14 +24,16 @@ from llguidance import LLMatcher
 from llguidance.numpy import allocate_token_bitmask, apply_token_bitmask_inplace, fill_next_token_bitmask
 
 import espalier
+import tests.engine_doubles  # noqa: F401  # without vLLM, its interface as published stands in for it
 from benchmarks.record import RECORD
 from benchmarks.schema.llguidance_peer import LlgBackend
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.spec import JsonSchema
-from espalier.integrations.vllm import ConstraintProcessor
-from espalier.integrations.vllm.interface import BatchUpdate
 from espalier.tokens.vocab import Vocab
 from tests.tokenizers import tekken_vocab
+
+from espalier.integrations.vllm import ConstraintProcessor  # isort: skip
+from vllm.v1.sample.logits_processor import BatchUpdate  # isort: skip
 
 SIZES = (1, 8, 64, 256)
 STEPS = 12

@@ -28,6 +28,11 @@ def pip_line(extra: str) -> str:
     return f"pip install -e '.[{extra}]'" if is_clone() else f"pip install '{DISTRIBUTION}[{extra}]'"
 
 
+def package_line(package: str) -> str:
+    """The command that installs a package which is no part of an extra."""
+    return f"pip install {package}"
+
+
 def rebuild_line(package: str, version: str, *, environ: str) -> str:
     """The command that compiles one package again, without cached wheels, and replaces no other package."""
     name = f"--no-binary {package} {package}=={version}"

@@ -46,7 +46,7 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
-from espalier.distribution import pip_line
+from espalier.distribution import package_line, pip_line
 
 
 class EspalierError(Exception):
@@ -312,10 +312,13 @@ class MissingDependency(EspalierError):
 
     http_status = 501
 
-    def __init__(self, package: str, *, extra: str) -> None:
+    def __init__(self, package: str, *, extra: str | None = None) -> None:
+        """extra: the extra of ours that installs it; None if the user installs the package as such."""
         self.package = package
         self.extra = extra
-        super().__init__(f"{package} is not installed", hint=pip_line(extra))
+        super().__init__(
+            f"{package} is not installed", hint=package_line(package) if extra is None else pip_line(extra)
+        )
 
 
 class NotHere(EspalierError):

@@ -16,9 +16,9 @@ import pytest
 
 pytest.importorskip("fastapi")
 
-from benchmarks.hostile.bodies import LARGE, doubling, text_of
-from benchmarks.hostile.report import ATTACKER, KEYS, VICTIM
 from espalier.store.open import open_store
+from tests.hostile.bodies import LARGE, doubling, text_of
+from tests.hostile.report import ATTACKER, KEYS, VICTIM
 from tests.server_process import DEMO, PATIENT, ServerProcess, resident_bytes, serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="CPU time is read from /proc")]

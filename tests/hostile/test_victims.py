@@ -1,6 +1,6 @@
 """No victim is ended or refused while others attack, nor waits for long; the server ends on SIGTERM even then.
 
-The short run takes attacks of each family. The full one takes all of `benchmarks/hostile/attacks.py`, seven minutes for
+The short run takes attacks of each family. The full one takes all of `tests/hostile/attacks.py`, seven minutes for
 each engine and way of keys: set ESPALIER_HOSTILE=all. `python -m benchmarks.hostile` prints how long the victims
 wait.
 """
@@ -14,9 +14,9 @@ import pytest
 
 pytest.importorskip("fastapi")
 
-from benchmarks.hostile.attacks import ATTACKS
-from benchmarks.hostile.bodies import doubling, encoded
-from benchmarks.hostile.report import DRAIN, Run, run, summary
+from tests.hostile.attacks import ATTACKS
+from tests.hostile.bodies import doubling, encoded
+from tests.hostile.report import DRAIN, Run, run, summary
 from tests.server_process import DEMO
 
 pytestmark = [

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias, get_args, runtime_checkable
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,6 @@ from espalier.errors import NotHere
 
 Pooling: TypeAlias = Literal["mean", "last", "cls"]
 Vectors: TypeAlias = NDArray[np.float32]
-POOLINGS: tuple[Pooling, ...] = get_args(Pooling)
 L2 = 2
 """The norm of OpenAI's embeddings, and llama-server's default."""
 INT16 = 32760.0

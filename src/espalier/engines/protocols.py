@@ -71,6 +71,15 @@ class Engine(Prompts, Protocol):
 
 
 @runtime_checkable
+class Interruptible(Protocol):
+    """Something that is waited for, such as the events of a run, and that another thread can end."""
+
+    def interrupt(self) -> None:
+        """End it at once, from any thread: whoever waits for it gets Cancelled."""
+        ...
+
+
+@runtime_checkable
 class DraftedEngine(Engine, Protocol):
     """An engine for which a smaller model can draft."""
 

@@ -12,7 +12,6 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from espalier.constraints.base import Matcher
 from espalier.constraints.compiler import Compiler
@@ -28,6 +27,7 @@ from espalier.decoding.text.run import Ending, EndRule, TextRun
 from espalier.engines.base import Event, Request, Result, TokenEvent, Usage
 from espalier.engines.local.prepared_run import PreparedRun, watched
 from espalier.engines.local.turns import PreparedTurn
+from espalier.engines.protocols import Interruptible
 from espalier.errors import Cancelled, CapabilityError, InputError, UpstreamError
 from espalier.sampling.chain import Chain
 from espalier.sampling.config import MAX_N, SamplingConfig
@@ -221,12 +221,6 @@ def no_matcher(spec: Spec | None) -> tuple[str, ...]:
     if spec is None:
         return ()
     return (f"{spec.kind} is checked by the verdict: whether the server enforces it is not known here",)
-
-
-class Interruptible(Protocol):
-    def interrupt(self) -> None:
-        """End it at once, from any thread; whoever waits for it gets Cancelled."""
-        ...
 
 
 class Current:

@@ -70,7 +70,7 @@ def sent_constraint(
         spec=form,
         grammar=grammar,
         banned=banned,
-        notes=tuple(_notes(whole, held, len(banned), grammar is not None)),
+        notes=tuple(_notes(whole, held, len(banned))),
         is_whole=False,
     )
 
@@ -122,7 +122,7 @@ def _is_text(data: bytes | None) -> bool:
         return False
 
 
-def _notes(spec: Safety, held: frozenset[str], banned: int, has_grammar: bool) -> Iterator[str]:
+def _notes(spec: Safety, held: frozenset[str], banned: int) -> Iterator[str]:
     """One for each category that has patterns, and one on what a judged text means."""
     for category, names in _by_category(spec):
         mine = [name for name in names if f"{category}/{name}" in held]

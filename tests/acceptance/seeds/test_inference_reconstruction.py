@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -39,17 +39,21 @@ OTHER = {"prompt": "Who wrote Hamlet?", "answer": "Shakespeare"}
 LOST = {"prompt": "Nobody logged this one?", "answer": "?"}
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def write_example(folder: Path) -> Path:
     """The QA file and the log of the document's example, beside rows and entries that do not match."""
-    (tmp_path / "qa_data.jsonl").write_text("".join(json.dumps(one) + "\n" for one in (QA_ROW, OTHER, LOST)))
+    (folder / "qa_data.jsonl").write_text("".join(json.dumps(one) + "\n" for one in (QA_ROW, OTHER, LOST)))
     logs = [
         logged(QUESTION, ANSWER, model=ENTRY["model"]) | {"trim_position": 11},
         logged(OTHER["prompt"], "Shakespeare.", model=ENTRY["model"], messages=[{"role": "user", "content": "x"}]),
         logged("Another experiment's question?", "Yes."),
     ]
-    write_pair(tmp_path / "activations.lmdb", logs)
-    return tmp_path
+    write_pair(folder / "activations.lmdb", logs)
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_example(tmp_path)
 
 
 def run(folder: Path, *more: str, qa: str = "qa_data.jsonl", store: str = "activations.lmdb") -> Any:
@@ -67,15 +71,34 @@ def written(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
+class Rebuilt(NamedTuple):
+    """What one run of the document's command leaves behind."""
+
+    folder: Path
+    done: subprocess.CompletedProcess[str]
+
+
+@pytest.fixture(scope="module")
+def rebuilt(tmp_path_factory: pytest.TempPathFactory) -> Rebuilt:
+    """The document's command on its example, run once; tests change nothing in its folder."""
+    folder = write_example(tmp_path_factory.mktemp("rebuilt"))
+    return Rebuilt(folder, run(folder))
+
+
+@pytest.fixture(scope="module")
+def verbose(tmp_path_factory: pytest.TempPathFactory) -> Rebuilt:
+    folder = write_example(tmp_path_factory.mktemp("verbose"))
+    return Rebuilt(folder, run(folder, "--verbose"))
+
+
 @row(
     "1.1",
     "`reconstruct_inference.py --qa_output_path --lmdb_path --output_path`",
     differs="`python scripts/reconstruct_inference.py`, or `espalier reconstruct`",
 )
-def test_the_basic_command(folder: Path) -> None:
-    done = run(folder)
-    assert done.returncode == 0, done.stderr
-    assert len(written(folder)) == 2
+def test_the_basic_command(rebuilt: Rebuilt) -> None:
+    assert rebuilt.done.returncode == 0, rebuilt.done.stderr
+    assert len(written(rebuilt.folder)) == 2
 
 
 @row("1.2", "`example_reconstruct.py`: an example of its use", differs="`examples/example_reconstruct.py`")
@@ -100,8 +123,8 @@ def test_a_required_parameter(lacking: str, capfd: pytest.CaptureFixture[str]) -
 
 
 @row("1.6", "`--verbose` is optional and logs details")
-def test_verbose(folder: Path) -> None:
-    assert len(run(folder, "--verbose").stderr.splitlines()) > len(run(folder).stderr.splitlines())
+def test_verbose(rebuilt: Rebuilt, verbose: Rebuilt) -> None:
+    assert len(verbose.done.stderr.splitlines()) > len(rebuilt.done.stderr.splitlines())
 
 
 @row("1.7", "The example: paths in folders that are not there yet (output/…/reconstructed_generation.jsonl)")
@@ -113,37 +136,33 @@ def test_the_folders_of_the_output_are_made(folder: Path) -> None:
 
 
 @row("2.1", "Formats raw questions as the model was given them: `user: Answer in one sentence. Q:…\\n A:`")
-def test_the_prompt_format(folder: Path) -> None:
-    said = run(folder, "--verbose").stderr
-    assert sha(f"user: Answer in one sentence. Q:{QUESTION}\n A:") in said
+def test_the_prompt_format(verbose: Rebuilt) -> None:
+    assert sha(f"user: Answer in one sentence. Q:{QUESTION}\n A:") in verbose.done.stderr
 
 
 @row("2.2", "Loads the questions and answers of the QA file (JSON Lines)")
-def test_the_qa_file_is_read(folder: Path) -> None:
-    assert "2 of 3 rows matched" in run(folder).stderr
+def test_the_qa_file_is_read(rebuilt: Rebuilt) -> None:
+    assert "2 of 3 rows matched" in rebuilt.done.stderr
 
 
 @row("2.3", "Extracts metadata from the LMDB file: prompts, responses, model info")
-def test_the_store_is_read(folder: Path) -> None:
-    assert "2 of 3 entries used (lmdb)" in run(folder).stderr
+def test_the_store_is_read(rebuilt: Rebuilt) -> None:
+    assert "2 of 3 entries used (lmdb)" in rebuilt.done.stderr
 
 
 @row("2.4", "Matches by the SHA-256 of the formatted prompt")
-def test_it_matches_by_hash(folder: Path) -> None:
+def test_it_matches_by_hash(rebuilt: Rebuilt, folder: Path) -> None:
     """The keys of the store are not looked at: a store with other keys gives the same."""
-    run(folder)
-    first = written(folder)
     logs = [logged(QUESTION, ANSWER, model=ENTRY["model"]) | {"trim_position": 11}]
     write_pair(folder / "other.lmdb", logs, keys=["key1"])
     run(folder, store="other.lmdb")
-    assert written(folder)[0] == first[0]
+    assert written(folder)[0] == written(rebuilt.folder)[0]
 
 
 @row("2.5", "Merges the QA fields with responses and metadata, and writes JSON Lines")
-def test_the_output_of_the_document(folder: Path) -> None:
+def test_the_output_of_the_document(rebuilt: Rebuilt) -> None:
     """The document's example entry, key by key in its order; the log of this row had a trim_position too."""
-    run(folder)
-    first = written(folder)[0]
+    first = written(rebuilt.folder)[0]
     assert first == {**QA_ROW, **ENTRY, "trim_position": 11}
     assert [*first] == [*QA_ROW, *ENTRY, "trim_position"]
 
@@ -160,9 +179,8 @@ FIELDS = {
     [pytest.param(name, marks=row(f"3.{place}", f"`{name}`: {meaning}")) for place, (name, meaning) in
      enumerate(FIELDS.items(), 1)],
 )  # fmt: skip
-def test_a_field_of_the_output(name: str, folder: Path) -> None:
-    run(folder)
-    first, second = written(folder)
+def test_a_field_of_the_output(name: str, rebuilt: Rebuilt) -> None:
+    first, second = written(rebuilt.folder)
     assert {"generation", "model", "input_length", "timestamp", "trim_position"} <= set(first)
     expected = {**ENTRY, "trim_position": 11, "messages": [{"role": "user", "content": "x"}]}
     assert (second if name == "messages" else first)[name] == expected[name]
@@ -170,16 +188,15 @@ def test_a_field_of_the_output(name: str, folder: Path) -> None:
 
 
 @row("3.7", "All original QA fields are preserved")
-def test_all_fields_are_preserved(folder: Path) -> None:
-    run(folder)
-    assert {name: written(folder)[0][name] for name in QA_ROW} == QA_ROW
+def test_all_fields_are_preserved(rebuilt: Rebuilt) -> None:
+    first = written(rebuilt.folder)[0]
+    assert {name: first[name] for name in QA_ROW} == QA_ROW
 
 
 @row("3.8", "Only prompts that have an entry in the LMDB are included")
-def test_rows_without_an_entry_are_left_out(folder: Path) -> None:
-    done = run(folder)
-    assert [one["prompt"] for one in written(folder)] == [QUESTION, OTHER["prompt"]]
-    assert LOST["prompt"] in done.stderr  # and told
+def test_rows_without_an_entry_are_left_out(rebuilt: Rebuilt) -> None:
+    assert [entry["prompt"] for entry in written(rebuilt.folder)] == [QUESTION, OTHER["prompt"]]
+    assert LOST["prompt"] in rebuilt.done.stderr  # and told
 
 
 @row("4.1", "No matches found: what to look at", differs="exit code 1, nothing written, and the error names a remedy")
@@ -207,8 +224,8 @@ def test_no_qa_file(folder: Path) -> None:
 
 
 @row("4.4", "`--verbose` shows the entries loaded, the hashes of formatted prompts, and matching statistics")
-def test_what_verbose_shows(folder: Path) -> None:
-    said = run(folder, "--verbose").stderr
+def test_what_verbose_shows(verbose: Rebuilt) -> None:
+    said = verbose.done.stderr
     assert sha(f"user: Answer in one sentence. Q:{LOST['prompt']}\n A:") in said
     assert "2 of 3 rows matched; 2 rows written" in said
     assert "2 of 3 entries used" in said
@@ -257,20 +274,18 @@ def test_a_damaged_file(folder: Path) -> None:
     "The file can be used by the evaluation as it is (PreciseQAEval: prompt, generation, answer)",
     differs="`espalier eval qa` writes the files and keys that HalluLens' evaluation writes",
 )
-def test_the_evaluation_reads_it(folder: Path) -> None:
-    run(folder)
-    out = folder / "reconstructed_inference.jsonl"
-    assert main_code(["eval", "qa", str(out), "--output", str(folder / "results")]) == 0
-    found = json.loads((folder / "results" / "eval_results.json").read_text())
+def test_the_evaluation_reads_it(rebuilt: Rebuilt, tmp_path: Path) -> None:
+    out = rebuilt.folder / "reconstructed_inference.jsonl"
+    assert main_code(["eval", "qa", str(out), "--output", str(tmp_path / "results")]) == 0
+    found = json.loads((tmp_path / "results" / "eval_results.json").read_text())
     assert found["model"] == "Llama-3.1-8B-Instruct"
     assert {"halu_Rate", "refusal_rate", "correct_rate"} <= set(found)
 
 
 @row("5.2", "Columns prompt, generation and answer by pandas' read_json(lines=True)")
-def test_pandas_reads_it(folder: Path) -> None:
+def test_pandas_reads_it(rebuilt: Rebuilt) -> None:
     pandas = pytest.importorskip("pandas", reason="pandas is not installed")
-    run(folder)
-    frame = pandas.read_json(folder / "reconstructed_inference.jsonl", lines=True)
+    frame = pandas.read_json(rebuilt.folder / "reconstructed_inference.jsonl", lines=True)
     assert [*frame.generation] == [ANSWER, "Shakespeare."]
     assert {"prompt", "answer"} <= set(frame.columns)
 

@@ -20,7 +20,7 @@ import jsonschema_rs
 from jsonschema.validators import extend, validator_for
 from referencing import Registry
 
-from benchmarks.schema.fuzzing.oracle import parse
+from tests.fuzz.schema.oracle import parse
 
 FORMATS_SINCE = {"date": 2, "time": 2, "regex": 2, "uuid": 3, "json-pointer": 1, "email": 0, "ipv4": 0, "ipv6": 0}
 """The first draft that defines a format, by its place in `DRAFTS`."""

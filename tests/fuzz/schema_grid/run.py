@@ -13,12 +13,6 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Literal
 
-from benchmarks.fuzzing.cases import COMPILE_SECONDS, LAW_SECONDS, check_laws
-from benchmarks.fuzzing.session import CASES_PER_SEED, Finding, Totals
-from benchmarks.fuzzing.texts import walk
-from benchmarks.fuzzing.vocabularies import byte_compiler, token_compiler
-from benchmarks.schema.fuzzing.run import as_a_whole
-from benchmarks.schema.fuzzing.texts import LIKED, is_styled, styled
 from espalier.api.use_cases import schema_to_gbnf
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
@@ -30,12 +24,18 @@ from espalier.grammar.json_mode import JsonWhitespace
 from espalier.schema.contract import Contract
 from espalier.schema.order import Order
 from espalier.time_limit import OutOfTime, time_limit
+from tests.fuzz.cases import COMPILE_SECONDS, LAW_SECONDS, check_laws
+from tests.fuzz.schema.run import as_a_whole
+from tests.fuzz.schema.texts import LIKED, is_styled, styled
 from tests.fuzz.schema_grid.cells import Cell, cell
 from tests.fuzz.schema_grid.keywords import DRAFTS, Kind
 from tests.fuzz.schema_grid.oracles import Judges, Undecided
 from tests.fuzz.schema_grid.reasons import is_announced, is_ordered
 from tests.fuzz.schema_grid.surfaces import Surfaces
 from tests.fuzz.schema_grid.values import orders, spellings, values
+from tests.fuzz.session import CASES_PER_SEED, Finding, Totals
+from tests.fuzz.texts import walk
+from tests.fuzz.vocabularies import byte_compiler, token_compiler
 
 CELL_SECONDS = 3.0
 """CPU time of all texts and walks of one cell, above which it is a finding: schemas of the grid are small."""

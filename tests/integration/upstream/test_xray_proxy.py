@@ -1,7 +1,7 @@
 """The proxy in front of a real llama-server: the client gets what it would have got, and the trace is the truth.
 
 The truth is llama.cpp's own sampler in this process, on the server's numbers with the same seed
-(benchmarks/proxy/acceptance.py).
+(tests/xray_acceptance.py).
 """
 
 from __future__ import annotations
@@ -17,7 +17,13 @@ pytest.importorskip("xllamacpp", reason="xllamacpp (a real llama-server) is not 
 pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
 
 import espalier
-from benchmarks.proxy.acceptance import (
+from espalier.cli.main import main_code
+from espalier.trace.records import Trace
+from espalier.wiring import demo_model
+from tests.examples import examples
+from tests.llama_server import llama_server
+from tests.proxies import files_of, proxied, proxy_settings
+from tests.xray_acceptance import (
     CHANGES,
     GRAMMARS,
     PATHS,
@@ -31,12 +37,6 @@ from benchmarks.proxy.acceptance import (
     run,
     truth_of,
 )
-from espalier.cli.main import main_code
-from espalier.trace.records import Trace
-from espalier.wiring import demo_model
-from tests.examples import examples
-from tests.llama_server import llama_server
-from tests.proxies import files_of, proxied, proxy_settings
 
 pytestmark = pytest.mark.slow
 

@@ -151,12 +151,12 @@ def test_infinite_ambiguity(source):
 @pytest.mark.parametrize(
     ("shape", "count", "text"),
     [
-        ('r{i} ::= r{n} | "{m}"', 100_000, b"7"),
+        ('r{i} ::= r{n} | "{m}"', 30_000, b"7"),
         ('r{i} ::= "x" r{n} | "y"', 10_000, b"xxxy"),
         ('r{i} ::= "(" r{n} ")" r{k} | "{m}"', 10_000, b"((2)6)5"),
     ],
 )
-def test_a_grammar_with_a_hundred_thousand_rules(shape, count, text):
+def test_a_grammar_with_tens_of_thousands_of_rules(shape, count, text):
     rules = [shape.format(i=i, n=i + 1, k=(i * 31 + 5) % count, m=i % 10) for i in range(count - 1)]
     source = "\n".join(["root ::= r0", *rules, f'r{count - 1} ::= "z"'])
     matcher = compiled(source).matcher()

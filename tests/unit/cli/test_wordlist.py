@@ -199,7 +199,7 @@ def test_an_unknown_language_names_those_there_are_and_takes_none_near_it(run, w
 @pytest.mark.parametrize(("count", "words"), [(0, "at least 1"), (-1, "at least 1"), (10**9, r"there are: \d+ words")])
 def test_a_count_that_cannot_be_met_says_how_many_there_are(count, words, wordfreq):
     with pytest.raises(InputError, match=words):
-        build_words("es", count)
+        build_words("is", count)  # a short list
 
 
 def test_a_missing_package_is_named_with_the_line_that_installs_it(run, monkeypatch):

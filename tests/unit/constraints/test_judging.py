@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks.hostile.bodies import doubling
 from espalier import Choice, JsonObject, JsonSchema, Regex, Wordlist
 from espalier.confined.pool import is_supported
 from espalier.constraints import judging
@@ -18,6 +17,7 @@ from espalier.constraints.verdict import judge
 from espalier.errors import Cancelled, Unavailable
 from espalier.lexicon.files import WordFiles
 from espalier.time_limit import time_limit
+from tests.hostile.bodies import doubling
 
 pytestmark = pytest.mark.skipif(not is_supported(), reason="this system cannot limit a process")
 WORDS = WordFiles.standard()

@@ -1,18 +1,18 @@
 """What each category catches and lets pass of its table, by `re` and by the automata; the tables are of
-`benchmarks/safety_rates/`, written before the patterns and not from them."""
+`tests/safety_rates/`, written before the patterns and not from them."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-from benchmarks.safety_corpus import corpus
-from benchmarks.safety_rates.rates import filter_for, rates, table
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.safety.catalogue import CATEGORIES, PATTERNS
 from espalier.constraints.safety.judge import find
 from espalier.constraints.safety.spec import Safety
 from espalier.tokens.vocab import Vocab
+from tests.safety_rates.corpus import corpus
+from tests.safety_rates.rates import filter_for, rates, table
 
 DOCS = Path(__file__).parents[3] / "docs" / "safety.md"
 

@@ -13,26 +13,26 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from benchmarks.fuzz import KINDS, fuzzer, main
-from benchmarks.fuzzing.cases import Case, CaseFuzzer, both_ways
-from benchmarks.fuzzing.files import child
-from benchmarks.fuzzing.files.child import read_in_child
-from benchmarks.fuzzing.files.run import FileFuzzer
-from benchmarks.fuzzing.merge.run import MergeFuzzer
-from benchmarks.fuzzing.safety_again import is_found
-from benchmarks.fuzzing.session import CASES_PER_SEED, Totals, feature_lines, run
-from benchmarks.fuzzing.words import expression
-from benchmarks.schema.fuzzing.oracle import declared_twice
-from benchmarks.schema.fuzzing.texts import is_styled, styled
 from espalier.constraints.matching.automaton import AutomatonMatcher
 from espalier.constraints.safety.catalogue import PATTERNS
 from espalier.constraints.spec import Regex
 from espalier.constraints.words.spec import Wordlist
 from espalier.trace import measure
 from tests.examples import examples
+from tests.fuzz.cases import Case, CaseFuzzer, both_ways
+from tests.fuzz.command import KINDS, fuzzer, main
+from tests.fuzz.files import child
+from tests.fuzz.files.child import read_in_child
+from tests.fuzz.files.run import FileFuzzer
+from tests.fuzz.merge.run import MergeFuzzer
+from tests.fuzz.safety_again import is_found
+from tests.fuzz.schema.oracle import declared_twice
+from tests.fuzz.schema.texts import is_styled, styled
+from tests.fuzz.session import CASES_PER_SEED, Totals, feature_lines, run
+from tests.fuzz.words import expression
 
 if TYPE_CHECKING:
-    from benchmarks.fuzzing.edges.run import EdgeFuzzer
+    from tests.fuzz.edges.run import EdgeFuzzer
 
 CASES = {"regex": 25, "gbnf": 25, "tools": 25, "safety": 8, "words": 25}
 
@@ -64,7 +64,7 @@ def test_an_input_of_a_batch_is_read_as_plain_code_reads_it() -> None:
 def edges() -> Iterator[EdgeFuzzer]:
     pytest.importorskip("torch")
     pytest.importorskip("llama_cpp")
-    from benchmarks.fuzzing.edges.run import EdgeFuzzer  # it needs the two
+    from tests.fuzz.edges.run import EdgeFuzzer  # it needs the two
 
     with closing(EdgeFuzzer()) as made:
         yield made

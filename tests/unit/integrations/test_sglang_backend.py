@@ -12,19 +12,20 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
+from sglang.srt.constrained.base_grammar_backend import (  # noqa: E402
+    BaseGrammarBackend,
+    BaseGrammarObject,
+    InvalidGrammarObject,
+)
+
 from espalier.constraints.base import Compiled  # noqa: E402
 from espalier.errors import CapabilityError  # noqa: E402
 from espalier.integrations.asked import read_asked  # noqa: E402
 from espalier.integrations.sglang import ConstraintBackend, ConstraintGrammar, register  # noqa: E402
 from espalier.integrations.sglang.backend import create  # noqa: E402
-from espalier.integrations.sglang.interface import (  # noqa: E402
-    HAS_SGLANG,
-    BaseGrammarBackend,
-    BaseGrammarObject,
-    InvalidGrammarObject,
-)
 from espalier.tokens.vocab import Vocab  # noqa: E402
 from espalier.wiring import build_app, demo_model  # noqa: E402
+from tests.engine_doubles import HAS_SGLANG  # noqa: E402
 from tests.examples import examples  # noqa: E402
 from tests.toy_engines import ASKED, PERSON, ToySglang, requests_of  # noqa: E402
 
@@ -165,7 +166,7 @@ def test_settings_that_a_backend_is_not_told_of_are_refused(base: str) -> None:
 
 @pytest.mark.skipif(HAS_SGLANG, reason="SGLang has a registry of its own")
 def test_the_backend_registers_itself_in_the_recorded_registry() -> None:
-    from espalier.integrations.sglang.recorded import GRAMMAR_BACKEND_REGISTRY
+    from sglang.srt.constrained.base_grammar_backend import GRAMMAR_BACKEND_REGISTRY
 
     register()
     made = GRAMMAR_BACKEND_REGISTRY.pop("espalier")(SimpleNamespace(), TOKENIZER, VOCAB.width, {2})

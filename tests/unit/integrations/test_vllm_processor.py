@@ -12,22 +12,19 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
+from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor, MoveDirectionality  # noqa: E402
+
 from espalier.constraints.base import Compiled  # noqa: E402
 from espalier.constraints.spec import Regex  # noqa: E402
 from espalier.errors import CapabilityError, InputError  # noqa: E402
 from espalier.integrations.asked import read_asked  # noqa: E402
 from espalier.integrations.rows.device import forbid_inplace, spread, spread_there, taxes  # noqa: E402
 from espalier.integrations.vllm import ConstraintProcessor  # noqa: E402
-from espalier.integrations.vllm.interface import (  # noqa: E402
-    HAS_VLLM,
-    BatchUpdate,
-    LogitsProcessor,
-    MoveDirectionality,
-)
 from espalier.integrations.vllm.report import StepReport  # noqa: E402
 from espalier.tokens import mask as masks  # noqa: E402
 from espalier.tokens.vocab import Vocab  # noqa: E402
 from espalier.wiring import build_app, demo_model  # noqa: E402
+from tests.engine_doubles import HAS_VLLM  # noqa: E402
 from tests.examples import examples  # noqa: E402
 from tests.toy_engines import ASKED, ToyRequest, ToyVllm, config_of, params_of, requests_of  # noqa: E402
 

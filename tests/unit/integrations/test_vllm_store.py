@@ -15,10 +15,10 @@ pytest.importorskip("sqlalchemy", reason="the extra [server] is not installed")
 
 from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
+from vllm.v1.sample.logits_processor import BatchUpdate  # noqa: E402
 
 from espalier.errors import InputError  # noqa: E402
 from espalier.integrations.vllm import ConstraintProcessor  # noqa: E402
-from espalier.integrations.vllm.interface import BatchUpdate  # noqa: E402
 from espalier.integrations.vllm.keeping import WAITING_SECONDS, Keeper, store_reporter  # noqa: E402
 from espalier.integrations.vllm.report import StepReport  # noqa: E402
 from espalier.integrations.vllm.reporter import reporter_of  # noqa: E402

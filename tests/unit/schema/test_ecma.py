@@ -10,12 +10,12 @@ from random import Random
 
 import pytest
 
-from benchmarks.schema.fuzzing.schemas import AssertedPatterns
 from espalier.errors import EspalierError, RegexError
 from espalier.schema.patterns.ecma import compiled, found, is_pattern
 from espalier.schema.patterns.languages import read
 from espalier.schema.patterns.translate import signs_read_otherwise
 from tests.examples import examples
+from tests.fuzz.schema.schemas import AssertedPatterns
 
 CHARS = ["a", "é", "\n", "\r", "\u2028", "ſ", "\u212a", "٣", "\xa0", "\ufeff", "\x1c", "\x85", "😀", "7", "_", " ",
          "\x00", "\x08", "\x01", "\x0b", "-", "/"]  # fmt: skip

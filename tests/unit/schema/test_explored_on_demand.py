@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 import espalier.time_limit as time_limits
-from benchmarks.schema.fuzzing.schemas import HardMaker
 from espalier.automata.languages.network import build_network
 from espalier.automata.languages.nfa import bytes_in
 from espalier.automata.lazy.network import PIECE, LazyNetwork
@@ -29,6 +28,7 @@ from espalier.time_limit import time_limit
 from espalier.tokens.mask import allowed_ids
 from espalier.tokens.vocab import Vocab
 from tests.examples import examples
+from tests.fuzz.schema.schemas import HardMaker
 
 BYTES = Compiler(Vocab.bytes())
 WORDS = [

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import espalier
-from benchmarks.fuzzing.session import run
-from benchmarks.schema.fuzzing.oracle import parse, valid
-from benchmarks.schema.fuzzing.run import SchemaFuzzer
 from tests.examples import examples
+from tests.fuzz.schema.oracle import parse, valid
+from tests.fuzz.schema.run import SchemaFuzzer
+from tests.fuzz.session import run
 
 VOCAB = espalier.Vocab.bytes()
 

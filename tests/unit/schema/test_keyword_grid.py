@@ -10,7 +10,6 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from benchmarks.fuzzing.session import CASES_PER_SEED, Totals, run, try_case
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.json_schema.lowered import LoweredSchema
@@ -24,6 +23,7 @@ from tests.fuzz.schema_grid.oracles import Judges, Undecided, ecma
 from tests.fuzz.schema_grid.places import PLACES, places_of
 from tests.fuzz.schema_grid.run import ROADS, GridFuzzer, Road
 from tests.fuzz.schema_grid.values import orders, spellings
+from tests.fuzz.session import CASES_PER_SEED, Totals, run, try_case
 
 IN_TEN_MINUTES = 17_200
 """Cells that ten minutes of CPU time try on one core."""
@@ -44,9 +44,9 @@ def test_each_set_of_keywords_keeps_its_contract_in_some_place(fuzzer: GridFuzze
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [2, 3, 4])
+@pytest.mark.parametrize("seed", [2, 3])
 def test_each_set_of_keywords_keeps_its_contract_in_further_places(fuzzer: GridFuzzer, seed: int) -> None:
-    totals = run(fuzzer, seed, cases=examples(2 * ROUND))
+    totals = run(fuzzer, seed, cases=examples(ROUND))
     assert [str(finding) for finding in totals.findings] == []
 
 

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 import espalier
-from benchmarks.fuzzing.texts import walk
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.matching.automaton import compile_automaton
 from espalier.constraints.spec import JsonSchema
@@ -23,6 +22,7 @@ from espalier.schema.gbnf.objects import LAST
 from espalier.schema.normal.expand import expand
 from espalier.tokens.vocab import Vocab
 from tests.examples import examples
+from tests.fuzz.texts import walk
 from tests.laws import check_matcher
 from tests.oracle import validator
 

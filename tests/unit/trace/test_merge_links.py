@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from benchmarks.fuzzing.merge.files import rows_of, written
-from benchmarks.fuzzing.merge.run import SCHEMAS
-from benchmarks.fuzzing.merge.server import HALVES, Request, Sampling, entries_of, run
 from espalier.trace.foreign.follow import LogFollower
 from espalier.trace.foreign.log_reader import LogReader
 from espalier.trace.foreign.matching import MatchError
 from espalier.trace.foreign.merge import Combined, Sides, combined, merge
 from espalier.trace.foreign.responses import read_response
 from espalier.trace.foreign.tasks import Tasks
+from tests.fuzz.merge.files import rows_of, written
+from tests.fuzz.merge.run import SCHEMAS
+from tests.fuzz.merge.server import HALVES, Request, Sampling, entries_of, run
 
 
 def request(task: int, prompt: int, *, heat: float = 1.0, seed: int = 0, slot: int = 0) -> Request:

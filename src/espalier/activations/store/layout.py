@@ -42,15 +42,6 @@ def chunk_key(key: str, site: str, layer: int) -> bytes:
     return b"\0".join((key.encode(), site.encode(), f"{layer:03d}".encode()))
 
 
-def chunk_name(raw: bytes) -> tuple[str, str, int]:
-    """The inverse of `chunk_key`. Raises DamagedChunk."""
-    try:
-        key, site, layer = raw.split(b"\0")
-        return key.decode(), site.decode(), int(layer)
-    except ValueError as error:
-        raise DamagedChunk(f"no chunk has the key {raw!r}") from error
-
-
 def text_key(text: str, key: str) -> bytes:
     """Keys by the SHA-256 of a text, which may be longer than a key of LMDB."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest() + key.encode()

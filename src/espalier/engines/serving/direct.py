@@ -18,20 +18,11 @@ from typing import Any, Protocol, runtime_checkable
 from espalier.constraints.judging import Judge, in_this_process
 from espalier.engines.base import Event, Finished, Load, Progress, Request
 from espalier.engines.capabilities import check_capabilities
-from espalier.engines.protocols import Engine, Running
+from espalier.engines.protocols import Engine, Interruptible, Running
 from espalier.errors import Cancelled, DeadlineExceeded, InputError, Overloaded, Unavailable
 
 LATE = 0.01
 """Seconds after the deadline at which it is certain to be over."""
-
-
-@runtime_checkable
-class Interruptible(Protocol):
-    """Events that another thread can end while they are waited for."""
-
-    def interrupt(self) -> None:
-        """Whoever waits for the next event gets Cancelled. From any thread."""
-        ...
 
 
 @runtime_checkable

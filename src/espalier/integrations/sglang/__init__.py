@@ -1,5 +1,5 @@
 """A grammar backend for SGLang: `register()` before the server starts, then `--grammar-backend espalier`. `backend.py`
-is the backend, `recorded.py` is SGLang's interface as published.
+is the backend.
 """
 
 from espalier.integrations.sglang.backend import ConstraintBackend, ConstraintGrammar, register

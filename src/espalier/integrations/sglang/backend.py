@@ -21,19 +21,25 @@ import torch
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.spec import Gbnf, JsonObject, JsonSchema, Regex, Spec
-from espalier.errors import CapabilityError, EspalierError, InputError
+from espalier.errors import CapabilityError, EspalierError, InputError, MissingDependency
 from espalier.integrations.asked import KEY, read_asked
 from espalier.integrations.rows.device import forbid_inplace, spread_there
 from espalier.integrations.rows.row import Row
-from espalier.integrations.sglang.interface import (
-    BaseGrammarBackend,
-    BaseGrammarObject,
-    InvalidGrammarObject,
-    register_grammar_backend,
-)
 from espalier.tokens import mask as masks
 from espalier.tokens.vocab import Vocab
 from espalier.wiring import App, build_app
+
+try:
+    from sglang.srt.constrained.base_grammar_backend import (
+        BaseGrammarBackend,
+        BaseGrammarObject,
+        InvalidGrammarObject,
+        register_grammar_backend,
+    )
+except ModuleNotFoundError as error:
+    if error.name != "sglang":
+        raise  # it is there, and older than this adapter can serve
+    raise MissingDependency("sglang") from error
 
 log = logging.getLogger(__name__)
 NAME = "espalier"

@@ -23,17 +23,23 @@ import torch
 from numpy.typing import NDArray
 
 from espalier.constraints.compiler import Compiler
-from espalier.errors import DeadEnd, EspalierError, VocabError
+from espalier.errors import DeadEnd, EspalierError, MissingDependency, VocabError
 from espalier.integrations.asked import read_asked
 from espalier.integrations.rows.device import forbid_inplace, only_inplace, taxes
 from espalier.integrations.rows.row import Row
 from espalier.integrations.vllm.checks import check_config, check_params
-from espalier.integrations.vllm.interface import BatchUpdate, LogitsProcessor, MoveDirectionality
 from espalier.integrations.vllm.report import Reporter, StepReport
 from espalier.integrations.vllm.reporter import reporter_of
 from espalier.tokens import mask as masks
 from espalier.tokens.vocab import Vocab
 from espalier.wiring import App, build_app
+
+try:
+    from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor, MoveDirectionality
+except ModuleNotFoundError as error:
+    if error.name != "vllm":
+        raise  # it is there, and older than this adapter can serve
+    raise MissingDependency("vllm") from error
 
 log = logging.getLogger(__name__)
 

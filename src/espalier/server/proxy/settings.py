@@ -11,7 +11,6 @@ from espalier.errors import InputError
 
 LLAMA_URL = "http://localhost:8080"
 PORT = 8081
-OUTPUT_DIR = "./traces"
 Mode = Literal["xray", "log", "off", "auto"]
 
 

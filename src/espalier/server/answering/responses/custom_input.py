@@ -53,8 +53,3 @@ class CustomInput:
             if other[:2] == "\\u" and _UNIT.match(other):
                 return unit + other
         return unit
-
-
-def custom_input(arguments: str) -> str:
-    """The text of whole arguments, or of arguments that were cut off."""
-    return CustomInput().feed(arguments)

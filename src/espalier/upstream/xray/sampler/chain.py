@@ -39,7 +39,7 @@ class Place:
 @dataclass(frozen=True, slots=True, eq=False)
 class Draw:
     """token: what was drawn. ids, probs: what it was drawn from, `(n,)`. prob: the token's in there. after: the next
-    place. is_close: whether another result is possible too."""
+    place."""
 
     token: int
     prob: float
@@ -47,7 +47,6 @@ class Draw:
     probs: NDArray[np.float64]
     logits: NDArray[np.float32]
     after: Place
-    is_close: bool = False
 
 
 class Chain:
@@ -83,10 +82,6 @@ class Chain:
         if given.is_whole or self.settings.repeat_penalty < 1:
             return not last
         return not any(token in last for token in given.ids.tolist())
-
-    def draw_of(self, given: Candidates, place: Place, past: Sequence[int]) -> list[Draw]:
-        """As `draw`, of an array that the caller has made. Raises Undecided."""
-        return self._drawn(given, place, past)
 
     def _candidates(self, given: Reported, allowed: NDArray[np.bool_] | None, *, level: float = 0.0) -> Candidates:
         logits = (given.logprobs.astype(np.float64) + level).astype(np.float32) if level else given.logprobs
@@ -236,5 +231,4 @@ def _distinct(found: list[Draw]) -> list[Draw]:
     kept: dict[tuple[int, Place], Draw] = {}
     for one in found:
         kept.setdefault((one.token, one.after), one)
-    made = list(kept.values())
-    return made if len(made) == 1 else [replace(one, is_close=True) for one in made]
+    return list(kept.values())
