@@ -108,7 +108,7 @@ def _build(
 
     @asynccontextmanager
     async def lifespan(api: FastAPI) -> AsyncIterator[None]:
-        opening = _opened(api, settings, parts, lists)
+        opening = _open_lifespan(api, settings, parts, lists)
         async with opening if failed is None else beside(api, opening, failed):
             yield
 
@@ -151,7 +151,7 @@ def _build(
 
 
 @asynccontextmanager
-async def _opened(
+async def _open_lifespan(
     api: FastAPI, settings: ServerSettings, parts: Parts, lists: tuple[Wordlist, ...]
 ) -> AsyncIterator[None]:
     async with open_process(settings, parts, lists) as process, working(process):

@@ -20,7 +20,7 @@ from espalier.trace.recorders.rejection_log import LEAST_BYTES
 HINT = "see .env.example"
 
 
-def _sorted(values: tuple[int, ...]) -> tuple[int, ...]:
+def _sort_values(values: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(sorted(set(values)))
 
 
@@ -153,11 +153,11 @@ class ServerSettings:
 
     max_input_tokens: Annotated[int | None, Field("Longer prompts are cut; none: refused.", least=1)] = None
     allowed_max_new_tokens: Annotated[
-        tuple[int, ...], Field("Buckets that max_tokens is rounded up to.", least=1, clean=_sorted)
+        tuple[int, ...], Field("Buckets that max_tokens is rounded up to.", least=1, clean=_sort_values)
     ] = ()
     prebuild_prefix: Annotated[bool, Field("Whether word lists are compiled at the start.")] = False
     prebuild_langs: Annotated[tuple[str, ...], Field("Languages of these word lists.")] = ()
-    prebuild_word_counts: Annotated[tuple[int, ...], Field("Their sizes.", least=1, clean=_sorted)] = (3000,)
+    prebuild_word_counts: Annotated[tuple[int, ...], Field("Their sizes.", least=1, clean=_sort_values)] = (3000,)
     vocab_constraint_mode: Annotated[
         Literal["hard", "soft"], Field("Whether other words are forbidden, or cost more.")
     ] = "hard"

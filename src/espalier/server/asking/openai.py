@@ -56,7 +56,7 @@ def ask_chat(body: ChatBody, process: Process, *, make: Callable[..., AskedType]
     tools, choice, warnings = _tools(body)
     formats = (None if body.espalier is None else body.espalier.formats) or settings.schema_formats
     if tools is not None and formats != "assert":
-        tools = [_annotated(one) for one in tools]
+        tools = [_annotate_formats(one) for one in tools]
     if tools is not None and len(tools) > settings.max_tools:
         raise BadRequest(f"there are {len(tools)} tools; the limit is {settings.max_tools}", field="tools")
     if body.top_logprobs is not None and not body.logprobs:
@@ -118,7 +118,7 @@ def _tools(body: ChatBody) -> tuple[list[dict[str, Any]] | None, Any, tuple[str,
     return None, None, ("tool_choice has no effect without tools",)
 
 
-def _annotated(tool: dict[str, Any]) -> dict[str, Any]:
+def _annotate_formats(tool: dict[str, Any]) -> dict[str, Any]:
     """The tool, in whose schema `format` is a remark."""
     inner = tool.get("function")
     mine = {"formats": "annotate"}

@@ -68,7 +68,7 @@ def word_lists(body: SharedBody, draft: Draft, process: Process) -> Draft:
     if not process.settings.seed_compat:  # whose clients always send all fields
         _refuse_alone(body, [SOFT + name for name in TIERS], f'{MODE} "soft"')
     return replace(
-        draft, constraint=_joined(draft.constraint, words), default_beams=_default_beams(body, draft, process)
+        draft, constraint=_join_words(draft.constraint, words), default_beams=_default_beams(body, draft, process)
     )
 
 
@@ -107,7 +107,7 @@ def _tiers(body: SharedBody, settings: ServerSettings) -> Mapping[str, Any]:
     return {name: getattr(settings, SOFT + name) if value is None else value for name, value in given.items()}
 
 
-def _joined(other: Spec | None, words: Wordlist) -> Spec:
+def _join_words(other: Spec | None, words: Wordlist) -> Spec:
     if other is None:
         return words
     if isinstance(other, JsonSchema | JsonObject):

@@ -65,7 +65,7 @@ async def read_seed_chat(request: Request, settings: ServerSettings) -> dict[str
 
 def adapt_seed_chat(data: dict[str, Any], request_id: str | None = None) -> dict[str, Any]:
     """The body of the word-list server as one of ours. Raises SeedInvalid."""
-    found = _adapted(data)
+    found = _adapt_body(data)
     ignored = sorted(name[:60] for name in data if name not in found)
     if ignored:
         log.warning("ignored fields: %s", ", ".join(ignored[:20]), extra={"fields": {"request_id": request_id}})
@@ -79,7 +79,7 @@ def compat_remedy(data: dict[str, Any], process: Process, error: EspalierError) 
     if settings.seed_compat or OWN.isdisjoint(data) or "lmdb_path" in data:
         return None
     try:
-        found = _adapted(data)
+        found = _adapt_body(data)
         ask_chat(read_body(ChatBody, found), replace(process, settings=replace(settings, seed_compat=True)))
     except EspalierError:
         return None
@@ -92,7 +92,7 @@ def compat_remedy(data: dict[str, Any], process: Process, error: EspalierError) 
     return None  # what is wrong is found later, and the same under the switch
 
 
-def _adapted(data: dict[str, Any]) -> dict[str, Any]:
+def _adapt_body(data: dict[str, Any]) -> dict[str, Any]:
     """The body without what that server did not know. Raises SeedInvalid."""
     own = read_seed_body(data)
     found = {name: value for name, value in data.items() if name in KNOWN} | own
