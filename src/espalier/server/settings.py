@@ -51,8 +51,8 @@ def _root_path(path: str) -> str:
     return path.rstrip("/")
 
 
-COMPAT_SWITCH = "SEED_COMPAT"
-"""The variable of `seed_compat`, as errors name it."""
+COMPAT_SWITCH = "WORDLIST_SERVER_COMPAT"
+"""The variable of `wordlist_server_compat`, as errors name it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +97,7 @@ class ServerSettings:
         default=None, repr=False
     )
     allow_query_token: Annotated[bool, Field("Whether a key may be in the URL: `?token=...`.")] = False
-    seed_compat: Annotated[bool, Field("Statuses and errors as the word-list server has them.")] = False
+    wordlist_server_compat: Annotated[bool, Field("Statuses and errors as the word-list server has them.")] = False
     strict_fields: Annotated[bool, Field("Whether unknown fields of a request are refused; else they are told.")] = (
         False
     )

@@ -289,11 +289,12 @@ def _draft(body: SharedBody, process: Process, *, options: dict[str, Any], **giv
 def _states(body: SharedBody, process: Process) -> HiddenStates | None:
     """The store that the body or an overwrite names, as the logging server takes it. Raises UnsupportedParameter, and
     what opening it raises."""
-    if body.lmdb_path is not None and not process.settings.seed_compat:
+    if body.lmdb_path is not None and not process.settings.wordlist_server_compat:
         raise UnsupportedParameter(
-            "lmdb_path is the logging server's", hint='set SEED_COMPAT=true, or use "espalier": {"activations": true}',
+            "lmdb_path is the logging server's",
+            hint='set WORDLIST_SERVER_COMPAT=true, or use "espalier": {"activations": true}',
             field="lmdb_path",
-        )  # fmt: skip
+        )
     name = process.overwrites.lmdb_path or body.lmdb_path
     if name is None:
         return None

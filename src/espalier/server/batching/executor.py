@@ -24,12 +24,12 @@ from espalier.server.asgi import new_id
 from espalier.server.asking.draft import Asked
 from espalier.server.asking.words import known_words
 from espalier.server.batching.figures import figures_of, valid_of
-from espalier.server.batching.seed_items import seed_body
+from espalier.server.batching.wordlist_items import wordlist_item_body
 from espalier.server.http.body import IN_A_THREAD
 from espalier.server.http.errors import NotFound, TooCostly, error_body, internal_error
 from espalier.server.ports import Caller, Gate
 from espalier.server.process.state import Process
-from espalier.server.routes.chat import CHAT, SEED_CHAT
+from espalier.server.routes.chat import CHAT, WORDLIST_CHAT
 from espalier.server.routes.completions import TEXT
 from espalier.server.routes.llama import LLAMA
 
@@ -75,7 +75,7 @@ class ServerExecutor:
 
     def __init__(self, process: Process) -> None:
         self._process = replace(process, gate=NoLimits(process.gate))
-        compat = replace(process.settings, seed_compat=True)
+        compat = replace(process.settings, wordlist_server_compat=True)
         self._seed = replace(self._process, settings=compat)
 
     def check(self, endpoint: str, body: Mapping[str, Any], options: Mapping[str, Any], kind: str) -> Answer | None:
@@ -138,9 +138,9 @@ class ServerExecutor:
         process, dialect = self._process, DIALECTS.get(endpoint)
         data = dict(body)
         if kind == "seed":
-            process, dialect, data = self._seed, SEED_CHAT, seed_body(body["item"], options)
-        elif dialect is CHAT and process.settings.seed_compat:
-            dialect = SEED_CHAT
+            process, dialect, data = self._seed, WORDLIST_CHAT, wordlist_item_body(body["item"], options)
+        elif dialect is CHAT and process.settings.wordlist_server_compat:
+            dialect = WORDLIST_CHAT
         if dialect is None:
             raise NotFound(f"no route {endpoint} takes batches", field="url")
         if dialect.adapt is not None:

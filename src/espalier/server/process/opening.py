@@ -135,7 +135,7 @@ async def open_process(settings: ServerSettings, parts: Parts, lists: tuple[Word
         if settings.activations_store is not None:
             activations = await asyncio.to_thread(HiddenStates, settings)
             stack.push_async_callback(asyncio.to_thread, activations.close)
-            if settings.seed_compat:
+            if settings.wordlist_server_compat:
                 named = NamedStores(settings, activations)
                 stack.push_async_callback(asyncio.to_thread, named.close)
         prebuild: Prebuild | None = None
