@@ -85,7 +85,7 @@ def checked(schema: Mapping[str, Any], arguments: Any, *, of: str = "this tool")
     for name, value in arguments.items():
         for error in _validator(json.dumps(properties[name])).iter_errors(value):
             path = name + "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in error.absolute_path)
-            raise InputError(f"{path}: {_worded(error)}", hint=properties[name].get("description"), field=name)
+            raise InputError(f"{path}: {_word_error(error)}", hint=properties[name].get("description"), field=name)
     return {name: _plain(value, properties[name]) for name, value in arguments.items()}
 
 
@@ -95,7 +95,7 @@ def _unknown(name: str, known: Mapping[str, Any], of: str) -> InputError:
     return InputError(f"{of} takes no parameter {name!r:.80}", hint=hint, field=name[:80] or "arguments")
 
 
-def _worded(error: Any) -> str:
+def _word_error(error: Any) -> str:
     """One line about an error of jsonschema, without a long value in it."""
     shown = repr(error.instance)
     value = shown if len(shown) <= MOST_SHOWN else f"{shown[:MOST_SHOWN]}…"

@@ -93,7 +93,7 @@ def _generate_structured(arguments: Arguments, desk: Desk) -> Question:
         try:
             found["json"] = json.loads(result.content)
         except (ValueError, RecursionError) as error:
-            raise GenerationError(f"the answer is not JSON: {error}; it is {_shown(result.content)}") from error
+            raise GenerationError(f"the answer is not JSON: {error}; it is {_shorten(result.content)}") from error
         return found
 
     return _question({**defaults, **arguments}, desk, read)
@@ -141,7 +141,7 @@ def _generate_tool_call(arguments: Arguments, desk: Desk) -> Question:
         call = result.tool_calls[0] if result.tool_calls else None
         if call is None or call.parsed is None:
             raise GenerationError(
-                f"the call was not finished within the limit; the text is {_shown(result.text)}",
+                f"the call was not finished within the limit; the text is {_shorten(result.text)}",
                 hint="a larger max_tokens", field="max_tokens",
             )  # fmt: skip
         made = {"name": call.name, "arguments": call.parsed}
@@ -217,7 +217,7 @@ def blaming(field: str) -> Iterator[None]:
 def answer(result: Result, trace_id: str | None) -> Answer:
     """What every generation tells. Raises GenerationError for a text that breaks what was called enforced."""
     if result.breach is not None:
-        raise GenerationError(f"{result.breach.told}; the text is {_shown(result.text)}")
+        raise GenerationError(f"{result.breach.told}; the text is {_shorten(result.text)}")
     verdict = result.verdict
     return {
         "text": result.text,
@@ -241,16 +241,16 @@ def _check_whole(result: Result) -> None:
     """Raises GenerationError for an answer that was cut off, or is not valid; the text is in the message."""
     if result.finish_reason == "length" and not result.closed_by_budget:
         raise GenerationError(
-            f"the answer was cut off: {_shown(result.text)}", hint="a larger max_tokens", field="max_tokens"
+            f"the answer was cut off: {_shorten(result.text)}", hint="a larger max_tokens", field="max_tokens"
         )
     if result.verdict is not None and result.verdict.valid is False:
         raise GenerationError(
-            f"the answer is not valid: {'; '.join(result.verdict.errors)[:SHOWN]}; it is {_shown(result.text)}",
+            f"the answer is not valid: {'; '.join(result.verdict.errors)[:SHOWN]}; it is {_shorten(result.text)}",
             field="json_schema",
         )
 
 
-def _shown(text: str) -> str:
+def _shorten(text: str) -> str:
     return repr(text if len(text) <= SHOWN else f"{text[:SHOWN]}…")
 
 

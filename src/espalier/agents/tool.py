@@ -81,7 +81,7 @@ class LogitTool:
             return Reply(data=shaped, is_error=True, error=error)
 
     def _call(self, name: str, arguments: Any) -> Answer:
-        call = read_call(name, _parsed(arguments) if isinstance(arguments, str) else arguments)
+        call = read_call(name, _parse_arguments(arguments) if isinstance(arguments, str) else arguments)
         try:
             return call.shape(self._answer(call))
         except EspalierError as error:
@@ -94,39 +94,42 @@ class LogitTool:
                 "logit backend not configured", hint="LogitTool(espalier.load(...))", field="arguments"
             )
         desk = Desk(
-            engine=engine, presets=self._presets, traces=self._traces, runs=Runs(engine, lambda: _served(engine))
+            engine=engine,
+            presets=self._presets,
+            traces=self._traces,
+            runs=Runs(engine, lambda: _serve_directly(engine)),
         )
         if call.verb.asks is not None:
-            return self._generated(engine, call.verb.asks(call.arguments, desk))
+            return self._generate_answer(engine, call.verb.asks(call.arguments, desk))
         assert call.verb.answers is not None
         return call.verb.answers(call.arguments, desk)
 
-    def _generated(self, engine: LoadedEngine, question: Question) -> Answer:
+    def _generate_answer(self, engine: LoadedEngine, question: Question) -> Answer:
         if question.keeps_trace and self._traces is None:
             raise NotAvailable("this tool keeps no traces", hint="LogitTool(engine, traces=...)", field="trace")
         requests, _ = LoadedEngine(engine.engine, self._presets).requests(question.prompt, **question.options)
-        result = _finished(engine, requests)
-        kept = self._kept(result.trace) if question.keeps_trace and result.trace is not None else None
+        result = _finish_requests(engine, requests)
+        kept = self._keep_trace(result.trace) if question.keeps_trace and result.trace is not None else None
         return question.read(result, kept)
 
-    def _kept(self, trace: Trace) -> str:
+    def _keep_trace(self, trace: Trace) -> str:
         found: str = self._traces.save_trace(trace.to_json(), request_id="", caller=CALLER, index=0)
         return found
 
 
-def _served(engine: LoadedEngine) -> DirectService:
+def _serve_directly(engine: LoadedEngine) -> DirectService:
     """The engine, asked directly: other requests of it go on."""
     return DirectService(engine.engine, queue_size=WAITING)
 
 
-def _finished(engine: LoadedEngine, requests: list[Request]) -> Result:
+def _finish_requests(engine: LoadedEngine, requests: list[Request]) -> Result:
     for event in engine.engine.run(requests):
         if isinstance(event, Finished):
             return event.result
     raise GenerationError("the run ended without a result")
 
 
-def _parsed(arguments: str) -> Any:
+def _parse_arguments(arguments: str) -> Any:
     try:
         return json.loads(arguments) if arguments.strip() else {}
     except (ValueError, RecursionError) as error:

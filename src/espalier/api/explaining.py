@@ -67,10 +67,10 @@ def explain(
         raise InputError("there is no constraint to explain", hint="constraint=JsonSchema(...)", field="constraint")
     check_capabilities(engine.engine, request)
     result = next(event.result for event in engine.run([request]) if isinstance(event, Finished))
-    found = tuple(diagnose(_traced(result)))
+    found = tuple(diagnose(_require_trace(result)))
     trials = None
     if try_remedies:
-        trials = try_all(found, _traced(result), prompt, options, engine=engine, seeds=seeds, progress=progress)
+        trials = try_all(found, _require_trace(result), prompt, options, engine=engine, seeds=seeds, progress=progress)
     return Explanation(result=result, findings=found, trials=trials)
 
 
@@ -128,7 +128,7 @@ def explained(trace: Trace, edge: Edge, /, **more: Any) -> dict[str, Any]:
     }
 
 
-def _traced(result: Result) -> Trace:
+def _require_trace(result: Result) -> Trace:
     if result.trace is None:
         raise AssertionError("a trace was asked for")
     return result.trace

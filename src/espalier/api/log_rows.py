@@ -34,7 +34,7 @@ def log_row(
     """A row with the fields of `store.generations.FIELDS`. result: None if the run failed. caller: the name of the API
     key. compiler: the engine's, None where it has none. columns: what request and result do not tell, such as
     `engine`, `route`, `request_id`, `total` (seconds), `error`."""
-    asked = _asked(request, result) | contract_fields(request, compiler)
+    asked = _describe_request(request, result) | contract_fields(request, compiler)
     content = _content(request, result) if with_content else None
     words = [*_texts(asked.get("constraint")), *asked.get("tools", ())]
     if content is not None:
@@ -86,7 +86,7 @@ def _figures(result: Result) -> dict[str, Any]:
     }
 
 
-def _asked(request: Request, result: Result | None) -> dict[str, Any]:
+def _describe_request(request: Request, result: Result | None) -> dict[str, Any]:
     """What was asked, without prompt and messages; fields of the sampling that differ from their defaults."""
     sampling = {name: value for name, value in request.sampling.to_json().items() if value != DEFAULTS[name]}
     found: dict[str, Any] = {

@@ -25,10 +25,10 @@ def logged(
     """The events of a run. log: None logs nothing. kind: the engine's name. route: what asked."""
     if log is None:
         return engine.run(requests)
-    return _followed(engine, requests, log, kind, route)
+    return _follow_run(engine, requests, log, kind, route)
 
 
-def _followed(
+def _follow_run(
     engine: Engine, requests: Sequence[Request], log: LogWriter, kind: str | None, route: str
 ) -> Iterator[Event]:
     began, group = time.monotonic(), secrets.token_hex(8)

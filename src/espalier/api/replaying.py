@@ -273,7 +273,7 @@ def _rerun(
     made = replace(
         made,
         text=outcome.text,
-        finish_reason=trace.finish_reason if outcome.finish == "stop" and _stopped(trace) else outcome.finish,
+        finish_reason=trace.finish_reason if outcome.finish == "stop" and _ended_itself(trace) else outcome.finish,
         rewinds=outcome.rewinds,
         closed_by_budget=outcome.closed_by_budget,
         score=outcome.score,
@@ -289,7 +289,7 @@ def _rerun(
     )
 
 
-def _stopped(trace: Trace) -> bool:
+def _ended_itself(trace: Trace) -> bool:
     """Whether the run ended by itself; a turn that calls tools did too."""
     return trace.finish_reason in ("stop", "tool_calls")
 

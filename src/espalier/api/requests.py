@@ -130,7 +130,7 @@ def make_request(
         order = _order(found.schema_order) if order is None else order
     if schema_order is not None and not tools and not _has_order(constraint):
         raise InputError("schema_order needs a schema", hint="constraint=JsonSchema(...), tools", field="schema_order")
-    constraint = _closed(constraint, closed)
+    constraint = _close_schemas(constraint, closed)
     order = _order(default_order) if order is None else order
     if sampler not in get_args(SamplerName):
         raise InputError(f"unknown sampler {sampler!r}", hint=" or ".join(get_args(SamplerName)), field="sampler")
@@ -199,7 +199,7 @@ def _order(given: Any) -> Order | None:
         raise InputError(error.message, hint=error.hint, field="schema_order") from error
 
 
-def _closed(constraint: Spec | None, closed: Any) -> Spec | None:
+def _close_schemas(constraint: Spec | None, closed: Any) -> Spec | None:
     """The constraint with this `closed` in every schema that does not state it. Raises InputError."""
     if closed is not None and not isinstance(closed, bool):
         raise InputError(f"closed: {closed!r} is neither true nor false", field="closed")

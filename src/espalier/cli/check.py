@@ -201,16 +201,16 @@ def instance_lines(report: SchemaReport) -> Iterator[str]:
         if not one.accepted:
             after = f" after {shown(one.before)}" if one.before else ""
             yield from _paragraph(f"line {one.line}: refused at byte {one.byte}{after}", _why(one))
-            yield from _paragraph("", _judged(report, one))
+            yield from _paragraph("", _word_judgement(report, one))
         elif one.valid is False:
-            yield from _paragraph(f"line {one.line}: accepted", _judged(report, one))
+            yield from _paragraph(f"line {one.line}: accepted", _word_judgement(report, one))
 
 
 def _why(one: Instance) -> str:
     return f"{one.reason}{f' [{one.pointer}]' if one.pointer else ''}"
 
 
-def _judged(report: SchemaReport, one: Instance) -> str:
+def _word_judgement(report: SchemaReport, one: Instance) -> str:
     errors = f": {'; '.join(one.errors[:2])}" if one.errors else ""
     if one.valid is None:
         return f"jsonschema cannot judge it{errors}"

@@ -76,11 +76,11 @@ def asking(engine: api.LoadedEngine) -> Ask:
 def table(done: Evaluation) -> list[str]:
     """One line for each metric, in 80 columns."""
     lines = [f"{done.model or 'no model named'}: {len(done.rows):,} rows", f"{'':<34}{'mean':>8}  95 % interval"]
-    lines += [f"{name:<34}{_shown(one)}" for name, one in done.means.items()]
+    lines += [f"{name:<34}{_show_mean(one)}" for name, one in done.means.items()]
     return [*lines, f"refusals by {done.refusals_by}", f"correct by {done.verdicts_by}"]
 
 
-def _shown(one: Mean) -> str:
+def _show_mean(one: Mean) -> str:
     if one.mean is None:
         return f"{'-':>8}  no rows"
     return f"{one.mean:>8.1%}  {one.low:.1%} to {one.high:.1%}"

@@ -68,7 +68,7 @@ def command(
     fields = sampling.fields()
     level = tracing.level()
     page = check_trace_path(tracing.trace)
-    asked = _captured(activations, capture)
+    asked = _capture_options(activations, capture)
     app = app_with_store()
     request = api.make_request(
         read_prompt(prompt),
@@ -112,7 +112,7 @@ def command(
     raise typer.Exit(report(result))
 
 
-def _captured(store: str | None, capture: CaptureFlags) -> Activations | None:
+def _capture_options(store: str | None, capture: CaptureFlags) -> Activations | None:
     """Which hidden states are captured. Raises InputError for a flag that means nothing without a store."""
     if store is not None:
         return capture.options()

@@ -101,7 +101,7 @@ class OnDemand(MutableMapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._made:
-            self._made[name] = _made(name, self._table[name])
+            self._made[name] = _make_command(name, self._table[name])
         return self._made[name]
 
     def __setitem__(self, name: str, command: Any) -> None:
@@ -140,7 +140,7 @@ class Root(TyperGroup):
         write_examples(formatter, "espalier ")
 
 
-def _made(name: str, entry: Entry) -> Any:
+def _make_command(name: str, entry: Entry) -> Any:
     module, _, attribute = entry.target.partition(":")
     found = getattr(import_module(f"espalier.cli.{module}"), attribute)
     if isinstance(found, typer.Typer):

@@ -19,10 +19,12 @@ def in_flags(error: EspalierError, flags: Collection[str]) -> None:
     it has, such as `--num-beams`; any other argument becomes `-o NAME VALUE` if the command has that."""
     if error.hint:
         error.hint = replaced(error.hint, lambda name, value: _flag(name, value, flags))
-    message = NEEDS.sub(lambda found: _named(found[1], flags) + found[2] + _named(found[3], flags), error.message)
+    message = NEEDS.sub(
+        lambda found: _name_flag(found[1], flags) + found[2] + _name_flag(found[3], flags), error.message
+    )
     name = error.field
     if name and message.startswith((f"{name}:", f"{name} ")):
-        message = _named(name, flags) + message.removeprefix(name)
+        message = _name_flag(name, flags) + message.removeprefix(name)
     error.message = message
 
 
@@ -36,6 +38,6 @@ def _flag(name: str, written: str, flags: Collection[str]) -> str | None:
     return f"-o {name} {value}" if "-o" in flags and value[:1].isdigit() else None
 
 
-def _named(name: str, flags: Collection[str]) -> str:
+def _name_flag(name: str, flags: Collection[str]) -> str:
     flag = f"--{name.replace('_', '-')}"
     return flag if flag in flags else name

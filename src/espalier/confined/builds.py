@@ -53,7 +53,7 @@ class Builds:
     def start(self) -> None:
         """Start the processes, so that the first long build finds them ready. Raises ConfinedError."""
         if is_supported():
-            self._started()[0].start()
+            self._start_processes()[0].start()
 
     def build(
         self, make: Callable[[], T], *, run: Remote, given: Mapping[str, Any], read: Callable[[bytes], T],
@@ -77,7 +77,7 @@ class Builds:
         return read(self._far(run, given))
 
     def _far(self, run: Remote, given: Mapping[str, Any]) -> bytes:
-        processes, folder = self._started()
+        processes, folder = self._start_processes()
         handle, name = tempfile.mkstemp(dir=folder.name)
         os.close(handle)
         path = Path(name)
@@ -96,7 +96,7 @@ class Builds:
         finally:
             path.unlink(missing_ok=True)
 
-    def _started(self) -> tuple[Processes, Any]:
+    def _start_processes(self) -> tuple[Processes, Any]:
         with self._lock:
             if self._begun is None:
                 folder = tempfile.TemporaryDirectory(prefix="espalier-")

@@ -227,7 +227,7 @@ def _literal(position: JsonPosition, byte: int) -> JsonPosition | None:
     return JsonPosition(JsonState.IN_LITERAL, position.stack, position.depth, rest, position.back)
 
 
-def _done(position: JsonPosition, byte: int) -> JsonPosition | None:
+def _after_byte(position: JsonPosition, byte: int) -> JsonPosition | None:
     return position if byte in SPACE else None
 
 
@@ -243,7 +243,7 @@ _FITS: Mapping[JsonState, Callable[[JsonPosition, int], JsonPosition | None]] = 
     JsonState.IN_NUMBER: _number,
     JsonState.IN_LITERAL: _literal,
     JsonState.ARRAY_START: _array_start,
-    JsonState.DONE: _done,
+    JsonState.DONE: _after_byte,
 }
 
 

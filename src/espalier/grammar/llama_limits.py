@@ -79,23 +79,23 @@ class _Lifted:
         if size * most > LLAMA_CPP_REPEATS and size > 1:
             item, size, depth = self._rule(item), 1, 0
         if most > LLAMA_CPP_REPEATS:
-            return self._rule(self._counted(item, node.min, node.max)), 1, 0
+            return self._rule(self._split_large_count(item, node.min, node.max)), 1, 0
         kept = node if item is node.item else Repeat(item, node.min, node.max, node.position)
         return kept, size + most, depth + 1
 
-    def _counted(self, item: Node, low: int, high: int | None) -> Node:
+    def _split_large_count(self, item: Node, low: int, high: int | None) -> Node:
         """A large count in chunks of CHUNK."""
         least, more = divmod(low, CHUNK)
         whole = self._rule(Repeat(item, CHUNK, CHUNK))
         parts: list[Node] = [_times(whole, least, least), _times(item, more, more)]
         if high is None:
-            return _joined(*parts, Repeat(item))
+            return _join_nodes(*parts, Repeat(item))
         most, rest = divmod(high - low, CHUNK)
         if not most:
-            return _joined(*parts, _times(item, 0, rest))
-        short = _joined(_times(whole, 0, most - 1), _times(item, 0, CHUNK - 1))
-        full = _joined(_times(whole, most, most), _times(item, 0, rest))
-        return _joined(*parts, alt(short, full))
+            return _join_nodes(*parts, _times(item, 0, rest))
+        short = _join_nodes(_times(whole, 0, most - 1), _times(item, 0, CHUNK - 1))
+        full = _join_nodes(_times(whole, most, most), _times(item, 0, rest))
+        return _join_nodes(*parts, alt(short, full))
 
     def _rule(self, body: Node) -> Node:
         if isinstance(body, RuleRef):
@@ -119,7 +119,7 @@ def _times(item: Node, low: int, high: int) -> Node:
     return item if low == high == 1 else Repeat(item, low, high)
 
 
-def _joined(*nodes: Node) -> Node:
+def _join_nodes(*nodes: Node) -> Node:
     return seq(*(node for node in nodes if node != EMPTY))
 
 

@@ -78,16 +78,16 @@ def _parts(node: Sequence | Alternative | Repeat) -> list[Node | str]:
     match node:
         case Sequence(items):
             for item in items:
-                parts += [" ", *_grouped(item, grouped=isinstance(item, Alternative) or _is_group(item))]
+                parts += [" ", *_group_parts(item, grouped=isinstance(item, Alternative) or _is_group(item))]
             parts[:1] = [] if items else ['""']
         case Alternative(options):
             for option in options:
-                parts += [" | ", *_grouped(option, grouped=isinstance(option, Alternative))]
+                parts += [" | ", *_group_parts(option, grouped=isinstance(option, Alternative))]
             del parts[:1]
         case Repeat(item, low, high):
             # A repetition of a repetition needs parentheses too: not every parser accepts x{2}{2}.
             parts = [
-                *_grouped(item, grouped=isinstance(item, Alternative | Sequence | Repeat)),
+                *_group_parts(item, grouped=isinstance(item, Alternative | Sequence | Repeat)),
                 _count(low, high),
             ]
         case _:
@@ -99,7 +99,7 @@ def _is_group(node: Node) -> bool:
     return isinstance(node, Sequence) and bool(node.items)
 
 
-def _grouped(node: Node, *, grouped: bool) -> list[Node | str]:
+def _group_parts(node: Node, *, grouped: bool) -> list[Node | str]:
     if isinstance(node, Sequence) and not node.items and grouped:
         return ["()"]
     return ["(", node, ")"] if grouped else [node]

@@ -63,7 +63,7 @@ def trim(grammar: Grammar, costs: Costs | None = None) -> Grammar:
     costs = costs or productive_costs(grammar)
     if costs.rule(grammar.root) is None:
         raise GrammarError(f"rule {grammar.root!r} derives no finite sentence")
-    live = [_trimmed(rule, costs) for rule in grammar.rules.values() if costs.rule(rule.name) is not None]
+    live = [_trim_rule(rule, costs) for rule in grammar.rules.values() if costs.rule(rule.name) is not None]
     kept = grammar.with_rules(live)
     found = reachable(kept)
     rules = [rule for rule in live if rule.name in found]
@@ -126,7 +126,7 @@ def remove_left_recursion(grammar: Grammar, empty: Costs | None = None) -> Gramm
     rules = [solved.get(rule.name, rule) for rule in grammar.rules.values()]
     # Added rules may be unused in the end; rules of the user are never dropped.
     extra = {rule.name: rule for rule in (*added, *made.rules(grammar.rules.values()))}
-    return grammar.with_rules([*rules, *_used(rules, extra)])
+    return grammar.with_rules([*rules, *_select_used(rules, extra)])
 
 
 def portable(grammar: Grammar, *, root: str = "root") -> Grammar:
@@ -322,7 +322,7 @@ def _repeat(item: Node, low: int, high: int | None, like: Repeat) -> Node:
     return item if (low, high) == (1, 1) else Repeat(item, low, high, like.position)
 
 
-def _trimmed(rule: Rule, costs: Costs) -> Rule:
+def _trim_rule(rule: Rule, costs: Costs) -> Rule:
     if all(costs.node(node) is not None for node in postorder(rule.body)):
         return rule
     return Rule(rule.name, _without_dead_ends(rule.body, costs), rule.position)
@@ -354,7 +354,7 @@ def _without_dead_ends(body: Node, costs: Costs) -> Node:
     return EMPTY if kept is None else kept
 
 
-def _used(rules: Iterable[Rule], extra: Mapping[str, Rule]) -> list[Rule]:
+def _select_used(rules: Iterable[Rule], extra: Mapping[str, Rule]) -> list[Rule]:
     """The rules of `extra` that `rules` mention, directly or through others."""
     found: dict[str, Rule] = {}
     todo = list(rules)

@@ -90,17 +90,17 @@ def _constraint(case: TestCase, output: Measured) -> Reasons:
 
 def _format(case: TestCase, output: Measured) -> Reasons:
     if case.expected_format is not None:
-        yield from _found(
+        yield from _check_pattern(
             case.expected_format, case, output, "constrain the text with a grammar, or mend the expression"
         )
 
 
 def _contains(case: TestCase, output: Measured) -> Reasons:
     for pattern in case.contains:
-        yield from _found(pattern, case, output, "ask for it in the prompt, or demand it with a grammar")
+        yield from _check_pattern(pattern, case, output, "ask for it in the prompt, or demand it with a grammar")
 
 
-def _found(pattern: str, case: TestCase, output: Measured, remedy: str) -> Reasons:
+def _check_pattern(pattern: str, case: TestCase, output: Measured, remedy: str) -> Reasons:
     found = search(pattern, output.result.text)
     if found is None:
         yield f"searching for {pattern!r:.120} took too long", SLOW_REMEDY
@@ -145,14 +145,14 @@ def _schema(case: TestCase, output: Measured) -> Reasons:
         yield reason, _try(output, "constrain it: json_schema with this schema")
 
 
-def _banned(case: TestCase, output: Measured) -> Reasons:
+def _check_banned(case: TestCase, output: Measured) -> Reasons:
     text = output.result.text.casefold()
     for phrase in case.banned_content:
         if (place := text.find(phrase.casefold())) >= 0:
             yield f"the output has {phrase!r:.120} at character {place}: {excerpt(output.result.text)}", BAN_REMEDY
 
 
-def _required(case: TestCase, output: Measured) -> Reasons:
+def _check_required(case: TestCase, output: Measured) -> Reasons:
     text = output.result.text.casefold()
     for phrase in case.required_content:
         if phrase.casefold() not in text:
@@ -261,8 +261,8 @@ CHECKS: Mapping[str, Callable[[TestCase, Measured], Reasons]] = {
     "format": _format,
     "json": _json,
     "schema": _schema,
-    "banned": _banned,
-    "required": _required,
+    "banned": _check_banned,
+    "required": _check_required,
     "contains": _contains,
     "not_contains": _not_contains,
     "tool_call": _tool_call,

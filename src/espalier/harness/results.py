@@ -80,16 +80,16 @@ class CaseResult:
 
     @property
     def outputs(self) -> list[str]:
-        return [one.output for one in self._done]
+        return [one.output for one in self._finished_samples]
 
     @property
     def latencies(self) -> list[float]:
         """Seconds."""
-        return [one.latency for one in self._done]
+        return [one.latency for one in self._finished_samples]
 
     @property
     def token_counts(self) -> list[int]:
-        return [one.tokens for one in self._done]
+        return [one.tokens for one in self._finished_samples]
 
     @property
     def errors(self) -> list[str]:
@@ -145,7 +145,7 @@ class CaseResult:
         return found.most_common()
 
     @property
-    def _done(self) -> list[Sample]:
+    def _finished_samples(self) -> list[Sample]:
         return [one for one in self.samples if one.error is None]
 
     def to_json(self) -> dict[str, Any]:
@@ -173,9 +173,9 @@ class CaseResult:
 
     def _lines(self) -> Iterator[str]:
         case, sums = self.case, self.summary
-        yield from _wrapped(f"Test: {case.name}")
+        yield from _wrap_text(f"Test: {case.name}")
         if case.description:
-            yield from _wrapped(f"Description: {case.description}", "  ")
+            yield from _wrap_text(f"Description: {case.description}", "  ")
         yield f"  Iterations: {sums.total_iterations}"
         yield f"  Success Rate: {sums.success_rate:.1%}"
         yield f"  Format Pass Rate: {sums.format_pass_rate:.1%}"
@@ -186,13 +186,13 @@ class CaseResult:
         if sums.error_count:
             yield f"  Errors: {sums.error_count}"
         for note in self.notes:
-            yield from _wrapped(f"Note: {note}", "  ")
+            yield from _wrap_text(f"Note: {note}", "  ")
         yield f"  {'PASSED' if self.passed else 'FAILED'}"
         reasons = self.reasons()
         for failure, count in reasons[:MOST_REASONS]:
-            yield from _wrapped(f"{failure.check} ({count} of {sums.total_iterations}): {failure.reason}", "  - ")
+            yield from _wrap_text(f"{failure.check} ({count} of {sums.total_iterations}): {failure.reason}", "  - ")
             if failure.remedy:
-                yield from _wrapped(f"try: {failure.remedy}", "    ")
+                yield from _wrap_text(f"try: {failure.remedy}", "    ")
         if len(reasons) > MOST_REASONS:
             yield f"  - and {len(reasons) - MOST_REASONS} more reasons: --json shows all"
 
@@ -238,13 +238,13 @@ class Report(JsonRecord):
         failed = [one.case.name for one in self.results if not one.passed]
         count = len(self.results)
         lines = ["=== Logit Test Results ===", *(f"\n{result}" for result in self.results), ""]
-        lines += _wrapped(f"{count - len(failed)} of {count} cases passed on {self.model} in {self.seconds:.1f} s")
+        lines += _wrap_text(f"{count - len(failed)} of {count} cases passed on {self.model} in {self.seconds:.1f} s")
         if failed:
-            lines += _wrapped(f"Failed: {', '.join(failed)}")
+            lines += _wrap_text(f"Failed: {', '.join(failed)}")
         return "\n".join(lines)
 
 
-def _wrapped(text: str, first: str = "") -> list[str]:
+def _wrap_text(text: str, first: str = "") -> list[str]:
     """Lines of at most 80 columns; a control character is shown as its number."""
     return textwrap.wrap(
         visible(text), WIDTH, initial_indent=first, subsequent_indent=" " * max(len(first), 2), break_on_hyphens=False

@@ -227,12 +227,12 @@ def _same(case: TestCase, samples: tuple[Sample, ...]) -> tuple[Sample, ...]:
     if not case.deterministic or first is None:
         return samples
     return tuple(
-        sample if sample.error is not None or sample.token_ids == first.token_ids else _other(sample, first)
+        sample if sample.error is not None or sample.token_ids == first.token_ids else _compare_sample(sample, first)
         for sample in samples
     )
 
 
-def _other(sample: Sample, first: Sample) -> Sample:
+def _compare_sample(sample: Sample, first: Sample) -> Sample:
     reason = f"the output differs from the first: {excerpt(sample.output)}, not {excerpt(first.output)}"
     remedy = "set temperature to 0; if it is, the engine's results depend on what else is in the batch"
     return replace(sample, failures=(*sample.failures, Failure(check="determinism", reason=reason, remedy=remedy)))

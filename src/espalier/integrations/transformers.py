@@ -91,7 +91,7 @@ class ConstraintLogitsProcessor(LogitsProcessor):
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """`input_ids` (B, T) int64, `scores` (B, V) float; returns new scores (B, V)."""
-        generated = self._generated(input_ids)
+        generated = self._split_prompt(input_ids)
         rows: dict[tuple[int, ...], Matcher] = {}
         out = scores.clone()  # (B, V)
         for place, tokens in enumerate(generated):
@@ -110,7 +110,7 @@ class ConstraintLogitsProcessor(LogitsProcessor):
         self._steps += 1
         return out
 
-    def _generated(self, input_ids: torch.Tensor) -> list[tuple[int, ...]]:
+    def _split_prompt(self, input_ids: torch.Tensor) -> list[tuple[int, ...]]:
         length = int(input_ids.shape[1])
         if self._prompt_length is None:
             self._prompt_length = length

@@ -35,7 +35,7 @@ def never_run(batch: str, line: int, code: str) -> Json:
     return output_line(Lease(batch=batch, line=line, fence=0), answer)
 
 
-def seed_entry(job: str, index: int, line: Mapping[str, Any], custom_id: str | None) -> Json:
+def wordlist_entry(job: str, index: int, line: Mapping[str, Any], custom_id: str | None) -> Json:
     """An item of the word-list server's results. A faulty one keeps its place, and says what was wrong. index: from
     0."""
     entry: Json = {"id": f"chatcmpl-batch-{job}-{index}"}

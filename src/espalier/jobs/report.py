@@ -68,7 +68,7 @@ class Summing:
         if "steps" in figures:
             self._measure(item, figures)
         if item["valid"] is False and len(self._invalid) < OUTLIERS:
-            self._invalid.append({**_named(item), "errors": figures.get("errors", [])})
+            self._invalid.append({**_name_item(item), "errors": figures.get("errors", [])})
 
     def _measure(self, item: Mapping[str, Any], figures: Mapping[str, Any]) -> None:
         self.measured += 1
@@ -90,9 +90,9 @@ class Summing:
             one.tax_nats += cost["tax_nats"]
             one.removed += cost["removed_mass"] * cost["tokens"]
         for value in figures["values"]:
-            _keep(self._values, value["tax_nats"], item["line"], {**_named(item), **value}, DEAREST)
+            _keep(self._values, value["tax_nats"], item["line"], {**_name_item(item), **value}, DEAREST)
         _keep(self._outliers, figures["tax_nats"], item["line"],
-              {**_named(item), "tax_nats": figures["tax_nats"], "steps": steps}, OUTLIERS)  # fmt: skip
+              {**_name_item(item), "tax_nats": figures["tax_nats"], "steps": steps}, OUTLIERS)  # fmt: skip
         for found in figures["findings"]:
             kept = self._findings.setdefault(found["code"], _Found(severity=found["severity"]))
             kept.items += 1
@@ -147,7 +147,7 @@ def general_path(pointer: str) -> str:
     return "/".join("*" if part.isdigit() else part for part in pointer.split("/"))
 
 
-def _named(item: Mapping[str, Any]) -> dict[str, Any]:
+def _name_item(item: Mapping[str, Any]) -> dict[str, Any]:
     found = {"line": item["line"], "custom_id": item["custom_id"]}
     return found if item["trace_id"] is None else {**found, "trace_id": item["trace_id"]}
 

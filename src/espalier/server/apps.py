@@ -40,12 +40,12 @@ from espalier.server.routes import (
     messages,
     models,
     responses,
-    seed_jobs,
     tokens,
     traces,
     web,
+    wordlist_jobs,
 )
-from espalier.server.routes.seed import seed_shape
+from espalier.server.routes.wordlist_server import wordlist_server_shape
 from espalier.server.settings import ServerSettings, settings_of
 from espalier.version import __version__
 from espalier.wiring import App
@@ -54,7 +54,7 @@ CHAT_ROUTERS = (
     health.router, chat.router, completions.router, models.router, traces.router, generations.router, web.router,
     llama.router, tokens.router, responses.router, messages.router, embeddings.router, llama_state.router,
 )  # fmt: skip
-BATCH_ROUTERS = (files.router, batches.router, seed_jobs.router)
+BATCH_ROUTERS = (files.router, batches.router, wordlist_jobs.router)
 ROUTERS = (*CHAT_ROUTERS, *BATCH_ROUTERS)
 
 
@@ -108,7 +108,7 @@ def _build(
 
     @asynccontextmanager
     async def lifespan(api: FastAPI) -> AsyncIterator[None]:
-        opening = _opened(api, settings, parts, lists)
+        opening = _open_lifespan(api, settings, parts, lists)
         async with opening if failed is None else beside(api, opening, failed):
             yield
 
@@ -123,14 +123,14 @@ def _build(
         root_path=settings.root_path,
         redirect_slashes=False,
     )
-    if settings.seed_compat and chat.router in routers:
+    if settings.wordlist_server_compat and chat.router in routers:
         routers = (*routers, logging_server.router)
     for router in routers:
         api.include_router(router)
 
     api.openapi = openapi.describe(api)  # type: ignore[method-assign]  # as FastAPI's own documentation does it
     openapi.add_routes(api, count_public)
-    shape = seed_jobs.jobs_shape(seed_shape if settings.seed_compat else errors.openai_shape)
+    shape = wordlist_jobs.jobs_shape(wordlist_server_shape if settings.wordlist_server_compat else errors.openai_shape)
     shape = messages.messages_shape(shape)
     errors.install(api, shape)
     # The last one added is the outermost.
@@ -151,7 +151,7 @@ def _build(
 
 
 @asynccontextmanager
-async def _opened(
+async def _open_lifespan(
     api: FastAPI, settings: ServerSettings, parts: Parts, lists: tuple[Wordlist, ...]
 ) -> AsyncIterator[None]:
     async with open_process(settings, parts, lists) as process, working(process):

@@ -21,7 +21,7 @@ from espalier.files.reading import read_text
 
 Origin = Literal["flag", "environment", ".env", "default"]
 DEVICES = re.compile(r"cpu|mps|cuda(:\d+)?")
-SEED_NAMES = ("TORCH_DTYPE", "DTYPE", "WORDLIST_DIR", "DEVICE_MAP")
+WORDLIST_SERVER_NAMES = ("TORCH_DTYPE", "DTYPE", "WORDLIST_DIR", "DEVICE_MAP")
 """The word-list server's names of core settings."""
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "half": "float16", "fp32": "float32"}
 LIBRARIES = re.compile(r"HF_|HUGGING_FACE_|TRANSFORMERS_|TOKENIZERS_|CUDA_|OMP_|MKL_|OTEL_|PROMETHEUS_|NUMBA_|NO_PROXY")
@@ -43,6 +43,8 @@ REFUSED = {
     "ENABLE_THINKING": "reasoning is asked for by each request",
 }
 """Switches of the word-list server that cannot be turned on here, and the reason."""
+OLD_NAMES = {"SEED_COMPAT": "WORDLIST_SERVER_COMPAT"}
+"""Former names of settings of ours, which still work, with a warning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,10 +84,15 @@ def read_environment(
         origins |= dict.fromkeys(ours, origin)
     _refuse(values)
     off = {name for name in ("TRUST_REMOTE_CODE",) if values.get(name, "").lower() not in ON}
-    notes = tuple(
+    notes = [
         f"{name} has no effect: {why}" for name, why in WITHOUT_EFFECT.items() if values.get(name) and name not in off
-    )
-    return Environment(values=values, origins=origins, notes=notes, file=path)
+    ]
+    notes += [
+        f"{old} is now called {new}; the old name still works in this release"
+        for old, new in OLD_NAMES.items()
+        if values.get(old)
+    ]
+    return Environment(values=values, origins=origins, notes=tuple(notes), file=path)
 
 
 def export_for_libraries(found: Environment) -> None:
@@ -98,7 +105,7 @@ def export_for_libraries(found: Environment) -> None:
 
 def unread_names(found: Environment, known: Collection[str]) -> list[str]:
     """Names in `.env` that nothing reads, often misspelt settings. `ESPALIER_…` names are checked elsewhere."""
-    read = {*known, *SEED_NAMES, *WITHOUT_EFFECT, *REFUSED}
+    read = {*known, *WORDLIST_SERVER_NAMES, *OLD_NAMES, *WITHOUT_EFFECT, *REFUSED}
     return sorted(
         name
         for name, origin in found.origins.items()
@@ -140,7 +147,8 @@ def _parse(text: str) -> dict[str, str]:
 
 
 def _in_our_names(given: Mapping[str, str]) -> dict[str, str]:
-    """The variables, with the word-list server's names of core settings translated, unless ours are set too."""
+    """The variables, with the word-list server's names of core settings, and old names of our own, translated, unless
+    ours are set too."""
     values = {name: value.strip() for name, value in given.items()}
     dtype = (values.get("TORCH_DTYPE") or values.get("DTYPE") or "").lower()
     device = values.get("DEVICE_MAP", "").lower()
@@ -149,7 +157,8 @@ def _in_our_names(given: Mapping[str, str]) -> dict[str, str]:
         "ESPALIER_WORDLIST_DIR": values.get("WORDLIST_DIR", ""),
         "ESPALIER_DEVICE": device if DEVICES.fullmatch(device) else "",
     }
-    return values | {name: value for name, value in renamed.items() if value and not values.get(name)}
+    ours = {new: values[old] for old, new in OLD_NAMES.items() if old in values}
+    return ours | values | {name: value for name, value in renamed.items() if value and not values.get(name)}
 
 
 def _refuse(values: Mapping[str, str]) -> None:

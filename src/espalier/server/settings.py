@@ -20,7 +20,7 @@ from espalier.trace.recorders.rejection_log import LEAST_BYTES
 HINT = "see .env.example"
 
 
-def _sorted(values: tuple[int, ...]) -> tuple[int, ...]:
+def _sort_values(values: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(sorted(set(values)))
 
 
@@ -51,8 +51,8 @@ def _root_path(path: str) -> str:
     return path.rstrip("/")
 
 
-COMPAT_SWITCH = "SEED_COMPAT"
-"""The variable of `seed_compat`, as errors name it."""
+COMPAT_SWITCH = "WORDLIST_SERVER_COMPAT"
+"""The variable of `wordlist_server_compat`, as errors name it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +97,7 @@ class ServerSettings:
         default=None, repr=False
     )
     allow_query_token: Annotated[bool, Field("Whether a key may be in the URL: `?token=...`.")] = False
-    seed_compat: Annotated[bool, Field("Statuses and errors as the word-list server has them.")] = False
+    wordlist_server_compat: Annotated[bool, Field("Statuses and errors as the word-list server has them.")] = False
     strict_fields: Annotated[bool, Field("Whether unknown fields of a request are refused; else they are told.")] = (
         False
     )
@@ -153,11 +153,11 @@ class ServerSettings:
 
     max_input_tokens: Annotated[int | None, Field("Longer prompts are cut; none: refused.", least=1)] = None
     allowed_max_new_tokens: Annotated[
-        tuple[int, ...], Field("Buckets that max_tokens is rounded up to.", least=1, clean=_sorted)
+        tuple[int, ...], Field("Buckets that max_tokens is rounded up to.", least=1, clean=_sort_values)
     ] = ()
     prebuild_prefix: Annotated[bool, Field("Whether word lists are compiled at the start.")] = False
     prebuild_langs: Annotated[tuple[str, ...], Field("Languages of these word lists.")] = ()
-    prebuild_word_counts: Annotated[tuple[int, ...], Field("Their sizes.", least=1, clean=_sorted)] = (3000,)
+    prebuild_word_counts: Annotated[tuple[int, ...], Field("Their sizes.", least=1, clean=_sort_values)] = (3000,)
     vocab_constraint_mode: Annotated[
         Literal["hard", "soft"], Field("Whether other words are forbidden, or cost more.")
     ] = "hard"

@@ -44,7 +44,7 @@ class FarTokenizer:
     def encode(self, text: str, *, special: bool = False) -> list[int]:
         """The ids. special: with the special tokens that the tokenizer adds. Raises OutOfTime once the limit of the
         caller is used up, Cancelled, ConfinedError."""
-        processes, file = self._started()
+        processes, file = self._start_processes()
         task = {"file": file.name, "spells_specials": self._spells_specials, "special": special, "text": text}
         packed = processes.call(
             encoded, task, seconds=min(left(), MOST_SECONDS), what=WHAT,
@@ -53,7 +53,7 @@ class FarTokenizer:
         ids: list[int] = np.frombuffer(base64.b64decode(packed), dtype="<i4").tolist()
         return ids
 
-    def _started(self) -> tuple[Processes, Any]:
+    def _start_processes(self) -> tuple[Processes, Any]:
         with self._lock:
             if self._begun is None:
                 # Closed, and so deleted, with this object.

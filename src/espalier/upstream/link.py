@@ -169,26 +169,26 @@ class Exchange:
 
     def _begin(self) -> http.client.HTTPResponse:
         method, path, body, headers = self._asked
-        with self._mapped():
+        with self._map_errors():
             self._check()
             self._connection.connect()
             with self._lock:
                 self._socket = self._connection.sock
             self._check()
             self._connection.sock.settimeout(self._silence)
-            self._sent(method, path, body, headers)
+            self._send(method, path, body, headers)
             self._reply = reply = self._connection.getresponse()
         if not 200 <= reply.status < 300:
             raise refused(self._url, reply, self._read(reply, 2**20, is_error=True))
         return reply
 
-    def _sent(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> None:
+    def _send(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> None:
         # A server that refuses a long body answers before it has read all of it: then its answer is what counts.
         with contextlib.suppress(BrokenPipeError):
             self._connection.request(method, path, body, dict(headers))
 
     def _read(self, reply: http.client.HTTPResponse, most: int, *, is_error: bool = False) -> bytes:
-        with self._mapped():
+        with self._map_errors():
             text = reply.read(most + 1)
         if len(text) > most and not is_error:
             raise UpstreamError(f"{self._url} sent more than {most} bytes")
@@ -197,7 +197,7 @@ class Exchange:
     def _lines(self, reply: http.client.HTTPResponse) -> Iterator[str]:
         total = 0
         while True:
-            with self._mapped():
+            with self._map_errors():
                 line = reply.readline(MOST_LINE + 1)
                 self._check()
             total += len(line)
@@ -215,7 +215,7 @@ class Exchange:
             raise Cancelled
 
     @contextlib.contextmanager
-    def _mapped(self) -> Iterator[None]:
+    def _map_errors(self) -> Iterator[None]:
         """The errors of a library as ours."""
         try:
             yield

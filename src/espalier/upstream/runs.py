@@ -154,7 +154,7 @@ class Answer:
                 break
             if self.matcher is not None:
                 if not self.matcher.allows(byte):
-                    raise self._broken(byte)
+                    raise self._describe_break(byte)
                 self.matcher.advance(byte)
             shown.append(self._text.take(byte))
         self._measured += record is not None
@@ -191,7 +191,7 @@ class Answer:
     def _kind(self) -> str:
         return "its constraint" if self.turn.spec is None else self.turn.spec.kind
 
-    def _broken(self, byte: int) -> UpstreamError:
+    def _describe_break(self, byte: int) -> UpstreamError:
         blame = None if self.matcher is None else MatcherQuestions(self.matcher).why_refused(byte)
         why = "" if blame is None or not blame.reason else f": {blame.reason}"
         shown = repr(bytes([byte]))[1:]
@@ -288,14 +288,14 @@ class UpstreamEngine(ABC):
     _is_closed = False
 
     @abstractmethod
-    def _prepared(self, request: Request) -> tuple[Answer, Begin]:
+    def _prepare(self, request: Request) -> tuple[Answer, Begin]:
         """The answer, and what asks for it. Raises what is wrong with the request."""
 
     def run(self, requests: Sequence[Request]) -> Events:
         """The requests one after the other. Raises before the first event what is wrong with any."""
         if self._is_closed:
             raise InputError("this engine is closed", hint="open it again")
-        prepared = [self._prepared(request) for request in requests]
+        prepared = [self._prepare(request) for request in requests]
         return Events([answer.run for answer, _ in prepared], [begin for _, begin in prepared])
 
     def close(self) -> None:

@@ -65,7 +65,7 @@ def sent_constraint(
     plain = _masking(whole)
     compiler.compile(plain)  # what is wrong with a user's own patterns is told here
     grammar, held = _grammar(plain, form, compiler) if takes_grammar else (None, frozenset[str]())
-    banned = () if vocab is None else _banned(plain, vocab)
+    banned = () if vocab is None else _list_banned_tokens(plain, vocab)
     return SentConstraint(
         spec=form,
         grammar=grammar,
@@ -97,7 +97,7 @@ def _grammar(spec: Safety, form: Spec | None, compiler: Compiler) -> tuple[str |
 
 
 @owned_cache(8)
-def _banned(spec: Safety, vocab: Vocab) -> tuple[int, ...]:
+def _list_banned_tokens(spec: Safety, vocab: Vocab) -> tuple[int, ...]:
     """The tokens that complete a match whatever stands before them."""
     compiled = Compiler(vocab).compile(spec)
     whole: Any = None

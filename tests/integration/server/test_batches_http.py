@@ -231,7 +231,7 @@ def test_items_that_a_constraint_stopped_elsewhere_refuses_for_a_minute_are_trie
     assert batch["request_counts"] == {"total": 3, "completed": 3, "failed": 0}
 
 
-def seed_job(web: TestClient, items: Any, query: str = "") -> dict[str, Any]:
+def wordlist_job(web: TestClient, items: Any, query: str = "") -> dict[str, Any]:
     raw = items if isinstance(items, bytes) else json.dumps(items).encode()
     reply = web.post(f"/v1/batch/jobs{query}", files={"file": ("my_requests.json", raw)})
     assert reply.status_code == 200, reply.text
@@ -254,7 +254,7 @@ def item(text: str, **more: Any) -> dict[str, Any]:
 
 
 def test_the_word_list_servers_routes_run_a_job_whose_ids_do_not_shift(web: TestClient) -> None:
-    job = seed_job(web, [item("a"), {"model": "x"}, item("c", custom_id="mine", max_tokens=1), 7],
+    job = wordlist_job(web, [item("a"), {"model": "x"}, item("c", custom_id="mine", max_tokens=1), 7],
                    "?max_tokens=30&num_beams=1")  # fmt: skip
     assert job["status"] == "completed"
     reply = web.get(f"/v1/batch/jobs/{job['job_id']}/results")
@@ -278,7 +278,7 @@ def test_the_word_list_servers_routes_run_a_job_whose_ids_do_not_shift(web: Test
 def test_values_of_items_count_with_per_item(tmp_path: Path) -> None:
     config = settings(batch_jobs="true", database_url=f"sqlite:///{tmp_path}/e.db", allowed_max_new_tokens="2,40")
     with TestClient(make_app(WISH, config=config)) as web:
-        job = seed_job(web, [item("a", max_tokens=1), item("b")], "?max_tokens=30&num_beams=1&per_item=true")
+        job = wordlist_job(web, [item("a", max_tokens=1), item("b")], "?max_tokens=30&num_beams=1&per_item=true")
         short, whole = web.get(f"/v1/batch/jobs/{job['job_id']}/results").json()
     assert short["choices"][0]["message"]["content"] == WISH[:2]
     assert whole["choices"][0]["message"]["content"] == WISH
@@ -293,7 +293,7 @@ def test_values_of_items_count_with_per_item(tmp_path: Path) -> None:
 def test_a_job_that_cannot_run_fails_with_the_documented_text(
     raw: bytes, query: str, said: str, web: TestClient
 ) -> None:
-    job = seed_job(web, raw, query)
+    job = wordlist_job(web, raw, query)
     assert job["status"] == "failed"
     assert re.fullmatch(said, job["error"])
     refused = web.get(f"/v1/batch/jobs/{job['job_id']}/results")
@@ -341,7 +341,7 @@ def test_a_job_with_more_words_than_the_list_has_takes_the_whole_list(tmp_path: 
         query = "?vocab_lang=es&vocab_n_words=100000000&num_beams=1&max_tokens=20"
         made = web.post(f"/v1/batch/jobs{query}", files={"file": ("in.json", raw)})
         assert re.search(r"vocab_n_words: the list es has \d+ words, and all of them are used", made.headers["warning"])
-        job = seed_job(web, raw, query)
+        job = wordlist_job(web, raw, query)
         assert (job["status"], job["error"]) == ("completed", None)
         (one,) = web.get(f"/v1/batch/jobs/{job['job_id']}/results").json()
         assert one["choices"][0]["message"]["content"] == "Hola amigo."
@@ -353,7 +353,7 @@ def test_the_upload_of_a_job_is_removed_and_its_results_stay(raw: bytes, tmp_pat
     config = settings(batch_jobs="true", database_url=f"sqlite:///{tmp_path}/e.db", batch_job_temp_dir=str(folder))
     with TestClient(make_app(WISH, config=config)) as web:
         for sent in (raw, json.dumps([item("a")]).encode()):
-            job = seed_job(web, sent, "?num_beams=1")
+            job = wordlist_job(web, sent, "?num_beams=1")
             assert not list(folder.iterdir())
             assert web.get("/v1/files").json()["data"] == [] or all(
                 one["purpose"] == "batch_output" for one in web.get("/v1/files").json()["data"]

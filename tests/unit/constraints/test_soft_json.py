@@ -57,7 +57,7 @@ def boosted(text):
 # ---------------------------------------------------------------- the seed's own tests
 
 
-def test_seed_state_tracks_simple_json():
+def test_users_json_state_tracks_simple_json():
     assert state("") == "Start"
     assert state("{") == "ObjectStart"
     assert state('{"key"') == "AfterKey"
@@ -66,21 +66,21 @@ def test_seed_state_tracks_simple_json():
     assert state('{"key":"value"') == "AfterValue"
 
 
-def test_seed_state_tracks_nested_json():
+def test_users_json_state_tracks_nested_json():
     assert state('{"a":{"b":1}}') == "Done"
 
 
-def test_seed_state_done_after_closing_brace():
+def test_users_json_state_done_after_closing_brace():
     assert state("{}") == "Done"
 
 
-def test_seed_bias_boosts_structural_tokens():
+def test_users_json_bias_boosts_structural_tokens():
     assert boosted("") == {"{": 5.0, "[": 5.0}
     out = biases(after(""))
     assert out[123] == out[91] == 5.0
 
 
-def test_seed_reset_clears_state():
+def test_users_json_reset_clears_state():
     one = after('{"a":1}')
     assert one.tracker.state == "Done"
     one.rollback(7)

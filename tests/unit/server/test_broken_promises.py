@@ -236,7 +236,7 @@ def test_the_calls_of_a_tool(planted: None) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_the_word_list_servers_route(stream: bool, planted: None) -> None:
-    config = settings(seed_compat="true")
+    config = settings(wordlist_server_compat="true")
     with client("qqq zzz", config=config) as web:
         body = {
             "model": "m",

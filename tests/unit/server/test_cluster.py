@@ -33,7 +33,7 @@ from espalier.server.cluster.plan import (
     read_replicas,
 )
 from espalier.server.cluster.sessions import ranked
-from espalier.server.routes import messages, responses, seed_jobs
+from espalier.server.routes import messages, responses, wordlist_jobs
 from espalier.server.settings import FIELDS, settings_of
 from tests.examples import examples
 
@@ -125,7 +125,7 @@ def test_sessions_spread_over_replicas() -> None:
 
 
 def test_the_edge_names_the_routes_as_the_application_does() -> None:
-    assert (edge.MESSAGES, edge.RESPONSES, edge.JOBS) == (messages.ROUTE, responses.ROUTE, seed_jobs.PREFIX)
+    assert (edge.MESSAGES, edge.RESPONSES, edge.JOBS) == (messages.ROUTE, responses.ROUTE, wordlist_jobs.PREFIX)
 
 
 def passed(path: str, sent: Sequence[Message], *, fails: bool = False) -> tuple[list[Message], bool]:

@@ -177,7 +177,7 @@ def test_what_the_engine_cannot_do_is_refused_by_its_field(process: Process, mon
 
 
 def test_a_seed_server_draws_nothing_unless_it_is_told_to() -> None:
-    seed = made(seed_compat="true")
+    seed = made(wordlist_server_compat="true")
     assert ask(seed).requests[0].sampling.temperature == 0
     assert ask(seed, **ES, num_beams=1).requests[0].sampling.temperature == 0
     assert ask(seed, **ES, temperature=0.5).requests[0].sampling.temperature == 0.5

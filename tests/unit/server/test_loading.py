@@ -98,7 +98,7 @@ def test_a_server_that_is_stopped_while_it_loads_closes_what_it_has_loaded(monke
 
 def test_the_word_list_servers_shape_holds_while_it_loads(monkeypatch: pytest.MonkeyPatch) -> None:
     slow = Slow()
-    with client_of(slow, monkeypatch, seed_compat="true") as c:
+    with client_of(slow, monkeypatch, wordlist_server_compat="true") as c:
         reply = c.get("/v1/models")
         slow.may.set()
     assert (reply.status_code, list(reply.json())) == (503, ["detail"])

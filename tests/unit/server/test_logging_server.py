@@ -1,4 +1,5 @@
-"""SEED_COMPAT: the logging server's routes and extras, whose paths lead nowhere but beside ACTIVATIONS_STORE."""
+"""WORDLIST_SERVER_COMPAT: the logging server's routes and extras, whose paths lead nowhere but beside
+ACTIVATIONS_STORE."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "
 
 def test_requests_are_logged_in_the_store_that_they_or_an_overwrite_name(tmp_path: Path) -> None:
     pytest.importorskip("transformers", reason="transformers is not installed")
-    config = settings(activations_store=str(tmp_path / "states"), seed_compat="true")
+    config = settings(activations_store=str(tmp_path / "states"), wordlist_server_compat="true")
     with espalier.load(str(demo_model())) as engine, client(engine=engine, config=config) as c:
         assert c.get("/health").json()["status"] == "ok"
         asked = TEXT | {"lmdb_path": "logs/one.lmdb", "auth_token": "hf_x", "espalier": {}}
@@ -58,7 +59,7 @@ def test_requests_are_logged_in_the_store_that_they_or_an_overwrite_name(tmp_pat
 
 
 def test_an_overwrite_of_the_sampling_counts_for_all_requests_until_it_is_taken_back() -> None:
-    with client(config=settings(seed_compat="true", store_traces="never")) as c:
+    with client(config=settings(wordlist_server_compat="true", store_traces="never")) as c:
         for route, name, first, second in (
             ("/set_overwrite_temperature", "temperature", 0.5, 1), ("/set_overwrite_top_p", "top_p", 0.9, 0.5),
         ):  # fmt: skip
@@ -83,7 +84,7 @@ def test_an_overwrite_of_the_sampling_counts_for_all_requests_until_it_is_taken_
 def test_overwrites_need_a_key_that_may_change_what_others_get(tmp_path: Path) -> None:
     path = tmp_path / "keys.toml"
     path.write_text('[[key]]\nname = "guest"\nkey = "sk-a-guest-of-this-server"\n')
-    with client(config=settings(seed_compat="true", api_keys_file=str(path))) as c:
+    with client(config=settings(wordlist_server_compat="true", api_keys_file=str(path))) as c:
         guest = {"authorization": "Bearer sk-a-guest-of-this-server"}
         for name in ("lmdb_path", "temperature", "top_p"):
             assert c.post(f"/set_overwrite_{name}", json={name: None}).status_code == 401
@@ -99,8 +100,9 @@ def test_without_seed_compat_there_are_no_such_routes_and_paths_are_refused(tmp_
 
 def test_an_engine_without_hidden_states_logs_nothing_and_says_so(tmp_path: Path) -> None:
     for config in (
-        settings(seed_compat="true"), settings(seed_compat="true", activations_store=str(tmp_path / "states")),
-    ):  # fmt: skip
+        settings(wordlist_server_compat="true"),
+        settings(wordlist_server_compat="true", activations_store=str(tmp_path / "states")),
+    ):
         with client(config=config) as c:
             for reply in (
                 c.post("/v1/completions", json=TEXT | {"lmdb_path": "x"}),

@@ -161,7 +161,7 @@ def test_a_store_of_counters_alone_keeps_no_traces(tmp_path: Any) -> None:
 
 
 def test_strangers_are_told_in_the_word_list_servers_shape_where_that_is_wanted() -> None:
-    with client(config=settings(seed_compat="true")) as c:
+    with client(config=settings(wordlist_server_compat="true")) as c:
         reply = c.get("/v1/models", headers={"host": "evil.example.org"})
     assert (reply.status_code, reply.json()) == (403, {"detail": "Forbidden"})
 

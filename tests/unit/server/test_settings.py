@@ -8,6 +8,7 @@ import pytest
 
 pytest.importorskip("dotenv", reason="the extra [server] is not installed")
 
+from espalier.cli.flags.server import read_server
 from espalier.engines.options import EngineOptions
 from espalier.errors import InputError
 from espalier.fields import entries
@@ -120,6 +121,27 @@ def test_the_word_list_servers_names_of_core_settings_reach_the_core(tmp_path):
     assert (core.wordlist_dir, core.cache_dir) == (Path("wordlists"), None)
     stronger = read_environment({"ESPALIER_DTYPE": "float32"})
     assert stronger.values["ESPALIER_DTYPE"] == "float32"
+
+
+OLD, NEW = "SEED_COMPAT", "WORDLIST_SERVER_COMPAT"
+
+
+@pytest.mark.parametrize(
+    ("stronger", "wanted"), [({}, True), ({OLD: "false"}, False), ({OLD: ""}, False), ({NEW: "false"}, False)]
+)
+def test_the_old_name_of_a_setting_still_works(tmp_path, stronger, wanted):
+    (tmp_path / ".env").write_text(f"{OLD}=true\n")
+    found = read_environment(stronger)
+    assert settings_of(found.values).wordlist_server_compat is wanted
+    assert unread_names(found, {NEW}) == []
+
+
+def test_the_old_name_of_a_setting_is_told_the_new_one_at_the_start(tmp_path, capfd):
+    assert not read_environment({NEW: "true"}).notes
+    (tmp_path / ".env").write_text(f"{OLD}=true\n")
+    _, read = read_server({}, None)
+    assert read.wordlist_server_compat
+    assert f"{OLD} is now called {NEW}; the old name still works in this release" in capfd.readouterr().err
 
 
 def test_an_unknown_espalier_name_in_the_file_is_refused(tmp_path):

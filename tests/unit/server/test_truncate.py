@@ -189,7 +189,7 @@ def test_without_the_setting_nothing_is_cut_and_what_is_too_long_is_a_400() -> N
 )
 def test_max_tokens_is_rounded_up_to_a_bucket(asked: int, given: int) -> None:
     config = SamplingConfig(max_tokens=asked)
-    for one in (settings(allowed_max_new_tokens="512,64,128,256"), settings(seed_compat="true")):
+    for one in (settings(allowed_max_new_tokens="512,64,128,256"), settings(wordlist_server_compat="true")):
         assert in_buckets(config, one).max_tokens == given
     assert in_buckets(config, settings()).max_tokens == asked
 

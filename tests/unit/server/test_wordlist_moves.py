@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[3]
 ROUTE = "/v1/chat/completions"
 BODY: dict[str, Any] = {"model": "fake", "messages": [{"role": "user", "content": "hola"}]}
 WORDS = {"vocab_lang": "es", "vocab_n_words": 3000}
-TAKES = "SEED_COMPAT=true takes this, as the word-list server did"
+TAKES = "WORDLIST_SERVER_COMPAT=true takes this, as the word-list server did"
 
 ADDRESSES = {
     ("--host", "0.0.0.0", "--port", "8011"): "0.0.0.0:8011",
@@ -98,7 +98,7 @@ def test_an_error_that_the_switch_would_help_names_it(more: dict[str, Any]) -> N
         reply = web.post(ROUTE, json=BODY | more)
         assert reply.status_code == 400
         assert TAKES in reply.json()["error"]["message"]
-    with client("Hola amigo.", config=settings(seed_compat="true")) as web:
+    with client("Hola amigo.", config=settings(wordlist_server_compat="true")) as web:
         assert web.post(ROUTE, json=BODY | more).status_code == 200
 
 
@@ -107,7 +107,7 @@ def test_an_error_that_it_would_not_help_does_not_name_it(more: dict[str, Any]) 
     with client("Hola amigo.") as web:
         reply = web.post(ROUTE, json=BODY | more)
         assert reply.status_code == 400
-        assert "SEED_COMPAT" not in reply.text
+        assert "WORDLIST_SERVER_COMPAT" not in reply.text
 
 
 def test_a_key_in_the_url_says_how_to_allow_it(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_a_key_in_the_url_says_how_to_allow_it(tmp_path: Path) -> None:
     with client(config=config) as web:
         reply = web.get("/v1/models?token=a-good-long-secret")
         assert reply.status_code == 401
-        assert "set ALLOW_QUERY_TOKEN=true (part of SEED_COMPAT=true)" in reply.json()["error"]["message"]
+        assert "set ALLOW_QUERY_TOKEN=true (part of WORDLIST_SERVER_COMPAT=true)" in reply.json()["error"]["message"]
         reply = web.get("/v1/batch/jobs?token=a-good-long-secret")
         assert reply.status_code == 403
         assert reply.json()["detail"].startswith("Forbidden: `?token=` is not allowed here")

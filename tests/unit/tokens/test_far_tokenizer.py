@@ -62,7 +62,7 @@ def test_who_leaves_ends_it(far: FarTokenizer) -> None:
 def test_its_processes_and_its_file_end_with_it() -> None:
     made = FarTokenizer(SPEC, spells_specials=True)
     made.encode("a")
-    processes, file = made._started()
+    processes, file = made._start_processes()
     path = Path(file.name)
     assert path.exists()
     del made

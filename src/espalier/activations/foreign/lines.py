@@ -79,9 +79,9 @@ class CaptureStore:
         """Raises InputError, TooLarge."""
         config = _object(read_bytes(self.path / "config.json", ACTIVATION_ENTRY), str(self.path / "config.json"))
         model = str(config.get("model_name") or "") if isinstance(config, Mapping) else ""
-        return _entries(self._committed(), model=model)
+        return _entries(self._read_committed(), model=model)
 
-    def _committed(self) -> Iterator[tuple[str, Any]]:
+    def _read_committed(self) -> Iterator[tuple[str, Any]]:
         """A crash between the two writes leaves one generation that no commit follows: it is passed over where it
         names another sample than the commit does."""
         generations = _lines(self.path / "generation.jsonl")
@@ -91,7 +91,7 @@ class CaptureStore:
                 continue
             for _, record in generations:
                 if isinstance(record, Mapping) and _is_of(record, commit):
-                    yield key, _named(record, commit)
+                    yield key, _rename_generation(record, commit)
                     break
             else:
                 yield key, BadEntry("generation.jsonl has no line for it")
@@ -103,7 +103,7 @@ def _is_of(record: Mapping[str, Any], commit: Mapping[str, Any]) -> bool:
     return all(record[name] == commit[name] for name in SHARED if name in record and name in commit)
 
 
-def _named(record: Mapping[str, Any], commit: Mapping[str, Any]) -> Mapping[str, Any]:
+def _rename_generation(record: Mapping[str, Any], commit: Mapping[str, Any]) -> Mapping[str, Any]:
     """Such a record calls its response `generation`, as inference files do."""
     fields = {**commit, **record}
     return fields if "response" in fields else {**fields, "response": fields.get("generation")}

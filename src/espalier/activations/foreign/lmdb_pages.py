@@ -27,7 +27,7 @@ def read_piece(given: dict[str, Any]) -> dict[str, Any]:
     import lmdb  # noqa: PLC0415  # an extra
 
     try:
-        with _opened(given["path"]) as environment:
+        with _open_file(given["path"]) as environment:
             return _piece(environment, given["kind"], bytes.fromhex(given["after"]))
     except (lmdb.Error, OSError) as error:
         return {"fault": str(error)}
@@ -63,7 +63,7 @@ def _piece(environment: Any, kind: str, after: bytes) -> dict[str, Any]:
     return {"entries": entries, "problems": problems, "last": last.hex(), "is_end": is_end, "count": count}
 
 
-def _opened(path: str) -> Any:
+def _open_file(path: str) -> Any:
     import lmdb  # noqa: PLC0415  # an extra
 
     is_folder = os.path.isdir(path)

@@ -30,15 +30,15 @@ _PUTS = ("PUT", "BINPUT", "LONG_BINPUT")
 
 def load_plain(data: bytes) -> Any:
     """The value of a pickle of numbers, texts, lists and dicts. Raises BadEntry for any other, or a damaged one."""
-    return _Plain(io.BytesIO(_checked(data, PLAIN))).value()
+    return _Plain(io.BytesIO(_check_pickle(data, PLAIN))).value()
 
 
 def load_inert(data: bytes) -> Any:
     """As `load_plain`, with an `Inert` for each object of a class. Raises BadEntry."""
-    return _Inert(io.BytesIO(_checked(data, PLAIN | NAMED))).value()
+    return _Inert(io.BytesIO(_check_pickle(data, PLAIN | NAMED))).value()
 
 
-def _checked(data: bytes, allowed: frozenset[str]) -> bytes:
+def _check_pickle(data: bytes, allowed: frozenset[str]) -> bytes:
     try:
         for number, (opcode, argument, place) in enumerate(pickletools.genops(data)):
             if opcode.name not in allowed:

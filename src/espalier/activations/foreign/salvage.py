@@ -91,8 +91,8 @@ class Range(NamedTuple):
 
     def __str__(self) -> str:
         if self.below is None:
-            return f"the keys from {_shown(self.least)} on are lost" if self.least else "all keys are lost"
-        return f"the keys from {_shown(self.least)} to below {_shown(self.below)} are lost"
+            return f"the keys from {_show_key(self.least)} on are lost" if self.least else "all keys are lost"
+        return f"the keys from {_show_key(self.least)} to below {_show_key(self.below)} are lost"
 
 
 class Row(NamedTuple):
@@ -145,7 +145,7 @@ def _write(target: Path, reading: _Reading, found: Salvage) -> None:
         raise MissingDependency("lmdb", extra="activations") from error
     try:
         target.mkdir(parents=True)
-        with _created(lmdb, target) as environment:
+        with _create_database(lmdb, target) as environment:
             named: dict[bytes, Any] = {}
             rows = reading.rows()
             while batch := list(islice(rows, BATCH_ROWS)):
@@ -165,7 +165,7 @@ def _write(target: Path, reading: _Reading, found: Salvage) -> None:
         raise OutputError(f"cannot write {target}: {error}") from error
 
 
-def _created(lmdb: Any, target: Path) -> Any:
+def _create_database(lmdb: Any, target: Path) -> Any:
     size = MAP_BYTES
     while True:
         try:
@@ -227,7 +227,7 @@ class _Reading:
                     Loss(None, f"one of the meta pages is damaged; read as of transaction {newest.transaction}")
                 )
             leaves = list(self._leaves(newest.main, None))
-            freed = self._freed(newest.free)
+            freed = self._read_freed_pages(newest.free)
         else:
             found.losses.append(Loss(None, "no meta page can be read: rows of all ages are taken", "all keys are lost"))
             self._lost.append((None, Range(b"", None)))
@@ -252,7 +252,7 @@ class _Reading:
             if page.is_leaf:
                 yield number, within, database
                 if database is None:
-                    yield from self._named(page)
+                    yield from self._read_databases(page)
             else:
                 children = [*self._children(page, within, database)]
                 stack += [(child, part, depth + 1) for child, part in reversed(children)]
@@ -285,18 +285,20 @@ class _Reading:
             else:
                 yield child, Range(least, below)
 
-    def _named(self, page: Page) -> Iterator[tuple[int, Range, bytes | None]]:
+    def _read_databases(self, page: Page) -> Iterator[tuple[int, Range, bytes | None]]:
         for _, node in nodes_of(page):
             if isinstance(node, BadPage) or not node.flags & SUBDATABASE:
                 continue
             try:
                 tree = Tree.read(node.data)
             except BadPage as error:
-                self._found.losses.append(Loss(page.number, f"the database {_shown(node.key)}: {error}"))
+                self._found.losses.append(Loss(page.number, f"the database {_show_key(node.key)}: {error}"))
                 continue
             if tree.flags & DUPSORT:
                 self._found.losses.append(
-                    Loss(page.number, f"the database {_shown(node.key)} has several values for a key: it is left out")
+                    Loss(
+                        page.number, f"the database {_show_key(node.key)} has several values for a key: it is left out"
+                    )
                 )
                 continue
             if self._found.expected is not None:
@@ -314,7 +316,9 @@ class _Reading:
                 continue
             if not within.holds(node.key) or (last is not None and node.key <= last):
                 self._found.losses.append(
-                    Loss(number, f"the key of row {place}, {_shown(node.key)}, is out of order: it may be another one")
+                    Loss(
+                        number, f"the key of row {place}, {_show_key(node.key)}, is out of order: it may be another one"
+                    )
                 )
             last = node.key
             row = self._row(number, database, node)
@@ -329,7 +333,7 @@ class _Reading:
                 raise BadPage(f"its key has {len(node.key)} bytes")
             return Row(database, node.key, self._file.value(node))
         except BadPage as error:
-            self._found.losses.append(Loss(number, f"the row {_shown(node.key)}: {error}", "one row is lost"))
+            self._found.losses.append(Loss(number, f"the row {_show_key(node.key)}: {error}", "one row is lost"))
             return None
 
     def _strays(self, freed: set[int]) -> Iterator[Row]:
@@ -366,7 +370,7 @@ class _Reading:
             return None
         return Row(database, node.key, value)
 
-    def _freed(self, tree: Tree) -> set[int]:
+    def _read_freed_pages(self, tree: Tree) -> set[int]:
         """The freed pages, as far as the tree of them can be read; its own damage loses no rows."""
         before = len(self._found.losses), len(self._lost)
         freed: set[int] = set()
@@ -396,5 +400,5 @@ def _lists_freed_pages(key: bytes, value: bytes) -> bool:
     return bool(count <= len(pages) and pages[:count] == sorted(set(pages[:count]), reverse=True))
 
 
-def _shown(key: bytes) -> str:
+def _show_key(key: bytes) -> str:
     return repr(key.decode("utf-8", "backslashreplace"))

@@ -115,7 +115,7 @@ def reconstruct(
                 report.templates[name] += 1
                 report.duplicates += len(found) > 1
                 report.conflicts += len({entry.model for _, entry in found}) > 1
-                for place, entry in _picked(found, rules.duplicates):
+                for place, entry in _pick_entries(found, rules.duplicates):
                     index.use(place)
                     file.write(line_of(_output_row(row, entry)))
                     report.written += 1
@@ -158,9 +158,9 @@ class _Matcher:
         """Entries with their places in the order of logging, and what found them. Raises InputError for a row without
         the id that it is matched by."""
         if self._rules.match == "request":
-            self.said = _given(row, "request_id", line)
+            self.said = _read_text(row, "request_id", line)
             return self._index.by_request(self.said), "request id"
-        run = _given(row, "run_id", line) if self._rules.match == "run" else None
+        run = _read_text(row, "run_id", line) if self._rules.match == "run" else None
         tried = []
         for template in self._templates:
             prompt = template.prompt(row)
@@ -180,14 +180,14 @@ class _Matcher:
         return [], ""
 
 
-def _given(row: Mapping[str, Any], name: str, line: int) -> str:
+def _read_text(row: Mapping[str, Any], name: str, line: int) -> str:
     found = row.get(name)
     if not isinstance(found, str):
         raise InputError(f"line {line} of the QA file has no text {name}, by which rows are matched", field="match")
     return found
 
 
-def _picked(found: list[tuple[int, Entry]], rule: str) -> list[tuple[int, Entry]]:
+def _pick_entries(found: list[tuple[int, Entry]], rule: str) -> list[tuple[int, Entry]]:
     return {"first": found[:1], "last": found[-1:], "all": found}[rule]
 
 

@@ -54,7 +54,7 @@ class ActivationStore:
         self._lock = -1
         self._base = self._open(write)
         try:
-            self._databases = self._named(write)
+            self._databases = self._open_databases(write)
         except BaseException:
             self.close()
             raise
@@ -80,7 +80,7 @@ class ActivationStore:
         InputError, LimitExceeded, OutputError where the disk is full; the store is then as it was."""
         record = captured.record
         layout.check_codec(record.compression)
-        key = new_key(record) if key is None else _checked(key)
+        key = new_key(record) if key is None else _check_key(key)
         chunks = {
             layout.chunk_key(key, site, layer): layout.pack(values, record.dtype, record.compression)
             for (site, layer), values in captured.vectors.items()
@@ -101,12 +101,12 @@ class ActivationStore:
             for database, index in layout.indices(record.prompt, record.timestamp, record.request_id, key):
                 writing.put(index, b"", db=self._databases[database])
 
-        self._written(write)
+        self._write_transaction(write)
         return key
 
     def remove(self, key: str) -> bool:
         """Remove a request and its vectors. Returns whether it was there. Raises OutputError."""
-        return self._written(lambda writing: self._remove(writing, key))
+        return self._write_transaction(lambda writing: self._remove(writing, key))
 
     def record(self, key: str) -> RequestRecord:
         """Raises InputError for a key that is not there, or a record that is damaged."""
@@ -116,7 +116,7 @@ class ActivationStore:
     def vectors(self, key: str, site: str, layer: int) -> npt.NDArray[Any]:
         """`(positions, hidden)` of float16 or float32. Raises InputError where there are none, layout.DamagedChunk."""
         with self._reading() as reading:
-            found = reading.get(layout.chunk_key(_checked(key), site, layer), db=self._databases["chunks"])
+            found = reading.get(layout.chunk_key(_check_key(key), site, layer), db=self._databases["chunks"])
             if found is None:
                 raise InputError(
                     f"the request {key} has no vectors of {site} {layer}",
@@ -217,7 +217,7 @@ class ActivationStore:
             kind = OutputError if write else InputError
             raise kind(f"cannot open the store {self.path}: {error}") from error
 
-    def _named(self, write: bool) -> dict[str, Any]:
+    def _open_databases(self, write: bool) -> dict[str, Any]:
         try:
             found = {name: self._base.open_db(name.encode(), create=write) for name in layout.DATABASES}
         except self._lmdb.Error as error:
@@ -227,7 +227,7 @@ class ActivationStore:
             ) from error  # fmt: skip
         stated = {"format": layout.FORMAT, "version": layout.VERSION}
         if write:
-            self._written(
+            self._write_transaction(
                 lambda writing: writing.put(b"layout", json.dumps(stated).encode(), db=found["info"], overwrite=False)
             )
         with self._base.begin() as reading:
@@ -245,7 +245,7 @@ class ActivationStore:
         """A moment of the store."""
         return self._base.begin(buffers=True)
 
-    def _written(self, write: Callable[[Any], T]) -> T:
+    def _write_transaction(self, write: Callable[[Any], T]) -> T:
         """One transaction. Raises OutputError; nothing of it is then there."""
         try:
             with self._base.begin(write=True) as writing:
@@ -254,7 +254,7 @@ class ActivationStore:
             raise OutputError(f"cannot write to the store {self.path}: {error}") from error
 
     def _record(self, reading: Any, key: str) -> RequestRecord:
-        found = reading.get(_checked(key).encode(), db=self._databases["requests"])
+        found = reading.get(_check_key(key).encode(), db=self._databases["requests"])
         if found is None:
             raise InputError(f"the store {self.path} has no request {key}", field="request")
         text = bytes(found)
@@ -266,7 +266,7 @@ class ActivationStore:
         return RequestRecord.from_json(value)
 
     def _remove(self, writing: Any, key: str) -> bool:
-        name = _checked(key).encode()
+        name = _check_key(key).encode()
         if writing.get(name, db=self._databases["requests"]) is None:
             return False
         record = self._record(writing, key)
@@ -281,7 +281,7 @@ class ActivationStore:
         return True
 
 
-def _checked(key: str) -> str:
+def _check_key(key: str) -> str:
     """Raises InputError for what cannot be a key."""
     if not key or "\0" in key or len(key.encode()) > layout.MAX_KEY:
         raise InputError(f"{key[:80]!r} is no key of a request", field="request")

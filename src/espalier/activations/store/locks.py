@@ -15,15 +15,15 @@ NAME = "open.lock"
 
 def shared_lock(folder: Path) -> int:
     """An open file that holds the lock until it is closed. Raises InputError while somebody holds it alone, OSError."""
-    return _locked(folder, alone=False)
+    return _lock_folder(folder, alone=False)
 
 
 def lock_alone(folder: Path) -> int:
     """As `shared_lock`. Raises InputError while somebody else may write, OSError."""
-    return _locked(folder, alone=True)
+    return _lock_folder(folder, alone=True)
 
 
-def _locked(folder: Path, *, alone: bool) -> int:
+def _lock_folder(folder: Path, *, alone: bool) -> int:
     import fcntl  # noqa: PLC0415  # not on every system
 
     handle = os.open(folder / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)

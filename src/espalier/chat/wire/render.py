@@ -103,7 +103,7 @@ def _json(wire: WireFormat, name: str, arguments: str) -> str:
     return f"{{{name_key}: {quoted}, {args_key}: {arguments}}}"
 
 
-def _named(wire: WireFormat, name: str, arguments: str) -> str:
+def _write_named_call(wire: WireFormat, name: str, arguments: str) -> str:
     return f"{name}{wire.middle}{arguments}"
 
 
@@ -111,7 +111,7 @@ def _python(_wire: WireFormat, name: str, arguments: str) -> str:
     return f"{name}({arguments})"
 
 
-def _tagged(wire: WireFormat, name: str, arguments: str) -> str:
+def _write_tagged_call(wire: WireFormat, name: str, arguments: str) -> str:
     return f"{wire.name_open}{name}{wire.middle if arguments else wire.middle.rstrip()}{arguments}"
 
 
@@ -162,9 +162,9 @@ def _bare_value(wire: WireFormat, value: Any) -> str:
 _NAME = re.compile(r"""[^\s:,{}\[\]<>"'\x00-\x1f]+""")
 _SHAPES: dict[CallShape, Callable[[WireFormat, str, str], str]] = {
     "json": _json,
-    "named": _named,
+    "named": _write_named_call,
     "python": _python,
-    "tagged": _tagged,
+    "tagged": _write_tagged_call,
     "bare": _bare_call,
 }
 _ARGUMENTS: dict[CallShape, Callable[[WireFormat, Mapping[str, Any]], str]] = {

@@ -67,8 +67,8 @@ def screen(found: dict[str, Any]) -> list[str]:
     """The report in 80 columns."""
     items, verdicts, tokens = found["items"], found["verdicts"], found["tokens"]
     lines = [
-        "items     " + _counted(items),
-        "verdicts  " + (_counted(verdicts) or "none"),
+        "items     " + _word_counts(items),
+        "verdicts  " + (_word_counts(verdicts) or "none"),
         *(
             ["          broken: the text breaks what was called enforced, a fault of Espalier: report it"]
             if verdicts.get("broken")
@@ -80,7 +80,7 @@ def screen(found: dict[str, Any]) -> list[str]:
         f"          rejected {found['rejected_rate']:.1%} of drawn tokens, changed {found['changed_share']:.1%}",
     ]
     if found["errors"]:
-        lines.append("errors    " + _counted(found["errors"]))
+        lines.append("errors    " + _word_counts(found["errors"]))
     if found["by_path"]:
         lines += ["", f"{'path':<34}{'items':>8}{'tokens':>10}{'nats':>12}{'removed':>12}"]
         for path, one in list(found["by_path"].items())[:PATHS]:
@@ -121,5 +121,5 @@ def _trace(one: dict[str, Any]) -> str:
     return f"espalier trace show {one['trace_id']}" if "trace_id" in one else f"line {one['line']}"
 
 
-def _counted(counts: dict[str, int]) -> str:
+def _word_counts(counts: dict[str, int]) -> str:
     return ", ".join(f"{count} {name}" for name, count in counts.items())

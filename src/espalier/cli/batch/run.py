@@ -96,7 +96,7 @@ def command(
     cluster = _cluster(executor, address=address, replicas=replicas, cpus=cpus, gpus=gpus, traces=traces)
     engine = _executor(executor, engine)
     format_of(out)
-    shared = _shared(schema, max_tokens, temperature, seed, body)
+    shared = _shared_fields(schema, max_tokens, temperature, seed, body)
     made = None if template is None else Template(text=template, system=system, shared=shared, endpoint=endpoint)
     if made is None and (system is not None or format_of(source) != ".jsonl"):
         raise InputError("rows of a table need a prompt", hint="--template 'Classify: {text}'", field="template")
@@ -122,7 +122,7 @@ def command(
     kept, repairs = open_store(settings.database_url), None
     try:
         store = open_batches(kept, settings)
-        batch = _submitted(store, source, made, shared, endpoint, key, folder)
+        batch = _find_or_submit(store, source, made, shared, endpoint, key, folder)
         if batch.state in OPEN_BATCHES and cluster is not None:
             with Progress() as progress:
                 work_on_ray(cluster, found, settings, store, model, engine, progress, batch.id)
@@ -202,7 +202,7 @@ async def _work(
     end_if(stopped, goes_on=progress is not None)
 
 
-def _submitted(
+def _find_or_submit(
     store: BatchStore, source: Path, template: Template | None, shared: dict[str, Any], endpoint: str, key: str,
     folder: Path,
 ) -> Batch:  # fmt: skip
@@ -311,7 +311,7 @@ def _cluster(executor: str, *, traces: bool, **given: Any) -> Cluster | None:
     return Cluster(**named)
 
 
-def _shared(
+def _shared_fields(
     schema: str | None, max_tokens: int | None, temperature: float | None, seed: int | None, body: str | None
 ) -> dict[str, Any]:
     """Fields of every body."""

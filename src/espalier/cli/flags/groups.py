@@ -86,7 +86,7 @@ class DataclassGroup:
         for field in dataclasses.fields(self.cls):
             inner = _group(hints[field.name])
             if inner is None:
-                yield field.name, _named(hints[field.name], field.name), field.default
+                yield field.name, _name_flag(hints[field.name], field.name), field.default
             else:
                 yield from inner.flags()
 
@@ -176,7 +176,7 @@ def _read(entry: DeclaredField, value: Any) -> Any:
         raise InputError(f"{entry.field.flags[0]} {error.value}: {error.expected}", field=entry.name) from error
 
 
-def _named(hint: Any, name: str) -> Any:
+def _name_flag(hint: Any, name: str) -> Any:
     """The annotation of an option with its flag; an option that names none gets the field's name."""
     kind, *extras = typing.get_args(hint)
     option = next(extra for extra in extras if isinstance(extra, OptionInfo))

@@ -52,7 +52,7 @@ def _flags(found: LlamaArguments) -> Iterator[str]:
         for one in value if isinstance(value, list) else [value]:
             yield from (table[name].field.flags[0], str(one))
     for name, value in found.sampling.items():
-        yield from (OPTION, f"{name}={_written(name, value)}")
+        yield from (OPTION, f"{name}={_write_value(name, value)}")
     inputs = found.inputs
     is_raw = not inputs.get("conversation", True)
     if is_raw:
@@ -72,7 +72,7 @@ def _flags(found: LlamaArguments) -> Iterator[str]:
             output.note(note)
 
 
-def _written(name: str, value: Any) -> str:
+def _write_value(name: str, value: Any) -> str:
     """A value for `-o`, as JSON."""
     if name == "logit_bias":
         value = summed(value)

@@ -99,7 +99,7 @@ def read_arguments(arguments: Iterable[str], *, own: Mapping[str, bool] | None =
     rest = iter(arguments)
     for argument in rest:
         name, equals, given = argument.partition("=") if own is not None else (argument, "", "")
-        flag = None if own is not None and name in own else BY_NAME.get(_spelled(name))
+        flag = None if own is not None and name in own else BY_NAME.get(_spell_option(name))
         if flag is None and own is None:
             raise _unknown(argument)
         if flag is None:
@@ -115,7 +115,7 @@ def read_arguments(arguments: Iterable[str], *, own: Mapping[str, bool] | None =
             found.set(flag, flag.value)
             continue
         value = given if equals else next(rest, None)
-        found.set(flag, _value(flag, _spelled(name), value))
+        found.set(flag, _value(flag, _spell_option(name), value))
     return found
 
 
@@ -140,14 +140,14 @@ def summed(biases: Iterable[tuple[int, float]]) -> list[list[Any]]:
 def usage(flag: LlamaFlag) -> str:
     """The line of help about a flag."""
     names = ", ".join(flag.names) + (f" {flag.metavar}" if flag.metavar else "")
-    return f"{names:<40}{flag.refused or _described(flag)}"
+    return f"{names:<40}{flag.refused or _describe_flag(flag)}"
 
 
-def _described(flag: LlamaFlag) -> str:
+def _describe_flag(flag: LlamaFlag) -> str:
     return "taken, and changes nothing" if flag.sets is None else f"sets {flag.sets.replace('_', ' ')}"
 
 
-def _spelled(name: str) -> str:
+def _spell_option(name: str) -> str:
     """A long flag with hyphens, as llama.cpp reads it."""
     return name.replace("_", "-") if name.startswith("--") else name
 
@@ -165,8 +165,8 @@ def _value(flag: LlamaFlag, name: str, text: str | None) -> Any:
 
 def _unknown(argument: str) -> InputError:
     return InputError(
-        f"error: invalid argument: {_spelled(argument)}",
-        hint=did_you_mean(_spelled(argument), known_names()), field=argument.lstrip("-"),
+        f"error: invalid argument: {_spell_option(argument)}",
+        hint=did_you_mean(_spell_option(argument), known_names()), field=argument.lstrip("-"),
     )  # fmt: skip
 
 

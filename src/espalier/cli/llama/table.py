@@ -74,7 +74,7 @@ def _without_effect(*names: str, metavar: str = "") -> LlamaFlag:
     return LlamaFlag(names=names, sets=None, read=str if metavar else None, metavar=metavar)
 
 
-def _refused(*names: str, why: str, metavar: str = "N") -> LlamaFlag:
+def _refuse_flag(*names: str, why: str, metavar: str = "N") -> LlamaFlag:
     return LlamaFlag(names=names, sets=None, read=str if metavar else None, metavar=metavar, refused=why)
 
 
@@ -181,27 +181,27 @@ FLAGS: tuple[LlamaFlag, ...] = (
         "--keep", "--numa", "--prio", "--poll", "--cpu-strict", "--prompt-cache", "--log-file", "--log-colors",
     )),
     # What would change the text and cannot be done.
-    *(_refused(name, why=NO_SCALING) for name in (
+    *(_refuse_flag(name, why=NO_SCALING) for name in (
         "--rope-scaling", "--rope-scale", "--rope-freq-base", "--rope-freq-scale", "--yarn-orig-ctx",
         "--yarn-ext-factor", "--yarn-attn-factor", "--yarn-beta-slow", "--yarn-beta-fast",
     )),
-    _refused("-gan", "--grp-attn-n", why=NO_SCALING),
-    _refused("-gaw", "--grp-attn-w", why=NO_SCALING),
-    *(_refused(name, why="Espalier has no such sampler") for name in ("--adaptive-target", "--adaptive-decay")),
-    _refused("--context-shift", why="a text ends where the context is full", metavar=""),
-    _refused("-i", "--interactive", why="`espalier chat` talks", metavar=""),
-    _refused("-if", "--interactive-first", why="`espalier chat` talks", metavar=""),
-    *(_refused(name, why=NO_TEMPLATE, metavar="STRING") for name in (
+    _refuse_flag("-gan", "--grp-attn-n", why=NO_SCALING),
+    _refuse_flag("-gaw", "--grp-attn-w", why=NO_SCALING),
+    *(_refuse_flag(name, why="Espalier has no such sampler") for name in ("--adaptive-target", "--adaptive-decay")),
+    _refuse_flag("--context-shift", why="a text ends where the context is full", metavar=""),
+    _refuse_flag("-i", "--interactive", why="`espalier chat` talks", metavar=""),
+    _refuse_flag("-if", "--interactive-first", why="`espalier chat` talks", metavar=""),
+    *(_refuse_flag(name, why=NO_TEMPLATE, metavar="STRING") for name in (
         "--chat-template", "--chat-template-file", "--in-prefix", "--in-suffix",
     )),
-    _refused("--in-prefix-bos", why=NO_TEMPLATE, metavar=""),
-    *(_refused(name, why=NO_REASONING) for name in ("--reasoning-format", "--reasoning-budget")),
-    _refused("-mu", "--model-url", why=NO_FETCH, metavar="URL"),
-    _refused("-hf", "-hfr", "--hf-repo", why=NO_FETCH, metavar="REPO"),
-    _refused("--lora-scaled", why="--lora FILE:SCALE", metavar="FNAME"),
-    _refused("--control-vector", why="Espalier has no control vectors", metavar="FNAME"),
-    _refused("--override-kv", why="the file's own values are used", metavar="KEY=TYPE:VALUE"),
-    _refused("-mm", "--mmproj", why="prompts are text", metavar="FILE"),
+    _refuse_flag("--in-prefix-bos", why=NO_TEMPLATE, metavar=""),
+    *(_refuse_flag(name, why=NO_REASONING) for name in ("--reasoning-format", "--reasoning-budget")),
+    _refuse_flag("-mu", "--model-url", why=NO_FETCH, metavar="URL"),
+    _refuse_flag("-hf", "-hfr", "--hf-repo", why=NO_FETCH, metavar="REPO"),
+    _refuse_flag("--lora-scaled", why="--lora FILE:SCALE", metavar="FNAME"),
+    _refuse_flag("--control-vector", why="Espalier has no control vectors", metavar="FNAME"),
+    _refuse_flag("--override-kv", why="the file's own values are used", metavar="KEY=TYPE:VALUE"),
+    _refuse_flag("-mm", "--mmproj", why="prompts are text", metavar="FILE"),
 )  # fmt: skip
 
 BY_NAME: Mapping[str, LlamaFlag] = {name: flag for flag in FLAGS for name in flag.names}

@@ -105,9 +105,9 @@ def read_schema_file(path: str) -> str:
 def unescape(text: str) -> str:
     r"""Read `\n`, `\r`, `\t`, `\'`, `\"`, `\\` and bytes such as `\x41` as llama.cpp does; other backslashes stay.
     Raises ValueError for bytes that are no UTF-8."""
-    return ESCAPE.sub(_unescaped, text.encode("utf-8", "surrogatepass")).decode("utf-8")
+    return ESCAPE.sub(_unescape, text.encode("utf-8", "surrogatepass")).decode("utf-8")
 
 
-def _unescaped(match: re.Match[bytes]) -> bytes:
+def _unescape(match: re.Match[bytes]) -> bytes:
     code = match[1]
     return ESCAPED[code] if code in ESCAPED else bytes([int(code[1:], 16)])

@@ -193,14 +193,14 @@ def show_command(
 ) -> None:
     """Show generations whole: what was asked, the contract, what it cost, the texts where these are kept."""
     with opened() as store:
-        found = [_named(store, name) for name in names or ["last"]]
+        found = [_find_row(store, name) for name in names or ["last"]]
     if as_json:
         output.data_json([dict(one) for one in found])
         return
     output.data("\n\n".join(row_page(one) for one in found))
 
 
-def _named(store: Any, name: str) -> Mapping[str, Any]:
+def _find_row(store: Any, name: str) -> Mapping[str, Any]:
     """Raises InputError for an id that no row has, or more than one."""
     ids = store.generation_ids("" if name == "last" else name, limit=1 if name == "last" else 2)
     if len(ids) > 1:

@@ -70,7 +70,7 @@ def html_command(
         check_target(str(target), inputs, force=force)
     read = read_trace(trace, source)
     if beside is None:
-        text = page.render(read.to_json(), findings=_found(read))
+        text = page.render(read.to_json(), findings=_list_findings(read))
     else:
         # --choice, --task, --slot are for the first file; a second one that needs them can be merged before.
         other = read_trace(beside, SourceFlags(database=source.database))
@@ -99,7 +99,7 @@ def diagnose_command(
             field="trace",
         )
     if as_json:
-        output.data_json({"findings": _found(read)})
+        output.data_json({"findings": _list_findings(read)})
     else:
         trace_show.show_findings(diagnose(read), trace_show.terminal())
 
@@ -146,7 +146,7 @@ def list_command(
         output.note("no traces")
 
 
-def _found(trace: Trace) -> list[dict[str, object]]:
+def _list_findings(trace: Trace) -> list[dict[str, object]]:
     return [] if has_gaps(trace) else [one.to_json() for one in diagnose(trace)]
 
 

@@ -69,10 +69,10 @@ def _values(name: str, **values: Any) -> dict[str, Any]:
 
 def rows_of_database(url: str, *, limit: int) -> list[dict[str, Any]]:
     """At most `limit` rows, newest first. Raises InputError if the database does not exist."""
-    return list(_stored(url, limit))
+    return list(_read_stored(url, limit))
 
 
-def _stored(url: str, limit: int) -> Iterator[dict[str, Any]]:
+def _read_stored(url: str, limit: int) -> Iterator[dict[str, Any]]:
     store = open_there(url)
     after: str | None = None
     try:

@@ -133,7 +133,7 @@ class _Steps:
     def _part(self, node: Node, parts: list[Callable[[int], int]]) -> Callable[[int], int]:
         match node:
             case Literal(text):
-                return lambda after: self._spelled(text, after)
+                return lambda after: self._spell_text(text, after)
             case CharClass() | AnyChar():
                 return lambda after: self.add((node.scalars(), after), [])
             case Sequence():
@@ -147,7 +147,7 @@ class _Steps:
             case _:
                 raise TypeError(f"{node!r} cannot stand in a terminal")
 
-    def _spelled(self, text: str, after: int) -> int:
+    def _spell_text(self, text: str, after: int) -> int:
         for char in reversed(text):
             after = self.add((((ord(char), ord(char)),), after), [])
         return after
@@ -194,7 +194,7 @@ class _Table:
 
     def rules(self, start: int) -> list[Rule]:
         classes = _classes({char[0] for char in self._steps.chars if char is not None})
-        order = [self._reached([start])]
+        order = [self._reach_steps([start])]
         number = {order[0]: 0}
         edges: list[dict[int, list[tuple[int, int]]]] = []
         for state in order:  # grows as states are met
@@ -202,7 +202,7 @@ class _Table:
             targets: dict[int, list[tuple[int, int]]] = {}
             for members, ranges in classes:
                 chars = [char for step in state if (char := self._steps.chars[step]) is not None]
-                after = self._reached([then for one, then in chars if one in members])
+                after = self._reach_steps([then for one, then in chars if one in members])
                 if not after:
                     continue
                 if after not in number:
@@ -212,14 +212,14 @@ class _Table:
                     order.append(after)
                 targets.setdefault(number[after], []).extend(ranges)
             edges.append(targets)
-        return self._written([MATCH in state for state in order], edges)
+        return self._write_rules([MATCH in state for state in order], edges)
 
-    def _reached(self, begun: list[int]) -> tuple[int, ...]:
+    def _reach_steps(self, begun: list[int]) -> tuple[int, ...]:
         found, is_cut = self._steps.reached(begun)
         self.is_cut = self.is_cut or is_cut
         return found
 
-    def _written(self, ends: list[bool], edges: list[dict[int, list[tuple[int, int]]]]) -> list[Rule]:
+    def _write_rules(self, ends: list[bool], edges: list[dict[int, list[tuple[int, int]]]]) -> list[Rule]:
         """One rule a state from which the end can be reached."""
         alive = {state for state, is_end in enumerate(ends) if is_end}
         while grown := {state for state, targets in enumerate(edges) if targets.keys() & alive} - alive:

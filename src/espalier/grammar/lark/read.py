@@ -83,15 +83,15 @@ class _Reader:
                 self._statement()
         if START not in self._rules:
             raise GrammarError(f"the grammar has no rule {START!r}")
-        for name in self._used:
+        for name in self._list_used:
             if name not in (self._terminals if name.isupper() else self._rules):
                 raise GrammarError(f"there is no {'terminal' if name.isupper() else 'rule'} {name!r}")
         found: list[Rule] = []
         ignored = [f"{IGNORED}-{i}" for i in range(len(self._ignored))]
         for name, node in (*zip(ignored, self._ignored, strict=True), *self._anonymous.items()):
-            found += self._taken(node, name)
+            found += self._write_terminal(node, name)
         for name, terminal in self._lexed.items():
-            found += self._taken(self._terminals[terminal], name)
+            found += self._write_terminal(self._terminals[terminal], name)
         between: Node = Repeat(alt(*map(RuleRef, ignored))) if ignored else EMPTY
         found += [Rule("root", seq(RuleRef(_rule(START)), between) if self._ignored else RuleRef(_rule(START)))]
         found += [Rule(_rule(name), node) for name, node in self._rules.items()]
@@ -100,14 +100,14 @@ class _Reader:
         validate(made)
         return made
 
-    def _taken(self, node: Node, name: str) -> list[Rule]:
+    def _write_terminal(self, node: Node, name: str) -> list[Rule]:
         """Rules for what Lark takes for a terminal. Raises GrammarError for one that may be empty, as Lark does."""
-        whole = self._inlined(node, ())
+        whole = self._inline_references(node, ())
         if widths(whole).low == 0:
             raise GrammarError(f"a terminal matches the empty text, which Lark does not allow: {name}")
         return preferred(whole, name)
 
-    def _inlined(self, node: Node, within: tuple[str, ...]) -> Node:
+    def _inline_references(self, node: Node, within: tuple[str, ...]) -> Node:
         """A terminal without references, the options that Lark writes itself in its order: the longest first."""
         if id(node) in self._lengths:
             return node
@@ -116,17 +116,17 @@ class _Reader:
                 terminal = self._by_rule[name]
                 if terminal in within:
                     raise GrammarError(f"the terminal {terminal} contains itself")
-                return self._inlined(self._terminals[terminal], (*within, terminal))
+                return self._inline_references(self._terminals[terminal], (*within, terminal))
             case Alternative(options):
                 order: list[tuple[float, int, int, int, Node]] = []
                 for option in options:
-                    inner = self._inlined(option, within)
+                    inner = self._inline_references(option, within)
                     width = widths(inner)
                     high = -math.inf if width.high is None else -width.high
                     order.append((high, -width.low, -self._length(option), len(order), inner))
                 return alt(*(inner for *_, inner in sorted(order, key=lambda one: one[:4])))
             case _ if node.children():
-                return node.with_children([self._inlined(child, within) for child in node.children()])
+                return node.with_children([self._inline_references(child, within) for child in node.children()])
             case _:
                 return node
 
@@ -147,7 +147,7 @@ class _Reader:
         return {_terminal(name): name for name in self._terminals}
 
     @property
-    def _used(self) -> list[str]:
+    def _list_used(self) -> list[str]:
         return list(self._mentioned)
 
     _mentioned: dict[str, None]
@@ -168,7 +168,7 @@ class _Reader:
         is_terminal = token.kind == "terminal"
         for mark, construct in (("{", "a template"), (".", "a priority")):
             if self._peek(mark):
-                raise self._refused(self._tokens[self._place], construct)
+                raise self._refuse(self._tokens[self._place], construct)
         kept = self._terminals if is_terminal else self._rules
         if name in kept:
             raise self._wrong(token, f"{name} is defined twice")
@@ -186,7 +186,7 @@ class _Reader:
         elif token.text == "%import":
             self._import(token)
         else:
-            raise self._refused(token, token.text)
+            raise self._refuse(token, token.text)
         self._end_of_line()
 
     def _import(self, token: _Token) -> None:
@@ -203,13 +203,13 @@ class _Reader:
         elif len(path) > 1:
             path.pop()
         if path != ["common"]:
-            raise self._refused(token, f"%import {'.'.join(path)}")
+            raise self._refuse(token, f"%import {'.'.join(path)}")
         renamed = names[0]
         if self._take("mark", "->"):
             renamed = self._next().text
         for name in names:
             if name not in COMMON:
-                raise self._refused(token, f"%import common.{name}")
+                raise self._refuse(token, f"%import common.{name}")
             self._terminals[renamed if len(names) == 1 else name] = self._expression(COMMON[name], "")
 
     # Expressions
@@ -251,9 +251,9 @@ class _Reader:
         if reader is None:
             return None
         self._place += 1
-        return self._repeated(reader(self, token))
+        return self._read_repeat(reader(self, token))
 
-    def _repeated(self, node: Node) -> Node:
+    def _read_repeat(self, node: Node) -> Node:
         """An item with what follows it: ?, *, + or ~."""
         if self._take("mark", "?"):
             return Repeat(node, 0, 1)
@@ -307,9 +307,9 @@ class _Reader:
     def _regex(self, token: _Token) -> Node:
         pattern, _, flags = token.text[1:].rpartition("/")
         if "l" in flags:
-            raise self._refused(token, "the flag l")
+            raise self._refuse(token, "the flag l")
         if ANCHOR.search(re.sub(r"\\[^AZzbB]|\[(?:\\.|[^\]\\])*\]", "", pattern)):
-            raise self._refused(token, "an anchor")
+            raise self._refuse(token, "an anchor")
         try:
             return self._token(self._expression(pattern.replace("\\/", "/"), "".join(sorted(set(flags)))))
         except (RegexError, UnsupportedError) as error:
@@ -324,7 +324,7 @@ class _Reader:
         if self._in_terminal:
             raise self._wrong(token, "a terminal cannot contain a rule")
         if self._peek("{"):
-            raise self._refused(token, "a template")
+            raise self._refuse(token, "a template")
         self._mentioned[token.text] = None
         return RuleRef(_rule(token.text))
 
@@ -337,7 +337,7 @@ class _Reader:
         return seq(RuleRef(IGNORED), RuleRef(f"lexed-{_terminal(name)}"))
 
     def _special(self, token: _Token) -> Node:
-        raise self._refused(token, "a special token")
+        raise self._refuse(token, "a special token")
 
     def _token(self, node: Node) -> Node:
         """A string or an expression; in a rule it is a terminal without a name, with what is ignored before it."""
@@ -393,7 +393,7 @@ class _Reader:
     def _wrong(self, token: _Token, message: str) -> GrammarError:
         return GrammarError(f"{self._where(token)}: {message}")
 
-    def _refused(self, token: _Token, construct: str) -> UnsupportedError:
+    def _refuse(self, token: _Token, construct: str) -> UnsupportedError:
         return UnsupportedError(f"{self._where(token)}: {construct} of a Lark grammar cannot be translated exactly")
 
     def _where(self, token: _Token) -> str:

@@ -197,7 +197,7 @@ class Contexts:
             piece = solid
         tied: Anchored = piece
         if not _left_tied(tied) and not _right_tied(tied):
-            return self._table(lambda left, right: self._counted(tied, low, high, left, right))
+            return self._table(lambda left, right: self._count_piece(tied, low, high, left, right))
         if max(low, high or 0) > MAX_UNROLLED:
             raise TooManyCopies
         rest: Piece = EMPTY
@@ -253,7 +253,7 @@ class Contexts:
 
     # Repetitions
 
-    def _counted(self, piece: Anchored, low: int, high: int | None, left: Left, right: Right) -> Node:
+    def _count_piece(self, piece: Anchored, low: int, high: int | None, left: Left, right: Right) -> Node:
         """A counted repetition of a piece that depends on the edges of the text at most, not on line ends next to
         it."""
         middle = piece.at(Left.OTHER, Right.OTHER)

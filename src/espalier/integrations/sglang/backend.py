@@ -131,25 +131,25 @@ class ConstraintBackend(BaseGrammarBackend):
 
     def dispatch_json(self, key_string: str) -> BaseGrammarObject:
         if key_string == ANY_JSON:
-            return self._made(JsonObject)
-        return self._made(lambda: JsonSchema(_parsed(key_string)))
+            return self._build_grammar(JsonObject)
+        return self._build_grammar(lambda: JsonSchema(_parse_json(key_string)))
 
     def dispatch_regex(self, key_string: str) -> BaseGrammarObject:
-        return self._made(lambda: Regex(key_string))
+        return self._build_grammar(lambda: Regex(key_string))
 
     def dispatch_ebnf(self, key_string: str) -> BaseGrammarObject:
         """GBNF, or a JSON object with the one key `espalier`."""
         if not key_string.lstrip().startswith("{"):  # no grammar begins like that
-            return self._made(lambda: Gbnf(key_string))
-        return self._made(lambda: self._asked(key_string))
+            return self._build_grammar(lambda: Gbnf(key_string))
+        return self._build_grammar(lambda: self._read_constraint(key_string))
 
     def dispatch_structural_tag(self, key_string: str) -> BaseGrammarObject:
         return InvalidGrammarObject(
             "espalier: structural_tag is not supported: name a constraint `after` under espalier instead"
         )
 
-    def _asked(self, text: str) -> Spec:
-        data = _parsed(text)
+    def _read_constraint(self, text: str) -> Spec:
+        data = _parse_json(text)
         if not isinstance(data, dict) or set(data) != {KEY}:
             raise InputError(f"an ebnf that is JSON is an object with the one key {KEY!r}", field="ebnf")
         found = read_asked(data, self._app)
@@ -159,7 +159,7 @@ class ConstraintBackend(BaseGrammarBackend):
             raise InputError("SGLang shows a backend no logits, so there is no report", field="report")
         return found.spec
 
-    def _made(self, make: Callable[[], Spec]) -> BaseGrammarObject:
+    def _build_grammar(self, make: Callable[[], Spec]) -> BaseGrammarObject:
         try:
             compiled = self._compiler.compile(make())
             compiled.matcher().mask()
@@ -192,7 +192,7 @@ def register() -> None:
     register_grammar_backend(NAME, create)
 
 
-def _parsed(text: str) -> Any:
+def _parse_json(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -122,7 +122,7 @@ class ConstraintProcessor(LogitsProcessor):
         for index in batch_update.removed:
             self._leave(self._places.pop(index, None))
         for index, params, _, output in batch_update.added:
-            place = self._place(params, output)
+            place = self._open_row(params, output)
             self._leave(self._places.pop(index, None))
             if place is not None:
                 self._places[index] = place
@@ -148,10 +148,10 @@ class ConstraintProcessor(LogitsProcessor):
             else:
                 only_inplace(logits, index, self._compiler.vocab.eos_ids[0])
                 self._tell(place)
-        self._masked(logits, open_rows, packed[: len(open_rows)])
+        self._mask_rows(logits, open_rows, packed[: len(open_rows)])
         return logits
 
-    def _masked(self, logits: torch.Tensor, rows: list[int], packed: NDArray[np.int32]) -> None:
+    def _mask_rows(self, logits: torch.Tensor, rows: list[int], packed: NDArray[np.int32]) -> None:
         if not rows:
             return
         told = [index for index in rows if self._places[index].report] if self._report is not None else []
@@ -178,7 +178,7 @@ class ConstraintProcessor(LogitsProcessor):
                 place.row.fail(DeadEnd("every allowed token had been banned by the model or by another processor"))
                 self._tell(place)
 
-    def _place(self, params: Any, output: list[int]) -> _Place | None:
+    def _open_row(self, params: Any, output: list[int]) -> _Place | None:
         try:
             asked = read_asked(getattr(params, "extra_args", None), _app())
         except EspalierError as error:  # params that nobody has validated

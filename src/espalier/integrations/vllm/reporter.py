@@ -16,7 +16,7 @@ def reporter_of(config: Any, own: Reporter | None) -> Reporter | None:
         return None
     options = getattr(config, "additional_config", None) or {}
     asked = options.get("espalier", {}) if isinstance(options, dict) else {}
-    told = own if asked.get("reporter") is None else _imported(str(asked["reporter"]))
+    told = own if asked.get("reporter") is None else _import_reporter(str(asked["reporter"]))
     if asked.get("store") is None:
         return told
     from espalier.integrations.vllm.keeping import store_reporter  # noqa: PLC0415  # the extra [server]
@@ -34,7 +34,7 @@ def reporter_of(config: Any, own: Reporter | None) -> Reporter | None:
     return both
 
 
-def _imported(name: str) -> Reporter:
+def _import_reporter(name: str) -> Reporter:
     module, _, attribute = name.partition(":")
     try:
         found: Reporter = getattr(import_module(module), attribute)

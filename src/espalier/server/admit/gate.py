@@ -58,11 +58,11 @@ class KeyGate:
         return len(self.keyring) == 0
 
     def identify(self, authorization: str | None, query_token: str | None) -> Caller:
-        """The caller. If `?token=` is allowed, as always under SEED_COMPAT, it goes before the header, as in the
-        word-list server. Raises Unauthorized."""
+        """The caller. If `?token=` is allowed, as always under WORDLIST_SERVER_COMPAT, it goes before the header, as in
+        the word-list server. Raises Unauthorized."""
         if self.is_open:
             return self.keyring.identify(None)
-        if query_token and (self._settings.allow_query_token or self._settings.seed_compat):
+        if query_token and (self._settings.allow_query_token or self._settings.wordlist_server_compat):
             return self.keyring.identify(query_token)
         secret = bearer(authorization)
         if secret is None and query_token:

@@ -110,7 +110,7 @@ class Generation:
     async def events(self) -> AsyncGenerator[Burst]:
         """The events of all outputs as they come, those at once that have come. Raises the error of any output."""
         runs = [one.running for one in self.outputs if one.running is not None]
-        bursts = _alone(runs[0]) if len(runs) == 1 else _merged(runs)
+        bursts = _alone(runs[0]) if len(runs) == 1 else _merge_bursts(runs)
         try:
             async with aclosing(bursts):
                 async for burst in bursts:
@@ -120,14 +120,14 @@ class Generation:
                             await self._keep(index, happened.result)
                     yield burst
         except EspalierError as error:
-            told = self._told(error)
+            told = self._reword_error(error)
             self.failed(told)
             raise told from told.__cause__
         except Exception as error:
             self.failed(error)
             raise
 
-    def _told(self, error: EspalierError) -> EspalierError:
+    def _reword_error(self, error: EspalierError) -> EspalierError:
         """The error as the client is told of it."""
         if isinstance(error, Cancelled):  # not by us: nobody would read this any more
             return Unavailable("the server is closing", hint="send the request again")
@@ -317,7 +317,7 @@ async def _alone(running: Running) -> AsyncGenerator[Burst]:
             yield [(0, happened) for happened in burst]
 
 
-async def _merged(runs: Sequence[Running]) -> AsyncGenerator[Burst]:
+async def _merge_bursts(runs: Sequence[Running]) -> AsyncGenerator[Burst]:
     """The bursts of all outputs, in order of arrival. Raises the error of any."""
     queue: asyncio.Queue[Burst | Exception | None] = asyncio.Queue(maxsize=64)
     tasks = [asyncio.create_task(_read(i, one, queue)) for i, one in enumerate(runs)]

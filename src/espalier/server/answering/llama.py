@@ -35,7 +35,7 @@ def finish_llama(reply: Json, running: Generation) -> Any:
     assert isinstance(asked, LlamaAsked)
     began = running.began if running.submitted is None else running.submitted
     found = [
-        _picked(
+        _pick_fields(
             asked,
             {**one, **named_by(running), "timings": timings(usage, began=began, first=output.first, last=output.last)},
         )
@@ -153,7 +153,7 @@ def _token(asked: LlamaAsked, token: int, text: str, raw: bytes) -> Json:
     return {"id": token, "token": "" if token in asked.ends else text, "bytes": list(raw)}
 
 
-def _picked(asked: LlamaAsked, reply: Json) -> Json:
+def _pick_fields(asked: LlamaAsked, reply: Json) -> Json:
     """The reply reduced to `response_fields`: the value of each path, under the path. Unknown paths are left out."""
     if not asked.body.response_fields:
         return reply
@@ -209,10 +209,10 @@ class LlamaChunks(Chunks):
             first=self._first.get(index),
             last=self._last.get(index, self.begun),
         )
-        last = _picked(asked, {**final, **self.head.named(), "timings": took})
+        last = _pick_fields(asked, {**final, **self.head.named(), "timings": took})
         return [*pieces, {**last, **breach_report(happened.result)}]
 
-    def _evaluated(self, index: int) -> Json:
+    def _count_prompt(self, index: int) -> Json:
         """How many tokens the prompt has, where the engine knows it before the end."""
         total = self._prompts.get(index, (None, None))[0]
         return {} if total is None else {"tokens_evaluated": total}
@@ -226,7 +226,7 @@ class LlamaChunks(Chunks):
         return {
             "index": index, "content": "", "tokens": [], "stop": False,
             "id_slot": -1 if asked.body.id_slot is None else asked.body.id_slot,
-            "tokens_predicted": 0, **self._evaluated(index), "prompt_progress": progress,
+            "tokens_predicted": 0, **self._count_prompt(index), "prompt_progress": progress,
         }  # fmt: skip
 
     def _timings(self, index: int) -> Json:
@@ -246,7 +246,7 @@ class LlamaChunks(Chunks):
             "stop": False,
             "id_slot": -1 if asked.body.id_slot is None else asked.body.id_slot,
             "tokens_predicted": self._counts.get(index, 0),
-            **self._evaluated(index),
+            **self._count_prompt(index),
         }
         if asked.body.timings_per_token:
             found["timings"] = self._timings(index)

@@ -257,14 +257,14 @@ class ChoiceChunks(Chunks):
         ):  # fmt: skip
             text = self.only_text(run, happened)
             if text is not None:
-                return self._framed(run, text) if text else b""
+                return self._frame_text(run, text) if text else b""
         return Chunks.sent(self, run, happened, trace_id, by_parts=by_parts)
 
-    def _framed(self, run: int, text: str) -> bytes:
+    def _frame_text(self, run: int, text: str) -> bytes:
         frame = self._frames.get(run)
         if frame is None:
             index = run * self.asked.returned
-            whole = self.encoded(self._chunk([self._completed(index, self.with_text(""))]))
+            whole = self.encoded(self._chunk([self._complete_choice(index, self.with_text(""))]))
             before, _, after = whole.rpartition(b'""')  # no other value is an empty text
             frame = self._frames[run] = before, after
         return frame[0] + text_to_bytes(text) + frame[1]
@@ -314,37 +314,37 @@ class ChoiceChunks(Chunks):
             if happened.record is not None and self.shows(run, happened.record):
                 self._steps.setdefault(index, []).append(happened.record)
             self._ids.setdefault(index, []).append(happened.token_id)
-        choices = [self._completed(index, choice) for choice in self.pieces(index, happened)]
+        choices = [self._complete_choice(index, choice) for choice in self.pieces(index, happened)]
         chunks = [self._chunk([choice]) for choice in choices]
         if self.asked.stream_steps and isinstance(happened, TokenEvent) and happened.record is not None:
             chunks = chunks or [self._chunk([])]  # the text of the token is still held back
             chunks[0]["espalier"] = {"steps": [{"index": index, **happened.record.to_json()}]}
         if isinstance(happened, Finished):
             self.results[run] = happened.result
-            chunks.append(self._ended(index, run, happened.result, trace_id))
+            chunks.append(self._end_output(index, run, happened.result, trace_id))
             for other in happened.result.others:
                 index += 1
-                chunks += self._other(index, run, other)
+                chunks += self._chunk_whole_output(index, run, other)
         return chunks
 
-    def _ended(self, index: int, run: int, result: Result, trace_id: str | None) -> Json:
-        last = self._chunk([self._completed(index, self.ending(index, result))])
+    def _end_output(self, index: int, run: int, result: Result, trace_id: str | None) -> Json:
+        last = self._chunk([self._complete_choice(index, self.ending(index, result))])
         if self.asked.report:
             entry = report(self.asked, index, run, result, trace_id)
             return {**last, "espalier": reports(self.contract, [entry], self.asked, [replace(result, others=())])}
         return last | breach_report(result)
 
-    def _other(self, index: int, run: int, result: Result) -> list[Json]:
+    def _chunk_whole_output(self, index: int, run: int, result: Result) -> list[Json]:
         """All chunks of an output that was not streamed."""
         chunks = [self._chunk([one]) for one in self.opening(index, run)]
         self._steps[index] = [step for step in result.records if self.shows(run, step)]
         self._ids[index] = list(result.token_ids)
         if (whole := self.at_once(result)) is not None:
-            chunks.append(self._chunk([self._completed(index, whole)]))
+            chunks.append(self._chunk([self._complete_choice(index, whole)]))
         if self.asked.stream_steps:
             steps = [{"index": index, **step.to_json()} for step in result.records]
             chunks.append({**self._chunk([]), "espalier": {"steps": steps}})
-        return [*chunks, self._ended(index, run, result, None)]
+        return [*chunks, self._end_output(index, run, result, None)]
 
     def last(self) -> list[Json]:
         """The usage, if the request includes it."""
@@ -353,7 +353,7 @@ class ChoiceChunks(Chunks):
         results = [self.results[index] for index in sorted(self.results)]
         return [{**self._chunk([]), "usage": usage(results, self.asked.n)}]
 
-    def _completed(self, index: int, choice: Json) -> Json:
+    def _complete_choice(self, index: int, choice: Json) -> Json:
         found = {"index": index, **choice}
         found.setdefault("logprobs", None)
         found.setdefault("finish_reason", None)

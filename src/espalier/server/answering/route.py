@@ -171,7 +171,7 @@ async def _whole(running: Generation, dialect: Dialect[B], head: Head) -> bytes:
         async for burst in events:
             results |= {index: happened.result for index, happened in burst if isinstance(happened, Finished)}
     ordered = [results[index] for index in range(len(asked.requests))]
-    if running.process.settings.seed_compat and (logged := ordered[0].activations) is not None:
+    if running.process.settings.wordlist_server_compat and (logged := ordered[0].activations) is not None:
         head = replace(head, id=logged.record.prompt_hash)  # the logging server's key of the entry
     running.ended(head.id, ordered)
 

@@ -185,7 +185,7 @@ def model_name(asked: str | None, process: Process) -> tuple[str, tuple[str, ...
     is strict about names."""
     if not asked:
         return process.names[0], ()
-    if process.settings.seed_compat:  # the word-list server took any name for its one model
+    if process.settings.wordlist_server_compat:  # the word-list server took any name for its one model
         return asked, ()
     if asked in process.names:
         return asked, ()

@@ -81,12 +81,12 @@ def _sources(body: SharedBody, formats: Formats) -> Iterator[tuple[str, Callable
     ours = body.espalier
     schemas = _Schemas(None if ours is None else ours.allow, formats)
     given = body.response_format
-    if given is not None and (given.type != "text" or _held(given)):
+    if given is not None and (given.type != "text" or _list_constraint_fields(given)):
         path = "response_format" + (".json_schema.schema" if given.json_schema is not None else "")
         yield path, lambda: _response_format(given, schemas, path)
     outputs = body.structured_outputs
     if outputs is not None:
-        yield from _structured(outputs, schemas)
+        yield from _read_structured_outputs(outputs, schemas)
     for old, new in GUIDED.items():
         value = getattr(body, old)
         if value is not None:
@@ -124,7 +124,7 @@ class _Schemas:
 
 def _response_format(given: ResponseFormat, schemas: _Schemas, path: str) -> Spec | None:
     is_tag = given.type == "structural_tag"
-    for name in _held(given):
+    for name in _list_constraint_fields(given):
         if given.type == "text" or is_tag != (name in TAG_FIELDS):
             raise BadRequest(
                 f"response_format.{name} does not go with the type {given.type}", field=f"response_format.{name}"
@@ -149,14 +149,16 @@ def _response_format(given: ResponseFormat, schemas: _Schemas, path: str) -> Spe
 TAG_FIELDS = ("structures", "triggers", "format")
 
 
-def _held(given: ResponseFormat) -> list[str]:
+def _list_constraint_fields(given: ResponseFormat) -> list[str]:
     """The fields of a format, beside its type, that say what the text is."""
     values = {**{name: getattr(given, name) for name in TAG_FIELDS}, "json_schema": given.json_schema,
               "schema": given.schema_}  # fmt: skip
     return [name for name, value in values.items() if value is not None]
 
 
-def _structured(given: StructuredOutputs, schemas: _Schemas) -> Iterator[tuple[str, Callable[[], Spec | None]]]:
+def _read_structured_outputs(
+    given: StructuredOutputs, schemas: _Schemas
+) -> Iterator[tuple[str, Callable[[], Spec | None]]]:
     where = "structured_outputs"
     if given.whitespace_pattern:
         raise UnsupportedParameter(

@@ -19,12 +19,12 @@ def ask_infill(body: InfillBody, process: Process) -> LlamaAsked:
     vocab = known_vocab(engine, "model")
     ids = fim_prompt(
         engine, vocab, process.settings, prefix=plain_ids(engine, body.input_prefix), suffix=body.input_suffix,
-        typed=_typed(body.prompt, engine, vocab), field="input_prefix",
+        typed=_encode_prompt(body.prompt, engine, vocab), field="input_prefix",
     )  # fmt: skip
     return ask_llama(body.model_copy(update={"prompt": ids}), process)
 
 
-def _typed(prompt: Any, engine: Engine, vocab: Vocab) -> list[int]:
+def _encode_prompt(prompt: Any, engine: Engine, vocab: Vocab) -> list[int]:
     if isinstance(prompt, str):
         return plain_ids(engine, prompt) if prompt else []
     found: list[int] = []

@@ -55,7 +55,7 @@ def ask_chat(body: ChatBody, process: Process, *, make: Callable[..., AskedType]
     tools, choice, warnings = _tools(body)
     formats = (None if body.espalier is None else body.espalier.formats) or settings.schema_formats
     if tools is not None and formats != "assert":
-        tools = [_annotated(one) for one in tools]
+        tools = [_annotate_formats(one) for one in tools]
     if tools is not None and len(tools) > settings.max_tools:
         raise BadRequest(f"there are {len(tools)} tools; the limit is {settings.max_tools}", field="tools")
     if body.top_logprobs is not None and not body.logprobs:
@@ -117,7 +117,7 @@ def _tools(body: ChatBody) -> tuple[list[dict[str, Any]] | None, Any, tuple[str,
     return None, None, ("tool_choice has no effect without tools",)
 
 
-def _annotated(tool: dict[str, Any]) -> dict[str, Any]:
+def _annotate_formats(tool: dict[str, Any]) -> dict[str, Any]:
     """The tool, in whose schema `format` is a remark."""
     inner = tool.get("function")
     mine = {"formats": "annotate"}
@@ -286,11 +286,12 @@ def _draft(body: SharedBody, process: Process, *, options: dict[str, Any], **giv
 def _states(body: SharedBody, process: Process) -> HiddenStates | None:
     """The store that the body or an overwrite names, as the logging server takes it. Raises UnsupportedParameter, and
     what opening it raises."""
-    if body.lmdb_path is not None and not process.settings.seed_compat:
+    if body.lmdb_path is not None and not process.settings.wordlist_server_compat:
         raise UnsupportedParameter(
-            "lmdb_path is the logging server's", hint='set SEED_COMPAT=true, or use "espalier": {"activations": true}',
+            "lmdb_path is the logging server's",
+            hint='set WORDLIST_SERVER_COMPAT=true, or use "espalier": {"activations": true}',
             field="lmdb_path",
-        )  # fmt: skip
+        )
     name = process.overwrites.lmdb_path or body.lmdb_path
     if name is None:
         return None

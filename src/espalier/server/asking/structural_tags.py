@@ -94,7 +94,7 @@ def _text(given: Json, name: str, path: str) -> str:
     return str(given[name])
 
 
-def _triggered(given: Json, path: str, readers: Readers) -> Spec:
+def _read_triggered_tags(given: Json, path: str, readers: Readers) -> Spec:
     found: list[tuple[str, Region]] = []
     for place, tag in enumerate(_list(given, "tags", path)):
         where = f"{path}.tags[{place}]"
@@ -120,7 +120,7 @@ FORMATS: Mapping[str, Callable[[Json, str, Readers], Spec]] = {
     "regex": lambda given, path, _: Regex(_text(given, "pattern", path)),
     "grammar": lambda given, path, readers: readers.grammar(_text(given, "grammar", path)),
     "const_string": lambda given, path, _: Choice((_text(given, "value", path),)),
-    "triggered_tags": _triggered,
+    "triggered_tags": _read_triggered_tags,
 }
 
 

@@ -15,11 +15,11 @@ SWITCH, EFFORT = "enable_thinking", "reasoning_effort"
 
 def can_reason(engine: Engine) -> bool:
     """Whether the chat template or the vocabulary shows reasoning markers."""
-    return _shown("" if engine.template is None else engine.template.source, engine.vocab) is not None
+    return _detect_reasoning("" if engine.template is None else engine.template.source, engine.vocab) is not None
 
 
 @lru_cache(maxsize=8)
-def _shown(template: str, vocab: Vocab | None) -> Reasoning | None:
+def _detect_reasoning(template: str, vocab: Vocab | None) -> Reasoning | None:
     if vocab is None:
         return detect_reasoning(template)
     wanted = {text for found in REASONING.values() for text in (found.start, found.end)}

@@ -20,8 +20,8 @@ from espalier.sampling.config import SamplingConfig
 from espalier.server.settings import ServerSettings
 from espalier.time_limit import check
 
-SEED_BUCKETS = (64, 128, 256, 512)
-"""The word-list server's values, used with SEED_COMPAT if nothing is set."""
+WORDLIST_SERVER_BUCKETS = (64, 128, 256, 512)
+"""The word-list server's values, used with WORDLIST_SERVER_COMPAT if nothing is set."""
 JOINER = "\u200d"
 JOINERS = frozenset((JOINER, "\ufe0e", "\ufe0f"))
 INSTRUCTING = ("system", "developer")
@@ -30,7 +30,7 @@ INSTRUCTING = ("system", "developer")
 def in_buckets(config: SamplingConfig, settings: ServerSettings) -> SamplingConfig:
     """The config with `max_tokens` rounded up to the next allowed value, or down to the largest. Raises SamplingError
     if `min_tokens` is larger."""
-    buckets = settings.allowed_max_new_tokens or (SEED_BUCKETS if settings.seed_compat else ())
+    buckets = settings.allowed_max_new_tokens or (WORDLIST_SERVER_BUCKETS if settings.wordlist_server_compat else ())
     if not buckets:
         return config
     return replace(config, max_tokens=next((one for one in buckets if one >= config.max_tokens), buckets[-1]))

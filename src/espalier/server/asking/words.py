@@ -43,10 +43,12 @@ def word_lists(body: SharedBody, draft: Draft, process: Process) -> Draft:
     Raises BadRequest for half of the pair and for details without the pair, SpecError, and UnsupportedParameter for a
     word list combined with a JSON constraint."""
     draft = _thinking(body, draft, process)
-    if process.settings.seed_compat and draft.is_chat:  # that server sampled only on request
+    if process.settings.wordlist_server_compat and draft.is_chat:  # that server sampled only on request
         draft = replace(draft, defaults={**draft.defaults, "temperature": 0.0})
     given = [name for name in PAIR if getattr(body, name) is not None]
-    if not given and process.settings.seed_compat and draft.is_chat:  # its beams were the default of every chat
+    if (
+        not given and process.settings.wordlist_server_compat and draft.is_chat
+    ):  # its beams were the default of every chat
         draft = replace(draft, default_beams=_default_beams(body, draft, process))
     if not given:
         _refuse_alone(body, [MODE, *(SOFT + name for name in TIERS)], "vocab_lang and vocab_n_words")
@@ -56,7 +58,10 @@ def word_lists(body: SharedBody, draft: Draft, process: Process) -> Draft:
         raise BadRequest(f"{given[0]} needs {missing}", hint="give both, or neither", field=missing)
     draft = replace(draft, names={**draft.names, **NAMES})
     top, warnings = known_words(
-        body.vocab_lang, body.vocab_n_words, process.engine.engine.compiler, as_there=process.settings.seed_compat
+        body.vocab_lang,
+        body.vocab_n_words,
+        process.engine.engine.compiler,
+        as_there=process.settings.wordlist_server_compat,
     )
     draft = replace(draft, warnings=(*draft.warnings, *warnings))
     mode = body.vocab_constraint_mode or process.settings.vocab_constraint_mode
@@ -65,10 +70,10 @@ def word_lists(body: SharedBody, draft: Draft, process: Process) -> Draft:
         words = Wordlist(lang=body.vocab_lang, top=top)
         if mode == "soft":
             return replace(draft, soft=(*draft.soft, SoftWordlist(words, **_tiers(body, process.settings))))
-    if not process.settings.seed_compat:  # whose clients always send all fields
+    if not process.settings.wordlist_server_compat:  # whose clients always send all fields
         _refuse_alone(body, [SOFT + name for name in TIERS], f'{MODE} "soft"')
     return replace(
-        draft, constraint=_joined(draft.constraint, words), default_beams=_default_beams(body, draft, process)
+        draft, constraint=_join_words(draft.constraint, words), default_beams=_default_beams(body, draft, process)
     )
 
 
@@ -107,7 +112,7 @@ def _tiers(body: SharedBody, settings: ServerSettings) -> Mapping[str, Any]:
     return {name: getattr(settings, SOFT + name) if value is None else value for name, value in given.items()}
 
 
-def _joined(other: Spec | None, words: Wordlist) -> Spec:
+def _join_words(other: Spec | None, words: Wordlist) -> Spec:
     if other is None:
         return words
     if isinstance(other, JsonSchema | JsonObject):

@@ -24,12 +24,12 @@ from espalier.server.asgi import new_id
 from espalier.server.asking.draft import Asked
 from espalier.server.asking.words import known_words
 from espalier.server.batching.figures import figures_of, valid_of
-from espalier.server.batching.seed_items import seed_body
+from espalier.server.batching.wordlist_items import wordlist_item_body
 from espalier.server.http.body import IN_A_THREAD
 from espalier.server.http.errors import NotFound, TooCostly, error_body, internal_error
 from espalier.server.ports import Caller, Gate
 from espalier.server.process.state import Process
-from espalier.server.routes.chat import CHAT, SEED_CHAT
+from espalier.server.routes.chat import CHAT, WORDLIST_CHAT
 from espalier.server.routes.completions import TEXT
 from espalier.server.routes.llama import LLAMA
 
@@ -75,19 +75,19 @@ class ServerExecutor:
 
     def __init__(self, process: Process) -> None:
         self._process = replace(process, gate=NoLimits(process.gate))
-        compat = replace(process.settings, seed_compat=True)
+        compat = replace(process.settings, wordlist_server_compat=True)
         self._seed = replace(self._process, settings=compat)
 
     def check(self, endpoint: str, body: Mapping[str, Any], options: Mapping[str, Any], kind: str) -> Answer | None:
         request_id = new_id("req-")
         try:
-            self._asked(endpoint, body, options, kind)
+            self._parse_body(endpoint, body, options, kind)
         except EspalierError as error:
-            return _refused(error, request_id)
+            return _refuse_item(error, request_id)
         except Exception:
             # As a route does: the log gets the traceback, with the id that the result shows.
             log.exception("an item could not be checked", extra={"fields": {"request_id": request_id}})
-            return _refused(internal_error(request_id), request_id)
+            return _refuse_item(internal_error(request_id), request_id)
         return None
 
     def check_job(self, endpoint: str, options: Mapping[str, Any], kind: str) -> Fault | None:
@@ -109,38 +109,38 @@ class ServerExecutor:
     async def execute(self, item: Item) -> Answer:
         request_id, caller = new_id("req-"), Caller(name=item.caller)
         try:
-            read = partial(self._asked, item.endpoint, item.body, item.options, item.kind)
+            read = partial(self._parse_body, item.endpoint, item.body, item.options, item.kind)
             if item.size < IN_A_THREAD:
                 dialect, process, asked = read()
             else:
                 dialect, process, asked = await self._process.pools.bodies.run(read, owner=caller.name)
             raw, running = await whole_reply(process, dialect, asked, caller=caller, request_id=request_id)
         except UpstreamBusy as error:  # another server, whose pauses count as tries: it may never be ready
-            return _refused(error, request_id)
+            return _refuse_item(error, request_id)
         except (Overloaded, Unavailable):
             raise
         except Cancelled as error:
             raise Unavailable("the engine is closing") from error
         except EspalierError as error:
-            return _refused(error, request_id)
+            return _refuse_item(error, request_id)
         except Exception:
             log.exception("an item failed", extra={"fields": {"request_id": request_id, "batch": item.lease.batch}})
-            return _refused(internal_error(request_id), request_id)
+            return _refuse_item(internal_error(request_id), request_id)
         work = partial(_answer, raw, running, request_id, is_told=item.kind != "seed")
         if len(raw) < IN_A_THREAD and sum(one.tokens for one in running.outputs) < FEW_TOKENS:
             return work()  # a thread takes longer than this does
         return await self._process.pools.replies.run(work, owner=caller.name)
 
-    def _asked(
+    def _parse_body(
         self, endpoint: str, body: Mapping[str, Any], options: Mapping[str, Any], kind: str
     ) -> tuple[Dialect[Any], Process, Asked]:
         """What a body asks for, and which route's reply it gets. Raises what the route raises."""
         process, dialect = self._process, DIALECTS.get(endpoint)
         data = dict(body)
         if kind == "seed":
-            process, dialect, data = self._seed, SEED_CHAT, seed_body(body["item"], options)
-        elif dialect is CHAT and process.settings.seed_compat:
-            dialect = SEED_CHAT
+            process, dialect, data = self._seed, WORDLIST_CHAT, wordlist_item_body(body["item"], options)
+        elif dialect is CHAT and process.settings.wordlist_server_compat:
+            dialect = WORDLIST_CHAT
         if dialect is None:
             raise NotFound(f"no route {endpoint} takes batches", field="url")
         if dialect.adapt is not None:
@@ -165,7 +165,7 @@ def _answer(raw: bytes, running: Generation, request_id: str, *, is_told: bool) 
     )  # fmt: skip
 
 
-def _refused(error: EspalierError, request_id: str) -> Answer:
+def _refuse_item(error: EspalierError, request_id: str) -> Answer:
     passes = COSTLY_SECONDS if isinstance(error, TooCostly) else None
     if isinstance(error, UpstreamBusy | TooManyRequests):
         passes = float(error.retry_after)

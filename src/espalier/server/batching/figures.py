@@ -43,7 +43,7 @@ def figures_of(outputs: Sequence[Result]) -> dict[str, Any] | None:
         "finish_reason": result.finish_reason, "errors": [one[:SHOWN] for one in errors],
         "by_path": dict(dearest[:PATHS]),
         "values": [
-            {"path": path, "tax_nats": cost["tax_nats"], "value": _shown(result.parsed, path)}
+            {"path": path, "tax_nats": cost["tax_nats"], "value": _show_value(result.parsed, path)}
             for path, cost in dearest[:VALUES] if path and cost["tax_nats"] > 0
         ],
         "findings": _findings(result, result.trace, found["total_tax_nats"]),
@@ -64,7 +64,7 @@ def _findings(result: Result, trace: Trace, tax: float) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _shown(document: Any, pointer: str) -> str:
+def _show_value(document: Any, pointer: str) -> str:
     """The value at a JSON pointer, shortened; "" where there is none."""
     value = document
     for part in pointer.split("/")[1:]:

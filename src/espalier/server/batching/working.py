@@ -50,7 +50,7 @@ async def keep_working(process: Process, store: BatchStore, *, made: Callable[[W
         try:
             worker = make_worker(process, store)
             made(worker)
-            await _waked(process, worker)
+            await _wake_worker(process, worker)
         except EspalierError as error:
             log.error("batch jobs wait %g s: %s", AGAIN_SECONDS, error)
         except Exception:
@@ -58,7 +58,7 @@ async def keep_working(process: Process, store: BatchStore, *, made: Callable[[W
         await asyncio.sleep(AGAIN_SECONDS)
 
 
-async def _waked(process: Process, worker: Worker) -> None:
+async def _wake_worker(process: Process, worker: Worker) -> None:
     """Run the worker, told of what is new."""
     process.wakers.append(worker.wake)
     try:

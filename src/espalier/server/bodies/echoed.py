@@ -49,7 +49,7 @@ def _message(message: Mapping[str, Any], where: str, told: list[str], *, strict:
             raise UnsupportedParameter(f"{where}.{name} is not supported here", hint=why, field=f"{where}.{name}")
     if message.get("type") == "message":  # an item of the Responses API
         message = {name: value for name, value in message.items() if name != "type"}
-    found = _known(message, MESSAGE, where, told, strict=strict)
+    found = _select_known(message, MESSAGE, where, told, strict=strict)
     calls = found.get("tool_calls")
     if isinstance(calls, list):
         found["tool_calls"] = [
@@ -62,15 +62,17 @@ def _message(message: Mapping[str, Any], where: str, told: list[str], *, strict:
 
 
 def _call(call: Mapping[str, Any], where: str, told: list[str], *, strict: bool) -> dict[str, Any]:
-    found = _known(call, CALL, where, told, strict=strict, also={"custom"} if call.get("custom") is None else set())
+    found = _select_known(
+        call, CALL, where, told, strict=strict, also={"custom"} if call.get("custom") is None else set()
+    )
     if isinstance(call.get("id"), str):
         found["id"] = call["id"]
     if isinstance(inner := found.get("function"), Mapping):
-        found["function"] = _known(inner, FUNCTION, f"{where}.function", told, strict=strict)
+        found["function"] = _select_known(inner, FUNCTION, f"{where}.function", told, strict=strict)
     return found
 
 
-def _known(
+def _select_known(
     given: Mapping[str, Any], known: frozenset[str], where: str, told: list[str], *, strict: bool,
     also: frozenset[str] | set[str] = frozenset(),
 ) -> dict[str, Any]:  # fmt: skip

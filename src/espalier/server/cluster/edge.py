@@ -58,7 +58,7 @@ class ClusterEdge:
         passing = _Passing(send)
         try:
             if scope["method"] == "POST":
-                scope, receive = await _marked(scope, receive)
+                scope, receive = await _mark_prompt(scope, receive)
             await self.app(scope, receive, passing.send)
         except Exception:
             if passing.has_begun and not passing.is_stream:
@@ -69,12 +69,12 @@ class ClusterEdge:
             error = passing.error or ReplicaLost(hint=AGAIN)
             await _reply(error, _path(scope))(scope, receive, send)
         elif passing.is_stream:
-            body = b"\n\n" + _failed(_path(scope))  # a half event ends here
+            body = b"\n\n" + _write_error_event(_path(scope))  # a half event ends here
             await send({"type": "http.response.body", "body": body, "more_body": False})
         # What had begun and is no stream stays incomplete: the server cuts it, and the client sees that.
 
 
-async def _marked(scope: Scope, receive: Receive) -> tuple[Scope, Receive]:
+async def _mark_prompt(scope: Scope, receive: Receive) -> tuple[Scope, Receive]:
     """The same request; where it has a prompt and names no session, digests of how the prompt begins are in its
     head."""
     headers = Headers(scope=scope)
@@ -145,7 +145,7 @@ def _reply(error: EspalierError, path: str) -> JsonResponse:
     return JsonResponse(body, status_code=error.http_status, headers=error_headers(error))
 
 
-def _failed(path: str) -> bytes:
+def _write_error_event(path: str) -> bytes:
     """The last event of a stream, as the route at this path writes an error."""
     error = ReplicaLost(hint=AGAIN)
     if path == MESSAGES:

@@ -99,7 +99,7 @@ STATUSES: Mapping[int, type[EspalierError]] = {404: NotFound, 405: MethodNotAllo
 """Our errors for the statuses of Starlette's router."""
 
 ErrorShape: TypeAlias = Callable[[EspalierError, Request], Response]
-"""Makes the reply to an error. SEED_COMPAT uses another than OpenAI's."""
+"""Makes the reply to an error. WORDLIST_SERVER_COMPAT uses another than OpenAI's."""
 
 
 def code_of(error: EspalierError) -> str:

@@ -56,7 +56,7 @@ class EventStream(Response):
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             writing = asyncio.create_task(self._write(send))
             pinging = asyncio.create_task(self._ping(send))
-            tasks = [writing, pinging, asyncio.create_task(_disconnected(receive))]
+            tasks = [writing, pinging, asyncio.create_task(_wait_for_disconnect(receive))]
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED, timeout=self._limit_seconds)
             for task in (writing, pinging):
                 if task.done():
@@ -93,6 +93,6 @@ class EventStream(Response):
                     await send({"type": "http.response.body", "body": PING, "more_body": True})
 
 
-async def _disconnected(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -15,7 +15,7 @@ def warning_header(lines: Iterable[str]) -> dict[str, str]:
     found: list[str] = []
     size = 0
     for line in lines:
-        one = f'299 - "{_quoted(line)}"'
+        one = f'299 - "{_quote(line)}"'
         size += len(one) + 2
         if size > MOST:
             found.append('299 - "and further warnings"')
@@ -24,7 +24,7 @@ def warning_header(lines: Iterable[str]) -> dict[str, str]:
     return {"warning": ", ".join(found)} if found else {}
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     cut = text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
     plain = cut.replace("\\", "/").replace('"', "'")
     return "".join(one if " " <= one <= "~" else f"\\u{ord(one):04x}" for one in plain)

@@ -30,22 +30,22 @@ ABORT = "espalier.abort"
 def to_bytes(data: Any) -> bytes:
     """JSON without spaces. A lone surrogate, which UTF-8 cannot encode, becomes `\\ufffd`. Raises ValueError for NaN
     and infinities, which whoever builds a reply must replace."""
-    return _encoded(ENCODER.encode(data))
+    return _encode_text(ENCODER.encode(data))
 
 
 def text_to_bytes(text: str) -> bytes:
     """The bytes of `to_bytes` for a text."""
-    return _encoded(encode_basestring(text))
+    return _encode_text(encode_basestring(text))
 
 
 def to_bytes_by_parts(data: Any, *, is_ascii: bool = False) -> bytes:
     """The same bytes, for use in a thread: the encoder holds the GIL while it works, so it gets small parts, and looks
     at the time limit between them. is_ascii: with escapes for all else, so that a lone surrogate stays as it is."""
     encode = (ASCII if is_ascii else ENCODER).encode
-    return b"".join(_joined(_parts(data, DEPTH, encode)))
+    return b"".join(_join_chunks(_parts(data, DEPTH, encode)))
 
 
-def _joined(parts: Iterator[str]) -> Iterator[bytes]:
+def _join_chunks(parts: Iterator[str]) -> Iterator[bytes]:
     """Few large pieces from many small ones."""
     waiting, size = [], 0
     for part in parts:
@@ -53,9 +53,9 @@ def _joined(parts: Iterator[str]) -> Iterator[bytes]:
         waiting.append(part)
         size += len(part)
         if size > PIECE:
-            yield _encoded("".join(waiting))
+            yield _encode_text("".join(waiting))
             waiting, size = [], 0
-    yield _encoded("".join(waiting))
+    yield _encode_text("".join(waiting))
 
 
 def _parts(data: Any, depth: int, encode: Callable[[Any], str]) -> Iterator[str]:
@@ -93,7 +93,7 @@ def _is_flat(value: Any) -> bool:
 FLAT = frozenset({int, float, bool, type(None)})
 
 
-def _encoded(text: str) -> bytes:
+def _encode_text(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:

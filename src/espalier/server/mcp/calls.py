@@ -72,7 +72,7 @@ async def answered(visit: Visit, name: str, arguments: Any, tell: Tell) -> Answe
     try:
         _check_size(visit.process, call)
         if call.verb.asks is not None:
-            answer = await _generated(visit, call, tell, began)
+            answer = await _generate_answer(visit, call, tell, began)
         elif call.verb.runs is not None:
             answer = await _run_often(visit, call, tell)
         else:
@@ -102,14 +102,14 @@ def _check_size(process: Process, call: Call) -> None:
         raise BadRequest(f"{len(tools)} tools; the limit is {process.settings.max_tools}", field="available_tools")
 
 
-async def _generated(visit: Visit, call: Call, tell: Tell, began: float) -> Answer:
+async def _generate_answer(visit: Visit, call: Call, tell: Tell, began: float) -> Answer:
     process, caller = visit.process, visit.caller
 
     def ask() -> tuple[Question, Asked]:
         assert call.verb.asks is not None
         with time_limit(process.settings.compile_seconds):
             question = call.verb.asks(call.arguments, visit.desk)
-            return question, _asked(question, process)
+            return question, _parse_question(question, process)
 
     question, asked = await process.pools.preparing.run(ask, owner=caller.name)
     with process.spans.request(
@@ -119,7 +119,7 @@ async def _generated(visit: Visit, call: Call, tell: Tell, began: float) -> Answ
             process, asked, caller=caller, route=ROUTE, request_id=visit.request_id, began=began, span=span,
             log_state=visit.log_state,
         ) as running:  # fmt: skip
-            result = await _followed(running, asked.requests[0].sampling.max_tokens, tell)
+            result = await _follow_run(running, asked.requests[0].sampling.max_tokens, tell)
             running.ended(visit.request_id, [result])
             trace_id = running.outputs[0].trace_id
     if question.keeps_trace and trace_id is None:
@@ -127,7 +127,7 @@ async def _generated(visit: Visit, call: Call, tell: Tell, began: float) -> Answ
     return question.read(result, trace_id)
 
 
-async def _followed(running: Any, most: int, tell: Tell) -> Result:
+async def _follow_run(running: Any, most: int, tell: Tell) -> Result:
     """Read the events to the end; tell how many tokens there are."""
     tokens, told_at = 0, -PROGRESS_SECONDS
     async with aclosing(running.events()) as events:
@@ -144,7 +144,7 @@ async def _followed(running: Any, most: int, tell: Tell) -> Result:
     raise GenerationError("the run ended without a result")
 
 
-def _asked(question: Question, process: Process) -> Asked:
+def _parse_question(question: Question, process: Process) -> Asked:
     """The engine's request. Raises InputError and its kin."""
     settings, options = process.settings, dict(question.options)
     if question.keeps_trace and (process.store is None or settings.store_traces == "never"):

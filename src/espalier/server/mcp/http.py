@@ -42,13 +42,13 @@ IDLE_SECONDS = 1_800.0
 def create_mcp_app(settings: ServerSettings, parts: Parts, failed: Failed | None = None) -> FastAPI:
     """The application. failed: as of `create_app`."""
     manager = StreamableHTTPSessionManager(
-        app=make_server(_found), max_request_body_size=settings.max_body_bytes, max_sessions=MOST_SESSIONS,
+        app=make_server(_find_process), max_request_body_size=settings.max_body_bytes, max_sessions=MOST_SESSIONS,
         session_idle_timeout=IDLE_SECONDS,
     )  # fmt: skip
 
     @asynccontextmanager
     async def lifespan(api: FastAPI) -> AsyncIterator[None]:
-        opening = _opened(api, settings, parts)
+        opening = _open_lifespan(api, settings, parts)
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(opening if failed is None else beside(api, opening, failed))
             await stack.enter_async_context(manager.run())
@@ -113,13 +113,13 @@ def _is_allowed(origin: str, settings: ServerSettings) -> bool:
         return False
 
 
-async def _found(ctx: Context) -> Found:
+async def _find_process(ctx: Context) -> Found:
     request: Any = ctx.request
     return process_of(request), caller_of(request)
 
 
 @asynccontextmanager
-async def _opened(api: FastAPI, settings: ServerSettings, parts: Parts) -> AsyncIterator[None]:
+async def _open_lifespan(api: FastAPI, settings: ServerSettings, parts: Parts) -> AsyncIterator[None]:
     async with open_process(settings, parts, ()) as process:
         api.state.process = process
         try:

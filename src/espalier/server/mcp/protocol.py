@@ -65,15 +65,15 @@ class Handlers:
             answer = await answered(visit, params.name, params.arguments or {}, tell)
         except EspalierError as error:
             log.info("%s: %s", params.name, error.code, extra={"fields": {"request_id": request_id}})
-            return _failed(params.name, error)
+            return _write_error(params.name, error)
         except Exception:
             log.exception("a call failed", extra={"fields": {"request_id": request_id, "tool": params.name}})
-            return _failed(params.name, EspalierError(f"a fault in the server; its log has it under {request_id}"))
+            return _write_error(params.name, EspalierError(f"a fault in the server; its log has it under {request_id}"))
         text = types.TextContent(type="text", text=json.dumps(answer, ensure_ascii=False))
         return types.CallToolResult(content=[text], structured_content=answer)
 
     async def resources(self, ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
-        visit = await self._visited(ctx)
+        visit = await self._find_visit(ctx)
         return types.ListResourcesResult(resources=await listed(visit))
 
     async def templates(
@@ -82,7 +82,7 @@ class Handlers:
         return types.ListResourceTemplatesResult(resource_templates=list(TEMPLATES))
 
     async def read(self, ctx: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
-        visit = await self._visited(ctx)
+        visit = await self._find_visit(ctx)
         try:
             text = await read_resource(visit, params.uri)
         except EspalierError as error:
@@ -96,7 +96,7 @@ class Handlers:
         state = {} if ctx.request is None else ctx.request.scope.setdefault("state", {})
         return Visit(process=process, caller=caller, request_id=request_id, tests=self.tests, log_state=state)
 
-    async def _visited(self, ctx: Context) -> Visit:
+    async def _find_visit(self, ctx: Context) -> Visit:
         try:
             return await self._visit(ctx, new_id("mcp-"))
         except EspalierError as error:
@@ -133,7 +133,7 @@ def described(verb: Verb) -> types.Tool:
     )
 
 
-def _failed(name: str, error: EspalierError) -> types.CallToolResult:
+def _write_error(name: str, error: EspalierError) -> types.CallToolResult:
     """An error as a model reads it; programs find its parts in `_meta`."""
     shaped: Answer | None = failure(name, told(error))
     meta = {"espalier/error": {"message": error.message, "hint": error.hint, "field": error.field, "code": error.code}}

@@ -67,7 +67,7 @@ class Lines(logging.Formatter):
         fields = {name: self._hide(value) for name, value in fields.items()}
         if self._is_json:
             return json.dumps(fields, ensure_ascii=True, default=str)
-        plain = {name: CONTROLS.sub(_escaped, str(value)) for name, value in fields.items()}
+        plain = {name: CONTROLS.sub(_escape, str(value)) for name, value in fields.items()}
         head = " ".join(plain.pop(name) for name in ("time", "level", "message"))
         plain.pop("logger")
         return " ".join([head, *(f"{name}={value}" for name, value in plain.items())])
@@ -197,5 +197,5 @@ def _error(error: BaseException, *, with_stack: bool) -> dict[str, Any]:
     return found
 
 
-def _escaped(found: re.Match[str]) -> str:
+def _escape(found: re.Match[str]) -> str:
     return found[0].encode("unicode_escape").decode()

@@ -190,7 +190,7 @@ class PrometheusMeter:
         self._count_drafts(finish, result)
         for one in result.breaches:
             self._broken.labels(finish.model, ENGINE, one.kind).inc()
-        self._constrained(finish, result)
+        self._count_constrained(finish, result)
 
     def refresh(self) -> None:
         """Set the gauges from the engine's load. Called at every scrape, and every second if there are several
@@ -228,7 +228,7 @@ class PrometheusMeter:
             self._drafted.labels(finish.model, ENGINE, one.source, "drafted").inc(one.drafted)
             self._drafted.labels(finish.model, ENGINE, one.source, "accepted").inc(one.accepted)
 
-    def _constrained(self, finish: Finish, result: Result) -> None:
+    def _count_constrained(self, finish: Finish, result: Result) -> None:
         if finish.constraint is None:
             return
         labels = (finish.model, ENGINE, finish.constraint)

@@ -75,9 +75,9 @@ async def admitted(request: Request) -> AsyncIterator[tuple[Process, Caller]]:
 async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
     """Await `work` and return its result. If the client disconnects first, cancel it and raise Cancelled. The body must
     have been read before."""
-    return await unless_gone(work, _disconnected(request))
+    return await unless_gone(work, _wait_for_disconnect(request))
 
 
-async def _disconnected(request: Request) -> None:
+async def _wait_for_disconnect(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass

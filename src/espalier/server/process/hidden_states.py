@@ -36,7 +36,7 @@ class HiddenStates:
             self._store,
             max_bytes=settings.activations_queue_bytes,
             when_full=settings.activations_when_full,
-            done=self._done,
+            done=self._finish_request,
         )
 
     @property
@@ -66,7 +66,7 @@ class HiddenStates:
             log.error("hidden states of %d requests could not be stored: %s", counts.failed, counts.error)
         self._store.close()
 
-    def _done(self, key: str, captured: Captured) -> None:
+    def _finish_request(self, key: str, captured: Captured) -> None:
         self._count += 1
         if self._count % PRUNE_EVERY == 0:
             self._prune()

@@ -1,4 +1,5 @@
-"""Stores of hidden states that requests name under SEED_COMPAT, confined to the folder beside ACTIVATIONS_STORE."""
+"""Stores of hidden states that requests name under WORDLIST_SERVER_COMPAT, confined to the folder beside
+ACTIVATIONS_STORE."""
 
 from __future__ import annotations
 

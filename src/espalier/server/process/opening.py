@@ -125,7 +125,7 @@ async def open_process(settings: ServerSettings, parts: Parts, lists: tuple[Word
         if parts.takes_signals:
             stack.enter_context(ending_on_signals(ending))
         if parts.engine is None:
-            await stack.enter_async_context(memory_returned(pools, lambda: _made(running)))
+            await stack.enter_async_context(memory_returned(pools, lambda: _count_steps(running)))
         names = _names(settings, app, engine)
         meter = parts.meter or _open_meter(stack, settings, engine, scheduler, names[0])
         recorders = await _open_recorders(stack, settings, meter)
@@ -135,7 +135,7 @@ async def open_process(settings: ServerSettings, parts: Parts, lists: tuple[Word
         if settings.activations_store is not None:
             activations = await asyncio.to_thread(HiddenStates, settings)
             stack.push_async_callback(asyncio.to_thread, activations.close)
-            if settings.seed_compat:
+            if settings.wordlist_server_compat:
                 named = NamedStores(settings, activations)
                 stack.push_async_callback(asyncio.to_thread, named.close)
         prebuild: Prebuild | None = None
@@ -285,7 +285,7 @@ async def _open_recorders(stack: AsyncExitStack, settings: ServerSettings, meter
     return (Guarded(log, failed=meter.unrecorded),)
 
 
-def _made(running: list[ServingEngine]) -> int:
+def _count_steps(running: list[ServingEngine]) -> int:
     """How many steps the model has made, whether it does something now or not."""
     return running[0].load().steps if running else 0
 

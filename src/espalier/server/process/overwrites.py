@@ -1,4 +1,4 @@
-"""What the logging server's routes set for all requests that follow, under SEED_COMPAT."""
+"""What the logging server's routes set for all requests that follow, under WORDLIST_SERVER_COMPAT."""
 
 from __future__ import annotations
 

@@ -229,7 +229,7 @@ class Workers:
         while stays and (task := self._wait()) is not None:
             tell = Context().run(self._do, task)  # nothing of one task is seen by the next
             self._local.task = None
-            stays = self._ended(task)
+            stays = self._free_place(task)
             del task
             tell()
             del tell
@@ -308,7 +308,7 @@ class Workers:
         self._charge(task.owner, now - task.cpu_charged)
         task.cpu_charged = now
 
-    def _ended(self, task: _Task) -> bool:
+    def _free_place(self, task: _Task) -> bool:
         """Free the task's place, which who is told of its end may have at once, count the thread as idle, unless there
         are enough, and let the next tasks begin. Returns whether the thread is kept. It has still to tell the result,
         which cannot fail: no task is handed to a thread that may yet do so."""

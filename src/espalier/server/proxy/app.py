@@ -59,7 +59,7 @@ def create_proxy_app(
     @asynccontextmanager
     async def lifespan(api: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
-            api.state.process = process = await _opened(stack, settings, proxy, gate, store, is_kept=is_kept)
+            api.state.process = process = await _open_process(stack, settings, proxy, gate, store, is_kept=is_kept)
             api.state.playground = await stack.enter_async_context(playground(process))
             api.state.tracer = await stack.enter_async_context((tracer or TRACERS[proxy.mode])(process))
             yield
@@ -76,7 +76,7 @@ def create_proxy_app(
     return api
 
 
-async def _opened(
+async def _open_process(
     stack: AsyncExitStack, settings: ServerSettings, proxy: ProxySettings, gate: Gate | None, store: TraceStore | None,
     *, is_kept: bool,
 ) -> ProxyProcess:  # fmt: skip

@@ -139,14 +139,14 @@ class Upstream:
         query: bytes = scope.get("query_string", b"")
         target = self.url.raw_path.rstrip(b"/") + path + (b"?" + query if query else b"")
         kept = [(n, v) for n, v in headers if n != b"host" and not (self._hides_key and n == b"authorization")]
-        return self._made(scope["method"], self.url.copy_with(raw_path=target), content, kept)
+        return self._build_request(scope["method"], self.url.copy_with(raw_path=target), content, kept)
 
     def post(self, path: str, content: bytes) -> httpx2.Request:
         """A request of our own with a JSON body."""
         url = self.url.copy_with(raw_path=self.url.raw_path.rstrip(b"/") + path.encode())
-        return self._made("POST", url, content, [(b"content-type", b"application/json")])
+        return self._build_request("POST", url, content, [(b"content-type", b"application/json")])
 
-    def _made(
+    def _build_request(
         self, method: str, url: httpx2.URL, content: bytes | AsyncIterator[bytes] | None, headers: Headers
     ) -> httpx2.Request:
         headers = [*headers, (b"connection", b"close")]

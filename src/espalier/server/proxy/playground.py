@@ -52,7 +52,7 @@ class Playground:
         proxy = process.proxy
         self._process, self._clock = process, clock
         self._server = LlamaServer(Link(proxy.llama_url, key=proxy.upstream_key, silence=proxy.read_seconds))
-        self._api = _made()
+        self._api = _make_application()
         self._stack: AsyncExitStack | None = None
         self._app: App | None = None
         self._props: Props | None = None
@@ -143,7 +143,7 @@ def own_settings(settings: ServerSettings, model: str) -> ServerSettings:
     )  # fmt: skip
 
 
-def _made() -> FastAPI:
+def _make_application() -> FastAPI:
     """The application. The proxy's middleware has served a request before it comes here."""
     api = FastAPI(title="Espalier", version=__version__, openapi_url=None, docs_url=None, redoc_url=None,
                   redirect_slashes=False)  # fmt: skip

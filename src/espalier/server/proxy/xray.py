@@ -247,7 +247,7 @@ class _One:
             await outgoing.cut()
             raise Cancelled("the server behind the proxy has ended its reply early") from None
         except (asyncio.CancelledError, Cancelled):  # the client has left, or does not read
-            self._tracer.outliving.begin(self._kept(is_cut=True))
+            self._tracer.outliving.begin(self._keep_trace(is_cut=True))
             raise
         has_all = ended >= self._asked.outputs
         waits = (
@@ -275,9 +275,9 @@ class _One:
 
     async def _trace(self, *, is_cut: bool = False) -> None:
         """Follow the reply and keep its traces. Nothing that goes wrong reaches the client."""
-        await self._tracer.outliving.finish(self._kept(is_cut=is_cut))
+        await self._tracer.outliving.finish(self._keep_trace(is_cut=is_cut))
 
-    async def _kept(self, *, is_cut: bool = False) -> None:
+    async def _keep_trace(self, *, is_cut: bool = False) -> None:
         for index, told in sorted(self._tolds.items()):
             told.is_cut = is_cut and told.finish is None
             try:

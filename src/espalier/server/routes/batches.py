@@ -73,25 +73,27 @@ async def list_batches(request: Request) -> Response:
 @router.get("/v1/batches/{batch_id}", responses=documented(*STATUSES))
 async def get_batch(request: Request, batch_id: str) -> Response:
     """One batch as it stands."""
-    return await _changed(request, lambda store, caller: store.batches.get(batch_id, caller=caller), wakes=False)
+    return await _change_batch(request, lambda store, caller: store.batches.get(batch_id, caller=caller), wakes=False)
 
 
 @router.post("/v1/batches/{batch_id}/cancel", responses=documented(*STATUSES))
 async def cancel_batch(request: Request, batch_id: str) -> Response:
     """Stop a batch: running items end within a step, and what was finished can be fetched."""
-    return await _changed(request, lambda store, caller: store.batches.cancel(batch_id, caller=caller))
+    return await _change_batch(request, lambda store, caller: store.batches.cancel(batch_id, caller=caller))
 
 
 @router.post("/v1/batches/{batch_id}/pause", responses=documented(*STATUSES))
 async def pause_batch(request: Request, batch_id: str) -> Response:
     """Stop running items, to be run again when the batch is resumed."""
-    return await _changed(request, lambda store, caller: store.batches.pause(batch_id, caller=caller, paused=True))
+    return await _change_batch(request, lambda store, caller: store.batches.pause(batch_id, caller=caller, paused=True))
 
 
 @router.post("/v1/batches/{batch_id}/resume", responses=documented(*STATUSES))
 async def resume_batch(request: Request, batch_id: str) -> Response:
     """Go on with a paused batch."""
-    return await _changed(request, lambda store, caller: store.batches.pause(batch_id, caller=caller, paused=False))
+    return await _change_batch(
+        request, lambda store, caller: store.batches.pause(batch_id, caller=caller, paused=False)
+    )
 
 
 @router.post("/v1/batches/{batch_id}/priority", responses=documented(*STATUSES, 408, 413, 415),
@@ -105,7 +107,7 @@ async def prioritise_batch(request: Request, batch_id: str) -> Response:
     def work(store: BatchStore, caller: str) -> Batch | None:
         return store.batches.prioritise(batch_id, caller=caller, priority=body.priority)
 
-    found = await _changed(request, work)
+    found = await _change_batch(request, work)
     found.headers.update(warning_header(body.told.lines()))
     return found
 
@@ -141,7 +143,7 @@ async def delete_batch(request: Request, batch_id: str) -> Response:
     return JsonResponse({"id": batch_id, "object": "batch", "deleted": True})
 
 
-async def _changed(
+async def _change_batch(
     request: Request, work: Callable[[BatchStore, str], Batch | None], *, wakes: bool = True
 ) -> Response:
     async with batch_store(request) as (process, store, caller):

@@ -15,14 +15,21 @@ from espalier.server.bodies.openapi import generating_route
 from espalier.server.bodies.replies import ChatCompletion
 from espalier.server.http.errors import GENERATION_ERRORS, documented
 from espalier.server.process.deps import process_of
-from espalier.server.routes.seed import adapt_seed_chat, compat_remedy, read_seed_chat, whole_seed_chat
+from espalier.server.routes.wordlist_server import (
+    adapt_wordlist_chat,
+    compat_remedy,
+    read_wordlist_chat,
+    whole_wordlist_chat,
+)
 
 ROUTE = "/v1/chat/completions"
 CHAT = Dialect(
     route=ROUTE, operation="chat", body=ChatBody, ask=ask_chat, head=chat_head, whole=whole_chat, chunks=ChatChunks,
     remedy=compat_remedy,
 )  # fmt: skip
-SEED_CHAT = replace(CHAT, read=read_seed_chat, adapt=lambda data, _: adapt_seed_chat(data), whole=whole_seed_chat)
+WORDLIST_CHAT = replace(
+    CHAT, read=read_wordlist_chat, adapt=lambda data, _: adapt_wordlist_chat(data), whole=whole_wordlist_chat
+)
 router = APIRouter(tags=["openai"])
 
 
@@ -30,4 +37,4 @@ router = APIRouter(tags=["openai"])
              openapi_extra={"requestBody": {"$ref": "#/components/requestBodies/ChatBody"}})  # fmt: skip
 async def create_chat_completion(request: Request) -> Response:
     """Reply to a conversation, under a constraint, with tools, whole or as a stream."""
-    return await answer(request, SEED_CHAT if process_of(request).settings.seed_compat else CHAT)
+    return await answer(request, WORDLIST_CHAT if process_of(request).settings.wordlist_server_compat else CHAT)

@@ -50,7 +50,7 @@ async def list_logs(request: Request) -> Response:
 
     def work(store: LogStore, caller: str) -> bytes:
         found = store.generations(wanted(caller=caller), limit=limit + 1)
-        shown = [_listed(row) for row in found[:limit]]
+        shown = [_list_row(row) for row in found[:limit]]
         last = shown[-1]["id"] if shown else None
         return to_bytes_by_parts({"object": "list", "data": shown, "has_more": len(found) > limit, "last_id": last})
 
@@ -65,7 +65,7 @@ async def get_log(request: Request, log_id: str) -> Response:
         found = store.generation(log_id, caller=caller)
         if found is None:
             raise NotFound("there is no such log", field="log_id")
-        return to_bytes_by_parts(_listed(found), is_ascii=True)  # a lone surrogate in a text is an escape
+        return to_bytes_by_parts(_list_row(found), is_ascii=True)  # a lone surrogate in a text is an escape
 
     return JsonResponse(await _from_store(request, work), headers=PRIVATE)
 
@@ -88,6 +88,6 @@ def _since(given: str | None) -> float | None:
     return moment
 
 
-def _listed(row: Mapping[str, Any]) -> dict[str, Any]:
+def _list_row(row: Mapping[str, Any]) -> dict[str, Any]:
     """A row without the caller, who is the reader."""
     return {"id": row["id"], "object": "log", **{k: v for k, v in row.items() if k not in ("id", "caller")}}

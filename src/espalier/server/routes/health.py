@@ -39,7 +39,7 @@ MODULES = {"llama_model": "llamacpp"}
 )
 async def health(request: Request) -> Response:
     """llama-server's reply: 200 `{"status": "ok"}`, or 503 while the model is loading."""
-    return JSONResponse(OK) if _loaded(request) is not None else JSONResponse(LOADING, status_code=503)
+    return JSONResponse(OK) if _find_process(request) is not None else JSONResponse(LOADING, status_code=503)
 
 
 @router.head("/ready", include_in_schema=False)
@@ -51,7 +51,7 @@ async def health(request: Request) -> Response:
 async def ready(request: Request) -> Response:
     """200 if a request would be taken now. 503 while loading or closing, while the queue is full, and until the word
     lists of PREBUILD_LANGS are compiled; lists that failed to compile are named."""
-    process = _loaded(request)
+    process = _find_process(request)
     if process is None:
         return JSONResponse(LOADING, status_code=503)
     load = process.scheduler.load()
@@ -70,7 +70,7 @@ async def ready(request: Request) -> Response:
 async def version(request: Request) -> dict[str, Any]:
     """vLLM's field `version`, and the names of the engine and the model."""
     count_public(request)
-    process = _loaded(request)
+    process = _find_process(request)
     if process is None:
         return {"version": __version__, "engine": None, "model": None}
     engine = process.engine.engine
@@ -108,7 +108,7 @@ async def metrics(request: Request) -> Response:
     return Response(await process.pools.replies.run(text, owner=""), headers={"content-type": CONTENT_TYPE})
 
 
-def _loaded(request: Request) -> Process | None:
+def _find_process(request: Request) -> Process | None:
     """None until the model is loaded."""
     try:
         return process_of(request)

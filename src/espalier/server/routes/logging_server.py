@@ -1,4 +1,4 @@
-"""SEED_COMPAT: the routes with which the logging server's clients set a value for all requests that follow.
+"""WORDLIST_SERVER_COMPAT: the routes with which the logging server's clients set a value for all requests that follow.
 
 A body such as `{"temperature": 0.5}`; null leaves the value to the requests again. They reach every caller, so they
 need a key that may read the metrics.

@@ -13,7 +13,7 @@ from espalier.server.http.errors import READING_ERRORS, documented
 from espalier.server.http.wire import JsonResponse
 from espalier.server.process.deps import cheap_caller_of, process_of
 from espalier.server.process.state import Process
-from espalier.server.routes.seed import seed_models
+from espalier.server.routes.wordlist_server import wordlist_models
 
 router = APIRouter(tags=["openai"], responses=documented(*READING_ERRORS))
 
@@ -23,8 +23,8 @@ async def list_models(request: Request) -> Response:
     """The model names that a request may use."""
     process = process_of(request)
     cheap_caller_of(request)
-    if process.settings.seed_compat:
-        return JsonResponse(seed_models(process))
+    if process.settings.wordlist_server_compat:
+        return JsonResponse(wordlist_models(process))
     return JsonResponse({"object": "list", "data": [_model(name, process) for name in process.names]})
 
 

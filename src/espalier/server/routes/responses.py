@@ -79,7 +79,7 @@ async def get_response(request: Request, response_id: str) -> Response:
         raise InputError("starting_after is the number of an event of a stream", field="starting_after")
 
     def work(store: ResponseStore, caller: str) -> bytes:
-        found = _loaded(store, response_id, caller)["response"]
+        found = _load_response(store, response_id, caller)["response"]
         if again == "false":
             return to_bytes_by_parts(found)
         first = 0 if after is None else int(after) + 1
@@ -106,7 +106,7 @@ async def list_input_items(request: Request, response_id: str) -> Response:
     order = request.query_params.get("order", "desc")
     if order not in ("asc", "desc"):
         raise InputError("order is asc or desc", field="order")
-    items = await _in_store(request, lambda store, caller: _loaded(store, response_id, caller)["items"])
+    items = await _in_store(request, lambda store, caller: _load_response(store, response_id, caller)["items"])
     items = items if order == "asc" else items[::-1]
     if after is not None:
         places = [place for place, one in enumerate(items) if one["id"] == after]
@@ -122,7 +122,7 @@ async def list_input_items(request: Request, response_id: str) -> Response:
 @router.post(ROUTE + "/{response_id}/cancel", responses=documented(*STATUSES))
 async def cancel_response(request: Request, response_id: str) -> Response:
     """Always an error, as OpenAI's for a response that is not in the background: close the connection instead."""
-    await _in_store(request, lambda store, caller: _loaded(store, response_id, caller))
+    await _in_store(request, lambda store, caller: _load_response(store, response_id, caller))
     raise BadRequest("only background responses can be cancelled, and there are none here",
                      hint="close the connection to end a response", field="response_id")  # fmt: skip
 
@@ -152,7 +152,7 @@ async def _in_store(request: Request, work: Callable[[ResponseStore, str], T]) -
     )  # fmt: skip
 
 
-def _loaded(store: ResponseStore, response_id: str, caller: str) -> Mapping[str, Any]:
+def _load_response(store: ResponseStore, response_id: str, caller: str) -> Mapping[str, Any]:
     found = store.response(response_id, caller=caller)
     if found is None:
         raise _unknown()

@@ -54,22 +54,22 @@ def _body(name: str) -> dict[str, Any]:
 @router.post("/tokenize", openapi_extra=_body("TokenizeBody"))
 async def tokenize(request: Request) -> Response:
     """The tokens of `content` (llama-server), or of `prompt` or `messages` (vLLM)."""
-    return await _worked(request, _read_tokenize, _tokenized)
+    return await _work_and_reply(request, _read_tokenize, _tokenize_prompt)
 
 
 @router.post("/detokenize", openapi_extra=_body("DetokenizeBody"))
 async def detokenize(request: Request) -> Response:
     """The text of `tokens`, special tokens included, as `content`; with `model`, as vLLM's `prompt`."""
-    return await _worked(request, _read_detokenize, _detokenized)
+    return await _work_and_reply(request, _read_detokenize, _detokenize_ids)
 
 
 @router.post("/apply-template", openapi_extra=_body("ChatBody"))
 async def apply_template(request: Request) -> Response:
     """The prompt that the chat template renders for a chat request."""
-    return await _worked(request, _asked, _rendered)
+    return await _work_and_reply(request, _parse_chat, _render_prompt)
 
 
-async def _worked(
+async def _work_and_reply(
     request: Request, read: Callable[[Json, Process], Read[T]], work: Callable[[T, Process], Json]
 ) -> Response:
     """The reply: the body is read and the work done in threads, within the caller's limits, while the client waits."""
@@ -88,7 +88,7 @@ async def _worked(
             raise TooCostly(error.message, hint=error.hint, field=error.field) from error
 
 
-def _asked(data: Json, process: Process) -> Read[Asked]:
+def _parse_chat(data: Json, process: Process) -> Read[Asked]:
     asked: Asked = ask_chat(read_body(ChatBody, data, strict=process.settings.strict_fields), process)
     return Read(asked, asked.lines)
 
@@ -122,19 +122,19 @@ def _read_tokenize(data: Json, process: Process) -> Read[tuple[TokenizeBody, Ask
     return Read((body, asked), (*body.told.lines(), *asked.lines))
 
 
-def _tokenized(read: tuple[TokenizeBody, Asked | None], process: Process) -> Json:
+def _tokenize_prompt(read: tuple[TokenizeBody, Asked | None], process: Process) -> Json:
     engine, (body, asked) = process.engine.engine, read
     vocab = known_vocab(engine)
-    return _tokens(body, engine, vocab) if body.content is not None else _counted(body, asked, engine, vocab)
+    return _tokens(body, engine, vocab) if body.content is not None else _write_vllm_reply(body, asked, engine, vocab)
 
 
-def _detokenized(body: DetokenizeBody, process: Process) -> Json:
+def _detokenize_ids(body: DetokenizeBody, process: Process) -> Json:
     vocab = known_vocab(process.engine.engine)
     text = text_of(check_ids(body.tokens, vocab, "tokens"), vocab)
     return {"content": text} if body.model is None else {"prompt": text}
 
 
-def _rendered(asked: Asked, process: Process) -> Json:
+def _render_prompt(asked: Asked, process: Process) -> Json:
     try:
         return {"prompt": process.engine.engine.prompt_text(asked.requests[0])}
     except EspalierError as error:
@@ -169,7 +169,7 @@ def _piece(token: int, vocab: Vocab) -> str | list[int]:
         return list(raw)
 
 
-def _counted(body: TokenizeBody, asked: Asked | None, engine: Engine, vocab: Vocab) -> Json:
+def _write_vllm_reply(body: TokenizeBody, asked: Asked | None, engine: Engine, vocab: Vocab) -> Json:
     """vLLM's reply. A prompt gets the special tokens of the tokenizer unless refused; a chat template has its own."""
     if asked is None:
         ids = engine.encode(body.prompt or "", add_special=body.add_special_tokens is not False)

@@ -64,7 +64,7 @@ async def list_traces(request: Request) -> Response:
 
     def work(store: TraceStore, caller: str) -> bytes:
         found = store.traces(caller=caller, limit=limit + 1, after=after)
-        shown = [_listed(row) for row in found[:limit]]
+        shown = [_list_row(row) for row in found[:limit]]
         last = shown[-1]["id"] if shown else None
         return to_bytes_by_parts({"object": "list", "data": shown, "has_more": len(found) > limit, "last_id": last})
 
@@ -169,6 +169,6 @@ def page_limit(given: str | None) -> int:
     return int(given)
 
 
-def _listed(row: Mapping[str, Any]) -> dict[str, Any]:
+def _list_row(row: Mapping[str, Any]) -> dict[str, Any]:
     """A row of the list, without the caller, who is the reader."""
     return {"id": row["id"], "object": "trace", **{k: v for k, v in row.items() if k not in ("id", "caller")}}

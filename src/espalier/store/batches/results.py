@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from sqlalchemy import and_, func, or_, select
 
-from espalier.jobs.output import never_run, seed_entry, with_custom_id
+from espalier.jobs.output import never_run, with_custom_id, wordlist_entry
 from espalier.jobs.states import ItemState
 from espalier.store.batches.tables import ITEMS, RESULTS
 from espalier.store.db import Database
@@ -31,13 +31,13 @@ class Results:
         for row in self._rows(batch_id, wanted):
             yield as_bytes(with_custom_id(_line(row), row["custom_id"]), what="result") + b"\n"
 
-    def seed_list(self, batch_id: str, given_ids: bool) -> Iterator[bytes]:
+    def wordlist_list(self, batch_id: str, given_ids: bool) -> Iterator[bytes]:
         """The word-list server's results: a JSON list, indented by 2, in pieces. given_ids: whether items show the
         `custom_id` of the input."""
         before = b"[\n"
         for row in self._rows(batch_id, "all"):
             custom_id = row["custom_id"].partition(":")[2] if given_ids else ""
-            entry = seed_entry(batch_id, row["line"] - 1, _line(row), custom_id or None)
+            entry = wordlist_entry(batch_id, row["line"] - 1, _line(row), custom_id or None)
             text = "\n".join(f"  {line}" for line in json.dumps(entry, indent=2).split("\n"))
             yield before + text.encode("ascii")
             before = b",\n"

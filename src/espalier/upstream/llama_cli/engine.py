@@ -65,7 +65,7 @@ class LlamaCliEngine(UpstreamEngine):
         self._ends = {
             token for key in END_KEYS if isinstance(token := header.values.get(f"tokenizer.ggml.{key}_token_id"), int)
         }
-        bos = _spelled(header, "bos")
+        bos = _spell_token(header, "bos")
         self._begin = bos if header.values.get("tokenizer.ggml.add_bos_token") is True else ""
         self._template = _template(header, bos)
         self._pieces = pieces_of(header)
@@ -110,7 +110,7 @@ class LlamaCliEngine(UpstreamEngine):
     def prompt_ids(self, request: Request) -> list[int]:
         return self.encode("", add_special=False)
 
-    def _prepared(self, request: Request) -> tuple[Answer, Begin]:
+    def _prepare(self, request: Request) -> tuple[Answer, Begin]:
         check_capabilities(self, request)
         if request.prompt_ids is not None:
             raise CapabilityError("a one-shot program takes text, not token ids", field="prompt_ids")
@@ -177,7 +177,7 @@ class LlamaCliEngine(UpstreamEngine):
         arguments, text, grammar = asked
         with tempfile.TemporaryDirectory(prefix="espalier-") as folder:  # for this user alone
             session = Path(folder, "session") if "--prompt-cache-all" in self._program.flags else None
-            whole = [*self._fixed(Path(folder), text, grammar, session), *arguments]
+            whole = [*self._fixed_arguments(Path(folder), text, grammar, session), *arguments]
             running = self._program.run(whole, seconds=self._seconds)
             try:
                 current.is_now(running)
@@ -186,16 +186,16 @@ class LlamaCliEngine(UpstreamEngine):
                 raise
             ran = running.wait()
             if ran.status != 0:
-                raise self._failed(ran)
+                raise self._describe_failure(ran)
             ids = () if session is None else read_session(session)
             printed = read_text(ran.out, session, ids, self._ends, self._pieces)
         if printed is None:
             return None
         # The counts on stderr may be lost.
         written = generated(ids, ran.err) or spelling(ids, self._pieces, printed.text.encode(), ended=printed.ended)
-        return printed, _told(printed, ids, written)
+        return printed, _summarise_end(printed, ids, written)
 
-    def _fixed(self, folder: Path, text: str, grammar: str | None, session: Path | None) -> Iterator[str]:
+    def _fixed_arguments(self, folder: Path, text: str, grammar: str | None, session: Path | None) -> Iterator[str]:
         """The arguments that do not depend on the sampling; prompt and grammar are files that only this user reads."""
         prompt = folder / "prompt"
         prompt.write_text(text + "\n", encoding="utf-8", newline="")  # the program removes one newline
@@ -210,12 +210,12 @@ class LlamaCliEngine(UpstreamEngine):
         yield from (flag for flag in ("--simple-io", "--no-warmup") if flag in self._program.flags)
         yield from self._arguments
 
-    def _failed(self, ran: Ran) -> UpstreamError:
+    def _describe_failure(self, ran: Ran) -> UpstreamError:
         how = f"was ended by signal {-ran.status}" if ran.status < 0 else f"failed with status {ran.status}"
         return UpstreamError(f"{os.path.basename(self._program.path)} {how}: {excerpt(reason(ran.err))}")
 
 
-def _told(printed: Printed, ids: tuple[int, ...], written: tuple[int, ...]) -> Told:
+def _summarise_end(printed: Printed, ids: tuple[int, ...], written: tuple[int, ...]) -> Told:
     return Told(
         finish="stop" if printed.ended else "length",
         prompt_tokens=len(ids) - len(written) if written else 0,
@@ -225,7 +225,7 @@ def _told(printed: Printed, ids: tuple[int, ...], written: tuple[int, ...]) -> T
     )
 
 
-def _spelled(header: Header, key: str) -> str:
+def _spell_token(header: Header, key: str) -> str:
     token = header.values.get(f"tokenizer.ggml.{key}_token_id")
     if not isinstance(token, int) or not 0 <= token < len(header.tokens):
         return ""
@@ -236,4 +236,4 @@ def _template(header: Header, bos: str) -> ChatTemplate | None:
     source = header.values.get("tokenizer.chat_template")
     if not isinstance(source, str) or not source.strip():
         return None
-    return template_of(source, bos_token=bos, eos_token=_spelled(header, "eos"))
+    return template_of(source, bos_token=bos, eos_token=_spell_token(header, "eos"))

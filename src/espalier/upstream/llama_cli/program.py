@@ -112,7 +112,7 @@ def find_program(binary: str | None) -> Program:
     for name in wanted:
         found = shutil.which(name)
         if found is not None:
-            return _probed(found, os.stat(found).st_mtime_ns)
+            return _probe_program(found, os.stat(found).st_mtime_ns)
     raise InputError(
         f"there is no program {' or '.join(wanted)}",
         hint="build llama.cpp's llama-completion, and name it: --binary FILE", field="binary",
@@ -120,7 +120,7 @@ def find_program(binary: str | None) -> Program:
 
 
 @lru_cache(maxsize=8)
-def _probed(path: str, changed: int) -> Program:
+def _probe_program(path: str, changed: int) -> Program:
     """changed: the time of its last change, so that a new build is asked again."""
     ran = Program(path, frozenset()).run(["--help"], seconds=HELP_SECONDS).wait()
     shown = (ran.out + ran.err).decode("utf-8", "replace")

@@ -73,7 +73,7 @@ def _native(spec: JsonSchema, compiler: Compiler, proofs: Proofs) -> Asked:
     left = [one.pointer for one in check_native(spec).by_verdict("checked")]
     schema = spec.explicit().schema
     grammar = proofs.schema(schema)
-    follows = None if grammar.startswith(LLGUIDANCE) else _followed(grammar, compiler)
+    follows = None if grammar.startswith(LLGUIDANCE) else _parse_grammar(grammar, compiler)
     notes: tuple[str, ...] = (f"json_schema is held by the server's own grammar: {OWN_LAYOUT}",)
     if follows is None:
         notes += ("the server holds schemas with LLGuidance: the text is judged when it is complete",)
@@ -85,7 +85,7 @@ def _native(spec: JsonSchema, compiler: Compiler, proofs: Proofs) -> Asked:
     )  # fmt: skip
 
 
-def _followed(grammar: str, compiler: Compiler) -> Gbnf:
+def _parse_grammar(grammar: str, compiler: Compiler) -> Gbnf:
     try:
         found = Gbnf(grammar)
         compiler.compile(found)

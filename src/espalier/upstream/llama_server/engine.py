@@ -106,7 +106,7 @@ class LlamaServerEngine(UpstreamEngine):
     def prompt_ids(self, request: Request) -> list[int]:
         return self._ids(request, self.prompt_text(request))
 
-    def _prepared(self, request: Request) -> tuple[Answer, Begin]:
+    def _prepare(self, request: Request) -> tuple[Answer, Begin]:
         check_capabilities(self, request)
         turn = self._turns.prepare(request)
         notes = (*turn.notes, *llama_notes(request.sampling))
@@ -210,9 +210,11 @@ class LlamaServerEngine(UpstreamEngine):
                     last = records[-1] if records else None
                     yield answer.take(text, token=tokens[-1] if tokens else NO_ID, record=last, index=index)
                 if chunk.get("stop") is True:
-                    yield sound(answer.end(self._told(chunk, ids, body, asked), index=index), asked, self.name)
+                    yield sound(answer.end(self._summarise_end(chunk, ids, body, asked), index=index), asked, self.name)
 
-    def _told(self, last: Mapping[str, Any], ids: Sequence[int], body: Mapping[str, Any], asked: Asked) -> Told:
+    def _summarise_end(
+        self, last: Mapping[str, Any], ids: Sequence[int], body: Mapping[str, Any], asked: Asked
+    ) -> Told:
         url = self._server.link.url
         if last.get("truncated") is True:
             raise UpstreamError(

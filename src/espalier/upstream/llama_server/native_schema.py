@@ -114,11 +114,11 @@ def _are_apart(one: Any, other: Any) -> bool:
         return False
     if not types(one) & types(other):
         return True
-    mine, theirs = _listed(one), _listed(other)
+    mine, theirs = _list_values(one), _list_values(other)
     return bool(mine and theirs) and not any(value in theirs for value in mine)
 
 
-def _listed(node: Schema) -> list[Any]:
+def _list_values(node: Schema) -> list[Any]:
     return [node["const"]] if "const" in node else list(node.get("enum") or ())
 
 
@@ -133,7 +133,7 @@ def _values(pointer: str, node: Schema) -> Iterator[Change]:
     if name is None:
         return
     for key in _beside(node, name):
-        if key == "type" and all(_is_of(one, _stated(node)) for one in _listed(node)):
+        if key == "type" and all(_is_of(one, _list_types(node)) for one in _list_values(node)):
             continue
         yield f"{pointer}/{key}", "checked", f"silently dropped: it stands beside {name}"
 
@@ -173,12 +173,12 @@ def _arrays(pointer: str, node: Schema) -> Iterator[Change]:
 
 
 def _lengths(pointer: str, node: Schema) -> Iterator[Change]:
-    if "string" not in _stated(node):
+    if "string" not in _list_types(node):
         for key in ("minLength", "maxLength"):
             yield f"{pointer}/{key}", "checked", "silently dropped: the type string is not stated"
 
 
-def _stated(node: Schema) -> tuple[str, ...]:
+def _list_types(node: Schema) -> tuple[str, ...]:
     found = node.get("type")
     return (found,) if isinstance(found, str) else tuple(found) if isinstance(found, list) else ()
 

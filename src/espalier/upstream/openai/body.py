@@ -82,7 +82,7 @@ def body_of(request: Request, *, model: str, seed: int, server: Server) -> tuple
                 "text completions of such servers hold no constraint", hint="leave `raw` out", field="constraint"
             )
         asked = kinds_of(server)[request.constraint.kind](request.constraint)
-        body |= _guided(asked) if server == "old-vllm" else asked
+        body |= _guide_output(asked) if server == "old-vllm" else asked
     return body, notes
 
 
@@ -93,7 +93,7 @@ def _prompt(request: Request, server: Server) -> dict[str, Any]:
     found: dict[str, Any] = {"messages": [dict(one) for one in as_messages(request)]}
     if request.tools:
         allowed, choice = request.tool_choice.allowed(request.tools), request.tool_choice
-        found["tools"] = [_offered(one) for one in allowed]
+        found["tools"] = [_offer_tool(one) for one in allowed]
         named = {"type": "function", "function": {"name": allowed[0].name}}
         found["tool_choice"] = named if choice.single and len(allowed) == 1 else choice.mode
         if choice.single or request.max_calls == 1:
@@ -117,13 +117,13 @@ def _prompt(request: Request, server: Server) -> dict[str, Any]:
     return found
 
 
-def _offered(tool: Tool) -> dict[str, Any]:
+def _offer_tool(tool: Tool) -> dict[str, Any]:
     shown = tool.to_json()
     shown["function"].pop("formats", None)
     return shown
 
 
-def _guided(asked: dict[str, Any]) -> dict[str, Any]:
+def _guide_output(asked: dict[str, Any]) -> dict[str, Any]:
     (key, value), *_ = asked["structured_outputs"].items()
     if key == "json_object":
         return {"response_format": {"type": "json_object"}}

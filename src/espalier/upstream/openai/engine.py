@@ -103,13 +103,13 @@ class OpenAIEngine(UpstreamEngine):
 
     @property
     def capabilities(self) -> Capabilities:
-        kinds = self._held | {"tool_calls"} if self._repair is None else frozenset(KINDS)
+        kinds = self._held_kinds | {"tool_calls"} if self._repair is None else frozenset(KINDS)
         return Capabilities(
             logprobs=True, constraints=kinds, chat_template=True, max_context=self._context, native_sampler=True
         )
 
     @property
-    def _held(self) -> frozenset[str]:
+    def _held_kinds(self) -> frozenset[str]:
         """The kinds of constraints that the server is asked to hold."""
         return frozenset(kinds_of(self._server))
 
@@ -137,19 +137,19 @@ class OpenAIEngine(UpstreamEngine):
     def prompt_ids(self, request: Request) -> list[int]:
         return self.encode("", add_special=False)
 
-    def _prepared(self, request: Request) -> tuple[Answer, Begin]:
+    def _prepare(self, request: Request) -> tuple[Answer, Begin]:
         check_capabilities(self, request)
         _refuse(self.name, request)
         turn = turn_of(request)
         answer = Answer(model=self.name, request=request, turn=turn, compiler=self._compiler, is_followed=False)
-        takes_grammar = Gbnf.kind in self._held and not request.tools
+        takes_grammar = Gbnf.kind in self._held_kinds and not request.tools
         sent = sent_constraint(request.constraint, self._compiler, takes_grammar=takes_grammar)
         spec = sent.follows
         if spec is not None and spec.kind == "tool_calls":
             raise CapabilityError(
                 f"{self.name} writes calls in a format of its own", hint="give `tools`", field="constraint"
             )
-        is_sent = spec is None or spec.kind in self._held
+        is_sent = spec is None or spec.kind in self._held_kinds
         asked = replace(request, constraint=spec if is_sent else None)
         if not is_sent:
             self._compiler.compile(spec)  # type: ignore[arg-type]  # what is wrong with it is told before anything is sent
@@ -169,26 +169,26 @@ class OpenAIEngine(UpstreamEngine):
         self, answer: Answer, body: Mapping[str, Any], notes: tuple[str, ...], current: Current, index: int
     ) -> Iterator[Event]:
         if not answer.is_traced:
-            return (yield from self._asked(answer, body, notes, current, index))
+            return (yield from self._ask_server(answer, body, notes, current, index))
         asked = max(answer.request.trace_top_k, 1)
         if asked > MOST_LISTED:
             notes += (f"such servers list {MOST_LISTED} candidates of a step at most, not {asked}",)
         most = min(asked, MOST_LISTED)
         listed = {"logprobs": most} if answer.request.raw else {"logprobs": True, "top_logprobs": most}
         try:
-            yield from self._asked(answer, {**body, **listed}, notes, current, index)
+            yield from self._ask_server(answer, {**body, **listed}, notes, current, index)
         except InputError as error:  # before the first event: a refused body
             if "logprob" not in error.message or answer.request.logprobs:
                 raise
             notes += ("the server tells no probabilities: the trace has no steps",)
-            yield from self._asked(answer, body, notes, current, index)
+            yield from self._ask_server(answer, body, notes, current, index)
 
     def _chunks(self, body: Mapping[str, Any], current: Current) -> Iterator[Chunk]:
         exchange = self._link.exchange("POST", CHAT if "messages" in body else TEXT, body)
         current.is_now(exchange)
         return chunks_of(exchange, self._link.url)
 
-    def _repaired(
+    def _repair_answer(
         self, answer: Answer, body: Mapping[str, Any], current: Current
     ) -> tuple[list[Chunk], tuple[str, ...]]:
         """The first answer that satisfies the constraint, or the last one that was asked for, and a note. Each has a
@@ -203,7 +203,7 @@ class OpenAIEngine(UpstreamEngine):
             is_broken = not self._satisfies(spec, "".join([text.feed(one) for one in found]))
             if not is_broken:
                 break
-        self.repairs.add(kind, attempt, is_broken=is_broken, is_sent=kind in self._held or kind == "tool_calls")
+        self.repairs.add(kind, attempt, is_broken=is_broken, is_sent=kind in self._held_kinds or kind == "tool_calls")
         if is_broken:
             return found, (f"no answer satisfied {kind}: {attempt + 1} were asked for",)
         return found, () if attempt == 0 else (f"{kind} is satisfied by answer {attempt + 1}",)
@@ -217,7 +217,7 @@ class OpenAIEngine(UpstreamEngine):
         request = answer.request
         return TurnText(self.name, markers=markers_of(request), has_tools=bool(request.tools))
 
-    def _asked(
+    def _ask_server(
         self, answer: Answer, body: Mapping[str, Any], notes: tuple[str, ...], current: Current, index: int
     ) -> Iterator[Event]:
         usage: Mapping[str, Any] = {}
@@ -225,7 +225,7 @@ class OpenAIEngine(UpstreamEngine):
         if answer.turn.spec is None or self._repair is None:
             chunks = self._chunks(body, current)
         else:
-            found, more = self._repaired(answer, body, current)
+            found, more = self._repair_answer(answer, body, current)
             chunks, notes = iter(found), notes + more
         text = self._text_of(answer)
         for chunk in chunks:
@@ -243,7 +243,7 @@ class OpenAIEngine(UpstreamEngine):
                 yield answer.take(piece, record=records[-1] if records else None, index=index)
         if text.dropped:
             notes += ("the server sent reasoning beside the text; it is not part of the result",)
-        yield answer.end(_told(last, usage, notes), index=index)
+        yield answer.end(_summarise_end(last, usage, notes), index=index)
 
 
 def not_sent(spec: Spec | None) -> str:
@@ -251,7 +251,7 @@ def not_sent(spec: Spec | None) -> str:
     return f"{'' if spec is None else spec.kind} is only checked: the server cannot hold it, and was not told of it"
 
 
-def _told(last: Chunk, usage: Mapping[str, Any], notes: tuple[str, ...]) -> Told:
+def _summarise_end(last: Chunk, usage: Mapping[str, Any], notes: tuple[str, ...]) -> Told:
     details = usage.get("prompt_tokens_details")
     if not usage:
         notes += ("the server does not tell how many tokens there were",)

@@ -26,11 +26,11 @@ def turn_of(request: Request) -> PreparedTurn:
     if request.raw and not (request.prompt or request.prompt_ids):
         raise InputError("the prompt is empty", hint="this model needs at least one token", field="prompt")
     request.tool_choice.allowed(request.tools)  # raises if no tool has that name
-    text = request.prompt or "" if request.raw else _shown(request)
+    text = request.prompt or "" if request.raw else _show_prompt(request)
     return turn_with(request, text, "", HERMES if request.tools else None, markers_of(request))
 
 
-def _shown(request: Request) -> str:
+def _show_prompt(request: Request) -> str:
     return "\n".join(str(one.get("content") or "") for one in as_messages(request))
 
 

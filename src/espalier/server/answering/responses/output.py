@@ -66,7 +66,7 @@ class Output:
             return
         yield from self._close()
         item = {"reasoning": self._new_reasoning, "message": self._new_message}[kind]()
-        yield from self._added(kind, item)
+        yield from self._add_item(kind, item)
         if kind == "message" or not self._has_summary:
             yield self._event("content_part.added", content_index=0, part=self._part(""))
         else:
@@ -80,9 +80,9 @@ class Output:
         content = {"input": ""} if is_custom else {"arguments": ""}
         item = {"id": self._id("ctc" if is_custom else "fc"), "type": kind, "status": "in_progress",
                 "call_id": delta.id, "name": delta.name, **content}  # fmt: skip
-        yield from self._added(kind, item)
+        yield from self._add_item(kind, item)
 
-    def _added(self, kind: str, item: Json) -> Iterator[Json]:
+    def _add_item(self, kind: str, item: Json) -> Iterator[Json]:
         self.items.append(item)
         self._open, self._text = kind, []
         yield self._item_event("added")

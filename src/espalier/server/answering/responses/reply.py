@@ -155,7 +155,9 @@ class ResponsesChunks(NamedChunks):
     def first(self) -> list[Json]:
         """`created` and `in_progress`."""
         names = ("created", "in_progress")
-        return self._numbered({"type": f"response.{name}", "response": begun(self._ours, self.head)} for name in names)
+        return self._number_events(
+            {"type": f"response.{name}", "response": begun(self._ours, self.head)} for name in names
+        )
 
     def of(self, run: int, happened: Event, trace_id: str | None) -> list[Json]:
         """The events of a token or of the end."""
@@ -165,7 +167,7 @@ class ResponsesChunks(NamedChunks):
             self._new.append(record)
         found: list[Json] = []
         for delta in happened.deltas:
-            found += self._output.of(delta, self._taken())
+            found += self._output.of(delta, self._take_logprobs())
         if self.asked.stream_steps and record is not None and found:
             found[0]["espalier"] = {"steps": [{"index": 0, **record.to_json()}]}
         if isinstance(happened, Finished):
@@ -177,12 +179,12 @@ class ResponsesChunks(NamedChunks):
                 self._ending["espalier"] = reports(self.contract, [entry], self.asked, [result])
             else:
                 self._ending |= breach_report(result)
-        return self._numbered(found)
+        return self._number_events(found)
 
     def last(self) -> list[Json]:
         """`completed` or `incomplete`."""
         assert self._ending is not None
-        return self._numbered([{"type": f"response.{self._ending['status']}", "response": self._ending}])
+        return self._number_events([{"type": f"response.{self._ending['status']}", "response": self._ending}])
 
     def failed(self, error: EspalierError) -> list[Json]:
         """`error`, then `failed` with what there is."""
@@ -192,7 +194,7 @@ class ResponsesChunks(NamedChunks):
             **begun(self._ours, self.head), "status": "failed", "output": list(self._output.items),
             "error": {"code": code, "message": detail["message"]},
         }  # fmt: skip
-        return self._numbered([
+        return self._number_events([
             {"type": "error", "code": code_of(error), "message": detail["message"], "param": error.field},
             {"type": "response.failed", "response": response},
         ])  # fmt: skip
@@ -202,14 +204,14 @@ class ResponsesChunks(NamedChunks):
         """The response, None until it has ended."""
         return self._ending
 
-    def _taken(self) -> list[Json]:
+    def _take_logprobs(self) -> list[Json]:
         """The log probabilities of tokens that no event had yet, if every token is one of the content."""
         if self.asked.top_logprobs is None or not is_plain(self.asked):
             return []
         taken, self._new = self._new, []
         return _logprobs(self._ours, taken)
 
-    def _numbered(self, events: Iterable[Json]) -> list[Json]:
+    def _number_events(self, events: Iterable[Json]) -> list[Json]:
         found = []
         for one in events:
             found.append({**one, "sequence_number": self._count})

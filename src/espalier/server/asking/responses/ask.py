@@ -94,7 +94,7 @@ def _chat_fields(body: ResponsesBody, tools: Tools, process: Process, warnings: 
             found["response_format"]["json_schema"] = {k: v for k, v in named.items() if v is not None}
     if body.text is not None and body.text.verbosity not in (None, "medium"):
         warnings.append("text.verbosity has no effect here")
-    if body.top_logprobs is not None or LOGPROBS in _included(body, warnings):
+    if body.top_logprobs is not None or LOGPROBS in _read_include(body, warnings):
         found |= {"logprobs": True, "top_logprobs": body.top_logprobs or 0}
     return found | _reasoning_fields(body, process, warnings)
 
@@ -107,7 +107,7 @@ def _tool_fields(body: ResponsesBody, tools: Tools) -> Json:
     return {"tools": tools.tools} | {name: value for name, value in given.items() if value is not None}
 
 
-def _included(body: ResponsesBody, warnings: list[str]) -> list[str]:
+def _read_include(body: ResponsesBody, warnings: list[str]) -> list[str]:
     for index, name in enumerate(body.include or ()):
         if name not in INCLUDABLE:
             raise UnsupportedParameter(

@@ -131,11 +131,11 @@ def _choice(given: Any, custom: set[str]) -> Any:
             hint="function, custom or allowed_tools", field="tool_choice.type",
         )  # fmt: skip
     if kind == "allowed_tools" and isinstance(given.get("tools"), list):
-        return {**given, "tools": [_allowed(one, i) for i, one in enumerate(given["tools"])]}
+        return {**given, "tools": [_read_allowed_tool(one, i) for i, one in enumerate(given["tools"])]}
     return given
 
 
-def _allowed(one: Any, index: int) -> Any:
+def _read_allowed_tool(one: Any, index: int) -> Any:
     kind = one.get("type") if isinstance(one, Mapping) else None
     if kind not in MAKERS:
         raise UnsupportedParameter(

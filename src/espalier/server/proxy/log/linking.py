@@ -81,7 +81,7 @@ class Linking:
         assert passing.sides is not None
         with self._lock:
             looked = self._look(passing)
-            link, is_final = self._linked(passing, looked)
+            link, is_final = self._link_reply(passing, looked)
             is_final = is_final or is_last or self.is_closing
             passing.key = link.key if link.how in ("request", "task", "fit") else None
             passing.link = link if is_final and passing.end is not None else None
@@ -119,7 +119,7 @@ class Linking:
             link = Link(how="none", reason=error.message, candidates=error.candidates)
         return _Looked(survey, link, set(survey.options(own=own, reported_slot=slot)))
 
-    def _linked(self, passing: Passing, looked: _Looked) -> tuple[Link, bool]:
+    def _link_reply(self, passing: Passing, looked: _Looked) -> tuple[Link, bool]:
         link = looked.link
         if link.how in ("request", "task", "fit"):
             return link, True

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from espalier.errors import InputError
 
 
-class SeedMessage(BaseModel):
+class WordlistServerMessage(BaseModel):
     """content: lists of parts are taken too, which the word-list server refused."""
 
     model_config = ConfigDict(extra="allow")
@@ -19,11 +19,11 @@ class SeedMessage(BaseModel):
     content: Any
 
 
-class SeedBody(BaseModel):
+class WordlistServerBody(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     model: str
-    messages: list[SeedMessage]
+    messages: list[WordlistServerMessage]
     max_tokens: int | None = None
     vocab_lang: str | None = None
     vocab_n_words: int | None = None
@@ -41,8 +41,10 @@ class SeedBody(BaseModel):
     custom_id: str | None = None
 
 
-class SeedInvalid(InputError):
-    """The request body is not valid (status 422 under SEED_COMPAT)."""
+class InvalidWordlistBody(InputError):
+    """The request body is not valid (status 422 under WORDLIST_SERVER_COMPAT)."""
+
+    code = "seed_invalid"  # which logs and results of batches have had from the beginning
 
     def __init__(self, found: list[dict[str, Any]]) -> None:
         """found: the errors, in FastAPI's form."""
@@ -51,13 +53,13 @@ class SeedInvalid(InputError):
         super().__init__(str(first["msg"]), field=".".join(map(str, first["loc"][1:])) or None)
 
 
-def read_seed_body(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of SeedBody that the body gives. Raises SeedInvalid."""
+def read_wordlist_body(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of WordlistServerBody that the body gives. Raises InvalidWordlistBody."""
     try:
-        found = SeedBody.model_validate(data)
+        found = WordlistServerBody.model_validate(data)
     except ValidationError as error:
         listed = error.errors(include_url=False, include_context=False, include_input=False)
-        raise SeedInvalid(
+        raise InvalidWordlistBody(
             [{"type": one["type"], "loc": ["body", *one["loc"]], "msg": one["msg"]} for one in listed]
         ) from None
     return found.model_dump(exclude_unset=True)

@@ -22,7 +22,7 @@ HEAD = """# The users' documents, row by row
 
 Each row is a claim, a command, an endpoint or a field of a document that users of another tool bring along. A test runs
 it as its user would, with the document's own input, on the demo model. This page is written by
-`python -m pytest tests/acceptance/seeds --rows docs/reference/users-documents.md`.
+`python -m pytest tests/acceptance/users_documents --rows docs/reference/users-documents.md`.
 """
 TITLES = {
     "rejection-tracer": "The rejection tracer of a patched llama-server",

@@ -25,7 +25,7 @@ from espalier.agents.tool import LogitTool
 from espalier.constraints.verdict import judge
 from espalier.harness.cases.standard import STANDARD
 from espalier.store.open import open_store
-from tests.acceptance.seeds.pedrocli import (
+from tests.acceptance.users_documents.pedrocli import (
     ACTIONS,
     CALL_GRAMMAR,
     CALL_SCHEMA,

@@ -24,8 +24,8 @@ from starlette.testclient import TestClient
 import espalier
 from espalier.server.apps import create_app, create_batch_app, create_chat_app
 from espalier.server.environment import read_environment
-from tests.acceptance.seeds.rows import rows_of
-from tests.acceptance.seeds.wordlist_servers import (
+from tests.acceptance.users_documents.rows import rows_of
+from tests.acceptance.users_documents.wordlist_servers import (
     AUTH,
     KEY,
     MY_REQUESTS,

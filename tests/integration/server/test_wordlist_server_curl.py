@@ -49,7 +49,7 @@ pytestmark = pytest.mark.skipif(CURL is None, reason="there is no curl")
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    config = settings(seed_compat="true", secret_token=KEY, allow_query_token="true")
+    config = settings(wordlist_server_compat="true", secret_token=KEY, allow_query_token="true")
     with served(make_app("Hola amigo.", config=config)) as found:
         yield found
 
@@ -96,7 +96,7 @@ def test_chat_as_a_stream(url: str, tmp_path: Path, line: str) -> None:
 
 def test_the_example_on_the_demo_model_with_its_beams_and_with_ten(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
-    config = settings(seed_compat="true", secret_token=KEY, allow_query_token="true")
+    config = settings(wordlist_server_compat="true", secret_token=KEY, allow_query_token="true")
     with espalier.load() as engine, served(make_app(config=config, engine=engine)) as url:
         words = set(engine.engine.compiler.words.words("es")[:3000])
         ten = {name: value for name, value in REQUEST.items() if name != "num_beams"}

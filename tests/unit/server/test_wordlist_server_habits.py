@@ -1,4 +1,4 @@
-"""Habits of the word-list server that its clients and settings rely on, most of them under SEED_COMPAT."""
+"""Habits of the word-list server that its clients and settings rely on, most of them under WORDLIST_SERVER_COMPAT."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from espalier.engines.fake import open_engine
 from espalier.errors import InputError, SpecError
 from espalier.lexicon.files import WordFiles, words_within
 from espalier.server.admit.auth import check_uvicorn, read_keys
-from espalier.server.routes.seed import adapt_seed_chat
+from espalier.server.routes.wordlist_server import adapt_wordlist_chat
 from tests.server_app import client, settings
 
 ROUTE = "/v1/chat/completions"
@@ -31,7 +31,7 @@ def engine(tmp_path: Path) -> espalier.LoadedEngine:
 
 
 def seed(engine: espalier.LoadedEngine | None = None, **more: str) -> Any:
-    return client("Hola.", engine=engine, config=settings(seed_compat="true", **more))
+    return client("Hola.", engine=engine, config=settings(wordlist_server_compat="true", **more))
 
 
 def test_a_token_in_the_query_is_read() -> None:
@@ -66,16 +66,16 @@ def test_a_place_in_a_body_is_fastapi_s_list() -> None:
 def test_system_messages_are_moved_to_the_front_and_joined() -> None:
     said = [{"role": "user", "content": "a"}, {"role": "system", "content": "b"}, {"role": "assistant", "content": "c"},
             {"role": "system", "content": "d"}, {"role": "user", "content": "e"}]  # fmt: skip
-    found = adapt_seed_chat(ASK | {"messages": said})["messages"]
+    found = adapt_wordlist_chat(ASK | {"messages": said})["messages"]
     assert [(one["role"], one["content"]) for one in found] == [
         ("system", "b\n\nd"), ("user", "a"), ("assistant", "c"), ("user", "e")
     ]  # fmt: skip
-    assert adapt_seed_chat(ASK)["messages"] == ASK["messages"]
+    assert adapt_wordlist_chat(ASK)["messages"] == ASK["messages"]
 
 
 def test_a_list_that_is_shorter_is_used_whole_with_a_warning(engine: espalier.LoadedEngine) -> None:
     body = ASK | {"vocab_lang": "xx", "vocab_n_words": 3000, "num_beams": 1, "temperature": 0}
-    for config in (settings(), settings(seed_compat="true")):
+    for config in (settings(), settings(wordlist_server_compat="true")):
         with client(engine=engine, config=config) as c:
             reply = c.post(ROUTE, json=body)
             assert reply.status_code == 200, reply.text
@@ -83,9 +83,9 @@ def test_a_list_that_is_shorter_is_used_whole_with_a_warning(engine: espalier.Lo
 
 
 def test_comments_and_duplicates_count_as_they_did_there(engine: espalier.LoadedEngine) -> None:
-    """The first three lines hold one word; without SEED_COMPAT a number counts words."""
+    """The first three lines hold one word; without WORDLIST_SERVER_COMPAT a number counts words."""
     body = ASK | {"vocab_lang": "xx", "vocab_n_words": 3, "num_beams": 1, "temperature": 0}
-    with client(engine=engine, config=settings(seed_compat="true")) as c:
+    with client(engine=engine, config=settings(wordlist_server_compat="true")) as c:
         assert set(c.post(ROUTE, json=body).json()["choices"][0]["message"]["content"].strip(". ").split()) == {"sol"}
     with client(engine=engine, config=settings()) as c:
         found = c.post(ROUTE, json=body).json()["choices"][0]["message"]["content"]

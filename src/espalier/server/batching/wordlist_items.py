@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from espalier.server.bodies.seed import read_seed_body
+from espalier.server.bodies.wordlist_server import read_wordlist_body
 from espalier.server.http.errors import BadRequest
 
 DEFAULTS: Mapping[str, Any] = {"max_tokens": 512, "num_beams": 10, "length_penalty": 1.0}
@@ -14,12 +14,12 @@ PER_ITEM = "per_item"
 OWN = ("model", "messages", "custom_id")
 
 
-def seed_body(item: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+def wordlist_item_body(item: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     """The whole body. Without `per_item`, the item gives its model and messages alone, as in that server. Raises
-    SeedInvalid and BadRequest for what is no item."""
+    InvalidWordlistBody and BadRequest for what is no item."""
     if not isinstance(item, Mapping):
         raise BadRequest("an item is a JSON object with model and messages")
-    read_seed_body(item)  # the item itself must be valid, whatever of it is used
+    read_wordlist_body(item)  # the item itself must be valid, whatever of it is used
     job = {name: value for name, value in options.items() if name != PER_ITEM}
     if options.get(PER_ITEM):
         job |= {name: value for name, value in item.items() if value is not None}

@@ -15,8 +15,8 @@ pytest.importorskip("fastapi", reason="the extra server is not installed")
 from starlette.testclient import TestClient
 
 from espalier.server.apps import create_app
-from tests.acceptance.seeds.rows import rows_of
-from tests.acceptance.seeds.wordlist_servers import (
+from tests.acceptance.users_documents.rows import rows_of
+from tests.acceptance.users_documents.wordlist_servers import (
     AUTH,
     JOB_QUERY,
     MY_REQUESTS,
@@ -127,9 +127,9 @@ DEFAULTS = {"max_tokens": 512, "num_beams": 10, "length_penalty": 1.0}
 
 @row("6.10", "Defaults of a job: max_tokens 512, num_beams 10, length_penalty 1.0; vocab_lang, vocab_n_words optional")
 def test_the_defaults_of_a_job() -> None:
-    from espalier.server.batching.seed_items import seed_body  # what runs an item
+    from espalier.server.batching.wordlist_items import wordlist_item_body  # what runs an item
 
-    assert {name: seed_body(MY_REQUESTS[2], {})[name] for name in DEFAULTS} == DEFAULTS
+    assert {name: wordlist_item_body(MY_REQUESTS[2], {})[name] for name in DEFAULTS} == DEFAULTS
 
 
 @row("6.11", "max_tokens is clamped to ALLOWED_MAX_NEW_TOKENS")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.seeds.rows import Outcomes, write
+from tests.acceptance.users_documents.rows import Outcomes, write
 
 OUTCOMES = pytest.StashKey[Outcomes]()
 

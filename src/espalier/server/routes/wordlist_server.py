@@ -1,4 +1,4 @@
-"""SEED_COMPAT: replies on two routes as the word-list server gave them.
+"""WORDLIST_SERVER_COMPAT: replies on two routes as the word-list server gave them.
 
 Its statuses and `{"detail": ...}` errors, any model name, buckets of `max_tokens`, unknown fields ignored. Its faults
 are not repeated, and features that it did not have, such as streams, work.
@@ -23,7 +23,7 @@ from espalier.server.asking.openai import ask_chat
 from espalier.server.asking.words import FIELDS, PAIR
 from espalier.server.bodies.base import read_body
 from espalier.server.bodies.openai import ChatBody
-from espalier.server.bodies.seed import SeedInvalid, read_seed_body
+from espalier.server.bodies.wordlist_server import InvalidWordlistBody, read_wordlist_body
 from espalier.server.http.body import read_object
 from espalier.server.http.errors import (
     BadRequest,
@@ -51,21 +51,23 @@ DETAILS: dict[type[EspalierError], str] = {
 }  # fmt: skip
 
 
-async def read_seed_chat(request: Request, settings: ServerSettings) -> dict[str, Any]:
-    """A body of the word-list server, with fields of ours. Raises SeedInvalid, and what `read_object` raises for size
-    and time."""
+async def read_wordlist_chat(request: Request, settings: ServerSettings) -> dict[str, Any]:
+    """A body of the word-list server, with fields of ours. Raises InvalidWordlistBody, and what `read_object` raises
+    for size and time."""
     try:
         data = await read_object(request, settings)
     except (BadRequest, WrongMediaType) as error:
-        raise SeedInvalid([{"type": "json_invalid", "loc": ["body"], "msg": f"JSON decode error: {error}"}]) from None
-    found = adapt_seed_chat(data, getattr(request.state, "request_id", None))
+        raise InvalidWordlistBody(
+            [{"type": "json_invalid", "loc": ["body"], "msg": f"JSON decode error: {error}"}]
+        ) from None
+    found = adapt_wordlist_chat(data, getattr(request.state, "request_id", None))
     request.state.vocab_lang = found["vocab_lang"]
     return found
 
 
-def adapt_seed_chat(data: dict[str, Any], request_id: str | None = None) -> dict[str, Any]:
-    """The body of the word-list server as one of ours. Raises SeedInvalid."""
-    found = _adapted(data)
+def adapt_wordlist_chat(data: dict[str, Any], request_id: str | None = None) -> dict[str, Any]:
+    """The body of the word-list server as one of ours. Raises InvalidWordlistBody."""
+    found = _adapt_body(data)
     ignored = sorted(name[:60] for name in data if name not in found)
     if ignored:
         log.warning("ignored fields: %s", ", ".join(ignored[:20]), extra={"fields": {"request_id": request_id}})
@@ -76,11 +78,11 @@ def compat_remedy(data: dict[str, Any], process: Process, error: EspalierError) 
     """What COMPAT_SWITCH would do about the refusal of a body with fields of the word-list server: None where it would
     be refused all the same, or is read so already."""
     settings = process.settings
-    if settings.seed_compat or OWN.isdisjoint(data) or "lmdb_path" in data:
+    if settings.wordlist_server_compat or OWN.isdisjoint(data) or "lmdb_path" in data:
         return None
     try:
-        found = _adapted(data)
-        ask_chat(read_body(ChatBody, found), replace(process, settings=replace(settings, seed_compat=True)))
+        found = _adapt_body(data)
+        ask_chat(read_body(ChatBody, found), replace(process, settings=replace(settings, wordlist_server_compat=True)))
     except EspalierError:
         return None
     if found["messages"] != data["messages"] and (error.field or "").startswith("messages"):
@@ -92,9 +94,9 @@ def compat_remedy(data: dict[str, Any], process: Process, error: EspalierError) 
     return None  # what is wrong is found later, and the same under the switch
 
 
-def _adapted(data: dict[str, Any]) -> dict[str, Any]:
-    """The body without what that server did not know. Raises SeedInvalid."""
-    own = read_seed_body(data)
+def _adapt_body(data: dict[str, Any]) -> dict[str, Any]:
+    """The body without what that server did not know. Raises InvalidWordlistBody."""
+    own = read_wordlist_body(data)
     found = {name: value for name, value in data.items() if name in KNOWN} | own
     if found.get("max_tokens") is not None:
         found["max_tokens"] = max(1, found["max_tokens"])  # which gives the smallest bucket
@@ -117,7 +119,7 @@ def _system_first(messages: list[Any]) -> list[Any]:
     return [*system, *rest]
 
 
-def whole_seed_chat(asked: Asked, head: Head, results: Sequence[Result]) -> dict[str, Any]:
+def whole_wordlist_chat(asked: Asked, head: Head, results: Sequence[Result]) -> dict[str, Any]:
     """The word-list server's reply, in which absent values are left out instead of null."""
     reply = whole_chat(asked, head, results)
     del reply["system_fingerprint"]
@@ -130,7 +132,7 @@ def whole_seed_chat(asked: Asked, head: Head, results: Sequence[Result]) -> dict
     return reply
 
 
-def seed_models(process: Process) -> dict[str, Any]:
+def wordlist_models(process: Process) -> dict[str, Any]:
     """The reply of `/v1/models`."""
     return {"object": "list", "data": [{"id": process.names[0], "object": "model", "owned_by": "owner"}]}
 
@@ -140,15 +142,15 @@ def _loc(path: str) -> list[str | int]:
     return [int(one) if one.isdigit() else one for one in re.findall(r"[^.\[\]]+", path)]
 
 
-def seed_shape(error: EspalierError, request: Request) -> Response:
+def wordlist_server_shape(error: EspalierError, request: Request) -> Response:
     """The reply to an error: `{"detail": ...}` on the word-list server's routes, OpenAI's shape elsewhere."""
     path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
     if path not in ROUTES:
         return openai_shape(error, request)
-    return seed_error(error, request)
+    return wordlist_server_error(error, request)
 
 
-def seed_error(error: EspalierError, request: Request) -> Response:
+def wordlist_server_error(error: EspalierError, request: Request) -> Response:
     """`{"detail": ...}`, with the word-list server's statuses."""
     status, detail = _status_and_detail(error, request)
     if status >= 500:
@@ -158,7 +160,7 @@ def seed_error(error: EspalierError, request: Request) -> Response:
 
 
 def _status_and_detail(error: EspalierError, request: Request) -> tuple[int, Any]:
-    if isinstance(error, SeedInvalid):
+    if isinstance(error, InvalidWordlistBody):
         return 422, error.found
     if isinstance(error, Unauthorized | Forbidden):  # a key in the URL that is not allowed says how to allow it
         return 403, f"{DETAILS[Forbidden]}: {error}" if error.field == "token" else DETAILS[Forbidden]

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.seeds.rows import FAILS, HEAD, TITLES, Outcomes, Row, lines, read, read_mark, write
+from tests.acceptance.users_documents.rows import FAILS, HEAD, TITLES, Outcomes, Row, lines, read, read_mark, write
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[2] / "docs" / "reference" / "users-documents.md"
-AGAIN = "python -m pytest tests/acceptance/seeds --rows docs/reference/users-documents.md"
+AGAIN = "python -m pytest tests/acceptance/users_documents --rows docs/reference/users-documents.md"
 
 
 def marks_of(module: ModuleType) -> Iterator[Any]:
@@ -34,7 +34,7 @@ def carried() -> dict[tuple[str, str], str]:
     """The text of each row, by document and number."""
     found: dict[tuple[str, str], str] = {}
     for path in sorted(HERE.glob("test_*.py")):
-        for mark in marks_of(importlib.import_module(f"tests.acceptance.seeds.{path.stem}")):
+        for mark in marks_of(importlib.import_module(f"tests.acceptance.users_documents.{path.stem}")):
             document, number, text, _ = read_mark(mark)
             found[document, number] = text
     return found

@@ -18,12 +18,12 @@ from espalier.errors import EspalierError, InputError
 from espalier.jobs.states import BatchState
 from espalier.jobs.values import Batch, Kind, Plan
 from espalier.server.asking.words import known_words
-from espalier.server.bodies.seed import SeedInvalid
+from espalier.server.bodies.wordlist_server import InvalidWordlistBody
 from espalier.server.http.errors import ErrorShape, NotFound
 from espalier.server.http.warnings import warning_header
 from espalier.server.http.wire import JsonResponse
 from espalier.server.routes.batch_store import PRIVATE, batch_store, in_store, limit_of, streamed, upload, wake
-from espalier.server.routes.seed import seed_error
+from espalier.server.routes.wordlist_server import wordlist_server_error
 from espalier.store.batches.open import BatchStore
 
 PREFIX = "/v1/batch/jobs"
@@ -127,7 +127,7 @@ async def get_results(request: Request, job_id: str) -> Response:
         status = STATUSES[job.state]
         if status != COMPLETED:
             raise NotCompleted(f"Job is not completed. Current status: {status}")
-        return store.results.seed_list(job.id, given_ids=True)
+        return store.results.wordlist_list(job.id, given_ids=True)
 
     lines = await in_store(request, work)
     return streamed(lines, media_type="application/json", filename=f"{job_id}_output.json")
@@ -160,28 +160,31 @@ def job_json(job: Batch) -> dict[str, Any]:
 
 
 def jobs_shape(otherwise: ErrorShape) -> ErrorShape:
-    """The replies to errors: `{"detail": ...}` on these routes, whatever SEED_COMPAT says."""
+    """The replies to errors: `{"detail": ...}` on these routes, whatever WORDLIST_SERVER_COMPAT says."""
 
     def shape(error: EspalierError, request: Request) -> Response:
         path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
-        return seed_error(error, request) if path.startswith(PREFIX) else otherwise(error, request)
+        return wordlist_server_error(error, request) if path.startswith(PREFIX) else otherwise(error, request)
 
     return shape
 
 
 def _options(request: Request) -> dict[str, Any]:
-    """The parameters of the query. Raises SeedInvalid; half of the vocabulary's pair is refused, not ignored."""
+    """The parameters of the query. Raises InvalidWordlistBody; half of the vocabulary's pair is refused, not
+    ignored."""
     given = {name: value for name, value in request.query_params.items() if name != "token"}
     try:
         found = JobParameters.model_validate(given).model_dump(exclude_none=True)
     except ValidationError as error:
         listed = error.errors(include_url=False, include_context=False, include_input=False)
-        raise SeedInvalid(
+        raise InvalidWordlistBody(
             [{"type": one["type"], "loc": ["query", *one["loc"]], "msg": one["msg"]} for one in listed]
         ) from None
     if ("vocab_lang" in found) != ("vocab_n_words" in found):
         missing = "vocab_n_words" if "vocab_lang" in found else "vocab_lang"
-        raise SeedInvalid([{"type": "missing", "loc": ["query", missing], "msg": f"Give {missing} too, or neither"}])
+        raise InvalidWordlistBody(
+            [{"type": "missing", "loc": ["query", missing], "msg": f"Give {missing} too, or neither"}]
+        )
     if "max_tokens" in found:
         found["max_tokens"] = max(1, found["max_tokens"])
     return found

@@ -1,4 +1,4 @@
-"""SEED_COMPAT: the word-list server's statuses and bodies on its two routes, without its faults."""
+"""WORDLIST_SERVER_COMPAT: the word-list server's statuses and bodies on its two routes, without its faults."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WORDS = {"vocab_lang": "es", "vocab_n_words": 3000}
 
 @pytest.fixture(scope="module")
 def c() -> Iterator[TestClient]:
-    config = settings(seed_compat="true", secret_token=KEY, allow_query_token="true")
+    config = settings(wordlist_server_compat="true", secret_token=KEY, allow_query_token="true")
     with client("Hola amigo.", config=config) as found:
         yield found
 
@@ -135,9 +135,9 @@ def test_a_length_penalty_with_one_beam_is_refused_with_the_reason(c: TestClient
 
 
 def test_unknown_fields_are_ignored_and_logged_by_name_alone(c: TestClient, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.WARNING, logger="espalier.server.routes.seed")
+    caplog.set_level(logging.WARNING, logger="espalier.server.routes.wordlist_server")
     assert c.post(ROUTE, json=ASK | {"best_of": 3, "whatever": "a secret"}, headers=AUTH).status_code == 200
-    said = [record.getMessage() for record in caplog.records if record.name == "espalier.server.routes.seed"]
+    said = [record.getMessage() for record in caplog.records if record.name == "espalier.server.routes.wordlist_server"]
     assert said == ["ignored fields: best_of, whatever"]
 
 
@@ -148,7 +148,7 @@ def test_texts_that_spell_numbers_are_numbers_as_there(c: TestClient) -> None:
 
 @pytest.mark.parametrize(("asked", "given"), [(None, 512), (100, 128), (0, 64), (-5, 64), (10_000, 512)])
 def test_max_tokens_goes_up_to_the_next_bucket(asked: int | None, given: int) -> None:
-    with client("x" * 600, config=settings(seed_compat="true")) as c:
+    with client("x" * 600, config=settings(wordlist_server_compat="true")) as c:
         found = c.post(ROUTE, json=ASK | {"max_tokens": asked}).json()
     assert found["usage"]["completion_tokens"] == given
     assert found["choices"][0]["finish_reason"] == "length"

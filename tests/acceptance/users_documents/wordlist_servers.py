@@ -86,7 +86,7 @@ class Servers:
 
 def configured(folder: Path, **more: str) -> ServerSettings:
     return settings(
-        seed_compat="true", secret_token=KEY, batch_jobs="true", database_url=f"sqlite:///{folder}/jobs.db",
+        wordlist_server_compat="true", secret_token=KEY, batch_jobs="true", database_url=f"sqlite:///{folder}/jobs.db",
         batch_job_temp_dir=str(folder / "uploads"), **more,
     )  # fmt: skip
 

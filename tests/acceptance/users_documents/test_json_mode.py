@@ -9,7 +9,7 @@ import pytest
 
 import espalier
 from espalier import JsonModeProcessor, JsonState, Priority
-from tests.acceptance.seeds.rows import rows_of
+from tests.acceptance.users_documents.rows import rows_of
 
 row = rows_of("json-mode")
 

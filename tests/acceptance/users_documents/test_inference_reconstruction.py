@@ -19,7 +19,7 @@ pytest.importorskip("lmdb", reason="lmdb is not installed")
 from espalier.activations.foreign.salvage import salvage
 from espalier.cli.main import main_code
 from espalier.wiring import demo_model
-from tests.acceptance.seeds.rows import rows_of
+from tests.acceptance.users_documents.rows import rows_of
 from tests.foreign_stores import logged, sha, write_pair
 
 row = rows_of("inference-reconstruction")
