@@ -31,11 +31,11 @@ from espalier.grammar.ast import (
 from espalier.grammar.ranges import Ranges
 from espalier.owners import owner
 from espalier.schema.form import Boolean, Null, Number, String
-from espalier.schema.gbnf.dfa_rules import dfa_table
-from espalier.schema.gbnf.notation import JSON
-from espalier.schema.gbnf.numbers import spelled
-from espalier.schema.gbnf.rulebook import RuleBook, basic_rule, one_of, spelled_class
-from espalier.schema.gbnf.strings import MAX_MINIMISED, QUOTE, StringRules
+from espalier.schema.lowering.dfa_rules import dfa_table
+from espalier.schema.lowering.notation import JSON
+from espalier.schema.lowering.numbers import spelled
+from espalier.schema.lowering.rulebook import RuleBook, basic_rule, one_of, spelled_class
+from espalier.schema.lowering.strings import MAX_MINIMISED, QUOTE, StringRules
 
 MAX_TABLE = 400_000
 """Items and positions of the shared table, about; each takes some hundred bytes."""

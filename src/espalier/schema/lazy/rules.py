@@ -32,15 +32,15 @@ from espalier.schema.form import (
     String,
     Values,
 )
-from espalier.schema.gbnf.arrays import ArrayRules
-from espalier.schema.gbnf.layout import Layout
-from espalier.schema.gbnf.linear import choice, join
-from espalier.schema.gbnf.node_rules import MAX_PARTS, recursive_nodes
-from espalier.schema.gbnf.rulebook import Remark, RuleContext, quoted
-from espalier.schema.gbnf.spelling import Members, literals
-from espalier.schema.gbnf.strings import QUOTE, StringRules
 from espalier.schema.lazy.leaves import ExpressionBook, Leaf, LeafCase, Remarks, converted, current, quoted_dfa
 from espalier.schema.lazy.objects import LazyObjects
+from espalier.schema.lowering.arrays import ArrayRules
+from espalier.schema.lowering.layout import Layout
+from espalier.schema.lowering.linear import choice, join
+from espalier.schema.lowering.node_rules import MAX_PARTS, recursive_nodes
+from espalier.schema.lowering.rulebook import Remark, RuleContext, quoted
+from espalier.schema.lowering.spelling import Members, literals
+from espalier.schema.lowering.strings import QUOTE, StringRules
 from espalier.time_limit import check as check_time
 
 LEAF_CASES = (String, Number, Boolean, Null)

@@ -20,7 +20,7 @@ from espalier.automata.languages.dfa import Dfa
 from espalier.errors import LimitExceeded
 from espalier.grammar.ast import EMPTY, NEVER, Literal, Node, Repeat, alt, seq
 from espalier.schema.form import Number
-from espalier.schema.gbnf.digits import decimals
+from espalier.schema.lowering.digits import decimals
 from espalier.time_limit import check as check_time
 
 DIGITS = 20

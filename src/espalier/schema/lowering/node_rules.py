@@ -19,16 +19,16 @@ from espalier.grammar.ast import NEVER, Grammar, Literal, Node, Rule, RuleRef, p
 from espalier.grammar.json_mode import INDENTED_DEPTH
 from espalier.grammar.rewrite import trim
 from espalier.schema.form import Array, Boolean, Case, NodeId, NormalForm, Null, Number, Object, String, Values
-from espalier.schema.gbnf.arrays import ArrayRules
-from espalier.schema.gbnf.dfa_rules import MAX_STATES, dfa_rules
-from espalier.schema.gbnf.layout import Layout
-from espalier.schema.gbnf.linear import choice
-from espalier.schema.gbnf.notation import Constants
-from espalier.schema.gbnf.numbers import spelled
-from espalier.schema.gbnf.objects import ObjectRules
-from espalier.schema.gbnf.rulebook import BASICS, Converted, RuleBook, RuleContext, one_of
-from espalier.schema.gbnf.spelling import Members, literals
-from espalier.schema.gbnf.strings import StringRules
+from espalier.schema.lowering.arrays import ArrayRules
+from espalier.schema.lowering.dfa_rules import MAX_STATES, dfa_rules
+from espalier.schema.lowering.layout import Layout
+from espalier.schema.lowering.linear import choice
+from espalier.schema.lowering.notation import Constants
+from espalier.schema.lowering.numbers import spelled
+from espalier.schema.lowering.objects import ObjectRules
+from espalier.schema.lowering.rulebook import BASICS, Converted, RuleBook, RuleContext, one_of
+from espalier.schema.lowering.spelling import Members, literals
+from espalier.schema.lowering.strings import StringRules
 from espalier.schema.pointers import split
 from espalier.time_limit import check as check_time
 

@@ -30,8 +30,8 @@ from espalier.grammar.ast import (
 )
 from espalier.grammar.parser import parse
 from espalier.grammar.ranges import Ranges, contains, merge, subtract
-from espalier.schema.gbnf import numbers
-from espalier.schema.gbnf.notation import JSON, Constants
+from espalier.schema.lowering import numbers
+from espalier.schema.lowering.notation import JSON, Constants
 from espalier.time_limit import check as check_time
 
 SHORT_ESCAPES = {'"': '"', "\\": "\\", "\b": "b", "\f": "f", "\n": "n", "\r": "r", "\t": "t"}
