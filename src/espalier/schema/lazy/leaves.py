@@ -48,12 +48,16 @@ LeafCase = String | Number | Boolean | Null
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remarks:
-    """gaps: (keyword, reason) for what is not enforced. notes: the same for what is left out. general: notes on all
-    values of a type."""
+    """What of a case is not as demanded."""
 
+    #: (keyword, reason) for what is not enforced.
     gaps: tuple[tuple[str, str], ...] = ()
+    #: The same for what is left out.
     notes: tuple[tuple[str, str], ...] = ()
+    #: Notes on all values of a type.
     general: tuple[tuple[str, str], ...] = ()
+    #: Why nothing is written, although some values satisfy the case.
+    limit: str | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -187,7 +191,7 @@ def converted(case: LeafCase, keyword: str) -> tuple[Node | Table | None, Remark
         case Number():
             number = spelled(case)
             node = number.node
-            remarks = Remarks(gaps=number.gaps, general=(("number spelling", number.note),))
+            remarks = Remarks(gaps=number.gaps, general=(("number spelling", number.note),), limit=number.limit)
             if isinstance(node, str):
                 return inlined(node), remarks
             if isinstance(node, Dfa):

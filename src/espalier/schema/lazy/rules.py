@@ -18,7 +18,6 @@ from espalier.automata.lazy.costs import least_bytes
 from espalier.automata.lazy.explored import Explored, Place
 from espalier.automata.lazy.linear import ENDLESS, MOST, Linear
 from espalier.automata.lazy.rules import Start
-from espalier.errors import SchemaError
 from espalier.grammar.ast import NEVER, Literal, Node, RuleRef
 from espalier.schema.form import (
     Array,
@@ -90,7 +89,7 @@ class SchemaRules(NodeLowering):
             rule.bodies = [body for case in form.cases(rule.node) if (body := self._case(case, rule)) is not None]
         self._settle()
         if root.cost >= ENDLESS:
-            raise SchemaError("no document satisfies it", pointer=form.pointer(form.root))
+            raise self._nothing()
         self.start = self._place(root)
 
     @property
@@ -168,6 +167,8 @@ class SchemaRules(NodeLowering):
             self._book.note(pointer, keyword, text)
         for keyword, text in remarks.general:
             self._book.note("", keyword, text)
+        if remarks.limit is not None:
+            self._book.limit(pointer, remarks.limit)
 
     def _own_rule(self, automaton: Linear) -> Node:
         """A reference to a rule for an automaton that belongs to no node."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from espalier.errors import SchemaError
+from espalier.errors import LimitExceeded, SchemaError
 from espalier.grammar.ast import Node
 from espalier.schema.form import Case, NormalForm, Object, Values
 from espalier.schema.lowering.arguments import ArgumentRules
@@ -74,7 +74,7 @@ class CallRules(NodeRules):
         self._refused.append(error)
         self._book.note(context.pointer, "required", f"{error.message}: the objects that need it are left out")
 
-    def _nothing(self) -> SchemaError:
+    def _nothing(self) -> SchemaError | LimitExceeded:
         if self._refused:
             return self._refused[0]
         if Remark(self._form.pointer(self._form.root), "type", ONLY_OBJECTS) in self._book.notes:

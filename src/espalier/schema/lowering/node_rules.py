@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from espalier.automata.languages.dfa import Dfa
-from espalier.errors import GrammarError, SchemaError
+from espalier.errors import GrammarError
 from espalier.grammar.ast import NEVER, Grammar, Literal, Node, Rule, RuleRef, postorder
 from espalier.grammar.rewrite import trim
 from espalier.schema.form import Array, Boolean, Case, NodeId, NormalForm, Null, Number, Object, String, Values
@@ -89,9 +89,6 @@ class NodeRules(NodeLowering):
         self._waiting.append((self._form.root, 0))
         return RuleRef(context.base)
 
-    def _nothing(self) -> SchemaError:
-        return SchemaError("no document satisfies it", pointer=self._form.pointer(self._form.root))
-
     def _rank(self, rule: Rule) -> int:
         """Sorts rules: the root first, the basic rules last."""
         return 0 if rule.name == "root" else 2 if rule.name in BASICS else 1
@@ -156,6 +153,8 @@ class NodeRules(NodeLowering):
         self._book.note("", "number spelling", found.note)
         for keyword, text in found.gaps:
             self._book.gap(context.pointer, keyword, text)
+        if found.limit is not None:
+            self._book.limit(context.pointer, found.limit)
         if isinstance(found.node, str):
             return self._book.basic(found.node)
         node = self._language(found.node, context) if isinstance(found.node, Dfa) else found.node

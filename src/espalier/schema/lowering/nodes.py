@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from espalier.errors import LimitExceeded
+from espalier.errors import LimitExceeded, SchemaError
 from espalier.grammar.analysis import components
 from espalier.grammar.ast import Node
 from espalier.grammar.json_mode import INDENTED_DEPTH
@@ -41,6 +41,13 @@ class NodeLowering:
                 f"the schema has more than {MAX_PARTS} parts, which is too many for a grammar",
                 hint="share what is alike with $ref",
             )
+
+    def _nothing(self) -> SchemaError | LimitExceeded:
+        """The error where no document can be written."""
+        for pointer, text in self._book.limits.items():
+            return LimitExceeded(f"no document can be written: at {pointer or 'the top'}, {text}",
+                                 hint="allow a wider range of numbers")  # fmt: skip
+        return SchemaError("no document satisfies it", pointer=self._form.pointer(self._form.root))
 
     def _is_never(self, node: NodeId) -> bool:
         """Whether no value fits a node."""

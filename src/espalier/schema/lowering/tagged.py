@@ -133,7 +133,7 @@ class TaggedRules(NodeRules):
         self._refused.append(error)
         self._book.note(context.pointer, "required", f"{error.message}: the objects that need it are left out")
 
-    def _nothing(self) -> SchemaError:
+    def _nothing(self) -> SchemaError | LimitExceeded:
         return self._refused[0] if self._refused else super()._nothing()
 
     # Values
