@@ -28,7 +28,7 @@ from typing import Any
 import espalier
 from benchmarks.record import RECORD
 from espalier.engines.llamacpp import library as llama_lib
-from espalier.schema.gbnf.convert import to_gbnf
+from espalier.schema.gbnf import to_gbnf
 from espalier.schema.normal.expand import expand
 from espalier.wiring import demo_model
 from tests.gguf_models import write_large

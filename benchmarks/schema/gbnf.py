@@ -21,7 +21,7 @@ from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.spec import Gbnf
 from espalier.errors import UnsupportedError
-from espalier.schema.gbnf.convert import to_gbnf
+from espalier.schema.gbnf import to_gbnf
 from espalier.schema.normal.expand import expand
 from espalier.tokens.vocab import Vocab
 

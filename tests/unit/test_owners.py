@@ -19,9 +19,9 @@ from espalier.tokens.vocab import Vocab
 PACKAGES = ("schema", "constraints", "automata/lazy", "automata/joint", "automata/phrases")
 SHARED = {
     "schema/lazy/leaves.py": "rules of JSON itself, and classes of characters",
-    "schema/gbnf/notation.py": "names of Python",
-    "schema/gbnf/rulebook.py": "rules of JSON itself",
-    "schema/gbnf/tagged.py": "closing tags of formats",
+    "schema/lowering/notation.py": "names of Python",
+    "schema/lowering/rulebook.py": "rules of JSON itself",
+    "schema/lowering/tagged.py": "closing tags of formats",
     "schema/read/documents.py": "official metaschemas",
     "schema/normal/judge.py": "judges of official drafts",
     "schema/normal/validator.py": "validators of official drafts",

@@ -30,7 +30,7 @@ from espalier.harness.compare.remedies import SEEDS
 from espalier.sampling.presets import spec as preset_values
 from espalier.sampling.presets.spec import Preset
 from espalier.schema.contract import Contract
-from espalier.schema.gbnf.convert import printed
+from espalier.schema.gbnf import printed
 from espalier.tokens.vocab import Vocab
 from espalier.wiring import App, build_app
 

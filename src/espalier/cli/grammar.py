@@ -28,7 +28,7 @@ from espalier.grammar.check import Finding, check, validate
 from espalier.grammar.parser import parse
 from espalier.grammar.printer import print_grammar
 from espalier.grammar.sample import SentenceSampler
-from espalier.schema.gbnf.convert import printed, renamed
+from espalier.schema.gbnf import printed, renamed
 
 app = sub_app("Check, print, sample and try GBNF grammars; convert JSON Schemas to GBNF.")
 

@@ -17,8 +17,8 @@ from espalier.grammar.llama_limits import within_limits
 from espalier.grammar.printer import print_grammar
 from espalier.grammar.rewrite import portable as rewritten
 from espalier.grammar.rewrite import trim
-from espalier.schema.gbnf.dfa_rules import dfa_rules
-from espalier.schema.gbnf.rulebook import one_of
+from espalier.schema.lowering.dfa_rules import dfa_rules
+from espalier.schema.lowering.rulebook import one_of
 
 
 def portable(spec: Spec, compiler: Compiler, *, before: str = "") -> str:

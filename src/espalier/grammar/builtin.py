@@ -1,7 +1,7 @@
 """The built-in grammars, as GBNF text by name; a plugin adds its own under the entry point `espalier.grammars`.
 
 JSON here is exactly RFC 8259 (escapes, no control characters, no leading zeros) in natural whitespace: at most one
-space after `,` and `:`. Grammars for JSON Schemas are written by `schema/gbnf/`, which this module does not know.
+space after `,` and `:`. Grammars for JSON Schemas are written by `schema/lowering/`, which this module does not know.
 """
 
 from __future__ import annotations

@@ -265,3 +265,61 @@ def test_an_unsatisfiable_closed_schema_says_that_it_is_closed() -> None:
     with pytest.raises(SchemaError) as caught:
         espalier.compile(JsonSchema(A | {"type": "object", "minProperties": 2}, closed=True))
     assert "closed" in str(caught.value.hint)
+
+
+PARTS: list[dict[str, Any]] = [
+    {"properties": {"a": {"type": "integer"}}, "required": ["a"]},
+    {"properties": {"a": {}, "b": {}}, "required": ["a"]},
+    {"properties": {"b": {"properties": {"a": {}}}}, "required": ["b"]},
+    {"properties": {"b": {"properties": {"a": {}, "b": {}}}}},
+    {"properties": {"k": {"const": "x"}, "a": {}}, "required": ["k"]},
+    {"properties": {"k": {"enum": ["y", "z"]}, "b": {}}, "required": ["k"]},
+    {"type": "array", "items": {"properties": {"a": {}}}},
+    {"type": "array", "items": {"properties": {"a": {}, "b": {}}}},
+    {"anyOf": [{"properties": {"a": {}}}, {"properties": {"b": {}}}]},
+    {"allOf": [{"properties": {"a": {}}}, {"required": ["k"]}]},
+    {"$ref": "#/$defs/d"},
+    {"type": "string"},
+]
+
+
+def _one_of(random: Random) -> dict[str, Any]:
+    options = random.sample(PARTS, random.choice((2, 2, 3)))
+    schema: dict[str, Any] = {"oneOf": options, "$defs": {"d": random.choice(PARTS[:6])}}
+    match random.randrange(4):
+        case 0:
+            schema |= {"type": "object", "properties": {"k": {}}}
+        case 1:
+            schema = {"properties": {"b": {"oneOf": options}}, "$defs": schema["$defs"]}
+        case 2:
+            schema["oneOf"] = [{"oneOf": options[:1]}, *options[1:]]
+    return schema
+
+
+def _value(random: Random, depth: int = 2) -> Any:
+    if depth == 0 or random.random() < 0.3:
+        return random.choice((1, "x", "y", None))
+    if random.random() < 0.2:
+        return [_value(random, depth - 1) for _ in range(random.randrange(3))]
+    return {name: _value(random, depth - 1) for name in random.sample(("a", "b", "k", "o"), random.randrange(4))}
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_one_of_written_out_takes_no_value_that_the_schema_refuses(seed: int) -> None:
+    random = Random(seed)
+    for _ in range(5):
+        schema = _one_of(random)
+        explicit = JsonSchema(schema, closed=True).explicit().schema
+        before, after = map(jsonschema.Draft202012Validator, (schema, explicit))
+        for _ in range(150):
+            value = _value(random)
+            assert before.is_valid(value) or not after.is_valid(value), (schema, explicit, value)
+
+
+def test_options_of_one_of_that_exclude_one_another_are_still_closed() -> None:
+    apart = [PARTS[0], {"properties": {"b": {}}, "required": ["b"]}]
+    for options in ([PARTS[4], PARTS[5]], apart, [PARTS[0], PARTS[11]]):
+        explicit = JsonSchema({"oneOf": options}, closed=True).explicit().schema
+        assert all(
+            option.get("additionalProperties") is False for option in explicit["oneOf"] if "properties" in option
+        )

@@ -13,7 +13,7 @@ import espalier
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.spec import JsonSchema
 from espalier.errors import LimitExceeded, SchemaError, UnsupportedError
-from espalier.schema.gbnf.convert import to_gbnf
+from espalier.schema.gbnf import to_gbnf
 from espalier.schema.normal.expand import expand
 from espalier.tokens.vocab import Vocab
 from tests.laws import check_matcher

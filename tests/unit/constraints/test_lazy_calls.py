@@ -17,9 +17,9 @@ from espalier.constraints.tools.grammar import checked_afterwards
 from espalier.constraints.tools.plain import plain_least
 from espalier.constraints.tools.schemas import tools_of
 from espalier.errors import LimitExceeded, SpecError, UnsupportedError
-from espalier.schema.gbnf.layout import layout
-from espalier.schema.gbnf.objects import MAX_PROPERTIES
 from espalier.schema.lazy.rules import SchemaRules
+from espalier.schema.lowering.layout import layout
+from espalier.schema.lowering.objects import MAX_PROPERTIES
 from espalier.schema.normal.expand import expand
 from tests.examples import examples
 from tests.tool_texts import FORMATS, TOOLS, random_call, written

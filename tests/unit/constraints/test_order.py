@@ -22,7 +22,7 @@ from espalier.constraints.json_schema.lowered import LoweredSchema
 from espalier.constraints.spec import Spec
 from espalier.errors import InputError, SpecError
 from espalier.sampling.presets.spec import Preset
-from espalier.schema.gbnf.convert import to_gbnf
+from espalier.schema.gbnf import to_gbnf
 from espalier.schema.normal.expand import expand
 from espalier.tokens.vocab import Vocab
 from tests.examples import examples

@@ -17,10 +17,10 @@ from espalier import AllOf, AnyOf, Free, Gbnf, JsonSchema, ToolCalls
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
 from espalier.errors import EspalierError, SchemaError, SpecError, UnsupportedError
-from espalier.schema.gbnf.convert import to_gbnf
-from espalier.schema.gbnf.layout import layout
+from espalier.schema.gbnf import to_gbnf
 from espalier.schema.lazy.objects import KeyedChain
 from espalier.schema.lazy.rules import SchemaRules
+from espalier.schema.lowering.layout import layout
 from espalier.schema.normal.expand import expand
 from espalier.tokens import mask as masks
 from espalier.tokens.vocab import Vocab

@@ -19,7 +19,7 @@ from espalier.grammar.ast import TokenRef, postorder
 from espalier.grammar.check import check
 from espalier.grammar.parser import parse
 from espalier.grammar.printer import print_grammar
-from espalier.schema.gbnf.rulebook import BASICS
+from espalier.schema.lowering.rulebook import BASICS
 from tests.tool_texts import FORMATS, TOOLS, written
 
 BYTES = Compiler(Vocab.bytes())

@@ -13,8 +13,8 @@ from espalier.constraints.matching.automaton import compile_network
 from espalier.constraints.spec import Gbnf
 from espalier.grammar.ast import Grammar
 from espalier.schema.form import Array, Boolean, Case, NodeId, Null, Number, Object, String, Values
-from espalier.schema.gbnf.convert import convert
-from espalier.schema.gbnf.rulebook import Converted
+from espalier.schema.lowering.convert import convert
+from espalier.schema.lowering.rulebook import Converted
 from espalier.schema.patterns.ecma import found
 from espalier.schema.read.values import key
 from espalier.tokens.trie import build_trie

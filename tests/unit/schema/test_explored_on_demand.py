@@ -20,9 +20,9 @@ from espalier.constraints.json_schema.lowered import LoweredSchema
 from espalier.constraints.spec import JsonSchema
 from espalier.errors import Cancelled, EspalierError, LimitExceeded
 from espalier.grammar.json_mode import JsonWhitespace
-from espalier.schema.gbnf.convert import convert
-from espalier.schema.gbnf.layout import layout
 from espalier.schema.lazy.rules import SchemaRules
+from espalier.schema.lowering.convert import convert
+from espalier.schema.lowering.layout import layout
 from espalier.schema.normal.expand import expand
 from espalier.time_limit import time_limit
 from espalier.tokens.mask import allowed_ids

@@ -12,10 +12,10 @@ from espalier.automata.lazy.linear import ENDLESS, Linear, State, Table, nearest
 from espalier.errors import SchemaError
 from espalier.grammar.ast import NEVER, Literal, Node, Repeat, RuleRef, fold
 from espalier.schema.form import Array, Object
-from espalier.schema.gbnf.layout import layout
-from espalier.schema.gbnf.node_rules import NodeRules
-from espalier.schema.gbnf.notation import JSON
-from espalier.schema.gbnf.rulebook import RuleContext
+from espalier.schema.lowering.layout import layout
+from espalier.schema.lowering.node_rules import NodeRules
+from espalier.schema.lowering.notation import JSON
+from espalier.schema.lowering.rulebook import RuleContext
 from espalier.schema.normal.expand import expand
 from tests.examples import examples
 

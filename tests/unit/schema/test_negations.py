@@ -17,8 +17,9 @@ from espalier.constraints.compiler import Compiler
 from espalier.constraints.matching.automaton import compile_automaton
 from espalier.constraints.spec import JsonSchema
 from espalier.errors import SchemaError, UnsupportedError
-from espalier.schema.gbnf.convert import convert, printed, to_gbnf
-from espalier.schema.gbnf.objects import LAST
+from espalier.schema.gbnf import printed, to_gbnf
+from espalier.schema.lowering.convert import convert
+from espalier.schema.lowering.objects import LAST
 from espalier.schema.normal.expand import expand
 from espalier.tokens.vocab import Vocab
 from tests.examples import examples

@@ -13,9 +13,10 @@ import pytest
 from espalier.errors import EspalierError, SchemaError, SpecError
 from espalier.grammar.sample import SentenceSampler
 from espalier.schema.form import Boolean, Null, Object, Property, Rest, String, Values
-from espalier.schema.gbnf.convert import convert, printed, to_gbnf
-from espalier.schema.gbnf.notation import RESERVED, argument_names, is_argument
-from espalier.schema.gbnf.rulebook import Converted
+from espalier.schema.gbnf import printed, to_gbnf
+from espalier.schema.lowering.convert import convert
+from espalier.schema.lowering.notation import RESERVED, argument_names, is_argument
+from espalier.schema.lowering.rulebook import Converted
 from espalier.schema.normal.expand import expand
 from tests.oracle import validator
 from tests.schema_fuzz import Maker

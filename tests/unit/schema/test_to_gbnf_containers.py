@@ -27,7 +27,8 @@ from espalier.schema.form import (
     String,
     Values,
 )
-from espalier.schema.gbnf.convert import convert, to_gbnf
+from espalier.schema.gbnf import to_gbnf
+from espalier.schema.lowering.convert import convert
 from tests.examples import examples
 from tests.unit.schema.hand_shapes import Accepts, Hand, accepts, dumps, fits
 

@@ -26,7 +26,8 @@ from espalier.schema.form import (
     String,
     Values,
 )
-from espalier.schema.gbnf.convert import convert, printed, to_gbnf
+from espalier.schema.gbnf import printed, to_gbnf
+from espalier.schema.lowering.convert import convert
 from tests.llama_grammar import LlamaGrammar, LlamaVocab, write_vocab_gguf
 from tests.unit.schema.hand_shapes import VOCAB, Accepts, Hand, accepts, dumps, one
 

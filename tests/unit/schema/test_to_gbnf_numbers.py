@@ -10,8 +10,8 @@ import pytest
 
 from espalier.automata.languages.algebra import language
 from espalier.schema.form import Number
-from espalier.schema.gbnf.convert import convert
-from espalier.schema.gbnf.digits import decimals, whole
+from espalier.schema.lowering.convert import convert
+from espalier.schema.lowering.digits import decimals, whole
 from tests.unit.schema.hand_shapes import Accepts, Hand, accepts, fits_number, one
 
 NONE = Hand({})

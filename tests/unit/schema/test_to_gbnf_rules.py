@@ -14,9 +14,9 @@ from espalier.errors import LimitExceeded
 from espalier.grammar.ast import EMPTY, CharClass, Grammar, Literal, Repeat, Rule, alt, seq
 from espalier.grammar.printer import print_grammar, print_node
 from espalier.grammar.regex.parse import parse_regex
-from espalier.schema.gbnf import dfa_rules as rules
-from espalier.schema.gbnf.dfa_rules import dfa_rules
-from espalier.schema.gbnf.linear import choice, join, optional, write
+from espalier.schema.lowering import dfa_rules as rules
+from espalier.schema.lowering.dfa_rules import dfa_rules
+from espalier.schema.lowering.linear import choice, join, optional, write
 from tests.examples import examples
 from tests.unit.schema.hand_shapes import Accepts
 

@@ -17,8 +17,8 @@ from espalier.automata.languages.algebra import language
 from espalier.errors import UnsupportedError
 from espalier.grammar.regex.parse import parse_regex
 from espalier.schema.form import String
-from espalier.schema.gbnf.convert import convert
-from espalier.schema.gbnf.strings import is_finite
+from espalier.schema.lowering.convert import convert
+from espalier.schema.lowering.strings import is_finite
 from espalier.schema.patterns.ecma import found
 from espalier.schema.patterns.languages import read, searched
 from tests.examples import examples

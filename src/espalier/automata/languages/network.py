@@ -9,7 +9,7 @@ stay as the grammar writes them.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
 import numpy as np
@@ -79,6 +79,52 @@ class Network:
     leaf: list[Position | None]
     refs: tuple[TokenRef, ...]
     start: int
+    #: See `PositionNetwork`, as for `plain`.
+    live: list[bool] = field(init=False, repr=False)
+    plain: list[bool] = field(init=False, repr=False)
+    #: What `edges` and `move` have answered, by position.
+    _edges: dict[int, tuple[tuple[ByteSet, Targets], ...]] = field(init=False, repr=False, default_factory=dict)
+    _targets: dict[int, list[Targets]] = field(init=False, repr=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        live = [bool(moves) or bool(tokens) for moves, tokens in zip(self.moves, self.tokens, strict=True)]
+        plain = [
+            reads and not calls and not final for reads, calls, final in zip(live, self.calls, self.final, strict=True)
+        ]
+        object.__setattr__(self, "live", live)
+        object.__setattr__(self, "plain", plain)
+
+    @property
+    def is_full(self) -> bool:
+        """See `PositionNetwork`, as for the methods up to `forget`: every position is known from the start."""
+        return False
+
+    def edges(self, position: int) -> tuple[tuple[ByteSet, Targets], ...]:
+        edges = self._edges.get(position)
+        if edges is None:
+            letters: list[ByteSet] = [0] * len(self.moves[position])
+            for letter, index in enumerate(self.which[position].tolist()):
+                if index >= 0:
+                    letters[index] |= 1 << letter
+            edges = self._edges[position] = tuple(zip(letters, self.moves[position], strict=True))
+        return edges
+
+    def move(self, position: int, letter: int) -> Targets:
+        targets = self._targets.get(position)
+        if targets is None:
+            moves = self.moves[position]
+            targets = [moves[index] if index >= 0 else () for index in self.which[position].tolist()]
+            self._targets[position] = targets
+        return targets[letter]
+
+    def meet(self, position: int) -> None:
+        pass
+
+    def follow_calls(self, position: int) -> None:
+        pass
+
+    def forget(self, used: set[int]) -> None:
+        pass
 
     @property
     def is_regular(self) -> bool:

@@ -9,6 +9,8 @@ knows which positions are in use calls `forget` when `is_full`; a number is then
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -158,6 +160,16 @@ class LazyNetwork:
                 self._is_listed[at] = True
             listed[at] = None
             todo += [met for call in self.calls[at] for met in call if self.places[met].has_calls]
+
+    def edges(self, position: int) -> Iterable[tuple[ByteSet, Targets]]:
+        """See `PositionNetwork`."""
+        if not self.is_met[position]:
+            self.meet(position)
+        return zip(self.masks[position], self.moves[position], strict=True)
+
+    def needed_bytes(self) -> bytes:
+        """Any: which bytes are read is not known beforehand."""
+        return bytes(range(256))
 
     def move(self, position: int, byte: int) -> Targets:
         """The positions after a byte, () where it cannot be read."""

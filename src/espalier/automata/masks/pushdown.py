@@ -15,7 +15,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.automata.languages.network import Network
 from espalier.automata.languages.nfa import ByteSet
 from espalier.automata.lazy.explored import Place
 from espalier.automata.lazy.items import Keys, Text
@@ -32,6 +31,7 @@ from espalier.automata.masks.parts import (
     Sharing,
     TrieNodes,
 )
+from espalier.automata.masks.positions import PositionNetwork
 from espalier.automata.masks.rows import HandedStates, StackRows
 from espalier.automata.masks.stacks import MAX_INTERNED, MAX_WORK, StackAutomaton
 from espalier.automata.masks.states import Stacks
@@ -56,7 +56,7 @@ class PushdownMachine:
 
     def __init__(
         self,
-        network: Network | LazyNetwork,
+        network: PositionNetwork,
         vocab: Vocab,
         trie: TokenTrie,
         *,
@@ -71,10 +71,7 @@ class PushdownMachine:
         """shared: parts that all schemas of the vocabulary share, for a network that is explored on demand.
         needs_bytes: raise VocabError if the grammar reads bytes that have no token of their own. False only for
         machines that compute no masks."""
-        if isinstance(network, LazyNetwork):
-            if needs_bytes and vocab.missing_bytes():
-                raise missing_error(vocab.missing_bytes(), "an automaton that is explored on demand needs all bytes")
-        elif needs_bytes and (missing := missing_bytes(network.needed_bytes(), vocab)):
+        if needs_bytes and (missing := missing_bytes(network.needed_bytes(), vocab)):
             raise missing_error(missing, "a grammar that is not regular could lead into a dead end")
         self.network = network
         self._vocab = vocab
@@ -346,7 +343,7 @@ class PushdownMachine:
     def _tidy(self) -> None:
         """Clear the memories that have grown past their bounds, and reset the work counter. Only between walks."""
         self._automaton.spent = 0
-        if isinstance(self.network, LazyNetwork) and self.network.is_full:
+        if self.network.is_full:
             self._masks.clear()
             self._rows.clear()
             self._forget_parts()

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.automata.languages.nfa import ByteSet, bytes_in
-from espalier.automata.lazy.network import LazyNetwork
 from espalier.automata.masks.parts import Hand, PartStore
 from espalier.automata.masks.stacks import StackAutomaton
 from espalier.automata.masks.states import Stacks
@@ -69,26 +68,10 @@ class StackRows:
     def fill(self, number: int) -> None:
         automaton = self.automaton
         state = self.states[number]
-        network = automaton.network
-        if isinstance(network, LazyNetwork):
-            moves = [(_selector(members), self._number(after)) for members, after in automaton.spread(state)]
-            row = self.table[number]  # the table may have been replaced by a larger one meanwhile
-            for selector, target in moves:
-                row[selector] = target
-            self.known[number] = 1
-            return
-        if len(state.items) == 1:
-            position, below = state.items[0]
-            filled = [
-                self._number(automaton.enter(targets[0], below) if len(targets) == 1 else automaton.follow(state, (i,)))
-                for i, targets in enumerate(network.moves[position])
-            ]
-            filled.append(-1)
-            self.table[number] = np.array(filled, dtype=np.int32)[network.which[position]]
-        elif state.items:
-            keys = list(zip(*[automaton.row_of(position) for position, _ in state.items], strict=True))
-            known = {key: self._number(automaton.follow(state, key)) for key in dict.fromkeys(keys)}
-            self.table[number] = [known[key] for key in keys]
+        moves = [(_selector(letters), self._number(after)) for letters, after in automaton.spread(state)]
+        row = self.table[number]  # the table may have been replaced by a larger one meanwhile
+        for selector, target in moves:
+            row[selector] = target
         self.known[number] = 1
 
     def _number(self, state: Stacks | None) -> int:
@@ -138,7 +121,7 @@ class HandedStates:
 
 
 @lru_cache(maxsize=4096)
-def _selector(members: ByteSet) -> int | NDArray[np.intp]:
-    """A set of bytes as an index into a row."""
-    members_bytes = bytes_in(members)
-    return members_bytes[0] if len(members_bytes) == 1 else np.array(members_bytes, dtype=np.intp)
+def _selector(letters: ByteSet) -> int | NDArray[np.intp]:
+    """A set of letters as an index into a row."""
+    numbers = bytes_in(letters)
+    return numbers[0] if len(numbers) == 1 else np.array(numbers, dtype=np.intp)

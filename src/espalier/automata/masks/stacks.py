@@ -14,14 +14,13 @@ state of a frame. It knows no vocabulary and no masks.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from operator import itemgetter
 
 from espalier.automata.languages.fragment import Targets, disjoint
-from espalier.automata.languages.network import Network
 from espalier.automata.languages.nfa import ByteSet
-from espalier.automata.lazy.network import LazyNetwork
+from espalier.automata.masks.positions import PositionNetwork
 from espalier.automata.masks.states import Items, Stacks
 from espalier.errors import LimitExceeded
 from espalier.time_limit import check as check_time
@@ -48,9 +47,7 @@ class _Outline:
 class StackAutomaton:
     """The pushdown automaton of a network. Not thread-safe: callers hold a lock."""
 
-    def __init__(
-        self, network: Network | LazyNetwork, *, max_interned: int = MAX_INTERNED, max_work: int = MAX_WORK
-    ) -> None:
+    def __init__(self, network: PositionNetwork, *, max_interned: int = MAX_INTERNED, max_work: int = MAX_WORK) -> None:
         self.network = network
         self.max_interned = max_interned
         self._max_work = max_work
@@ -60,24 +57,12 @@ class StackAutomaton:
         self._pushed: list[Stacks] = []  # what is in some set's `frames`
         self._earlier: dict[int, weakref.ref[Stacks]] = {}  # in use when all was forgotten last
         self._unions: dict[tuple[Stacks, Stacks], Stacks] = {}
-        # A network that is explored on demand works out a position when it is first pushed on a stack.
-        self._growing = network if isinstance(network, LazyNetwork) else None
-        self._which: list[list[int] | None] = [None] * len(network.final)
-        self._targets: list[list[Targets] | None] = [None] * len(network.final)
         self._looping: dict[int, bool] = {}
         self._outlines: dict[int, _Outline] = {}
         self._entered_once: set[int] = set()  # an outline is worth its work from the second time on
         self.is_apart: Callable[[int], bool] | None = None  # whether a position makes a group of its own
-        if isinstance(network, LazyNetwork):
-            self._live, self._plain = network.live, network.plain
-        else:
-            live = [bool(m) or bool(t) for m, t in zip(network.moves, network.tokens, strict=True)]
-            self._live = live
-            # Positions that only read: no calls to follow, and the rule cannot end here.
-            self._plain = [
-                here and not calls and not final
-                for here, calls, final in zip(live, network.calls, network.final, strict=True)
-            ]
+        self._live, self._plain = network.live, network.plain
+        self._follow_calls = network.follow_calls
         self.end = self.make((), True)
         self.start = self.enter(network.start, self.end)
 
@@ -97,9 +82,8 @@ class StackAutomaton:
         stacks = self._known.get(key)
         if stacks is None:
             # A set without items accepts, or is empty and its `least` is never used.
-            if self._growing is not None:
-                for position, _ in items:
-                    self._growing.follow_calls(position)
+            for position, _ in items:
+                self._follow_calls(position)
             costs = self.network.least
             least = 0 if accepting else min([costs[p] + below.least for p, below in items], default=0)
             stacks = self._known[key] = Stacks(items, accepting, least)
@@ -113,8 +97,7 @@ class StackAutomaton:
             frames = below.frames = {}
         stacks = frames.get(position)
         if stacks is None:
-            if self._growing is not None:
-                self._growing.follow_calls(position)
+            self._follow_calls(position)
             stacks = Stacks(((position, below),), False, self.network.least[position] + below.least)
             if self._plain[position]:
                 stacks.closed = stacks
@@ -127,8 +110,7 @@ class StackAutomaton:
         earlier = [made for reference in self._earlier.values() if (made := reference()) is not None]
         for stacks in (*self._known.values(), *self._pushed, *earlier):
             stacks.forget()
-            if self._growing is not None:
-                self._earlier[id(stacks)] = weakref.ref(stacks)
+            self._earlier[id(stacks)] = weakref.ref(stacks)
         del earlier, stacks
         self._known = {}
         self._held = 0
@@ -144,38 +126,19 @@ class StackAutomaton:
         self._earlier = {at: reference for at, reference in self._earlier.items() if reference() is not None}
 
     def forget_positions(self) -> None:
-        """The same, and the positions that no state in use holds. For a network that is explored on demand; not while
-        someone walks, nor while a cache of the caller holds states."""
-        assert self._growing is not None
+        """The same, and the positions that no state in use holds. Not while someone walks, nor while a cache of the
+        caller holds states."""
         self.forget()
         self._looping.clear()
         self._outlines.clear()
         self._entered_once.clear()
         used = [state for reference in self._earlier.values() if (state := reference()) is not None]
-        self._growing.forget({position for state in used for position, _ in state.items})
+        self.network.forget({position for state in used for position, _ in state.items})
 
     @property
     def interned(self) -> int:
         # A set of many stacks counts more than one of a few.
         return len(self._known) + len(self._pushed) + len(self._unions) + self._held // ITEMS_A_SET
-
-    @property
-    def _rows(self) -> Network:
-        if isinstance(self.network, LazyNetwork):
-            raise TypeError("a network that is explored on demand has no rows")
-        return self.network
-
-    def row_of(self, position: int) -> list[int]:
-        """The index into the position's moves for each of the C byte classes, -1 for none."""
-        row = self._which[position]
-        if row is None:
-            row = self._which[position] = self._rows.which[position].tolist()
-        return row
-
-    def _targets_of(self, position: int) -> list[Targets]:
-        moves = self.network.moves[position]
-        row = self._targets[position] = [moves[index] if index >= 0 else () for index in self.row_of(position)]
-        return row
 
     def step(self, state: Stacks, letter: int) -> Stacks | None:
         """The state after a byte of class `letter`, None if no stack can read it."""
@@ -183,47 +146,27 @@ class StackAutomaton:
             state.steps = {}
         elif letter in state.steps:
             return state.steps[letter]
-        if self._growing is not None:
-            move = self._growing.move
-            taken = [(targets, below) for p, below in state.items if (targets := move(p, letter))]
-            after = state.steps[letter] = self._after(taken)
-            return after
-        rows = self._targets
-        taken = [(t, below) for p, below in state.items if (t := (rows[p] or self._targets_of(p))[letter])]
-        after = state.steps[letter] = self._after(taken)
+        move = self.network.move
+        after = self._after([(targets, below) for p, below in state.items if (targets := move(p, letter))])
+        state.steps[letter] = after
         return after
 
-    def follow(self, state: Stacks, indices: Sequence[int]) -> Stacks | None:
-        """The state after taking, from each position, the move of this index (-1 for none); None if no stack moves."""
-        moves = self.network.moves
-        taken = [
-            (moves[position][index], below)
-            for (position, below), index in zip(state.items, indices, strict=True)
-            if index >= 0
-        ]
-        return self._after(taken)
-
     def spread(self, state: Stacks) -> list[tuple[ByteSet, Stacks | None]]:
-        """For a network that is explored on demand: the disjoint sets of bytes that the state reads, each with the
-        state after them."""
-        growing = self._growing
-        if growing is None:
-            raise TypeError("only for a network that is explored on demand")
-        for position, _ in state.items:
-            growing.meet(position)
+        """The disjoint sets of letters that the state reads, each with the state after them."""
+        edges = self.network.edges
         if len(state.items) == 1:
             position, below = state.items[0]
             return [
-                (members, self.enter(target, below))
-                for members, (target,) in zip(growing.masks[position], growing.moves[position], strict=True)
+                (letters, self.enter(targets[0], below) if len(targets) == 1 else self._after([(targets, below)]))
+                for letters, targets in edges(position)
             ]
-        by_mask: dict[ByteSet, set[int]] = {}
+        by_letters: dict[ByteSet, set[int]] = {}
         pairs: list[tuple[Targets, Stacks]] = []
         for position, below in state.items:
-            for members, targets in zip(growing.masks[position], growing.moves[position], strict=True):
-                by_mask.setdefault(members, set()).add(len(pairs))
+            for letters, targets in edges(position):
+                by_letters.setdefault(letters, set()).add(len(pairs))
                 pairs.append((targets, below))
-        return [(members, self._after([pairs[i] for i in sorted(some)])) for members, some in disjoint(by_mask)]
+        return [(letters, self._after([pairs[i] for i in sorted(some)])) for letters, some in disjoint(by_letters)]
 
     def _after(self, taken: list[tuple[Targets, Stacks]]) -> Stacks | None:
         if not taken:
@@ -322,8 +265,7 @@ class StackAutomaton:
     def _outline(self, position: int) -> _Outline:
         """The state of a frame of this position, whatever set lies below."""
         net = self.network
-        if self._growing is not None:
-            self._growing.follow_calls(position)
+        self._follow_calls(position)
         holds = True
         reached = {position}
         todo = [position]
@@ -379,8 +321,7 @@ class StackAutomaton:
                 continue
             below = reached[position]
             work += 1
-            if self._growing is not None:
-                self._growing.follow_calls(position)  # they may have been forgotten since it was pushed
+            self._follow_calls(position)  # they may have been forgotten since it was pushed
             if self._live[position]:
                 self._put(result, position, below)
             if net.final[position]:
@@ -415,8 +356,7 @@ class StackAutomaton:
             known = net.final[position]
             while todo and known:
                 at = todo.pop()
-                if self._growing is not None:
-                    self._growing.meet(at)
+                net.meet(at)
                 known = not net.calls[at] and not net.tokens[at] and (at == position or not net.final[at])
                 fresh = {target for targets in net.moves[at] for target in targets} - reached
                 reached |= fresh

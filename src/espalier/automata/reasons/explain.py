@@ -75,8 +75,7 @@ class NetworkExplainer:
 
     def rule_reading(self, state: Stacks, byte: int) -> RulePosition:
         """The rule of the stacks that can read a byte, of all of them if none can."""
-        letter = self._network.classes[byte]
-        items = tuple(item for item in state.items if self._network.which[item[0], letter] >= 0)
+        items = tuple(item for item in state.items if self._network.reads(item[0]) >> byte & 1)
         alike = len(items) in (0, len(state.items))
         return self.rule_position(state if alike else Stacks(items, False, state.least))
 

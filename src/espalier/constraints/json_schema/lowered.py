@@ -19,11 +19,11 @@ from espalier.constraints.spec import JsonSchema
 from espalier.constraints.unique.arrays import WatchedItems, unique_spots, watched_items
 from espalier.constraints.unique.spots import Spots
 from espalier.schema.contract import Contract, Entry, KeywordVerdict
-from espalier.schema.gbnf.convert import convert
-from espalier.schema.gbnf.layout import Layout, layout
-from espalier.schema.gbnf.objects import NAMES
-from espalier.schema.gbnf.rulebook import Converted, Remark
 from espalier.schema.lazy.rules import SchemaRules
+from espalier.schema.lowering.convert import convert
+from espalier.schema.lowering.layout import Layout, layout
+from espalier.schema.lowering.objects import NAMES
+from espalier.schema.lowering.rulebook import Converted, Remark
 from espalier.schema.normal.expand import Expansion, expand
 
 Use: TypeAlias = Literal["alone", "grammar", "watched"]

@@ -27,9 +27,9 @@ from espalier.constraints.safety.spec import Safety
 from espalier.errors import LimitExceeded, SpecError
 from espalier.grammar.ast import Grammar, Node, Rule, RuleRef
 from espalier.grammar.ranges import SURROGATES, Ranges, merge
-from espalier.schema.gbnf.dfa_rules import characters
-from espalier.schema.gbnf.linear import write
-from espalier.schema.gbnf.rulebook import one_of
+from espalier.schema.lowering.dfa_rules import characters
+from espalier.schema.lowering.linear import write
+from espalier.schema.lowering.rulebook import one_of
 from espalier.time_limit import check as check_time
 
 MAX_STATES = 800

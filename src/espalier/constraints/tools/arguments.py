@@ -21,14 +21,14 @@ from espalier.errors import EspalierError, LimitExceeded, SpecError, Unsupported
 from espalier.grammar.json_mode import JsonWhitespace
 from espalier.owners import owned_cache
 from espalier.schema.form import Case, NodeId, NormalForm, Object, Property, Values
-from espalier.schema.gbnf.bare import Bare
-from espalier.schema.gbnf.convert import convert
-from espalier.schema.gbnf.layout import layout
-from espalier.schema.gbnf.notation import DocumentStyle
-from espalier.schema.gbnf.objects import NAMES
-from espalier.schema.gbnf.rulebook import Converted, Remark
-from espalier.schema.gbnf.tagged import Tags
 from espalier.schema.lazy.rules import SchemaRules
+from espalier.schema.lowering.bare import Bare
+from espalier.schema.lowering.convert import convert
+from espalier.schema.lowering.layout import layout
+from espalier.schema.lowering.notation import DocumentStyle
+from espalier.schema.lowering.objects import NAMES
+from espalier.schema.lowering.rulebook import Converted, Remark
+from espalier.schema.lowering.tagged import Tags
 from espalier.schema.normal.expand import Expansion, expand
 from espalier.schema.order import DEFAULT, Order
 

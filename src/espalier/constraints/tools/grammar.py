@@ -41,12 +41,12 @@ from espalier.grammar.ast import (
     fold,
 )
 from espalier.grammar.regex.parse import parse_regex
-from espalier.schema.gbnf.bare import Bare
-from espalier.schema.gbnf.layout import layout
-from espalier.schema.gbnf.linear import join
-from espalier.schema.gbnf.notation import CONSTANTS, Constants
-from espalier.schema.gbnf.rulebook import BASICS, Converted, RuleBook, quoted
-from espalier.schema.gbnf.tagged import Tags
+from espalier.schema.lowering.bare import Bare
+from espalier.schema.lowering.layout import layout
+from espalier.schema.lowering.linear import join
+from espalier.schema.lowering.notation import CONSTANTS, Constants
+from espalier.schema.lowering.rulebook import BASICS, Converted, RuleBook, quoted
+from espalier.schema.lowering.tagged import Tags
 
 SPACE = CharClass(((10, 10), (32, 32)))
 SMALL = frozenset(("char", "space"))

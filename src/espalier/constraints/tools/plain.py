@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from espalier.schema.gbnf.rulebook import quoted
+from espalier.schema.lowering.rulebook import quoted
 
 MAX_PARTS = 500
 """The most sub-schemas; a schema with more is lowered, so that its limits are found before text is generated."""

@@ -14,7 +14,7 @@ from espalier.errors import GrammarError
 from espalier.grammar.ast import Grammar, Literal, Node, Rule, RuleRef, fold, seq
 from espalier.grammar.parser import parse
 from espalier.grammar.rewrite import portable
-from espalier.schema.gbnf.rulebook import BASICS, Converted, RuleBook
+from espalier.schema.lowering.rulebook import BASICS, Converted, RuleBook
 
 ARGUMENT, KEYWORD = "input", "x-gbnf"
 MARK = "the-text-of-the-grammar-comes-here"

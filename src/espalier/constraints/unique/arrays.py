@@ -30,12 +30,12 @@ from espalier.schema.form import (
     String,
     Values,
 )
-from espalier.schema.gbnf.arrays import MAX_LISTED, MAX_UNIQUE
-from espalier.schema.gbnf.layout import layout
-from espalier.schema.gbnf.others import undone
-from espalier.schema.gbnf.rulebook import RuleBook, escaped
-from espalier.schema.gbnf.spelling import literal
-from espalier.schema.gbnf.strings import StringRules
+from espalier.schema.lowering.arrays import MAX_LISTED, MAX_UNIQUE
+from espalier.schema.lowering.layout import layout
+from espalier.schema.lowering.others import undone
+from espalier.schema.lowering.rulebook import RuleBook, escaped
+from espalier.schema.lowering.spelling import literal
+from espalier.schema.lowering.strings import StringRules
 from espalier.schema.read.values import key
 from espalier.time_limit import check as check_time
 
@@ -277,7 +277,7 @@ class _Search:
         return min((most for most in (never, case.max_items) if most is not None), default=None)
 
     def _is_kept(self, case: Array) -> bool:
-        """Whether the grammar itself keeps the items unique, see `schema/gbnf/arrays.py`."""
+        """Whether the grammar itself keeps the items unique, see `schema/lowering/arrays.py`."""
         high = self._most(case)
         if high is not None and high <= 1:
             return True

@@ -31,11 +31,11 @@ from espalier.grammar.ast import (
 from espalier.grammar.ranges import Ranges
 from espalier.owners import owner
 from espalier.schema.form import Boolean, Null, Number, String
-from espalier.schema.gbnf.dfa_rules import dfa_table
-from espalier.schema.gbnf.notation import JSON
-from espalier.schema.gbnf.numbers import spelled
-from espalier.schema.gbnf.rulebook import RuleBook, basic_rule, one_of, spelled_class
-from espalier.schema.gbnf.strings import MAX_MINIMISED, QUOTE, StringRules
+from espalier.schema.lowering.dfa_rules import dfa_table
+from espalier.schema.lowering.notation import JSON
+from espalier.schema.lowering.numbers import spelled
+from espalier.schema.lowering.rulebook import RuleBook, basic_rule, one_of, spelled_class
+from espalier.schema.lowering.strings import MAX_MINIMISED, QUOTE, StringRules
 
 MAX_TABLE = 400_000
 """Items and positions of the shared table, about; each takes some hundred bytes."""
@@ -48,12 +48,16 @@ LeafCase = String | Number | Boolean | Null
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remarks:
-    """gaps: (keyword, reason) for what is not enforced. notes: the same for what is left out. general: notes on all
-    values of a type."""
+    """What of a case is not as demanded."""
 
+    #: (keyword, reason) for what is not enforced.
     gaps: tuple[tuple[str, str], ...] = ()
+    #: The same for what is left out.
     notes: tuple[tuple[str, str], ...] = ()
+    #: Notes on all values of a type.
     general: tuple[tuple[str, str], ...] = ()
+    #: Why nothing is written, although some values satisfy the case.
+    limit: str | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -187,7 +191,7 @@ def converted(case: LeafCase, keyword: str) -> tuple[Node | Table | None, Remark
         case Number():
             number = spelled(case)
             node = number.node
-            remarks = Remarks(gaps=number.gaps, general=(("number spelling", number.note),))
+            remarks = Remarks(gaps=number.gaps, general=(("number spelling", number.note),), limit=number.limit)
             if isinstance(node, str):
                 return inlined(node), remarks
             if isinstance(node, Dfa):

@@ -1,6 +1,6 @@
 """Objects for the matcher: keys are read byte by byte, and undeclared names are all names but the declared ones.
 
-It shares what an object is with the GBNF export (`gbnf/objects.py`); only how keys are explored differs.
+It shares what an object is with the GBNF export (`lowering/objects.py`); only how keys are explored differs.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from espalier.automata.lazy.linear import Cost, Edges, KeyChoice, Linear, State
 from espalier.computed import computed
 from espalier.grammar.ast import Node
 from espalier.schema.form import Object, Rest, String
-from espalier.schema.gbnf.any_order import AnyOrder, Written
-from espalier.schema.gbnf.objects import Chain, Member, ObjectRules
-from espalier.schema.gbnf.others import Others
-from espalier.schema.gbnf.rulebook import RuleContext
+from espalier.schema.lowering.any_order import AnyOrder, Written
+from espalier.schema.lowering.objects import Chain, Member, ObjectRules
+from espalier.schema.lowering.others import Others
+from espalier.schema.lowering.rulebook import RuleContext
 from espalier.time_limit import check as check_time
 
 

@@ -11,16 +11,14 @@ It knows neither keywords of JSON Schema nor vocabularies.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from espalier.automata.languages.dfa import Dfa
 from espalier.automata.lazy.costs import least_bytes
 from espalier.automata.lazy.explored import Explored, Place
 from espalier.automata.lazy.linear import ENDLESS, MOST, Linear
 from espalier.automata.lazy.rules import Start
-from espalier.errors import LimitExceeded, SchemaError
 from espalier.grammar.ast import NEVER, Literal, Node, RuleRef
-from espalier.grammar.json_mode import INDENTED_DEPTH
 from espalier.schema.form import (
     Array,
     Boolean,
@@ -32,15 +30,14 @@ from espalier.schema.form import (
     String,
     Values,
 )
-from espalier.schema.gbnf.arrays import ArrayRules
-from espalier.schema.gbnf.layout import Layout
-from espalier.schema.gbnf.linear import choice, join
-from espalier.schema.gbnf.node_rules import MAX_PARTS, recursive_nodes
-from espalier.schema.gbnf.rulebook import Remark, RuleContext, quoted
-from espalier.schema.gbnf.spelling import Members, literals
-from espalier.schema.gbnf.strings import QUOTE, StringRules
 from espalier.schema.lazy.leaves import ExpressionBook, Leaf, LeafCase, Remarks, converted, current, quoted_dfa
 from espalier.schema.lazy.objects import LazyObjects
+from espalier.schema.lowering.arrays import ArrayRules
+from espalier.schema.lowering.layout import Layout
+from espalier.schema.lowering.linear import choice, join
+from espalier.schema.lowering.nodes import NodeLowering
+from espalier.schema.lowering.rulebook import Remark, RuleContext, quoted
+from espalier.schema.lowering.strings import QUOTE, StringRules
 from espalier.time_limit import check as check_time
 
 LEAF_CASES = (String, Number, Boolean, Null)
@@ -61,16 +58,15 @@ class _Rule:
     explored: Explored | None = None
 
 
-class SchemaRules:
+class SchemaRules(NodeLowering):
     """The rules of one schema. Raises SchemaError where no document can be written, LimitExceeded, and what the form
     raises."""
 
     def __init__(self, form: NormalForm, written: Layout, *, named: bool = False) -> None:
+        book = ExpressionBook()
+        super().__init__(form, written, book)
         self._named = named
-        self._form = form
-        self._layout = written
         self._leaves = current()
-        self._book = book = ExpressionBook()
         self._explored = Explored(self)
         self._by_name: dict[str, _Rule | Place] = {}
         self._values: dict[tuple[NodeId, int], Node] = {}
@@ -78,7 +74,6 @@ class SchemaRules:
         self._members_of: dict[Node, Node] = {}
         self._queue: list[_Rule] = []
         self._current: _Rule | None = None
-        self._recursive: frozenset[NodeId] | None = None
         self._objects = LazyObjects(
             book=book, strings=StringRules(book), layout=written, value=self._value, cases=form.cases,
             undeclared=self._undeclared, of_names=self._of_names, rule=self._own_rule, member_of=self._member_of,
@@ -87,18 +82,14 @@ class SchemaRules:
         root = self._rule(form.root, 0, shallow=False)
         for rule in self._queue:  # grows as nodes are mentioned
             check_time()
-            if len(self._queue) > MAX_PARTS:
-                raise LimitExceeded(
-                    f"the schema has more than {MAX_PARTS} parts, which is too many for a grammar",
-                    hint="share what is alike with $ref",
-                )
+            self._check_parts(len(self._queue))
             self._current = rule
             if rule.node is None:
                 continue
             rule.bodies = [body for case in form.cases(rule.node) if (body := self._case(case, rule)) is not None]
         self._settle()
         if root.cost >= ENDLESS:
-            raise SchemaError("no document satisfies it", pointer=form.pointer(form.root))
+            raise self._nothing()
         self.start = self._place(root)
 
     @property
@@ -134,21 +125,13 @@ class SchemaRules:
         return found
 
     def _new_value(self, node: NodeId, depth: int) -> Node:
-        cases = self._form.cases(node)
-        if node == self._form.false or not cases:
+        if self._is_never(node):
             return NEVER
+        cases = self._form.cases(node)
         if len(cases) == 1 and isinstance(cases[0], LEAF_CASES) and not self._named:
             return self._leaf(cases[0], self._form.pointer(node))
-        shallow = depth > INDENTED_DEPTH and node in self._loops()
-        if shallow:
-            text = f"at most {INDENTED_DEPTH} levels where the schema refers back to itself"
-            self._book.note(self._form.pointer(node), "whitespace", text)
+        shallow = self._is_too_deep(node, depth)
         return RuleRef(f"n{self._rule(node, depth, shallow=shallow).number}")
-
-    def _loops(self) -> frozenset[NodeId]:
-        if self._recursive is None:
-            self._recursive = recursive_nodes(self._form)
-        return self._recursive
 
     def _case(self, case: Case, rule: _Rule) -> Node | Linear | None:
         """The expression or automaton of a case, None where nothing fits."""
@@ -162,8 +145,7 @@ class SchemaRules:
             return automaton
         context = RuleContext(base="", pointer=pointer, depth=rule.depth)
         if isinstance(case, Values):
-            members = self._members(context) if case.any_order else None
-            texts, others = literals(case.values, self._layout, rule.depth, self._book.constants, members)
+            texts, others = self._listed(case, context)
             return choice([*map(Literal, texts), *others])
         if rule.shallow:
             return None
@@ -185,9 +167,8 @@ class SchemaRules:
             self._book.note(pointer, keyword, text)
         for keyword, text in remarks.general:
             self._book.note("", keyword, text)
-
-    def _members(self, context: RuleContext) -> Members:
-        return lambda members, depth: self._objects.constant(members, replace(context, depth=depth))
+        if remarks.limit is not None:
+            self._book.limit(pointer, remarks.limit)
 
     def _own_rule(self, automaton: Linear) -> Node:
         """A reference to a rule for an automaton that belongs to no node."""

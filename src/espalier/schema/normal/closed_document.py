@@ -4,20 +4,28 @@ declares all names of a value.
     {"properties": {"a": A}}      {"properties": {"a": A}, "additionalProperties": false}
 
 Schemas that apply to one value together get it once, with the names of all of them. What stands in `not`, `if` and
-`contains`, and a definition that is used both alone and together with others, stays as it is: there the text may have
-more names than a closed schema allows, and the verdict on it says so.
+`contains`, a definition that is used both alone and together with others, and an option of `oneOf` that a value may
+satisfy beside another option, stays as it is: there the text may have more names than a closed schema allows, and the
+verdict on it says so. (A closed option refuses more, so a value that `oneOf` refused for satisfying two would satisfy
+one.)
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import permutations
 from typing import Any
 
 from espalier.schema.normal.closing import is_closable, says_others
 from espalier.schema.read.documents import SchemaStore, Subschema
 from espalier.schema.read.unknown import ANNOTATIONS
+from espalier.time_limit import check as check_time
 
+MAX_OPTIONS = 200
+"""Options of one `oneOf` that are compared in pairs; more stay as they are."""
+TYPES = ("null", "boolean", "object", "array", "number", "string", "integer")
 TOGETHER = ("allOf", "anyOf", "oneOf", "then", "else", "dependentSchemas", "dependencies")
 """Keywords whose schemas apply to the same value."""
 OPTIONS = ("anyOf", "oneOf", "allOf")
@@ -33,16 +41,37 @@ def closed_document(schema: Any, documents: Mapping[str, Any] | None = None) -> 
     copied = json.loads(json.dumps(schema))
     store = SchemaStore(copied, documents)
     closing = _Closing(store)
-    for one in closing.whole:
-        parts = list(closing.parts(one))
-        if one in closing.partial or not any(map(is_closable, parts)):
-            continue
-        if any(_says_more(part) for part in parts):
-            continue
-        names = {name: True for part in parts for name in _declared(part)}
-        one.value["properties"] = names | one.value.get("properties", {})
-        one.value["additionalProperties"] = False
+    closed = {subschema: names for subschema in closing.whole if (names := closing.names(subschema)) is not None}
+    for subschema, names in closed.items():
+        subschema.value["properties"] = dict.fromkeys(names, True) | subschema.value.get("properties", {})
+        subschema.value["additionalProperties"] = False
     return copied
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What all values of a schema have in common."""
+
+    #: The types that they have.
+    types: set[str]
+    #: The names that objects among them have.
+    required: set[str]
+    #: By name, the scalars that can be its value in such an object, each with whether it is a boolean.
+    values: dict[str, set[tuple[bool, Any]]]
+
+    def add(self, schema: Mapping[str, Any], keywords: frozenset[str]) -> None:
+        """Take in what a schema says itself."""
+        if "type" in schema:
+            names = [schema["type"]] if isinstance(schema["type"], str) else schema["type"]
+            self.types.intersection_update({*names, *(("integer",) if "number" in names else ())})
+        if isinstance(schema.get("required"), list):
+            self.required.update(schema["required"])
+        for name, inner in schema.get("properties", {}).items():
+            if isinstance(inner, dict) and "$ref" not in inner:
+                listed = [inner["const"]] if "const" in inner and "const" in keywords else inner.get("enum")
+                if isinstance(listed, list) and not any(isinstance(value, dict | list) for value in listed):
+                    scalars = {(isinstance(value, bool), value) for value in listed}
+                    self.values[name] = self.values.get(name, scalars) & scalars
 
 
 class _Closing:
@@ -53,6 +82,8 @@ class _Closing:
         self._store = store
         self.whole: dict[Subschema, None] = {}
         self.partial: set[Subschema] = set()
+        self._known: dict[Subschema, _Facts] = {}
+        choices: list[list[Subschema]] = []
         todo = [store.main.root]
         met: set[Subschema] = set()
         while todo:
@@ -63,6 +94,7 @@ class _Closing:
             aside = [kid for keyword in ASIDE for kid in _kids(one, keyword)]
             for kid in aside:
                 self.partial.update(self._below(kid))
+            choices += [options for part in self.parts(one) if (options := _kids(part, "oneOf"))]
             inner = self._alone(one)
             if inner is not None:
                 todo += inner
@@ -75,6 +107,76 @@ class _Closing:
                 self.partial.update(self._below(kid))
             todo += inner
         self.whole = {one: None for one in self.whole if one.resource.document is store.main}
+        self._open_options(choices)
+
+    def _open_options(self, choices: list[list[Subschema]]) -> None:
+        """Leave open what options of `oneOf` that do not exclude one another lead to."""
+        opened: set[Subschema] = set()
+        count = -1
+        while count < len(opened):  # an option that stays open may overlap with more of the others
+            count = len(opened)
+            for options in choices:
+                for option, other in permutations(options, 2):
+                    check_time()
+                    if other in opened or (len(options) <= MAX_OPTIONS and self._excludes(option, other)):
+                        continue
+                    opened.add(other)
+                    self.partial.update(self._below(other))
+
+    def names(self, subschema: Subschema) -> dict[str, None] | None:
+        """The names that a value of a schema can have once it is closed; None for one that stays as it is."""
+        if subschema not in self.whole or subschema in self.partial:
+            return None
+        parts = list(self.parts(subschema))
+        if not any(map(is_closable, parts)) or any(map(_says_more, parts)):
+            return None
+        return dict.fromkeys(name for part in parts for name in _declared(part))
+
+    def _excludes(self, option: Subschema, other: Subschema) -> bool:
+        """Whether no value that satisfies one option of `oneOf`, closed where it is to be closed, and another one as it
+        stands, could be refused by the other once that is closed."""
+        facts, others = self._facts(option), self._facts(other)
+        common = facts.types & others.types
+        if "array" in common and any(_kids(part, keyword) for part in self.parts(other) for keyword in OF_ITEMS):
+            return False
+        if "object" not in common:
+            return True
+        names = self.names(self._single(option))
+        if names is not None and not others.required <= names.keys():
+            return True
+        return any(
+            not values & others.values[name]
+            for name, values in facts.values.items()
+            if name in others.values and name in facts.required | others.required
+        )
+
+    def _single(self, subschema: Subschema) -> Subschema:
+        """The schema that this one stands for: what its only reference leads to."""
+        seen = {subschema}
+        while (inner := self._alone(subschema)) and len(inner) == 1 and inner[0] not in seen:
+            subschema = inner[0]
+            seen.add(subschema)
+        return subschema
+
+    def _facts(self, subschema: Subschema) -> _Facts:
+        """What all values of a schema have in common."""
+        if subschema in self._known:
+            return self._known[subschema]
+        facts = self._known[subschema] = _Facts(set(TYPES), set(), {})
+        todo, seen = [subschema], {subschema}
+        while todo:
+            current = todo.pop()
+            schema, keywords = current.value, current.resource.draft.keywords
+            if not isinstance(schema, dict):
+                continue
+            inner = _kids(current, "allOf")
+            if isinstance(schema.get("$ref"), str):
+                inner = [*inner, self._store.resolve(current, schema["$ref"], "$ref")[0]]
+            if not ("$ref" in schema and current.resource.draft.ref_alone):
+                facts.add(schema, keywords)
+            todo += [kid for kid in inner if kid not in seen]
+            seen.update(inner)
+        return facts
 
     def _alone(self, one: Subschema) -> list[Subschema] | None:
         """The schemas of which each alone says what the value is, where this one says nothing itself; else None."""
@@ -142,8 +244,8 @@ def _kids(one: Subschema, keyword: str) -> list[Subschema]:
     return list(kid.values()) if isinstance(kid, dict) else [kid]
 
 
-VALUES = ("properties", "patternProperties", "additionalProperties", "unevaluatedProperties", "items", "prefixItems",
-          "additionalItems", "unevaluatedItems")  # fmt: skip
+OF_ITEMS = ("items", "prefixItems", "additionalItems", "unevaluatedItems")
+VALUES = ("properties", "patternProperties", "additionalProperties", "unevaluatedProperties", *OF_ITEMS)
 
 
 def _values_in(one: Subschema) -> list[Subschema]:

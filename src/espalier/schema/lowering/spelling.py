@@ -11,10 +11,10 @@ from decimal import Decimal
 from typing import Any, TypeAlias
 
 from espalier.grammar.ast import EMPTY, Literal, Node
-from espalier.schema.gbnf.layout import Layout
-from espalier.schema.gbnf.linear import join
-from espalier.schema.gbnf.notation import JSON, Constants
-from espalier.schema.gbnf.rulebook import quoted
+from espalier.schema.lowering.layout import Layout
+from espalier.schema.lowering.linear import join
+from espalier.schema.lowering.notation import JSON, Constants
+from espalier.schema.lowering.rulebook import quoted
 from espalier.time_limit import check as check_time
 
 MAX_WHOLE = 10**21

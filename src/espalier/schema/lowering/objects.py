@@ -18,12 +18,12 @@ from espalier.automata.lazy.linear import ENDLESS, Cost, Edges, Linear, State
 from espalier.errors import LimitExceeded
 from espalier.grammar.ast import EMPTY, NEVER, Literal, Node
 from espalier.schema.form import Case, NodeId, Object, Property, Rest, String, Values, fewest
-from espalier.schema.gbnf.any_order import AnyOrder
-from espalier.schema.gbnf.layout import Layout
-from espalier.schema.gbnf.linear import join, write
-from espalier.schema.gbnf.others import Kind, Others, undone
-from espalier.schema.gbnf.rulebook import RuleBook, RuleContext, quoted
-from espalier.schema.gbnf.strings import StringRules
+from espalier.schema.lowering.any_order import AnyOrder
+from espalier.schema.lowering.layout import Layout
+from espalier.schema.lowering.linear import join, write
+from espalier.schema.lowering.others import Kind, Others, undone
+from espalier.schema.lowering.rulebook import RuleBook, RuleContext, quoted
+from espalier.schema.lowering.strings import StringRules
 from espalier.time_limit import check as check_time
 
 NAMES = "undeclared names must differ to count, which a matcher watches"

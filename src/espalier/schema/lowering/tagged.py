@@ -19,14 +19,14 @@ from espalier.errors import LimitExceeded, SchemaError
 from espalier.grammar.ast import EMPTY, NEVER, Literal, Node, Repeat
 from espalier.grammar.regex.parse import parse_regex
 from espalier.schema.form import Case, NodeId, NormalForm, Object, Property, Rest, String, Values
-from espalier.schema.gbnf.layout import Layout
-from espalier.schema.gbnf.linear import choice, join
-from espalier.schema.gbnf.node_rules import NodeRules
-from espalier.schema.gbnf.notation import JSON
-from espalier.schema.gbnf.objects import ObjectRules
-from espalier.schema.gbnf.rulebook import RuleContext
-from espalier.schema.gbnf.spelling import literal
-from espalier.schema.gbnf.strings import MAX_MINIMISED, StringRules
+from espalier.schema.lowering.layout import Layout
+from espalier.schema.lowering.linear import choice, join
+from espalier.schema.lowering.node_rules import NodeRules
+from espalier.schema.lowering.notation import JSON
+from espalier.schema.lowering.objects import ObjectRules
+from espalier.schema.lowering.rulebook import RuleContext
+from espalier.schema.lowering.spelling import literal
+from espalier.schema.lowering.strings import MAX_MINIMISED, StringRules
 from espalier.schema.pointers import below
 
 Types = frozenset[str]
@@ -133,7 +133,7 @@ class TaggedRules(NodeRules):
         self._refused.append(error)
         self._book.note(context.pointer, "required", f"{error.message}: the objects that need it are left out")
 
-    def _nothing(self) -> SchemaError:
+    def _nothing(self) -> SchemaError | LimitExceeded:
         return self._refused[0] if self._refused else super()._nothing()
 
     # Values

@@ -9,7 +9,7 @@ It does not know schemas.
 from __future__ import annotations
 
 from espalier.grammar.ast import EMPTY, CharClass, Literal, Node, Repeat, alt
-from espalier.schema.gbnf.linear import join
+from espalier.schema.lowering.linear import join
 from espalier.time_limit import check as check_time
 
 Options = list[Node]

@@ -9,7 +9,7 @@ rules or the rest of a schema.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil, floor, gcd, lcm
 
@@ -20,7 +20,7 @@ from espalier.automata.languages.dfa import Dfa
 from espalier.errors import LimitExceeded
 from espalier.grammar.ast import EMPTY, NEVER, Literal, Node, Repeat, alt, seq
 from espalier.schema.form import Number
-from espalier.schema.gbnf.digits import decimals
+from espalier.schema.lowering.digits import decimals
 from espalier.time_limit import check as check_time
 
 DIGITS = 20
@@ -53,12 +53,16 @@ SCALARS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spelled:
-    """node: an expression, the name of a rule in SCALARS, or an automaton over ASCII. gaps: keywords that are not
-    enforced, each with the reason. note: which spellings are left out."""
+    """A number's expression, and what it leaves out or allows too much."""
 
+    #: An expression, the name of a rule in SCALARS, or an automaton over ASCII.
     node: Node | str | Dfa
+    #: Which spellings are left out.
     note: str
+    #: Keywords that are not enforced, each with the reason.
     gaps: tuple[tuple[str, str], ...] = ()
+    #: Why no number is left, although some satisfy the schema.
+    limit: str | None = None
 
 
 PLAIN = (
@@ -81,11 +85,46 @@ def spelled(case: Number) -> Spelled:
         if step is None and case.maximum is None and case.minimum == 0 and not case.exclusive_minimum:
             return Spelled(node="unsigned", note=DECIMAL)
     places = _places(case, step)
+    usual = _bounded(case, step, places, DIGITS)
+    if usual.node is not NEVER or usual.gaps:
+        return usual
+    if step is not None:
+        return _bounded(case, step, places, _digits_needed(case, step)) if _is_open(case) else usual
+    if not _is_open(case) and case.minimum == case.maximum:
+        return usual
+    while (most := _largest(case)) * 10 ** (places + 1) < 10**EXACT_DIGITS and places < MAX_PLACES:
+        check_time()
+        places += 1
+        finer = _bounded(case, step, places, max(DIGITS, len(str(int(most)))))
+        if finer.node is not NEVER:
+            return finer
+    return replace(usual, limit=f"its numbers need more than {EXACT_DIGITS} digits, which floats do not keep")
+
+
+def _is_open(case: Number) -> bool:
+    """Whether there is no bound above, or none below."""
+    return case.minimum is None or case.maximum is None
+
+
+def _largest(case: Number) -> Fraction:
+    """The largest distance of a bound from 0."""
+    return max(abs(bound) for bound in (case.minimum, case.maximum, Fraction(0)) if bound is not None)
+
+
+def _digits_needed(case: Number, step: Fraction) -> int:
+    """Digits before the point within which multiples of `step` are found beyond every bound and excluded number."""
+    largest = max(_largest(case), step, *map(abs, case.excluded)) if case.excluded else max(_largest(case), step)
+    return len(str(int(largest))) + 2
+
+
+def _bounded(case: Number, step: Fraction | None, places: int, digits: int) -> Spelled:
+    """As `spelled`, with so many digits after the point, and before it where there is no bound, unless one needs
+    more."""
     gaps: list[tuple[str, str]] = []
     divided = _divided(case, step, gaps)
     is_pointed = places > 0 and (step is not None or bool(case.not_multiples))
     largest = max((len(multiples) for multiples, wanted in divided if not wanted), default=1)
-    length = min(DIGITS, max(EXACT_DIGITS - USUAL_PLACES, MAX_PRODUCT // largest))
+    length = digits if digits > DIGITS else min(digits, max(EXACT_DIGITS - USUAL_PLACES, MAX_PRODUCT // largest))
     low, high = _range(case, places, length, step)
     note = PLAIN if places == 0 else BOUNDED.format(length, places) + (POINTED if is_pointed else "")
     if step not in (None, 1) and None in (case.minimum, case.maximum):
@@ -96,7 +135,7 @@ def spelled(case: Number) -> Spelled:
     scaled = 1 if step is None else int(step * unit)
     within = decimals(low, high, places)
     if is_pointed:  # a remainder is exact only in digits that a float preserves; whole numbers are no floats
-        shares = [(after, max(1, EXACT_DIGITS - after) if after else DIGITS) for after in range(places + 1)]
+        shares = [(after, max(1, EXACT_DIGITS - after) if after else digits) for after in range(places + 1)]
         within = alt(*(decimals(*_range(case, after, min(length, before), step), after) for after, before in shares))
     if scaled == 1 and not (case.not_multiples or case.excluded):
         return Spelled(node=within, note=note)
@@ -251,9 +290,9 @@ def _multiples_of(factor: Fraction) -> Dfa:
     table[0, :10], table[0, 10] = whole + after[0], 0
     table[whole : whole + modulus, :10] = whole + after
     table[whole : whole + modulus, 11] = parts[0] + residues
-    accepting[whole : whole + modulus] = residues * 10**places % modulus == 0
+    accepting[whole : whole + modulus] = residues * pow(10, places, modulus) % modulus == 0
     for j, first in enumerate(parts):
-        accepting[first : first + modulus] = residues * 10 ** (places - j) % modulus == 0
+        accepting[first : first + modulus] = residues * pow(10, places - j, modulus) % modulus == 0
         if j < places:
             table[first : first + modulus, :10] = parts[j + 1] + after
         else:

@@ -14,10 +14,10 @@ from espalier.automata.languages.dfa import Dfa
 from espalier.errors import LimitExceeded, SchemaError
 from espalier.grammar.ast import NEVER, Literal, Node
 from espalier.schema.form import NodeId, Object, Property, Rest, String
-from espalier.schema.gbnf.notation import argument_names, is_argument
-from espalier.schema.gbnf.objects import ObjectRules
-from espalier.schema.gbnf.rulebook import RuleContext
-from espalier.schema.gbnf.spelling import Members, literal
+from espalier.schema.lowering.notation import argument_names, is_argument
+from espalier.schema.lowering.objects import ObjectRules
+from espalier.schema.lowering.rulebook import RuleContext
+from espalier.schema.lowering.spelling import Members, literal
 from espalier.schema.pointers import below
 
 OTHERS = "undeclared names are ASCII identifiers and no keywords; the grammar does not keep one from coming twice"

@@ -13,7 +13,7 @@ from espalier.errors import EspalierError, SpecError
 from espalier.grammar.ast import EMPTY, CharClass, Literal, Node, Repeat, seq
 from espalier.grammar.json_mode import FLEXIBLE_RUN, MAX_INDENT, WHITESPACE
 from espalier.grammar.regex.parse import parse_regex
-from espalier.schema.gbnf.linear import join
+from espalier.schema.lowering.linear import join
 
 RUN = Repeat(CharClass(((9, 10), (13, 13), (32, 32))), 0, FLEXIBLE_RUN)
 

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from espalier.errors import SchemaError
+from espalier.errors import LimitExceeded, SchemaError
 from espalier.grammar.ast import Node
 from espalier.schema.form import Case, NormalForm, Object, Values
-from espalier.schema.gbnf.arguments import ArgumentRules
-from espalier.schema.gbnf.layout import Layout
-from espalier.schema.gbnf.linear import choice
-from espalier.schema.gbnf.node_rules import NodeRules
-from espalier.schema.gbnf.notation import Constants
-from espalier.schema.gbnf.rulebook import Remark, RuleContext
-from espalier.schema.gbnf.spelling import Members
+from espalier.schema.lowering.arguments import ArgumentRules
+from espalier.schema.lowering.layout import Layout
+from espalier.schema.lowering.linear import choice
+from espalier.schema.lowering.node_rules import NodeRules
+from espalier.schema.lowering.notation import Constants
+from espalier.schema.lowering.rulebook import Remark, RuleContext
+from espalier.schema.lowering.spelling import Members
 
 ONLY_OBJECTS = "only objects can be written as arguments"
 
@@ -74,7 +74,7 @@ class CallRules(NodeRules):
         self._refused.append(error)
         self._book.note(context.pointer, "required", f"{error.message}: the objects that need it are left out")
 
-    def _nothing(self) -> SchemaError:
+    def _nothing(self) -> SchemaError | LimitExceeded:
         if self._refused:
             return self._refused[0]
         if Remark(self._form.pointer(self._form.root), "type", ONLY_OBJECTS) in self._book.notes:

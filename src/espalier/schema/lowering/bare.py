@@ -20,15 +20,15 @@ from espalier.errors import LimitExceeded
 from espalier.grammar.ast import NEVER, Literal, Node
 from espalier.grammar.regex.parse import parse_regex
 from espalier.schema.form import NormalForm, Object, Rest, String, Values
-from espalier.schema.gbnf.layout import Layout
-from espalier.schema.gbnf.linear import choice, join
-from espalier.schema.gbnf.node_rules import NodeRules
-from espalier.schema.gbnf.notation import JSON
-from espalier.schema.gbnf.objects import ObjectRules
-from espalier.schema.gbnf.rulebook import RuleBook, RuleContext
-from espalier.schema.gbnf.spelling import literal
-from espalier.schema.gbnf.strings import MAX_MINIMISED
-from espalier.schema.gbnf.tagged import TWICE, RawStrings, raw_texts
+from espalier.schema.lowering.layout import Layout
+from espalier.schema.lowering.linear import choice, join
+from espalier.schema.lowering.node_rules import NodeRules
+from espalier.schema.lowering.notation import JSON
+from espalier.schema.lowering.objects import ObjectRules
+from espalier.schema.lowering.rulebook import RuleBook, RuleContext
+from espalier.schema.lowering.spelling import literal
+from espalier.schema.lowering.strings import MAX_MINIMISED
+from espalier.schema.lowering.tagged import TWICE, RawStrings, raw_texts
 
 NAME: Final = r"""[^\s:,{}\[\]<>"'\x00-\x1f]+"""
 """A name that is written without quotes."""

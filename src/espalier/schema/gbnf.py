@@ -1,12 +1,11 @@
-"""Converts a schema's normal form to a GBNF grammar whose texts are the schema's documents, each value in one spelling.
+"""Writes the grammar of a schema as GBNF text for llama.cpp, each rule under a comment with its JSON pointer.
 
     to_gbnf(expand({"type": "integer"}))      # the schema itself
                                               root ::= integer
                                               integer ::= "0" | "-"? [1-9] [0-9]{0,19}
 
-A grammar may allow less than the schema (spellings that are left out): then there is a note. It may allow more: then
-there is a gap, and the caller must refuse the schema or check the finished text. This module knows neither keywords of
-JSON Schema nor matching; the work is in `node_rules.py`.
+`lowering/convert.py` makes the grammar; this module only refuses what a text cannot enforce, names the start rule and
+prints. It knows neither keywords of JSON Schema nor matching.
 """
 
 from __future__ import annotations
@@ -22,16 +21,11 @@ from espalier.grammar.printer import print_rule
 from espalier.grammar.rewrite import portable
 from espalier.schema.contract import Contract
 from espalier.schema.form import NormalForm
-from espalier.schema.gbnf.bare import Bare, BareRules
-from espalier.schema.gbnf.calls import CallRules
-from espalier.schema.gbnf.layout import layout
-from espalier.schema.gbnf.node_rules import SPACE, NodeRules
-from espalier.schema.gbnf.notation import CONSTANTS, STYLES, DocumentStyle
-from espalier.schema.gbnf.rulebook import Converted
-from espalier.schema.gbnf.tagged import TaggedRules, Tags
+from espalier.schema.lowering.convert import convert
+from espalier.schema.lowering.notation import DocumentStyle
+from espalier.schema.lowering.rulebook import Converted
 
 RULE_NAME = re.compile(r"[A-Za-z0-9-]+")
-RULES: dict[DocumentStyle, type[NodeRules]] = {"json": NodeRules, "python": CallRules}
 
 
 @runtime_checkable
@@ -42,37 +36,6 @@ class Contracted(Protocol):
     def contract(self) -> Contract: ...
 
 
-def convert(
-    form: NormalForm,
-    *,
-    whitespace: JsonWhitespace = "natural",
-    indent: int = 2,
-    separators: tuple[str, str] | None = None,
-    style: DocumentStyle | Tags | Bare = "json",
-) -> Converted:
-    """The grammar of a schema's documents.
-
-    whitespace: as in `json_grammar`. indent: spaces a level, where it is `indented`. separators: regular expressions
-    for the text between items and the text after keys, instead of `whitespace`. style: `python` writes the arguments of
-    a call, `(city="Paris", days=3)`: the top must be an object, names that are not identifiers are left out, and
-    `indented` is refused. `Tags` writes each argument between tags, `Bare` in
-    Gemma's notation.
-
-    Raises SchemaError if no document satisfies the schema, SpecError naming a field, LimitExceeded, and what `form`
-    raises.
-    """
-    if isinstance(style, Tags):
-        return TaggedRules(form, layout(whitespace, indent=indent, separators=separators, run=SPACE), style).run()
-    if isinstance(style, Bare):
-        return BareRules(form, layout(whitespace, indent=indent, separators=separators, run=SPACE), style).run()
-    if style not in STYLES:
-        raise SpecError(f"unknown style {style!r}", hint=f"one of: {', '.join(STYLES)}", field="style")
-    if style == "python" and whitespace == "indented" and separators is None:
-        raise SpecError("arguments of a call are not indented", hint="natural, compact or flexible", field="whitespace")
-    written = layout(whitespace, indent=indent, separators=separators, run=SPACE)
-    return RULES[style](form, written, CONSTANTS[style]).run()
-
-
 def to_gbnf(
     form: NormalForm,
     *,
@@ -81,7 +44,7 @@ def to_gbnf(
     separators: tuple[str, str] | None = None,
     style: DocumentStyle = "json",
 ) -> str:
-    """The same grammar as GBNF text for llama.cpp, each rule under a comment with its JSON pointer.
+    """The grammar of `convert` as GBNF text for llama.cpp.
 
     Raises what `convert` raises, and UnsupportedError for a keyword that the grammar cannot enforce or that the form
     left out.

@@ -15,7 +15,7 @@ from espalier.automata.lazy.linear import Table
 from espalier.errors import LimitExceeded
 from espalier.grammar.ast import Node, Rule
 from espalier.grammar.ranges import Ranges, merge
-from espalier.schema.gbnf.linear import write
+from espalier.schema.lowering.linear import write
 from espalier.time_limit import check as check_time
 
 MAX_STATES = 20_000

@@ -30,8 +30,8 @@ from espalier.grammar.ast import (
 )
 from espalier.grammar.parser import parse
 from espalier.grammar.ranges import Ranges, contains, merge, subtract
-from espalier.schema.gbnf import numbers
-from espalier.schema.gbnf.notation import JSON, Constants
+from espalier.schema.lowering import numbers
+from espalier.schema.lowering.notation import JSON, Constants
 from espalier.time_limit import check as check_time
 
 SHORT_ESCAPES = {'"': '"', "\\": "\\", "\b": "b", "\f": "f", "\n": "n", "\r": "r", "\t": "t"}
@@ -96,6 +96,7 @@ class RuleBook:
         self.pointers: dict[str, str] = {}
         self.notes: dict[Remark, None] = {}
         self.gaps: dict[Remark, None] = {}
+        self.limits: dict[str, str] = {}  # by pointer, why nothing is written there, although some values satisfy it
         self._rules: dict[str, Rule] = {}
         self._taken: set[str] = {"root", *BASICS}
         self._classes: dict[Ranges, RuleRef] = {}
@@ -143,6 +144,11 @@ class RuleBook:
 
     def gap(self, pointer: str, keyword: str, text: str) -> None:
         self.gaps[Remark(pointer, keyword, text)] = None
+
+    def limit(self, pointer: str, text: str) -> None:
+        """Note that nothing is written at a pointer, although some values satisfy the schema there."""
+        self.limits.setdefault(pointer, text)
+        self.note("", "number spelling", f"nothing is written at {pointer or 'the top'}: {text}")
 
     def grammar(self, root: Node) -> Grammar:
         """All rules; `root` has this body."""

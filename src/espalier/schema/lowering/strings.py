@@ -19,8 +19,8 @@ from espalier.errors import LimitExceeded, UnsupportedError
 from espalier.grammar.ast import NEVER, Alternative, AnyChar, CharClass, Literal, Node, Repeat, RuleRef, fold, seq
 from espalier.grammar.regex.parse import parse_regex
 from espalier.schema.form import String
-from espalier.schema.gbnf.dfa_rules import dfa_rules
-from espalier.schema.gbnf.rulebook import RuleBook
+from espalier.schema.lowering.dfa_rules import dfa_rules
+from espalier.schema.lowering.rulebook import RuleBook
 from espalier.schema.patterns.formats import FORMATS, NARROWER
 from espalier.schema.patterns.languages import Pattern, read
 from espalier.time_limit import check as check_time

@@ -9,31 +9,26 @@ collects the result. It knows neither keywords of JSON Schema nor matching.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import assert_never
 
 from espalier.automata.languages.dfa import Dfa
-from espalier.errors import GrammarError, LimitExceeded, SchemaError
-from espalier.grammar.analysis import components
+from espalier.errors import GrammarError
 from espalier.grammar.ast import NEVER, Grammar, Literal, Node, Rule, RuleRef, postorder
-from espalier.grammar.json_mode import INDENTED_DEPTH
 from espalier.grammar.rewrite import trim
 from espalier.schema.form import Array, Boolean, Case, NodeId, NormalForm, Null, Number, Object, String, Values
-from espalier.schema.gbnf.arrays import ArrayRules
-from espalier.schema.gbnf.dfa_rules import MAX_STATES, dfa_rules
-from espalier.schema.gbnf.layout import Layout
-from espalier.schema.gbnf.linear import choice
-from espalier.schema.gbnf.notation import Constants
-from espalier.schema.gbnf.numbers import spelled
-from espalier.schema.gbnf.objects import ObjectRules
-from espalier.schema.gbnf.rulebook import BASICS, Converted, RuleBook, RuleContext, one_of
-from espalier.schema.gbnf.spelling import Members, literals
-from espalier.schema.gbnf.strings import StringRules
+from espalier.schema.lowering.arrays import ArrayRules
+from espalier.schema.lowering.dfa_rules import MAX_STATES, dfa_rules
+from espalier.schema.lowering.layout import Layout
+from espalier.schema.lowering.linear import choice
+from espalier.schema.lowering.nodes import NodeLowering
+from espalier.schema.lowering.notation import Constants
+from espalier.schema.lowering.numbers import spelled
+from espalier.schema.lowering.objects import ObjectRules
+from espalier.schema.lowering.rulebook import BASICS, Converted, RuleBook, RuleContext, one_of
+from espalier.schema.lowering.strings import StringRules
 from espalier.schema.pointers import split
 from espalier.time_limit import check as check_time
 
-MAX_PARTS = 20_000
-"""Rules for nodes, each at each depth."""
 STRUCTURE = frozenset({"properties", "patternProperties", "$defs", "definitions"})
 """Steps of a pointer that are left out of rule names."""
 SPACE = RuleRef("space")
@@ -44,13 +39,12 @@ MANY_NODES = 40
 """A range of numbers whose expression is larger gets a rule of its own, shared by all uses."""
 
 
-class NodeRules:
-    """Converts one schema. Nodes wait in a queue for their rules, so depth of nesting never recurses."""
+class NodeRules(NodeLowering):
+    """Converts one schema to one grammar. Nodes wait in a queue for their rules, so depth of nesting never recurses."""
 
     def __init__(self, form: NormalForm, written: Layout, constants: Constants) -> None:
-        self._form = form
-        self._book = book = RuleBook(constants)
-        self._layout = written
+        book = RuleBook(constants)
+        super().__init__(form, written, book)
         if written.blank == SPACE:
             book.basic("space")
         self._strings = StringRules(book)
@@ -62,7 +56,6 @@ class NodeRules:
         self._waiting: list[tuple[NodeId, int]] = []
         book.pointers["root"] = form.pointer(form.root)
         self._numbers: dict[Number, Node] = {}
-        self._recursive: frozenset[NodeId] | None = None
         self._bodies: dict[str, Node] = {}
 
     def run(self) -> Converted:
@@ -71,11 +64,7 @@ class NodeRules:
         body = self._root(RuleContext(base="root", pointer=self._form.pointer(root), depth=0))
         for node, depth in self._waiting:  # grows as nodes are mentioned
             check_time()
-            if len(self._waiting) > MAX_PARTS:
-                raise LimitExceeded(
-                    f"the schema has more than {MAX_PARTS} parts, which is too many for a grammar",
-                    hint="share what is alike with $ref",
-                )
+            self._check_parts(len(self._waiting))
             name = self._names[node, depth]
             context = RuleContext(base=name, pointer=self._form.pointer(node), depth=depth)
             self._bodies[name] = choice([self._case(case, context) for case in self._form.cases(node)])
@@ -100,20 +89,15 @@ class NodeRules:
         self._waiting.append((self._form.root, 0))
         return RuleRef(context.base)
 
-    def _nothing(self) -> SchemaError:
-        return SchemaError("no document satisfies it", pointer=self._form.pointer(self._form.root))
-
     def _rank(self, rule: Rule) -> int:
         """Sorts rules: the root first, the basic rules last."""
         return 0 if rule.name == "root" else 2 if rule.name in BASICS else 1
 
     def _value(self, node: NodeId, depth: int) -> Node:
         """A reference to the rule of a node at a depth; NEVER where no value fits."""
-        if node == self._form.false or not self._form.cases(node):
+        if self._is_never(node):
             return NEVER
-        if depth > INDENTED_DEPTH and node in self._loops():
-            text = f"at most {INDENTED_DEPTH} levels where the schema refers back to itself"
-            self._book.note(self._form.pointer(node), "whitespace", text)
+        if self._is_too_deep(node, depth):
             return self._shallow(node, depth)
         if (node, depth) not in self._names:
             pointer = self._form.pointer(node)
@@ -126,12 +110,6 @@ class NodeRules:
         cases = [case for case in self._form.cases(node) if not isinstance(case, Array | Object)]
         context = RuleContext(base=_rule_name(self._form.pointer(node)), pointer=self._form.pointer(node), depth=depth)
         return choice([self._case(case, context) for case in cases])
-
-    def _loops(self) -> frozenset[NodeId]:
-        """The nodes that a value of theirs may contain again."""
-        if self._recursive is None:
-            self._recursive = recursive_nodes(self._form)
-        return self._recursive
 
     def _case(self, case: Case, context: RuleContext) -> Node:
         """The expression for one case."""
@@ -154,17 +132,13 @@ class NodeRules:
                 assert_never(case)
 
     def _values(self, case: Values, context: RuleContext) -> Node:
-        members = self._members(context) if case.any_order else None
-        texts, others = literals(case.values, self._layout, context.depth, self._book.constants, members)
+        texts, others = self._listed(case, context)
         if len(texts) > MANY_VALUES:
             words = Dfa.of_words(texts)
             if len(words) <= MAX_STATES:
                 others.append(self._language(words, context))
                 return choice(others)
         return choice([*map(Literal, texts), *others])
-
-    def _members(self, context: RuleContext) -> Members:
-        return lambda members, depth: self._objects.constant(members, replace(context, depth=depth))
 
     def _language(self, dfa: Dfa, context: RuleContext) -> Node:
         """The language of an automaton over characters as they are written. Raises LimitExceeded above MAX_STATES."""
@@ -179,6 +153,8 @@ class NodeRules:
         self._book.note("", "number spelling", found.note)
         for keyword, text in found.gaps:
             self._book.gap(context.pointer, keyword, text)
+        if found.limit is not None:
+            self._book.limit(context.pointer, found.limit)
         if isinstance(found.node, str):
             return self._book.basic(found.node)
         node = self._language(found.node, context) if isinstance(found.node, Dfa) else found.node
@@ -186,32 +162,6 @@ class NodeRules:
             node = self._book.add(self._book.name(f"{context.base}-number", context.pointer), node)
             self._numbers[case] = node
         return node
-
-
-def recursive_nodes(form: NormalForm) -> frozenset[NodeId]:
-    """The nodes that a value of theirs may contain again."""
-    edges: dict[str, tuple[str, ...]] = {}
-    todo = [form.root]
-    while todo:
-        check_time()
-        node = todo.pop()
-        if str(node) not in edges:
-            inner = [child for case in form.cases(node) for child in _children(case)]
-            edges[str(node)] = tuple(dict.fromkeys(map(str, inner)))
-            todo += inner
-    loops = [group for group in components(edges) if len(group) > 1 or group[0] in edges[group[0]]]
-    return frozenset(int(node) for group in loops for node in group)
-
-
-def _children(case: Case) -> list[NodeId]:
-    """The nodes of the values that a case contains."""
-    match case:
-        case Array():
-            return [*case.prefix, case.items, *(kind.node for row in case.kinds for kind in row)]
-        case Object():
-            return [*(prop.node for prop in case.properties), *(group.node for group in case.rest)]
-        case _:
-            return []
 
 
 def _rule_name(pointer: str) -> str:

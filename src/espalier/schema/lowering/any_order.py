@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from espalier.automata.lazy.linear import ENDLESS, Cost, Edges, State
 from espalier.grammar.ast import EMPTY, NEVER, Literal, Node
-from espalier.schema.gbnf.layout import Layout
-from espalier.schema.gbnf.linear import join
-from espalier.schema.gbnf.others import Others
+from espalier.schema.lowering.layout import Layout
+from espalier.schema.lowering.linear import join
+from espalier.schema.lowering.others import Others
 
 START, END = "before the bracket", "after the bracket"
 """The states of an object outside its brackets."""

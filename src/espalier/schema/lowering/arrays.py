@@ -18,10 +18,10 @@ from typing import Any
 from espalier.automata.lazy.linear import Cost, Edges, Linear, State, Table, nearest
 from espalier.grammar.ast import NEVER, Literal, Node
 from espalier.schema.form import Array, Boolean, Case, NodeId, Null, Number, Values
-from espalier.schema.gbnf.layout import Layout
-from espalier.schema.gbnf.linear import join, write
-from espalier.schema.gbnf.rulebook import RuleBook, RuleContext
-from espalier.schema.gbnf.spelling import Members, literal
+from espalier.schema.lowering.layout import Layout
+from espalier.schema.lowering.linear import join, write
+from espalier.schema.lowering.rulebook import RuleBook, RuleContext
+from espalier.schema.lowering.spelling import Members, literal
 from espalier.schema.read.values import key
 
 MAX_UNIQUE = 8
