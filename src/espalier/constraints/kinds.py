@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from espalier.constraints.compiler import ConstraintKind
 from espalier.constraints.function_kind import Kind as Kind
 from espalier.constraints.kind_table import KINDS as KINDS
+from espalier.constraints.spec import Choice, Gbnf, JsonObject, JsonSchema, Regex
 
 if TYPE_CHECKING:
     from espalier.automata.languages.dfa import Dfa
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from espalier.constraints.compose.any_of import AnyOf
     from espalier.constraints.free import Free
     from espalier.constraints.safety.spec import Safety
-    from espalier.constraints.spec import Choice, Gbnf, JsonObject, JsonSchema, Regex
     from espalier.constraints.tools.spec import ToolCalls
     from espalier.constraints.watching import WatchedLanguage, WatchedMachine
     from espalier.constraints.words.spec import Wordlist
@@ -34,12 +34,8 @@ if TYPE_CHECKING:
 # ruff: noqa: PLC0415  # functions import what they call, see above
 
 
-class JsonSchemaKind(ConstraintKind["JsonSchema"]):
-    @property
-    def spec(self) -> type[JsonSchema]:
-        from espalier.constraints.spec import JsonSchema
-
-        return JsonSchema
+class JsonSchemaKind(ConstraintKind[JsonSchema]):
+    spec = JsonSchema
 
     def compile(self, spec: JsonSchema, compiler: Compiler) -> Compiled:
         from espalier.constraints.json_schema.compile import compile_schema
@@ -77,12 +73,8 @@ class JsonSchemaKind(ConstraintKind["JsonSchema"]):
         return schema_grammar(spec)
 
 
-class JsonObjectKind(ConstraintKind["JsonObject"]):
-    @property
-    def spec(self) -> type[JsonObject]:
-        from espalier.constraints.spec import JsonObject
-
-        return JsonObject
+class JsonObjectKind(ConstraintKind[JsonObject]):
+    spec = JsonObject
 
     def compile(self, spec: JsonObject, compiler: Compiler) -> Compiled:
         from espalier.constraints.text import compile_object
@@ -110,12 +102,8 @@ class JsonObjectKind(ConstraintKind["JsonObject"]):
         return object_grammar(spec)
 
 
-class RegexKind(ConstraintKind["Regex"]):
-    @property
-    def spec(self) -> type[Regex]:
-        from espalier.constraints.spec import Regex
-
-        return Regex
+class RegexKind(ConstraintKind[Regex]):
+    spec = Regex
 
     def compile(self, spec: Regex, compiler: Compiler) -> Compiled:
         from espalier.constraints.text import compile_regex
@@ -138,12 +126,8 @@ class RegexKind(ConstraintKind["Regex"]):
         return regex_grammar(spec)
 
 
-class ChoiceKind(ConstraintKind["Choice"]):
-    @property
-    def spec(self) -> type[Choice]:
-        from espalier.constraints.spec import Choice
-
-        return Choice
+class ChoiceKind(ConstraintKind[Choice]):
+    spec = Choice
 
     def compile(self, spec: Choice, compiler: Compiler) -> Compiled:
         from espalier.constraints.text import compile_choice
@@ -161,12 +145,8 @@ class ChoiceKind(ConstraintKind["Choice"]):
         return judge_choice(spec, text, words)
 
 
-class GbnfKind(ConstraintKind["Gbnf"]):
-    @property
-    def spec(self) -> type[Gbnf]:
-        from espalier.constraints.spec import Gbnf
-
-        return Gbnf
+class GbnfKind(ConstraintKind[Gbnf]):
+    spec = Gbnf
 
     def compile(self, spec: Gbnf, compiler: Compiler) -> Compiled:
         from espalier.constraints.text import compile_gbnf
