@@ -464,7 +464,7 @@ def test_a_judge_that_cannot_say_is_not_asked_for_ever(monkeypatch):
         asked.append(text)
         return Verdict(valid=None, judge="nobody", errors=("did not finish",))
 
-    monkeypatch.setattr(free, "judge", judge_one)
+    monkeypatch.setattr(free, "judge_in_grammar", judge_one)
     found = judge(Free({"#": Regex("a*")}), "#" + "a" * 400)
     assert found.valid is None
     assert found.errors == ("free[#].regex at character 1: did not finish",)
