@@ -203,6 +203,8 @@ class Registry(Generic[T]):
         if self._holds is None:
             if not callable(value):
                 return f"a value of type {type(value).__name__}, not a function"
+        elif isinstance(value, type) and issubclass(value, self._holds):
+            return f"the class {value.__name__}: declare an object of it, {value.__name__}()"
         elif not isinstance(value, self._holds):
             return f"a value of type {type(value).__name__}, not a {self._holds.__name__}"
         return None if self._check is None else self._check(name, value)

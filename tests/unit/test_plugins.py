@@ -50,7 +50,7 @@ def plugged(tmp_path: Path) -> Iterator[None]:
         tmp_path, "bad-parts",
         {
             "constraints": {"absent": "bad_parts:X", "regex": "bad_parts:X", "faulty": "odd_parts:FAULTY",
-                            "other": "odd_parts:FAULTY", "number": "odd_parts:NUMBER"},
+                            "other": "odd_parts:FAULTY", "number": "odd_parts:NUMBER", "whole": "odd_parts:FaultyKind"},
             "strategies": {"twice": "odd_parts:NUMBER", "leaves": "leaving:X"},
             "samplers": {"wide": "odd_parts:FOREIGN_FIELD", "top_k": "odd_parts:NUMBER"},
             "exporters": {"page": "odd_parts:NUMBER"},
@@ -70,6 +70,9 @@ def test_each_is_listed_with_its_reason(plugged: None) -> None:
         ("constraints", "faulty", "bad-parts"): ("ready", ""),
         ("constraints", "number", "bad-parts"): ("broken", "a value of type int, not a ConstraintKind"),
         ("constraints", "other", "bad-parts"): ("broken", "its specs have the kind 'faulty'"),
+        ("constraints", "whole", "bad-parts"): (
+            "broken", "the class FaultyKind: declare an object of it, FaultyKind()",
+        ),
         ("constraints", "regex", "bad-parts"): (
             "refused", "Espalier itself has this name, and a plug-in replaces nothing",
         ),

@@ -45,14 +45,14 @@ def compact(value: Any) -> str:
 def test_a_mask_tries_few_completions_where_two_items_must_match(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A mask took 0.1 to 4.3 seconds with `minContains: 2`, 25 ms without."""
     tries = 0
-    tried = Search._tried
+    tried = Search._try_lead
 
     def counting(*options: Any) -> Any:
         nonlocal tries
         tries += 1
         return tried(*options)
 
-    monkeypatch.setattr(Search, "_tried", counting)
+    monkeypatch.setattr(Search, "_try_lead", counting)
     items, matched, text = MATCHED[name]
     schema = UNIQUE | {"items": items, "contains": matched, "minContains": 2}
     matcher = PIECES.compile(JsonSchema(schema, whitespace="compact")).matcher()

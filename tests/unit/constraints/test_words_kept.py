@@ -76,7 +76,7 @@ def test_a_file_of_other_code_or_of_nothing_that_is_one_is_made_again(
     monkeypatch.setattr(files, "digest_of_code", lambda *_: "other")
     assert same(language(tmp_path), made)
     assert len(list(tmp_path.iterdir())) == 2
-    monkeypatch.setattr(keeping, "_packed", lambda dfa: b"12345678")
+    monkeypatch.setattr(keeping, "_pack", lambda dfa: b"12345678")
     for path in tmp_path.iterdir():
         path.unlink()
     for _ in range(2):
@@ -95,14 +95,14 @@ def test_a_body_is_read_as_it_was_written_or_not_at_all(
     words: str, place: int, number: int, cut: tuple[int, int]
 ) -> None:
     dfa = Dfa.of_words([words, words[::-1]])
-    body = keeping._packed(dfa)
-    found = keeping._unpacked(memoryview(body))
+    body = keeping._pack(dfa)
+    found = keeping._unpack(memoryview(body))
     assert found is not None
     assert same(found, dfa)
-    assert keeping._unpacked(memoryview(body)[cut[0] : len(body) - cut[1]]) is None
+    assert keeping._unpack(memoryview(body)[cut[0] : len(body) - cut[1]]) is None
     numbers = np.frombuffer(body, dtype="<i4").copy()
     numbers[place % len(numbers)] = number
-    other = keeping._unpacked(memoryview(numbers.tobytes()))
+    other = keeping._unpack(memoryview(numbers.tobytes()))
     if other is not None:
         assert other.table.min() >= -1
         assert other.table.max() < len(other)

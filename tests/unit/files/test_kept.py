@@ -62,8 +62,8 @@ def test_replicas_that_started_together_each_built_the_trie(tmp_path: Path, monk
 
 def test_replicas_that_started_together_each_built_the_filters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     waiters, made = Waiters(monkeypatch, 3), []
-    monkeypatch.setattr(filters, "_unpacked", lambda body, rules: [bytes(body)])
-    monkeypatch.setattr(filters, "_packed", b"".join)
+    monkeypatch.setattr(filters, "_unpack", lambda body, rules: [bytes(body)])
+    monkeypatch.setattr(filters, "_pack", b"".join)
 
     def make() -> list[object]:
         made.append(1)
