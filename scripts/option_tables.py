@@ -41,7 +41,7 @@ from typing import Any, Final, Literal, Self, TypedDict
 
 
 class Unset:
-    """A default that depends on whether mirostat is on."""
+    """A default that depends on whether mirostat is on, or on which samplers there are."""
 
 
 UNSET: Final[Any] = Unset()
@@ -65,8 +65,7 @@ def types_file() -> str:
         _arguments("SamplingOptions", "The options of the sampling, as arguments.", ORDER),
         _arguments("DecodingOptions", "The options of strategies, as arguments.", DECODING.values()),
         _arguments("RequestOptions", "The options of the request, as arguments.", REQUEST.values()),
-        _setters(),
-        _in_espalier(),
+        _setters() + "\n\n" + "".join(_sets()),
     ]
     return "\n\n".join(parts)
 
@@ -113,11 +112,23 @@ def _setters() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _in_espalier() -> str:
-    names = sorted(name for name, option in {**DECODING, **REQUEST}.items() if option.openai is None)
-    listed = "\n".join(f'        "{name}",' for name in names)
-    about = '"""Options that stand in the `espalier` of a request body; all others stand in the body itself."""'
-    return f"IN_ESPALIER = frozenset(\n    {{\n{listed}\n    }}\n)\n{about}\n"
+def _sets() -> Iterator[str]:
+    others = {**DECODING, **REQUEST}
+    yield _set(
+        "IN_ESPALIER",
+        (name for name, option in others.items() if option.openai is None),
+        "Options that stand in the `espalier` of a request body; all others stand in the body itself.",
+    )
+    yield _set(
+        "WITHOUT_FLAG",
+        (name for name, option in FIELDS.items() if not option.common),
+        "Options that have no flag of their own: `-o NAME VALUE` sets them.",
+    )
+
+
+def _set(name: str, names: Iterable[str], about: str) -> str:
+    listed = "\n".join(f'        "{one}",' for one in sorted(names))
+    return f'{name} = frozenset(\n    {{\n{listed}\n    }}\n)\n"""{about}"""\n'
 
 
 def page() -> str:
@@ -151,7 +162,7 @@ def _flag(option: Option) -> str:
 
 def _range(option: Option) -> str:
     schema = option.json_schema()
-    ends = (("from", schema.get("minimum")), ("to", schema.get("maximum")))
+    ends = (("from", schema.get("minimum")), ("above", schema.get("exclusiveMinimum")), ("to", schema.get("maximum")))
     said = " ".join(f"{word} {end:g}" if abs(end) < 1e6 else f"{word} {end}" for word, end in ends if end is not None)
     return f", {said}" if said else ""
 

@@ -83,10 +83,9 @@ def command(
     fields = ({} if sampling.preset else {"max_tokens": PER_ANSWER}) | sampling.fields()
     app = app_with_store()
     preset = None if sampling.preset is None else app.presets.get(sampling.preset)
-    asked = constraint.schema_options(app.settings.schema_order)
-    orders = {"default_order": asked["schema_order"] or asked["default_order"]}  # for schemas of later commands too
+    orders = {"default_order": constraint.usual_order(app)}  # for schemas of later commands too
     options = fields | decoding.options() | orders | {"sampler": sampler}
-    request = api.make_request("", constraint=spec, preset=preset, **options, closed=asked["closed"])
+    request = api.make_request("", constraint=spec, preset=preset, **options, closed=constraint.closed or None)
     check_single(request.sampling)
     with load(model, engine, app) as loaded:
         output.note(described(model, engine, loaded, app))

@@ -12,6 +12,7 @@ from espalier.errors import InputError
 from espalier.nearest import nearest_or_all
 from espalier.option_types import DecodingValues
 from espalier.sampling.fields import Choice, Number, Option, Types, Whole, Word
+from espalier.wording import OptionText, Setting
 
 OnBudget: TypeAlias = Literal["close", "truncate", "error"]
 Target: TypeAlias = Literal["full", "truncated"]
@@ -177,7 +178,7 @@ class Decoding(DecodingValues):
             if not is_read and getattr(self, option.name) != option.default:
                 raise InputError(
                     f"{option.name} means nothing to the strategy {self.strategy}",
-                    hint=f'strategy="{option.strategies[0]}"',
+                    hint=OptionText(Setting("strategy", option.strategies[0])),
                     field=option.name,
                 )
 

@@ -167,8 +167,9 @@ COMMON = tuple(sorted((one for one in FIELDS.values() if one.common), key=lambda
 
 
 def declared_default(name: str) -> Any:
-    """The default of a field; UNSET if it depends on mirostat."""
-    return UNSET if name in NEUTRAL or name in WITH_MIROSTAT else FIELDS[name].default
+    """The default of a field; UNSET if it depends on mirostat, or on which samplers there are."""
+    depends = name in NEUTRAL or name in WITH_MIROSTAT or name == "sampler_order"
+    return UNSET if depends else FIELDS[name].default
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,7 +201,7 @@ class SamplingConfig(SamplingValues):
         for name, one in FIELDS.items():
             given = getattr(self, name)
             if given is UNSET:
-                given = {**NEUTRAL, **WITH_MIROSTAT}[name] if mirostat else one.default
+                given = {**NEUTRAL, **WITH_MIROSTAT}.get(name, one.default) if mirostat else one.default
             object.__setattr__(self, name, one.check(given))
         if self.extra:
             object.__setattr__(self, "sampler_order", self._order_with_plugins())
@@ -237,8 +238,6 @@ class SamplingConfig(SamplingValues):
         return sampler_named(name) if any(one == name or one.startswith(f"{name}_") for one, _ in self.extra) else None
 
     def _check_together(self) -> None:
-        if self.repetition_penalty <= 0:
-            raise SamplingError("repetition_penalty: it must be above 0", hint="1 is off", field="repetition_penalty")
         if self.min_tokens > self.max_tokens:
             raise SamplingError(
                 f"min_tokens: {self.min_tokens} is more than max_tokens {self.max_tokens}", field="min_tokens"

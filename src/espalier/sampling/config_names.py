@@ -13,7 +13,7 @@ from typing import Any
 
 from espalier.errors import SamplingError
 from espalier.nearest import as_others_call_it, did_you_mean
-from espalier.sampling.config import DEFAULT_ORDER, FIELDS, SamplingConfig
+from espalier.sampling.config import FIELDS, SamplingConfig
 from espalier.sampling.fields import shown
 from espalier.sampling.samplers.penalties import PENALTIES as PENALTY
 from espalier.sampling.samplers.plugged import sampler_named, sampler_of
@@ -42,8 +42,8 @@ LLAMA_OFF: dict[str, tuple[Any, ...]] = {"n_probs": (0,), "t_max_predict_ms": (0
 """Fields that are known but not supported -> values at which they ask for nothing."""
 LLAMA_SAMPLERS = {name: one.llama for name, one in SAMPLERS.items() if one.llama is not None}
 """Our name of a sampler -> llama.cpp's, for the samplers that llama.cpp has."""
-LETTERS = dict(zip("edskypmxt", DEFAULT_ORDER, strict=True))
-"""llama.cpp's letter of a sampler -> our name. Our default order is llama.cpp's."""
+LETTERS = {sampler.letter: name for name, sampler in SAMPLERS.items() if sampler.letter}
+"""llama.cpp's letter of a sampler -> our name."""
 SPELLED = {theirs.replace("_", ""): ours for ours, theirs in LLAMA_SAMPLERS.items()} | {
     "nucleus": "top_p", "temp": "temperature", "typ": "typical_p",
 }  # fmt: skip

@@ -118,9 +118,12 @@ class Number(Option):
 
     low: float = 0.0
     high: float = math.inf
+    #: Whether `low` itself is out of range.
+    is_above: bool = False
 
     def json_schema(self) -> dict[str, Any]:
-        return _range("number", self.low, self.high)
+        ends = _range("number", self.low, self.high)
+        return ends | {"exclusiveMinimum": ends.pop("minimum")} if self.is_above else ends
 
     def check(self, given: Any) -> float | None:
         if given is None and self.default is None:
@@ -128,9 +131,10 @@ class Number(Option):
         value = as_float(given)
         if not math.isfinite(value):
             raise self.fault(f"{shown(given)} is not a finite number")
-        if not self.low <= value <= self.high:
+        if not self.low <= value <= self.high or (self.is_above and value == self.low):
+            lower = "above" if self.is_above else "at least"
             upper = "" if self.high == math.inf else f" and at most {self.high:g}"
-            raise self.fault(f"{shown(given)} must be at least {self.low:g}{upper}", hint=self.hint)
+            raise self.fault(f"{shown(given)} must be {lower} {self.low:g}{upper}", hint=self.hint)
         return value
 
 

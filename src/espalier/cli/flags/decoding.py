@@ -6,17 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-import typer
-
 from espalier.cli import output
-from espalier.cli.flags.groups import OptionFlags
+from espalier.cli.flags.groups import OptionFlags, info_of
 from espalier.decoding.options import OPTIONS
 from espalier.decoding.strategies import STRATEGIES
 from espalier.engines.base import Result
 from espalier.errors import InputError
 
 SEVERAL = OPTIONS["num_return_sequences"]
-NumReturnSequences = Annotated[int | None, typer.Option(help=SEVERAL.help, metavar=SEVERAL.metavar)]
+NumReturnSequences = Annotated[int | None, info_of(SEVERAL)]
 FLAGGED = tuple(option for option in OPTIONS.values() if option is not SEVERAL)
 LOGGED = "rejection"
 """The strategy that draws freely and refuses afterwards: without it, or an engine's own sampler, a log stays empty."""

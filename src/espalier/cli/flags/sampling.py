@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from espalier.cli.flags.groups import OptionFlags
+from espalier.cli.flags.groups import OptionFlags, info_of
 from espalier.engines.request_options import OPTIONS
 from espalier.errors import InputError, SamplingError
 from espalier.sampling.config import COMMON, FIELDS, SamplingConfig
@@ -23,16 +23,14 @@ PER_ANSWER = 512
 """Tokens of an answer in a chat, unless a preset says otherwise."""
 TEXTS = tuple(name for name, one in FIELDS.items() if isinstance(one, Texts))
 """Fields that are lists of texts: a value that is no JSON list is one text, as written."""
-Sampler = Annotated[str, typer.Option(help=OPTIONS["sampler"].help, metavar="NAME")]
+Sampler = Annotated[str, info_of(OPTIONS["sampler"])]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingFlags:
     """Flags that choose tokens."""
 
-    preset: Annotated[
-        str | None, typer.Option(help="Sampling and constraint by name: `espalier presets list`.", metavar="NAME")
-    ] = None
+    preset: Annotated[str | None, info_of(OPTIONS["preset"])] = None
     common: Annotated[Mapping[str, Any], OptionFlags(COMMON, notes=(("max_tokens", f", chat {PER_ANSWER}"),))] = field(
         default_factory=dict
     )

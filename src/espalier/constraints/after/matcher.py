@@ -28,6 +28,7 @@ from espalier.time_limit import WorkLock
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Mask
 from espalier.tokens.vocab import Vocab
+from espalier.wording import OptionText, Setting
 
 CACHE_BYTES = 32 * 2**20
 
@@ -81,7 +82,7 @@ class AfterCompiled:
             raise InputError(
                 f"the prompt holds the marker {self.marker}, and {self.inner.spec.kind} refuses what follows it: "
                 f"{quoted(shown)}",
-                hint='say in_prompt="no" if that marker is not the model\'s own',
+                hint=OptionText("say ", Setting("in_prompt", "no"), " if that marker is not the model's own"),
                 field="prompt",
             )
         if not landing.tokens:

@@ -29,6 +29,7 @@ from espalier.constraints.unique.places import SeveralTrackers, WatchedLanguage,
 from espalier.constraints.verdict import Verdict, judge, parse, promise_of
 from espalier.errors import GrammarError, LimitExceeded, SpecError, UnsupportedError
 from espalier.lexicon.files import WordFiles
+from espalier.wording import OptionText, Setting
 
 DeadEnds: TypeAlias = Literal["auto", "refuse", "rewind"]
 
@@ -145,7 +146,9 @@ def _side_by_side(members: Sequence[_Member], spec: AllOf, compiler: Compiler) -
     if spec.dead_ends == "refuse" and len(odd) + bool(together) > 1:
         raise UnsupportedError(
             f"{' and '.join(odd)} cannot be joined without dead ends: it has no automaton",
-            hint='leave dead_ends out, or accept by dead_ends="rewind" that text is taken back where it leads nowhere',
+            hint=OptionText(
+                "leave dead_ends out, or accept by ", REWIND, " that text is taken back where it leads nowhere"
+            ),
             field="members",
         )
     found = [(member.name, compiler.compile(member.spec)) for member in apart]
@@ -199,8 +202,11 @@ def _intersected(spec: AllOf, language: Callable[[Spec], Dfa | Network]) -> Dfa 
     if len(stacked) > 1:
         raise UnsupportedError(
             f"{' and '.join(stacked)} are not regular, and two such members could lead into a dead end",
-            hint="keep one of them, the others being regular: expressions, choices, word lists, bans; or accept that "
-            'text is taken back where it leads nowhere: dead_ends="rewind"',
+            hint=OptionText(
+                "keep one of them, the others being regular: expressions, choices, word lists, bans; or accept that "
+                "text is taken back where it leads nowhere: ",
+                REWIND,
+            ),
             field="members",
         )
     try:
@@ -257,6 +263,7 @@ def parse_all_of(spec: AllOf, text: str) -> Any:
     return next((parse(member, text) for member in spec.members if KINDS.find(member.kind, "parse") is not None), text)
 
 
+REWIND = Setting("dead_ends", "rewind")
 KIND = Kind(
     spec=AllOf,
     compile=compile_all_of,
