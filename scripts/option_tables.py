@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TYPES = ROOT / "src" / "espalier" / "option_types.py"
 PAGE = ROOT / "docs" / "options.md"
 WIDTH = 120
-ORDER = (*COMMON, *(one for one in FIELDS.values() if not one.common))
+ORDER = (*COMMON, *(option for option in FIELDS.values() if not option.common))
 
 HEAD = '''\
 """The types of options for type checkers, editors and `help`: the fields of `SamplingConfig` and `Decoding`, and the
@@ -127,13 +127,13 @@ def _sets() -> Iterator[str]:
 
 
 def _set(name: str, names: Iterable[str], about: str) -> str:
-    listed = "\n".join(f'        "{one}",' for one in sorted(names))
+    listed = "\n".join(f'        "{option}",' for option in sorted(names))
     return f'{name} = frozenset(\n    {{\n{listed}\n    }}\n)\n"""{about}"""\n'
 
 
 def page() -> str:
     """The text of `docs/options.md`."""
-    tables = (("Sampling", {one.name: one for one in ORDER}), ("Strategies", DECODING), ("The rest", REQUEST))
+    tables = (("Sampling", {option.name: option for option in ORDER}), ("Strategies", DECODING), ("The rest", REQUEST))
     parts = [PAGE_HEAD]
     for title, options in tables:
         parts.append(f"## {title}\n\n" + "\n".join(_rows(options)) + "\n")
@@ -147,7 +147,7 @@ def _rows(options: Mapping[str, Option]) -> Iterator[str]:
         inner = None if name in FIELDS else f"espalier.{name}"
         theirs = (option.openai or inner, option.llama)
         cells = (f"`{name}`", option.help, f"`{option.argument}`{_range(option)}", _shown(option.default),
-                 _shown(option.off), *(f"`{one}`" if one else "" for one in (_flag(option), *theirs)))  # fmt: skip
+                 _shown(option.off), *(f"`{word}`" if word else "" for word in (_flag(option), *theirs)))  # fmt: skip
         yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 

@@ -222,9 +222,9 @@ def _system(conversation: Conversation, rest: str) -> None:
 def _strategy(conversation: Conversation, rest: str) -> None:
     """Options of the old strategy are dropped: beams mean nothing to another one."""
     name = _need(rest, "the name of a strategy")
-    options = ((OPTIONS[option], value) for option, value in conversation.decoding.given.items())
-    kept = {option.name: value for option, value in options if not option.strategies or name in option.strategies}
-    decoding = DecodingFlags(given={**kept, "strategy": name})
+    options = ((OPTIONS[option], value) for option, value in conversation.decoding.options_given.items())
+    meant = {option.name: value for option, value in options if not option.strategies or name in option.strategies}
+    decoding = DecodingFlags(options_given={**meant, "strategy": name})
     Decoding(**decoding.options())
     conversation.decoding = decoding
     output.note(f"strategy: {name}")

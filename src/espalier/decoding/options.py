@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, get_args
 from espalier.errors import InputError
 from espalier.nearest import nearest_or_all
 from espalier.option_types import DecodingValues
-from espalier.sampling.fields import Choice, Number, Option, Types, Whole, Word
+from espalier.sampling.fields import Choice, Number, Option, Types, Whole, Word, with_help
 from espalier.wording import OptionText, Setting
 
 OnBudget: TypeAlias = Literal["close", "truncate", "error"]
@@ -162,6 +162,7 @@ OPTIONS: Mapping[str, Option] = {
 """Every option of Decoding by name."""
 
 
+@with_help(OPTIONS.values())
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoding(DecodingValues):
     """The decoding options of one request. An option of other strategies than the one that runs must stay at its

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from espalier.errors import SamplingError
 from espalier.nearest import nearest_or_all
 from espalier.option_types import UNSET, SamplingValues
-from espalier.sampling.fields import Biases, Flag, Ids, Names, Option, Seed, Texts, Whole, shown
+from espalier.sampling.fields import Biases, Flag, Ids, Names, Option, Seed, Texts, Whole, shown, with_help
 from espalier.sampling.samplers.mirostat import MIROSTAT_FIELDS, WITH_MIROSTAT
 from espalier.sampling.samplers.plugged import PLUGGED, ExtraField, sampler_named, samplers_in
 from espalier.sampling.samplers.registry import SAMPLERS
@@ -162,7 +162,7 @@ FIELDS: dict[str, Option] = {
     )
 }
 """Every option of SamplingConfig by name."""
-COMMON = tuple(sorted((one for one in FIELDS.values() if one.common), key=lambda one: one.common))
+COMMON = tuple(sorted((option for option in FIELDS.values() if option.common), key=lambda option: option.common))
 """The few that every edge shows first, in their order."""
 
 
@@ -172,6 +172,7 @@ def declared_default(name: str) -> Any:
     return UNSET if depends else FIELDS[name].default
 
 
+@with_help(FIELDS.values())
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingConfig(SamplingValues):
     """One request's sampling. A field at its neutral value switches its sampler off.

@@ -34,7 +34,7 @@ LLAMA_FLAGS = {
     "dry_sequence_breaker": "dry_breakers", "reverse_prompt": "stop",
 }  # fmt: skip
 """Options of llama.cpp's commands that its requests call otherwise -> our name."""
-FOREIGN = {name: (whose, one.name) for one in FIELDS.values() for name, whose in one.elsewhere}
+FOREIGN = {name: (whose, option.name) for option in FIELDS.values() for name, whose in option.elsewhere}
 """What other libraries call a sampling field -> whose name it is, and ours."""
 LLAMA_DEFAULTS: dict[str, Any] = {"temperature": 0.8, "repetition_penalty": 1.0, "max_tokens": UNLIMITED}
 """Defaults in which llama.cpp differs from us."""

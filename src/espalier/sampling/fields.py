@@ -10,10 +10,10 @@ that names the option. This module does not know which options there are: sample
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from espalier.errors import InputError, SamplingError
 
@@ -108,6 +108,18 @@ class Option:
 
 SamplingField = Option
 """What samplers call it."""
+ConfigType = TypeVar("ConfigType")
+
+
+def with_help(options: Iterable[Option]) -> Callable[[type[ConfigType]], type[ConfigType]]:
+    """Decorates a class whose fields are options: what each does stands at the end of its docstring, for `help`."""
+
+    def described(cls: type[ConfigType]) -> type[ConfigType]:
+        lines = (f"    {option.name}: {option.help}" for option in options)
+        cls.__doc__ = "\n".join([f"{(cls.__doc__ or '').rstrip()}\n", *lines])
+        return cls
+
+    return described
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

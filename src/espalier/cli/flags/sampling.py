@@ -21,7 +21,7 @@ from espalier.sampling.fields import Texts
 
 PER_ANSWER = 512
 """Tokens of an answer in a chat, unless a preset says otherwise."""
-TEXTS = tuple(name for name, one in FIELDS.items() if isinstance(one, Texts))
+TEXTS = tuple(name for name, option in FIELDS.items() if isinstance(option, Texts))
 """Fields that are lists of texts: a value that is no JSON list is one text, as written."""
 Sampler = Annotated[str, info_of(OPTIONS["sampler"])]
 
@@ -46,7 +46,7 @@ class SamplingFlags:
 
 def read_fields(overrides: Sequence[str] | None = None, **flags: Any) -> dict[str, Any]:
     """The fields of SamplingConfig that are set. Raises InputError, SamplingError."""
-    found = dict(flags)
+    fields = dict(flags)
     for text in overrides or ():
         key, given, value = text.partition("=")
         if not given:
@@ -55,10 +55,10 @@ def read_fields(overrides: Sequence[str] | None = None, **flags: Any) -> dict[st
             name, read = own_option(key, _value(key, value))
         except SamplingError as error:
             raise SamplingError(f"-o {error.message}", hint=error.hint, field=key) from error
-        if name in found:
+        if name in fields:
             raise InputError(f"{name} is given twice", field=name)
-        found[name] = read
-    return with_extra(found)
+        fields[name] = read
+    return with_extra(fields)
 
 
 def check_single(sampling: SamplingConfig) -> None:
