@@ -27,7 +27,7 @@ from espalier.cli.help import GroupedCommand
 from espalier.cli.hints import say_in_flags
 from espalier.errors import EspalierError, InputError
 from espalier.fields import DeclaredField, WrongValue, entries
-from espalier.sampling.fields import Option
+from espalier.sampling.fields import Option, Texts
 
 SCALARS = (int, float)
 """Types of options whose flags take the same."""
@@ -126,15 +126,16 @@ class OptionFlags:
 def flag_of(option: Option, note: str = "") -> Any:
     """The annotation of an option's flag, for typer. Its value is None where it is not given. note: what help says
     beside the default."""
-    kind: Any = option.value if option.value in SCALARS else list[str] if option.value == str | list[str] else str
+    kind: Any = option.value if option.value in SCALARS else list[str] if isinstance(option, Texts) else str
     return Annotated[kind | None, info_of(option, note)]
 
 
 def info_of(option: Option, note: str = "") -> OptionInfo:
     """An option's flag for typer: its name, help, and what its value is called."""
-    default = f" Default: {option.default}{note}." if option.types.value in SCALARS and option.default else ""
+    more = f" Default: {option.default}{note}." if option.types.value in SCALARS and option.default else ""
+    more = " Repeat the flag for several." if isinstance(option, Texts) else more
     name = (option.flag or option.name).replace("_", "-")
-    info: OptionInfo = typer.Option(f"--{name}", help=option.help + default, metavar=option.metavar)
+    info: OptionInfo = typer.Option(f"--{name}", help=option.help + more, metavar=option.metavar)
     return info
 
 

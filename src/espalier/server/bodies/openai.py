@@ -82,7 +82,13 @@ class StructuredOutputs(Body):
 
 
 if TYPE_CHECKING:
-    _Declared = Body
+
+    class _Declared(Body):
+        """The fields that code reads by name; there are those of all options."""
+
+        preset: str | None = None
+        sampler: str | None = None
+
 else:
     _Declared = create_model(
         "_Declared",

@@ -76,13 +76,13 @@ if TYPE_CHECKING:
     class _Declared(Body):
         """The fields that code reads by name; there are those of all options."""
 
-        n: int | None
-        n_cmpl: int | None
-        n_predict: int | None
-        stop: str | list[str] | None
+        n: int | None = None
+        n_cmpl: int | None = None
+        n_predict: int | None = None
+        stop: str | list[str] | None = None
 
     class _DeclaredOpenAI(_Declared):
-        min_tokens: int | None
+        min_tokens: int | None = None
 
 else:
     _Declared = create_model("_Declared", __base__=Body, **option_fields(SHARED.items()))
