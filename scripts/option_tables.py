@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TYPES = ROOT / "src" / "espalier" / "option_types.py"
 PAGE = ROOT / "docs" / "options.md"
 WIDTH = 120
-ORDER = (*COMMON, *(one for one in FIELDS.values() if not one.common))
+ORDER = (*COMMON, *(option for option in FIELDS.values() if not option.common))
 
 HEAD = '''\
 """The types of options for type checkers, editors and `help`: the fields of `SamplingConfig` and `Decoding`, and the
@@ -41,7 +41,7 @@ from typing import Any, Final, Literal, Self, TypedDict
 
 
 class Unset:
-    """A default that depends on whether mirostat is on."""
+    """A default that depends on whether mirostat is on, or on which samplers there are."""
 
 
 UNSET: Final[Any] = Unset()
@@ -65,8 +65,7 @@ def types_file() -> str:
         _arguments("SamplingOptions", "The options of the sampling, as arguments.", ORDER),
         _arguments("DecodingOptions", "The options of strategies, as arguments.", DECODING.values()),
         _arguments("RequestOptions", "The options of the request, as arguments.", REQUEST.values()),
-        _setters(),
-        _in_espalier(),
+        _setters() + "\n\n" + "".join(_sets()),
     ]
     return "\n\n".join(parts)
 
@@ -113,16 +112,28 @@ def _setters() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _in_espalier() -> str:
-    names = sorted(name for name, option in {**DECODING, **REQUEST}.items() if option.openai is None)
-    listed = "\n".join(f'        "{name}",' for name in names)
-    about = '"""Options that stand in the `espalier` of a request body; all others stand in the body itself."""'
-    return f"IN_ESPALIER = frozenset(\n    {{\n{listed}\n    }}\n)\n{about}\n"
+def _sets() -> Iterator[str]:
+    others = {**DECODING, **REQUEST}
+    yield _set(
+        "IN_ESPALIER",
+        (name for name, option in others.items() if option.openai is None),
+        "Options that stand in the `espalier` of a request body; all others stand in the body itself.",
+    )
+    yield _set(
+        "WITHOUT_FLAG",
+        (name for name, option in FIELDS.items() if not option.common),
+        "Options that have no flag of their own: `-o NAME VALUE` sets them.",
+    )
+
+
+def _set(name: str, names: Iterable[str], about: str) -> str:
+    listed = "\n".join(f'        "{option}",' for option in sorted(names))
+    return f'{name} = frozenset(\n    {{\n{listed}\n    }}\n)\n"""{about}"""\n'
 
 
 def page() -> str:
     """The text of `docs/options.md`."""
-    tables = (("Sampling", {one.name: one for one in ORDER}), ("Strategies", DECODING), ("The rest", REQUEST))
+    tables = (("Sampling", {option.name: option for option in ORDER}), ("Strategies", DECODING), ("The rest", REQUEST))
     parts = [PAGE_HEAD]
     for title, options in tables:
         parts.append(f"## {title}\n\n" + "\n".join(_rows(options)) + "\n")
@@ -136,7 +147,7 @@ def _rows(options: Mapping[str, Option]) -> Iterator[str]:
         inner = None if name in FIELDS else f"espalier.{name}"
         theirs = (option.openai or inner, option.llama)
         cells = (f"`{name}`", option.help, f"`{option.argument}`{_range(option)}", _shown(option.default),
-                 _shown(option.off), *(f"`{one}`" if one else "" for one in (_flag(option), *theirs)))  # fmt: skip
+                 _shown(option.off), *(f"`{word}`" if word else "" for word in (_flag(option), *theirs)))  # fmt: skip
         yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
@@ -151,7 +162,7 @@ def _flag(option: Option) -> str:
 
 def _range(option: Option) -> str:
     schema = option.json_schema()
-    ends = (("from", schema.get("minimum")), ("to", schema.get("maximum")))
+    ends = (("from", schema.get("minimum")), ("above", schema.get("exclusiveMinimum")), ("to", schema.get("maximum")))
     said = " ".join(f"{word} {end:g}" if abs(end) < 1e6 else f"{word} {end}" for word, end in ends if end is not None)
     return f", {said}" if said else ""
 

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, Self, TypedDict
 
 
 class Unset:
-    """A default that depends on whether mirostat is on."""
+    """A default that depends on whether mirostat is on, or on which samplers there are."""
 
 
 UNSET: Final[Any] = Unset()
@@ -97,17 +97,7 @@ class SamplingValues:
     #: Options of plug-ins' samplers, such as {"top_a": 0.2}; they are read as attributes.
     extra: tuple[tuple[str, Any], ...] = ()
     #: The samplers that run, in this order; one that is not named does not run.
-    sampler_order: tuple[str, ...] = (
-        "penalties",
-        "dry",
-        "top_n_sigma",
-        "top_k",
-        "typical_p",
-        "top_p",
-        "min_p",
-        "xtc",
-        "temperature",
-    )
+    sampler_order: tuple[str, ...] = UNSET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,3 +261,35 @@ IN_ESPALIER = frozenset(
     }
 )
 """Options that stand in the `espalier` of a request body; all others stand in the body itself."""
+WITHOUT_FLAG = frozenset(
+    {
+        "allowed_ids",
+        "bad_words",
+        "dry_allowed_length",
+        "dry_base",
+        "dry_breakers",
+        "dry_multiplier",
+        "dry_window",
+        "dynatemp_exponent",
+        "dynatemp_range",
+        "extra",
+        "frequency_penalty",
+        "ignore_eos",
+        "logit_bias",
+        "min_keep",
+        "min_tokens",
+        "mirostat",
+        "mirostat_eta",
+        "mirostat_tau",
+        "n",
+        "presence_penalty",
+        "repetition_window",
+        "sampler_order",
+        "stop_ids",
+        "top_n_sigma",
+        "typical_p",
+        "xtc_probability",
+        "xtc_threshold",
+    }
+)
+"""Options that have no flag of their own: `-o NAME VALUE` sets them."""

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any
 
 from espalier.engines.options import DEFAULT, EngineOptions
+from espalier.engines.request_options import FROM_ENVIRONMENT, PropertyOrder
 from espalier.errors import InputError
 from espalier.fields import DeclaredField, Field, entries, read_variable
 from espalier.files.limits import SETTINGS
 from espalier.files.reading import read_text
-from espalier.schema.order import ORDERS
+from espalier.sampling.fields import Option
 
 LOG_LEVELS = ("off", "figures", "content")
 LOG_SWITCH = "logs"
@@ -49,26 +50,48 @@ class Settings:
         Field("What is logged of each generation: off, figures, content; none: as `espalier logs on` says.",
               choices=LOG_LEVELS),
     ] = None  # fmt: skip
-    schema_order: Annotated[
-        str | None,
-        Field("Order of properties, where nothing else states one: schema, any, required-first.", choices=ORDERS),
-    ] = None
+    #: Values of options of requests that hold where nothing else states one, by name.
+    request_defaults: Mapping[str, Any] = field(default_factory=dict)
 
     plugins: Annotated[bool, Field("Whether plug-ins of installed packages are used.")] = True
+
+    def default_of(self, option: Option) -> Any:
+        """The value of an option of a request where nothing else states one; None if the settings do not either."""
+        return self.request_defaults.get(option.name)
 
     def shown(self) -> dict[str, Any]:
         """The value of each variable for display: an adapter is `PATH:SCALE`."""
         found = {}
         for variable, entry in VARIABLES.items():
-            value = getattr(self if entry.name in entries(Settings) else self.options, entry.name)
+            if entry.name in REQUEST:
+                value = self.request_defaults.get(entry.name)
+            else:
+                value = getattr(self if entry.name in entries(Settings) else self.options, entry.name)
             found[variable] = tuple(map(str, value)) if isinstance(value, tuple) else value
         return found
+
+
+def _request_field(option: PropertyOrder) -> DeclaredField:
+    return DeclaredField(
+        name=option.name,
+        type=str,
+        is_list=False,
+        is_optional=True,
+        choices=option.known,
+        default=None,
+        field=Field(option.help),
+    )
+
+
+REQUEST = {option.name: _request_field(option) for option in FROM_ENVIRONMENT}
+"""The options of requests that the environment may state, as fields of a table."""
 
 
 def _table() -> dict[str, DeclaredField]:
     own, options = entries(Settings), entries(EngineOptions)
     first = {"model": own["model"]}
-    return {f"ESPALIER_{name.upper()}": entry for name, entry in (first | dict(options) | dict(own)).items()}
+    every = first | dict(options) | dict(own) | REQUEST
+    return {f"ESPALIER_{name.upper()}": entry for name, entry in every.items()}
 
 
 VARIABLES: Mapping[str, DeclaredField] = MappingProxyType(_table())
@@ -91,11 +114,12 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
         if env.get(variable)
     }
     options = {name: given.pop(name) for name in entries(EngineOptions) if name in given}
+    requests = MappingProxyType({name: given.pop(name) for name in REQUEST if name in given})
     folders = {
         "cache_dir": Path(env.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "espalier",
         "config_dir": Path(env.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "espalier",
     }
-    return Settings(**folders | given, options=replace(DEFAULT, **options))
+    return Settings(**folders | given, options=replace(DEFAULT, **options), request_defaults=requests)
 
 
 def log_level(settings: Settings) -> str:

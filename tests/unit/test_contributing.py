@@ -14,9 +14,10 @@ QUOTED = re.compile(r"`([^`\n]+)`")
 MOST = {
     "AnyOf": 3,
     "hermes": 2,
-    "xtc_threshold": 8,
-    "awrs": 4,
-    "ess_threshold": 5,
+    "xtc_threshold": 6,
+    "awrs": 3,
+    "ess_threshold": 3,
+    "schema_order": 9,
     "TransformersOpener": 1,
     "gpu_layers": 4,
     "SAFETY_CHECK": 2,

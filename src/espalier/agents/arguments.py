@@ -17,6 +17,7 @@ from espalier.errors import EspalierError, InputError
 from espalier.nearest import nearest
 from espalier.sampling.config import COMMON
 from espalier.sampling.fields import Option
+from espalier.wording import in_words
 
 MOST_SHOWN = 60
 
@@ -104,8 +105,8 @@ def _word_error(error: Any) -> str:
         return f"{value} is not of type {kinds if isinstance(kinds, str) else ' or '.join(kinds)}"
     if error.validator == "enum":
         return f"{value} is none of {', '.join(map(str, error.validator_value))}"
-    rules = {"minimum": "less than", "maximum": "more than", "minItems": "fewer items than",
-             "maxItems": "more items than", "minLength": "shorter than"}  # fmt: skip
+    rules = {"minimum": "less than", "exclusiveMinimum": "not above", "maximum": "more than",
+             "minItems": "fewer items than", "maxItems": "more items than", "minLength": "shorter than"}  # fmt: skip
     if error.validator in rules:
         return f"{value} is {rules[error.validator]} {error.validator_value}"
     return f"{value} is not valid: {error.validator} {str(error.validator_value)[:MOST_SHOWN]}"
@@ -139,4 +140,5 @@ def blamed(error: EspalierError, properties: Mapping[str, Any], arguments: Any) 
 def told(error: EspalierError) -> str:
     """The error as an agent reads it: the field, what is wrong, what to do."""
     named = error.field not in (None, "arguments") and str(error.field) not in error.message
-    return f"{error.field}: {error}" if named else str(error)
+    text = in_words(error.message, "tool") + (f" ({in_words(error.hint, 'tool')})" if error.hint else "")
+    return f"{error.field}: {text}" if named else text

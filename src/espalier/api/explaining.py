@@ -18,7 +18,7 @@ from espalier.harness.compare.remedies import SEEDS, Trial, recommendation, reco
 from espalier.trace.records import Trace
 from espalier.trace.report.diagnose import diagnose
 from espalier.trace.report.findings import ANOTHER_STRATEGY, SHOW_THE_SCHEMA, Finding, Remedy
-from espalier.wording import Edge
+from espalier.wording import Edge, OptionText, constraint
 
 USUAL = (SHOW_THE_SCHEMA, ANOTHER_STRATEGY)
 """Tried where a text has a tax, and no finding names a remedy."""
@@ -64,7 +64,9 @@ def explain(
     options = {"presets": engine.presets, **options, "trace": "steps"}
     request = make_request(prompt, **options)
     if request.constraint is None:
-        raise InputError("there is no constraint to explain", hint="constraint=JsonSchema(...)", field="constraint")
+        raise InputError(
+            "there is no constraint to explain", hint=OptionText(constraint("JsonSchema")), field="constraint"
+        )
     check_capabilities(engine.engine, request)
     result = next(event.result for event in engine.run([request]) if isinstance(event, Finished))
     found = tuple(diagnose(_require_trace(result)))

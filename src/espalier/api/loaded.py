@@ -77,7 +77,7 @@ class LoadedEngine:
         both: a field beside it replaces the one in it. With n > 1 every prompt gives n results, in one list: same seed,
         random streams 0 to n-1. system: a system message. raw: take a text as it is, without the chat template. trace:
         "off", "summary" (sums only), "steps" or "full" (every distribution); trace_top_k: candidates per stage.
-        strategy: how the constraint is applied, with the fields of `Decoding` by name (num_beams=4, on_budget="close"),
+        strategy: how the constraint is applied, with the fields of `Decoding` by name (particles=4, on_budget="close"),
         or decoding, a Decoding. sampler: "espalier", or "native" for llama.cpp's own sampler chain and random
         generator, which draw the tokens that llama-server draws. recorders: get every step as it happens; request_id:
         the request's name there.

@@ -7,7 +7,7 @@ import json
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias, get_args
+from typing import Any, TypeAlias
 
 from espalier.activations.capture.options import Activations
 from espalier.api.options import hint_for
@@ -26,16 +26,20 @@ from espalier.constraints.tools.schemas import tools_of
 from espalier.decoding.options import FAITHFUL, OPTIONS, Decoding
 from espalier.decoding.strategies import STRATEGIES
 from espalier.engines.base import Message, Request, SamplerName
-from espalier.errors import InputError, SamplingError, SchemaError, SpecError
+from espalier.engines.request_options import CLOSED, SCHEMA_ORDER
+from espalier.engines.request_options import OPTIONS as REQUEST
+from espalier.errors import InputError, SamplingError, SchemaError
 from espalier.sampling.config import FIELDS as SAMPLING
 from espalier.sampling.config import MAX_N, NEUTRAL, SamplingConfig
 from espalier.sampling.config_names import LLAMA_OWN, own_option, with_extra
 from espalier.sampling.filters import FilterChain, LogitFilter
 from espalier.sampling.presets.catalogue import Presets
 from espalier.sampling.presets.spec import Preset
-from espalier.schema.order import Order, read_order
+from espalier.schema.order import Order
 from espalier.trace.recorders.protocol import Recorder
 from espalier.trace.records import LEVELS, TraceLevel
+from espalier.wording import OptionText, Setting
+from espalier.wording import constraint as of_constraint
 
 SAMPLING_NAMES = frozenset([*SAMPLING, *LLAMA_OWN])
 Prompt: TypeAlias = "str | Sequence[Message]"
@@ -98,7 +102,7 @@ def make_request(
     tools'. default_order: the same, where the preset states none either. closed: whether the constraint's schemas that
     do not say so themselves take no undeclared names. activations: as `read_activations` reads it.
     """
-    order = _order(schema_order)
+    order: Order | None = SCHEMA_ORDER.check(schema_order)
     if isinstance(sampling, Mapping):  # such as the config of a preset
         sampling = SamplingConfig.from_json(sampling)
     if sampling is not None and not isinstance(sampling, SamplingConfig):
@@ -127,13 +131,14 @@ def make_request(
         constraint, config, replaced = merged(found, constraint=constraint, with_tools=must_call, fields=own)
         preset_fields = frozenset(found.config) - frozenset(own)
         notes += replaced
-        order = _order(found.schema_order) if order is None else order
+        order = SCHEMA_ORDER.check(found.schema_order) if order is None else order
     if schema_order is not None and not tools and not _has_order(constraint):
-        raise InputError("schema_order needs a schema", hint="constraint=JsonSchema(...), tools", field="schema_order")
+        raise InputError(
+            "schema_order needs a schema", hint=OptionText(of_constraint("JsonSchema"), ", tools"), field="schema_order"
+        )
     constraint = _close_schemas(constraint, closed)
-    order = _order(default_order) if order is None else order
-    if sampler not in get_args(SamplerName):
-        raise InputError(f"unknown sampler {sampler!r}", hint=" or ".join(get_args(SamplerName)), field="sampler")
+    order = SCHEMA_ORDER.check(default_order) if order is None else order
+    REQUEST["sampler"].check(sampler)
     if trace not in LEVELS:
         raise InputError(f"unknown trace level {trace!r}", hint=", ".join(LEVELS), field="trace")
     if isinstance(trace_top_k, bool) or not isinstance(trace_top_k, int) or trace_top_k < 0:
@@ -191,21 +196,12 @@ def read_activations(given: Any) -> Activations | None:
     return Activations.from_json(given)
 
 
-def _order(given: Any) -> Order | None:
-    """The order of properties. Raises InputError."""
-    try:
-        return None if given is None else read_order(given)
-    except SpecError as error:
-        raise InputError(error.message, hint=error.hint, field="schema_order") from error
-
-
 def _close_schemas(constraint: Spec | None, closed: Any) -> Spec | None:
     """The constraint with this `closed` in every schema that does not state it. Raises InputError."""
-    if closed is not None and not isinstance(closed, bool):
-        raise InputError(f"closed: {closed!r} is neither true nor false", field="closed")
+    CLOSED.check(closed)
     if not closed or constraint is None or not any(part.kind == JsonSchema.kind for part in constraint.walk()):
         if closed:
-            raise InputError("closed needs a schema", hint="constraint=JsonSchema(...)", field="closed")
+            raise InputError("closed needs a schema", hint=OptionText(of_constraint("JsonSchema")), field="closed")
         return constraint
     return constraint.closing(closed)
 
@@ -282,20 +278,18 @@ def _chat_fields(
                "max_calls": max_calls is not None, "parallel_tool_calls": not parallel_tool_calls}  # fmt: skip
     alone = [name for name, is_given in details.items() if is_given]
     if alone and not given:
-        raise InputError(f"{alone[0]} needs tools", field=alone[0])
+        raise InputError(OptionText(Setting(alone[0]), " needs ", Setting("tools")), field=alone[0])
     if tool_format is not None:
-        if not isinstance(tool_format, str):
-            raise InputError("tool_format is the name of a wire format", field="tool_format")
-        wire_format(tool_format)
+        wire_format(REQUEST["tool_format"].check(tool_format))
     for name, value in {"max_calls": max_calls, "max_reasoning": max_reasoning}.items():
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-            raise InputError(f"{name}: {value!r} must be a whole number, at least 1", field=name)
+        REQUEST[name].check(value)
     if not parallel_tool_calls and max_calls not in (None, 1):
         raise InputError(
             f"max_calls is {max_calls}, but parallel_tool_calls allows only one call", field="parallel_tool_calls"
         )
     if max_reasoning is not None and reasoning is None:
-        raise InputError("max_reasoning needs reasoning", hint='reasoning="auto"', field="max_reasoning")
+        needs = OptionText(Setting("max_reasoning"), " needs ", Setting("reasoning"))
+        raise InputError(needs, hint=OptionText(Setting("reasoning", "auto")), field="max_reasoning")
     return {
         "tools": given,
         "tool_choice": choice,

@@ -63,7 +63,7 @@ def capture_command(
     requests = [
         api.make_request(
             prompt, constraint=constraint.spec(), preset=sampling.preset, presets=loaded_app.presets, system=system,
-            raw=raw, trace="steps", activations=asked, **constraint.schema_options(loaded_app.settings.schema_order),
+            raw=raw, trace="steps", activations=asked, **constraint.schema_options(loaded_app),
             **sampling.fields(), **decoding.options(),
         )
         for prompt in prompts

@@ -83,10 +83,9 @@ def command(
     fields = ({} if sampling.preset else {"max_tokens": PER_ANSWER}) | sampling.fields()
     app = app_with_store()
     preset = None if sampling.preset is None else app.presets.get(sampling.preset)
-    asked = constraint.schema_options(app.settings.schema_order)
-    orders = {"default_order": asked["schema_order"] or asked["default_order"]}  # for schemas of later commands too
+    orders = {"default_order": constraint.usual_order(app)}  # for schemas of later commands too
     options = fields | decoding.options() | orders | {"sampler": sampler}
-    request = api.make_request("", constraint=spec, preset=preset, **options, closed=asked["closed"])
+    request = api.make_request("", constraint=spec, preset=preset, **options, closed=constraint.closed or None)
     check_single(request.sampling)
     with load(model, engine, app) as loaded:
         output.note(described(model, engine, loaded, app))
@@ -223,9 +222,9 @@ def _system(conversation: Conversation, rest: str) -> None:
 def _strategy(conversation: Conversation, rest: str) -> None:
     """Options of the old strategy are dropped: beams mean nothing to another one."""
     name = _need(rest, "the name of a strategy")
-    options = ((OPTIONS[option], value) for option, value in conversation.decoding.given.items())
-    kept = {option.name: value for option, value in options if not option.strategies or name in option.strategies}
-    decoding = DecodingFlags(given={**kept, "strategy": name})
+    options = ((OPTIONS[option], value) for option, value in conversation.decoding.options_given.items())
+    meant = {option.name: value for option, value in options if not option.strategies or name in option.strategies}
+    decoding = DecodingFlags(options_given={**meant, "strategy": name})
     Decoding(**decoding.options())
     conversation.decoding = decoding
     output.note(f"strategy: {name}")

@@ -86,7 +86,7 @@ def command(
         "system": system,
         "raw": raw,
         "trace": "steps",
-        **constraint.schema_options(app.settings.schema_order),
+        **constraint.schema_options(app),
         **options,
     }
     request = api.make_request(asked, **options)

@@ -81,7 +81,7 @@ def command(
         sampler=sampler,  # type: ignore[arg-type]  # checked there
         trace=level,
         activations=asked,
-        **constraint.schema_options(app.settings.schema_order),
+        **constraint.schema_options(app),
         **fields,
         **options,
     )

@@ -27,7 +27,7 @@ THEIRS = {
     "--temp": "--temperature", "--json-schema": "--schema", "--guided-json": "--schema", "--output-type": "--schema",
     "--guided-regex": "--regex", "--guided-choice": "--choice", "--guided-grammar": "--grammar",
     "--grammar-file": "--grammar", "--prompt": "the prompt as an argument", "-p": "the prompt as an argument",
-    "--system-prompt": "--system", "--json-mode": "--json-object", "--repeat-penalty": "-o repeat_penalty VALUE",
+    "--system-prompt": "--system", "--json-mode": "--json-object", "--repeat-penalty": "--repetition-penalty",
 }  # fmt: skip
 """What other programs call a flag -> ours."""
 

@@ -36,6 +36,7 @@ from espalier.grammar.ast import TokenRef
 from espalier.lexicon.files import WordFiles
 from espalier.time_limit import check as check_time
 from espalier.tokens.vocab import Vocab
+from espalier.wording import ALLOW_CHECKED, OptionText
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +170,7 @@ def _tracker(spec: Free, regions: Sequence[WatchedLanguage]) -> Tracker | None:
     if len(spec.triggers) < len(spec.regions) or any(region.begin for _, region in spec.regions):
         raise UnsupportedError(
             "uniqueItems is enforced in Free only where each trigger has one region, without a begin",
-            hint='have it checked afterwards: JsonSchema(schema, allow="checked")',
+            hint=OptionText("have it checked afterwards: ", ALLOW_CHECKED),
             field="triggers",
         )
     trackers: dict[bytes, tuple[DocumentTracker, bytes]] = {}
@@ -179,7 +180,7 @@ def _tracker(spec: Free, regions: Sequence[WatchedLanguage]) -> Tracker | None:
             raise UnsupportedError(
                 f"uniqueItems is enforced in Free only where each region is one JSON object or array, and that after "
                 f"{trigger!r} need not be one",
-                hint='have it checked afterwards: JsonSchema(schema, allow="checked")',
+                hint=OptionText("have it checked afterwards: ", ALLOW_CHECKED),
                 field="triggers",
             )
         trackers[trigger.encode()] = tracker, region.end.encode()

@@ -31,7 +31,9 @@ from espalier.tokens import mask as masks
 from espalier.tokens.mask import Logits
 from espalier.trace.measure import allowed_mass
 from espalier.trace.records import StepRecord
+from espalier.wording import OptionText, Setting
 
+NATIVE = Setting("sampler", "native")
 SEEDS = 2**32 - 1
 """llama.cpp's seeds are below this one, which asks llama.cpp for a random seed: such a run could not be repeated."""
 HOTTEST = 1e-3
@@ -90,14 +92,14 @@ def check_native(config: SamplingConfig, *, strategy: str, soft: int, filters: i
         if is_asked:
             raise CapabilityError(
                 f"{name} cannot be had with the engine's own sampler",
-                hint=f'leave {name} out, or sampler="native"',
+                hint=OptionText(f"leave {name} out, or ", NATIVE),
                 field=name,
             )
     for sampler in (sampler_named(name) for name in config.active):
         if sampler.llama is None:
             raise CapabilityError(
                 f"llama.cpp has no sampler {sampler.name}",
-                hint=f'leave {sampler.switch.name} out, or sampler="native"',
+                hint=OptionText(f"leave {sampler.switch.name} out, or ", NATIVE),
                 field=sampler.switch.name,
             )
     if config.seed is not None and config.seed + stream >= SEEDS:
@@ -154,7 +156,7 @@ def _disagree(job: Job, matcher: Matcher, token: int, step: int) -> GenerationEr
     why = "" if blame is None or not blame.reason else f": {blame.reason}"
     return GenerationError(
         f"the two grammars disagree at step {step}: the engine's own took {shown!r}, and ours refuses it{why}",
-        hint='sampler="espalier" keeps to the constraint',
+        hint=OptionText(Setting("sampler", "espalier"), " keeps to the constraint"),
     )
 
 

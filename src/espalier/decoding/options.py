@@ -11,7 +11,8 @@ from typing import Any, ClassVar, Literal, TypeAlias, get_args
 from espalier.errors import InputError
 from espalier.nearest import nearest_or_all
 from espalier.option_types import DecodingValues
-from espalier.sampling.fields import Choice, Number, Option, Types, Whole, Word
+from espalier.sampling.fields import Choice, Number, Option, Types, Whole, Word, with_help
+from espalier.wording import OptionText, Setting
 
 OnBudget: TypeAlias = Literal["close", "truncate", "error"]
 Target: TypeAlias = Literal["full", "truncated"]
@@ -161,6 +162,7 @@ OPTIONS: Mapping[str, Option] = {
 """Every option of Decoding by name."""
 
 
+@with_help(OPTIONS.values())
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoding(DecodingValues):
     """The decoding options of one request. An option of other strategies than the one that runs must stay at its
@@ -177,7 +179,7 @@ class Decoding(DecodingValues):
             if not is_read and getattr(self, option.name) != option.default:
                 raise InputError(
                     f"{option.name} means nothing to the strategy {self.strategy}",
-                    hint=f'strategy="{option.strategies[0]}"',
+                    hint=OptionText(Setting("strategy", option.strategies[0])),
                     field=option.name,
                 )
 

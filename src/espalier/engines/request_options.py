@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from espalier.errors import InputError, SpecError
 from espalier.sampling.fields import Choice, Flag, Option, Types, Whole, Word
-from espalier.schema.order import Order, read_order
+from espalier.schema.order import ORDERS, Order, read_order
 
 SAMPLERS = ("espalier", "native")
 
@@ -22,6 +22,9 @@ class PropertyOrder(Option):
     """The order of properties: one of ORDERS, or the names that come first."""
 
     types: ClassVar[Types] = Types("str | Sequence[str]", "str | tuple[str, ...]", str | list[str])
+
+    #: The names; property names are not among them.
+    known: tuple[str, ...] = ORDERS
 
     def check(self, given: Any) -> Order | None:
         try:
@@ -62,18 +65,20 @@ CLOSED = Flag(
 )
 OF_SCHEMAS = (SCHEMA_ORDER, CLOSED)
 """Options that hold for every schema of a request that does not say so itself."""
+FROM_ENVIRONMENT = (SCHEMA_ORDER,)
+"""Options whose value, where nothing else states one, the environment may state."""
 OPTIONS: Mapping[str, Option] = {
     option.name: replace(option, error=InputError)
     for option in (
         *OF_SCHEMAS,
         PresetName(
             name="preset",
-            help="Sampling and constraint by name; other options join it.",
+            help="Sampling and constraint by name, of `espalier presets list`; other options join it.",
             metavar="NAME",
         ),
         Markers(
             name="reasoning",
-            help="The model may reason first, free of the constraint: auto, a name such as think, or two markers.",
+            help='The model may reason first, free of the constraint: auto, a name such as think, or "START,END".',
             metavar="MARKERS",
             elsewhere=(("thinking", "Anthropic"),),
         ),

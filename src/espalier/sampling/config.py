@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from espalier.errors import SamplingError
 from espalier.nearest import nearest_or_all
 from espalier.option_types import UNSET, SamplingValues
-from espalier.sampling.fields import Biases, Flag, Ids, Names, Option, Seed, Texts, Whole, shown
+from espalier.sampling.fields import Biases, Flag, Ids, Names, Option, Seed, Texts, Whole, shown, with_help
 from espalier.sampling.samplers.mirostat import MIROSTAT_FIELDS, WITH_MIROSTAT
 from espalier.sampling.samplers.plugged import PLUGGED, ExtraField, sampler_named, samplers_in
 from espalier.sampling.samplers.registry import SAMPLERS
@@ -162,15 +162,17 @@ FIELDS: dict[str, Option] = {
     )
 }
 """Every option of SamplingConfig by name."""
-COMMON = tuple(sorted((one for one in FIELDS.values() if one.common), key=lambda one: one.common))
+COMMON = tuple(sorted((option for option in FIELDS.values() if option.common), key=lambda option: option.common))
 """The few that every edge shows first, in their order."""
 
 
 def declared_default(name: str) -> Any:
-    """The default of a field; UNSET if it depends on mirostat."""
-    return UNSET if name in NEUTRAL or name in WITH_MIROSTAT else FIELDS[name].default
+    """The default of a field; UNSET if it depends on mirostat, or on which samplers there are."""
+    depends = name in NEUTRAL or name in WITH_MIROSTAT or name == "sampler_order"
+    return UNSET if depends else FIELDS[name].default
 
 
+@with_help(FIELDS.values())
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingConfig(SamplingValues):
     """One request's sampling. A field at its neutral value switches its sampler off.
@@ -200,7 +202,7 @@ class SamplingConfig(SamplingValues):
         for name, one in FIELDS.items():
             given = getattr(self, name)
             if given is UNSET:
-                given = {**NEUTRAL, **WITH_MIROSTAT}[name] if mirostat else one.default
+                given = {**NEUTRAL, **WITH_MIROSTAT}.get(name, one.default) if mirostat else one.default
             object.__setattr__(self, name, one.check(given))
         if self.extra:
             object.__setattr__(self, "sampler_order", self._order_with_plugins())
@@ -237,8 +239,6 @@ class SamplingConfig(SamplingValues):
         return sampler_named(name) if any(one == name or one.startswith(f"{name}_") for one, _ in self.extra) else None
 
     def _check_together(self) -> None:
-        if self.repetition_penalty <= 0:
-            raise SamplingError("repetition_penalty: it must be above 0", hint="1 is off", field="repetition_penalty")
         if self.min_tokens > self.max_tokens:
             raise SamplingError(
                 f"min_tokens: {self.min_tokens} is more than max_tokens {self.max_tokens}", field="min_tokens"

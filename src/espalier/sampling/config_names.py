@@ -13,7 +13,7 @@ from typing import Any
 
 from espalier.errors import SamplingError
 from espalier.nearest import as_others_call_it, did_you_mean
-from espalier.sampling.config import DEFAULT_ORDER, FIELDS, SamplingConfig
+from espalier.sampling.config import FIELDS, SamplingConfig
 from espalier.sampling.fields import shown
 from espalier.sampling.samplers.penalties import PENALTIES as PENALTY
 from espalier.sampling.samplers.plugged import sampler_named, sampler_of
@@ -34,7 +34,7 @@ LLAMA_FLAGS = {
     "dry_sequence_breaker": "dry_breakers", "reverse_prompt": "stop",
 }  # fmt: skip
 """Options of llama.cpp's commands that its requests call otherwise -> our name."""
-FOREIGN = {name: (whose, one.name) for one in FIELDS.values() for name, whose in one.elsewhere}
+FOREIGN = {name: (whose, option.name) for option in FIELDS.values() for name, whose in option.elsewhere}
 """What other libraries call a sampling field -> whose name it is, and ours."""
 LLAMA_DEFAULTS: dict[str, Any] = {"temperature": 0.8, "repetition_penalty": 1.0, "max_tokens": UNLIMITED}
 """Defaults in which llama.cpp differs from us."""
@@ -42,8 +42,8 @@ LLAMA_OFF: dict[str, tuple[Any, ...]] = {"n_probs": (0,), "t_max_predict_ms": (0
 """Fields that are known but not supported -> values at which they ask for nothing."""
 LLAMA_SAMPLERS = {name: one.llama for name, one in SAMPLERS.items() if one.llama is not None}
 """Our name of a sampler -> llama.cpp's, for the samplers that llama.cpp has."""
-LETTERS = dict(zip("edskypmxt", DEFAULT_ORDER, strict=True))
-"""llama.cpp's letter of a sampler -> our name. Our default order is llama.cpp's."""
+LETTERS = {sampler.letter: name for name, sampler in SAMPLERS.items() if sampler.letter}
+"""llama.cpp's letter of a sampler -> our name."""
 SPELLED = {theirs.replace("_", ""): ours for ours, theirs in LLAMA_SAMPLERS.items()} | {
     "nucleus": "top_p", "temp": "temperature", "typ": "typical_p",
 }  # fmt: skip

@@ -10,10 +10,10 @@ that names the option. This module does not know which options there are: sample
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from espalier.errors import InputError, SamplingError
 
@@ -108,6 +108,18 @@ class Option:
 
 SamplingField = Option
 """What samplers call it."""
+ConfigType = TypeVar("ConfigType")
+
+
+def with_help(options: Iterable[Option]) -> Callable[[type[ConfigType]], type[ConfigType]]:
+    """Decorates a class whose fields are options: what each does stands at the end of its docstring, for `help`."""
+
+    def described(cls: type[ConfigType]) -> type[ConfigType]:
+        lines = (f"    {option.name}: {option.help}" for option in options)
+        cls.__doc__ = "\n".join([f"{(cls.__doc__ or '').rstrip()}\n", *lines])
+        return cls
+
+    return described
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,9 +130,12 @@ class Number(Option):
 
     low: float = 0.0
     high: float = math.inf
+    #: Whether `low` itself is out of range.
+    is_above: bool = False
 
     def json_schema(self) -> dict[str, Any]:
-        return _range("number", self.low, self.high)
+        ends = _range("number", self.low, self.high)
+        return ends | {"exclusiveMinimum": ends.pop("minimum")} if self.is_above else ends
 
     def check(self, given: Any) -> float | None:
         if given is None and self.default is None:
@@ -128,9 +143,10 @@ class Number(Option):
         value = as_float(given)
         if not math.isfinite(value):
             raise self.fault(f"{shown(given)} is not a finite number")
-        if not self.low <= value <= self.high:
+        if not self.low <= value <= self.high or (self.is_above and value == self.low):
+            lower = "above" if self.is_above else "at least"
             upper = "" if self.high == math.inf else f" and at most {self.high:g}"
-            raise self.fault(f"{shown(given)} must be at least {self.low:g}{upper}", hint=self.hint)
+            raise self.fault(f"{shown(given)} must be {lower} {self.low:g}{upper}", hint=self.hint)
         return value
 
 

@@ -15,9 +15,11 @@ from typing import Any, Literal, TypeAlias
 from espalier.errors import UnsupportedError
 from espalier.json_record import JsonRecord
 from espalier.schema.pointers import split
+from espalier.wording import OptionText, Setting
 
 KeywordVerdict: TypeAlias = Literal["enforced", "narrowed", "checked", "refused", "annotation"]
 
+CHECKED = Setting("allow", "checked", {"cli": "--allow-checked"})
 VERDICTS: tuple[KeywordVerdict, ...] = ("annotation", "enforced", "narrowed", "checked", "refused")
 """From the best to the worst.
 
@@ -105,6 +107,6 @@ class Contract:
         reasons = next((entry.note for entry in left if entry.note), "")
         raise UnsupportedError(
             f"the schema uses keywords that cannot be enforced: {named}{more}{': ' if reasons else ''}{reasons}",
-            hint="remove it" if refused else 'remove it, or have it checked afterwards (allow="checked")',
+            hint="remove it" if refused else OptionText("remove it, or have it checked afterwards (", CHECKED, ")"),
             field="schema",
         )

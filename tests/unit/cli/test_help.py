@@ -18,6 +18,7 @@ from espalier.cli.help import THEIRS, heading
 from espalier.cli.main import app, main_code
 from espalier.cli.table import COMMANDS, EXAMPLES
 from espalier.errors import InputError
+from espalier.wording import OptionText, Setting, constraint
 
 ROOT = Path(__file__).parents[3]
 
@@ -109,16 +110,16 @@ def test_what_others_call_a_flag_is_none_of_ours_and_leads_to_one() -> None:
 @pytest.mark.parametrize(
     ("hint", "said"),
     [
-        ('strategy="beam"', "--strategy beam"),
-        ("constraint=JsonSchema(...), tools", "--schema SCHEMA, tools"),
-        ("schema_in_prompt=True", "--schema-in-prompt"),
-        ("top_q=3", "-o top_q 3"),
+        (OptionText(Setting("strategy", "beam")), "--strategy beam"),
+        (OptionText(constraint("JsonSchema"), ", tools"), "--schema SCHEMA, tools"),
+        (OptionText(Setting("schema_in_prompt", True)), "--schema-in-prompt"),
+        (OptionText(Setting("min_keep", 3)), "-o min_keep 3"),
         ("such as a=b", "such as a=b"),
     ],
 )
-def test_arguments_of_a_hint_become_flags(hint: str, said: str) -> None:
+def test_settings_of_a_hint_become_flags(hint: str, said: str) -> None:
     error = InputError("x", hint=hint)
-    hints.in_flags(error, {"--strategy", "--schema", "--schema-in-prompt", "-o"})
+    hints.say_in_flags(error, {"--strategy", "--schema", "--schema-in-prompt", "-o"})
     assert error.hint == said
 
 

@@ -188,7 +188,6 @@ def test_an_override_without_a_value_and_one_after_the_end_of_options(run):
 def test_values_are_json_where_they_are():
     assert read_fields(
         ["top_k=20", "stop=END", 'bad_words=["a", "b"]', "seed=null", 'logit_bias={"5": -1}', "ignore_eos=true"],
-        temperature=None, stop=None,
     ) == {
         "top_k": 20, "stop": "END", "bad_words": ["a", "b"], "seed": None, "logit_bias": {"5": -1},
         "ignore_eos": True,

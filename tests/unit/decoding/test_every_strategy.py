@@ -14,7 +14,8 @@ import espalier
 from espalier import AllOf, Ban, Choice, Gbnf, JsonSchema, MemoryRecorder, Regex, TokenBan, Wordlist
 from espalier.api import make_request
 from espalier.chat.prompt.template import ChatTemplate
-from espalier.decoding.options import FAITHFUL, OPTIONS, Decoding
+from espalier.decoding.options import FAITHFUL, Decoding
+from espalier.decoding.options import OPTIONS as DECLARED
 from espalier.decoding.strategies import STRATEGIES
 from espalier.engines.base import Finished
 from espalier.engines.fake import TEMPLATE, FakeStepModel, noise, wishing
@@ -287,9 +288,9 @@ def test_no_field_of_a_request_is_dropped(eng, strategy, name):
 def test_what_means_nothing_to_a_strategy_is_refused_by_name(strategy):
     given = {"num_beams": 2, "length_penalty": 2.0, "early_stopping": True, "num_return_sequences": 2, "particles": 9,
              "ess_threshold": 0.1, "target": "truncated", "max_rewinds": 3, "drafts": ("lookup",)}  # fmt: skip
-    assert set(given) == {name for name, option in OPTIONS.items() if option.strategies}
+    assert set(given) == {name for name, option in DECLARED.items() if option.strategies}
     for name, value in given.items():
-        if strategy in OPTIONS[name].strategies:
+        if strategy in DECLARED[name].strategies:
             assert getattr(Decoding(strategy=strategy, **{name: value}), name) == value
             continue
         with pytest.raises(InputError, match=f"means nothing to the strategy {strategy}") as told:

@@ -1,4 +1,4 @@
-"""What it takes to add a truncation: its function and `Sampler` in one module, and a typed line in the config."""
+"""What it takes to add a truncation: its function and `Sampler` in one module, and the generated line of its type."""
 
 import os
 import re
@@ -29,14 +29,16 @@ EVERY = Sampler(
     fields=(Whole(name="every", default=0, off=0, high=9, hint="0 is off", llama="every_id"),),
 )
 """
-EDITS = {
-    "sampling/samplers/truncations.py": (r"TRUNCATIONS = \((.*)\)", f"{DECLARATION}TRUNCATIONS = (\\1, EVERY)"),
-    "sampling/config.py": (r"    min_keep: int = ", '    every: int = _default("every")\n\\g<0>'),
-}
+EDITS = (
+    ("sampling/samplers/truncations.py", r"TRUNCATIONS = \((.*)\)", f"{DECLARATION}TRUNCATIONS = (\\1, EVERY)"),
+    ("option_types.py", r"    min_keep: int = ", "    every: int = UNSET\n\\g<0>"),
+    ("option_types.py", r"    min_keep: int\n", "    every: int\n\\g<0>"),
+)
 SCRIPT = """
 import numpy as np
 from espalier import SamplingConfig
 from espalier.errors import SamplingError
+from espalier.api import make_request
 from espalier.cli.flags.sampling import read_fields
 from espalier.decoding.beam.strategy import DRAWING
 from espalier.sampling.chain import Chain
@@ -62,14 +64,15 @@ assert refused(lambda: SamplingConfig(every=10)) == "every"
 assert SamplingConfig(every=3, mirostat=2).replaced == ("every",)
 assert refused(lambda: from_llama({"every_id": "a"})) == "every_id"
 assert refused(lambda: to_openai(config)) == "every"
+assert make_request("", every=3).sampling.every == 3
 """
 
 
-def test_a_truncation_takes_a_declaration_and_a_line_in_the_config(tmp_path):
-    """The other two files are docs/sampling.md, and the request's fields if a client may name it."""
+def test_a_truncation_takes_a_declaration_and_its_generated_type(tmp_path):
+    """The other file is docs/sampling.md. Fields of requests follow from the declaration too: test_option_tables."""
     copy = tmp_path / "espalier"
     shutil.copytree(SOURCES, copy, ignore=shutil.ignore_patterns("__pycache__", "*.html", "*.js"))
-    for name, (old, new) in EDITS.items():
+    for name, old, new in EDITS:
         text, count = re.subn(old, new, (copy / name).read_text())
         assert count == 1, name
         (copy / name).write_text(text)

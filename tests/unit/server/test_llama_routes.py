@@ -261,7 +261,7 @@ def test_they_are_in_the_openapi_document() -> None:
 
 
 def test_the_error_says_how_many_tokens_there_may_be(c: TestClient) -> None:
-    assert "greater than or equal to -1" in c.post(ROUTE, json=ASK | {"n_predict": -2}).json()["error"]["message"]
+    assert "-2 must be at least -1" in c.post(ROUTE, json=ASK | {"n_predict": -2}).json()["error"]["message"]
 
 
 def test_mirostat_beside_what_llama_server_ignores_was_refused(c: TestClient) -> None:

@@ -26,6 +26,7 @@ from espalier.time_limit import WorkLock
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Mask
 from espalier.tokens.vocab import Vocab
+from espalier.wording import OptionText, Setting
 
 FEW = 256
 """At most so many tokens are judged one by one; more are grouped by the states they lead to."""
@@ -314,5 +315,5 @@ class JointMachine:
     def _given_up(self) -> LimitExceeded:
         return LimitExceeded(
             "whether a common end of the members can still be reached was not found within the bounds of the search",
-            hint='accept that text is taken back where it leads nowhere: dead_ends="rewind"',
+            hint=OptionText("accept that text is taken back where it leads nowhere: ", Setting("dead_ends", "rewind")),
         )

@@ -13,6 +13,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from espalier.errors import TemplateError
+from espalier.wording import RAW, OptionText
 
 CPU_SECONDS = 2.0
 """CPU time of one rendering."""
@@ -23,7 +24,7 @@ MAX_MADE = 64 << 20
 PER_GIVEN = 64
 LOOK = 64
 """The clock is looked at after so much work: as many blocks, or a text of as many characters."""
-HINT = "the template is damaged, or made to do harm: say raw=True (--raw) and write the whole prompt"
+HINT = OptionText("the template is damaged, or made to do harm: say ", RAW, " and write the whole prompt")
 
 
 class EffortExceeded(TemplateError):

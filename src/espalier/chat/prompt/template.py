@@ -25,6 +25,7 @@ from espalier.computed import computed
 from espalier.errors import TemplateError, TooLarge
 from espalier.files.limits import TEMPLATE, size_text
 from espalier.files.reading import shortened
+from espalier.wording import RAW, OptionText
 
 MAX_INDENT = 32
 # A template is foreign code: any exception from its expressions means that the template refused.
@@ -135,7 +136,7 @@ class BrokenTemplate(ChatTemplate):
 
     def render(self, messages: Sequence[Mapping[str, Any]], **_: Any) -> str:
         """Raises TemplateError."""
-        raise TemplateError(self._reason, hint="say raw=True (--raw) and write the whole prompt", field="messages")
+        raise TemplateError(self._reason, hint=OptionText("say ", RAW, " and write the whole prompt"), field="messages")
 
 
 def template_of(source: str, *, bos_token: str, eos_token: str) -> ChatTemplate:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from espalier.cli.flags.groups import info_of
 from espalier.cli.flags.inputs import read_text
 from espalier.cli.flags.schema import is_named
 from espalier.cli.flags.schema import read_spec as read_schema
@@ -17,10 +18,12 @@ from espalier.constraints.ban import Ban
 from espalier.constraints.joining.rule import together
 from espalier.constraints.spec import Choice, Gbnf, JsonObject, Regex, Spec
 from espalier.constraints.words.spec import Wordlist
+from espalier.engines.request_options import CLOSED, SCHEMA_ORDER
 from espalier.errors import InputError, SpecError
 from espalier.files.json_shape import check_shape
 from espalier.files.limits import CONSTRAINT
 from espalier.grammar.builtin import GRAMMARS
+from espalier.wiring import App
 
 DEFINED_AS = "::="
 
@@ -35,16 +38,11 @@ class ConstraintFlags:
     schema_format: Annotated[
         str | None, typer.Option(help="What `format` does: annotate (the default), assert.", metavar="WHAT")
     ] = None
-    schema_order: Annotated[
-        str | None,
-        typer.Option(help="Order of properties: schema (the default), any, required-first, a,b,c.", metavar="ORDER"),
-    ] = None
+    schema_order: Annotated[str | None, info_of(SCHEMA_ORDER)] = None
     allow_checked: Annotated[
         bool, typer.Option("--allow-checked", help="Accept keywords that are only checked afterwards.")
     ] = False
-    closed: Annotated[
-        bool, typer.Option("--closed", help="Objects of schemas take no names beyond their `properties`.")
-    ] = False
+    closed: Annotated[bool, info_of(CLOSED)] = False
     regex: Annotated[str | None, typer.Option(help="A regular expression for the whole answer.")] = None
     grammar: Annotated[str | None, typer.Option(help="A GBNF grammar: a file, @NAME, or its text.", metavar="FILE")] = (
         None
@@ -82,15 +80,28 @@ class ConstraintFlags:
             raise InputError("--after needs a constraint", hint=hint, field="after")
         return After(self.after, whole, max_before=self.max_before)
 
-    def schema_options(self, default: str | None) -> dict[str, Any]:
+    def schema_options(self, app: App) -> dict[str, Any]:
         """Options of `make_request` for schemas of other origin, such as those of tools and presets: the order of
-        properties, that where nothing states one, and whether they are closed. default: the environment's. Raises
-        InputError for names of properties without --schema."""
-        order = self.schema_order
-        named = order if order is not None and is_named(order) else None
-        if order is not None and named is None and self.schema is None:
-            raise InputError("--schema-order needs --schema where it names properties", field="schema_order")
-        return {"schema_order": named, "default_order": default, "closed": self.closed or None}
+        properties, that where nothing states one, and whether they are closed. Raises InputError for names of
+        properties without --schema."""
+        return {
+            SCHEMA_ORDER.name: self._order(),
+            "default_order": app.settings.default_of(SCHEMA_ORDER),
+            CLOSED.name: self.closed or None,
+        }
+
+    def usual_order(self, app: App) -> str | None:
+        """The order of properties in schemas that state none. Raises as `schema_options`."""
+        order: str | None = self._order() or app.settings.default_of(SCHEMA_ORDER)
+        return order
+
+    def _order(self) -> str | None:
+        """The order if it is one of all schemas: `_specs` gives names of properties to the schema that they are of."""
+        if self.schema_order is None or is_named(self.schema_order):
+            return self.schema_order
+        if self.schema is None:
+            raise InputError("--schema-order needs --schema where it names properties", field=SCHEMA_ORDER.name)
+        return None
 
     def _specs(self) -> Iterator[Spec]:
         self._check_details()

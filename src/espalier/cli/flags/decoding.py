@@ -6,17 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-import typer
-
 from espalier.cli import output
-from espalier.cli.flags.groups import OptionFlags
+from espalier.cli.flags.groups import OptionFlags, info_of
 from espalier.decoding.options import OPTIONS
 from espalier.decoding.strategies import STRATEGIES
 from espalier.engines.base import Result
 from espalier.errors import InputError
 
 SEVERAL = OPTIONS["num_return_sequences"]
-NumReturnSequences = Annotated[int | None, typer.Option(help=SEVERAL.help, metavar=SEVERAL.metavar)]
+NumReturnSequences = Annotated[int | None, info_of(SEVERAL)]
 FLAGGED = tuple(option for option in OPTIONS.values() if option is not SEVERAL)
 LOGGED = "rejection"
 """The strategy that draws freely and refuses afterwards: without it, or an engine's own sampler, a log stays empty."""
@@ -27,19 +25,19 @@ class DecodingFlags:
     """Flags that choose how a constraint is applied; `Decoding` checks the values."""
 
     #: The options that are given, by name.
-    given: Annotated[Mapping[str, Any], OptionFlags(FLAGGED)] = field(default_factory=dict)
+    options_given: Annotated[Mapping[str, Any], OptionFlags(FLAGGED)] = field(default_factory=dict)
 
     @property
     def strategy(self) -> str | None:
-        return self.given.get("strategy")
+        return self.options_given.get("strategy")
 
     def options(self) -> dict[str, Any]:
         """Options of `make_request`. Raises InputError and UnknownName naming the option."""
-        for name, value in self.given.items():
+        for name, value in self.options_given.items():
             OPTIONS[name].check(value)
         if self.strategy is not None:
             STRATEGIES.require(self.strategy)
-        return dict(self.given)
+        return dict(self.options_given)
 
     def for_log(self, *, sampler: str) -> DecodingFlags:
         """The flags of a run with a rejection log, whose strategy is LOGGED. Raises InputError for another strategy:
@@ -48,7 +46,7 @@ class DecodingFlags:
             return self
         if self.strategy is None:
             output.note(f"--rejection-log: the strategy is {LOGGED}")
-            return DecodingFlags(given={**self.given, "strategy": LOGGED})
+            return DecodingFlags(options_given={**self.options_given, "strategy": LOGGED})
         if self.strategy != LOGGED:
             raise InputError(
                 f"--rejection-log: the strategy {self.strategy} draws among what is allowed, so nothing is rejected",

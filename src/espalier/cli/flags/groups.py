@@ -24,10 +24,10 @@ import typer
 from typer.models import OptionInfo
 
 from espalier.cli.help import GroupedCommand
-from espalier.cli.hints import in_flags
+from espalier.cli.hints import say_in_flags
 from espalier.errors import EspalierError, InputError
 from espalier.fields import DeclaredField, WrongValue, entries
-from espalier.sampling.fields import Option
+from espalier.sampling.fields import Option, Texts
 
 SCALARS = (int, float)
 """Types of options whose flags take the same."""
@@ -126,10 +126,17 @@ class OptionFlags:
 def flag_of(option: Option, note: str = "") -> Any:
     """The annotation of an option's flag, for typer. Its value is None where it is not given. note: what help says
     beside the default."""
-    kind: Any = option.value if option.value in SCALARS else list[str] if option.value == str | list[str] else str
-    default = f" Default: {option.default}{note}." if option.types.value in SCALARS and option.default else ""
+    kind: Any = option.value if option.value in SCALARS else list[str] if isinstance(option, Texts) else str
+    return Annotated[kind | None, info_of(option, note)]
+
+
+def info_of(option: Option, note: str = "") -> OptionInfo:
+    """An option's flag for typer: its name, help, and what its value is called."""
+    more = f" Default: {option.default}{note}." if option.types.value in SCALARS and option.default else ""
+    more = " Repeat the flag for several." if isinstance(option, Texts) else more
     name = (option.flag or option.name).replace("_", "-")
-    return Annotated[kind | None, typer.Option(f"--{name}", help=option.help + default, metavar=option.metavar)]
+    info: OptionInfo = typer.Option(f"--{name}", help=option.help + more, metavar=option.metavar)
+    return info
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +227,7 @@ def with_flags(command: Callable[..., None]) -> Callable[..., None]:
         try:
             command(**values)
         except EspalierError as error:
-            in_flags(error, flags)
+            say_in_flags(error, flags)
             raise
 
     run.__name__, run.__doc__, run.__module__ = command.__name__, command.__doc__, command.__module__

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from espalier.cli.flags.groups import OptionFlags
+from espalier.cli.flags.groups import OptionFlags, info_of
 from espalier.engines.request_options import OPTIONS
 from espalier.errors import InputError, SamplingError
 from espalier.sampling.config import COMMON, FIELDS, SamplingConfig
@@ -21,18 +21,16 @@ from espalier.sampling.fields import Texts
 
 PER_ANSWER = 512
 """Tokens of an answer in a chat, unless a preset says otherwise."""
-TEXTS = tuple(name for name, one in FIELDS.items() if isinstance(one, Texts))
+TEXTS = tuple(name for name, option in FIELDS.items() if isinstance(option, Texts))
 """Fields that are lists of texts: a value that is no JSON list is one text, as written."""
-Sampler = Annotated[str, typer.Option(help=OPTIONS["sampler"].help, metavar="NAME")]
+Sampler = Annotated[str, info_of(OPTIONS["sampler"])]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingFlags:
     """Flags that choose tokens."""
 
-    preset: Annotated[
-        str | None, typer.Option(help="Sampling and constraint by name: `espalier presets list`.", metavar="NAME")
-    ] = None
+    preset: Annotated[str | None, info_of(OPTIONS["preset"])] = None
     common: Annotated[Mapping[str, Any], OptionFlags(COMMON, notes=(("max_tokens", f", chat {PER_ANSWER}"),))] = field(
         default_factory=dict
     )
@@ -48,7 +46,7 @@ class SamplingFlags:
 
 def read_fields(overrides: Sequence[str] | None = None, **flags: Any) -> dict[str, Any]:
     """The fields of SamplingConfig that are set. Raises InputError, SamplingError."""
-    found = dict(flags)
+    fields = dict(flags)
     for text in overrides or ():
         key, given, value = text.partition("=")
         if not given:
@@ -57,10 +55,10 @@ def read_fields(overrides: Sequence[str] | None = None, **flags: Any) -> dict[st
             name, read = own_option(key, _value(key, value))
         except SamplingError as error:
             raise SamplingError(f"-o {error.message}", hint=error.hint, field=key) from error
-        if name in found:
+        if name in fields:
             raise InputError(f"{name} is given twice", field=name)
-        found[name] = read
-    return with_extra(found)
+        fields[name] = read
+    return with_extra(fields)
 
 
 def check_single(sampling: SamplingConfig) -> None:

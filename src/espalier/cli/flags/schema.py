@@ -10,8 +10,10 @@ from typing import Annotated, Any
 
 import typer
 
+from espalier.cli.flags.groups import info_of
 from espalier.cli.flags.inputs import read_text
 from espalier.constraints.spec import JsonSchema
+from espalier.engines.request_options import CLOSED, SCHEMA_ORDER
 from espalier.errors import InputError, SchemaError
 from espalier.files.json_shape import check_shape
 from espalier.files.limits import SCHEMA
@@ -37,11 +39,11 @@ class SchemaFlags:
         str | None,
         typer.Option(help="Order of properties: schema (the default), any, required-first, a,b,c.", metavar="ORDER"),
     ] = None
-    closed: Annotated[bool, typer.Option("--closed", help="Objects take no names beyond their `properties`.")] = False
+    closed: Annotated[bool, info_of(CLOSED)] = False
 
     def spec(self, schema: str, *, indent: int = 2, allow: str | None = None) -> JsonSchema:
         """The constraint; without --order that of ESPALIER_SCHEMA_ORDER. Raises as `read_spec`."""
-        order = build_app().settings.schema_order if self.order is None else self.order
+        order = build_app().settings.default_of(SCHEMA_ORDER) if self.order is None else self.order
         return read_spec(
             schema, whitespace=self.whitespace, indent=indent, format=self.format, order=order, allow=allow,
             closed=self.closed,

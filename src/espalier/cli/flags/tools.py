@@ -12,7 +12,9 @@ import typer
 from espalier.chat.reading.deltas import ContentDelta, Delta, ReasoningDelta
 from espalier.chat.tools import ToolCall
 from espalier.cli import output
+from espalier.cli.flags.groups import info_of
 from espalier.cli.flags.inputs import read_text
+from espalier.engines.request_options import OPTIONS
 from espalier.errors import InputError
 from espalier.files.json_shape import check_shape
 from espalier.files.limits import TOOLS
@@ -26,10 +28,8 @@ class ToolFlags:
     tool_choice: Annotated[
         str | None, typer.Option(help="auto (the default), required, none, or a tool's name.", metavar="WHAT")
     ] = None
-    tool_format: Annotated[
-        str | None, typer.Option(help="Wire format of calls, if the chat template does not tell.", metavar="NAME")
-    ] = None
-    max_calls: Annotated[int | None, typer.Option(help="At most N calls.", metavar="N")] = None
+    tool_format: Annotated[str | None, info_of(OPTIONS["tool_format"])] = None
+    max_calls: Annotated[int | None, info_of(OPTIONS["max_calls"])] = None
 
     def options(self) -> dict[str, Any]:
         """Options of `make_request`. Raises InputError."""
@@ -46,13 +46,9 @@ class ToolFlags:
 class ReasoningFlags:
     """Flags for reasoning before the answer, and for the schema in the prompt."""
 
-    reasoning: Annotated[
-        str | None, typer.Option(help='The model may think first: auto, think, or "START,END".', metavar="MARKERS")
-    ] = None
-    max_reasoning: Annotated[int | None, typer.Option(help="At most N tokens of reasoning.", metavar="N")] = None
-    schema_in_prompt: Annotated[
-        bool, typer.Option("--schema-in-prompt", help="Put the schema into the prompt too.")
-    ] = False
+    reasoning: Annotated[str | None, info_of(OPTIONS["reasoning"])] = None
+    max_reasoning: Annotated[int | None, info_of(OPTIONS["max_reasoning"])] = None
+    schema_in_prompt: Annotated[bool, info_of(OPTIONS["schema_in_prompt"])] = False
 
     def options(self) -> dict[str, Any]:
         """Options of `make_request`."""

@@ -23,6 +23,7 @@ from espalier.errors import InputError
 from espalier.time_limit import WorkLock
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Mask
+from espalier.wording import OptionText, Setting
 
 
 class AfterCompiled(MarkerWalk):
@@ -68,7 +69,7 @@ class AfterCompiled(MarkerWalk):
             raise InputError(
                 f"the prompt holds the marker {self.marker}, and {self.inner.spec.kind} refuses what follows it: "
                 f"{quoted(shown)}",
-                hint='say in_prompt="no" if that marker is not the model\'s own',
+                hint=OptionText("say ", Setting("in_prompt", "no"), " if that marker is not the model's own"),
                 field="prompt",
             )
         if not landing.tokens:

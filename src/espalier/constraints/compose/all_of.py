@@ -29,6 +29,7 @@ from espalier.constraints.verdict import Verdict, has_parser, judge, parse, prom
 from espalier.constraints.watching import WatchedLanguage
 from espalier.errors import GrammarError, LimitExceeded, SpecError, UnsupportedError
 from espalier.lexicon.files import WordFiles
+from espalier.wording import OptionText, Setting
 
 DeadEnds: TypeAlias = Literal["auto", "refuse", "rewind"]
 
@@ -147,7 +148,9 @@ def _side_by_side(members: Sequence[_Member], spec: AllOf, compiler: Compiler) -
     if spec.dead_ends == "refuse" and len(odd) + bool(together) > 1:
         raise UnsupportedError(
             f"{' and '.join(odd)} cannot be joined without dead ends: it has no automaton",
-            hint='leave dead_ends out, or accept by dead_ends="rewind" that text is taken back where it leads nowhere',
+            hint=OptionText(
+                "leave dead_ends out, or accept by ", REWIND, " that text is taken back where it leads nowhere"
+            ),
             field="members",
         )
     readers = [(member.name, compiler.compile(member.spec)) for member in apart]
@@ -205,8 +208,11 @@ def _intersect_members(spec: AllOf, language: Callable[[Spec], Dfa | Network]) -
     if len(stacked) > 1:
         raise UnsupportedError(
             f"{' and '.join(stacked)} are not regular, and two such members could lead into a dead end",
-            hint="keep one of them, the others being regular: expressions, choices, word lists, bans; or accept that "
-            'text is taken back where it leads nowhere: dead_ends="rewind"',
+            hint=OptionText(
+                "keep one of them, the others being regular: expressions, choices, word lists, bans; or accept that "
+                "text is taken back where it leads nowhere: ",
+                REWIND,
+            ),
             field="members",
         )
     try:
@@ -263,3 +269,6 @@ def judge_all_of(spec: AllOf, text: str, words: WordFiles) -> Verdict:
 def parse_all_of(spec: AllOf, text: str) -> Any:
     """The value from the first member whose kind parses its texts; else the text."""
     return next((parse(member, text) for member in spec.members if has_parser(member)), text)
+
+
+REWIND = Setting("dead_ends", "rewind")

@@ -29,6 +29,7 @@ from espalier.constraints.watching import Tracker
 from espalier.errors import GrammarError, LimitExceeded, SpecError, UnsupportedError, VocabError
 from espalier.tokens.trie import TokenTrie
 from espalier.tokens.vocab import Vocab
+from espalier.wording import OptionText, Setting
 
 MERGED = 4_000
 """The most states of a DFA that several regular members are made into; larger ones stay apart and are joined as they
@@ -205,8 +206,9 @@ def _why(guilty: Sequence[str]) -> str:
     if not guilty:
         return "they do so only all together"
     if any(name.endswith("].wordlist") for name in guilty):
-        return (
-            "a word list takes no marks but its own: give those of the other member as its separators=, or digits=True"
+        return OptionText(
+            "a word list takes no marks but its own: give those of the other member as its separators=, or ",
+            Setting("digits", True),
         )
     return "the members contradict one another"
 

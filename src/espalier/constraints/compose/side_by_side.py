@@ -27,6 +27,7 @@ from espalier.constraints.spec import Spec
 from espalier.errors import NotAvailable, UnsupportedError
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Mask
+from espalier.wording import OptionText, Setting
 
 NOT_KNOWN = "the members have no automaton in common"
 
@@ -187,8 +188,11 @@ class SideBySideCompiled(ParallelCompiled):
             raise UnsupportedError(
                 f"{names} cannot be joined: no text is known that satisfies all of them, and they have no automaton in "
                 "common in which to search for one",
-                hint="put one inside the other, such as After(marker, AllOf(constraint, filter)); or accept that text "
-                'is taken back where it leads nowhere: dead_ends="rewind"',
+                hint=OptionText(
+                    "put one inside the other, such as After(marker, AllOf(constraint, filter)); or accept that text "
+                    "is taken back where it leads nowhere: ",
+                    Setting("dead_ends", "rewind"),
+                ),
                 field="members",
             )
         return matcher

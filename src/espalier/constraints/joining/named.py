@@ -14,6 +14,7 @@ from espalier.constraints.joining.rule import together
 from espalier.constraints.safety.spec import safety_of
 from espalier.constraints.spec import Gbnf, Spec
 from espalier.errors import InputError
+from espalier.wording import OptionText, Setting
 
 
 def named_constraint(
@@ -40,7 +41,7 @@ def _grammar(grammar: Any) -> Spec:
     if not isinstance(grammar, str):
         raise InputError(
             f"a grammar is GBNF, or the name of a built-in one, not {type(grammar).__name__}",
-            hint='grammar="@json_object"',
+            hint=OptionText(Setting("grammar", "@json_object")),
             field="grammar",
         )
     return grammar_spec(grammar)

@@ -18,6 +18,7 @@ from espalier.constraints.tools.schemas import tools_of
 from espalier.errors import InputError, SpecError
 from espalier.grammar.json_mode import JsonWhitespace, check_json_options
 from espalier.schema.order import DEFAULT, Order, read_order
+from espalier.wording import OptionText, Setting
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -73,7 +74,9 @@ class ToolCalls(Spec):
                 )
             if chosen.mode == "required":
                 raise SpecError(
-                    "content cannot be had where a call is required", hint='use choice="auto"', field="content"
+                    "content cannot be had where a call is required",
+                    hint=OptionText("use ", Setting("choice", "auto")),
+                    field="content",
                 )
         values = {
             "tools": listed,
@@ -152,7 +155,7 @@ def _choice(choice: Any, tools: tuple[Tool, ...]) -> ToolChoice:
     if (restored.mode, restored.single) != (chosen.mode, chosen.single):
         raise SpecError(
             f"a choice of mode {chosen.mode!r} that is single names one tool and is required",
-            hint="max_calls=1 leaves the tool open",
+            hint=OptionText(Setting("max_calls", 1), " leaves the tool open"),
             field="choice",
         )
     return restored

@@ -24,6 +24,7 @@ from espalier.decoding.text.stops import TextAssembler
 from espalier.errors import DeadEnd, InputError, SamplingError
 from espalier.sampling.config import SamplingConfig
 from espalier.sampling.samplers.registry import SAMPLERS
+from espalier.wording import OptionText, Setting
 
 STEEPEST = 40.0
 """The largest length penalty: the length of any text to this power is a finite float."""
@@ -41,7 +42,7 @@ def check(options: Decoding, sampling: SamplingConfig) -> None:
     if options.num_return_sequences > options.beams:
         raise InputError(
             f"num_return_sequences: {options.num_return_sequences} texts of {options.beams} beams",
-            hint="at most num_beams",
+            hint=OptionText("at most ", Setting("num_beams")),
             field="num_return_sequences",
         )
     if abs(options.length_penalty) > STEEPEST:

@@ -32,6 +32,7 @@ from espalier.sampling.filters import FilterContext
 from espalier.tokens.mask import Logits, Mask
 from espalier.trace.measure import allowed_mass, measure
 from espalier.trace.records import StepRecord
+from espalier.wording import OptionText, Setting
 
 
 class ParticleView(Protocol):
@@ -149,7 +150,8 @@ class Proposer:
         if not bool((inside > NEG_INF).any()):
             if self._target.is_truncated and bool((allowed & (aim.free > NEG_INF)).any()):
                 raise DeadEnd(
-                    f"truncation left nothing that is allowed at step {step}", hint='target="full" truncates nothing'
+                    f"truncation left nothing that is allowed at step {step}",
+                    hint=OptionText(Setting("target", "full"), " truncates nothing"),
                 )
             tokens = permitted(mask, self._job.vocab, raw.shape[0])
             raise dead_end(tokens, raw, particle.chain, step, self._questions.about(particle.matcher))

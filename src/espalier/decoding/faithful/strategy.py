@@ -18,6 +18,7 @@ from espalier.decoding.ports import Append, Need, answered
 from espalier.errors import DeadEnd, InputError, SamplingError
 from espalier.sampling.config import SamplingConfig
 from espalier.sampling.samplers.plugged import sampler_named
+from espalier.wording import OptionText, Setting
 
 
 def best_of(job: Job) -> Plan:
@@ -92,14 +93,14 @@ def check(options: Decoding, sampling: SamplingConfig) -> None:
     if sampling.mirostat:
         raise SamplingError(
             f"{name} aims at the whole distribution, and mirostat truncates it",
-            hint='leave it out, or target="truncated"', field="mirostat",
+            hint=OptionText("leave it out, or ", TRUNCATED), field="mirostat",
         )  # fmt: skip
     for sampler in (sampler_named(name) for name in sampling.active):
         if sampler.truncates:
             field = sampler.switch.name
             raise SamplingError(
                 f"{name} aims at the whole distribution, and {field} truncates it",
-                hint=f'set {field} to {sampler.switch.off:g}, or target="truncated"',
+                hint=OptionText(f"set {field} to {sampler.switch.off:g}, or ", TRUNCATED),
                 field=field,
             )
 
@@ -109,6 +110,7 @@ def sequences(options: Decoding) -> int:
     return options.count
 
 
+TRUNCATED = Setting("target", "truncated")
 BEST_OF = Strategy(make_plan=best_of, check=check, sequences=sequences)
 SMC = Strategy(make_plan=smc, check=check, sequences=sequences)
 AWRS = Strategy(make_plan=awrs, check=check, sequences=sequences)

@@ -32,6 +32,7 @@ from espalier.errors import DeadEnd
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Logits, Mask
 from espalier.trace.records import Rewind
+from espalier.wording import OptionText, Setting
 
 REWIND = "rewind"
 """The name in `removed_by` for tokens that led into a dead end."""
@@ -196,7 +197,8 @@ class _Run:
         last = ", ".join(repr(rewind.text) for rewind in self._rewinds[-MAX_SHOWN:])
         tried = f"text was taken back {len(self._rewinds)} times, last: {last}"
         if not self._can_rewind:
-            hint = f"max_rewinds={self._job.options.max_rewinds} is used up; with more the search goes on"
+            used = Setting("max_rewinds", self._job.options.max_rewinds)
+            hint: str = OptionText(used, " is used up; with more the search goes on")
         elif self.generated:
             hint = "the text before it has been shown and stays"
         else:

@@ -31,6 +31,7 @@ from espalier.time_limit import OutOfTime
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Mask
 from espalier.tokens.vocab import Vocab
+from espalier.wording import OptionText, Setting
 
 MEMBER = "budget"
 
@@ -189,7 +190,7 @@ class TokenLimitMatcher:
         if way is None:
             raise LimitExceeded(
                 f"no completion of at most {self._left} tokens is known",
-                hint="a larger max_tokens, or on_budget=truncate",
+                hint=OptionText("a larger ", Setting("max_tokens"), ", or ", Setting("on_budget", "truncate")),
             )
         return way
 
@@ -250,7 +251,9 @@ def check_on_budget(on_budget: OnBudget, *, has_constraint: bool, is_native: boo
         return
     if not has_constraint:
         raise InputError(
-            f"on_budget={on_budget} needs a constraint: without one, text is complete wherever it is cut",
+            OptionText(
+                Setting("on_budget", on_budget), " needs a constraint: without one, text is complete wherever it is cut"
+            ),
             hint="leave on_budget out, or give a constraint",
             field="on_budget",
         )
@@ -259,7 +262,7 @@ def check_on_budget(on_budget: OnBudget, *, has_constraint: bool, is_native: boo
     if is_native:
         raise CapabilityError(
             "on_budget=close does not work with the engine's own sampler: its grammar knows no token limit",
-            hint='leave on_budget out, or sampler="native"',
+            hint=OptionText("leave on_budget out, or ", Setting("sampler", "native")),
             field="on_budget",
         )
     if bans:
@@ -283,6 +286,6 @@ def closable(closes: bool) -> Iterator[None]:
             raise
         raise CapabilityError(
             f"on_budget=close cannot be had with this constraint: {error.message}",
-            hint="on_budget=error and truncate go with every constraint",
+            hint=OptionText(Setting("on_budget", "error"), " and truncate go with every constraint"),
             field="on_budget",
         ) from error

@@ -33,6 +33,7 @@ from espalier.engines.scheduling.drive import drive
 from espalier.engines.scheduling.room import Room
 from espalier.errors import CapabilityError, InputError, PromptTooLong
 from espalier.tokens.vocab import Vocab, first_difference
+from espalier.wording import RAW, OptionText
 
 SHRINKING = 4
 """How many times shorter a tokenizer's normalizer may make a text."""
@@ -153,7 +154,7 @@ class LocalEngine:
     def _ids(self, request: Request, text: str) -> list[int]:
         if request.prompt_ids is not None:
             if not request.raw:
-                raise InputError("a prompt of token ids must be raw", hint="raw=True", field="raw")
+                raise InputError("a prompt of token ids must be raw", hint=OptionText(RAW), field="raw")
             for token in request.prompt_ids:
                 if not 0 <= token < self._vocab.width or not self._vocab.real_ids[token]:
                     raise InputError(f"there is no token {token}", field="prompt_ids")

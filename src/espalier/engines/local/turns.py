@@ -30,6 +30,7 @@ from espalier.constraints.tools.spec import ToolCalls
 from espalier.engines.base import Message, Request
 from espalier.errors import InputError, TemplateError
 from espalier.tokens.vocab import Vocab
+from espalier.wording import RAW, OptionText, constraint
 
 DEFAULT_FORMAT = "args"
 """For a model whose template does not show how it writes calls: the prompt tells it to write them so."""
@@ -141,7 +142,7 @@ class TurnMaker:
             if unheard and not request.raw:
                 raise InputError(
                     f"{self._name} has no chat template, so {unheard[0]} cannot be put into the prompt",
-                    hint="write the prompt yourself and say raw=True",
+                    hint=OptionText("write the prompt yourself and say ", RAW),
                     field=unheard[0],
                 )
             if request.schema_in_prompt:
@@ -272,7 +273,7 @@ def schema_of_spec(spec: Spec | None) -> Any:
     if len(found) != 1:
         many = "more than one" if found else "no"
         raise InputError(
-            f"there is {many} schema to put into the prompt", hint="constraint=JsonSchema(...)",
+            f"there is {many} schema to put into the prompt", hint=OptionText(constraint("JsonSchema")),
             field="schema_in_prompt",
         )  # fmt: skip
     return found[0].explicit().schema

@@ -22,8 +22,8 @@ from espalier.engines.base import Event, Finished, Request, Result
 from espalier.errors import EspalierError, GenerationError, InputError
 from espalier.harness.compare.paired import Difference, paired
 from espalier.harness.compare.runs import difference_line
-from espalier.trace.report.findings import Remedy
-from espalier.wording import Edge, setting
+from espalier.trace.report.findings import ORDER, Remedy
+from espalier.wording import Edge, Setting
 
 SEEDS = 8
 """Six pairs are the fewest that can show a sign at all."""
@@ -119,7 +119,10 @@ def recommended(trials: Iterable[Trial]) -> Trial | None:
 def changed(remedy: Remedy, options: Options) -> tuple[How, dict[str, Any]] | None:
     """What a remedy changes, and the options with it; None if it is no matter of the request, or is in force."""
     spec = options.get("constraint")
-    change = None if remedy.action not in CHANGES else CHANGES[remedy.action](spec, options)
+    if remedy.action in OF_CONSTRAINT:
+        change = OF_CONSTRAINT[remedy.action](spec, options)
+    else:
+        change = _set_options(remedy, options)
     if change is None:
         return None
     how, own = change
@@ -156,32 +159,28 @@ def _prose(spec: Any, _: Options) -> tuple[How, dict[str, Any]] | None:
 
 
 def _any_order(spec: Any, options: Options) -> tuple[How, dict[str, Any]] | None:
-    if not isinstance(spec, JsonSchema) or options.get("schema_order") == "any":
+    if not isinstance(spec, JsonSchema) or options.get(ORDER.option) == "any":
         return None
-    how = _of_constraint("--schema-order any", "order", "any")
+    how = _of_constraint(Setting(ORDER.option, "any").said("cli"), "order", "any")
     return how, {"constraint": Spec.from_json(spec.to_json() | {"order": "any"})}
 
 
-def _field(flag: str, name: str, value: Any) -> Change:
-    def how(edge: Edge) -> str:
-        return setting(name, value, edge, flag=flag)
+def _set_options(remedy: Remedy, options: Options) -> tuple[How, dict[str, Any]] | None:
+    """What a remedy changes that is a matter of options alone."""
+    change = dict(remedy.change)
+    if not change or any(options.get(name) not in (None, False) for name in change):
+        return None
+    settings = [Setting(name, value) for name, value in change.items()]
+    return lambda edge: ", ".join(setting.said(edge) for setting in settings), change
 
-    return lambda _, options: None if options.get(name) not in (None, False) else (how, {name: value})
 
-
-CHANGES: Mapping[str, Change] = {
-    "schema_in_prompt": _field("--schema-in-prompt", "schema_in_prompt", True),
-    "let_it_think": _field("--reasoning auto", "reasoning", "auto"),
+OF_CONSTRAINT: Mapping[str, Change] = {
     "prose_first": _prose,
     "bounded_whitespace": _set_whitespace("compact"),
     "natural_layout": _set_whitespace("natural"),
     "property_order": _any_order,
-    "another_strategy": _field("--strategy smc", "strategy", "smc"),
-    "jump": _field("--strategy jump", "strategy", "jump"),
-    "break_loops": _field("-o dry_multiplier 0.8", "dry_multiplier", 0.8),
-    "close_in_time": _field("--on-budget close", "on_budget", "close"),
 }
-"""Action of a remedy -> what it changes of the options. Names of keys and values of a schema are for the user."""
+"""Action of a remedy -> what it changes of the constraint. Names of keys and values of a schema are for the user."""
 
 
 def _base(request: Request, *, is_limited: bool) -> Request:

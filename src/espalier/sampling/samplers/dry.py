@@ -201,6 +201,7 @@ def _is_on(config: Any) -> bool:
 DRY = Sampler(
     name="dry",
     llama="dry",
+    letter="d",
     transform=_transform,
     on_if=_is_on,
     fields=(

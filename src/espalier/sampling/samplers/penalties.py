@@ -78,6 +78,7 @@ def _is_on(config: Any) -> bool:
 PENALTIES = Sampler(
     name="penalties",
     llama="penalties",
+    letter="e",
     transform=_transform,
     on_if=_is_on,
     fields=(
@@ -85,6 +86,7 @@ PENALTIES = Sampler(
             name="repetition_penalty",
             default=1.1,
             off=1.0,
+            is_above=True,
             help="Divides the logits of tokens in the last `repetition_window` tokens, prompt included; 1 is off.",
             hint="1 is off",
             common=5,

@@ -31,6 +31,8 @@ class Sampler:
     draws: bool = False
     on_if: Callable[[Any], bool] | None = None
     llama: str | None = None
+    #: Its letter in llama.cpp's `--sampler-seq`.
+    letter: str = ""
 
     def is_on(self, config: Any) -> bool:
         """config: a SamplingConfig."""

@@ -87,6 +87,7 @@ def _transform(logits: Logits, context: TransformContext) -> Logits:
 TEMPERATURE = Sampler(
     name="temperature",
     llama="temperature",
+    letter="t",
     transform=_transform,
     fields=(
         Number(

@@ -277,8 +277,8 @@ def branches_field(asked: Asked) -> str | None:
     strategy: Strategy = STRATEGIES.load(decoding.strategy)
     if strategy.sequences(decoding) < 2:
         return None
-    given = (name for name in BRANCHES if getattr(decoding, name) is not None)
-    return next((asked.names.get(name, name) for name in given), None) or (
+    stated = (name for name in BRANCHES if getattr(decoding, name) is not None)
+    return next((asked.names.get(name, name) for name in stated), None) or (
         asked.names.get("strategy", "espalier.strategy")
     )
 

@@ -69,7 +69,7 @@ class Dialect(Generic[B]):
         """Add to the hint of a refusal which setting of the server would take the body."""
         more = None if self.remedy is None or error.http_status >= 500 else self.remedy(data, process, error)
         if more is not None:
-            error.hint = f"{error.hint}; {more}" if error.hint else more
+            error.hint = error.hint + f"; {more}" if error.hint else more
 
     def asked(self, data: dict[str, Any], process: Process) -> Asked:
         """What a body asks for, told of its own fields. Raises what is wrong with it."""

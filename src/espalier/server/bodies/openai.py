@@ -82,9 +82,20 @@ class StructuredOutputs(Body):
 
 
 if TYPE_CHECKING:
-    _Declared = Body
+
+    class _Declared(Body):
+        """The fields that code reads by name; there are those of all options."""
+
+        preset: str | None = None
+        sampler: str | None = None
+
 else:
-    _Declared = create_model("_Declared", __base__=Body, **option_fields({**REQUEST, **DECODING}.items()))
+    _Declared = create_model(
+        "_Declared",
+        __base__=Body,
+        **option_fields(REQUEST.items()),
+        **option_fields(DECODING.items(), are_checked=False),  # `Decoding` does, which knows the field's name
+    )
 
 
 class EspalierOptions(_Declared):
@@ -116,7 +127,7 @@ BEAMS = {option.openai: option for option in DECODING.values() if option.openai 
 if TYPE_CHECKING:
     _Shared = OpenAISamplingFields
 else:
-    _Shared = create_model("_Shared", __base__=OpenAISamplingFields, **option_fields(BEAMS.items()))
+    _Shared = create_model("_Shared", __base__=OpenAISamplingFields, **option_fields(BEAMS.items(), are_checked=False))
 
 
 class SharedBody(_Shared):

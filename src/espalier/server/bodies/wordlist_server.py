@@ -19,11 +19,14 @@ class WordlistServerMessage(BaseModel):
     content: Any
 
 
-class WordlistServerBody(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-
+class WordlistServerPrompt(BaseModel):
     model: str
     messages: list[WordlistServerMessage]
+
+
+class WordlistParameters(BaseModel):
+    """The parameters of a request, and of all requests of a job."""
+
     max_tokens: int | None = None
     vocab_lang: str | None = None
     vocab_n_words: int | None = None
@@ -38,6 +41,15 @@ class WordlistServerBody(BaseModel):
     vocab_soft_tier2_max_rank_multiplier: float | None = None
     vocab_soft_tier2_penalty: float | None = None
     vocab_soft_tier3_penalty: float | None = None
+
+
+BEAM_FIELDS = ("num_beams", "length_penalty")
+"""Fields of beam search, of which only the word-list server's clients send both."""
+
+
+class WordlistServerBody(WordlistParameters, WordlistServerPrompt):
+    model_config = ConfigDict(extra="ignore")
+
     custom_id: str | None = None
 
 

@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from espalier.errors import EspalierError, InputError, PromptTooLong, UnknownModel
 from espalier.server.http.wire import JsonResponse
-from espalier.wording import in_fields
+from espalier.wording import in_words
 
 log = logging.getLogger(__name__)
 
@@ -111,8 +111,8 @@ def error_body(error: EspalierError) -> dict[str, Any]:
     """`{"error": {...}}`, for replies and for events of a stream."""
     status = error.http_status
     kind = TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
-    hint = in_fields(error.hint) if error.hint else None
-    message = f"{error.message} ({hint})" if hint else error.message
+    message = in_words(error.message, "http")
+    message = f"{message} ({in_words(error.hint, 'http')})" if error.hint else message
     if len(message) > LONGEST:  # messages quote what the client sent, which may be long
         message = f"{message[:LONGEST]}…"
     return {"error": {"message": message, "type": kind, "param": error.field, "code": code_of(error)}}

@@ -24,6 +24,7 @@ from espalier.agents.table import Call, read_call
 from espalier.agents.verb import Answer, Desk, Question
 from espalier.decoding.options import OPTIONS
 from espalier.engines.base import Finished, Result
+from espalier.engines.request_options import SCHEMA_ORDER
 from espalier.errors import Cancelled, DeadlineExceeded, EspalierError, GenerationError, InputError, NotAvailable
 from espalier.server.answering.submitting import generating
 from espalier.server.asking.assemble import SHOWN_CANDIDATES, assemble
@@ -61,7 +62,7 @@ class Visit:
         process = self.process
         return Desk(
             engine=process.engine, presets=process.presets, traces=process.store, caller=self.caller.name,
-            order=process.app.settings.schema_order, runs=Runs(process.engine, lambda: process.scheduler),
+            order=process.app.settings.default_of(SCHEMA_ORDER), runs=Runs(process.engine, lambda: process.scheduler),
         )  # fmt: skip
 
 

@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from typing import Any, BinaryIO, Literal
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ConfigDict, ValidationError
 from starlette.responses import Response
 
 from espalier.errors import EspalierError, InputError
 from espalier.jobs.states import BatchState
 from espalier.jobs.values import Batch, Kind, Plan
 from espalier.server.asking.words import known_words
-from espalier.server.bodies.wordlist_server import InvalidWordlistBody
+from espalier.server.bodies.wordlist_server import InvalidWordlistBody, WordlistParameters
 from espalier.server.http.errors import ErrorShape, NotFound
 from espalier.server.http.warnings import warning_header
 from espalier.server.http.wire import JsonResponse
@@ -55,25 +55,12 @@ class NotCompleted(InputError):
     """The job has no results yet."""
 
 
-class JobParameters(BaseModel):
+class JobParameters(WordlistParameters):
     """The query of a new job."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
-    max_tokens: int | None = None
-    num_beams: int | None = None
-    length_penalty: float | None = None
-    vocab_lang: str | None = None
-    vocab_n_words: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    repetition_penalty: float | None = None
-    presence_penalty: float | None = None
     vocab_constraint_mode: Literal["hard", "soft"] | None = None
-    vocab_soft_tier2_max_rank_multiplier: float | None = None
-    vocab_soft_tier2_penalty: float | None = None
-    vocab_soft_tier3_penalty: float | None = None
     enable_thinking: bool | None = None
     per_item: bool | None = None
 

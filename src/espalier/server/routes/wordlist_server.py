@@ -23,7 +23,7 @@ from espalier.server.asking.openai import ask_chat
 from espalier.server.asking.words import FIELDS, PAIR
 from espalier.server.bodies.base import read_body
 from espalier.server.bodies.openai import ChatBody
-from espalier.server.bodies.wordlist_server import InvalidWordlistBody, read_wordlist_body
+from espalier.server.bodies.wordlist_server import BEAM_FIELDS, InvalidWordlistBody, read_wordlist_body
 from espalier.server.http.body import read_object
 from espalier.server.http.errors import (
     BadRequest,
@@ -41,7 +41,7 @@ from espalier.server.settings import COMPAT_SWITCH, ServerSettings
 
 log = logging.getLogger(__name__)
 ROUTES = ("/v1/models", "/v1/chat/completions")
-OWN = frozenset({*FIELDS, "num_beams", "length_penalty"})
+OWN = frozenset({*FIELDS, *BEAM_FIELDS})
 """Fields by which a client of the word-list server is known."""
 KNOWN = frozenset(field.alias or name for name, field in ChatBody.model_fields.items())
 NO_WORDS = "Constrained vocabulary configuration failed for language '{lang}'."

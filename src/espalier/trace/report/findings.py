@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from espalier.wording import Edge, setting
+from espalier.wording import Edge, Setting
 
 Severity = Literal["fault", "cost", "note"]
 """fault: the output is spoilt, or soon will be. cost: the output is fine, but the model was moved far. note: worth
@@ -15,14 +15,15 @@ knowing."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remedy:
-    """action: a stable name. change: request fields that apply the remedy, as far as they are known without the schema
-    or prompt. about: what to do, for people; its `{how}` is what the edge calls it. flag: that on the command line.
-    others: that at other edges, where `change` does not say it."""
+    """What to do about a finding."""
 
+    #: A stable name.
     action: str
+    #: What to do, for people; its `{how}` is what the edge calls it.
     about: str
+    #: The options that apply the remedy, as far as they are known without the schema or prompt.
     change: Mapping[str, Any] = field(default_factory=dict)
-    flag: str = ""
+    #: What an edge calls it, where `change` does not say it.
     others: Mapping[Edge, str] = field(default_factory=dict)
 
     def said(self, edge: Edge) -> str:
@@ -33,9 +34,7 @@ class Remedy:
         """The flag, argument or field alone."""
         if edge in self.others:
             return self.others[edge]
-        if edge == "cli" or not self.change:
-            return self.flag
-        return ", ".join(setting(name, value, edge, flag="") for name, value in self.change.items())
+        return ", ".join(Setting(name, value).said(edge) for name, value in self.change.items())
 
     def to_json(self, edge: Edge = "cli") -> dict[str, Any]:
         return {"action": self.action, "text": self.said(edge), "change": dict(self.change)}
@@ -65,14 +64,14 @@ class Finding:
 
 def _whitespace(style: str) -> dict[Edge, str]:
     field = f'"whitespace": "{style}" in a constraint of JSON'
-    return {"python": f'whitespace="{style}" of the constraint', "http": field, "tool": field}
+    said: dict[Edge, str] = {"python": f'whitespace="{style}" of the constraint', "http": field, "tool": field}
+    return said
 
 
 BOUNDED_WHITESPACE = Remedy(
     action="bounded_whitespace",
     about="bound the whitespace: {how}",
-    flag="--whitespace compact (or natural)",
-    others=_whitespace("compact"),
+    others={**_whitespace("compact"), "cli": "--whitespace compact (or natural)"},
     change={"whitespace": "compact"},
 )
 BOUND_NUMBERS = Remedy(
@@ -86,26 +85,24 @@ BOUND_LENGTH = Remedy(
 BREAK_LOOPS = Remedy(
     action="break_loops",
     about="penalise what repeats: {how}, or repetition_penalty above 1",
-    flag="-o dry_multiplier 0.8",
     change={"dry_multiplier": 0.8},
 )
 ANOTHER_STRATEGY = Remedy(
     action="another_strategy",
     about="sample faithfully: {how} weighs what masking would book as likely",
-    flag="--strategy smc",
     change={"strategy": "smc"},
 )
 LET_IT_THINK = Remedy(
     action="let_it_think",
     about="let the model think first: {how}",
-    flag='--reasoning auto, or --after "</think>"',
     change={"reasoning": "auto"},
+    others={"cli": '--reasoning auto, or --after "</think>"'},
 )
 PROSE_FIRST = Remedy(
     action="prose_first",
     about="let the model write prose first: {how}, where the prompt asks for MARKER before the document",
-    flag='--after "MARKER"',
     others={
+        "cli": '--after "MARKER"',
         "python": 'After("MARKER", ...)',
         "http": '"espalier": {"constraint": {"kind": "after", "marker": "MARKER", ...}}',
         "tool": '"constraint": {"kind": "after", "marker": "MARKER", ...}',
@@ -122,41 +119,37 @@ WIDEN = Remedy(
 SHOW_THE_SCHEMA = Remedy(
     action="schema_in_prompt",
     about="show the model the schema: {how}",
-    flag="--schema-in-prompt",
     change={"schema_in_prompt": True},
 )
+ORDER = Setting("schema_order", ["a", "b", "c"])
 OWN_ORDER = Remedy(
     action="property_order",
     about="let the schema's properties come in the order in which the model writes them: {how}",
-    flag="--schema-order a,b,c",
     others={
+        "cli": ORDER.said("cli"),
         "python": 'order=["a", "b", "c"] of the constraint',
-        "http": '"espalier": {"schema_order": ["a", "b", "c"]}',
+        "http": ORDER.said("http"),
         "tool": '"order": ["a", "b", "c"] in a constraint of JSON',
     },
 )
 MORE_TOKENS = Remedy(
     action="larger_budget",
     about="allow more tokens: {how}",
-    flag="--max-tokens",
-    others={"python": "max_tokens", "http": "max_tokens", "tool": "max_tokens"},
+    others={"cli": "--max-tokens", "python": "max_tokens", "http": "max_tokens", "tool": "max_tokens"},
 )
 CLOSE_IN_TIME = Remedy(
     action="close_in_time",
     about="close the text in time: {how}",
-    flag="--on-budget close",
     change={"on_budget": "close"},
 )
 JUMP = Remedy(
     action="jump",
     about="let forced text be split as the tokenizer splits it: {how}",
-    flag="--strategy jump",
     change={"strategy": "jump"},
 )
 NATURAL_LAYOUT = Remedy(
     action="natural_layout",
     about="take the layout that models write: {how}",
-    flag="--whitespace natural",
     others=_whitespace("natural"),
     change={"whitespace": "natural"},
 )
@@ -171,6 +164,10 @@ LESS_CONFLICT = Remedy(
 RECORD_STEPS = Remedy(
     action="record_steps",
     about="record them: {how}",
-    flag="--trace-level steps",
-    others={"python": 'trace="steps"', "http": '"espalier": {"trace": "steps"}', "tool": '"trace": true'},
+    others={
+        "cli": "--trace-level steps",
+        "python": 'trace="steps"',
+        "http": '"espalier": {"trace": "steps"}',
+        "tool": '"trace": true',
+    },
 )

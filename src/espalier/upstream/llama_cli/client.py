@@ -49,10 +49,10 @@ class Setter:
         return self if client is None else partial(self._set, client)
 
     def _set(self, client: LlamaCppClient, *values: float, **named: float) -> LlamaCppClient:
-        given = [*values, *named.values()]
-        if len(given) != 1 or named.keys() - {self._option}:
+        value = [*values, *named.values()]
+        if len(value) != 1 or named.keys() - {self._option}:
             raise TypeError(f"set_{self._option} takes one value")
-        return client._set(**{self._option: given[0]})
+        return client._set(**{self._option: value[0]})
 
 
 class LlamaCppClient:

@@ -36,6 +36,7 @@ from espalier.upstream.llama_server.proof import Proofs, used_grammar
 from espalier.upstream.llama_server.vocabulary import fetch
 from espalier.upstream.runs import NO_ID, Answer, Begin, Current, Told, UpstreamEngine, check
 from espalier.upstream.safety import sent_constraint
+from espalier.wording import RAW, OptionText
 
 WINDOWS = ("repeat_last_n", "dry_penalty_last_n")
 INT32 = 2**31 - 1
@@ -163,7 +164,7 @@ class LlamaServerEngine(UpstreamEngine):
     def _ids(self, request: Request, text: str) -> list[int]:
         if request.prompt_ids is not None:
             if not request.raw:
-                raise InputError("a prompt of token ids must be raw", hint="raw=True", field="raw")
+                raise InputError("a prompt of token ids must be raw", hint=OptionText(RAW), field="raw")
             for token in request.prompt_ids:
                 if not 0 <= token < self._vocab.width:
                     raise InputError(f"there is no token {token}", field="prompt_ids")
