@@ -35,7 +35,7 @@ class Failure(JsonRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class MeasuredOutput:
     """What is judged beside the text. latency: seconds. tax, rejection_rate: None where nothing was measured."""
 
     result: Result
@@ -48,7 +48,7 @@ Reasons = Iterator[tuple[str, str]]
 """Pairs of reason and remedy."""
 
 
-def failures(case: TestCase, output: Measured) -> tuple[Failure, ...]:
+def failures(case: TestCase, output: MeasuredOutput) -> tuple[Failure, ...]:
     """Every expectation that the output does not meet, in the order of `CHECKS`."""
     return tuple(
         Failure(check=name, reason=reason, remedy=remedy)
@@ -72,7 +72,7 @@ def search(pattern: str, text: str) -> bool | None:
         return None
 
 
-def _try(output: Measured, usual: str) -> str:
+def _try(output: MeasuredOutput, usual: str) -> str:
     """What to try: a text that was cut needs more tokens first and, under a constraint, nothing else."""
     if output.result.finish_reason != "length":
         return usual
@@ -80,7 +80,7 @@ def _try(output: Measured, usual: str) -> str:
     return more if output.result.verdict is not None else f"{more}; {usual}"
 
 
-def _constraint(case: TestCase, output: Measured) -> Reasons:
+def _constraint(case: TestCase, output: MeasuredOutput) -> Reasons:
     verdict = output.result.verdict
     if verdict is not None and verdict.valid is False:
         errors = "; ".join(verdict.errors)[:400]
@@ -88,36 +88,36 @@ def _constraint(case: TestCase, output: Measured) -> Reasons:
         yield f"the output breaks its constraint ({verdict.judge}): {errors}", _try(output, usual)
 
 
-def _format(case: TestCase, output: Measured) -> Reasons:
+def _format(case: TestCase, output: MeasuredOutput) -> Reasons:
     if case.expected_format is not None:
         yield from _check_pattern(
             case.expected_format, case, output, "constrain the text with a grammar, or mend the expression"
         )
 
 
-def _contains(case: TestCase, output: Measured) -> Reasons:
+def _contains(case: TestCase, output: MeasuredOutput) -> Reasons:
     for pattern in case.contains:
         yield from _check_pattern(pattern, case, output, "ask for it in the prompt, or demand it with a grammar")
 
 
-def _check_pattern(pattern: str, case: TestCase, output: Measured, remedy: str) -> Reasons:
-    found = search(pattern, output.result.text)
-    if found is None:
+def _check_pattern(pattern: str, case: TestCase, output: MeasuredOutput, remedy: str) -> Reasons:
+    is_found = search(pattern, output.result.text)
+    if is_found is None:
         yield f"searching for {pattern!r:.120} took too long", SLOW_REMEDY
-    elif not found:
+    elif not is_found:
         yield f"{pattern!r:.120} is not found in {excerpt(output.result.text)}", _try(output, remedy)
 
 
-def _not_contains(case: TestCase, output: Measured) -> Reasons:
+def _not_contains(case: TestCase, output: MeasuredOutput) -> Reasons:
     for pattern in case.not_contains:
-        found = search(pattern, output.result.text)
-        if found is None:
+        is_found = search(pattern, output.result.text)
+        if is_found is None:
             yield f"searching for {pattern!r:.120} took too long", SLOW_REMEDY
-        elif found:
+        elif is_found:
             yield f"{pattern!r:.120} is found in {excerpt(output.result.text)}", BAN_REMEDY
 
 
-def _json(case: TestCase, output: Measured) -> Reasons:
+def _json(case: TestCase, output: MeasuredOutput) -> Reasons:
     if not case.expected_json:
         return
     text = output.result.text.strip()
@@ -131,7 +131,7 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON")
 
 
-def _schema(case: TestCase, output: Measured) -> Reasons:
+def _schema(case: TestCase, output: MeasuredOutput) -> Reasons:
     if case.expected_json_schema is None:
         return
     try:
@@ -145,14 +145,14 @@ def _schema(case: TestCase, output: Measured) -> Reasons:
         yield reason, _try(output, "constrain it: json_schema with this schema")
 
 
-def _check_banned(case: TestCase, output: Measured) -> Reasons:
+def _check_banned(case: TestCase, output: MeasuredOutput) -> Reasons:
     text = output.result.text.casefold()
     for phrase in case.banned_content:
         if (place := text.find(phrase.casefold())) >= 0:
             yield f"the output has {phrase!r:.120} at character {place}: {excerpt(output.result.text)}", BAN_REMEDY
 
 
-def _check_required(case: TestCase, output: Measured) -> Reasons:
+def _check_required(case: TestCase, output: MeasuredOutput) -> Reasons:
     text = output.result.text.casefold()
     for phrase in case.required_content:
         if phrase.casefold() not in text:
@@ -160,7 +160,7 @@ def _check_required(case: TestCase, output: Measured) -> Reasons:
             yield reason, _try(output, "ask for it in the prompt, or demand it with a grammar")
 
 
-def _tool_call(case: TestCase, output: Measured) -> Reasons:
+def _tool_call(case: TestCase, output: MeasuredOutput) -> Reasons:
     wanted = case.expected_tool_call
     if wanted is None:
         return
@@ -183,7 +183,7 @@ def calls_of(result: Result) -> list[tuple[str, Mapping[str, Any]]]:
     """Names and arguments of the complete calls: those that were parsed, else a text that is one call as JSON, with
     `name` or `tool`, and `args` or `arguments`."""
     if result.tool_calls:
-        return [(one.name, one.parsed) for one in result.tool_calls if one.parsed is not None]
+        return [(call.name, call.parsed) for call in result.tool_calls if call.parsed is not None]
     try:
         value = json.loads(result.text)
     except (ValueError, RecursionError):
@@ -195,31 +195,31 @@ def calls_of(result: Result) -> list[tuple[str, Mapping[str, Any]]]:
     return [(name, arguments)] if isinstance(name, str) and isinstance(arguments, dict) else []
 
 
-def _mismatches(wanted: ExpectedCall, found: Mapping[str, Any]) -> Iterator[str]:
+def _mismatches(wanted: ExpectedCall, arguments: Mapping[str, Any]) -> Iterator[str]:
     for name, value in wanted.arguments.items():
-        if name not in found:
+        if name not in arguments:
             yield f"the call of {wanted.name} lacks the argument {name!r:.80}"
-        elif not is_same(value, found[name]):
-            yield f"the argument {name!r:.80} of {wanted.name} is {found[name]!r:.120}, not {value!r:.120}"
+        elif not is_same(value, arguments[name]):
+            yield f"the argument {name!r:.80} of {wanted.name} is {arguments[name]!r:.120}, not {value!r:.120}"
     for name, pattern in wanted.matches.items():
-        value = found.get(name)
+        value = arguments.get(name)
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        if name not in found or not search(pattern, text):
+        if name not in arguments or not search(pattern, text):
             yield f"the argument {name!r:.80} of {wanted.name} is {value!r:.120}, which does not match {pattern!r:.120}"
 
 
-def is_same(wanted: Any, found: Any) -> bool:
+def is_same(wanted: Any, actual: Any) -> bool:
     """Equality of JSON values: true is not 1; an object may have more members than are wanted."""
-    if isinstance(wanted, bool) or isinstance(found, bool):
-        return wanted is found
+    if isinstance(wanted, bool) or isinstance(actual, bool):
+        return wanted is actual
     if isinstance(wanted, Mapping):
-        return isinstance(found, Mapping) and all(k in found and is_same(v, found[k]) for k, v in wanted.items())
+        return isinstance(actual, Mapping) and all(k in actual and is_same(v, actual[k]) for k, v in wanted.items())
     if isinstance(wanted, list):
-        return isinstance(found, list) and len(wanted) == len(found) and all(map(is_same, wanted, found))
-    return bool(wanted == found)
+        return isinstance(actual, list) and len(wanted) == len(actual) and all(map(is_same, wanted, actual))
+    return bool(wanted == actual)
 
 
-def _tax(case: TestCase, output: Measured) -> Reasons:
+def _tax(case: TestCase, output: MeasuredOutput) -> Reasons:
     if case.max_tax is None:
         return
     if output.tax is None:
@@ -228,7 +228,7 @@ def _tax(case: TestCase, output: Measured) -> Reasons:
         yield f"the constraint cost {output.tax:.3f} nats, and the limit is {case.max_tax:g}", TAX_REMEDY
 
 
-def _rejections(case: TestCase, output: Measured) -> Reasons:
+def _rejections(case: TestCase, output: MeasuredOutput) -> Reasons:
     limit, rate = case.max_rejection_rate, output.rejection_rate
     if limit is None:
         return
@@ -238,7 +238,7 @@ def _rejections(case: TestCase, output: Measured) -> Reasons:
         yield f"{rate:.1%} of the tokens that the model wanted were refused, and the limit is {limit:.1%}", TAX_REMEDY
 
 
-def _latency(case: TestCase, output: Measured) -> Reasons:
+def _latency(case: TestCase, output: MeasuredOutput) -> Reasons:
     if case.max_latency is not None and output.latency > case.max_latency:
         tokens = output.result.usage.completion_tokens
         reason = f"it took {output.latency:.3f} s for {tokens} tokens, and the limit is {case.max_latency:g} s"
@@ -256,7 +256,7 @@ JSON_REMEDY = "constrain it: json_schema, or the preset json_strict"
 BAN_REMEDY = "ban it: a filter of the type `ban` with these phrases, or a safety_preset"
 TAX_REMEDY = "ask for the form in the prompt, or loosen the constraint; `espalier explain` shows where it costs"
 
-CHECKS: Mapping[str, Callable[[TestCase, Measured], Reasons]] = {
+CHECKS: Mapping[str, Callable[[TestCase, MeasuredOutput], Reasons]] = {
     "constraint": _constraint,
     "format": _format,
     "json": _json,

@@ -50,7 +50,7 @@ class Sample(JsonRecord):
         return self.error is None and not self.failures
 
     def meets(self, *checks: str) -> bool:
-        return self.error is None and all(one.check not in checks for one in self.failures)
+        return self.error is None and all(failure.check not in checks for failure in self.failures)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,42 +80,42 @@ class CaseResult:
 
     @property
     def outputs(self) -> list[str]:
-        return [one.output for one in self._finished_samples]
+        return [sample.output for sample in self._finished_samples]
 
     @property
     def latencies(self) -> list[float]:
         """Seconds."""
-        return [one.latency for one in self._finished_samples]
+        return [sample.latency for sample in self._finished_samples]
 
     @property
     def token_counts(self) -> list[int]:
-        return [one.tokens for one in self._finished_samples]
+        return [sample.tokens for sample in self._finished_samples]
 
     @property
     def errors(self) -> list[str]:
-        return [one.error for one in self.samples if one.error is not None]
+        return [sample.error for sample in self.samples if sample.error is not None]
 
     @property
     def format_passed(self) -> int:
-        return sum(one.meets("format") for one in self.samples)
+        return sum(sample.meets("format") for sample in self.samples)
 
     @property
     def json_passed(self) -> int:
         """Outputs that are JSON and, where a schema is expected, valid under it."""
-        return sum(one.meets("json", "schema") for one in self.samples)
+        return sum(sample.meets("json", "schema") for sample in self.samples)
 
     @property
     def content_passed(self) -> int:
         """Outputs without what is banned."""
-        return sum(one.meets("banned", "not_contains") for one in self.samples)
+        return sum(sample.meets("banned", "not_contains") for sample in self.samples)
 
     @property
     def required_passed(self) -> int:
-        return sum(one.meets("required", "contains") for one in self.samples)
+        return sum(sample.meets("required", "contains") for sample in self.samples)
 
     @property
     def total_passed(self) -> int:
-        return sum(one.passed for one in self.samples)
+        return sum(sample.passed for sample in self.samples)
 
     @property
     def passed(self) -> bool:
@@ -140,13 +140,13 @@ class CaseResult:
 
     def reasons(self) -> list[tuple[Failure, int]]:
         """The different failures, errors included, and how many iterations each stopped; the most frequent first."""
-        found = Counter(failure for one in self.samples for failure in one.failures)
-        found.update(Failure(check="error", reason=reason) for reason in self.errors)
-        return found.most_common()
+        failures = Counter(failure for sample in self.samples for failure in sample.failures)
+        failures.update(Failure(check="error", reason=reason) for reason in self.errors)
+        return failures.most_common()
 
     @property
     def _finished_samples(self) -> list[Sample]:
-        return [one for one in self.samples if one.error is None]
+        return [sample for sample in self.samples if sample.error is None]
 
     def to_json(self) -> dict[str, Any]:
         """PedroCLI's names, latencies in nanoseconds; then `Passed`, `Notes` and `Samples`, which are ours."""
@@ -158,13 +158,13 @@ class CaseResult:
             "ContentPassed": self.content_passed,
             "RequiredPassed": self.required_passed,
             "TotalPassed": self.total_passed,
-            "Latencies": [_nanoseconds(one) for one in self.latencies],
+            "Latencies": [_nanoseconds(latency) for latency in self.latencies],
             "TokenCounts": self.token_counts,
             "Errors": self.errors,
             "Summary": self.summary.to_json(),
             "Passed": self.passed,
             "Notes": list(self.notes),
-            "Samples": [one.to_json() for one in self.samples],
+            "Samples": [sample.to_json() for sample in self.samples],
         }
 
     def __str__(self) -> str:
@@ -231,11 +231,11 @@ class Report(JsonRecord):
     @property
     @in_json(after="seconds")
     def passed(self) -> bool:
-        return all(one.passed for one in self.results)
+        return all(result.passed for result in self.results)
 
     def __str__(self) -> str:
         """The printed report, without a last newline."""
-        failed = [one.case.name for one in self.results if not one.passed]
+        failed = [result.case.name for result in self.results if not result.passed]
         count = len(self.results)
         lines = ["=== Logit Test Results ===", *(f"\n{result}" for result in self.results), ""]
         lines += _wrap_text(f"{count - len(failed)} of {count} cases passed on {self.model} in {self.seconds:.1f} s")

@@ -19,7 +19,7 @@ from espalier.engines.protocols import ServingEngine
 from espalier.errors import EspalierError, GenerationError, InputError
 from espalier.harness.cases.case import TestCase
 from espalier.harness.cases.read import check_names
-from espalier.harness.checks import Failure, Measured, excerpt, failures
+from espalier.harness.checks import Failure, MeasuredOutput, excerpt, failures
 from espalier.harness.results import CaseResult, Report, Sample
 from espalier.sampling.presets.spec import Preset
 
@@ -184,7 +184,7 @@ class Harness:
         latency = self._clock() - start
         tax = None if result.trace is None else result.trace.total_tax_nats
         rate = rejection_rate(result)
-        measured = Measured(result=result, latency=latency, tax=tax, rejection_rate=rate)
+        measured = MeasuredOutput(result=result, latency=latency, tax=tax, rejection_rate=rate)
         return Sample(
             output=result.text,
             tokens=result.usage.completion_tokens,

@@ -50,7 +50,6 @@ class Tally:
     done: int = 0
     failed: int = 0
     again: int = 0
-    stale: int = 0
     invalid: int = 0
     judged: int = 0
 
@@ -193,7 +192,6 @@ class Worker:
         del self._ended[: len(ended)]
         for attempt in ended:
             if attempt.lease not in held:
-                self.tally.stale += 1
                 continue
             self.tally.again += attempt.again is not None
             if attempt.again is None:

@@ -63,25 +63,7 @@ class StepRecord(LateFields, JsonRecord):
     """One generated token. Many records of a run are made when they are read, from what the step left behind; those of
     long rows with lists, and of steps with filters, DRY or mirostat, are made at the step.
 
-    logprob: ln of the token's probability under the model's raw logits. removed_mass: 1 - Z. tax_nats: -ln Z.
-    z_sampled: mass of the allowed set after penalties, bias and temperature, before truncation; None when greedy, and
-    with a dynamic temperature, which depends on what is allowed. entropy_before, entropy_after: nats, of the raw
-    distribution and of the same renormalised over the allowed set.
-
-    blame: why the model's top choice was refused, if it was and the constraint can say; if a token was drawn and
-    rejected, why that one was. removed_by: the mass that each part is the first to refuse, together removed_mass: the
-    members of a composition, then the composition itself for what only all members together refuse, then the bans
-    beside it (`allowed_ids`, `logit_bias`, filters by name, `min_tokens`). Without a composition: `constraint` (or
-    `padding`) and the bans; empty without bans. is_unknown: whether it is not known if a token was rejected, as where a
-    rejection log does not cover the step; was_rejected is then false. was_changed: whether the model's top choice was
-    not allowed; None if unknown.
-
-    rule: the grammar rule, or the position in the schema, of the token's first byte; None if the constraint cannot
-    tell. distribution: the model's own, at level `full`; it is not part of the JSON. bounds: the least and the most
-    that the removed mass can be, for a step known only from a reply or a log (exactness `bounded`; removed_mass and
-    tax_nats are then the least); None if it was measured. note: why the step is not exact, if that is known. The three
-    lists hold the top k of their stage, most probable
-    first, and always the chosen and the rejected token.
+    The three lists hold the top k of their stage, most probable first, and always the chosen and the rejected token.
     """
 
     #: Other tools may add fields to a step.
@@ -91,6 +73,7 @@ class StepRecord(LateFields, JsonRecord):
     token_id: Annotated[int, Json("id", within="token")]
     text: Annotated[str, Json(within="token")]
     bytes: Annotated[bytes, Json(within="token")]
+    #: ln of the token's probability under the model's raw logits.
     logprob: Annotated[float, Json(within="token", write=_finite, read=_log_probability)]
     is_special: Annotated[bool, Json(within="token", needed=True)] = False
     pre_masking: Sequence[Candidate]
@@ -101,19 +84,39 @@ class StepRecord(LateFields, JsonRecord):
     rejected: Annotated[Candidate | None, NEEDED] = None
     was_forced: Annotated[bool, NEEDED] = False
     allowed_count: int
+    #: 1 - Z.
     removed_mass: float
+    #: -ln Z.
     tax_nats: float
+    #: The mass of the allowed set after penalties, bias and temperature, before truncation; None when greedy, and with
+    #: a dynamic temperature, which depends on what is allowed.
     z_sampled: float | None
+    #: Nats, of the raw distribution.
     entropy_before: float
+    #: Nats, of the same renormalised over the allowed set.
     entropy_after: float
+    #: Why the model's top choice was refused, if it was and the constraint can say; if a token was drawn and rejected,
+    #: why that one was.
     blame: Annotated[Blame | None, NEEDED] = None
+    #: The mass that each part is the first to refuse, together removed_mass: the members of a composition, then the
+    #: composition itself for what only all members together refuse, then the bans beside it (`allowed_ids`,
+    #: `logit_bias`, filters by name, `min_tokens`). Without a composition: `constraint` (or `padding`) and the bans;
+    #: empty without bans.
     removed_by: Annotated[tuple[tuple[str, float], ...], Json(write=dict, read=_shares)] = ()
     exactness: Annotated[Exactness, NEEDED] = "exact"
+    #: Whether the model's top choice was not allowed; None if unknown.
     was_changed: bool | None = None
+    #: The grammar rule, or the position in the schema, of the token's first byte; None if the constraint cannot tell.
     rule: str | None = None
+    #: The least and the most that the removed mass can be, for a step known only from a reply or a log (exactness
+    #: `bounded`; removed_mass and tax_nats are then the least); None if it was measured.
     bounds: Annotated[tuple[float, float] | None, OMITTED] = None
+    #: Whether it is not known if a token was rejected, as where a rejection log does not cover the step; was_rejected
+    #: is then false.
     is_unknown: Annotated[bool, OMITTED] = False
+    #: Why the step is not exact, if that is known.
     note: Annotated[str, OMITTED] = ""
+    #: The model's own, at level `full`.
     distribution: Annotated[Distribution | None, INTERNAL] = field(default=None, compare=False, repr=False)
 
     @property

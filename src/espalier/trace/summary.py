@@ -42,33 +42,34 @@ class WorstToken(JsonRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary(JsonRecord):
-    """rejected_steps: steps at which a token was drawn and refused; unknown_steps: steps of which that is not known,
-    in a trace that was made from a reply or a log; forced_steps: steps at which none was drawn;
-    changed_steps: steps at which the model's top choice was not allowed. Taxes and entropies in nats, as totals and
-    means per step.
-
-    removed_by: for each member of a composition, and each ban, the mass that it is the first to refuse, averaged over
-    the steps; None if no step tells. by_path, by_rule: `tokens`, `tax_nats` (sum) and `removed_mass` (mean) by JSON
-    pointer and by grammar rule; None if there is no document, or no rule is known. worst_tokens: the most expensive
-    first, ties by position; without tokens that cost nothing. refused_favourites: by category and pattern, the number
-    of steps at which a safety filter refused the model's top choice or the drawn token; taken_back: how often it made
-    the run undo text. None if no filter did.
-    """
+    """Taxes and entropies in nats, as totals and means per step."""
 
     total_steps: int
+    #: Steps at which a token was drawn and refused.
     rejected_steps: int
+    #: Steps of which it is not known, in a trace that was made from a reply or a log.
     unknown_steps: int = 0
+    #: Steps at which no token was drawn.
     forced_steps: int
+    #: Steps at which the model's top choice was not allowed.
     changed_steps: int
     total_tax_nats: float
     mean_removed_mass: float
     mean_entropy_before: float
     mean_entropy_after: float
+    #: For each member of a composition, and each ban, the mass that it is the first to refuse, averaged over the steps;
+    #: None if no step tells.
     removed_by: dict[str, float] | None = None
+    #: `tokens`, `tax_nats` (sum) and `removed_mass` (mean) by JSON pointer; None if there is no document.
     by_path: Costs | None = None
+    #: The same by grammar rule; None if no rule is known.
     by_rule: Costs | None = None
+    #: The most expensive first, ties by position; without tokens that cost nothing.
     worst_tokens: Annotated[tuple[WorstToken, ...], NEEDED] = ()
+    #: By category and pattern, the number of steps at which a safety filter refused the model's top choice or the drawn
+    #: token; None if no filter did.
     refused_favourites: Counts | None = None
+    #: By category and pattern, how often a filter made the run undo text; None if none did.
     taken_back: Counts | None = None
 
     @property

@@ -12,7 +12,7 @@ from espalier.chat.tools import ToolCall
 from espalier.constraints.verdict import Verdict
 from espalier.engines.base import Result, Usage
 from espalier.harness.cases.case import TestCase
-from espalier.harness.checks import CHECKS, Measured, failures, is_same
+from espalier.harness.checks import CHECKS, MeasuredOutput, failures, is_same
 
 
 def measured(text: str = "", *, latency: float = 0.0, tax: float | None = 0.0, rate: float | None = 0.0, **more: Any):
@@ -20,7 +20,7 @@ def measured(text: str = "", *, latency: float = 0.0, tax: float | None = 0.0, r
     fields: dict[str, Any] = {"finish_reason": "stop", "stop_reason": None, "seed": 0} | more
     usage = Usage(prompt_tokens=1, completion_tokens=3)
     result = Result(text=text, token_ids=(), usage=usage, turn=Turn(content=text, calls=calls), **fields)
-    return Measured(result=result, latency=latency, tax=tax, rejection_rate=rate)
+    return MeasuredOutput(result=result, latency=latency, tax=tax, rejection_rate=rate)
 
 
 CALL = {"expected_tool_call": {"name": "f", "arguments": {"a": {"b": 1}}, "matches": {"p": "^/etc"}}}
@@ -28,7 +28,7 @@ GOOD_CALL = '{"a": {"b": 1, "c": 2}, "p": "/etc/hosts"}'
 G = ("g", "{}")
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 
-ROWS: list[tuple[str, dict[str, Any], Measured, Measured, str]] = [
+ROWS: list[tuple[str, dict[str, Any], MeasuredOutput, MeasuredOutput, str]] = [
     ("constraint", {}, measured(), measured(verdict=Verdict(valid=False, judge="re", errors=("no",))), "breaks its"),
     ("format", {"expected_format": "b+"}, measured("abbc"), measured("ac"), "is not found in 'ac'"),
     ("json", {"expected_json": True}, measured(' {"a": 1}\n'), measured("Sure! {}"), "is not JSON: Expecting value"),
@@ -55,7 +55,7 @@ ROWS: list[tuple[str, dict[str, Any], Measured, Measured, str]] = [
 
 @pytest.mark.parametrize(("name", "fields", "good", "bad", "reason"), ROWS)
 def test_a_check_passes_what_meets_it_and_says_why_not(
-    name: str, fields: dict[str, Any], good: Measured, bad: Measured, reason: str
+    name: str, fields: dict[str, Any], good: MeasuredOutput, bad: MeasuredOutput, reason: str
 ) -> None:
     case = TestCase.from_json({"name": "c", "prompt": "p", **fields})
     assert failures(case, good) == ()

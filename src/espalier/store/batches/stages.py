@@ -54,9 +54,9 @@ class BatchQueue(ItemQueue):
         self.reap(now)
         with self._database.reading() as connection:
             query = select(BATCHES).where(BATCHES.c.state.in_(OPEN_BATCHES))
-            found = connection.execute(query).mappings().all()
+            rows = connection.execute(query).mappings().all()
         is_open = False
-        for row in found:
+        for row in rows:
             is_open |= not self._move(row, now)
         return is_open
 
@@ -108,10 +108,10 @@ class BatchQueue(ItemQueue):
         faults: list[Fault] = []
         items = iter(read)
         while chunk := list(islice(items, CHUNK)):
-            faults += [one for one in chunk if isinstance(one, Fault)]
+            faults += [row for row in chunk if isinstance(row, Fault)]
             if len(faults) >= MOST_FAULTS:
                 return faults[:MOST_FAULTS]
-            new = [one for one in chunk if isinstance(one, NewItem)] if not faults else []
+            new = [row for row in chunk if isinstance(row, NewItem)] if not faults else []
             rows, results = self._rows(mine, plan, new, executor)
             with self._database.writing() as connection:
                 self._hold(connection, mine)
@@ -126,16 +126,16 @@ class BatchQueue(ItemQueue):
     ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """Rows of items, and results of those whose body is wrong."""
         rows, results = [], []
-        for one in new:
-            answer = one.answer or executor.check(plan.endpoint, one.body, plan.options, plan.kind)
+        for item in new:
+            answer = item.answer or executor.check(plan.endpoint, item.body, plan.options, plan.kind)
             state = ItemState.PENDING if answer is None else ItemState.FAILED
             rows.append({
-                "batch_id": mine[0], "line": one.line, "custom_id": column_text(one.custom_id), "state": state,
-                "body": pack(one.body, what="body"), "size": one.size, "attempts": 0, "losses": 0, "not_before": 0.0,
+                "batch_id": mine[0], "line": item.line, "custom_id": column_text(item.custom_id), "state": state,
+                "body": pack(item.body, what="body"), "size": item.size, "attempts": 0, "losses": 0, "not_before": 0.0,
                 "fence": 0,
             })  # fmt: skip
             if answer is not None:
-                lease = Lease(batch=mine[0], line=one.line, fence=0)
+                lease = Lease(batch=mine[0], line=item.line, fence=0)
                 results.append(result_row(Ended(lease=lease, answer=answer), self._clock()))
         return rows, results
 
@@ -151,7 +151,7 @@ class BatchQueue(ItemQueue):
         with self._database.writing() as connection:
             self._hold(connection, mine)
             if faults:
-                packed = pack({"data": [one.to_json() for one in faults]}, what="errors")
+                packed = pack({"data": [fault.to_json() for fault in faults]}, what="errors")
                 values = {"state": BatchState.FAILED, "failed_at": now, "errors": packed}
                 for table in (ITEMS, RESULTS):
                     connection.execute(delete(table).where(table.c.batch_id == mine[0]))
@@ -199,21 +199,21 @@ class BatchQueue(ItemQueue):
         """Sum up, and make the files of the results. Workers may do so at once: the first one's counts."""
         plan, batch_id = plan_of(row), row["id"]
         self._forget_upload(plan)  # its items are in the database
-        sizes = {one: self._results.size(batch_id, one) for one in ("output", "error")}
-        made = {one: self._ids.new(FILE) for one, size in sizes.items() if size}
+        sizes = {kind: self._results.size(batch_id, kind) for kind in ("output", "error")}
+        ids = {kind: self._ids.new(FILE) for kind, size in sizes.items() if size}
         usage = self._results.usage(batch_id)
         values = {
             "state": state, f"{state}_at": now, "usage": pack(usage, what="usage"),
-            "output_file": made["output"][0] if "output" in made else None,
-            "error_file": made["error"][0] if "error" in made else None,
+            "output_file": ids["output"][0] if "output" in ids else None,
+            "error_file": ids["error"][0] if "error" in ids else None,
         }  # fmt: skip
         rows = [
             {
-                "id": file_id, "created": created, "caller": row["caller"], "filename": f"{batch_id}_{one}.jsonl",
-                "purpose": "batch_output", "bytes": float(sizes[one]), "batch_id": batch_id,
+                "id": file_id, "created": created, "caller": row["caller"], "filename": f"{batch_id}_{kind}.jsonl",
+                "purpose": "batch_output", "bytes": float(sizes[kind]), "batch_id": batch_id,
                 "expires": None if plan.output_seconds is None else row["created"] + plan.output_seconds,
             }
-            for one, (file_id, created) in made.items()
+            for kind, (file_id, created) in ids.items()
         ]  # fmt: skip
         with self._database.writing() as connection:
             where = BATCHES.c.id == batch_id, BATCHES.c.state == before
@@ -226,13 +226,13 @@ def read_items(file: Any, plan: Plan) -> Iterator[NewItem | Fault]:
     if plan.kind == "seed":
         for place, raw in enumerate(ListReader(file), 1):
             body = parse(raw, line=place)
-            given = body.get("custom_id") if isinstance(body, dict) else None
+            own_id = body.get("custom_id") if isinstance(body, dict) else None
             # The number keeps ids apart where the input has the same one twice.
-            custom_id = f"{place}:{given}" if isinstance(given, str) else f"{place}"
+            custom_id = f"{place}:{own_id}" if isinstance(own_id, str) else f"{place}"
             yield NewItem(line=place, custom_id=custom_id, body={"item": body}, size=len(raw))
         return
-    for one in LineReader(plan.endpoint).read(file):
-        if isinstance(one, Fault):
-            yield one
+    for row in LineReader(plan.endpoint).read(file):
+        if isinstance(row, Fault):
+            yield row
         else:
-            yield NewItem(line=one.number, custom_id=one.custom_id, body=one.body, size=one.size)
+            yield NewItem(line=row.number, custom_id=row.custom_id, body=row.body, size=row.size)
