@@ -16,8 +16,8 @@ from espalier.engines.fake import FakeStepModel
 from espalier.engines.scheduling.drive import drive
 from espalier.errors import BadLogits, CapabilityError, GenerationError, SamplingError
 from espalier.sampling.chain import Chain
+from espalier.sampling.draw import DrawnToken as Drawn
 from espalier.sampling.draw import RandomStream
-from espalier.sampling.fast.draw_fast import DrawnToken as Drawn
 from espalier.sampling.fit import fit
 
 VOCAB = Vocab.from_tokens([bytes([97 + i]) for i in range(6)] + [b"ab", b""], eos_ids=[7])
