@@ -59,7 +59,8 @@ class Chain:
             self._shaping += (mirostat,)
         self.needs_chance = any(sampler.draws for sampler in samplers.values()) and not config.is_greedy
         self.takes_whole_rows = bool(config.mirostat or config.plugged)
-        self._history = History(config.repetition_window if "penalties" in names else 0)
+        #: the history with its token counts. Read only; the next token invalidates it.
+        self.past = History(config.repetition_window if "penalties" in names else 0)
         self._room: Logits = np.empty(0, dtype=np.float32)  # (V,), allocated by `room`
         self._kept: dict[object, Any] = {}
         self._mus = [
@@ -84,26 +85,21 @@ class Chain:
     @property
     def history(self) -> Sequence[int]:
         """Ids of prompt and output. The next token invalidates this view."""
-        return self._history.ids
-
-    @property
-    def past(self) -> History:
-        """The history with its token counts. Read only; the next token invalidates it."""
-        return self._history
+        return self.past.ids
 
     @property
     def generated(self) -> int:
         """How many tokens were taken."""
-        return self._history.generated
+        return self.past.generated
 
     def start(self, prompt: Sequence[int]) -> None:
         """Set the prompt's ids, before the first token: penalties and DRY look at them."""
-        self._history.start(prompt)
+        self.past.start(prompt)
         self._mus = [first_mu(self.config.mirostat_tau)]
 
     def context(self, chance: float = 0.0) -> TransformContext:
         """The values that the samplers may read at this step."""
-        history = self._history
+        history = self.past
         return TransformContext(
             config=self.config,
             history=history.ids,
@@ -123,9 +119,10 @@ class Chain:
 
     def kept(self, make: Callable[[Chain], T]) -> T:
         """What a function works out of the config alone, worked out once."""
-        if make not in self._kept:
-            self._kept[make] = make(self)
-        value: T = self._kept[make]
+        try:
+            value: T = self._kept[make]
+        except KeyError:
+            value = self._kept[make] = make(self)
         return value
 
     def bias(self, logits: Logits, context: FilterContext) -> Logits:
@@ -152,7 +149,7 @@ class Chain:
         """Record a taken token. prob: its probability in the distribution it was drawn from, None if it was not drawn;
         mirostat learns from it."""
         self.filters.on_token(token)
-        self._history.push(token)
+        self.past.push(token)
         if self.config.mirostat:
             mu = self._mus[-1]
             if prob is not None:
@@ -161,14 +158,14 @@ class Chain:
 
     def rollback(self, count: int) -> None:
         """Undo the last `count` tokens. Raises ValueError if there were fewer."""
-        self._history.pop(count)
+        self.past.pop(count)
         self.filters.rollback(count)
         if self.config.mirostat and count:
             del self._mus[-count:]
 
     def fork(self) -> Chain:
         copy = Chain(self.config, self.filters.fork(), fitted=self.fitted)
-        copy._history, copy._mus, copy._kept = self._history.fork(), self._mus.copy(), self._kept
+        copy.past, copy._mus, copy._kept = self.past.fork(), self._mus.copy(), self._kept
         return copy
 
     def _run(self, transforms: tuple[Transform, ...], logits: Logits, context: TransformContext | None) -> Logits:

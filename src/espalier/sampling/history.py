@@ -56,6 +56,11 @@ class History:
     def times_said(self) -> NDArray[np.int64]:
         return self._said[: len(self._slots)]
 
+    def counts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """`tokens` and `times_said`."""
+        size = len(self._slots)
+        return self._tokens[:size], self._said[:size]
+
     @property
     def line(self) -> NDArray[np.int64]:
         return self._line[: len(self._ids)]

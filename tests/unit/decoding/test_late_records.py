@@ -19,11 +19,13 @@ from espalier import AllOf, Ban, Gbnf, JsonSchema, Regex, SamplingConfig
 from espalier.constraints.compiler import Compiler
 from espalier.decoding.matcher_questions import NO_MATCHER, MatcherQuestions
 from espalier.decoding.step import decide as steps
-from espalier.decoding.step import plain, summed
+from espalier.decoding.step import observed
+from espalier.decoding.step import row as rows
 from espalier.decoding.step.record import Watch
 from espalier.sampling.chain import Chain
 from espalier.sampling.config_names import OPENAI_ORDER
 from espalier.sampling.draw import RandomStream
+from espalier.sampling.fast.program import list_inputs
 from espalier.sampling.filters import FilterContext
 from espalier.sampling.fit import fit
 from espalier.tokens import mask as masks
@@ -103,9 +105,8 @@ def decided(take, row, mask, name, said, seed, level):
 
 def measure_at_once(patch):
     """Steps then take the plain way, row and record."""
-    patch.setattr(Chain, "counts", lambda _: None)
-    for module in (plain, summed):
-        patch.setattr(module, "can_sum", lambda _: False)
+    patch.setattr(rows, "program_of", lambda _: None)
+    patch.setattr(Chain, "kept", lambda chain, make: make(chain))
 
 
 def late(row, mask, **more):
@@ -190,8 +191,8 @@ def constrained(row, matcher, questions, said, seed, watch, is_late):
 
 def test_the_common_step_makes_its_record_only_when_it_is_read(monkeypatch):
     made = []
-    real = steps._made
-    monkeypatch.setattr(steps, "_made", lambda *given: made.append(given) or real(*given))
+    real = observed.record_row
+    monkeypatch.setattr(observed, "record_row", lambda *given: made.append(given) or real(*given))
     found, _ = decided(steps.decide, np.arange(WIDTH, dtype=np.float32), None, "default", [1], 0, "steps")
     assert not made
     assert found.record.token_id == found.token
@@ -206,10 +207,9 @@ def test_a_step_whose_numbers_no_kernel_holds_builds_its_mask_once(monkeypatch, 
     def counted(row, _, **more):
         return steps.decide_late(row, lambda: built.append(1) or mask, lambda token: token == 5, **more)
 
-    real = summed._found
-    monkeypatch.setattr(
-        summed, "_found", lambda row, bits, allowed: real(row, bits, allowed) if is_drawn and bits is None else None
-    )
+    real = rows.draw_inputs
+    monkeypatch.setattr(rows, "draw_inputs", lambda inputs: real(inputs) if is_drawn else (-1, 0.0, 0.0))
+    monkeypatch.setattr(observed, "_sum", lambda *_: None)
     found, _ = decided(counted, np.arange(WIDTH, dtype=np.float32), None, "default", [1], 0, "summary")
     assert (found.token, len(built)) == (5, 1)
     assert found.record.was_rejected
@@ -220,7 +220,9 @@ def test_a_record_of_another_token_than_the_one_taken_is_refused(monkeypatch):
     for take, mask in ((steps.decide, None), (late, masks.from_bool(np.arange(70) < 9))):
         found, _ = decided(take, row, mask, "default", [1], 0, "steps")
         with monkeypatch.context() as patch:
-            patch.setattr(steps.Row, "then", lambda self, *_: self._replace(raw=-self.raw, favourite=0))
+            patch.setattr(
+                observed, "list_inputs", lambda inputs, show: list_inputs(inputs._replace(row=-inputs.row), show)
+            )
             with pytest.raises(AssertionError, match="was taken, and deciding again takes"):
                 _ = found.record.text
 

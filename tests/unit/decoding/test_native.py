@@ -17,6 +17,7 @@ from espalier.engines.fake import FakeStepModel
 from espalier.engines.scheduling.drive import drive
 from espalier.errors import BadLogits, CapabilityError, GenerationError, SamplingError
 from espalier.sampling.chain import Chain
+from espalier.sampling.draw import DrawnToken as Drawn
 from espalier.sampling.draw import RandomStream
 from espalier.sampling.fit import fit
 

@@ -64,8 +64,6 @@ def test_the_arrays_kept_grow_and_are_undone():
         assert past.line.tolist() == [*prompt, *said]
         kept = dict(zip(past.tokens.tolist(), past.times_said.tolist(), strict=True))
         assert kept == {token: times.get(token, 0) for token in seen}
-        assert past.holds(5)
-        assert past.holds(650) == (650 in seen)
 
 
 @given(st.lists(st.integers(0, 3), max_size=20), st.lists(st.integers(0, 3), min_size=1, max_size=10))

@@ -2,9 +2,7 @@ import numpy as np
 import pytest
 from espalier.sampling.fast.draw_fast import choose
 
-from espalier import SamplingConfig
 from espalier.errors import BadLogits, DeadEnd
-from espalier.sampling.chain import Chain
 from espalier.sampling.draw import RandomStream, draw
 
 
@@ -55,6 +53,3 @@ def test_logits_that_are_no_numbers_are_not_drawn_from(bad):
     with pytest.raises(BadLogits):
         draw(row, stream)
     assert stream.count == 0
-    for fields in ({}, {"temperature": 0.0}, {"mirostat": 2}):
-        with pytest.raises(BadLogits):
-            choose(row, None, Chain(SamplingConfig(**fields)), stream)

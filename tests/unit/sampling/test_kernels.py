@@ -1,14 +1,16 @@
 """Each kernel against a plain way to say the same."""
 
-import math
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from espalier.sampling.fast.candidates import DEEP, at_least, leaders, likely_leaders, peaks
-from espalier.sampling.fast.kernels import finishing, masked, places, sums
+from espalier import SamplingConfig
+from espalier.sampling.chain import Chain
+from espalier.sampling.fast.candidates import leaders
+from espalier.sampling.fast.codes import FIRST, PENALTIES
+from espalier.sampling.fast.kernels import changes, finishing, leading, masked, places, sums
+from espalier.sampling.fast.program import NO_IDS, NO_LOSSES, program_of
 from espalier.sampling.samplers.dry import longest_repeats
 from espalier.sampling.samplers.penalties import LARGEST, penalties
 from espalier.tokens import mask as masks
@@ -56,16 +58,13 @@ def test_masks_are_walked_as_they_unpack(row, share, seed):
 
 
 @given(rows, st.integers(0, 300))
-def test_what_is_at_least_an_edge_and_the_leaders(row, place):
-    edge = row[place % row.shape[0]]
-    if row.shape[0] >= DEEP:
-        assert np.array_equal(at_least(row, peaks(row), edge), np.flatnonzero((row >= edge) & (row > -np.inf)))
+def test_the_leaders(row, place):
     k = 1 + place % row.shape[0]
     ranking = np.argsort(-row, kind="stable")[:k]
     ranking = ranking[row[ranking] > -np.inf]
-    for found in (leaders(row, k), likely_leaders(row, k)):
-        assert set(ranking) <= set(found)
-        assert np.array_equal(found, np.sort(found))
+    for largest in (leaders(row, k), leaders(row.astype(np.float64), k), leading.likely(row, k)):
+        assert set(ranking) <= set(largest) or not largest.size
+        assert np.array_equal(largest, np.sort(largest))
 
 
 @given(rows, st.floats(0, 1, exclude_max=True), st.sampled_from([1.0, 0.7, 3.0]))
@@ -106,10 +105,10 @@ def test_penalties_are_those_of_the_plain_function_bit_by_bit(row, window, repet
     values = row[ids]
     tokens = np.array(list(seen), dtype=np.int64)
     times = np.array([said.get(token, 0) for token in seen], dtype=np.int64)
-    masked.penalise(
-        values, ids[:0] if is_whole else ids, not is_whole, tokens, times,
-        np.float32(min(repetition, LARGEST)), np.float32(frequency), np.float32(presence), np.float32(LARGEST),
-    )  # fmt: skip
+    amounts = min(repetition, LARGEST), frequency, presence
+    program = np.array([0, 0, 0, 1, PENALTIES, *amounts], dtype=np.float64)
+    top = np.float32(np.inf)
+    changes.change(values, ids[:0] if is_whole else ids, program, FIRST, tokens, times, NO_LOSSES, top)
     assert np.array_equal(values, expected[ids])
 
 
@@ -132,23 +131,26 @@ def test_the_sums_of_the_measures(row, seed):
     weights = np.exp(shifted)
     spread = weights * np.maximum(shifted, -746.0)
     expected = [weights.sum(), spread.sum(), weights[allowed].sum(), spread[allowed].sum()]
-    assert sums.measure_row(row, allowed, True, top) == pytest.approx(expected, rel=1e-11, abs=1e-13)
-    assert sums.measure_row(row, allowed[:0], False, top)[:2] == pytest.approx(expected[:2], rel=1e-11, abs=1e-13)
+    words = masks.from_bool(allowed).view(np.uint32)
+    assert sums.sum_row(row, words, top) == pytest.approx(expected, rel=1e-11, abs=1e-13)
+    assert sums.sum_row(row, words[:0], top)[:2] == pytest.approx(expected[:2], rel=1e-11, abs=1e-13)
 
 
 def test_the_last_kernel_says_when_the_last_digits_decide():
     values = np.zeros(4, dtype=np.float32)
     probs = np.empty(4)
 
-    def finish(codes, amounts, uniform):
-        return finishing.finish(
-            values, np.array(codes, dtype=np.float64), np.array(amounts, dtype=np.float64), 0, np.float32(1.0), uniform,
-            1e-9, probs,
-        )  # fmt: skip
+    def finish(uniform, **fields):
+        off = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0}
+        program = Chain(SamplingConfig(**off | fields)).kept(program_of).drawing
+        ids = np.arange(4)
+        return finishing.finish(values, ids, program, 0, NO_IDS, NO_IDS, NO_LOSSES, 0.0, uniform, probs)
 
-    assert finish([1], [0.5], 0.1) == (0, False)  # exactly two tokens are half of the mass
-    assert finish([1], [0.6], 0.1) == (0, True)
+    assert finish(0.1, top_p=0.5) == (0, False)  # exactly two tokens are half of the mass
+    assert finish(0.1, top_p=0.6) == (0, True)
     assert probs.tolist() == pytest.approx([1 / 3, 1 / 3, 1 / 3, -1.0])
-    assert finish([], [], 0.5) == (0, False)  # exactly between two tokens
-    assert finish([0, 2], [2.0, math.log(0.9)], 0.75) == (1, True)
+    assert finish(0.5) == (0, False)  # exactly between two tokens
+    assert finish(0.75, top_k=2, min_p=0.9) == (1, True)
     assert probs.tolist() == [0.5, 0.5, -1.0, -1.0]
+    assert finish(0.1, xtc_probability=1.0, xtc_threshold=0.25) == (0, False)
+    assert finish(0.1, typical_p=0.5) == (0, False)

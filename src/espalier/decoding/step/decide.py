@@ -42,11 +42,9 @@ def decide(
     Raises BadLogits for NaN, +inf or nothing finite, DeadEnd where nothing is allowed.
     """
     row = Row(raw, vocab, chain, stream, context)
-    if not watch.is_on:
-        draw = row.draw(mask, questions)
-        return Decision(draw.token, draw.prob, None)
-    draw = row.draw(mask, questions, max(1, watch.top_k) if lists_at_once(row, watch) else 0)
-    return Decision(draw.token, draw.prob, observe(row, mask, draw, None, watch, questions))
+    draw = row.draw(mask, questions, max(1, watch.top_k) if watch.lists and lists_at_once(row, watch) else 0)
+    record = observe(row, mask, draw, None, watch, questions) if watch.is_on else None
+    return Decision(draw.token, draw.prob, record)
 
 
 def decide_late(
@@ -68,7 +66,7 @@ def decide_late(
     blame is the reason why the drawn token was refused, or, where it was not, why the top choice was.
     """
     row = Row(raw, vocab, chain, stream, context)
-    show = max(1, watch.top_k) if lists_at_once(row, watch) else 0
+    show = max(1, watch.top_k) if watch.lists and lists_at_once(row, watch) else 0
     draw, rejected = row.draw(None, questions, show), None
     if not allows(draw.token):
         bits = mask()

@@ -8,6 +8,7 @@ have changed until then (filters, plug-ins, DRY's history) has its record made a
 from __future__ import annotations
 
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,11 +21,11 @@ from espalier.decoding.step.stages import SHORT, candidate_of
 from espalier.sampling.chain import Chain
 from espalier.sampling.draw import DrawnToken
 from espalier.sampling.fast.candidates import kernels
-from espalier.sampling.fast.program import RowInputs, heated, list_inputs, program_of
+from espalier.sampling.fast.program import NOTHING, RowInputs, heated, list_inputs, new_tuple
 from espalier.sampling.samplers.context import TransformContext
 from espalier.tokens.mask import Logits, Mask
 from espalier.tokens.vocab import Vocab
-from espalier.trace.measure import allowed_mass, measures_of
+from espalier.trace.measure import TINY, allowed_mass, measures_of
 from espalier.trace.records import StepRecord
 
 MANY = 256
@@ -32,8 +33,13 @@ MANY = 256
 
 
 def lists_at_once(row: Row, watch: Watch) -> bool:
-    """Whether the candidates of a draw are listed with the draw."""
-    return watch.lists and not _can_wait(row, watch)
+    """Whether the candidates of a draw are listed with the draw, at a level that lists them."""
+    chain, program = row.chain, row.program
+    if watch.at_once or row.has_filters or row.is_early or row.raw.shape[0] > SHORT:
+        return True
+    if program is None or program.has_dry:
+        return True
+    return program.has_penalties and chain.past.tokens.shape[0] > MANY
 
 
 def observe(
@@ -43,20 +49,20 @@ def observe(
     questions: about the matcher, which has not advanced yet."""
     first = None if rejected is None else Scored(rejected.token, rejected.prob, rejected.logit)
     refused = row.favourite if first is None else first.token
-    if not watch.lists and _is_common(row.chain) and not (row.is_early or questions.has_members):
-        inputs = draw.inputs
-        numbers = None if inputs is None else _numbers(row, mask, inputs, float(row.raw[draw.token]))
-        if numbers is not None:
-            tells = watch.says_why and (first is not None or numbers.was_changed)
-            answers = questions.kept(None, draw.token, refused if tells else None)
-            scored = Scored(draw.token, draw.prob, draw.logit)
-            why = refused if tells else None
-            make = partial(_record_numbers, row.context.step, row.vocab, scored, first, numbers, why, answers)
+    inputs = draw.inputs
+    if inputs is not None and row.is_common and not (watch.lists or questions.has_members):
+        sums = _sum(row, mask, inputs)
+        if sums is not None:
+            why = refused if watch.says_why and (first is not None or not sums.is_best) else None
+            answers = questions.kept(None, draw.token, why)
+            top, logit = float(row.raw[row.favourite]), float(row.raw[draw.token])
+            make = partial(_record_sums, row.context.step, row.vocab, draw[:3], first, sums, top, logit, why, answers)
             return make() if watch.at_once else StepRecord.later(make)
-    if draw.inputs is not None and draw.drawn is None and watch.lists:
-        inputs, bits = draw.inputs.copied(), None if mask is None else mask.copy()
-        kept_draw, answers = draw._replace(inputs=inputs), questions.kept(bits, draw.token, refused)
-        return StepRecord.later(partial(record_row, row.copied(inputs.row), bits, kept_draw, first, watch, answers))
+    if inputs is not None and draw.drawn is None and watch.lists:
+        copied, bits = inputs.copied(), None if mask is None else mask.copy()
+        answers = questions.kept(bits, draw.token, refused)
+        later = new_tuple(Draw, (*draw[:3], copied, None))
+        return StepRecord.later(partial(record_row, row.copied(copied.row), bits, later, first, watch, answers))
     return record_row(row, mask, draw, first, watch, questions)
 
 
@@ -76,8 +82,9 @@ def record_row(
     allowed = row.allowed(mask)
     flags, numbers = allowed.flags, None
     bans = bans_of(raw, row.biased, chain, row.context, allowed=flags, before=allowed.before)
-    if not (was_forced or row.is_early) and _is_common(chain) and draw.inputs is not None:
-        numbers = _numbers(row, mask, draw.inputs, float(raw[token]))
+    if row.is_common and draw.inputs is not None:
+        sums = _sum(row, mask, draw.inputs)
+        numbers = None if sums is None else sums.numbers(float(raw[row.favourite]), float(raw[token]))
     rows = RowRecords(
         raw,
         flags,
@@ -98,51 +105,52 @@ def record_row(
     return rows.record(Scored(token, draw.prob, draw.logit), was_forced=was_forced)
 
 
-def _is_common(chain: Chain) -> bool:
-    """Whether one kernel sums up a step: only a constraint bans tokens, and no logit is changed for good."""
-    return not chain.can_ban and not chain.fitted.ids.size and chain.kept(_can_sum)
+class StepSums(NamedTuple):
+    """What `sum_step` finds. sums: with w = exp(raw - top), of w and of w * (raw - top), over all and over the allowed
+    tokens."""
+
+    sums: tuple[float, float, float, float]
+    has_mask: bool
+    allowed_count: int
+    #: whether the most probable token is allowed
+    is_best: bool
+    #: as in StepRecord
+    z_sampled: float | None
+
+    def numbers(self, top: float, logit: float) -> Numbers:
+        """top: the largest logit of the model; logit: that of the taken token."""
+        measures = measures_of(*self.sums, top, has_mask=self.has_mask)
+        if measures is None:
+            raise AssertionError("sums that are too small were kept")
+        return Numbers(measures, self.allowed_count, not self.is_best, self.z_sampled, logit - measures.log_total)
 
 
-def _can_sum(chain: Chain) -> bool:
-    program = program_of(chain)
-    return program is not None and program.heating is not None
-
-
-def _can_wait(row: Row, watch: Watch) -> bool:
-    """Whether a record with lists can be made later."""
-    chain = row.chain
-    if not watch.lists or watch.at_once or row.has_filters or row.is_early or row.raw.shape[0] > SHORT:
-        return False
-    program = chain.kept(program_of)
-    if program is None or program.has_dry:
-        return False
-    return not program.has_penalties or chain.past.tokens.shape[0] <= MANY
-
-
-def _numbers(row: Row, mask: Mask | None, inputs: RowInputs, logit: float) -> Numbers | None:
-    """The numbers of a common step; None where float64 cannot hold one. logit: the model's, of the taken token."""
-    chain, bits = row.chain, real(mask, row.vocab)
-    program, is_greedy = chain.kept(program_of), chain.config.is_greedy
+def _sum(row: Row, mask: Mask | None, inputs: RowInputs) -> StepSums | None:
+    """The sums of a common step; None where float64 cannot hold one."""
+    chain, program = row.chain, row.program
+    bits = real(None, row.vocab) if mask is None else mask
     if program is None or (bits is not None and not (bits.shape[0] and bits.flags.carray)):
         return None
-    row_bits = inputs.bits[:0] if bits is None else bits
-    room = inputs.room if inputs.room.shape[0] else np.empty_like(inputs.row)
-    *sums, share, count, is_best = kernels("steps").sum_step(
-        inputs.row, row_bits, *inputs[2:6], program.summing, room, row.favourite, not is_greedy
-    )
-    has_mask = bits is not None
-    measures = measures_of(*sums, float(row.raw[row.favourite]), has_mask=has_mask)
-    if measures is None or (share < 0.0 and not is_greedy):
+    has_mask, is_greedy, favourite = bits is not None, chain.config.is_greedy, row.favourite
+    raw, _, permitted, tokens, said, losses, _, room, *_ = inputs
+    total, spread, inside, inside_spread, share, count, is_best = kernels("steps").sum_step(
+        raw, bits if has_mask else NOTHING, permitted, tokens, said, losses, program.summing,
+        room if room.shape[0] else np.empty_like(raw), favourite, not is_greedy,
+    )  # fmt: skip
+    if has_mask and (inside < TINY or (share < 0.0 and not is_greedy)):
         return None
-    return Numbers(measures, count, not is_best, None if is_greedy else share, logit - measures.log_total)
+    sums = (total, spread, inside, inside_spread), has_mask, count, is_best, None if is_greedy else share
+    return new_tuple(StepSums, sums)
 
 
-def _record_numbers(
+def _record_sums(
     step: int,
     vocab: Vocab,
-    taken: Scored,
+    taken: tuple[int, float, float],
     rejected: Scored | None,
-    numbers: Numbers,
+    sums: StepSums,
+    top: float,
+    logit: float,
     refused: int | None,
     questions: Answers,
 ) -> StepRecord:
@@ -151,7 +159,7 @@ def _record_numbers(
         step,
         candidate_of(vocab, *taken, allowed=True),
         None if rejected is None else candidate_of(vocab, *rejected, allowed=False),
-        numbers,
+        sums.numbers(top, logit),
         vocab=vocab,
         questions=questions,
         blame=None if refused is None else questions.why_refused(refused),

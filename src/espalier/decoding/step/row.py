@@ -17,7 +17,7 @@ from espalier.decoding.step.stages import favourite_of
 from espalier.errors import DeadEnd
 from espalier.sampling.chain import Chain
 from espalier.sampling.draw import DrawnToken, RandomStream, pick
-from espalier.sampling.fast.program import RowInputs, draw_inputs, inputs_of, list_inputs, program_of
+from espalier.sampling.fast.program import RowInputs, draw_inputs, inputs_of, list_inputs, new_tuple, program_of
 from espalier.sampling.filters import FilterContext
 from espalier.sampling.samplers.context import TransformContext
 from espalier.tokens import mask as masks
@@ -72,7 +72,9 @@ class Row:
     Raises BadLogits for NaN, +inf or nothing finite.
     """
 
-    __slots__ = ("_biased", "chain", "context", "favourite", "has_filters", "is_early", "raw", "stream", "vocab")
+    __slots__ = (
+        "_biased", "chain", "context", "favourite", "has_filters", "is_early", "program", "raw", "stream", "vocab",
+    )  # fmt: skip
 
     def __init__(self, raw: Logits, vocab: Vocab, chain: Chain, stream: RandomStream, context: FilterContext) -> None:
         self.raw, self.vocab, self.chain, self.stream, self.context = raw, vocab, chain, stream, context
@@ -81,7 +83,14 @@ class Row:
         self.has_filters = len(chain.filters) > 0
         #: whether `min_tokens` holds back the ends of the text
         self.is_early = context.step < chain.config.min_tokens
+        #: what the kernel is told; None where only the plain functions know what to do
+        self.program = chain.kept(program_of)
         self._biased: Logits | None = None
+
+    @property
+    def is_common(self) -> bool:
+        """Whether only a constraint bans tokens here, so that one kernel sums up the step."""
+        return self.program is not None and self.program.is_common and not (self.has_filters or self.is_early)
 
     @property
     def biased(self) -> Logits:
@@ -110,12 +119,11 @@ class Row:
 
         Raises DeadEnd, naming the constraint, field or filter that left no token; then no number was taken.
         """
-        chain, stream, row, favourite = self.chain, self.stream, self.raw, self.favourite
-        program = chain.kept(program_of)
+        chain, stream, row, favourite, program = self.chain, self.stream, self.raw, self.favourite, self.program
         chance = stream.next() if chain.needs_chance else 0.0
         uniform = stream.next()
         if program is not None:
-            bits, settings = real(mask, self.vocab), program.drawing
+            bits, settings = real(None, self.vocab) if mask is None else mask, program.drawing
             if self.has_filters or self.is_early:
                 row, bits, settings = self.biased, self.allowed(mask).bits, program.drawing_biased
                 favourite = int(row.argmax())
@@ -123,11 +131,11 @@ class Row:
             if show:
                 listed = list_inputs(inputs, show)
                 if listed is not None:
-                    return Draw(listed.token, listed.prob, listed.logit, inputs, listed)
+                    return new_tuple(Draw, (*listed[:3], inputs, listed))
             else:
                 token, prob, logit = draw_inputs(inputs)
                 if token >= 0:
-                    return Draw(token, prob, logit, inputs, None)
+                    return new_tuple(Draw, (token, prob, logit, inputs, None))
         try:
             drawn = self.draw_plainly(mask, chance, uniform)
         except DeadEnd:
@@ -156,5 +164,6 @@ class Row:
         other = object.__new__(Row)
         other.raw, other.vocab, other.chain, other.stream = raw, self.vocab, self.chain, self.stream
         other.context, other.favourite = self.context, self.favourite
-        other.has_filters, other.is_early, other._biased = self.has_filters, self.is_early, None
+        other.has_filters, other.is_early, other.program = self.has_filters, self.is_early, self.program
+        other._biased = None
         return other

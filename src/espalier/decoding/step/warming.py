@@ -1,7 +1,6 @@
-"""Loads every kernel that draws, measures or masks, without a model: a matrix of steps over rows of noise.
+"""Loads every kernel that draws, measures or masks, without a model: a few steps over rows of noise.
 
 A kernel is compiled at its first call after an installation, which takes seconds, and loaded at its first in a process.
-Which kernels a step needs depends on the length of its row: short rows and long ones take different ways.
 """
 
 from __future__ import annotations
@@ -28,17 +27,12 @@ from espalier.tokens.mask import Logits, Mask
 from espalier.tokens.vocab import Vocab
 
 SAMPLERS: tuple[dict[str, Any], ...] = (
-    {"temperature": 0.0}, {"temperature": 0.0, "repetition_penalty": 1.1}, {"temperature": 0.8}, {"top_k": 40},
-    {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05}, {"top_p": 0.9}, {"min_p": 0.01},
-    {"top_p": 0.9, "typical_p": 0.9}, {"top_p": 0.9, "dry_multiplier": 0.8}, {"top_n_sigma": 2.0, "min_p": 0.1},
-    {"temperature": 0.8, "repetition_penalty": 1.1, "frequency_penalty": 0.1, "top_p": 0.9, "dry_multiplier": 0.8},
-    {"temperature": 0.7, "xtc_probability": 0.5}, {"mirostat": 2}, {"logit_bias": ((0, 1.0),)}, {"ignore_eos": True},
+    {}, {"temperature": 0.0}, {"dry_multiplier": 0.8, "top_k": 0}, {"ignore_eos": True, "mirostat": 2},
 )  # fmt: skip
-"""Samplings that together need every kernel that draws, over short rows and long ones."""
-NEUTRAL: dict[str, Any] = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0}
-WATCHES = Watch("off"), Watch("summary"), Watch("steps")
-PEAKS = 1.0, 5.0  # the spread of the logits: many tokens are likely, or few
-ALLOWED = 1, 600  # of so many ids one is allowed
+"""Samplings that together need every kernel: one draws with all samplers, and few others stand around it."""
+WATCHES = Watch("off"), Watch("summary"), Watch("full")
+SHARES = 0, 1, 600
+"""Of so many ids one is allowed; 0 is no mask."""
 PROMPT = (1, 2, 3) * 6  # what DRY finds repeated
 OBJECT = JsonSchema({"type": "object", "properties": {"a": {"type": "string"}}})
 
@@ -62,10 +56,10 @@ def warm_steps(vocab: Vocab) -> None:
     generator = np.random.Generator(np.random.Philox(1))
     noise = generator.standard_normal(vocab.width).astype(np.float32)  # (V,)
     for sampler in SAMPLERS:
-        config = SamplingConfig(**NEUTRAL | sampler)
+        config = SamplingConfig(**sampler)
         fitted = fit(config, vocab, _no_tokens)
-        for peak, share, watch in product(PEAKS, (0, *ALLOWED), WATCHES):
-            _step(noise * np.float32(peak), _mask(vocab.width, share), watch, vocab, config, fitted)
+        for share, watch in product(SHARES, WATCHES):
+            _step(noise, _mask(vocab.width, share), watch, vocab, config, fitted)
 
 
 def _step(raw: Logits, mask: Mask | None, watch: Watch, vocab: Vocab, config: SamplingConfig, fitted: Fitted) -> None:

@@ -1,3 +1,3 @@
-"""The fast path from logits to a token: numba kernels over one row, equal to the plain chain by test. Start with
-`draw_fast.py`.
+"""The fast way from logits to a token: numba kernels over one row, equal to the plain functions of `samplers/` by
+test. Start with `program.py`.
 """

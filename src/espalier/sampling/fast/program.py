@@ -37,6 +37,7 @@ from espalier.tokens.mask import Logits, Mask
 Settings = NDArray[np.float64]
 NOTHING = np.zeros(0, dtype=np.int32)  # (0,)
 NO_IDS = np.zeros(0, dtype=np.int64)  # (0,)
+NO_COUNTS = NO_IDS, NO_IDS
 NO_LOSSES = np.zeros((0, 2), dtype=np.float64)
 
 
@@ -78,6 +79,8 @@ class Program(NamedTuple):
     summing: Settings
     #: the same without the biases; None where the temperature depends on the row
     heating: Settings | None
+    #: whether only a constraint bans tokens, and one kernel sums up a step
+    is_common: bool
     has_penalties: bool
     has_dry: bool
 
@@ -94,11 +97,13 @@ def program_of(chain: Chain) -> Program | None:
         numbers = (config.min_keep, config.is_greedy, len(biases) // 2, len(names))
         return np.array([*numbers, *samplers, *biases], dtype=np.float64)
 
+    heats_by_row = bool(config.dynatemp_range) and "temperature" in chain.heating
     return Program(
         drawing=settings(chain.running, biases),
         drawing_biased=settings(chain.running, ()),
         summing=settings(chain.heating, biases),
-        heating=None if config.dynatemp_range and "temperature" in chain.heating else settings(chain.heating, ()),
+        heating=None if heats_by_row else settings(chain.heating, ()),
+        is_common=not (heats_by_row or fitted.bans or fitted.ends or biases),
         has_penalties="penalties" in chain.running,
         has_dry="dry" in chain.running,
     )
@@ -121,12 +126,13 @@ class RowInputs(NamedTuple):
 
     def copied(self) -> RowInputs:
         """The same after the model, the matcher and the chain have gone on."""
-        return self._replace(
-            row=self.row.copy(), bits=self.bits.copy(), tokens=self.tokens.copy(), said=self.said.copy(), room=NO_ROOM
-        )
+        row, bits, permitted, tokens, said, lost, settings, _, *rest = self
+        copies = row.copy(), bits.copy(), permitted, tokens.copy(), said.copy(), lost, settings, NO_ROOM, *rest
+        return new_tuple(RowInputs, copies)
 
 
 NO_ROOM = np.empty(0, dtype=np.float32)  # (0,)
+new_tuple = tuple.__new__  # what is made at every token is made without the function that a named tuple has for it
 
 
 def inputs_of(
@@ -141,19 +147,23 @@ def inputs_of(
 ) -> RowInputs:
     """row: `(V,) float32` without NaN and +inf. bits: `(W,) int32`, what is allowed besides the bans of the config; ids
     beyond it are forbidden; None for all. favourite: the index of the row's first maximum."""
-    permitted, past = chain.fitted.permitted, chain.past
-    return RowInputs(
-        row if row.flags.carray else np.require(row, dtype=np.float32, requirements=("C", "W")),
-        NOTHING if bits is None else bits if bits.flags.carray else np.require(bits, requirements=("C", "W")),
-        NOTHING if permitted is None else permitted,
-        past.tokens if program.has_penalties else NO_IDS,
-        past.times_said if program.has_penalties else NO_IDS,
-        dry_losses(chain) if program.has_dry else NO_LOSSES,
-        settings,
-        chain.room(row.shape[0]),
-        favourite,
-        chance,
-        uniform,
+    permitted = chain.fitted.permitted
+    tokens, said = chain.past.counts() if program.has_penalties else NO_COUNTS
+    return new_tuple(
+        RowInputs,
+        (
+            row if row.flags.carray else np.require(row, dtype=np.float32, requirements=("C", "W")),
+            NOTHING if bits is None else bits if bits.flags.carray else np.require(bits, requirements=("C", "W")),
+            NOTHING if permitted is None else permitted,
+            tokens,
+            said,
+            dry_losses(chain) if program.has_dry else NO_LOSSES,
+            settings,
+            chain.room(row.shape[0]),
+            favourite,
+            chance,
+            uniform,
+        ),
     )
 
 
@@ -188,7 +198,7 @@ def heated(row: Logits, chain: Chain) -> Logits:
         return chain.heat(row)
     inputs, out = inputs_of(row, None, chain, program, program.heating, 0), np.empty(row.shape[0], dtype=np.float32)
     _, is_sure = kernels("changes").heat_row(
-        inputs.row, inputs.settings, inputs.tokens, inputs.said, inputs.losses, len(chain.heating), out
+        inputs.row, inputs.settings, inputs.tokens, inputs.said, inputs.losses, len(chain.heating), row.max(), out
     )
     return out if is_sure else chain.heat(row)
 

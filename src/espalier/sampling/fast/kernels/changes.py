@@ -20,11 +20,8 @@ HIGHEST = np.float32(LARGEST)
 
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
-def _index_of(ids: Array, token: int, width: int) -> int:
-    """The index of token in ids (n,) int64, ascending, or itself where ids are (0,), below width; -1 if it is
-    missing."""
-    if not ids.shape[0]:
-        return token if token < width else -1
+def _find(ids: Array, token: int) -> int:
+    """The index of token in ids (n,) int64, ascending; -1 if it is missing."""
     low, high = 0, ids.shape[0]
     while low < high:
         middle = (low + high) >> 1
@@ -69,13 +66,15 @@ def stays_best(row: Array, best: int, tokens: Array, said: Array, settings: Arra
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
 def bias(values: Array, ids: Array, settings: Array, top: Any) -> Any:
-    """Add the biases to values (n,) float32 of ids (n,) int64, ascending, or of all ids from 0 on, (0,). Returns the
+    """Add the biases to values (n,) float32 of ids (n,) int64, ascending, (0,) for all ids from 0 on. Returns the
     largest of the new values and top."""
     count = int(settings[BIASES])
     start = FIRST + SIZE * int(settings[SAMPLERS])
     for k in range(count):
-        index = _index_of(ids, int(settings[start + k]), values.shape[0])
-        if index >= 0 and values[index] > -np.inf:
+        index = int(settings[start + k])
+        if ids.shape[0]:
+            index = _find(ids, index)
+        if 0 <= index < values.shape[0] and values[index] > -np.inf:
             value = np.float64(values[index]) + settings[start + count + k]
             values[index] = np.float32(min(max(value, -LARGEST), LARGEST))
             top = max(top, values[index])
@@ -124,20 +123,20 @@ def change(
     what each loses. top: no value is larger, float32.
 
     Returns the new top; and False where the plain function has to decide."""
-    code = int(settings[place])
+    code, has_ids = int(settings[place]), ids.shape[0] > 0
     if code == PENALTIES:
         amounts = settings[place + 1 : place + SIZE].astype(np.float32)
         for k in range(tokens.shape[0]):
-            index = _index_of(ids, tokens[k], values.shape[0])
-            if index >= 0 and values[index] > -np.inf:
+            index = _find(ids, tokens[k]) if has_ids else tokens[k]
+            if 0 <= index < values.shape[0] and values[index] > -np.inf:
                 value = penalised(values[index], said[k], amounts[0], amounts[1], amounts[2])
                 values[index] = value
                 top = max(top, value)
         return top, True
     if code == DRY:
         for k in range(losses.shape[0]):
-            index = _index_of(ids, int(losses[k, 0]), values.shape[0])
-            if index >= 0 and values[index] > -np.inf:
+            index = _find(ids, int(losses[k, 0])) if has_ids else int(losses[k, 0])
+            if 0 <= index < values.shape[0] and values[index] > -np.inf:
                 values[index] = np.float32(max(np.float64(values[index]) - losses[k, 1], -LARGEST))
         return top, True
     heat = settings[place + 1]
@@ -160,14 +159,12 @@ def change(
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
 def heat_row(
-    row: Array, settings: Array, tokens: Array, said: Array, losses: Array, count: int, out: Array
+    row: Array, settings: Array, tokens: Array, said: Array, losses: Array, count: int, top: Any, out: Array
 ) -> tuple[Any, bool]:
     """Write row (V,) float32 to out, and run the biases and the first `count` samplers of the settings, none of which
-    may remove tokens. Returns as `change`."""
-    top = np.float32(-np.inf)
+    may remove tokens. top: the largest of the row, float32. Returns as `change`."""
     for i in range(row.shape[0]):
         out[i] = row[i]
-        top = max(top, row[i])
     ids = np.empty(0, dtype=np.int64)
     top = bias(out, ids, settings, top)
     for sampler in range(count):

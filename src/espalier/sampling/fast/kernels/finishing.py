@@ -14,11 +14,14 @@ import numpy as np
 from espalier.sampling.fast.codes import (
     DOUBT,
     FIRST,
+    LARGE,
     LEAST,
     MIN_P,
     PENALTIES,
     SAMPLERS,
     SIZE,
+    SMALL,
+    TEMPERATURE,
     TOP_K,
     TOP_N_SIGMA,
     TYPICAL_P,
@@ -29,8 +32,9 @@ from espalier.sampling.fast.kernels.exponential import added, weight
 from espalier.sampling.fast.kernels.exponential import weights as weigh
 from espalier.sampling.fast.kernels.leading import sigma_edge
 from espalier.sampling.fast.kernels.places import ranked, taken
+from espalier.tokens.mask import LARGEST
 
-# compiled with: fafdcefc
+# compiled with: 91a5fb9b
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are in the docstrings
 
@@ -101,11 +105,11 @@ def _typical(values: Array, order: Array, left: int, p: float, least: int) -> in
     log_total = math.log(total)
     probs, scores = np.empty(left, dtype=np.float64), np.empty(left, dtype=np.float64)
     for k in range(left):
-        logprob = np.float64(values[order[k]]) - best - log_total
-        probs[k] = weight(values[order[k]], best + log_total)
-        entropy -= probs[k] * logprob
+        scores[k] = np.float64(values[order[k]]) - best - log_total
+        probs[k] = weight(scores[k], 0.0)
+        entropy -= probs[k] * scores[k]
     for k in range(left):
-        scores[k] = -abs(best + log_total - np.float64(values[order[k]]) - entropy)
+        scores[k] = -abs(-scores[k] - entropy)
     nearest = ranked(scores)
     mass, cut = 0.0, 0
     while cut < left:
@@ -156,6 +160,19 @@ def finish(
     for number in range(sampler, int(settings[SAMPLERS])):
         place = FIRST + SIZE * number
         code, amount, top = int(settings[place]), settings[place + 1], np.float64(best)
+        if code == TEMPERATURE and SMALL <= amount <= LARGE:
+            heat = np.float32(amount)
+            best = np.float32(best / heat)
+            lost = not abs(best) < LARGEST
+            for k in range(left):
+                values[order[k]] = values[order[k]] / heat
+                lost |= abs(values[order[k]]) == np.inf
+            if lost:
+                return 0, False
+            if is_ranked and number + 1 < int(settings[SAMPLERS]):
+                _sort(order, left, n)  # what was divided may tie
+                is_ranked = False
+            continue
         if code >= PENALTIES:
             if is_ranked:
                 _sort(order, left, n)
@@ -205,9 +222,9 @@ def finish(
                 if abs(share - settings[place + 2] * total) < DOUBT * total:
                     return 0, False
             if above > 1 and left - above + 1 >= least:
-                lost = order[:left].copy()
-                _rank(values, lost, left, above - 1)
-                left = _without(order, left, lost[: above - 1])
+                removed = order[:left].copy()
+                _rank(values, removed, left, above - 1)
+                left = _without(order, left, removed[: above - 1])
                 best = values[order[0]]
                 for k in range(left):
                     best = max(best, values[order[k]])

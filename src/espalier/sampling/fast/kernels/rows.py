@@ -37,7 +37,7 @@ from espalier.sampling.fast.kernels.places import taken
 from espalier.sampling.fast.kernels.sums import find_mass
 from espalier.tokens.mask import LARGEST
 
-# compiled with: e251f5b7
+# compiled with: af3d2e1d
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are in the docstrings
 
@@ -213,7 +213,6 @@ def draw_row(
     uniform: float,
 ) -> tuple[int, float, float]:
     """`show_row` without the candidates: the token, or -1, its probability and its logit after the samplers."""
-    drawn = show_row(
-        row, bits, permitted, tokens, said, losses, settings, room, favourite, chance, uniform, np.int64(0)
-    )
+    show = np.int64(0)  # a literal would be compiled for itself
+    drawn = show_row(row, bits, permitted, tokens, said, losses, settings, room, favourite, chance, uniform, show)
     return drawn[0], drawn[1], drawn[2]

@@ -13,7 +13,7 @@ from espalier.sampling.fast.kernels.masked import is_set, ones, words_of
 from espalier.sampling.fast.kernels.sums import share_of, sum_row
 from espalier.tokens.mask import LARGEST
 
-# compiled with: 94df9762
+# compiled with: 685e5d90
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are in the docstrings
 
@@ -49,7 +49,7 @@ def sum_step(
         if samplers and settings[last] == TEMPERATURE and SMALL <= settings[last + 1] <= LARGE:
             samplers, heat = samplers - 1, np.float32(settings[last + 1])
         if samplers or settings[BIASES]:
-            top, is_sure = heat_row(row, settings, tokens, said, losses, samplers, room)
+            top, is_sure = heat_row(row, settings, tokens, said, losses, samplers, top, room)
             heated = room
         if not (samplers or settings[BIASES]) and heat == np.float32(1.0):
             share = inside / total if inside > 1e-200 else -1.0  # what was summed above is the same
