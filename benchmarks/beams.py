@@ -7,7 +7,6 @@ on one thread, CPU time, medians of rounds that take turns. What is built once f
 """
 
 import statistics
-import time
 from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
@@ -17,6 +16,7 @@ import transformers
 
 import espalier
 from benchmarks.constraints.wordlists import spanish, tree_regex
+from benchmarks.harness import medians, ratio, timed
 from benchmarks.record import RECORD
 from espalier.api import make_request
 from espalier.constraints.spec import Spec
@@ -137,9 +137,9 @@ def words(bench: Bench) -> None:
 
 def report(title: str, spent: list[list[float]]) -> None:
     """spent: ours and theirs, each round."""
-    ours, theirs = (statistics.median(times) for times in zip(*spent, strict=True))
-    ratio = statistics.median(two / one for one, two in spent)
-    print(f"{title:>34} {theirs:>9.1f} {ours:>9.1f} {ratio:>7.2f}x", flush=True)
+    ours, theirs = medians(spent)
+    times = ratio([their_time for _, their_time in spent], [our_time for our_time, _ in spent])
+    print(f"{title:>34} {theirs:>9.1f} {ours:>9.1f} {times:>7.2f}x", flush=True)
 
 
 def enforcer(bench: Bench, spec: Wordlist, listed: list[str]) -> Callable[[int, torch.Tensor], list[int]]:
@@ -168,13 +168,6 @@ def check(ours: list[Found], theirs: list[Found]) -> None:
         for (tokens, score), (their_tokens, their_score) in zip(one, two, strict=True):
             if tokens != their_tokens or abs(score - their_score) > TOLERANCE:
                 raise SystemExit(f"not the same: {tokens} ({score}), {their_tokens} ({their_score})")
-
-
-def timed(action: Callable[[], Any]) -> tuple[Any, float]:
-    """What it gives, and milliseconds of CPU."""
-    start = time.process_time()
-    result = action()
-    return result, (time.process_time() - start) * 1e3
 
 
 if __name__ == "__main__":

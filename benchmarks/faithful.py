@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import statistics
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 import espalier
+from benchmarks.harness import Table, in_turns, ratio
 from benchmarks.record import RECORD
 from espalier.engines.base import Finished
 from espalier.wiring import demo_model
@@ -35,25 +37,20 @@ def main() -> None:
     for name, options in opened:
         with espalier.load(str(name), **options) as engine:
             print(f"{Path(name).name}, V = {engine.vocab.width}, {PARTICLES} particles, medians of {ROUNDS} rounds")
-            print(f"{'tokens a second':<18}" + "".join(f"{one:>10}" for one in STRATEGIES)
-                  + "".join(f"{one + ' ÷ mask':>16}" for one in STRATEGIES[1:]) + f"{'acceptance':>12}")  # fmt: skip
+            ratios = {f"{name} ÷ mask": ">16.2f" for name in STRATEGIES[1:]}
+            table = Table(
+                {"tokens a second": "<18"} | dict.fromkeys(STRATEGIES, ">10.0f") | ratios | {"acceptance": ">12.2f"}
+            )
             for case, constraint in CASES.items():
-                report(engine, case, constraint)
+                report(table, engine, case, constraint)
 
 
-def report(engine: espalier.LoadedEngine, case: str, constraint: espalier.Spec | None) -> None:
-    speeds: dict[str, list[float]] = {one: [] for one in STRATEGIES}
-    acceptance = 1.0
-    for seed in range(ROUNDS + 1):
-        for strategy in STRATEGIES[seed % 4 :] + STRATEGIES[: seed % 4]:
-            speed, accepted = once(engine, strategy, constraint, seed)
-            if seed:  # the first round warms up
-                speeds[strategy].append(speed)
-            acceptance = accepted if strategy == "awrs" else acceptance
-    found = {one: statistics.median(speeds[one]) for one in STRATEGIES}
-    ratios = [statistics.median(a / b for a, b in zip(speeds[one], speeds["mask"], strict=True)) for one in STRATEGIES]
-    print(f"{case:<18}" + "".join(f"{found[one]:>10.0f}" for one in STRATEGIES)
-          + "".join(f"{one:>16.2f}" for one in ratios[1:]) + f"{acceptance:>12.2f}", flush=True)  # fmt: skip
+def report(table: Table, engine: espalier.LoadedEngine, case: str, constraint: espalier.Spec | None) -> None:
+    runs = {name: partial(once, engine, name, constraint) for name in STRATEGIES}
+    found = in_turns(runs, ROUNDS)
+    speeds = {name: [speed for speed, _ in rounds] for name, rounds in found.items()}
+    ratios = [ratio(speeds[name], speeds["mask"]) for name in STRATEGIES[1:]]
+    table.row(case, *(statistics.median(speeds[name]) for name in STRATEGIES), *ratios, found["awrs"][-1][1])
 
 
 def once(

@@ -15,10 +15,9 @@ import time
 from itertools import product
 from typing import Any
 
-import torch
-
 import espalier
 from benchmarks.engines.loop import random_llama
+from benchmarks.harness import Table, one_thread, ratio
 from espalier.engines.base import Result
 from espalier.engines.huggingface.model import TransformersStepModel
 from espalier.engines.local.engine import LocalEngine
@@ -56,11 +55,11 @@ def schema(fields: dict[str, Any]) -> espalier.JsonSchema:
 
 
 def main() -> None:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        head = ("free", "mask", "jump", "mask/free", "jump/free", "jump/mask", "tokens/pass")
-        print(f"{'characters a second of CPU':<28}" + ("{:>12}" * len(head)).format(*head))
+    with one_thread():
+        compared = ("mask/free", "jump/free", "jump/mask", "tokens/pass")
+        table = Table(
+            {"characters a second of CPU": "<28"} | dict.fromkeys(WAYS, ">12.0f") | dict.fromkeys(compared, ">12.2f")
+        )
         cases = [(prompt, schema(fields)) for fields, prompt in product(FIELDS.values(), PROMPTS)]
         engines = {
             "demo, transformers": (espalier.load(demo_model()), cases),
@@ -68,12 +67,10 @@ def main() -> None:
             "random 100 M, transformers": (large(), cases[:: len(PROMPTS)]),
         }
         for name, (engine, some) in engines.items():
-            speeds(name, engine, some, max_tokens=64)
+            speeds(table, name, engine, some, max_tokens=64)
         print()
         for name, (engine, some) in engines.items():
             agreement(name, engine, some, max_tokens=120)
-    finally:
-        torch.set_num_threads(threads)
 
 
 def large() -> espalier.LoadedEngine:
@@ -104,7 +101,12 @@ def asked(way: str, spec: espalier.JsonSchema, engine: espalier.LoadedEngine) ->
 
 
 def speeds(
-    title: str, engine: espalier.LoadedEngine, cases: list[tuple[str, espalier.JsonSchema]], *, max_tokens: int
+    table: Table,
+    title: str,
+    engine: espalier.LoadedEngine,
+    cases: list[tuple[str, espalier.JsonSchema]],
+    *,
+    max_tokens: int,
 ) -> None:
     """A round is all cases in all ways; the first is not counted."""
     rates: dict[str, list[float]] = {way: [] for way in WAYS}
@@ -132,11 +134,9 @@ def speeds(
             for way in WAYS:
                 rates[way].append(said[way] / spent[way])
     model.extend = inner
-    free, mask, jump = (statistics.median(rates[way]) for way in WAYS)
-    ratios = [statistics.median(a / b for a, b in zip(rates[x], rates[y], strict=True)) for x, y in
-              (("mask", "free"), ("jump", "free"), ("jump", "mask"))]  # fmt: skip
-    shown = "".join(f"{one:>12.2f}" for one in (*ratios, tokens / passes))
-    print(f"{title:<28}{free:>12.0f}{mask:>12.0f}{jump:>12.0f}{shown}", flush=True)
+    pairs = (("mask", "free"), ("jump", "free"), ("jump", "mask"))
+    ratios = [ratio(rates[one], rates[other]) for one, other in pairs]
+    table.row(title, *(statistics.median(rates[way]) for way in WAYS), *ratios, tokens / passes)
 
 
 def agreement(

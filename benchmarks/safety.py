@@ -20,7 +20,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.sampling.steps import ROUNDS, WIDTH, chain_after, prompt, rows, timed
+from benchmarks.harness import Table, microseconds
+from benchmarks.sampling.steps import ROUNDS, WIDTH, chain_after, prompt, rows
 from espalier import Safety, SamplingConfig, Vocab
 from espalier.constraints.base import Matcher
 from espalier.constraints.compiler import Compiler
@@ -93,7 +94,11 @@ def steps() -> None:
         decide(row, mask, vocab=vocab, chain=chain, stream=stream, context=context, watch=watch)
 
     places = {"nothing in progress": [b"The quick brown fox. "], "in progress": [text.encode() for text in BEGUN]}
-    print(f"\n{'µs a step, V = 131,072':<28}{'without':>10}{'maximum':>10}{'ratio':>8}{'first time':>12}")
+    print()
+    shown = Table({
+        "µs a step, V = 131,072": "<28", "without": ">10.1f", "maximum": ">10.1f", "ratio": ">8.2f",
+        "first time": ">12.0f",
+    })  # fmt: skip
     for name, texts in places.items():
         bare: list[float] = []
         filtered: list[float] = []
@@ -102,15 +107,15 @@ def steps() -> None:
             matcher = compiled.matcher()
             for byte in text:
                 matcher.advance(vocab.tokens.index(bytes([byte])))
-            cold.append(timed(matcher.mask))
+            cold.append(microseconds(matcher.mask))
             for turn in range(ROUNDS + 1):
                 for row in table:
-                    one, other = timed(partial(step, row, None)), timed(partial(step, row, matcher))
+                    one, other = microseconds(partial(step, row, None)), microseconds(partial(step, row, matcher))
                     if turn:
                         bare.append(one)
                         filtered.append(other)
         a, b = statistics.median(bare), statistics.median(filtered)
-        print(f"{name:<28}{a:>10.1f}{b:>10.1f}{b / a:>8.2f}{statistics.median(cold):>12.0f}", flush=True)
+        shown.row(name, a, b, b / a, statistics.median(cold))
     print("first time: the mask of a state that was never met before, which the filter then remembers")
     never_met(vocab)
 
@@ -128,7 +133,7 @@ def never_met(vocab: Vocab) -> None:
             state, text = machine.advance(state, ids[text[:size]]), text[size:]
             if state is not None and state not in seen:
                 seen.add(state)
-                taken.append(timed(partial(machine.mask, state)))
+                taken.append(microseconds(partial(machine.mask, state)))
     taken.sort()
     shares = "".join(f"{taken[int(share * (len(taken) - 1))]:>10.0f}" for share in (0.5, 0.9, 0.99, 1.0))
     print(f"{f'{len(taken)} states, µs':<28}{shares}   median, 90 %, 99 %, most")

@@ -53,3 +53,13 @@ def demo_engine() -> Iterator[espalier.LoadedEngine]:
     pytest.importorskip("transformers", reason="transformers is not installed")
     with espalier.load(str(demo_model())) as engine:
         yield engine
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """Matrices as small as the demo model's only lose by threads, and on a busy machine they lose a hundredfold."""
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

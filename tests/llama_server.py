@@ -41,12 +41,14 @@ class LlamaServer:
 
 @contextmanager
 def llama_server(
-    model: Path, *, context: int = 1024, sequences: int = 1, threads: int = 1, exact: bool = True
+    model: Path, *, context: int = 1024, sequences: int = 1, threads: int = 1, exact: bool = True, usual: bool = False
 ) -> Iterator[LlamaServer]:
     """Ready when it is yielded, and gone afterwards. context: tokens of each sequence. exact: F32 cache and no flash
-    attention, so that logits are the same as in an engine that is set so; else llama-server's own defaults. Raises
-    RuntimeError where it does not start."""
+    attention, so that logits are the same as in an engine that is set so; else llama-server's own defaults.
+    usual: slots of their own and a cache of prompts, which are its defaults too. Raises RuntimeError where it does not
+    start."""
     settings = {"model": str(model), "context": context, "sequences": sequences, "threads": threads, "exact": exact}
+    settings["usual"] = usual
     process = subprocess.Popen(
         [sys.executable, __file__, json.dumps(settings)],
         stdin=subprocess.PIPE,
@@ -72,10 +74,12 @@ def serve(settings: dict[str, Any]) -> None:
     params.model.path = settings["model"]
     params.n_parallel = settings["sequences"]
     params.n_ctx = settings["context"] * settings["sequences"]
-    params.kv_unified = True
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = settings["threads"]
-    params.cache_prompt = params.warmup = params.ui = False
-    params.cache_ram_mib = 0
+    params.ui = False
+    if not settings["usual"]:
+        params.kv_unified = True
+        params.cache_prompt = params.warmup = False
+        params.cache_ram_mib = 0
     if settings["exact"]:
         params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
         params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED

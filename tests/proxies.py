@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterator
@@ -11,12 +12,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import uvicorn
 
 from espalier.server.http.protocol import GuardedProtocol
 from espalier.server.proxy.app import create_proxy_app
 from espalier.server.proxy.settings import ProxySettings
 from espalier.server.settings import ServerSettings, settings_of
+from tests.server_process import ServerProcess
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
 
@@ -135,3 +138,19 @@ def proxied(proxy: ProxySettings, *, settings: ServerSettings | None = None, **p
 
 def files_of(folder: Path) -> list[Path]:
     return sorted(folder.glob("combined_*.json"))
+
+
+def address_of(proxy: ServerProcess) -> str:
+    """Where `espalier proxy` listens, once it says so and answers."""
+
+    def answers() -> bool:
+        if (found := re.search(r"proxy at (http://\S+)", proxy.text)) is None:
+            return False
+        proxy.url = found[1]
+        with contextlib.suppress(httpx2.ConnectError):
+            httpx2.get(proxy.url + "/traces", timeout=60)
+            return True
+        return False
+
+    proxy.until(answers, "the proxy never answered")
+    return proxy.url

@@ -9,14 +9,13 @@ from __future__ import annotations
 import shutil
 import statistics
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import espalier
+from benchmarks.harness import Table, in_turns, ratio, timed
 from espalier.activations.store.base import ActivationStore
 from espalier.activations.store.writer import QueuedWriter
 from espalier.wiring import demo_model
@@ -42,13 +41,6 @@ def make_model(folder: Path) -> int:
     return sum(one.numel() for one in made.parameters())
 
 
-def timed(work: Callable[[], int]) -> float:
-    """Tokens per second of CPU time."""
-    began = time.process_time()
-    count = work()
-    return count / (time.process_time() - began)
-
-
 def compare(engine: espalier.LoadedEngine, batch: int, tokens: int, writer: QueuedWriter) -> tuple[float, float, float]:
     """Tokens/s without and with, and the median of the rounds' ratios."""
 
@@ -61,19 +53,17 @@ def compare(engine: espalier.LoadedEngine, batch: int, tokens: int, writer: Queu
         writer.flush()
         return sum(len(one.token_ids) for one in results)
 
-    generate(None)
-    generate(ASKED)
-    pairs = []
-    for number in range(ROUNDS):
-        order = (None, ASKED) if number % 2 else (ASKED, None)
-        found = {asked: timed(lambda asked=asked: generate(asked)) for asked in order}
-        pairs.append((found[None], found[ASKED]))
-    without, captured = (statistics.median(one) for one in zip(*pairs, strict=True))
-    return without, captured, statistics.median(with_ / bare for bare, with_ in pairs)
+    def speed(asked: espalier.Activations | None) -> float:
+        count, spent = timed(lambda: generate(asked))
+        return count / spent * 1e3
+
+    found = in_turns({"without": lambda _: speed(None), "captured": lambda _: speed(ASKED)}, ROUNDS)
+    without, captured = found.values()
+    return statistics.median(without), statistics.median(captured), ratio(captured, without)
 
 
 def main() -> None:
-    print(f"{'model':<12}{'batch':>6}{'tokens/s':>10}{'captured':>10}{'ratio':>7}")
+    table = Table({"model": "<12", "batch": ">6", "tokens/s": ">10.1f", "captured": ">10.1f", "ratio": ">7.3f"})
     with tempfile.TemporaryDirectory() as folder:
         random_model = Path(folder) / "random"
         millions = make_model(random_model) // 1_000_000
@@ -84,8 +74,7 @@ def main() -> None:
                 QueuedWriter(store) as writer,
             ):
                 for batch, tokens in TOKENS[name.partition(" ")[0]].items():
-                    without, captured, ratio = compare(engine, batch, tokens, writer)
-                    print(f"{name:<12}{batch:>6}{without:>10.1f}{captured:>10.1f}{ratio:>7.3f}", flush=True)
+                    table.row(name, batch, *compare(engine, batch, tokens, writer))
 
 
 if __name__ == "__main__":

@@ -11,18 +11,16 @@ from __future__ import annotations
 
 import statistics
 import sys
-import tempfile
-import time
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Any
 
+from benchmarks.harness import Table, medians, ratio, timed
+from benchmarks.tekken import Tekken, tekken
 from espalier.automata.joint.machine import JointMachine
 from espalier.constraints.ban import Ban
 from espalier.constraints.base import Composite
-from espalier.constraints.compiler import Compiler
 from espalier.constraints.compose.all_of import AllOf
 from espalier.constraints.free import Free, Region
 from espalier.constraints.safety.compile import filter_of
@@ -31,8 +29,6 @@ from espalier.constraints.spec import Gbnf, JsonObject, JsonSchema, Regex, Spec
 from espalier.constraints.tools.spec import ToolCalls
 from espalier.constraints.words.spec import Wordlist
 from espalier.tokens import mask as masks
-from espalier.tokens.trie import load_trie
-from tests.tokenizers import tekken_vocab
 
 ROUNDS = 3
 TURNS = 9
@@ -103,28 +99,20 @@ def in_json(words: list[str]) -> Wordlist:
 
 
 def main() -> None:
-    vocab = tekken_vocab()
-    trie = load_trie(vocab, Path(tempfile.gettempdir()))
-    warm_up = Compiler(vocab)
-    warm_up._trie = trie  # the trie is measured elsewhere
-    for spec in (Regex("a|b"), AllOf(JsonObject(), Regex("[^x]*"))):
-        warm_up.compile(spec).matcher().mask()  # numba compiles or loads
-    head = ("tokens", "members ms", "join ms", "first ms", "cold µs", "warm µs", "ratio", "shares µs", "MB")
-    print(f"{'constraint':>16}" + ("{:>11}" * len(head)).format(*head))
+    made = tekken()
+    made.compiler().compile(AllOf(JsonObject(), Regex("[^x]*"))).matcher().mask()  # numba compiles or loads
+    table = Table({
+        "constraint": ">16", "tokens": ">11.0f", "members ms": ">11.1f", "join ms": ">11.1f", "first ms": ">11.1f",
+        "cold µs": ">11.1f", "warm µs": ">11.1f", "ratio": ">11.2f", "shares µs": ">11.1f", "MB": ">11.1f",
+    })  # fmt: skip
     for name, (spec, text) in cases().items():
         if len(sys.argv) > 1 and sys.argv[0].endswith("compositions.py") and sys.argv[1] not in name:
             continue
-        rows = [measured(spec, text, vocab, trie) for _ in range(ROUNDS)]
-        found = [statistics.median(column) for column in zip(*rows, strict=True)]
-        tokens, *rest, memory = found
-        print(f"{name:>16}{tokens:>11.0f}" + "".join(f"{one:>11.1f}" for one in rest[:-2])
-              + f"{rest[-2]:>11.2f}{rest[-1]:>11.1f}{memory:>11.1f}", flush=True)  # fmt: skip
+        table.row(name, *medians(measured(made, spec, text) for _ in range(ROUNDS)))
 
 
-def measured(spec: Spec, text: str, vocab: Any, trie: Any) -> tuple[float, ...]:
-    tokens = vocab.encoder(text)
-    compiler = Compiler(vocab)
-    compiler._trie = trie
+def measured(made: Tekken, spec: Spec, text: str) -> tuple[float, ...]:
+    tokens, compiler = made.encode(text), made.compiler()
     members = spec.members if isinstance(spec, AllOf) else (spec,)
     filter_of.cache_clear()
     alone, making = timed(lambda: [compiler.compile(member) for member in members])
@@ -134,11 +122,10 @@ def measured(spec: Spec, text: str, vocab: Any, trie: Any) -> tuple[float, ...]:
     _, cold = timed(lambda: walk(compiled, tokens))
     for member in alone:
         walk(member, tokens)
-    ratios, warms = [], []
+    warms, slowest = [], []
     for _ in range(TURNS):
-        _, warm = timed(lambda: walk(compiled, tokens))
-        warms.append(warm)
-        ratios.append(warm / max(timed(lambda member=member: walk(member, tokens))[1] for member in alone))
+        warms.append(timed(lambda: walk(compiled, tokens))[1])
+        slowest.append(max(timed(lambda member=member: walk(member, tokens))[1] for member in alone))
     shared = 0.0
     warm = statistics.median(warms)
     if isinstance(compiled.matcher(), Composite):
@@ -147,14 +134,17 @@ def measured(spec: Spec, text: str, vocab: Any, trie: Any) -> tuple[float, ...]:
     per = 1e3 / len(tokens)
     machine = getattr(getattr(compiled, "whole", compiled), "machine", None)
     memory = machine.size / 1e6 if isinstance(machine, JointMachine) else 0.0
-    ratio = statistics.median(ratios)
-    return len(tokens), making + masking, join, first, cold * per, warm * per, ratio, shared * per, memory
-
-
-def timed(action: Callable[[], Any]) -> tuple[Any, float]:
-    start = time.process_time()
-    result = action()
-    return result, (time.process_time() - start) * 1e3
+    return (
+        len(tokens),
+        making + masking,
+        join,
+        first,
+        cold * per,
+        warm * per,
+        ratio(warms, slowest),
+        shared * per,
+        memory,
+    )
 
 
 def walk(compiled: Any, tokens: list[int], *, members: bool = False) -> None:

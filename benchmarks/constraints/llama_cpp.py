@@ -6,42 +6,41 @@ llama.cpp builds such a mask whenever its first draw is refused. Ours: first pas
 
 from __future__ import annotations
 
-import statistics
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.constraints.grammars import Ours, sampled, sources
-from espalier.tokens.trie import load_trie
+from benchmarks.constraints.grammars import ours, sampled, sources
+from benchmarks.harness import Table, medians
+from benchmarks.tekken import tekken
+from benchmarks.tekken import walk as walk_ours
 from tests.llama_grammar import LlamaGrammar, LlamaVocab, write_vocab_gguf
-from tests.tokenizers import tekken_vocab
 
 ROUNDS = 3
 TOKENS = 120  # llama.cpp needs up to 100 ms for one mask
 
 
 def main() -> None:
-    vocab = tekken_vocab()
-    folder = Path(tempfile.gettempdir())
-    trie = load_trie(vocab, folder)
+    made = tekken()
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "vocab.gguf"
-        write_vocab_gguf(vocab, path)
+        write_vocab_gguf(made.vocab, path)
         llama = LlamaVocab(path)
-    Ours('root ::= "a" root "b" | "c"', vocab, trie).walk(vocab.encoder("aacbb"))  # type: ignore[misc]  # compiles
-    head = ("grammar", "tokens", "cold µs", "warm µs", "llama.cpp µs", "÷ cold", "÷ warm")
-    print(("{:>14}" * len(head)).format(*head))
+    walk_ours(ours(made, 'root ::= "a" root "b" | "c"'), made.encode("aacbb"))  # numba compiles or loads
+    table = Table({
+        "grammar": ">14", "tokens": ">14", "cold µs": ">14.1f", "warm µs": ">14.2f", "llama.cpp µs": ">14.1f",
+        "÷ cold": ">14.1f", "÷ warm": ">14.0f",
+    })  # fmt: skip
     for name, source in sources().items():
-        tokens = sampled(name, source, vocab, TOKENS)
-        cold, warm, theirs = [], [], []
+        tokens = sampled(made, name, source, TOKENS)
+        rounds = []
         for _ in range(ROUNDS):
-            ours = Ours(source, vocab, trie)
-            cold.append(per_step(lambda ours=ours, tokens=tokens: ours.walk(tokens)))
-            warm.append(per_step(lambda ours=ours, tokens=tokens: ours.walk(tokens)))
-            theirs.append(per_step(lambda source=source, tokens=tokens: walk(LlamaGrammar(llama, source), tokens)))
-        a, b, c = map(statistics.median, (cold, warm, theirs))
-        print(f"{name:>14}{len(tokens):>14}{a:>14.1f}{b:>14.2f}{c:>14.1f}{c / a:>14.1f}{c / b:>14.0f}", flush=True)
+            compiled = ours(made, source)
+            steps = [per_step(lambda compiled=compiled, tokens=tokens: walk_ours(compiled, tokens)) for _ in range(2)]
+            rounds.append([*steps, per_step(lambda s=source, tokens=tokens: walk(LlamaGrammar(llama, s), tokens))])
+        cold, warm, theirs = medians(rounds)
+        table.row(name, len(tokens), cold, warm, theirs, theirs / cold, theirs / warm)
 
 
 def per_step(run: Callable[[], int]) -> float:

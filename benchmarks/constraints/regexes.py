@@ -8,23 +8,13 @@ the two take turns. llguidance with forcing off, default slices.
 from __future__ import annotations
 
 import re
-import statistics
-import tempfile
-import time
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
-from llguidance.numpy import fill_next_token_bitmask
+from llguidance import LLMatcher
 
-from benchmarks.schema.llguidance_peer import _View
-from espalier.constraints.compiler import Compiler
+from benchmarks.harness import Table, medians, timed
+from benchmarks.tekken import Tekken, all_of, tekken, walk, walk_llguidance
 from espalier.constraints.spec import Regex
-from espalier.tokens import mask as masks
-from espalier.tokens.trie import load_trie
-from tests.tokenizers import tekken_vocab
 
 ROUNDS = 5
 WORDS = "The quick brown fox jumps over the lazy dog while the old clock in the hall strikes nine "
@@ -42,70 +32,40 @@ CASES = {
 
 
 def main() -> None:
-    vocab = tekken_vocab()
-    trie = load_trie(vocab, Path(tempfile.gettempdir()))
-    tokenizer = LLTokenizer(TokenizerWrapper(_View(vocab, trie)), n_vocab=vocab.width, eos_token=list(vocab.eos_ids))
-    Compiler(vocab).compile(Regex("a|b")).matcher().mask()  # numba compiles or loads
-    head = ("pattern", "tokens", "compile", "cold", "warm µs", "llg compile", "llg cold", "llg warm µs", "cold ÷ llg")
-    print(f"{head[0]:>18}" + ("{:>12}" * (len(head) - 1)).format(*head[1:]))
+    made = tekken()
+    table = Table({
+        "pattern": ">18", "tokens": ">12", "compile": ">12.2f", "cold": ">12.2f", "warm µs": ">12.2f",
+        "llg compile": ">12.2f", "llg cold": ">12.2f", "llg warm µs": ">12.2f", "cold ÷ llg": ">12.2f",
+    })  # fmt: skip
     for name, (pattern, text) in CASES.items():
-        tokens = vocab.encoder(text)  # type: ignore[misc]  # tekken has one
-        rows = []
-        for _ in range(ROUNDS):
-            compiler = Compiler(vocab)
-            compiler._trie = trie  # the trie is measured elsewhere
-            ours, compiling = timed(lambda compiler=compiler, pattern=pattern: first(compiler, pattern))
-            _, cold = timed(lambda ours=ours, tokens=tokens: walk_ours(ours, tokens))
-            _, warm = timed(lambda ours=ours, tokens=tokens: walk_ours(ours, tokens))
-            theirs, llg_compiling = timed(lambda pattern=pattern: first_theirs(tokenizer, pattern, vocab.width))
-            _, llg_cold = timed(lambda theirs=theirs, tokens=tokens: walk_theirs(theirs, tokens, vocab.width))
-            _, llg_warm = timed(lambda theirs=theirs, tokens=tokens: walk_theirs(theirs, tokens, vocab.width))
-            per = 1e3 / len(tokens)
-            rows.append([compiling, cold, warm * per, llg_compiling, llg_cold, llg_warm * per])
-        a, b, c, d, e, f = map(statistics.median, zip(*rows, strict=True))
-        print(
-            f"{name:>18}{len(tokens):>12}{a:>12.2f}{b:>12.2f}{c:>12.2f}{d:>12.2f}{e:>12.2f}{f:>12.2f}{b / e:>12.2f}",
-            flush=True,
-        )
+        tokens = made.encode(text)
+        found = medians(measured(made, pattern, tokens) for _ in range(ROUNDS))
+        table.row(name, len(tokens), *found, found[1] / found[4])
     print("\ncompile, cold: ms of CPU")
 
 
-def timed(action: Callable[[], Any]) -> tuple[Any, float]:
-    start = time.process_time()
-    result = action()
-    return result, (time.process_time() - start) * 1e3
+def measured(made: Tekken, pattern: str, tokens: list[int]) -> list[float]:
+    """Ours, then llguidance: ms to compile and of a cold walk, µs of a warm step."""
+    compiled, compiling = timed(lambda: first(made, pattern))
+    walks = [timed(lambda: all_of(walk(compiled, tokens), tokens, "ours"))[1] for _ in range(2)]
+    start, llg_compiling = timed(lambda: first_theirs(made, pattern))
+    width = made.vocab.width
+    llg = [timed(lambda: all_of(walk_llguidance(start, tokens, width), tokens, "llguidance"))[1] for _ in range(2)]
+    per = 1e3 / len(tokens)
+    return [compiling, walks[0], walks[1] * per, llg_compiling, llg[0], llg[1] * per]
 
 
-def first(compiler: Compiler, pattern: str) -> Any:
-    compiled = compiler.compile(Regex(pattern))
+def first(made: Tekken, pattern: str) -> Any:
+    compiled = made.compiler().compile(Regex(pattern))
     compiled.matcher().mask()
     return compiled
 
 
-def walk_ours(compiled: Any, tokens: list[int]) -> None:
-    matcher = compiled.matcher()
-    for token in tokens:
-        if not masks.test(matcher.mask(), token):
-            raise SystemExit(f"ours refuses {token}")
-        matcher.advance(token)
-
-
-def first_theirs(tokenizer: LLTokenizer, pattern: str, width: int) -> LLMatcher:
+def first_theirs(made: Tekken, pattern: str) -> LLMatcher:
     body = re.sub(r"(?<!\\)((?:\\\\)*)/", r"\1\\/", pattern)
-    start = LLMatcher(tokenizer, f'%llguidance {{"no_forcing": true}}\nstart: /{body}/', log_level=0)
-    if start.is_error():
-        raise SystemExit(start.get_error())
-    fill_next_token_bitmask(start.deep_copy(), np.zeros((1, masks.words(width)), dtype=np.int32), 0)
+    start = made.llguidance_start(f"start: /{body}/")
+    walk_llguidance(start, [0], made.vocab.width)  # its first mask
     return start
-
-
-def walk_theirs(start: LLMatcher, tokens: list[int], width: int) -> None:
-    matcher = start.deep_copy()
-    for token in tokens:
-        out = np.zeros(masks.words(width), dtype=np.int32)
-        fill_next_token_bitmask(matcher, out.reshape(1, -1), 0)
-        if not masks.test(out, token) or not matcher.consume_token(token):
-            raise SystemExit(f"llguidance refuses {token}")
 
 
 if __name__ == "__main__":

@@ -12,24 +12,21 @@ from __future__ import annotations
 
 import gc
 import json
-import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.harness import Table, timed
 from benchmarks.schema.llguidance_peer import ESCAPES, WHITESPACE, LlgBackend, LlgCompiled
+from benchmarks.tekken import tekken
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
-from espalier.constraints.spec import JsonSchema, Regex
+from espalier.constraints.spec import JsonSchema
 from espalier.constraints.tools.schemas import multi_tool_call_schema
 from espalier.constraints.tools.spec import ToolCalls
 from espalier.tokens import mask as masks
-from espalier.tokens.trie import load_trie
-from tests.tokenizers import tekken_vocab
 
 COUNTS = (1, 10, 100, 500)
 VERBS = ("read", "read_file", "search", "create", "update", "delete", "list", "send", "find_by", "sum")
@@ -91,29 +88,26 @@ def through_llguidance(given: dict[str, Any], compiler: Compiler) -> Compiled:
 
 
 def main() -> None:
-    vocab = tekken_vocab()
-    trie = load_trie(vocab, Path(tempfile.gettempdir()))
-    Compiler(vocab).compile(Regex("a|b")).matcher().mask()  # numba compiles or loads
-    alike = np.array([b"\x7f" not in token and b"\\u" not in token for token in vocab.tokens])  # (V,)
-    head = ("build ms", "again ms", "first ms", "worst ms", "cold µs", "warm µs")
-    print(f"{'tools':>22}" + ("{:>12}" * len(head)).format(*head))
+    made = tekken()
+    alike = np.array([b"\x7f" not in token and b"\\u" not in token for token in made.vocab.tokens])  # (V,)
+    table = Table({
+        "tools": ">11", "": ">11", "build ms": ">12.1f", "again ms": ">12.1f", "first ms": ">12.1f",
+        "worst ms": ">12.1f", "cold µs": ">12.1f", "warm µs": ">12.1f",
+    })  # fmt: skip
     for count, given in [(count, tools(count)) for count in COUNTS] + [(COUNTS[-1], lowered_tools(COUNTS[-1]))]:
-        texts = [vocab.encoder(text) for text in calls(list(given))]  # type: ignore[misc]  # tekken has one
+        texts = [made.encode(text) for text in calls(list(given))]
         seen = []
         for name, make in (("Espalier", ours), ("llguidance", theirs)):
-            compiler = Compiler(vocab)
-            compiler._trie = trie  # the trie is measured elsewhere
+            compiler = made.compiler()
             compiler.part(LlgBackend)
             gc.collect()
             compiled, build, again = make(given, compiler)
             _, first = timed(compiled.matcher().mask)
             (found, worst), cold = timed(partial(walks, compiled, texts))
             _, warm = timed(partial(walks, compiled, texts))
-            seen.append([masks.unpack(mask, vocab.width) for mask in found])
+            seen.append([masks.unpack(mask, made.vocab.width) for mask in found])
             per = 1e3 / sum(map(len, texts))
-            row = (build, again, first, worst, cold * per, warm * per)
-            shown = [f"{v:.1f}" if isinstance(v, float) else str(v) for v in row]
-            print(f"{count:>11}{name:>11}" + ("{:>12}" * len(shown)).format(*shown), flush=True)
+            table.row(count, name, build, again, first, worst, cold * per, warm * per)
         different = sum((one != other)[alike].any() for one, other in zip(*seen, strict=True))
         print(f"{'':>22}  {len(seen[0])} masks, {different} differ")
 
@@ -129,12 +123,6 @@ def ours(given: dict[str, Any], compiler: Compiler) -> tuple[Compiled, float, fl
 def theirs(given: dict[str, Any], compiler: Compiler) -> tuple[Compiled, float, str]:
     compiled, build = timed(lambda: through_llguidance(given, compiler))
     return compiled, build, ""
-
-
-def timed(action: Callable[[], Any]) -> tuple[Any, float]:
-    start = time.process_time()
-    result = action()
-    return result, (time.process_time() - start) * 1e3
 
 
 def walks(compiled: Compiled, texts: list[list[int]]) -> tuple[list[Any], float]:

@@ -6,29 +6,22 @@ runs of up to three. Texts of 1,750 tokens, of words drawn by Zipf's law. CPU ti
 
 from __future__ import annotations
 
-import statistics
-import tempfile
-import time
-from collections.abc import Callable
 from importlib.util import find_spec
-from pathlib import Path
 from random import Random
 from typing import Any
 
 import numpy as np
-from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
+from llguidance import LLMatcher, LLParserLimits
 from llguidance.numpy import fill_next_token_bitmask
 
-from benchmarks.schema.llguidance_peer import _View
+from benchmarks.harness import Table, medians, timed
+from benchmarks.tekken import Tekken, all_of, tekken, walk, walk_llguidance
 from espalier.constraints.compiler import Compiler
-from espalier.constraints.spec import Regex
 from espalier.constraints.words.compile import separator_characters
 from espalier.constraints.words.spec import Wordlist
 from espalier.distribution import pip_line
 from espalier.tokens import mask as masks
-from espalier.tokens.trie import load_trie
 from espalier.tokens.vocab import Vocab
-from tests.tokenizers import tekken_vocab
 
 ROUNDS = 3
 TOKENS = 1_750
@@ -38,50 +31,35 @@ LIMITS = LLParserLimits(initial_lexer_fuel=10_000_000, step_lexer_fuel=10_000_00
 
 
 def main() -> None:
-    vocab = tekken_vocab()
-    trie = load_trie(vocab, Path(tempfile.gettempdir()))
-    tokenizer = LLTokenizer(TokenizerWrapper(_View(vocab, trie)), n_vocab=vocab.width, eos_token=list(vocab.eos_ids))
-    Compiler(vocab).compile(Regex("a|b")).matcher().mask()  # numba compiles or loads
+    made = tekken()
     words = spanish()
-    head = (
-        "words",
-        "build",
-        "cold",
-        "second",
-        "states",
-        "llg build",
-        "llg cold",
-        "llg second",
-        "cold",
-        "second",
-        "built",
-    )
-    print(("{:>11}" * len(head)).format(*head))
+    table = Table({
+        "words": ">11", "build": ">11.1f", "cold": ">11.1f", "second": ">11.1f", "states": ">11", "llg build": ">11.1f",
+        "llg cold": ">11.1f", "llg second": ">11.1f", " cold": ">10.1f", " second": ">11.1f", " built": ">11.1f",
+    })  # fmt: skip
     for size in SIZES:
         spec = Wordlist(words[:size], lang="es", capitals="anywhere", max_run=3)
-        texts = [text_of(vocab, words[:size], seed) for seed in (1, 2)]
+        texts = [text_of(made.vocab, words[:size], seed) for seed in (1, 2)]
         rows = []
         for _ in range(ROUNDS):
-            compiler = Compiler(vocab)
-            compiler._trie = trie  # the trie is measured elsewhere
-            ours, build = timed(lambda compiler=compiler, spec=spec: compiler.compile(spec))
-            _, cold = timed(lambda ours=ours, texts=texts: walk_ours(ours, texts[0]))
-            _, second = timed(lambda ours=ours, texts=texts: walk_ours(ours, texts[1]))
-            theirs, llg_build = timed(lambda spec=spec: llguidance(tokenizer, spec))
-            _, llg_cold = timed(lambda theirs=theirs, texts=texts: walk_theirs(theirs, texts[0], vocab.width))
-            _, llg_second = timed(lambda theirs=theirs, texts=texts: walk_theirs(theirs, texts[1], vocab.width))
-            rows.append([build, cold, second, llg_build, llg_cold, llg_second])
-        a, b, c, d, e, f = map(statistics.median, zip(*rows, strict=True))
-        states = len(ours.machine.dfa)
-        ratios = (e / b, f / c, (d + e) / (a + b))
-        print(f"{size:>11}{a:>11.1f}{b:>11.1f}{c:>11.1f}{states:>11}{d:>11.1f}{e:>11.1f}{f:>11.1f}"
-              + ("{:>10.1f}x" * 3).format(*ratios), flush=True)  # fmt: skip
+            ours, build = timed(lambda spec=spec: made.compiler().compile(spec))
+            theirs, llg_build = timed(lambda spec=spec: llguidance(made, spec))
+            walks = [timed(lambda ours=ours, text=text: all_of(walk(ours, text), text, "ours"))[1] for text in texts]
+            llg = [timed(lambda theirs=theirs, text=text: by_llguidance(made, theirs, text))[1] for text in texts]
+            rows.append([build, *walks, llg_build, *llg])
+        build, cold, second, llg_build, llg_cold, llg_second = medians(rows)
+        ratios = (llg_cold / cold, llg_second / second, (llg_build + llg_cold) / (build + cold))
+        table.row(size, build, cold, second, len(ours.machine.dfa), llg_build, llg_cold, llg_second, *ratios)
         for text in texts:
-            check_equal(ours, theirs, text, vocab)
+            check_equal(ours, theirs, text, made.vocab)
     print(
         "\nbuild, cold, second: ms of CPU; llguidance's over ours last: bars 15x, 40x, 4x. Masks equal along both texts"
     )
-    for_scale(vocab, words)
+    for_scale(made.vocab, words)
+
+
+def by_llguidance(made: Tekken, start: LLMatcher, text: list[int]) -> None:
+    all_of(walk_llguidance(start, text, made.vocab.width), text, "llguidance")
 
 
 def spanish() -> list[str]:
@@ -112,41 +90,15 @@ def text_of(vocab: Vocab, words: list[str], seed: int) -> list[int]:
     return tokens[:TOKENS]
 
 
-def llguidance(tokenizer: LLTokenizer, spec: Wordlist) -> LLMatcher:
+def llguidance(made: Tekken, spec: Wordlist) -> LLMatcher:
     """Lark with the words as literals, which is what its manual advises."""
     forms = dict.fromkeys(form for word in spec.words or () for form in (word, word[0].title() + word[1:]))
     separators = "".join(f"\\u{ord(c):04x}" for c in separator_characters(spec))
-    grammar = (
-        '%llguidance {"no_forcing": true}\nstart: RUN? WORD (RUN WORD)* RUN?\n'
-        f"RUN: /[{separators}]{{1,{spec.max_run}}}/\nWORD: " + " | ".join(f'"{form}"' for form in forms) + "\n"
+    return made.llguidance_start(
+        "start: RUN? WORD (RUN WORD)* RUN?\n"
+        f"RUN: /[{separators}]{{1,{spec.max_run}}}/\nWORD: " + " | ".join(f'"{form}"' for form in forms) + "\n",
+        LIMITS,
     )
-    start = LLMatcher(tokenizer, grammar, log_level=0, limits=LIMITS)
-    if start.is_error():
-        raise SystemExit(start.get_error())
-    return start
-
-
-def timed(action: Callable[[], Any]) -> tuple[Any, float]:
-    start = time.process_time()
-    result = action()
-    return result, (time.process_time() - start) * 1e3
-
-
-def walk_ours(compiled: Any, tokens: list[int]) -> None:
-    matcher = compiled.matcher()
-    for token in tokens:
-        if not masks.test(matcher.mask(), token):
-            raise SystemExit(f"ours refuses {token}")
-        matcher.advance(token)
-
-
-def walk_theirs(start: LLMatcher, tokens: list[int], width: int) -> None:
-    matcher = start.deep_copy()
-    for token in tokens:
-        out = np.zeros(masks.words(width), dtype=np.int32)
-        fill_next_token_bitmask(matcher, out.reshape(1, -1), 0)
-        if not masks.test(out, token) or not matcher.consume_token(token):
-            raise SystemExit(f"llguidance refuses {token}")
 
 
 def check_equal(compiled: Any, start: LLMatcher, tokens: list[int], vocab: Vocab) -> None:

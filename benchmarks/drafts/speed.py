@@ -25,6 +25,7 @@ from typing import Any
 import torch
 
 import espalier
+from benchmarks.harness import Table, ratio
 from benchmarks.jump import FIELDS, PROMPTS, large, schema
 from espalier.wiring import demo_model
 
@@ -72,8 +73,11 @@ def main(
 ) -> None:
     """file: a GGUF file for `large` on llama.cpp; else one is made. is_fresh: every round has other seeds."""
     torch.set_num_threads(1)
-    head = ("free", "mask", "draft", "draft/free", "draft/mask", "a token", "tokens/pass", "said/drafted by source")
-    print(f"{'characters a second of CPU':<40}" + ("{:>12}" * (len(head) - 1) + "  {}").format(*head), flush=True)
+    compared = ("draft/free", "draft/mask", "a token", "tokens/pass")
+    table = Table(
+        {"characters a second of CPU": "<40"} | dict.fromkeys(WAYS, ">12.0f") | dict.fromkeys(compared, ">12.2f")
+        | {"  said/drafted by source": ""}
+    )  # fmt: skip
     for model, name in product(models, names):
         with ExitStack() as stack:
             engine = stack.enter_context(opened(model, name, file, stack))
@@ -81,7 +85,7 @@ def main(
                 cases = CASES[kind] if model == "demo" else CASES[kind][:2]
                 title = f"{name}, {kind}, {temperature}" if model == "demo" else f"{name} 100 M, {kind}, {temperature}"
                 count = rounds or (ROUNDS if model == "demo" else FEWER)
-                speed(title, engine, cases, temperature=temperature, rounds=count, is_fresh=is_fresh)
+                speed(table, title, engine, cases, temperature=temperature, rounds=count, is_fresh=is_fresh)
 
 
 def opened(model: str, name: str, file: Path | None, stack: ExitStack) -> espalier.LoadedEngine:
@@ -97,7 +101,14 @@ def opened(model: str, name: str, file: Path | None, stack: ExitStack) -> espali
 
 
 def speed(
-    title: str, engine: espalier.LoadedEngine, cases: Cases, *, temperature: float, rounds: int, is_fresh: bool
+    table: Table,
+    title: str,
+    engine: espalier.LoadedEngine,
+    cases: Cases,
+    *,
+    temperature: float,
+    rounds: int,
+    is_fresh: bool,
 ) -> None:
     rates: dict[str, list[float]] = {way: [] for way in WAYS}
     times: dict[str, list[float]] = {way: [] for way in WAYS}  # seconds of a token
@@ -132,16 +143,12 @@ def speed(
             for way in WAYS:
                 rates[way].append(said[way] / spent[way])
                 times[way].append(spent[way] / taken[way])
-    ratios = [statistics.median(a / b for a, b in zip(rates["draft"], rates[other], strict=True)) for other in WAYS[:2]]
-    ratios.append(statistics.median(a / b for a, b in zip(times["free"], times["draft"], strict=True)))
+    ratios = [*(ratio(rates["draft"], rates[other]) for other in WAYS[:2]), ratio(times["free"], times["draft"])]
     told = ", ".join(
         f"{name} {sources[name, 'accepted']}/{sources[name, 'drafted']}"
         for name in sorted({name for name, _ in sources})
     )
-    shown = "".join(f"{statistics.median(rates[way]):>12.0f}" for way in WAYS)
-    print(
-        f"{title:<40}{shown}" + "".join(f"{one:>12.2f}" for one in (*ratios, tokens / passes)) + f"  {told}", flush=True
-    )
+    table.row(title, *(statistics.median(rates[way]) for way in WAYS), *ratios, tokens / passes, f"  {told}")
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import torch
 import transformers
 
 import espalier
+from benchmarks.harness import in_turns, timed
 from espalier.engines.huggingface.model import TransformersStepModel
 from espalier.engines.local.engine import LocalEngine
 from espalier.integrations.transformers import ConstraintLogitsProcessor
@@ -77,13 +78,12 @@ def compare(title, engine, model, tokenizer, *, new: int) -> None:  # type: igno
         "ours, constrained": lambda: len(engine.generate(prompt, constraint=spec, trace="off", **options).token_ids),
         "ours, constrained, full trace": lambda: len(engine.generate(prompt, constraint=spec, **options).token_ids),
     }
-    speeds: dict[str, list[float]] = {name: [] for name in runs}
-    for turn in range(ROUNDS + 1):
-        for name, run in runs.items():
-            start = time.perf_counter()
-            count = run()
-            if turn:  # the first round warms caches and compiles kernels
-                speeds[name].append(count / (time.perf_counter() - start))
+
+    def speed(run: Callable[[], int]) -> float:
+        count, spent = timed(run, time.perf_counter)
+        return count / spent * 1e3
+
+    speeds = in_turns({name: lambda _, run=run: speed(run) for name, run in runs.items()}, ROUNDS)
     base = statistics.median(speeds["generate"])
     print(f"{title}: {parameters / 1e6:.1f} M parameters, {new} tokens, medians of {ROUNDS}")
     for name, values in speeds.items():

@@ -6,7 +6,6 @@ is steadier. `python -m benchmarks.engines.step_model [--threads N] [--rounds N]
 """
 
 import argparse
-import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 import torch
 import transformers
 
+from benchmarks.harness import in_turns, medians, ratio, timed
 from espalier.decoding.ports import Extend
 from espalier.engines.huggingface.model import TransformersStepModel
 
@@ -72,23 +72,18 @@ def compare(title: str, model: transformers.PreTrainedModel, *, rows: int, new: 
         return [line[32:] for line in out.tolist()]
 
     same = sum(a == b for a, b in zip(ours(), theirs(), strict=True))  # and both are warm now
-    clock: dict[str, list[float]] = {"ours": [], "generate": []}
-    cpu: dict[str, list[float]] = {"ours": [], "generate": []}
-    for turn in range(rounds):
-        runs: list[tuple[str, Callable[[], object]]] = [("ours", ours), ("generate", theirs)]
-        for name, run in runs if turn % 2 else reversed(runs):
-            start, start_cpu = time.perf_counter(), time.process_time()
-            run()
-            clock[name].append(time.perf_counter() - start)
-            cpu[name].append(time.process_time() - start_cpu)
+
+    def spent(run: Callable[[], object]) -> tuple[float, float]:
+        cpu, by_clock = timed(lambda: timed(run)[1], time.perf_counter)
+        return by_clock / 1e3, cpu / 1e3
+
+    times = in_turns({"ours": lambda _: spent(ours), "generate": lambda _: spent(theirs)}, rounds)
     parameters = sum(p.numel() for p in model.parameters())
     print(f"{title}: {parameters / 1e6:.1f} M parameters, {new} tokens a row, {same}/{rows} rows equal")
-    for name, seconds in clock.items():
-        print(f"  {name:<12}{rows * new / statistics.median(seconds):9.1f} tok/s")
-    by_clock, by_cpu = (
-        statistics.median(g / o for o, g in zip(times["ours"], times["generate"], strict=True))
-        for times in (clock, cpu)
-    )
+    for name, rows_of_times in times.items():
+        print(f"  {name:<12}{rows * new / medians(rows_of_times)[0]:9.1f} tok/s")
+    sides = {name: list(zip(*found, strict=True)) for name, found in times.items()}
+    by_clock, by_cpu = (ratio(sides["generate"][side], sides["ours"][side]) for side in (0, 1))
     print(f"  ours / generate: {by_clock:.2f} by the clock, {by_cpu:.2f} by CPU time")
 
 

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import espalier
+from benchmarks.harness import Table, cpu_seconds, ratio
 from benchmarks.record import RECORD
 from espalier.engines.llamacpp import library as llama_lib
 from espalier.schema.gbnf import to_gbnf
@@ -91,11 +92,6 @@ class Row:
     steps: list[float] = field(default_factory=list)
 
 
-def cpu_seconds(pid: int) -> float:
-    """Of a process and all its threads so far. The id of its clock is made as Linux makes it."""
-    return time.clock_gettime(~pid << 3 | 2)
-
-
 def main(threads: int | None = None, rounds: int = ROUNDS, large: Path | None = None) -> None:
     threads = threads or max(1, (os.cpu_count() or 2) // 2)
     print(f"{threads} threads, medians of {rounds} rounds; llama.cpp of ours: {llama_lib.version()}")
@@ -112,8 +108,10 @@ def main(threads: int | None = None, rounds: int = ROUNDS, large: Path | None = 
 
 def compare(title: str, path: Path, *, new: int, threads: int, rounds: int) -> None:
     print(f"\n{title} ({path.stat().st_size / 1e6:.0f} MB), {new} tokens a sequence")
-    head = ("ours tok/s", "theirs tok/s", "ratio", "CPU", "glue µs", "step µs")
-    print(f"{'sequences':<33}" + "{:>12}{:>14}{:>8}{:>8}{:>10}{:>10}".format(*head))
+    table = Table({
+        "sequences": "<11", "": "<22", "ours tok/s": ">12.1f", "theirs tok/s": ">14.1f", "ratio": ">8.2f",
+        "CPU": ">8.2f", "glue µs": ">10.0f", "step µs": ">10.0f",
+    })  # fmt: skip
     for count in SEQUENCES:
         serving = llama_server(path, sequences=count, context=CONTEXT, threads=threads, exact=False)
         with counted() as decodes, serving as server:
@@ -124,7 +122,7 @@ def compare(title: str, path: Path, *, new: int, threads: int, rounds: int) -> N
                 flash_attention="auto",
             )  # fmt: skip
             with engine:
-                show(count, measured(engine, server, decodes, count=count, new=new, rounds=rounds))
+                show(table, count, measured(engine, server, decodes, count=count, new=new, rounds=rounds))
 
 
 def measured(
@@ -172,13 +170,11 @@ def measured(
     return rows
 
 
-def show(count: int, rows: dict[str, Row]) -> None:
+def show(table: Table, count: int, rows: dict[str, Row]) -> None:
     median = statistics.median
     for name, row in rows.items():
-        ratio = median(a / b for a, b in zip(row.speeds, row.theirs, strict=True))
-        cpu = median(b / a for a, b in zip(row.cpu, row.their_cpu, strict=True))
-        speeds = f"{median(row.speeds):>12.1f}{median(row.theirs):>14.1f}{ratio:>8.2f}{cpu:>8.2f}"
-        print(f"{count:<11}{name:<22}{speeds}{median(row.glue):>10.0f}{median(row.steps):>10.0f}", flush=True)
+        ratios = (ratio(row.speeds, row.theirs), ratio(row.their_cpu, row.cpu))
+        table.row(count, name, median(row.speeds), median(row.theirs), *ratios, median(row.glue), median(row.steps))
 
 
 if __name__ == "__main__":

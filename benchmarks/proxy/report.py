@@ -11,8 +11,6 @@ server, the proxy and the clients share them, so that shares of tokens per secon
 from __future__ import annotations
 
 import argparse
-import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -24,8 +22,11 @@ from statistics import median
 
 import httpx2
 
+from benchmarks.harness import Table, cpu_seconds, resident_megabytes
 from espalier.wiring import demo_model
 from tests.llama_server import llama_server
+from tests.proxies import address_of
+from tests.server_process import start
 
 GRAMMAR = 'root ::= "[" item ("," item){40,} "]"\nitem ::= "\\"" [a-z ]{3,12} "\\""\n'
 TOKENS, CLIENTS, ROUNDS = 64, 4, 3
@@ -40,34 +41,13 @@ MODES = {
 @contextmanager
 def proxy(url: str, folder: str, flags: list[str]) -> Iterator[tuple[str, int]]:
     """The address of `espalier proxy`, and its process."""
-    command = [
-        sys.executable,
-        "-m",
-        "espalier",
-        "proxy",
-        "--llama-url",
-        url,
-        "--proxy-port",
-        "0",
-        "--output-dir",
-        folder,
-    ]
-    environment = os.environ | {"DATABASE_URL": f"sqlite:///{folder}/traces.db", "LOG_LEVEL": "WARNING"}
-    process = subprocess.Popen([*command, *flags], stderr=subprocess.PIPE, text=True, env=environment)
-    assert process.stderr is not None
+    command = [sys.executable, "-m", "espalier", "proxy", "--llama-url", url, "--proxy-port", "0"]
+    settings = {"DATABASE_URL": f"sqlite:///{folder}/traces.db", "LOG_LEVEL": "WARNING"}
+    process = start("--output-dir", folder, *flags, cwd=Path(folder), env=settings, command=command)
     try:
-        line = process.stderr.readline()
-        where = line.split(" at ")[-1].strip()
-        while True:
-            try:
-                httpx2.get(where + "/health", timeout=30)
-                break
-            except httpx2.ConnectError:
-                time.sleep(0.05)
-        yield where, process.pid
+        yield address_of(process), process.pid
     finally:
-        process.terminate()
-        process.communicate()
+        process.kill()
 
 
 def body(seed: int, *, stream: bool) -> dict[str, object]:
@@ -97,26 +77,12 @@ def per_second(url: str, *, stream: bool) -> float:
     return tokens / (time.perf_counter() - began)
 
 
-def memory(pid: int) -> float:
-    """Resident megabytes."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) / 1024
-    return 0.0
-
-
-def cpu(pid: int) -> float:
-    """Seconds of CPU time so far."""
-    parts = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(parts[11]) + int(parts[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def soak(url: str, pid: int, requests: int) -> None:
     found = []
     for count in range(requests):
         ask(url, count, stream=bool(count % 2))
         if count % max(1, requests // 10) == 0 or count + 1 == requests:
-            found.append(f"{count + 1}: {memory(pid):.0f}")
+            found.append(f"{count + 1}: {resident_megabytes(pid):.0f}")
     print("MB after so many requests:", ", ".join(found))
 
 
@@ -132,7 +98,10 @@ def main(arguments: list[str] | None = None) -> None:
             with proxy(server.address, folder, []) as (url, pid):
                 soak(url, pid, given.requests)
             return
-        print(f"{'':12} {'':10} {'ms a token':>11} {'added':>7} {'tokens/s':>9} {'share':>6} {'CPU ms a token':>15}")
+        table = Table({
+            " ": "12", "  ": "11", "ms a token": ">11.2f", "added": ">8.2f", "tokens/s": ">10.0f", "share": ">7.2f",
+            "CPU ms a token": ">16.2f",
+        })  # fmt: skip
         for stream in (False, True):
             how = "stream" if stream else "whole"
             for name in given.modes:
@@ -143,15 +112,11 @@ def main(arguments: list[str] | None = None) -> None:
                         alone.append(per_token(server.address, stream=stream))
                         through.append(per_token(url, stream=stream))
                         fast.append(per_second(server.address, stream=stream))
-                        before = cpu(pid)
+                        before = cpu_seconds(pid)
                         shared.append(per_second(url, stream=stream))
-                        spent.append(1000 * (cpu(pid) - before) / (2 * CLIENTS * TOKENS))
+                        spent.append(1000 * (cpu_seconds(pid) - before) / (2 * CLIENTS * TOKENS))
                 added, rate = median(through) - median(alone), median(shared)
-                print(
-                    f"{name:12} {how:10} {median(through):11.2f} {added:7.2f} {rate:9.0f} "
-                    f"{rate / median(fast):6.2f} {median(spent):15.2f}",
-                    flush=True,
-                )
+                table.row(name, how, median(through), added, rate, rate / median(fast), median(spent))
 
 
 if __name__ == "__main__":

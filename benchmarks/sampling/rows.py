@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import itertools
 import statistics
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numba
 import numpy as np
 from espalier.sampling.fast.whole import arguments, coded
 
+from benchmarks.harness import Table, microseconds
 from espalier import SamplingConfig, Vocab
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
@@ -39,7 +39,7 @@ CONFIGS = {
 }
 
 
-class Table:
+class TableModel:
     """A StepModel that gives the rows of a table in turn, each `(1, V)`."""
 
     def __init__(self, width: int) -> None:
@@ -91,29 +91,30 @@ def vocab_of(width: int) -> Vocab:
 
 
 def main() -> None:
-    print(f"{'µs a token':<34}" + "".join(f"{f'batch {size}':>12}" for size in BATCHES))
+    table = Table({"µs a token": "<34"} | {f"batch {size}": ">12.1f" for size in BATCHES})
     for width in WIDTHS:
-        vocab, model = vocab_of(width), Table(width)
+        vocab, model = vocab_of(width), TableModel(width)
         constraint = Compiler(vocab).compile(SCHEMA)
         for name, config in CONFIGS.items():
             for kind, one in (("free", None), ("JSON", constraint)):
                 found = [loop(model, vocab, config, one, size) for size in BATCHES]
-                print(f"{width:>7} {name}, {kind:<14}" + "".join(f"{took:>12.1f}" for took in found), flush=True)
-    print(f"\n{'µs a draw, the default':<34}" + "".join(f"{name:>12}" for name in ("row by row", "in one call", "÷")))
+                table.row(f"{width:>7} {name}, {kind:<14}", *found)
+    print()
+    table = Table({"µs a draw, the default": "<34", "row by row": ">12.2f", "in one call": ">12.2f", "÷": ">12.2f"})
     for width in WIDTHS:
         for count in (10, width // 2):
-            single, together = draws(Table(width).rows, count)
-            print(f"{width:>7}, {count:>6} allowed          {single:>12.2f}{together:>12.2f}{single / together:>12.2f}")
+            single, together = draws(TableModel(width).rows, count)
+            table.row(f"{width:>7}, {count:>6} allowed", single, together, single / together)
 
 
-def loop(model: Table, vocab: Vocab, config: SamplingConfig, constraint: Compiled | None, size: int) -> float:
+def loop(model: TableModel, vocab: Vocab, config: SamplingConfig, constraint: Compiled | None, size: int) -> float:
     """µs of CPU time a token of `size` sequences in lock-step; the first round warms."""
 
     def run() -> None:
         for _ in drive(model, [mask_plan(job(vocab, config, constraint, number)) for number in range(size)]):
             pass
 
-    return statistics.median(timed(run, TOKENS * size) for _ in range(ROUNDS))
+    return statistics.median(microseconds(run, TOKENS * size) for _ in range(ROUNDS))
 
 
 def job(vocab: Vocab, config: SamplingConfig, constraint: Compiled | None, number: int) -> Job:
@@ -146,7 +147,7 @@ def draws(rows: Rows, count: int) -> tuple[float, float]:
     found: list[list[float]] = [[], []]
     for _ in range(20 * ROUNDS):
         for times, run in zip(found, (single, together), strict=True):
-            times.append(timed(run, len(rows)))
+            times.append(microseconds(run, len(rows)))
     return statistics.median(found[0]), statistics.median(found[1])
 
 
@@ -157,12 +158,6 @@ def _draw_rows(rows, bits, permitted, tokens, produced, settings, room, favourit
             rows[row], bits[row], permitted, tokens, produced, settings, room, favourites[row], uniform
         )  # fmt: skip
         out[row] = found[0]
-
-
-def timed(run: Callable[[], None], count: int) -> float:
-    start = time.process_time_ns()
-    run()
-    return (time.process_time_ns() - start) / 1e3 / count
 
 
 if __name__ == "__main__":

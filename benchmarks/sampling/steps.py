@@ -9,15 +9,13 @@ fill has just written.
 
 from __future__ import annotations
 
-import os
 import statistics
-import time
 from collections.abc import Callable
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
+from benchmarks.harness import Table, medians, microseconds, one_core
 from benchmarks.sampling.peers import LlamaCpp, Transformers
 from espalier import SamplingConfig, Vocab
 from espalier.decoding.step.decide import decide
@@ -57,30 +55,22 @@ def rows() -> list[NDArray[np.float32]]:
 
 
 def main() -> None:
-    cores, threads = os.sched_getaffinity(0), torch.get_num_threads()
-    os.sched_setaffinity(0, {min(cores)})
-    torch.set_num_threads(1)
-    try:
+    with one_core():
         print("warm: a turn is 8 steps long")
         steps(ROWS)
         print("\ncold: a turn is one step, after the others have used the caches and given memory back")
         steps(1)
         levels()
-    finally:
-        os.sched_setaffinity(0, cores)
-        torch.set_num_threads(threads)
 
 
 def steps(size: int) -> None:
-    head = ("ours", "llama.cpp", "with fill", "transformers", "÷ llama", "÷ fill", "÷ transf.")
-    print(f"{'µs a step':<28}" + ("{:>10}" * len(head)).format(*(name[:9] for name in head)))
+    table = Table({
+        "µs a step": "<28", "ours": ">10.1f", "llama.cpp": ">10.1f", "with fill": ">10.1f", "transform": ">10.0f",
+        "÷ llama": ">10.2f", "÷ fill": ">10.2f", "÷ transf.": ">10.1f",
+    })  # fmt: skip
     for name, (config, count) in CASES.items():
-        ours, bare, filled, theirs = map(statistics.median, zip(*measured(config, count, size), strict=True))
-        print(
-            f"{name:<28}{ours:>10.1f}{bare:>10.1f}{filled:>10.1f}{theirs:>10.0f}"
-            f"{bare / ours:>10.2f}{filled / ours:>10.2f}{theirs / ours:>10.1f}",
-            flush=True,
-        )
+        ours, *others = medians(measured(config, count, size))
+        table.row(name, ours, *others, *(other / ours for other in others))
 
 
 def measured(config: SamplingConfig, count: int, size: int) -> list[tuple[float, float, float, float]]:
@@ -93,9 +83,12 @@ def measured(config: SamplingConfig, count: int, size: int) -> list[tuple[float,
     found = []
     for turn in range(ROUNDS + 1):
         for at in range(0, ROWS, size):
-            ours = [timed(lambda row=row: step(row)) for row in table[at : at + size]]
-            pairs = [(timed(lambda row=row: llama.fill(row)), timed(llama.sample)) for row in banned[at : at + size]]
-            theirs = [timed(lambda row=row: others.sample(row)) for row in table[at : at + size]]
+            ours = [microseconds(lambda row=row: step(row)) for row in table[at : at + size]]
+            pairs = [
+                (microseconds(lambda row=row: llama.fill(row)), microseconds(llama.sample))
+                for row in banned[at : at + size]
+            ]
+            theirs = [microseconds(lambda row=row: others.sample(row)) for row in table[at : at + size]]
             if turn:  # the first turn compiles, and warms caches
                 found += [(a, bare, fill + bare, b) for a, (fill, bare), b in zip(ours, pairs, theirs, strict=True)]
     llama.close()
@@ -103,7 +96,8 @@ def measured(config: SamplingConfig, count: int, size: int) -> list[tuple[float,
 
 
 def levels() -> None:
-    print(f"\n{'µs a step, the default':<28}" + ("{:>12}" * 4).format("plain", "off", "summary", "full"))
+    print()
+    shown = Table({"µs a step, the default": "<28"} | dict.fromkeys(("plain", "off", "summary", "full"), ">12.1f"))
     for count in (0, WIDTH // 2, 10):
         table, mask = rows(), allowing(count)
         config, history = SamplingConfig(), prompt()
@@ -112,10 +106,10 @@ def levels() -> None:
         times: list[list[float]] = [[] for _ in runs]
         for turn in range(ROUNDS + 1):
             for run, found in zip(runs, times, strict=True):
-                took = [timed(lambda run=run, row=row: run(row)) for row in table]
+                took = [microseconds(lambda run=run, row=row: run(row)) for row in table]
                 found += took if turn else []
         name = f"{count} allowed" if count else "no mask"
-        print(f"{name:<28}" + "".join(f"{statistics.median(found):>12.1f}" for found in times), flush=True)
+        shown.row(name, *map(statistics.median, times))
     print("plain: the functions of the samplers one after the other on the whole row, and nothing recorded")
 
 
@@ -158,12 +152,6 @@ def allowing(count: int) -> Mask | None:
         return None
     ids = np.random.default_rng(11).choice(WIDTH, size=count, replace=False)
     return masks.from_ids(ids, WIDTH)
-
-
-def timed(action: Callable[[], object]) -> float:
-    start = time.process_time_ns()
-    action()
-    return (time.process_time_ns() - start) / 1e3
 
 
 if __name__ == "__main__":

@@ -8,16 +8,14 @@ the slowest tenth. Nobody looks at the candidates, which are made when somebody 
 
 from __future__ import annotations
 
-import os
 import statistics
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-
 import espalier
+from benchmarks.harness import Table, one_core, ratio
 from benchmarks.record import RECORD
 from espalier.engines.base import Event, TokenEvent
 from espalier.trace.records import LEVELS, TraceLevel
@@ -39,29 +37,22 @@ Times = dict[TraceLevel, list[float]]
 
 
 def main() -> None:
-    cores, threads = os.sched_getaffinity(0), torch.get_num_threads()
-    os.sched_setaffinity(0, {min(cores)})
-    torch.set_num_threads(1)
-    try:
+    with one_core():
         path = Path(str(demo_model()))
         for name, options in ((path, {}), (next(path.glob("*.gguf")), {"threads": 1})):
             with espalier.load(str(name), **options) as engine:
                 print(f"{name.name}, V = {engine.vocab.width}, {TOKENS} tokens, medians of {ROUNDS} rounds")
-                print(f"{'ms a token':<24}" + "".join(f"{level:>10}" for level in LEVELS)
-                      + "".join(f"{'÷ ' + level:>11}" for level in LEVELS[1:]))  # fmt: skip
+                levels = dict.fromkeys(LEVELS, ">10.3f") | {f"÷ {level}": ">11.3f" for level in LEVELS[1:]}
+                table = Table({"ms a token": "<24"} | levels)
                 for case, asked in CASES.items():
-                    report(case, [turns(engine, asked, seed) for seed in range(ROUNDS + 1)][1:])
-                print(f"{'looking at one step':<24}{looking(engine):>10.3f}")
-    finally:
-        os.sched_setaffinity(0, cores)
-        torch.set_num_threads(threads)
+                    report(table, case, [turns(engine, asked, seed) for seed in range(ROUNDS + 1)][1:])
+                table.row("looking at one step", looking(engine))
 
 
-def report(case: str, found: list[Times]) -> None:
+def report(table: Table, case: str, found: list[Times]) -> None:
     each = {level: [statistics.fmean(trimmed(times[level])) for times in found] for level in LEVELS}
-    ratios = {level: [a / b for a, b in zip(each[level], each["off"], strict=True)] for level in LEVELS[1:]}
-    print(f"{case:<24}" + "".join(f"{statistics.median(each[level]):>10.3f}" for level in LEVELS)
-          + "".join(f"{statistics.median(ratios[level]):>11.3f}" for level in LEVELS[1:]), flush=True)  # fmt: skip
+    ratios = [ratio(each[level], each["off"]) for level in LEVELS[1:]]
+    table.row(case, *(statistics.median(each[level]) for level in LEVELS), *ratios)
 
 
 def trimmed(times: list[float]) -> list[float]:

@@ -10,7 +10,6 @@ NumPy kernel) and, where it can be imported, xgrammar (accept, fill, its CPU ker
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
@@ -25,12 +24,13 @@ from llguidance.numpy import allocate_token_bitmask, apply_token_bitmask_inplace
 
 import espalier
 import tests.engine_doubles  # noqa: F401  # without vLLM, its interface as published stands in for it
+from benchmarks.harness import Table, timed
 from benchmarks.record import RECORD
 from benchmarks.schema.llguidance_peer import LlgBackend
+from benchmarks.tekken import tekken
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.spec import JsonSchema
 from espalier.tokens.vocab import Vocab
-from tests.tokenizers import tekken_vocab
 
 from espalier.integrations.vllm import ConstraintProcessor  # isort: skip
 from vllm.v1.sample.logits_processor import BatchUpdate  # isort: skip
@@ -119,12 +119,11 @@ def xgrammar(vocab: Vocab, rows: list[list[int]], logits: torch.Tensor) -> Step:
 
 def main() -> None:
     torch.set_num_threads(1)
-    vocab = tekken_vocab()
+    vocab, backend = tekken().vocab, tekken().compiler().part(LlgBackend)
     Processor.vocab = vocab
-    backend = LlgBackend(vocab, Compiler(vocab).trie)
     documents = texts(vocab, max(SIZES))
     print(f"V = {vocab.width:,}; CPU ms for each step, median of {STEPS} steps on one thread")
-    print(f"{'batch':>6}{'ours':>10}{'llguidance':>12}{'xgrammar':>10}")
+    table = Table({"batch": ">6", "ours": ">10.2f", "llguidance": ">12.2f", "xgrammar": ">10.2f"})
     for size in SIZES:
         rows = documents[:size]
         logits = torch.zeros((size, vocab.width))
@@ -144,13 +143,9 @@ def main() -> None:
         for at in range(STEPS):
             for name, step in steps.items():
                 logits.zero_()
-                begun = time.process_time()
-                step(at)
-                spent[name].append((time.process_time() - begun) * 1e3)
-        print(f"{size:>6}" + "".join(
-            f"{statistics.median(spent[name]):>{width}.2f}" if name in spent else f"{'-':>{width}}"
-            for name, width in (("ours", 10), ("llguidance", 12), ("xgrammar", 10))
-        ), flush=True)  # fmt: skip
+                spent[name].append(timed(lambda step=step, at=at: step(at))[1])
+        names = ("ours", "llguidance", "xgrammar")
+        table.row(size, *(statistics.median(spent[name]) if name in spent else "-" for name in names))
 
 
 if __name__ == "__main__":

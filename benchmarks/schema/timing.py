@@ -11,7 +11,6 @@ import argparse
 import gc
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -24,10 +23,9 @@ from benchmarks.schema.cases import Case, Missing, real
 from benchmarks.schema.judging import Slow, limited
 from benchmarks.schema.peers import CompileSchema, llguidance_alone, ours
 from benchmarks.schema.spelling import compact, in_order
-from espalier.constraints.compiler import Compiler, Folders
+from benchmarks.tekken import tekken
 from espalier.errors import EspalierError
 from espalier.tokens.vocab import Vocab
-from tests.tokenizers import tekken_vocab
 
 ROUNDS = 3
 SECONDS = 20.0  # for one schema and one round
@@ -124,20 +122,19 @@ def main(argv: list[str] | None = None) -> None:
     except Missing as missing:
         print(f"left out: {missing}")
         return
-    vocab = tekken_vocab()
-    folders = Folders(cache=Path(tempfile.gettempdir()))
-    kept = Compiler(vocab, folders=folders)
+    made = tekken()
+    kept = made.compiler()
 
     def anew(schema: Any) -> Any:
-        fresh = Compiler(vocab, folders=folders)  # an empty cache; the trie and the tokenizer are shared
-        fresh._trie, fresh._parts = kept.trie, kept._parts
+        fresh = made.compiler()  # an empty cache; the trie and the tokenizer are shared
+        fresh._parts = kept._parts
         return ours(fresh)(schema)
 
     theirs = llguidance_alone(kept)
     anew({"type": "object", "properties": {"a": {"type": "integer"}}}).matcher().mask()  # one-time loading happens here
     gc.collect()
     gc.freeze()
-    mine, peer, late = measure(cases, anew, theirs, vocab, rounds=arguments.rounds)
+    mine, peer, late = measure(cases, anew, theirs, made.vocab, rounds=arguments.rounds)
     if not mine.first:
         print("no schema that both take")
         return

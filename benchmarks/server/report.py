@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import argparse
 import os
-import statistics
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 import espalier
+from benchmarks.harness import Table, in_turns, medians, ratio
 from benchmarks.server.cases import SAMPLING, SCHEMA, prompt
 from benchmarks.server.load import Burst, burst
 from benchmarks.server.rounds import measured
@@ -67,7 +67,7 @@ def against(
 ) -> None:
     """One table: all servers at each number of requests at once."""
     print(f"\n{title}, llama.cpp: {tokens} tokens a request")
-    print(f"{'at once':<9}{'server':<24}{'tok/s':>9}{'first ms':>10}{'p95 ms':>9}{'ours / it':>11}{'bar':>6}")
+    table = _table("ours / it")
     for count in at_once:
         with ExitStack() as stack:
             mine = stack.enter_context(ours(path, threads=threads, ESPALIER_KV_SIZE=str(max(4, count) * CONTEXT)))
@@ -87,43 +87,43 @@ def against(
                     print(f"{count:<9}{name:<24}left out: one after the other, it is as fast as at {SLOW}")
                 else:
                     asks[name] = _ask(stack.enter_context(llama_cpp_python(path, threads=threads)), count, tokens)
-            found = _in_turns(asks, rounds)
+            found = in_turns(asks, rounds)
         bars = {"ours, no schema": FREE if count == 8 else None}
         bars["llama-server"] = LEVEL if is_slow else None
         bars["llama_cpp.server"] = THRICE if count == 8 else None
         for name, bursts in found.items():
-            _row(count, name, bursts, found["ours"], bars.get(name))
+            _row(table, count, name, bursts, found["ours"], bars.get(name))
 
 
 def transformers(folder: Path, *, threads: int, rounds: int) -> None:
     """The transformers engine, 8 requests at once against one."""
     print("\ndemo model, transformers: 64 tokens a request")
-    print(f"{'at once':<9}{'server':<24}{'tok/s':>9}{'first ms':>10}{'p95 ms':>9}{'8 / it':>11}{'bar':>6}")
+    table = _table("8 / it")
     with ours(folder, threads=threads) as server:
-        found = _in_turns(
+        found = in_turns(
             {"8": _ask(server, 8, 64), "8, no schema": _ask(server, 8, 64, is_free=True), "1": _ask(server, 1, 64)},
             rounds,
         )
     for name, bursts in found.items():
         bar = {"1": THRICE, "8, no schema": FREE}.get(name)
-        _row(int(name[0]), f"ours{name[1:]}", bursts, found["8"], bar)
+        _row(table, int(name[0]), f"ours{name[1:]}", bursts, found["8"], bar)
 
 
 def overhead(folder: Path) -> None:
     """A round of the scheduler and its parts, on both engines."""
     print("\na round of the scheduler, demo model, µs of its thread")
-    print(f"{'engine':<14}{'lanes':>6}{'round':>9}{'model':>9}{'plans':>9}{'scheduler':>11}{'a lane':>9}{'share':>8}")
+    table = Table({
+        "engine": "<14", "lanes": ">6", "round": ">9.0f", "model": ">9.0f", "plans": ">9.0f", "scheduler": ">11.0f",
+        "a lane": ">9.1f", "share": ">8.1%",
+    })  # fmt: skip
     size = {"context": CONTEXT, "kv_size": max(AT_ONCE) * CONTEXT, "threads": 1}
     for name, path, options in (("llama.cpp", folder / "demo.gguf", size), ("transformers", folder, {})):
         with espalier.load(str(path), **options) as engine:
             for lanes in AT_ONCE:
                 asked = {**SAMPLING, "repetition_penalty": 1.0}
                 one = measured(engine, lanes=lanes, tokens=64, schema=SCHEMA, options=asked)
-                print(
-                    f"{name:<14}{lanes:>6}{one.whole:>9.0f}{one.model:>9.0f}{one.plans:>9.0f}{one.added:>11.0f}"
-                    f"{one.added / lanes:>9.1f}{one.added / one.whole:>8.1%}",
-                    flush=True,
-                )
+                added = (one.added, one.added / lanes, one.added / one.whole)
+                table.row(name, lanes, one.whole, one.model, one.plans, *added)
 
 
 def _ask(server: Server, count: int, tokens: int, *, is_free: bool = False) -> Ask:
@@ -137,24 +137,19 @@ def _ask(server: Server, count: int, tokens: int, *, is_free: bool = False) -> A
     return ask
 
 
-def _in_turns(asks: dict[str, Ask], rounds: int) -> dict[str, list[Burst]]:
-    """Every round all of them, forwards and backwards in turn. The first compiles and warms, and does not count."""
-    found: dict[str, list[Burst]] = {name: [] for name in asks}
-    for turn in range(rounds + 1):
-        for name, ask in asks.items() if turn % 2 else reversed(asks.items()):
-            made = ask(turn)
-            if turn:
-                found[name].append(made)
-    return found
+def _row(
+    table: Table, count: int, name: str, bursts: Sequence[Burst], mine: Sequence[Burst], bar: float | None
+) -> None:
+    speed, first, late = medians((one.speed, one.median_first * 1e3, one.late_first * 1e3) for one in bursts)
+    shown = [] if bursts is mine else [ratio([one.speed for one in mine], [one.speed for one in bursts])]
+    table.row(count, name, speed, first, late, *shown, *([] if bar is None or bursts is mine else [bar]))
 
 
-def _row(count: int, name: str, bursts: Sequence[Burst], mine: Sequence[Burst], bar: float | None) -> None:
-    ratio = statistics.median(a.speed / b.speed for a, b in zip(mine, bursts, strict=True))
-    speed = statistics.median(one.speed for one in bursts)
-    first = statistics.median(one.median_first for one in bursts) * 1e3
-    late = statistics.median(one.late_first for one in bursts) * 1e3
-    shown = "" if bursts is mine else f"{ratio:>11.2f}" + ("" if bar is None else f"{bar:>6}")
-    print(f"{count:<9}{name:<24}{speed:>9.0f}{first:>10.0f}{late:>9.0f}{shown}", flush=True)
+def _table(last: str) -> Table:
+    return Table({
+        "at once": "<9", "server": "<24", "tok/s": ">9.0f", "first ms": ">10.0f", "p95 ms": ">9.0f", last: ">11.2f",
+        "bar": ">6",
+    })  # fmt: skip
 
 
 def _load() -> str:

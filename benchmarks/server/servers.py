@@ -4,11 +4,9 @@
 from __future__ import annotations
 
 import http.client
-import json
-import os
-import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -16,6 +14,11 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+
+import tests.llama_server
+from tests.ports import free_port
+from tests.server_process import serving
 
 CONTEXT = 512  # positions of one sequence
 START_SECONDS = 120.0
@@ -59,22 +62,21 @@ def ours(model: Path, *, threads: int, **environ: str) -> Iterator[Server]:
         "ESPALIER_THREADS": str(threads), "ESPALIER_CONTEXT": str(CONTEXT), "ESPALIER_KV_TYPE": "f16",
     }  # fmt: skip
     usual = {"OMP_NUM_THREADS": str(threads), "STORE_TRACES": "never", "LOG_LEVEL": "WARNING"}
-    port = free_port()
-    command = [sys.executable, "-m", "espalier", "serve", "-m", str(model), "--port", str(port)]
-    with _running(command, usual | common | environ) as process:
-        _wait(process, port, "/ready")
-        yield Server("ours", port, process.pid, model.name, extra={"repetition_penalty": 1.0})
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        serving("-m", str(model.absolute()), cwd=Path(folder), env=usual | common | environ) as server,
+    ):
+        yield Server("ours", port_of(server.url), server.pid, model.name, extra={"repetition_penalty": 1.0})
 
 
 @contextmanager
 def llama_server(model: Path, *, slots: int, threads: int) -> Iterator[Server]:
     """As `llama-server -np SLOTS`. Prompts are cached, as they are by default and as ours are."""
-    port = free_port()
-    settings = {"model": str(model), "slots": slots, "threads": threads, "port": port}
-    command = [sys.executable, "-m", "benchmarks.server.servers", json.dumps(settings)]
-    with _running(command, {}) as process:
-        _wait(process, port, "/health")
-        yield Server("llama-server", port, process.pid, model.name, extra={"repeat_penalty": 1.0})
+    with tests.llama_server.llama_server(
+        model, context=CONTEXT, sequences=slots, threads=threads, exact=False, usual=True
+    ) as server:
+        port = port_of(server.address)
+        yield Server("llama-server", port, server.pid, model.name, extra={"repeat_penalty": 1.0})
 
 
 @contextmanager
@@ -86,30 +88,23 @@ def llama_cpp_python(model: Path, *, threads: int) -> Iterator[Server]:
         "interrupt_requests": False, "verbose": False, "flash_attn": True,
     }  # fmt: skip
     flags = [part for name, value in options.items() for part in (f"--{name}", str(value))]
-    with _running([sys.executable, "-m", "llama_cpp.server", *flags], {}) as process:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "llama_cpp.server", *flags], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
         _wait(process, port, "/v1/models")
         yield Server(
             "llama_cpp.server", port, process.pid, str(model), is_llama_cpp_python=True, extra={"repeat_penalty": 1.0}
         )
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
-@contextmanager
-def _running(command: list[str], environ: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("ESPALIER_")}
-    process = subprocess.Popen(
-        command, env=clean | environ, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        yield process
     finally:
         process.kill()
         process.communicate()
+
+
+def port_of(url: str) -> int:
+    port = urlsplit(url).port
+    assert port is not None
+    return port
 
 
 def _wait(process: subprocess.Popen[bytes], port: int, path: str) -> None:
@@ -125,24 +120,3 @@ def _wait(process: subprocess.Popen[bytes], port: int, path: str) -> None:
         with suppress(subprocess.TimeoutExpired):
             raise RuntimeError(f"{process.args!r} ended with {process.wait(0.2)}")
     raise RuntimeError(f"{process.args!r} does not answer")
-
-
-def serve(settings: dict[str, Any]) -> None:
-    """Be a llama-server, until stdin is closed."""
-    import xllamacpp
-
-    params = xllamacpp.CommonParams()
-    params.model.path = settings["model"]
-    params.hostnames = ["127.0.0.1"]
-    params.port = settings["port"]
-    params.n_parallel = settings["slots"]
-    params.n_ctx = CONTEXT * settings["slots"]
-    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = settings["threads"]
-    params.ui = False
-    server = xllamacpp.Server(params)
-    sys.stdin.read()
-    del server
-
-
-if __name__ == "__main__":
-    serve(json.loads(sys.argv[1]))

@@ -3,7 +3,6 @@ not, and the same on llama.cpp."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,6 +15,8 @@ from espalier.api import make_request  # noqa: E402
 from espalier.constraints.words.spec import Wordlist  # noqa: E402
 from espalier.integrations.transformers import ConstraintLogitsProcessor  # noqa: E402
 from espalier.wiring import demo_model  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 BEAMS = 4
 TOKENS = 24
@@ -50,15 +51,6 @@ WAYS = [
     {"early_stopping": True, "num_return_sequences": 2},
     {"early_stopping": "never"},
 ]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """Matrices this small only lose by threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

@@ -31,6 +31,8 @@ from espalier.constraints.words.spec import Wordlist  # noqa: E402
 from espalier.decoding.ports import Extend, Rows, StepModel  # noqa: E402
 from espalier.wiring import demo_model  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 PARITY = {"kv_type": "f32", "flash_attention": "off", "threads": 1}
 TOLERANCE = 1e-4
 TOKENS = 40
@@ -70,15 +72,6 @@ CONSTRAINTS: dict[str, espalier.Spec] = {
     "thinking": Thinking(espalier.JsonObject(), max_tokens=12),
     "tool_calls": ToolCalls(TOOLS, choice="required"),
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """Matrices this small only lose by threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,8 @@ from espalier.decoding.options import FAITHFUL
 from espalier.engine_table import open_engine
 from espalier.engines.base import Finished
 from espalier.engines.options import EngineOptions
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 DEMO = Path(__file__).resolve().parents[3] / "models" / "demo"
 SCHEMA = {
@@ -39,16 +40,6 @@ def llamacpp_engine():
     pytest.importorskip("llama_cpp")
     options = EngineOptions(kv_type="f32", flash_attention="off", threads=1)
     return open_engine(str(DEMO / "demo.gguf"), options=options)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Matrices this small only lose by threads, and on a busy machine they lose a hundredfold."""
-    torch = pytest.importorskip("torch")
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module", params=[transformers_engine, llamacpp_engine], ids=["transformers", "llamacpp"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from espalier.engines.base import Finished
 from espalier.engines.options import EngineOptions
 from espalier.errors import Cancelled
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
 DEMO = Path(__file__).resolve().parents[3] / "models" / "demo"
 SCHEMA = {
@@ -51,16 +50,6 @@ def llamacpp_engine(**more):
 
 def own_caches_engine():
     return llamacpp_engine(kv_unified=False, sequences=12)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Matrices this small only lose by threads, and on a busy machine they lose a hundredfold."""
-    torch = pytest.importorskip("torch")
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 ENGINES = {

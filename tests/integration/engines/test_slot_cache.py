@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from random import Random
 
 import pytest
@@ -13,16 +12,9 @@ pytest.importorskip("transformers")
 from espalier.engines.huggingface.slot_cache import FIRST_CAPACITY, NativeCaches, SlotCache  # noqa: E402
 from espalier.errors import CapabilityError, LimitExceeded  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 HEADS, SIZE, VALUE_SIZE, LAYERS = 2, 3, 5, 2  # keys and values of different sizes, as in latent attention
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Matrices this small only lose by threads, and on a busy machine they lose a hundredfold."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def make(*, max_rows: int = 8, max_positions: int = 1000) -> SlotCache:

@@ -6,7 +6,7 @@ import json
 import logging
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -34,6 +34,8 @@ from espalier.errors import (  # noqa: E402
 from espalier.sampling.config import SamplingConfig  # noqa: E402
 from tests.step_model_laws import check_step_model, last, words  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 WIDTH, POSITIONS = 97, 160
 SMALL: dict[str, Any] = {
     "vocab_size": WIDTH,
@@ -47,15 +49,6 @@ SMALL: dict[str, Any] = {
     "eos_token_id": None,
     "pad_token_id": None,
 }
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Matrices this small only lose by threads, and on a busy machine they lose a hundredfold."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def llama(**changes: Any) -> Any:

@@ -17,14 +17,13 @@ pytest.importorskip("torch")
 
 import httpx2
 import jsonschema
-import torch
 
 import espalier
 from espalier.engine_table import open_engine
 from espalier.engines.options import EngineOptions
 from tests.server_app import make_app, served, settings
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
 DEMO = Path(__file__).resolve().parents[3] / "models" / "demo"
 SCHEMA = {
@@ -89,15 +88,6 @@ def transformers_engine() -> Any:
 def llamacpp_engine() -> Any:
     pytest.importorskip("llama_cpp")
     return open_engine(str(DEMO / "demo.gguf"), options=EngineOptions(kv_type="f32", flash_attention="off", threads=1))
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Matrices this small only lose by threads, and on a busy machine they lose a hundredfold."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module", params=[transformers_engine, llamacpp_engine], ids=["transformers", "llamacpp"])

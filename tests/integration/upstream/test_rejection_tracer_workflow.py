@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import re
 import subprocess
 import sys
 
@@ -14,7 +12,7 @@ import pytest
 pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
 pytest.importorskip("sqlalchemy")
 
-from tests.proxies import behind, files_of
+from tests.proxies import address_of, behind, files_of
 from tests.server_process import DEMO, ROOT, clean_environment, serving, start
 from tests.unit.server.proxy.test_log_mode import Patched, ask
 
@@ -93,19 +91,3 @@ def test_the_production_workflow_before_a_patched_server(tmp_path, saves):
         step = json.loads(one.read_text())["steps"][1]
         assert step["rejection_sampling"]["rejected"]["text"] == "two"
         assert step["token"]["id"] == 3 + place
-
-
-def address_of(proxy):
-    """Where the proxy listens, once it says so and answers."""
-
-    def answers():
-        if (found := re.search(r"proxy at (http://\S+)", proxy.text)) is None:
-            return False
-        proxy.url = found[1]
-        with contextlib.suppress(httpx2.ConnectError):
-            httpx2.get(proxy.url + "/traces", timeout=60)
-            return True
-        return False
-
-    proxy.until(answers, "the proxy never answered")
-    return proxy.url

@@ -1,14 +1,12 @@
 """`espalier check`: the contract as a table, hazards, costs, and documents held against a schema."""
 
-import io
 import json
-import sys
+from functools import partial
 
 import pytest
 from rich.cells import cell_len
 
 from espalier.cli.check import middle, page, wrapped
-from espalier.cli.main import main_code
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.json_schema.check import SchemaReport, check_schema
 from espalier.constraints.json_schema.instances import Instance, numerals, read_instances
@@ -27,17 +25,8 @@ LOOSE = {"type": "string", "pattern": r"^(a*)b\1$"}
 
 
 @pytest.fixture
-def run(capfd, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("NO_COLOR", "1")
-
-    def call(*arguments, stdin=""):
-        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
-        code = main_code(["check", *map(str, arguments)])
-        out, err = capfd.readouterr()
-        return code, out, err
-
-    return call
+def run(run):
+    return partial(run, "check")
 
 
 @pytest.fixture(scope="module")

@@ -16,22 +16,6 @@ from espalier.constraints.verdict import REPORT
 FAKE = ["generate", "-m", "fake"]
 
 
-@pytest.fixture
-def run(capfd, monkeypatch, tmp_path):
-    """Run the command in an empty folder: (exit code, stdout, stderr)."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("ESPALIER_CACHE_DIR", "off")
-    monkeypatch.setenv("NO_COLOR", "1")
-
-    def call(*arguments, stdin=""):
-        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
-        code = main_code(list(arguments))
-        out, err = capfd.readouterr()
-        return code, out, err
-
-    return call
-
-
 def write(path, value):
     path.write_text(value if isinstance(value, str) else json.dumps(value), encoding="utf-8")
     return str(path)

@@ -2,39 +2,19 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from espalier.cli.flags.decoding import strategy_lines
-from espalier.cli.main import main_code
 from espalier.engines.base import Result, Usage
 from espalier.trace.records import Rewind, Trace
 
 FAKE = ["generate", "-m", "fake", "--temperature", "0"]
 Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(capfd: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
-    """Run the command in an empty folder, on a terminal of 80 columns: (exit code, stdout, stderr)."""
-    monkeypatch.chdir(tmp_path)
-    for name, value in {"ESPALIER_CACHE_DIR": "off", "NO_COLOR": "1", "COLUMNS": "80"}.items():
-        monkeypatch.setenv(name, value)
-
-    def call(*arguments: str, stdin: str = "") -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
-        code = main_code(list(arguments))
-        out, err = capfd.readouterr()
-        return code, out, err
-
-    return call
 
 
 BEAMS = ["--strategy", "beam", "--num-beams", "4", "--choice", "red", "--choice", "green", "--choice", "blue"]

@@ -2,36 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-
-from espalier.cli.main import main_code
 
 Run = Callable[..., tuple[int, str, str]]
 SCHEMA = '{"type":"object","properties":{"age":{"type":"integer","maximum":99}},"required":["age"]}'
 EXPLAIN = ["explain", "-m", "fake", "--seed", "1", "Who is Ada?", "--schema"]
-
-
-@pytest.fixture
-def run(capfd: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
-    """Run the command in an empty folder, on a terminal of 80 columns: (exit code, stdout, stderr)."""
-    monkeypatch.chdir(tmp_path)
-    for name, value in {"ESPALIER_CACHE_DIR": "off", "NO_COLOR": "1", "COLUMNS": "80"}.items():
-        monkeypatch.setenv(name, value)
-
-    def call(*arguments: str, stdin: str = "") -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
-        code = main_code(list(arguments))
-        out, err = capfd.readouterr()
-        return code, out, err
-
-    return call
 
 
 def labelled(out: str) -> dict[str, str]:

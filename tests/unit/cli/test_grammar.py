@@ -1,12 +1,10 @@
 """`espalier grammar`: findings with a place, a normal form, sentences, and why a text is refused."""
 
-import io
 import json
-import sys
+from functools import partial
 
 import pytest
 
-from espalier.cli.main import main_code
 from espalier.grammar.builtin import GRAMMARS
 from espalier.grammar.parser import parse
 
@@ -14,18 +12,9 @@ ARITHMETIC = 'root ::= sum\nsum ::= num ("+" num)*\nnum ::= [0-9]+\n'
 
 
 @pytest.fixture
-def run(capfd, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("NO_COLOR", "1")
+def run(run, tmp_path):
     (tmp_path / "g.gbnf").write_text(ARITHMETIC)
-
-    def call(*arguments, stdin=b""):
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8"))
-        code = main_code(["grammar", *arguments])
-        out, err = capfd.readouterr()
-        return code, out, err
-
-    return call
+    return partial(run, "grammar")
 
 
 def test_a_good_grammar_has_no_findings(run):

@@ -6,12 +6,12 @@ import json
 import os
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from espalier.cli.main import main_code
 from scripts import merge_logs
 from tests.unit.trace.test_foreign import GREEDY, LOG, STEPS, event, log, reply
 
@@ -19,17 +19,10 @@ Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def run(capfd: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
-    monkeypatch.chdir(tmp_path)
+def run(run: Run) -> Run:
     Path("reply.json").write_text(json.dumps(reply(__verbose=GREEDY, usage={"completion_tokens": 3})))
     Path("log.json").write_text(LOG)
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        code = main_code(["trace", *arguments])
-        out, err = capfd.readouterr()
-        return code, out, err
-
-    return call
+    return partial(run, "trace")
 
 
 def test_nothing_is_overwritten_without_force(run: Run) -> None:

@@ -1,15 +1,12 @@
 """Flags that open a model, GGUF files in every command that reads one, and what doctor says of llama.cpp."""
 
-import io
 import json
 import os
 import re
 import shutil
-import sys
 
 import pytest
 
-from espalier.cli.main import main_code
 from espalier.decoding.drafting.pass_costs import PassCosts
 from espalier.engines.llamacpp import report as llama_report
 from espalier.wiring import demo_model
@@ -19,22 +16,6 @@ pytest.importorskip("llama_cpp")
 
 DEMO = str(demo_model() / "demo.gguf")
 ONE = ["generate", "-m", DEMO, "-t", "1"]
-
-
-@pytest.fixture
-def run(capfd, monkeypatch, tmp_path):
-    """Run the command in an empty folder: (exit code, stdout, stderr)."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("ESPALIER_CACHE_DIR", "off")
-    monkeypatch.setenv("NO_COLOR", "1")
-
-    def call(*arguments, stdin=""):
-        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
-        code = main_code(list(arguments))
-        out, err = capfd.readouterr()
-        return code, out, err
-
-    return call
 
 
 def test_a_gguf_file_generates_with_llama_cpps_names_of_flags_and_prints_nothing_of_its_log(run):

@@ -1,36 +1,21 @@
 """`espalier presets`, and `--preset` and `-o` where text is generated."""
 
-import io
 import json
 import re
-import sys
 
 import pytest
 
 from espalier.cli.flags.sampling import read_fields
-from espalier.cli.main import main_code
 from espalier.errors import InputError, SamplingError
 from espalier.sampling.presets.catalogue import BUILTIN
 
 FAKE = ["generate", "-m", "fake"]
 
 
-@pytest.fixture
-def run(capfd, monkeypatch, tmp_path):
-    """Run the command in an empty folder, with a configuration of its own: (exit code, stdout, stderr)."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.setenv("ESPALIER_CACHE_DIR", "off")
+@pytest.fixture(autouse=True)
+def own_configuration(monkeypatch, tmp_path):
     monkeypatch.setenv("ESPALIER_CONFIG_DIR", str(tmp_path / "config"))
     monkeypatch.setenv("DATABASE_URL", f"sqlite:///{tmp_path}/a.db")
-
-    def call(*arguments, stdin=""):
-        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
-        code = main_code(list(arguments))
-        out, err = capfd.readouterr()
-        return code, out, err
-
-    return call
 
 
 def test_add_list_show_remove(run, tmp_path):

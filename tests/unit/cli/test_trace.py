@@ -6,13 +6,12 @@ import csv
 import io
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.console import Console
 
-from espalier.cli.main import main_code
 from espalier.cli.trace import show as trace_show
 from tests.traces import sample_trace
 from tests.unit.trace.test_foreign import GREEDY, LOG, STEPS, event, log, reply
@@ -21,21 +20,12 @@ Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def run(capfd: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
-    """Run `espalier trace` in a folder with one file of every kind, on 80 columns: (exit code, stdout, stderr)."""
-    monkeypatch.chdir(tmp_path)
-    for name, value in {"NO_COLOR": "1", "COLUMNS": "80"}.items():
-        monkeypatch.setenv(name, value)
+def run(run: Run, tmp_path: Path) -> Run:
+    """Run `espalier trace` in a folder with one file of every kind."""
     (tmp_path / "reply.json").write_text(json.dumps(reply(__verbose=GREEDY)))
     (tmp_path / "log.json").write_text(LOG)
     sample_trace(60).save(tmp_path / "trace.json")
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        code = main_code(["trace", *arguments])
-        out, err = capfd.readouterr()
-        return code, out, err
-
-    return call
+    return partial(run, "trace")
 
 
 def test_merge_writes_where_it_is_told_and_says_what_it_found(run: Run, tmp_path: Path) -> None:

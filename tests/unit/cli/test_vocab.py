@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
 
-from espalier.cli.main import main_code
 from espalier.cli.vocab import command, reading
 from espalier.tokens.analyse import analyse_vocab
 from espalier.tokens.vocab import Vocab
@@ -18,17 +18,9 @@ from tests.tokenizers import byte_level_tokenizer, sentencepiece_model, spm_byte
 
 
 @pytest.fixture
-def run(capfd, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("NO_COLOR", "1")
+def run(run, monkeypatch):
     monkeypatch.delenv("ESPALIER_MODEL", raising=False)
-
-    def call(*arguments):
-        code = main_code(["vocab", *arguments])
-        out, err = capfd.readouterr()
-        return code, out, err
-
-    return call
+    return partial(run, "vocab")
 
 
 def write(path: Path, config: dict[str, object]) -> Path:

@@ -1,12 +1,11 @@
 """`espalier wordlist`: lists are made of words with their licence, and a text is held against one."""
 
-import io
 import json
 import sys
+from functools import partial
 
 import pytest
 
-from espalier.cli.main import main_code
 from espalier.errors import InputError, MissingDependency, SpecError, UnknownName
 from espalier.lexicon import build as word_build
 from espalier.lexicon.build import build_words, finish, is_word, list_text
@@ -14,21 +13,12 @@ from espalier.lexicon.files import parse_words, read_words
 
 
 @pytest.fixture
-def run(capfd, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("NO_COLOR", "1")
+def run(run, monkeypatch, tmp_path):
     monkeypatch.delenv("ESPALIER_WORDLIST_DIR", raising=False)
     (tmp_path / "own.txt").write_text("el\nperro\ncome\nagua\n", encoding="utf-8")
     (tmp_path / "good.txt").write_text("El perro come.\n", encoding="utf-8")
     (tmp_path / "bad.txt").write_text("El perro bebe.\nEl Perro come un %.\n", encoding="utf-8")
-
-    def call(*arguments, stdin=""):
-        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
-        code = main_code(["wordlist", *arguments])
-        out, err = capfd.readouterr()
-        return code, out, err
-
-    return call
+    return partial(run, "wordlist")
 
 
 @pytest.fixture

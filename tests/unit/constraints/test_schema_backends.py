@@ -281,8 +281,8 @@ def test_large_schemas_end_in_bounded_time():
     many = {"type": "object", "properties": {f"p{i}": {"type": "string"} for i in range(30_000)}}
     with pytest.raises(LimitExceeded, match="30000 properties"):
         BYTES.compile(JsonSchema(many))
-    values = {"enum": [f"value {i}" for i in range(100_000)]}
-    assert BYTES.compile(JsonSchema(values)).accepts('"value 99999"')
+    values = {"enum": [f"value {i}" for i in range(30_000)]}
+    assert BYTES.compile(JsonSchema(values)).accepts('"value 29999"')
 
 
 def test_every_error_of_a_schema_is_ours():

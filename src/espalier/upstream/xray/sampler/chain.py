@@ -167,7 +167,7 @@ class Chain:
             places.append(at - 1 - int(np.argmax(weights[at - 1 :: -1] > 0)))
         probs = weights / total
         return [
-            Draw(int(given.ids[one]), float(probs[one]), given.ids, probs, given.logits, after, len(places) > 1)
+            Draw(int(given.ids[one]), float(probs[one]), given.ids, probs, given.logits, after)
             for one in places
             if weights[one] > 0
         ]
