@@ -42,7 +42,7 @@ ARGUMENT = re.compile(rf"""\b([a-z][a-z_]*)=("[^"\s]*"|'[^'\s]*'|True|False|-?[0
 
 def replaced(hint: str, say: Callable[[str, str], str | None]) -> str:
     """A hint with each argument in other words. say: from name and value; None leaves them as they are."""
-    return ARGUMENT.sub(lambda found: say(found[1], found[2]) or found[0], hint)
+    return ARGUMENT.sub(lambda match: say(match[1], match[2]) or match[0], hint)
 
 
 def in_fields(hint: str) -> str:
@@ -58,8 +58,8 @@ def setting(name: str, value: Any, edge: Edge, *, flag: str) -> str:
         return flag
     if edge == "python":
         return f"{name}={value!r}".replace("'", '"')
-    found = json.dumps({name: value})
-    return f'"espalier": {found}' if edge == "http" and name in OWN else found[1:-1]
+    value_json = json.dumps({name: value})
+    return f'"espalier": {value_json}' if edge == "http" and name in OWN else value_json[1:-1]
 
 
 def _as_field(name: str, written: str) -> str | None:

@@ -20,7 +20,7 @@ def in_flags(error: EspalierError, flags: Collection[str]) -> None:
     if error.hint:
         error.hint = replaced(error.hint, lambda name, value: _flag(name, value, flags))
     message = NEEDS.sub(
-        lambda found: _name_flag(found[1], flags) + found[2] + _name_flag(found[3], flags), error.message
+        lambda match: _name_flag(match[1], flags) + match[2] + _name_flag(match[3], flags), error.message
     )
     name = error.field
     if name and message.startswith((f"{name}:", f"{name} ")):

@@ -103,19 +103,19 @@ def _contains(case: TestCase, output: Measured) -> Reasons:
 
 
 def _check_pattern(pattern: str, case: TestCase, output: Measured, remedy: str) -> Reasons:
-    found = search(pattern, output.result.text)
-    if found is None:
+    match = search(pattern, output.result.text)
+    if match is None:
         yield f"searching for {pattern!r:.120} took too long", SLOW_REMEDY
-    elif not found:
+    elif not match:
         yield f"{pattern!r:.120} is not found in {excerpt(output.result.text)}", _try(output, remedy)
 
 
 def _not_contains(case: TestCase, output: Measured) -> Reasons:
     for pattern in case.not_contains:
-        found = search(pattern, output.result.text)
-        if found is None:
+        match = search(pattern, output.result.text)
+        if match is None:
             yield f"searching for {pattern!r:.120} took too long", SLOW_REMEDY
-        elif found:
+        elif match:
             yield f"{pattern!r:.120} is found in {excerpt(output.result.text)}", BAN_REMEDY
 
 
@@ -185,7 +185,7 @@ def calls_of(result: Result) -> list[tuple[str, Mapping[str, Any]]]:
     """Names and arguments of the complete calls: those that were parsed, else a text that is one call as JSON, with
     `name` or `tool`, and `args` or `arguments`."""
     if result.tool_calls:
-        return [(one.name, one.parsed) for one in result.tool_calls if one.parsed is not None]
+        return [(tool_call.name, tool_call.parsed) for tool_call in result.tool_calls if tool_call.parsed is not None]
     try:
         value = json.loads(result.text)
     except (ValueError, RecursionError):
@@ -197,28 +197,28 @@ def calls_of(result: Result) -> list[tuple[str, Mapping[str, Any]]]:
     return [(name, arguments)] if isinstance(name, str) and isinstance(arguments, dict) else []
 
 
-def _mismatches(wanted: ExpectedCall, found: Mapping[str, Any]) -> Iterator[str]:
+def _mismatches(wanted: ExpectedCall, actual: Mapping[str, Any]) -> Iterator[str]:
     for name, value in wanted.arguments.items():
-        if name not in found:
+        if name not in actual:
             yield f"the call of {wanted.name} lacks the argument {name!r:.80}"
-        elif not is_same(value, found[name]):
-            yield f"the argument {name!r:.80} of {wanted.name} is {found[name]!r:.120}, not {value!r:.120}"
+        elif not is_same(value, actual[name]):
+            yield f"the argument {name!r:.80} of {wanted.name} is {actual[name]!r:.120}, not {value!r:.120}"
     for name, pattern in wanted.matches.items():
-        value = found.get(name)
+        value = actual.get(name)
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        if name not in found or not search(pattern, text):
+        if name not in actual or not search(pattern, text):
             yield f"the argument {name!r:.80} of {wanted.name} is {value!r:.120}, which does not match {pattern!r:.120}"
 
 
-def is_same(wanted: Any, found: Any) -> bool:
+def is_same(wanted: Any, actual: Any) -> bool:
     """Equality of JSON values: true is not 1; an object may have more members than are wanted."""
-    if isinstance(wanted, bool) or isinstance(found, bool):
-        return wanted is found
+    if isinstance(wanted, bool) or isinstance(actual, bool):
+        return wanted is actual
     if isinstance(wanted, Mapping):
-        return isinstance(found, Mapping) and all(k in found and is_same(v, found[k]) for k, v in wanted.items())
+        return isinstance(actual, Mapping) and all(k in actual and is_same(v, actual[k]) for k, v in wanted.items())
     if isinstance(wanted, list):
-        return isinstance(found, list) and len(wanted) == len(found) and all(map(is_same, wanted, found))
-    return bool(wanted == found)
+        return isinstance(actual, list) and len(wanted) == len(actual) and all(map(is_same, wanted, actual))
+    return bool(wanted == actual)
 
 
 def _tax(case: TestCase, output: Measured) -> Reasons:

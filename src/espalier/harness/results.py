@@ -42,7 +42,7 @@ class Sample:
         return self.error is None and not self.failures
 
     def meets(self, *checks: str) -> bool:
-        return self.error is None and all(one.check not in checks for one in self.failures)
+        return self.error is None and all(failure.check not in checks for failure in self.failures)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -52,13 +52,13 @@ class Sample:
             "tax": self.tax,
             "rejection_rate": self.rejection_rate,
             "finish_reason": self.finish_reason,
-            "failures": [one.to_json() for one in self.failures],
+            "failures": [failure.to_json() for failure in self.failures],
             "error": self.error,
         }
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Sample:
-        return Sample(**{**data, "failures": tuple(Failure(**one) for one in data["failures"])})
+        return Sample(**{**data, "failures": tuple(Failure(**failure) for failure in data["failures"])})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,42 +88,42 @@ class CaseResult:
 
     @property
     def outputs(self) -> list[str]:
-        return [one.output for one in self._finished_samples]
+        return [sample.output for sample in self._finished_samples]
 
     @property
     def latencies(self) -> list[float]:
         """Seconds."""
-        return [one.latency for one in self._finished_samples]
+        return [sample.latency for sample in self._finished_samples]
 
     @property
     def token_counts(self) -> list[int]:
-        return [one.tokens for one in self._finished_samples]
+        return [sample.tokens for sample in self._finished_samples]
 
     @property
     def errors(self) -> list[str]:
-        return [one.error for one in self.samples if one.error is not None]
+        return [sample.error for sample in self.samples if sample.error is not None]
 
     @property
     def format_passed(self) -> int:
-        return sum(one.meets("format") for one in self.samples)
+        return sum(sample.meets("format") for sample in self.samples)
 
     @property
     def json_passed(self) -> int:
         """Outputs that are JSON and, where a schema is expected, valid under it."""
-        return sum(one.meets("json", "schema") for one in self.samples)
+        return sum(sample.meets("json", "schema") for sample in self.samples)
 
     @property
     def content_passed(self) -> int:
         """Outputs without what is banned."""
-        return sum(one.meets("banned", "not_contains") for one in self.samples)
+        return sum(sample.meets("banned", "not_contains") for sample in self.samples)
 
     @property
     def required_passed(self) -> int:
-        return sum(one.meets("required", "contains") for one in self.samples)
+        return sum(sample.meets("required", "contains") for sample in self.samples)
 
     @property
     def total_passed(self) -> int:
-        return sum(one.passed for one in self.samples)
+        return sum(sample.passed for sample in self.samples)
 
     @property
     def passed(self) -> bool:
@@ -148,13 +148,13 @@ class CaseResult:
 
     def reasons(self) -> list[tuple[Failure, int]]:
         """The different failures, errors included, and how many iterations each stopped; the most frequent first."""
-        found = Counter(failure for one in self.samples for failure in one.failures)
-        found.update(Failure(check="error", reason=reason) for reason in self.errors)
-        return found.most_common()
+        counter = Counter(failure for sample in self.samples for failure in sample.failures)
+        counter.update(Failure(check="error", reason=reason) for reason in self.errors)
+        return counter.most_common()
 
     @property
     def _finished_samples(self) -> list[Sample]:
-        return [one for one in self.samples if one.error is None]
+        return [sample for sample in self.samples if sample.error is None]
 
     def to_json(self) -> dict[str, Any]:
         """PedroCLI's names, latencies in nanoseconds; then `Passed`, `Notes` and `Samples`, which are ours."""
@@ -167,7 +167,7 @@ class CaseResult:
             "ContentPassed": self.content_passed,
             "RequiredPassed": self.required_passed,
             "TotalPassed": self.total_passed,
-            "Latencies": [_nanoseconds(one) for one in self.latencies],
+            "Latencies": [_nanoseconds(latency) for latency in self.latencies],
             "TokenCounts": self.token_counts,
             "Errors": self.errors,
             "Summary": {
@@ -184,7 +184,7 @@ class CaseResult:
             },
             "Passed": self.passed,
             "Notes": list(self.notes),
-            "Samples": [one.to_json() for one in self.samples],
+            "Samples": [sample.to_json() for sample in self.samples],
         }
 
     def __str__(self) -> str:
@@ -218,7 +218,7 @@ class CaseResult:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> CaseResult:
-        samples = tuple(Sample.from_json(one) for one in data["Samples"])
+        samples = tuple(Sample.from_json(sample) for sample in data["Samples"])
         return CaseResult(case=TestCase.from_json(data["Case"]), samples=samples, notes=tuple(data["Notes"]))
 
 
@@ -233,11 +233,11 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        return all(one.passed for one in self.results)
+        return all(result.passed for result in self.results)
 
     def __str__(self) -> str:
         """The printed report, without a last newline."""
-        failed = [one.case.name for one in self.results if not one.passed]
+        failed = [result.case.name for result in self.results if not result.passed]
         count = len(self.results)
         lines = ["=== Logit Test Results ===", *(f"\n{result}" for result in self.results), ""]
         lines += _wrap_text(f"{count - len(failed)} of {count} cases passed on {self.model} in {self.seconds:.1f} s")
@@ -251,7 +251,7 @@ class Report:
             "seed": self.seed,
             "seconds": self.seconds,
             "passed": self.passed,
-            "results": [one.to_json() for one in self.results],
+            "results": [result.to_json() for result in self.results],
         }
 
     @staticmethod
@@ -260,7 +260,7 @@ class Report:
         try:
             return Report(
                 model=data["model"],
-                results=tuple(CaseResult.from_json(one) for one in data["results"]),
+                results=tuple(CaseResult.from_json(result) for result in data["results"]),
                 seconds=data["seconds"],
                 seed=data["seed"],
             )

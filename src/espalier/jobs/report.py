@@ -84,28 +84,28 @@ class Summing:
             if general not in self._paths and len(self._paths) >= MOST_PATHS:
                 self.lost_paths += 1
                 continue
-            one = self._paths.setdefault(general, _Path())
-            one.items += 1
-            one.tokens += cost["tokens"]
-            one.tax_nats += cost["tax_nats"]
-            one.removed += cost["removed_mass"] * cost["tokens"]
+            totals = self._paths.setdefault(general, _Path())
+            totals.items += 1
+            totals.tokens += cost["tokens"]
+            totals.tax_nats += cost["tax_nats"]
+            totals.removed += cost["removed_mass"] * cost["tokens"]
         for value in figures["values"]:
             _keep(self._values, value["tax_nats"], item["line"], {**_name_item(item), **value}, DEAREST)
         _keep(self._outliers, figures["tax_nats"], item["line"],
               {**_name_item(item), "tax_nats": figures["tax_nats"], "steps": steps}, OUTLIERS)  # fmt: skip
-        for found in figures["findings"]:
-            kept = self._findings.setdefault(found["code"], _Found(severity=found["severity"]))
+        for finding in figures["findings"]:
+            kept = self._findings.setdefault(finding["code"], _Found(severity=finding["severity"]))
             kept.items += 1
-            kept.remedies.update(dict.fromkeys(found["remedies"]))
+            kept.remedies.update(dict.fromkeys(finding["remedies"]))
             if len(kept.examples) < EXAMPLES:
-                kept.examples.append(f"{item['custom_id']}: {found['message']}")
+                kept.examples.append(f"{item['custom_id']}: {finding['message']}")
 
     def to_json(self) -> dict[str, Any]:
         """The report. Of the verdicts, `broken` are items that break what was called enforced. Taxes in nats; shares
         from 0 to 1; paths with `*` for the places of a list."""
         steps, drawn = self.steps["all"], self.steps["all"] - self.steps["forced"]
         order = ("fault", "cost", "note")
-        paths = sorted(self._paths.items(), key=lambda one: -one[1].tax_nats)
+        paths = sorted(self._paths.items(), key=lambda entry: -entry[1].tax_nats)
         return {
             "items": dict(self.states), "verdicts": dict(self.verdicts), "errors": dict(self.errors.most_common(20)),
             "finish_reasons": dict(self.finish), "tokens": dict(self.tokens), "measured": self.measured,
@@ -115,21 +115,21 @@ class Summing:
             "changed_share": self.steps["changed"] / steps if steps else 0.0,
             "by_path": {
                 path: {
-                    "items": one.items, "tokens": one.tokens, "tax_nats": one.tax_nats,
-                    "removed_mass": one.removed / one.tokens if one.tokens else 0.0,
+                    "items": totals.items, "tokens": totals.tokens, "tax_nats": totals.tax_nats,
+                    "removed_mass": totals.removed / totals.tokens if totals.tokens else 0.0,
                 }
-                for path, one in paths
+                for path, totals in paths
             },
             "paths_left_out": self.lost_paths,
-            "dearest_values": [one for _, _, one in sorted(self._values, key=lambda one: -one[0])],
+            "dearest_values": [value for _, _, value in sorted(self._values, key=lambda value: -value[0])],
             "findings": [
-                {"code": code, "severity": one.severity, "items": one.items, "examples": one.examples,
-                 "remedies": list(one.remedies)}
-                for code, one in sorted(
+                {"code": code, "severity": totals.severity, "items": totals.items, "examples": totals.examples,
+                 "remedies": list(totals.remedies)}
+                for code, totals in sorted(
                     self._findings.items(), key=lambda two: (order.index(two[1].severity), -two[1].items)
                 )
             ],
-            "outliers": [one for _, _, one in sorted(self._outliers, key=lambda one: -one[0])],
+            "outliers": [item for _, _, item in sorted(self._outliers, key=lambda item: -item[0])],
             "invalid": self._invalid,
         }  # fmt: skip
 
@@ -148,15 +148,15 @@ def general_path(pointer: str) -> str:
 
 
 def _name_item(item: Mapping[str, Any]) -> dict[str, Any]:
-    found = {"line": item["line"], "custom_id": item["custom_id"]}
-    return found if item["trace_id"] is None else {**found, "trace_id": item["trace_id"]}
+    named = {"line": item["line"], "custom_id": item["custom_id"]}
+    return named if item["trace_id"] is None else {**named, "trace_id": item["trace_id"]}
 
 
 def _keep(
-    heap: list[tuple[float, float, dict[str, Any]]], cost: float, line: int, one: dict[str, Any], most: int
+    heap: list[tuple[float, float, dict[str, Any]]], cost: float, line: int, item: dict[str, Any], most: int
 ) -> None:
     """Keep the `most` dearest; the line decides between equals, and two of one item differ in nothing that matters."""
-    entry = (cost, -line - len(heap) / 1e9, one)
+    entry = (cost, -line - len(heap) / 1e9, item)
     if len(heap) < most:
         heapq.heappush(heap, entry)
     elif heap[0][0] < cost:

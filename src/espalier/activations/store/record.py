@@ -62,8 +62,8 @@ class RequestRecord:
 
     def to_json(self) -> dict[str, Any]:
         """As `from_json` reads it; `prompt_hash`, `has_activations` and `multi_sample` are for other readers."""
-        found = {one.name: getattr(self, one.name) for one in fields(self)}
-        shown = {name: [*value] if isinstance(value, tuple) else value for name, value in found.items()}
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        shown = {name: [*value] if isinstance(value, tuple) else value for name, value in values.items()}
         return shown | {
             "extra": dict(self.extra),
             "prompt_hash": self.prompt_hash,
@@ -75,9 +75,9 @@ class RequestRecord:
     def from_json(cls, value: Mapping[str, Any]) -> RequestRecord:
         """Raises InputError for a dict that is no record. Names that are not known are passed over: a newer version
         may have written them."""
-        names = {one.name for one in fields(cls)}
+        names = {field.name for field in fields(cls)}
         known: dict[str, Any] = {
-            name: tuple(one) if isinstance(one, list) else one for name, one in value.items() if name in names
+            name: tuple(item) if isinstance(item, list) else item for name, item in value.items() if name in names
         }
         try:
             return cls(**known)
@@ -99,9 +99,9 @@ class Captured:
         named = {(site, layer) for site in record.sites for layer in record.layers} if record.positions else set()
         if set(self.vectors) != named:
             raise ValueError(f"vectors of {sorted(self.vectors)}, and the record names {sorted(named)}")
-        for name, one in self.vectors.items():
-            if one.shape != (len(record.positions), record.hidden):
-                raise ValueError(f"{name} has the shape {one.shape}")
+        for name, vector in self.vectors.items():
+            if vector.shape != (len(record.positions), record.hidden):
+                raise ValueError(f"{name} has the shape {vector.shape}")
 
 
 def new_key(record: RequestRecord) -> str:

@@ -67,12 +67,12 @@ class DecodingFlags:
                 raise InputError(f"{flag} {given}: there is no such choice", hint=", ".join(known), field=name)
         if self.strategy is not None:
             STRATEGIES.require(self.strategy)
-        found = {name: value for name, value in vars(self).items() if value is not None}
-        if (given := found.pop("draft", None)) is not None:
-            found["drafts"] = tuple(one.strip() for one in given.split(","))
+        options = {name: value for name, value in vars(self).items() if value is not None}
+        if (given := options.pop("draft", None)) is not None:
+            options["drafts"] = tuple(source.strip() for source in given.split(","))
         if self.early_stopping is not None:
-            found["early_stopping"] = STOPPING[self.early_stopping]
-        return found
+            options["early_stopping"] = STOPPING[self.early_stopping]
+        return options
 
     def for_log(self, *, sampler: str) -> DecodingFlags:
         """The flags of a run with a rejection log, whose strategy is LOGGED. Raises InputError for another strategy:
@@ -98,11 +98,11 @@ def strategy_lines(result: Result) -> list[str]:
         lines.append(f"closed after {result.usage.completion_tokens} tokens, to end within the limit")
     rewinds = () if result.trace is None else result.trace.rewinds
     if rewinds:
-        count = sum(len(one.tokens) for one in rewinds)
+        count = sum(len(rewind.tokens) for rewind in rewinds)
         lines.append(f"taken back {len(rewinds)} time{'' if len(rewinds) == 1 else 's'}, {count} tokens in all")
     if result.trace is not None:
         for name, counts in result.trace.safety_counts().items():
-            rules = (f"{category}/{pattern} {n}" for category, found in counts.items() for pattern, n in found.items())
+            rules = (f"{category}/{pattern} {n}" for category, count in counts.items() for pattern, n in count.items())
             lines.append(f"safety: {name.replace('_', ' ')}: {', '.join(rules)}")
     weighing = result.weighing
     if weighing is not None:

@@ -54,13 +54,15 @@ class SamplingFlags:
 
     def fields(self) -> dict[str, Any]:
         """The fields of SamplingConfig that were given. Raises InputError, SamplingError."""
-        given = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in ("preset", "option")}
+        given = {
+            field.name: getattr(self, field.name) for field in fields(self) if field.name not in ("preset", "option")
+        }
         return read_fields(self.option, **given)
 
 
 def read_fields(overrides: Sequence[str] | None = None, **flags: Any) -> dict[str, Any]:
     """The fields of SamplingConfig that are set; None and empty lists are not. Raises InputError, SamplingError."""
-    found = {name: value for name, value in flags.items() if value is not None and value != []}
+    fields = {name: value for name, value in flags.items() if value is not None and value != []}
     for text in overrides or ():
         key, given, value = text.partition("=")
         if not given:
@@ -69,10 +71,10 @@ def read_fields(overrides: Sequence[str] | None = None, **flags: Any) -> dict[st
             name, read = own_option(key, _value(key, value))
         except SamplingError as error:
             raise SamplingError(f"-o {error.message}", hint=error.hint, field=key) from error
-        if name in found:
+        if name in fields:
             raise InputError(f"{name} is given twice", field=name)
-        found[name] = read
-    return with_extra(found)
+        fields[name] = read
+    return with_extra(fields)
 
 
 def check_single(sampling: SamplingConfig) -> None:

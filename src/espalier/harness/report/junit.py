@@ -16,8 +16,8 @@ _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 def junit_text(report: Report) -> str:
     """The XML document. A case in which every iteration ended in an error is an `error`, another that did not pass a
     `failure`."""
-    errors = sum(_is_error(one) for one in report.results)
-    failed = sum(not one.passed for one in report.results) - errors
+    errors = sum(_is_error(result) for result in report.results)
+    failed = sum(not result.passed for result in report.results) - errors
     counts = {"tests": str(len(report.results)), "failures": str(failed), "errors": str(errors)}
     root = ET.Element("testsuites", {"name": "espalier test", **counts, "time": f"{report.seconds:.3f}"})
     suite = ET.SubElement(
@@ -30,7 +30,7 @@ def junit_text(report: Report) -> str:
 
 
 def _case(suite: ET.Element, result: CaseResult) -> None:
-    seconds = sum(one.latency for one in result.samples)
+    seconds = sum(sample.latency for sample in result.samples)
     case = ET.SubElement(
         suite, "testcase", {"classname": "espalier", "name": _xml(result.case.name), "time": f"{seconds:.3f}"}
     )

@@ -21,7 +21,7 @@ def report_page(report: Report, comparisons: Sequence[Comparison] = ()) -> str:
     """The HTML document."""
     style = _resource("tests.css")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    failed = sum(not one.passed for one in report.results)
+    failed = sum(not result.passed for result in report.results)
     title = f"{failed} of {len(report.results)} cases failed" if failed else "All cases passed"
     environment = Environment(autoescape=True, undefined=StrictUndefined)
     return environment.from_string(_resource("tests.html")).render(
