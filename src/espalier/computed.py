@@ -29,5 +29,5 @@ class computed(Generic[T]):  # noqa: N801  # it is used as `property` is
         """Only called the first time: afterwards the value in the object's `__dict__` is found before."""
         if instance is None:
             return self
-        found: T = instance.__dict__.setdefault(self._name, self._work(instance))
-        return found
+        value: T = instance.__dict__.setdefault(self._name, self._work(instance))
+        return value

@@ -149,15 +149,15 @@ _READERS: Mapping[Any, Callable[[str], Any]] = {int: int, float: float, bool: _s
 def entries(table: type) -> Mapping[str, DeclaredField]:
     """The fields of a dataclass that have a `Field`, by name and in order."""
     hints = typing.get_type_hints(table, include_extras=True)
-    found = {}
-    for one in dataclasses.fields(table):
-        declared = [extra for extra in getattr(hints[one.name], "__metadata__", ()) if isinstance(extra, Field)]
+    declared_fields = {}
+    for field in dataclasses.fields(table):
+        declared = [extra for extra in getattr(hints[field.name], "__metadata__", ()) if isinstance(extra, Field)]
         if declared:
-            found[one.name] = _declared(one, hints[one.name].__origin__, declared[0])
-    return found
+            declared_fields[field.name] = _declared(field, hints[field.name].__origin__, declared[0])
+    return declared_fields
 
 
-def _declared(one: dataclasses.Field[Any], hint: Any, field: Field) -> DeclaredField:
+def _declared(field_of_class: dataclasses.Field[Any], hint: Any, field: Field) -> DeclaredField:
     """hint: a type such as `int`, `str | None`, `Literal["a", "b"]` or `tuple[int, ...]`."""
     members = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     kind = next(member for member in members if member is not types.NoneType)
@@ -165,12 +165,12 @@ def _declared(one: dataclasses.Field[Any], hint: Any, field: Field) -> DeclaredF
     kind = typing.get_args(kind)[0] if is_list else kind
     literals = typing.get_args(kind) if typing.get_origin(kind) is typing.Literal else ()
     return DeclaredField(
-        name=one.name,
+        name=field_of_class.name,
         type=str if literals else kind,
         is_list=is_list,
         is_optional=types.NoneType in members,
         choices=field.choices or literals,
-        default=one.default,
+        default=field_of_class.default,
         field=field,
     )
 

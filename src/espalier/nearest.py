@@ -13,16 +13,16 @@ LONGEST_NAME = 60
 def nearest(name: str, known: Iterable[str], most: int = MOST_NAMES) -> list[str]:
     """At most `most` known names, the most similar first; none if nothing is similar."""
     asked = name[:LONGEST_NAME].lower()
-    spelt = {one.lower(): one for one in sorted(known, reverse=True)}
-    return [spelt[one] for one in difflib.get_close_matches(asked, list(spelt), n=most)]
+    spelt = {name_known.lower(): name_known for name_known in sorted(known, reverse=True)}
+    return [spelt[name] for name in difflib.get_close_matches(asked, list(spelt), n=most)]
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
     """The question `did you mean 'a', 'b' or 'c'?`, None if nothing is similar."""
-    found = [repr(one) for one in nearest(name, known)]
-    if not found:
+    names = [repr(name_near) for name_near in nearest(name, known)]
+    if not names:
         return None
-    *most, last = found
+    *most, last = names
     return f"did you mean {', '.join(most)} or {last}?" if most else f"did you mean {last}?"
 
 
@@ -34,8 +34,8 @@ def nearest_or_all(name: str, known: Iterable[str], *, before: str = "known: ") 
 
 def as_others_call_it(name: str, table: Mapping[str, tuple[str, str]]) -> str | None:
     """What a name of another library is called here. table: their name -> whose it is ("others" for several), ours."""
-    found = table.get(name)
-    if found is None:
+    known = table.get(name)
+    if known is None:
         return None
-    whose, ours = found
+    whose, ours = known
     return f"{name}, as {whose} call{'' if whose == 'others' else 's'} it, is {ours} here"

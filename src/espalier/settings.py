@@ -61,14 +61,14 @@ class Settings:
 
     def shown(self) -> dict[str, Any]:
         """The value of each variable for display: an adapter is `PATH:SCALE`."""
-        found = {}
+        values = {}
         for variable, entry in VARIABLES.items():
             if entry.name in REQUEST:
                 value = self.request_defaults.get(entry.name)
             else:
                 value = getattr(self if entry.name in entries(Settings) else self.options, entry.name)
-            found[variable] = tuple(map(str, value)) if isinstance(value, tuple) else value
-        return found
+            values[variable] = tuple(map(str, value)) if isinstance(value, tuple) else value
+        return values
 
 
 def _request_field(option: PropertyOrder) -> DeclaredField:

@@ -214,7 +214,7 @@ def is_limited() -> bool:
     return _LIMIT.get() is not None
 
 
-def _either(one: Flag | None, other: Flag | None) -> Flag | None:
-    if one is None or other is None:
-        return one or other
-    return lambda: one() or other()
+def _either(flag: Flag | None, other: Flag | None) -> Flag | None:
+    if flag is None or other is None:
+        return flag or other
+    return lambda: flag() or other()

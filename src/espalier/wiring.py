@@ -109,14 +109,14 @@ class App:
         """The compiler of a vocabulary; the last COMPILERS_KEPT are kept."""
         with self._lock:
             key = vocab.fingerprint, vocab.name  # reports say the name
-            found = self._compilers.get(key)
-            if found is None:
-                found = Compiler(vocab, folders=self.folders)
-                self._compilers[key] = found
+            compiler = self._compilers.get(key)
+            if compiler is None:
+                compiler = Compiler(vocab, folders=self.folders)
+                self._compilers[key] = compiler
                 while len(self._compilers) > COMPILERS_KEPT:
                     self._compilers.popitem(last=False)
             self._compilers.move_to_end(key)
-            return found
+            return compiler
 
 
 def demo_model() -> Path:
@@ -138,7 +138,7 @@ def build_app(
     App; without it DATABASE_URL."""
     variables = os.environ if environ is None else environ
     url = database_url or (lambda: variables.get("DATABASE_URL", "").strip() or None)
-    found = read_settings(environ) if settings is None else settings
-    if not found.plugins:
+    read = read_settings(environ) if settings is None else settings
+    if not read.plugins:
         forbid_plugins()
-    return App(found, database_url=url)
+    return App(read, database_url=url)

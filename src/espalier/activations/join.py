@@ -35,7 +35,7 @@ def join(record: RequestRecord, trace: Trace | None) -> Iterator[JoinedToken]:
     steps: tuple[StepRecord, ...] = ()
     if trace is not None:
         steps = trace.steps
-        if tuple(one.token_id for one in steps) != record.response_ids:
+        if tuple(step.token_id for step in steps) != record.response_ids:
             raise InputError(
                 "the trace has other tokens than the stored request" if steps else "the trace keeps no steps",
                 hint="a trace of the same run, at the level steps",
@@ -61,6 +61,6 @@ def decisions(captured: Captured, trace: Trace, *, site: str, layer: int) -> tup
     values = captured.vectors.get((site, layer))
     if values is None:
         raise InputError(f"{site} {layer} was not captured", field="layer")
-    found = [one for one in join(captured.record, trace) if one.source is not None and one.step is not None]
-    rows = np.array([one.source for one in found], dtype=np.int64)
-    return values[rows], [one.step for one in found if one.step is not None]
+    joined = [token for token in join(captured.record, trace) if token.source is not None and token.step is not None]
+    rows = np.array([token.source for token in joined], dtype=np.int64)
+    return values[rows], [token.step for token in joined if token.step is not None]

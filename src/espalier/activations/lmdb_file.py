@@ -179,8 +179,8 @@ class PageFile:
         """The meta pages that can be read, the newest first."""
         first = self._meta_at(0, None)
         sizes = SIZES if first is None else (first.page_size,)
-        second = next((found for size in sizes if (found := self._meta_at(size, size)) is not None), None)
-        return sorted((one for one in (first, second) if one is not None), key=lambda one: -one.transaction)
+        second = next((meta for size in sizes if (meta := self._meta_at(size, size)) is not None), None)
+        return sorted((meta for meta in (first, second) if meta is not None), key=lambda meta: -meta.transaction)
 
     def _meta_at(self, begin: int, page_size: int | None) -> Meta | None:
         data = os.pread(self._file.fileno(), _HEAD.size + _META.size + METAS * _TREE.size + _TAIL.size, begin)
@@ -223,5 +223,5 @@ def shortfall(path: Path) -> str:
             least = METAS * SIZES[0]
             is_begun = os.pread(file._file.fileno(), 4, _HEAD.size) == struct.pack("<I", MAGIC)
             return f"it is cut: it has {file.size:,} bytes of its first pages" if is_begun and file.size < least else ""
-        needed = (max(one.last for one in file.metas) + 1) * file.page_size
+        needed = (max(meta.last for meta in file.metas) + 1) * file.page_size
         return f"it is cut: it has {file.size:,} bytes, and its pages need {needed:,}" if file.size < needed else ""

@@ -85,7 +85,7 @@ def checked(schema: Mapping[str, Any], arguments: Any, *, of: str = "this tool")
             raise _unknown(str(name), properties, of)
     for name, value in arguments.items():
         for error in _validator(json.dumps(properties[name])).iter_errors(value):
-            path = name + "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in error.absolute_path)
+            path = name + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path)
             raise InputError(f"{path}: {_word_error(error)}", hint=properties[name].get("description"), field=name)
     return {name: _plain(value, properties[name]) for name, value in arguments.items()}
 

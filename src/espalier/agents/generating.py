@@ -87,14 +87,14 @@ def _generate_structured(arguments: Arguments, desk: Desk) -> Question:
     defaults, notes = _structured_defaults(arguments, desk)
 
     def read(result: Result, trace_id: str | None) -> Answer:
-        found = answer(result, trace_id)
-        found["notes"] += notes
+        data = answer(result, trace_id)
+        data["notes"] += notes
         _check_whole(result)
         try:
-            found["json"] = json.loads(result.content)
+            data["json"] = json.loads(result.content)
         except (ValueError, RecursionError) as error:
             raise GenerationError(f"the answer is not JSON: {error}; it is {_shorten(result.content)}") from error
-        return found
+        return data
 
     return _question({**defaults, **arguments}, desk, read)
 
@@ -196,12 +196,12 @@ def constraint_of(arguments: Arguments) -> Spec | None:
         "json_schema": lambda value: named_constraint(json_schema=value),
         "safety": lambda value: named_constraint(safety=value),
     }
-    found: list[Spec | None] = []
+    specs: list[Spec | None] = []
     for name, make in makers.items():
         if name in arguments:
             with blaming(name):
-                found.append(make(arguments[name]))
-    return together(*found)
+                specs.append(make(arguments[name]))
+    return together(*specs)
 
 
 @contextmanager

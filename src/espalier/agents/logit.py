@@ -33,10 +33,10 @@ PARTS: Mapping[str, Sequence[str]] = {
 def logit_verb(verbs: Sequence[Verb]) -> Verb:
     """The tool over these verbs: its parameters are those of all of them, and the action says which may be given."""
     properties: dict[str, Any] = {
-        "action": {"enum": [one.name for one in verbs], "description": "What to do: the name of another tool."}
+        "action": {"enum": [verb.name for verb in verbs], "description": "What to do: the name of another tool."}
     }
-    for one in verbs:
-        for name, schema in one.properties.items():
+    for member in verbs:
+        for name, schema in member.properties.items():
             properties.setdefault(name, schema)
     return Verb(
         name=NAME,

@@ -32,18 +32,18 @@ TEXTS = {"type": "array", "items": TEXT}
 
 def _list_presets(arguments: Arguments, desk: Desk) -> Answer:
     rows = []
-    for one in preset_rows(desk.presets):
-        config = one.get("config", {})
+    for listed in preset_rows(desk.presets):
+        config = listed.get("config", {})
         row = {
-            "name": one["name"],
-            "description": one["description"],
+            "name": listed["name"],
+            "description": listed["description"],
             "temperature": config.get("temperature"),
             "top_k": config.get("top_k"),
             "top_p": config.get("top_p"),
-            "has_grammar": one.get("grammar") is not None or one.get("json_schema") is not None,
-            "problem": one["problem"],
+            "has_grammar": listed.get("grammar") is not None or listed.get("json_schema") is not None,
+            "problem": listed["problem"],
         }
-        rows.append(row | ({"safety_preset": one["safety_preset"]} if one.get("safety_preset") else {}))
+        rows.append(row | ({"safety_preset": listed["safety_preset"]} if listed.get("safety_preset") else {}))
     return {"presets": rows}
 
 
@@ -53,7 +53,7 @@ def _analyze_vocabulary(arguments: Arguments, desk: Desk) -> Answer:
         hint = f"{desk.engine.name} runs elsewhere: give its tokenizer to `espalier vocab`"
         raise CapabilityError("tokenizer not available", hint=hint)
     report = _report(vocab)
-    found: Answer = {
+    answer: Answer = {
         "name": vocab.name,
         "vocab_size": vocab.width,
         "eos_token": vocab.eos_ids[0],
@@ -64,11 +64,11 @@ def _analyze_vocabulary(arguments: Arguments, desk: Desk) -> Answer:
     }
     for term in arguments.get("search_terms", ()):
         with blaming("search_terms"):
-            found["search_matches"][term] = list(report.search(term).containing[:LIMIT])
+            answer["search_matches"][term] = list(report.search(term).containing[:LIMIT])
     if "category" in arguments:
         ids = report.ids_in(arguments["category"])
-        found |= {"category_tokens": list(ids[:LIMIT]), "category_count": len(ids)}
-    return found
+        answer |= {"category_tokens": list(ids[:LIMIT]), "category_count": len(ids)}
+    return answer
 
 
 @lru_cache(maxsize=2)
@@ -99,7 +99,7 @@ def _line(document: Any) -> str:
 def _safety_check(arguments: Arguments, desk: Desk) -> Answer:
     extra = {name: arguments[name] for name in ("categories", "include", "patterns") if name in arguments}
     if "regexes" in arguments:
-        extra["patterns"] = [*extra.get("patterns", ()), *({"regex": one} for one in arguments["regexes"])]
+        extra["patterns"] = [*extra.get("patterns", ()), *({"regex": regex} for regex in arguments["regexes"])]
     given = arguments.get("safety")
     if given is not None and extra:
         raise InputError(f"give safety or {', '.join(extra)}, not both", field="safety")
@@ -107,9 +107,9 @@ def _safety_check(arguments: Arguments, desk: Desk) -> Answer:
         spec = (
             safety_of(given) if given is not None else Safety(None if extra.get("categories") else "maximum", **extra)
         )
-        for one in spec.patterns:
-            if one.is_regex:
-                checked_parts(one)
+        for pattern in spec.patterns:
+            if pattern.is_regex:
+                checked_parts(pattern)
     text = arguments["text"]
     if any(0xD800 <= ord(c) < 0xE000 for c in text):
         raise InputError("the text is not valid Unicode", field="text")
@@ -117,7 +117,7 @@ def _safety_check(arguments: Arguments, desk: Desk) -> Answer:
         caught = find(spec, text)
     except NotSearched as error:
         raise UnsupportedError(str(error), hint="repeat less within what is repeated", field="patterns") from error
-    return {"safe": not caught, "caught": [one.to_json() for one in caught], "enforced": list(spec.describe())}
+    return {"safe": not caught, "caught": [finding.to_json() for finding in caught], "enforced": list(spec.describe())}
 
 
 PRESET_ROW: Mapping[str, Any] = {

@@ -68,5 +68,5 @@ class Share:
         with self._lock:
             self._is_closed = True
             running = list(self._running)
-        for one in running:
-            one.cancel()
+        for request in running:
+            request.cancel()

@@ -13,8 +13,8 @@ from espalier.agents.verb import Answer, Verb
 from espalier.errors import EspalierError, UnknownName
 
 VERBS: Mapping[str, Verb] = {
-    one.name: one
-    for one in (
+    verb.name: verb
+    for verb in (
         generating.GENERATE,
         generating.STRUCTURED,
         generating.TOOL_CALL,

@@ -33,11 +33,14 @@ def cases_of(arguments: Arguments) -> list[TestCase]:
         if shared:
             raise InputError(f"each case states its own {shared[0]}", hint="beside test_prompts", field=shared[0])
         with blaming("cases"):
-            made = [TestCase.from_json(one) for one in arguments["cases"]]
+            made = [TestCase.from_json(case) for case in arguments["cases"]]
     else:
         prompts = arguments["test_prompts"]
-        made = [_case(i, one, arguments) for i, one in enumerate([prompts] if isinstance(prompts, str) else prompts, 1)]
-    if (count := sum(one.iterations for one in made)) > MOST_RUNS:
+        made = [
+            _case(i, prompt, arguments)
+            for i, prompt in enumerate([prompts] if isinstance(prompts, str) else prompts, 1)
+        ]
+    if (count := sum(case.iterations for case in made)) > MOST_RUNS:
         field = "cases" if "cases" in arguments else "iterations"
         raise InputError(f"{count} iterations in all; at most {MOST_RUNS}", field=field)
     return made
@@ -45,7 +48,7 @@ def cases_of(arguments: Arguments) -> list[TestCase]:
 
 def iterations_of(arguments: Arguments) -> int:
     """The iterations of all cases. Raises as `cases_of`."""
-    return sum(one.iterations for one in cases_of(arguments))
+    return sum(case.iterations for case in cases_of(arguments))
 
 
 def _case(number: int, prompt: str, arguments: Arguments) -> TestCase:
@@ -61,10 +64,10 @@ def _case(number: int, prompt: str, arguments: Arguments) -> TestCase:
 
 def _test_config(arguments: Arguments, desk: Desk) -> Answer:
     cases = cases_of(arguments)
-    for one in cases:
-        if one.preset is not None:
+    for case in cases:
+        if case.preset is not None:
             with blaming("cases" if "cases" in arguments else "preset"):
-                desk.presets.get(one.preset)
+                desk.presets.get(case.preset)
     report = Harness(desk.runs, seed=arguments.get("seed", 0), progress=desk.told).add(*cases).run()
     return {"passed": report.passed, "report": str(report), **report.to_json()}
 

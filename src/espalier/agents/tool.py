@@ -56,15 +56,15 @@ class LogitTool:
         return [
             {
                 "type": "function",
-                "function": {"name": one.name, "description": one.about, "parameters": one.input_schema},
+                "function": {"name": verb.name, "description": verb.about, "parameters": verb.input_schema},
             }
-            for one in TOOLS.values()
+            for verb in TOOLS.values()
         ]
 
     def anthropic(self) -> list[dict[str, Any]]:
         """The tools as Anthropic's `tools`."""
         return [
-            {"name": one.name, "description": one.about, "input_schema": one.input_schema} for one in TOOLS.values()
+            {"name": verb.name, "description": verb.about, "input_schema": verb.input_schema} for verb in TOOLS.values()
         ]
 
     def call(self, name: str, arguments: Any) -> Reply:
@@ -113,8 +113,8 @@ class LogitTool:
         return question.read(result, kept)
 
     def _keep_trace(self, trace: Trace) -> str:
-        found: str = self._traces.save_trace(trace.to_json(), request_id="", caller=CALLER, index=0)
-        return found
+        trace_id: str = self._traces.save_trace(trace.to_json(), request_id="", caller=CALLER, index=0)
+        return trace_id
 
 
 def _serve_directly(engine: LoadedEngine) -> DirectService:

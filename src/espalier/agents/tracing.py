@@ -13,17 +13,17 @@ LIMIT, MOST = 20, 100
 
 def stored_trace(desk: Desk, trace_id: str) -> JsonMapping:
     """A trace as it was stored. Raises NotAvailable, and UnknownName if this caller has none of that id."""
-    found = desk.stored().trace(trace_id, caller=desk.caller)
-    if found is None:
+    trace = desk.stored().trace(trace_id, caller=desk.caller)
+    if trace is None:
         raise UnknownName(f"there is no trace {trace_id!r:.80}", hint="list_traces", field="trace_id")
-    return found
+    return trace
 
 
 def stored_rows(desk: Desk, *, limit: int, after: str | None = None) -> tuple[list[dict[str, object]], bool]:
     """Rows without steps, newest first, and whether there are more. Raises NotAvailable, InputError."""
-    found = desk.stored().traces(caller=desk.caller, limit=limit + 1, after=after)
-    rows = [{name: value for name, value in one.items() if name != "caller"} for one in found[:limit]]
-    return rows, len(found) > limit
+    stored = desk.stored().traces(caller=desk.caller, limit=limit + 1, after=after)
+    rows = [{name: value for name, value in trace.items() if name != "caller"} for trace in stored[:limit]]
+    return rows, len(stored) > limit
 
 
 def _list_traces(arguments: Arguments, desk: Desk) -> Answer:

@@ -36,8 +36,8 @@ def _try_remedies(arguments: Arguments, desk: Desk) -> Answer:
         return requests[0]
 
     def run(requests: Sequence[Request]) -> Iterator[Event]:
-        for one in requests:
-            yield from service.submit(one)
+        for request in requests:
+            yield from service.submit(request)
 
     try:
         ends = (event for event in run([make(**question.options)]) if isinstance(event, Finished))
@@ -57,8 +57,8 @@ def _try_remedies(arguments: Arguments, desk: Desk) -> Answer:
 
 
 def _seeds(arguments: Arguments) -> int:
-    found: int = arguments.get("seeds", SEEDS)
-    return found
+    argument: int = arguments.get("seeds", SEEDS)
+    return argument
 
 
 TRY_REMEDIES = Verb(

@@ -100,5 +100,5 @@ class Verb:
 
 
 def _object(properties: Mapping[str, Any], required: Sequence[str], *, is_open: bool) -> dict[str, Any]:
-    found: dict[str, Any] = {"type": "object", "properties": dict(properties), "required": list(required)}
-    return found if is_open else found | {"additionalProperties": False}
+    schema: dict[str, Any] = {"type": "object", "properties": dict(properties), "required": list(required)}
+    return schema if is_open else schema | {"additionalProperties": False}

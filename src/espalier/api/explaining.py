@@ -41,8 +41,8 @@ class Explanation:
         """edge: in whose words remedies are told."""
         if self.result.trace is None:
             raise AssertionError("a trace was asked for")
-        found = explained(self.result.trace, edge, seed=self.result.seed)
-        return found if self.trials is None else found | trials_json(self.trials, edge)
+        explanation = explained(self.result.trace, edge, seed=self.result.seed)
+        return explanation if self.trials is None else explanation | trials_json(self.trials, edge)
 
 
 def explain(
@@ -69,15 +69,17 @@ def explain(
         )
     check_capabilities(engine.engine, request)
     result = next(event.result for event in engine.run([request]) if isinstance(event, Finished))
-    found = tuple(diagnose(_require_trace(result)))
+    findings = tuple(diagnose(_require_trace(result)))
     trials = None
     if try_remedies:
-        trials = try_all(found, _require_trace(result), prompt, options, engine=engine, seeds=seeds, progress=progress)
-    return Explanation(result=result, findings=found, trials=trials)
+        trials = try_all(
+            findings, _require_trace(result), prompt, options, engine=engine, seeds=seeds, progress=progress
+        )
+    return Explanation(result=result, findings=findings, trials=trials)
 
 
 def try_all(
-    found: Sequence[Finding],
+    findings: Sequence[Finding],
     trace: Trace,
     prompt: Any,
     options: dict[str, Any],
@@ -95,14 +97,14 @@ def try_all(
         return request
 
     return tried(
-        remedies_of(found, trace), options, make=make, seeds=seeds, progress=progress,
+        remedies_of(findings, trace), options, make=make, seeds=seeds, progress=progress,
         run=lambda requests: engine.run(requests, route=route),
     )  # fmt: skip
 
 
-def remedies_of(found: Sequence[Finding], trace: Trace) -> list[Remedy]:
+def remedies_of(findings: Sequence[Finding], trace: Trace) -> list[Remedy]:
     """The remedies to try, each once, in the order of the findings."""
-    named = {remedy.action: remedy for finding in reversed(found) for remedy in reversed(finding.remedies)}
+    named = {remedy.action: remedy for finding in reversed(findings) for remedy in reversed(finding.remedies)}
     return [*reversed(named.values())] or ([*USUAL] if trace.total_tax_nats > 0 else [])
 
 
@@ -110,7 +112,7 @@ def trials_json(trials: Sequence[Trial], edge: Edge) -> dict[str, Any]:
     """What each trial measured, and which remedy is recommended. edge: in whose words."""
     best = recommended(trials)
     return {
-        "tried": [one.to_json(edge) for one in trials],
+        "tried": [trial.to_json(edge) for trial in trials],
         "recommended": None if best is None else best.said(edge),
         "recommendation": recommendation(trials, edge),
     }
@@ -126,7 +128,7 @@ def explained(trace: Trace, edge: Edge, /, **more: Any) -> dict[str, Any]:
         **more,
         "verdict": trace.verdict,
         "cost": trace.summary(),
-        "findings": [one.to_json(edge) for one in diagnose(trace)],
+        "findings": [finding.to_json(edge) for finding in diagnose(trace)],
     }
 
 

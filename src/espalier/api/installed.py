@@ -43,18 +43,18 @@ def plugins(*, builtins: bool = False) -> tuple[Listed, ...]:
     builtins: with Espalier's own names of each kind, which are not imported. An entry point of a group that Espalier
     does not have is refused.
     """
-    found: list[Listed] = []
+    names: list[Listed] = []
     for registry in REGISTRIES:
         if builtins:
-            found += (_own(registry.kind, name) for name in registry.builtins())
-        for one in registry.plugins():
-            usable, why = registry.state(one)
-            found.append(
+            names += (_own(registry.kind, name) for name in registry.builtins())
+        for plugin in registry.plugins():
+            usable, why = registry.state(plugin)
+            names.append(
                 Listed(
-                    kind=one.kind,
-                    name=one.name,
-                    package=one.package,
-                    version=one.version,
+                    kind=plugin.kind,
+                    name=plugin.name,
+                    package=plugin.package,
+                    version=plugin.version,
                     state=usable,
                     reason=why,
                 )
@@ -68,10 +68,10 @@ def plugins(*, builtins: bool = False) -> tuple[Listed, ...]:
         for point in several:
             package, version = ("", "") if point.dist is None else (point.dist.name, point.dist.version)
             kind = group.removeprefix(PREFIX)
-            found.append(
+            names.append(
                 Listed(kind=kind, name=point.name, package=package, version=version, state=state, reason=reason)
             )
-    return tuple(found)
+    return tuple(names)
 
 
 def _own(kind: str, name: str) -> Listed:

@@ -121,7 +121,9 @@ class LoadedEngine:
         """The Requests that `generate` would run, and whether there is only one."""
         prompts, single = split_prompts(prompt)
         made = [
-            request for one in prompts for request in outputs_of(make_request(one, presets=self._presets, **options))
+            request
+            for prompt in prompts
+            for request in outputs_of(make_request(prompt, presets=self._presets, **options))
         ]
         for request in made:
             check_capabilities(self._engine, request)

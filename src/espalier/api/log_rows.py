@@ -77,7 +77,7 @@ def _figures(result: Result) -> dict[str, Any]:
     sums = None if result.trace is None else result.trace.summary()
     return {
         "prompt_tokens": result.usage.prompt_tokens,
-        "completion_tokens": sum(one.usage.completion_tokens for one in (result, *result.others)),
+        "completion_tokens": sum(output.usage.completion_tokens for output in (result, *result.others)),
         "tax_nats": None if sums is None else sums["total_tax_nats"],
         "removed_mass": None if sums is None else sums["mean_removed_mass"],
         "rejection_rate": rejection_rate(result),
@@ -89,40 +89,40 @@ def _figures(result: Result) -> dict[str, Any]:
 def _describe_request(request: Request, result: Result | None) -> dict[str, Any]:
     """What was asked, without prompt and messages; fields of the sampling that differ from their defaults."""
     sampling = {name: value for name, value in request.sampling.to_json().items() if value != DEFAULTS[name]}
-    found: dict[str, Any] = {
+    described: dict[str, Any] = {
         "sampling": sampling,
         "decoding": request.decoding.to_json(),
         "constraint": None if request.constraint is None else request.constraint.to_json(),
     }
     if request.soft:
-        found["soft"] = [one.to_json() for one in request.soft]
+        described["soft"] = [constraint.to_json() for constraint in request.soft]
     if request.filters:
-        found["filters"] = [one.name for one in request.filters]
+        described["filters"] = [member.name for member in request.filters]
     if request.tools:
-        found |= {"tools": [one.name for one in request.tools], "tool_choice": request.tool_choice.to_json()}
+        described |= {"tools": [tool.name for tool in request.tools], "tool_choice": request.tool_choice.to_json()}
     if request.notes:
-        found["notes"] = list(request.notes)
+        described["notes"] = list(request.notes)
     if result is not None:
-        found["seed"] = result.seed
+        described["seed"] = result.seed
         if result.verdict is not None:
-            found["verdict"] = {"valid": result.verdict.valid, "judge": result.verdict.judge}
+            described["verdict"] = {"valid": result.verdict.valid, "judge": result.verdict.judge}
             if result.verdict.breaks is not None:
-                found["verdict"]["breaks"] = result.verdict.breaks
-    return found
+                described["verdict"]["breaks"] = result.verdict.breaks
+    return described
 
 
 def _content(request: Request, result: Result | None) -> dict[str, Any]:
     messages = request.messages
-    found: dict[str, Any] = (
-        {"prompt": request.prompt} if messages is None else {"messages": [dict(one) for one in messages]}
+    content: dict[str, Any] = (
+        {"prompt": request.prompt} if messages is None else {"messages": [dict(message) for message in messages]}
     )
     if result is not None:
-        found["text"] = result.text
+        content["text"] = result.text
         if result.others:
-            found["others"] = [one.text for one in result.others]
+            content["others"] = [other.text for other in result.others]
         if result.verdict is not None and result.verdict.errors:
-            found["errors"] = list(result.verdict.errors)  # they quote the text
-    return found
+            content["errors"] = list(result.verdict.errors)  # they quote the text
+    return content
 
 
 def _texts(value: Any, *, names: bool = True) -> Iterator[str]:
@@ -130,11 +130,11 @@ def _texts(value: Any, *, names: bool = True) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
-        for name, one in value.items():
+        for name, item in value.items():
             if names:
                 yield str(name)
             if name != "role":
-                yield from _texts(one, names=names)
+                yield from _texts(item, names=names)
     elif isinstance(value, list | tuple):
-        for one in value:
-            yield from _texts(one, names=names)
+        for item in value:
+            yield from _texts(item, names=names)

@@ -102,7 +102,9 @@ def with_options(function: AnyFunction) -> AnyFunction:
     """The function with a signature that names every option and its default, for `help` and notebooks; its `**options`
     takes them."""
     signature = inspect.signature(function)
-    kept = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
+    kept = [
+        parameter for parameter in signature.parameters.values() if parameter.kind is not inspect.Parameter.VAR_KEYWORD
+    ]
     kept += [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=_default(name), annotation=_annotation(name))
         for name in OPTIONS

@@ -78,7 +78,7 @@ class Replaying:
 
 def has_distributions(trace: Trace) -> bool:
     """Whether every step has the model's whole distribution."""
-    return bool(trace.steps) and all(one.distribution is not None for one in trace.steps)
+    return bool(trace.steps) and all(step.distribution is not None for step in trace.steps)
 
 
 def replay(
@@ -122,15 +122,15 @@ def replay(
     if setting.model is not None:
         _drive(setting.model, replay_plan(run))
     else:
-        replay_rows(run, [one.distribution for one in trace.steps if one.distribution is not None])
-    found = run.found()
-    made = _trace(trace, spec, decoding, setting.name, found.records, is_whole=found.is_whole)
+        replay_rows(run, [step.distribution for step in trace.steps if step.distribution is not None])
+    replayed = run.found()
+    made = _trace(trace, spec, decoding, setting.name, replayed.records, is_whole=replayed.is_whole)
     return Replaying(
         source="distributions" if is_rounded else "model",
         is_own=is_own,
         strategy=decoding.strategy,
-        replayed=found,
-        diff=diff(_first_steps(trace, len(found.steps)), made),
+        replayed=replayed,
+        diff=diff(_first_steps(trace, len(replayed.steps)), made),
         trace=made,
         note=note,
     )
@@ -244,7 +244,7 @@ def _prepare(trace: Trace, setting: _ReplaySetting, spec: Spec | None, decoding:
         prompt=trace.prompt,
         raw=True,
         constraint=spec if is_new else None,
-        soft=tuple(SoftSpec.from_json(one) for one in trace.soft),
+        soft=tuple(SoftSpec.from_json(constraint) for constraint in trace.soft),
         sampling=replace(config, max_tokens=limit),
         decoding=decoding,
         stream=int(trace.setup.get("stream", 0)),
@@ -313,7 +313,7 @@ def _first_steps(trace: Trace, count: int) -> Trace:
 
 
 def _text(steps: Sequence[StepRecord]) -> str:
-    return b"".join(one.bytes for one in steps).decode("utf-8", "replace")
+    return b"".join(step.bytes for step in steps).decode("utf-8", "replace")
 
 
 def _trace(

@@ -121,17 +121,22 @@ def make_request(
     notes = config.notes
     preset_fields: frozenset[str] = frozenset()
     if preset is not None:
-        found = preset if isinstance(preset, Preset) else (presets or Presets()).get(preset)
-        neutral = {name: value for name, value in neutral.items() if name not in found.config}
+        preset_read = preset if isinstance(preset, Preset) else (presets or Presets()).get(preset)
+        neutral = {name: value for name, value in neutral.items() if name not in preset_read.config}
         own = {**neutral, **fields} if sampling is None else sampling.to_json()
-        if tool_choice is None and tools and demands_calls(found) and (constraint is None or is_filter(constraint)):
+        if (
+            tool_choice is None
+            and tools
+            and demands_calls(preset_read)
+            and (constraint is None or is_filter(constraint))
+        ):
             tool_choice = "required"
-            notes += (f"tool_choice is required, as the preset {found.name!r} demands a call",)
-        must_call = bool(tools) and (demands_calls(found) or read_choice(tool_choice).mode == "required")
-        constraint, config, replaced = merged(found, constraint=constraint, with_tools=must_call, fields=own)
-        preset_fields = frozenset(found.config) - frozenset(own)
+            notes += (f"tool_choice is required, as the preset {preset_read.name!r} demands a call",)
+        must_call = bool(tools) and (demands_calls(preset_read) or read_choice(tool_choice).mode == "required")
+        constraint, config, replaced = merged(preset_read, constraint=constraint, with_tools=must_call, fields=own)
+        preset_fields = frozenset(preset_read.config) - frozenset(own)
         notes += replaced
-        order = SCHEMA_ORDER.check(found.schema_order) if order is None else order
+        order = SCHEMA_ORDER.check(preset_read.schema_order) if order is None else order
     if schema_order is not None and not tools and not _has_order(constraint):
         raise InputError(
             "schema_order needs a schema", hint=OptionText(of_constraint("JsonSchema"), ", tools"), field="schema_order"
@@ -228,7 +233,7 @@ def _decoding(
 def _own_names(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Sampling fields under Espalier's names; llama.cpp's are taken too. Raises SamplingError, also for one that is
     given twice."""
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for given, value in fields.items():
         try:
             name, read = own_option(given, value)
@@ -237,10 +242,10 @@ def _own_names(fields: Mapping[str, Any]) -> dict[str, Any]:
                 raise
             # Of a name that is no field of the sampling, all arguments are candidates.
             raise SamplingError(error.message, hint=hint_for(given) or error.hint, field=given) from error
-        if name in found:
+        if name in options:
             raise SamplingError(f"{given}: {name} is given already", field=given)
-        found[name] = read
-    return with_extra(found)
+        options[name] = read
+    return with_extra(options)
 
 
 def own_recorders(recorders: Any) -> tuple[Recorder, ...]:
@@ -248,11 +253,11 @@ def own_recorders(recorders: Any) -> tuple[Recorder, ...]:
     if recorders is None:
         return ()
     several = (recorders,) if isinstance(recorders, Recorder) else recorders
-    found = tuple(several) if isinstance(several, Iterable) else (several,)
-    for one in found:
-        if not isinstance(one, Recorder):
-            raise InputError(f"recorders must be Recorders, not {type(one).__name__}", field="recorders")
-    return found
+    own = tuple(several) if isinstance(several, Iterable) else (several,)
+    for recorder in own:
+        if not isinstance(recorder, Recorder):
+            raise InputError(f"recorders must be Recorders, not {type(recorder).__name__}", field="recorders")
+    return own
 
 
 def _chat_fields(
@@ -269,9 +274,9 @@ def _chat_fields(
     """The Request's fields about tools and reasoning. Raises InputError, UnknownName."""
     parallel_tool_calls = parallel_tool_calls is not False  # clients send null for fields they do not set
     given = () if tools is None else tools_of(tools)
-    for place, one in enumerate(given):
-        if one.strict:
-            _refuse_typos(one, place)
+    for place, tool in enumerate(given):
+        if tool.strict:
+            _refuse_typos(tool, place)
     choice = read_choice(tool_choice)
     choice.allowed(given)
     details = {"tool_choice": choice.mode == "required", "tool_format": tool_format is not None,
@@ -326,10 +331,10 @@ def soft_specs(soft: Any) -> tuple[SoftSpec, ...]:
     if soft is None:
         return ()
     several = tuple(soft) if isinstance(soft, Sequence) and not isinstance(soft, str | bytes) else (soft,)
-    for one in several:
-        if not isinstance(one, SoftSpec):
+    for constraint in several:
+        if not isinstance(constraint, SoftSpec):
             raise InputError(
-                f"soft must be a SoftSpec or a list of them, not {type(one).__name__}",
+                f"soft must be a SoftSpec or a list of them, not {type(constraint).__name__}",
                 hint="for example SoftJson(), SoftWordlist(Wordlist(...))",
                 field="soft",
             )
@@ -342,19 +347,19 @@ def own_filters(filters: Any) -> tuple[LogitFilter, ...]:
     if filters is None:
         return ()
     if isinstance(filters, FilterChain):
-        filters = [one for one in filters if filters.is_enabled(one.name)]
+        filters = [member for member in filters if filters.is_enabled(member.name)]
     several = (filters,) if _is_filter(filters) else filters
     if not isinstance(several, Iterable) or isinstance(several, str | bytes | Mapping):
         several = (several,)
-    found = tuple(several)
-    for one in found:
-        if not _is_filter(one):
+    filters_given = tuple(several)
+    for item in filters_given:
+        if not _is_filter(item):
             raise InputError(
-                f"filters must be LogitFilters, not {type(one).__name__}",
+                f"filters must be LogitFilters, not {type(item).__name__}",
                 hint="name, priority, apply, on_token, rollback, fork: see docs/presets.md",
                 field="filters",
             )
-    return found
+    return filters_given
 
 
 def split_filters(filters: Iterable[LogitFilter]) -> tuple[list[Spec], tuple[LogitFilter, ...]]:
@@ -362,16 +367,16 @@ def split_filters(filters: Iterable[LogitFilter]) -> tuple[list[Spec], tuple[Log
     they join those of the request, so that together they lead into no dead end, and the text is judged."""
     specs: list[Spec] = []
     others: list[LogitFilter] = []
-    for one in filters:
-        if isinstance(one, MatcherFilter | SafetyFilter) and one.is_fresh:
-            specs.append(one.compiled.spec if isinstance(one, MatcherFilter) else one.spec())
+    for member in filters:
+        if isinstance(member, MatcherFilter | SafetyFilter) and member.is_fresh:
+            specs.append(member.compiled.spec if isinstance(member, MatcherFilter) else member.spec())
         else:
-            others.append(one)
+            others.append(member)
     return specs, tuple(others)
 
 
-def _is_filter(one: Any) -> bool:
-    return all(hasattr(one, name) for name in ("name", "priority", "apply", "on_token", "rollback", "fork"))
+def _is_filter(item: Any) -> bool:
+    return all(hasattr(item, name) for name in ("name", "priority", "apply", "on_token", "rollback", "fork"))
 
 
 def check_text(text: str) -> None:

@@ -132,8 +132,8 @@ def generate(prompt: Any, /, **options: Unpack[GenerateOptions]) -> Result | lis
     """`LoadedEngine.generate` on the default engine, which is loaded on the first call and kept."""
     app = default_app()
     engine = LoadedEngine(app.default_engine(), app.presets, log=app.log, kind=app.engine_kind())
-    found: Result | list[Result] = engine.generate(prompt, **options)
-    return found
+    result: Result | list[Result] = engine.generate(prompt, **options)
+    return result
 
 
 def explain(

@@ -128,21 +128,21 @@ def show_command(
                 f"{name[0]} {name[1]} was not captured", hint=f"layers {list(record.layers)}", field="layer"
             )
     if as_json:
-        tokens = [_json(one) | {"vector": _vector(chosen, one)} for one in joined]
+        tokens = [_json(token) | {"vector": _vector(chosen, token)} for token in joined]
         output.data_json({"key": key, "record": record.to_json(), "tokens": tokens})
         return
     output.note(
         f"{key}: {record.model}, {record.input_length} + {len(record.response_ids)} tokens, trace {record.trace_id}"
     )
     output.data(f"{'t':>4}  {'token':<14}{'wanted':<14}{'rejected':<14}{'tax':>7}  {'norm of its vector':>18}")
-    for one in joined:
-        step = one.step
+    for joined_token in joined:
+        step = joined_token.step
         wanted = _token(step.pre_masking[0].text) if step and step.pre_masking else "-"
         rejected = _token(step.rejected.text) if step and step.rejected else "-"
-        taken, tax = (_token(step.text), f"{step.tax_nats:7.3f}") if step else (str(one.token_id), f"{'-':>7}")
-        vector = _vector(chosen, one)
+        taken, tax = (_token(step.text), f"{step.tax_nats:7.3f}") if step else (str(joined_token.token_id), f"{'-':>7}")
+        vector = _vector(chosen, joined_token)
         norm = "-" if vector is None else f"{sum(x * x for x in vector) ** 0.5:.3f}"
-        output.data(f"{one.token:>4}  {taken:<14}{wanted:<14}{rejected:<14}{tax}  {norm:>18}")
+        output.data(f"{joined_token.token:>4}  {taken:<14}{wanted:<14}{rejected:<14}{tax}  {norm:>18}")
 
 
 @app.command("verify", short_help="Find damage in a store.")
@@ -168,7 +168,7 @@ def export_command(
 ) -> None:
     """Write vectors and records as safetensors, npz or Zarr, or an index of the requests as Parquet."""
     with ActivationStore(store) as source:
-        keys = None if request is None else [_key(source, one) for one in request]
+        keys = None if request is None else [_key(source, key) for key in request]
         count = export(source, target, form or Path(target).suffix.removeprefix("."), keys)
     output.note(f"{count:,} requests written to {target}")
 
@@ -215,12 +215,12 @@ def salvage_command(
     """
     copies = salvage_pair(store, target)
     if as_json:
-        output.data_json({name: one.to_json() for name, one in copies.items()})
-    for name, one in copies.items():
-        output.note(f"{name}: {one.said}; losses: {len(one.losses):,}")
-        for loss in one.losses:
+        output.data_json({name: copy.to_json() for name, copy in copies.items()})
+    for name, salvage_copy in copies.items():
+        output.note(f"{name}: {salvage_copy.said}; losses: {len(salvage_copy.losses):,}")
+        for loss in salvage_copy.losses:
             output.note(f"  {loss}")
-    raise typer.Exit(0 if any(one.rows for one in copies.values()) else 1)
+    raise typer.Exit(0 if any(copy.rows for copy in copies.values()) else 1)
 
 
 def _existing(store: str) -> None:
@@ -230,14 +230,14 @@ def _existing(store: str) -> None:
 
 def _key(store: ActivationStore, given: str) -> str:
     """The key that a user names by its beginning or by a request id. Raises InputError."""
-    found = [*store.keys(request_id=given)] or [key for key in store.keys() if key.startswith(given)]  # noqa: SIM118  # no dict
-    if len(found) != 1:
+    keys = [*store.keys(request_id=given)] or [key for key in store.keys() if key.startswith(given)]  # noqa: SIM118  # no dict
+    if len(keys) != 1:
         raise InputError(
-            f"{'no request is' if not found else f'{len(found)} requests are'} called {given}",
+            f"{'no request is' if not keys else f'{len(keys)} requests are'} called {given}",
             hint="espalier activations list shows the keys",
             field="request",
         )
-    return found[0]
+    return keys[0]
 
 
 def _trace(store: Path, record: RequestRecord, given: str | None) -> Trace | None:
@@ -253,10 +253,10 @@ def _trace(store: Path, record: RequestRecord, given: str | None) -> Trace | Non
     return Trace.load(path)
 
 
-def _json(one: JoinedToken) -> dict[str, Any]:
-    step = one.step
+def _json(token: JoinedToken) -> dict[str, Any]:
+    step = token.step
     return {
-        "token": one.token, "token_id": one.token_id, "own_row": one.own, "source_row": one.source,
+        "token": token.token, "token_id": token.token_id, "own_row": token.own, "source_row": token.source,
         "text": step.text if step else None,
         "wanted": step.pre_masking[0].to_json() if step and step.pre_masking else None,
         "rejected": step.rejected.to_json() if step and step.rejected else None,
@@ -264,8 +264,8 @@ def _json(one: JoinedToken) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _vector(values: Any, one: JoinedToken) -> list[float] | None:
-    return None if values is None or one.source is None else [float(x) for x in values[one.source]]
+def _vector(values: Any, token: JoinedToken) -> list[float] | None:
+    return None if values is None or token.source is None else [float(x) for x in values[token.source]]
 
 
 def _brief(record: RequestRecord) -> dict[str, Any]:

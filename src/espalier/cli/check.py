@@ -74,8 +74,8 @@ def command(
         raise typer.Exit(1) from None
     if as_json:
         output.data_json(report.to_json())
-        for one in report.unknown:
-            output.note(f"schema: {one}")
+        for keyword in report.unknown:
+            output.note(f"schema: {keyword}")
     else:
         output.data("\n".join(page(report, show_all=show_all)))
         output.note(summary(report))
@@ -95,16 +95,16 @@ def summary(report: SchemaReport) -> str:
         parts.append(f"{count} keyword{'s' * (count > 1)} would not be enforced")
     if count := len(report.disputed):
         parts.append(f"{count} document{'s' * (count > 1)} judged otherwise than by jsonschema")
-    if any(is_bug(report, one) for one in report.disputed):
+    if any(is_bug(report, instance) for instance in report.disputed):
         parts.append("THAT IS A BUG: please report it with the schema and the document")
     if parts:
         return "; ".join(parts)
     return "all is enforced, or checked afterwards" if report.contract.by_verdict("checked") else "all is enforced"
 
 
-def is_bug(report: SchemaReport, one: Instance) -> bool:
+def is_bug(report: SchemaReport, instance: Instance) -> bool:
     """Whether no verdict of the contract explains the dispute."""
-    return one.accepted or not report.contract.by_verdict("narrowed")
+    return instance.accepted or not report.contract.by_verdict("narrowed")
 
 
 def page(report: SchemaReport, *, show_all: bool = False) -> list[str]:
@@ -125,9 +125,9 @@ def unknown_lines(report: SchemaReport) -> Iterator[str]:
     """Keywords that nobody knows, with the nearest known ones."""
     if report.unknown:
         yield from ("", "Unknown keywords, which assert nothing")
-    for one in report.unknown:
-        yield f"  {middle(shown(one.pointer), WIDTH - 2)}"
-        yield f"    {one.hint}"
+    for keyword in report.unknown:
+        yield f"  {middle(shown(keyword.pointer), WIDTH - 2)}"
+        yield f"    {keyword.hint}"
 
 
 def hazard_lines(report: SchemaReport, *, show_all: bool) -> Iterator[str]:
@@ -145,9 +145,9 @@ def hazard_lines(report: SchemaReport, *, show_all: bool) -> Iterator[str]:
 
 
 def counts(contract: Contract) -> str:
-    found = [f"{n} {v}" for v in VERDICTS if v != "annotation" and (n := len(contract.by_verdict(v)))]
+    counts_by_verdict = [f"{n} {v}" for v in VERDICTS if v != "annotation" and (n := len(contract.by_verdict(v)))]
     silent = len(contract.by_verdict("annotation"))
-    return ", ".join(found or ["asserts nothing"]) + (f" ({silent} more assert nothing)" if silent else "")
+    return ", ".join(counts_by_verdict or ["asserts nothing"]) + (f" ({silent} more assert nothing)" if silent else "")
 
 
 def cost_lines(cost: CompileCost) -> list[str]:
@@ -194,32 +194,32 @@ def name(entry: Entry) -> str:
 
 def instance_lines(report: SchemaReport) -> Iterator[str]:
     """Counts, then a paragraph for each document that is refused or disputed."""
-    found = report.instances
-    taken = sum(one.accepted for one in found)
-    yield f"Documents: {len(found):,}, {taken:,} accepted, {len(found) - taken:,} refused"
-    for one in found:
-        if not one.accepted:
-            after = f" after {shown(one.before)}" if one.before else ""
-            yield from _paragraph(f"line {one.line}: refused at byte {one.byte}{after}", _why(one))
-            yield from _paragraph("", _word_judgement(report, one))
-        elif one.valid is False:
-            yield from _paragraph(f"line {one.line}: accepted", _word_judgement(report, one))
+    instances = report.instances
+    taken = sum(instance.accepted for instance in instances)
+    yield f"Documents: {len(instances):,}, {taken:,} accepted, {len(instances) - taken:,} refused"
+    for judged in instances:
+        if not judged.accepted:
+            after = f" after {shown(judged.before)}" if judged.before else ""
+            yield from _paragraph(f"line {judged.line}: refused at byte {judged.byte}{after}", _why(judged))
+            yield from _paragraph("", _word_judgement(report, judged))
+        elif judged.valid is False:
+            yield from _paragraph(f"line {judged.line}: accepted", _word_judgement(report, judged))
 
 
-def _why(one: Instance) -> str:
-    return f"{one.reason}{f' [{one.pointer}]' if one.pointer else ''}"
+def _why(instance: Instance) -> str:
+    return f"{instance.reason}{f' [{instance.pointer}]' if instance.pointer else ''}"
 
 
-def _word_judgement(report: SchemaReport, one: Instance) -> str:
-    errors = f": {'; '.join(one.errors[:2])}" if one.errors else ""
-    if one.valid is None:
+def _word_judgement(report: SchemaReport, instance: Instance) -> str:
+    errors = f": {'; '.join(instance.errors[:2])}" if instance.errors else ""
+    if instance.valid is None:
         return f"jsonschema cannot judge it{errors}"
-    verdict = f"jsonschema: {'valid' if one.valid else 'not valid'}{errors}"
-    if not one.disputed:
+    verdict = f"jsonschema: {'valid' if instance.valid else 'not valid'}{errors}"
+    if not instance.disputed:
         return verdict
-    if one not in report.disputed:
+    if instance not in report.disputed:
         return f"{verdict}; that is only checked afterwards"
-    return f"BUG: {verdict}" if is_bug(report, one) else f"{verdict}; it cannot come out, see what is narrowed"
+    return f"BUG: {verdict}" if is_bug(report, instance) else f"{verdict}; it cannot come out, see what is narrowed"
 
 
 def _paragraph(head: str, text: str) -> Iterator[str]:

@@ -28,13 +28,15 @@ def need_ray() -> None:
         raise MissingDependency("ray", extra="ray")
 
 
-def travelling(found: Environment) -> dict[str, str]:
+def travelling(environment: Environment) -> dict[str, str]:
     """The settings that go to the replicas: those of the server and of models, whatever set them here."""
-    values: Mapping[str, str] = found.values
+    values: Mapping[str, str] = environment.values
     return {name: value for name, value in values.items() if value and (name in SERVER or name.startswith("ESPALIER_"))}
 
 
-def serve_on_ray(found: Environment, settings: ServerSettings, plan: Plan, address: str | None, keys: int) -> list[int]:
+def serve_on_ray(
+    environment: Environment, settings: ServerSettings, plan: Plan, address: str | None, keys: int
+) -> list[int]:
     """Serve until a signal; returns the signals that ended it. Raises EspalierError where it could not begin."""
     need_ray()
     from espalier.server.cluster.plan import PROXIES, check_settings  # noqa: PLC0415
@@ -46,7 +48,7 @@ def serve_on_ray(found: Environment, settings: ServerSettings, plan: Plan, addre
     caught: list[int] = []
     with (
         joined(address, variables=PROXIES, cpus=plan.cpus * plan.replicas.least),
-        deployed(settings, plan, travelling(found), tell=output.note),
+        deployed(settings, plan, travelling(environment), tell=output.note),
         signals_taken(caught),
     ):
         host = f"[{settings.host}]" if ":" in settings.host else settings.host or "0.0.0.0"

@@ -40,18 +40,18 @@ def show_command(
     output.data("\n".join(f"{name:<{width}}  {value:<{middle}}  {origin}" for name, value, origin in texts))
 
 
-def _rows(found: Environment, settings: ServerSettings) -> Iterator[tuple[str, Any, str]]:
+def _rows(environment: Environment, settings: ServerSettings) -> Iterator[tuple[str, Any, str]]:
     """Variable, value and origin: the server's settings, then the core's."""
     for field, entry in FIELDS.items():
         names = entry.variables
         value = getattr(settings, field)
-        given = next((name for name in names if found.values.get(name)), None)
-        origin = "default" if given is None else found.origins[given]
+        given = next((name for name in names if environment.values.get(name)), None)
+        origin = "default" if given is None else environment.origins[given]
         as_name = f" ({given})" if given not in (None, names[0]) else ""
         yield names[0], "***" if entry.field.is_secret and value else value, f"{origin}{as_name}"
-    for name, value in build_app(environ=found.values).settings.shown().items():
+    for name, value in build_app(environ=environment.values).settings.shown().items():
         if name not in FIELDS["model_name"].variables:  # shown above
-            yield name, value, found.origins[name] if found.values.get(name) else "default"
+            yield name, value, environment.origins[name] if environment.values.get(name) else "default"
 
 
 def _text(value: Any) -> str:

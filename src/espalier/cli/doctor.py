@@ -86,22 +86,22 @@ def examine() -> dict[str, Any]:
 
 def command(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
     """Show what is installed, what each extra adds, and which engines can run."""
-    found = examine()
+    examined = examine()
     if as_json:
-        output.data_json(found)
+        output.data_json(examined)
         return
-    lines = [f"espalier {found['espalier']}, Python {found['python']}, {found['platform']}", "", "Core"]
-    lines += [f"  {name:<14}{have or 'MISSING'}" for name, have in found["core"].items()]
+    lines = [f"espalier {examined['espalier']}, Python {examined['python']}, {examined['platform']}", "", "Core"]
+    lines += [f"  {name:<14}{have or 'MISSING'}" for name, have in examined["core"].items()]
     lines += ["", "Extras"]
-    for name, extra in found["extras"].items():
+    for name, extra in examined["extras"].items():
         state = "installed" if extra["installed"] else "not installed"
         lines += [f"  {name:<14}{state:<15}{extra['adds']}"]
         if not extra["installed"]:
             lines += [f"  {'':<14}{extra['install']}"]
     lines += ["", "Engines"]
-    for name, engine in found["engines"].items():
+    for name, engine in examined["engines"].items():
         lines += engine_lines(name, engine)
-    lines += ["", f"Demo model: {found['demo_model'] or 'not here'}"]
+    lines += ["", f"Demo model: {examined['demo_model'] or 'not here'}"]
     output.data("\n".join(lines))
 
 

@@ -68,7 +68,7 @@ def asking(engine: api.LoadedEngine) -> Ask:
 
     def ask(prompts: Sequence[str], words: Sequence[str]) -> list[str]:
         messages = [[{"role": "user", "content": prompt}] for prompt in prompts]
-        return [one.text for one in engine.generate(messages, constraint=Choice(tuple(words)), temperature=0)]
+        return [output.text for output in engine.generate(messages, constraint=Choice(tuple(words)), temperature=0)]
 
     return ask
 
@@ -76,11 +76,11 @@ def asking(engine: api.LoadedEngine) -> Ask:
 def table(done: Evaluation) -> list[str]:
     """One line for each metric, in 80 columns."""
     lines = [f"{done.model or 'no model named'}: {len(done.rows):,} rows", f"{'':<34}{'mean':>8}  95 % interval"]
-    lines += [f"{name:<34}{_show_mean(one)}" for name, one in done.means.items()]
+    lines += [f"{name:<34}{_show_mean(mean)}" for name, mean in done.means.items()]
     return [*lines, f"refusals by {done.refusals_by}", f"correct by {done.verdicts_by}"]
 
 
-def _show_mean(one: Mean) -> str:
-    if one.mean is None:
+def _show_mean(mean: Mean) -> str:
+    if mean.mean is None:
         return f"{'-':>8}  no rows"
-    return f"{one.mean:>8.1%}  {one.low:.1%} to {one.high:.1%}"
+    return f"{mean.mean:>8.1%}  {mean.low:.1%} to {mean.high:.1%}"

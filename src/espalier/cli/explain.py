@@ -119,33 +119,33 @@ def command(
 
 def screen(result: Result, trace: Trace) -> list[str]:
     """At most 24 lines of 80 columns: text, verdict, cost, places, findings, remedies. `--json` has the rest."""
-    found = diagnose(trace)
-    lines = [*_field("text", [clip(one, WIDTH - LABEL) for one in _text(result.text)])]
+    findings = diagnose(trace)
+    lines = [*_field("text", [clip(line, WIDTH - LABEL) for line in _text(result.text)])]
     blame = BLAMES.get(result.verdict.breaks or "", ()) if result.verdict is not None else ()
     lines += _field("valid", [*wrapped(_validity(result), WIDTH - LABEL)[: 2 - len(blame)], *blame])
     lines += _field("cost", wrapped(cost(trace), WIDTH - LABEL))
     lines += _field("where", list(places(trace)))
     lines += _field("worst", list(worst(trace)))
-    why = [line for one in found[:FINDINGS] for line in _finding(one)]
-    rest = len(found) - FINDINGS
+    why = [line for finding in findings[:FINDINGS] for line in _finding(finding)]
+    rest = len(findings) - FINDINGS
     lines += _field("why", [*why, *([f"and {rest} more: --json"] if rest > 0 else [])] or ["nothing stands out"])
-    return lines + _field("to do", list(to_do(found)))
+    return lines + _field("to do", list(to_do(findings)))
 
 
 def cost(trace: Trace) -> str:
     """Tokens, nats, and the number of rejected, changed and forced steps."""
-    found = trace.summary()
-    steps = found["total_steps"]
-    tax = found["total_tax_nats"]
+    figures = trace.summary()
+    steps = figures["total_steps"]
+    tax = figures["total_tax_nats"]
     mean = f", {tax / steps:.2f} a token ({word_of(tax / steps)})" if steps else ""
     shares = [
-        f"{name} {found[key]} ({found[key] / steps:.0%})"
+        f"{name} {figures[key]} ({figures[key] / steps:.0%})"
         for name, key in (
             ("rejected", "rejected_steps"),
             ("top choice blocked", "changed_steps"),
             ("forced", "forced_steps"),
         )
-        if steps and (found[key] or key == "changed_steps")
+        if steps and (figures[key] or key == "changed_steps")
     ]
     return f"{steps} tokens, {tax:.2f} nats of tax{mean}; {', '.join(shares)}"
 
@@ -161,36 +161,36 @@ def places(trace: Trace) -> Iterator[str]:
 
 def _places(what: str, table: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
     yield f"{what:<38}{'tokens':>10}{'nats':>12}{'removed':>12}"
-    dearest = sorted(table.items(), key=lambda one: -one[1]["tax_nats"])
-    for name, one in dearest[:PLACES]:
+    dearest = sorted(table.items(), key=lambda cost: -cost[1]["tax_nats"])
+    for name, path_cost in dearest[:PLACES]:
         shown = clip(name or "(its keys and punctuation)", 37)
-        yield f"{shown:<38}{one['tokens']:>10.0f}{one['tax_nats']:>12.2f}{one['removed_mass']:>12.1%}"
+        yield f"{shown:<38}{path_cost['tokens']:>10.0f}{path_cost['tax_nats']:>12.2f}{path_cost['removed_mass']:>12.1%}"
     if len(dearest) > PLACES:
         yield f"and {len(dearest) - PLACES} more"
 
 
 def worst(trace: Trace) -> Iterator[str]:
     """The most expensive tokens, and what the model wanted instead."""
-    steps = {one.step: one for one in trace.steps}
-    for one in trace.summary()["worst_tokens"][:WORST]:
-        step = steps[one["step"]]
+    steps = {step.step: step for step in trace.steps}
+    for token in trace.summary()["worst_tokens"][:WORST]:
+        step = steps[token["step"]]
         wish = step.pre_masking[0] if step.pre_masking else None
         wanted = "" if wish is None or wish.allowed else f"; wanted {wish.text!r} ({wish.prob:.0%})"
-        yield clip(f"step {one['step']:<5}{one['text']!r} cost {one['tax_nats']:.2f} nats{wanted}", WIDTH - LABEL)
+        yield clip(f"step {token['step']:<5}{token['text']!r} cost {token['tax_nats']:.2f} nats{wanted}", WIDTH - LABEL)
 
 
-def to_do(found: Sequence[Finding]) -> Iterator[str]:
+def to_do(findings: Sequence[Finding]) -> Iterator[str]:
     """Each remedy once, in the order of the findings."""
-    remedies = list(dict.fromkeys(one.said("cli") for finding in found for one in finding.remedies))
+    remedies = list(dict.fromkeys(remedy.said("cli") for finding in findings for remedy in finding.remedies))
     for text in remedies[:REMEDIES]:
         yield from wrapped(text, WIDTH - LABEL)
     if not remedies:
         yield "nothing"
 
 
-def _finding(one: Finding) -> list[str]:
-    message = clip(one.message, 2 * (WIDTH - LABEL))
-    return wrapped(f"{one.severity}: {message}", WIDTH - LABEL)
+def _finding(finding: Finding) -> list[str]:
+    message = clip(finding.message, 2 * (WIDTH - LABEL))
+    return wrapped(f"{finding.severity}: {message}", WIDTH - LABEL)
 
 
 def _validity(result: Result) -> str:

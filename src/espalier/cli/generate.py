@@ -168,13 +168,13 @@ def report(result: Result) -> int:
         if not call.is_complete:
             output.note(f"the call of {call.name} was cut off")
     code = 0
-    for number, one in enumerate((result, *result.others), 1):
-        verdict = one.verdict
+    for number, result_output in enumerate((result, *result.others), 1):
+        verdict = result_output.verdict
         if verdict is not None and verdict.valid is False:
             which = f"text {number} is " if result.others else ""
             output.note(f"{which}not valid ({verdict.judge}): {'; '.join(verdict.errors)}")
-            if one.breach is not None:
-                output.note(f"that was called enforced: {REPORT} (constraint {one.breach.fingerprint})")
+            if result_output.breach is not None:
+                output.note(f"that was called enforced: {REPORT} (constraint {result_output.breach.fingerprint})")
             code = 1
     return code
 
@@ -185,7 +185,7 @@ def as_dict(result: Result, model: str) -> dict[str, Any]:
     `others` (further texts, best first)."""
     more = result.occasional()
     if result.others:
-        more["others"] = [as_dict(one, model) for one in result.others]
+        more["others"] = [as_dict(other, model) for other in result.others]
     return {
         "text": result.text,
         "content": result.content,

@@ -49,10 +49,10 @@ def check_command(grammar: File, root: Root = "root", as_json: AsJson = False) -
     """Find errors and remarkable rules: undefined, unreachable and endless ones."""
     parsed = parse(read_grammar(grammar), root=root)
     findings = check(parsed)
-    failed = any(found.severity == "error" for found in findings)
+    failed = any(finding.severity == "error" for finding in findings)
     if not failed:
         findings += too_large(read_grammar(grammar), root)
-        failed = any(found.severity == "error" for found in findings)
+        failed = any(finding.severity == "error" for finding in findings)
     if as_json:
         output.data_json(
             {
@@ -60,21 +60,21 @@ def check_command(grammar: File, root: Root = "root", as_json: AsJson = False) -
                 "rules": len(parsed.rules),
                 "findings": [
                     {
-                        "severity": found.severity,
-                        "code": found.code,
-                        "message": found.message,
-                        "rule": found.rule,
-                        "line": found.position.line if found.position else None,
-                        "column": found.position.column if found.position else None,
-                        "hint": found.hint,
+                        "severity": finding.severity,
+                        "code": finding.code,
+                        "message": finding.message,
+                        "rule": finding.rule,
+                        "line": finding.position.line if finding.position else None,
+                        "column": finding.position.column if finding.position else None,
+                        "hint": finding.hint,
                     }
-                    for found in findings
+                    for finding in findings
                 ],
             }
         )
     else:
-        for found in findings:
-            output.data(str(found))
+        for fact in findings:
+            output.data(str(fact))
         output.note(f"{len(parsed.rules)} rules; {'not usable' if failed else 'usable'}")
     raise typer.Exit(1 if failed else 0)
 

@@ -52,11 +52,11 @@ class GroupedCommand(TyperCommand):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         groups: dict[str, list[tuple[str, str]]] = {ARGUMENTS: [], COMMON: []}
-        for one in self.get_params(ctx):
-            record = one.get_help_record(ctx)
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
             if record is not None:
-                panel = getattr(one, "rich_help_panel", None) or COMMON
-                title = ARGUMENTS if one.param_type_name == "argument" else panel
+                panel = getattr(param, "rich_help_panel", None) or COMMON
+                title = ARGUMENTS if param.param_type_name == "argument" else panel
                 groups.setdefault(title, []).append(record)
         for title, rows in groups.items():
             if rows:
@@ -76,7 +76,7 @@ class WithOverrides(GroupedCommand):
 
     def join_overrides(self, args: list[str]) -> list[str]:
         """The arguments with each `-o KEY VALUE` as `-o KEY=VALUE`."""
-        with_value = {name for one in self.params if not getattr(one, "is_flag", False) for name in one.opts}
+        with_value = {name for param in self.params if not getattr(param, "is_flag", False) for name in param.opts}
         joined: list[str] = []
         rest = iter(args)
         for argument in rest:
@@ -142,16 +142,16 @@ class Root(TyperGroup):
 
 def _make_command(name: str, entry: Entry) -> Any:
     module, _, attribute = entry.target.partition(":")
-    found = getattr(import_module(f"espalier.cli.{module}"), attribute)
-    if isinstance(found, typer.Typer):
-        group = get_group(found)
+    target = getattr(import_module(f"espalier.cli.{module}"), attribute)
+    if isinstance(target, typer.Typer):
+        group = get_group(target)
         group.name = name
         return group
     home, _, name_of_class = entry.command_class.partition(":")
     cls = getattr(import_module(f"espalier.cli.{home}"), name_of_class)
     app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False,
                       context_settings={"help_option_names": ["-h", "--help"]})  # fmt: skip
-    app.command(name, short_help=entry.help, cls=cls)(found)
+    app.command(name, short_help=entry.help, cls=cls)(target)
     command = get_command(app)
     command.name = name
     return command
@@ -162,9 +162,9 @@ def flag_hint(error: Any) -> str | None:
     wrong, ctx = getattr(error, "option_name", None), getattr(error, "ctx", None)
     if wrong is None or ctx is None:
         return None
-    known = {name for one in ctx.command.get_params(ctx) for name in (*one.opts, *one.secondary_opts)}
+    known = {name for param in ctx.command.get_params(ctx) for name in (*param.opts, *param.secondary_opts)}
     named = f"--{str(wrong).lstrip('-').replace('_', '-')}" if len(str(wrong).lstrip("-")) > 1 else str(wrong)
     theirs = THEIRS.get(named)
     if theirs is not None and (theirs.split()[0] in known or not theirs.startswith("-")):
         return f"here it is {theirs}"
-    return did_you_mean(named, {one for one in known if one.startswith("--")})
+    return did_you_mean(named, {option for option in known if option.startswith("--")})

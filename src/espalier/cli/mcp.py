@@ -55,20 +55,20 @@ def command(
             if value is not None:
                 raise InputError(f"--{name.replace('_', '-')} is for --http", field=name)
     flags = {name: str(value) for name, value in given.items() if value is not None}
-    found, settings = read_server(flags, env_file)
+    environment, settings = read_server(flags, env_file)
     from espalier.server.environment import export_for_libraries  # noqa: PLC0415
 
-    export_for_libraries(found)
-    app = _app(found, EngineOptions(**engine))
+    export_for_libraries(environment)
+    app = _app(environment, EngineOptions(**engine))
     if http:
         _serve_http(settings, app)
     else:
         _serve_stdio(settings, app)
 
 
-def _app(found: Environment, options: EngineOptions) -> App:
+def _app(environment: Environment, options: EngineOptions) -> App:
     """With the engine options of the flags over those of the environment."""
-    app = build_app(environ=found.values)
+    app = build_app(environ=environment.values)
     return App(replace(app.settings, options=options.over(app.settings.options)))
 
 

@@ -21,18 +21,20 @@ def command(
 
     Each is imported to see whether it works. ESPALIER_PLUGINS=0 switches all of them off (docs/plugins.md).
     """
-    found = api.plugins(builtins=builtin)
+    plugins = api.plugins(builtins=builtin)
     if as_json:
-        output.data_json([one.to_json() for one in found])
+        output.data_json([plugin.to_json() for plugin in plugins])
         return
-    if not found:
+    if not plugins:
         output.note("no installed package has plug-ins for Espalier")
         return
-    rows = [(one.kind, one.name, f"{one.package} {one.version}".strip(), one.state) for one in found]
+    rows = [
+        (plugin.kind, plugin.name, f"{plugin.package} {plugin.version}".strip(), plugin.state) for plugin in plugins
+    ]
     texts = [tuple(map(shown, row)) for row in (HEADER, *rows)]
     widths = [max(len(row[column]) for row in texts) for column in range(len(HEADER))]
     lines = ["  ".join(f"{text:<{width}}" for text, width in zip(row, widths, strict=True)).rstrip() for row in texts]
-    for number in range(len(found), 0, -1):
-        reason = wrapped(shown(found[number - 1].reason), WIDTH - 4)
+    for number in range(len(plugins), 0, -1):
+        reason = wrapped(shown(plugins[number - 1].reason), WIDTH - 4)
         lines[number + 1 : number + 1] = [f"    {line}" for line in reason]
     output.data("\n".join(lines))

@@ -143,7 +143,7 @@ def add_command(
     else:
         base = presets.get(like).to_json() if like else {}
         if base and (grammar is not None or schema is not None):  # in the place of the other one's; its bans stay
-            filters = [one for one in base["filters"] if one["type"] not in CONSTRAINING]
+            filters = [entry for entry in base["filters"] if entry["type"] not in CONSTRAINING]
             base |= {"grammar": None, "json_schema": None, "filters": filters}
         preset = Preset.from_json(
             base

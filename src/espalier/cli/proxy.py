@@ -71,7 +71,7 @@ def command(
     if mode is not None and mode not in MODES:
         raise InputError(f"--mode {mode}: one of {', '.join(MODES)}", field="mode")
     given = {"HOST": host, "PORT": str(port), "API_KEYS_FILE": api_key_file, "LOG_LEVEL": log_level}
-    found, read = read_server({name: value for name, value in given.items() if value is not None}, env_file)
+    environment, read = read_server({name: value for name, value in given.items() if value is not None}, env_file)
     from espalier.server.admit.auth import check_bind, read_keys  # noqa: PLC0415
     from espalier.server.proxy.app import create_proxy_app  # noqa: PLC0415
     from espalier.server.proxy.keeping import make_folder  # noqa: PLC0415
@@ -86,14 +86,14 @@ def command(
         output_dir=output_dir if save else None,
         n_probs=n_probs,
         keep=keep,
-        upstream_key=found.values.get("LLAMA_API_KEY") or None,
+        upstream_key=environment.values.get("LLAMA_API_KEY") or None,
         read_seconds=timeout,
         refill=refill,
         self_test=self_test,
         playground=playground,
     )
-    if found.file is not None:
-        os.environ["ENV_FILE"] = str(found.file.resolve())  # the playground's folders may stand there
+    if environment.file is not None:
+        os.environ["ENV_FILE"] = str(environment.file.resolve())  # the playground's folders may stand there
     if settings.output_dir is not None:
         make_folder(settings.output_dir)
     with contextlib.ExitStack() as stack:

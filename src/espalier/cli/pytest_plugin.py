@@ -45,7 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
     wanted = parent.config.getoption("espalier")
-    if wanted and file_path.resolve() in [Path(one).resolve() for one in wanted]:
+    if wanted and file_path.resolve() in [Path(file).resolve() for file in wanted]:
         return CasesFile.from_parent(parent, path=file_path)
     return None
 
@@ -103,5 +103,5 @@ def _engine(config: pytest.Config) -> LoadedEngine:
 
     if config.stash.get(ENGINE, None) is None:
         config.stash[ENGINE] = load(config.getoption("espalier_model"))
-    found: LoadedEngine = config.stash[ENGINE]
-    return found
+    engine: LoadedEngine = config.stash[ENGINE]
+    return engine

@@ -67,7 +67,7 @@ def command(
     rules = Rules(
         match=match, duplicates=duplicates, model=model, since=_time(since, "since"), until=_time(until, "until")
     )
-    texts = [one.replace("\\n", "\n") for one in template or ()]
+    texts = [text.replace("\\n", "\n") for text in template or ()]
     templates = templates_of(known or (), texts, chat=_chat(chat_template) if chat_template else None)
     with progress.stepping(ROWS_A_TICK) as step:
         report = reconstruct(
@@ -116,8 +116,8 @@ def _chat(path: str) -> Callable[[str], str]:
 
 def _token(value: object) -> str:
     """A special token's text: a config writes it as a text or as an object."""
-    found = value.get("content") if isinstance(value, dict) else value
-    return found if isinstance(found, str) else ""
+    content = value.get("content") if isinstance(value, dict) else value
+    return content if isinstance(content, str) else ""
 
 
 def _renderer(template: ChatTemplate) -> Callable[[str], str]:

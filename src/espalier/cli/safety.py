@@ -55,33 +55,33 @@ def check_command(
         preset if preset is not None or category else "maximum",
         categories=(*(category or ()), *found_lists),
         include=include or (),
-        patterns=[*(pattern or ()), *({"regex": one} for one in regex or ())],
+        patterns=[*(pattern or ()), *({"regex": expression} for expression in regex or ())],
         lists=found_lists,
     )
-    for one in spec.patterns:
-        if one.is_regex:
-            checked_parts(one)  # what `generate` would refuse is refused here
+    for checked in spec.patterns:
+        if checked.is_regex:
+            checked_parts(checked)  # what `generate` would refuse is refused here
     data = read_text("-", "text") if text == "-" else text
     try:
         with working("building the safety filter"):
-            found = find(spec, data)
+            matches = find(spec, data)
     except NotSearched as error:
         raise UnsupportedError(str(error), hint="repeat less within what is repeated", field="patterns") from error
     if as_json:
-        output.data_json({"caught": [one.to_json() for one in found], "enforced": spec.describe()})
+        output.data_json({"caught": [match.to_json() for match in matches], "enforced": spec.describe()})
     else:
         warn_unenforced(spec)
-        for match in found:
+        for match in matches:
             output.data(_line(match))
-        if not found:
+        if not matches:
             output.note("nothing would be caught")
-    raise typer.Exit(1 if found else 0)
+    raise typer.Exit(1 if matches else 0)
 
 
-def _line(one: Finding) -> str:
-    shown = one.text if len(one.text) <= SHOWN else f"{one.text[: SHOWN - 1]}…"
-    where = "\tin decoded text" if one.decoded else ""
-    return f"{one.category}/{one.pattern}\tcharacters {one.start}-{one.end}\t{shown!r}{where}"
+def _line(finding: Finding) -> str:
+    shown = finding.text if len(finding.text) <= SHOWN else f"{finding.text[: SHOWN - 1]}…"
+    where = "\tin decoded text" if finding.decoded else ""
+    return f"{finding.category}/{finding.pattern}\tcharacters {finding.start}-{finding.end}\t{shown!r}{where}"
 
 
 def _row(name: str, wide: int, about: str) -> str:
@@ -96,8 +96,8 @@ def list_command(as_json: AsJson = False) -> None:
     """List categories, presets and patterns, and the categories that need a list of phrases."""
     if as_json:
         patterns = [
-            {"name": one.name, "category": one.category, "about": one.about, "optional": one.is_option}
-            for one in PATTERNS
+            {"name": pattern.name, "category": pattern.category, "about": pattern.about, "optional": pattern.is_option}
+            for pattern in PATTERNS
         ]
         categories = [
             {"name": name, "about": about, "needs_list": name in NEEDS_LIST} for name, about in CATEGORIES.items()
@@ -112,9 +112,9 @@ def list_command(as_json: AsJson = False) -> None:
     for name, about in CATEGORIES.items():
         lines += ["", f"{name}: {about}"]
         lines += [
-            _row(one.name, 22, one.about + (" (only if named)" if one.is_option else ""))
-            for one in PATTERNS
-            if one.category == name
+            _row(pattern.name, 22, pattern.about + (" (only if named)" if pattern.is_option else ""))
+            for pattern in PATTERNS
+            if pattern.category == name
         ]
         lines += ["  needs a list: none is shipped"] if name in NEEDS_LIST else []
     output.data("\n".join(lines))

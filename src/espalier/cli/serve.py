@@ -88,7 +88,7 @@ def command(
     if only not in ROUTES:
         raise InputError(f"--only {only}: one of {', '.join(ROUTES)}", field="only")
     flags = variables_of(settings) | ({} if upstream is None else {"ESPALIER_URL": upstream})
-    found, read = read_server(flags, env_file)
+    environment, read = read_server(flags, env_file)
     from espalier.server.admit.auth import check_bind, read_keys  # noqa: PLC0415
     from espalier.server.environment import export_for_libraries  # noqa: PLC0415
 
@@ -99,38 +99,38 @@ def command(
     if on_ray:
         if only != "all":
             raise InputError(f"--only {only} is for servers without --ray", field="only")
-        if _on_ray(found, read, given, len(keyring)):
+        if _on_ray(environment, read, given, len(keyring)):
             leave()
         return
     if given:
         raise InputError(f"--{next(iter(given))} is for --ray", field=next(iter(given)))
     with contextlib.ExitStack() as stack:
         listening = stack.enter_context(listen(read))
-        export_for_libraries(found)
+        export_for_libraries(environment)
         os.environ.update(flags)
-        if found.file is not None:
-            os.environ["ENV_FILE"] = str(found.file.resolve())
+        if environment.file is not None:
+            os.environ["ENV_FILE"] = str(environment.file.resolve())
         if read.workers > 1:
-            os.environ["PROMETHEUS_MULTIPROC_DIR"] = stack.enter_context(_metrics_folder(found))
-        _announce(found, read, keyring, listening, only)
+            os.environ["PROMETHEUS_MULTIPROC_DIR"] = stack.enter_context(_metrics_folder(environment))
+        _announce(environment, read, keyring, listening, only)
         caught = _run(ROUTES[only], read, listening)
     if caught:
         leave()
 
 
-def _on_ray(found: Environment, settings: ServerSettings, given: dict[str, Any], keys: int) -> list[int]:
+def _on_ray(environment: Environment, settings: ServerSettings, given: dict[str, Any], keys: int) -> list[int]:
     """Serve on a Ray cluster; returns the signals that ended it. given: what was asked of the cluster."""
     need_ray()
     from espalier.server.cluster.plan import read_plan  # noqa: PLC0415
 
     address = given.pop("address", None)
-    return serve_on_ray(found, settings, read_plan(given), address, keys)
+    return serve_on_ray(environment, settings, read_plan(given), address, keys)
 
 
 @contextlib.contextmanager
-def _metrics_folder(found: Environment) -> Iterator[str]:
+def _metrics_folder(environment: Environment) -> Iterator[str]:
     """The folder where workers share their metrics: the named one, emptied, or a private temporary one."""
-    if named := found.values.get("PROMETHEUS_MULTIPROC_DIR"):
+    if named := environment.values.get("PROMETHEUS_MULTIPROC_DIR"):
         folder = Path(named)
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -150,7 +150,7 @@ def _metrics_folder(found: Environment) -> Iterator[str]:
 
 
 def _announce(
-    found: Environment, settings: ServerSettings, keyring: Keyring, listening: socket.socket, only: str
+    environment: Environment, settings: ServerSettings, keyring: Keyring, listening: socket.socket, only: str
 ) -> None:
     if settings.uds is not None:
         where = f"the UNIX socket {settings.uds}"
@@ -161,14 +161,14 @@ def _announce(
         docs, playground = f"{where}/docs", f"{where}/"
     keys = len(keyring)
     auth = f"{keys} API key{'s' if keys != 1 else ''}" if keys else "off: anyone who reaches this address may use it"
-    model = settings.model_name or found.values.get("ESPALIER_URL") or "the demo model"
+    model = settings.model_name or environment.values.get("ESPALIER_URL") or "the demo model"
     lines = [f"Espalier {__version__} serves at {where}", f"  model    {model}"]
     lines += [f"  play     {playground}"] if only != "batch" else []
     lines += [f"  docs     {docs}", f"  auth     {auth}"]
     lines += [f"  routes   {only}"] if only != "all" else []
     lines += [f"  workers  {settings.workers}, each with the model"] if settings.workers > 1 else []
     lines += [f"  log      of rejections: {settings.rejection_log}"] if settings.rejection_log is not None else []
-    lines += [f"  settings {found.file}"] if found.file is not None else []
+    lines += [f"  settings {environment.file}"] if environment.file is not None else []
     for line in lines:
         output.note(line)
 

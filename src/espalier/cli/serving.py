@@ -92,13 +92,13 @@ def leave() -> None:
 def signals_taken(caught: list[int]) -> Iterator[None]:
     """Note, and do no more, the signal that uvicorn raises again after it stopped: ending on a signal is no failure.
     A terminal that closes (SIGHUP) does not end a server."""
-    taken = [found for name in ("SIGTERM", "SIGINT", "SIGHUP") if (found := getattr(signal, name, None)) is not None]
-    before = {one: signal.signal(one, lambda number, _: caught.append(number)) for one in taken}
+    taken = [number for name in ("SIGTERM", "SIGINT", "SIGHUP") if (number := getattr(signal, name, None)) is not None]
+    before = {number: signal.signal(number, lambda arrived, _: caught.append(arrived)) for number in taken}
     try:
         yield
     finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def uvicorn_options(settings: ServerSettings) -> dict[str, Any]:

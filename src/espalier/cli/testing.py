@@ -100,7 +100,7 @@ def command(
     if earlier is not None:
         comparisons.append(compared(earlier[1], report, names=(earlier[0], "this run")))
     if as_json:
-        output.data_json(report.to_json() | {"comparisons": [one.to_json() for one in comparisons]})
+        output.data_json(report.to_json() | {"comparisons": [comparison.to_json() for comparison in comparisons]})
     else:
         output.data("\n\n".join([str(report), *map(comparison_text, comparisons)]))
     if junit is not None:
@@ -120,11 +120,11 @@ def command(
 
 def cases_of(files: list[str], iterations: int | None) -> list[TestCase]:
     """The cases of all files, or the standard ones. Raises InputError."""
-    found = [one for file in files for one in read_cases(file)] if files else [*STANDARD]
-    check_names(found, ", ".join(files))
+    cases = [case for file in files for case in read_cases(file)] if files else [*STANDARD]
+    check_names(cases, ", ".join(files))
     if iterations is None:
-        return found
-    return [TestCase.from_json(one.to_json() | {"iterations": iterations}) for one in found]
+        return cases
+    return [TestCase.from_json(case.to_json() | {"iterations": iterations}) for case in cases]
 
 
 def read_variant(text: str | None) -> tuple[str, str, str]:
@@ -161,18 +161,18 @@ def keep(report: Report, **fields: str | None) -> None:
 
 def prune_runs(rows: int) -> None:
     """Delete all stored runs but the newest, and say how many."""
-    with opened() as found:
-        output.note(pruned(found.pruning, "test_runs", seconds=None, rows=rows))
+    with opened() as store:
+        output.note(pruned(store.pruning, "test_runs", seconds=None, rows=rows))
 
 
 def list_runs(*, as_json: bool) -> None:
     with opened() as store:
-        found = store.test_runs(limit=LISTED)
+        runs = store.test_runs(limit=LISTED)
     if as_json:
-        output.data_json([dict(one) for one in found])
+        output.data_json([dict(test_run) for test_run in runs])
         return
     output.data(f"{'run':<32}{'when':<18}{'cases':>8}{'iterations':>12}")
-    for one in found:
-        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(one["created"]))
-        cases, iterations = (f"{one[f'{name}_passed']}/{one[name]}" for name in ("cases", "iterations"))
-        output.data(f"{one['id']:<32}{when:<18}{cases:>8}{iterations:>12}")
+    for stored_run in runs:
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(stored_run["created"]))
+        cases, iterations = (f"{stored_run[f'{name}_passed']}/{stored_run[name]}" for name in ("cases", "iterations"))
+        output.data(f"{stored_run['id']:<32}{when:<18}{cases:>8}{iterations:>12}")

@@ -82,21 +82,21 @@ def _write(path: Path, text: str, *, make_folder: bool, force: bool) -> None:
 def list_command(as_json: AsJson = False) -> None:
     """List the word lists: language, number of words, file."""
     files = _files()
-    found = []
+    rows = []
     for lang in files.languages():
         try:
             count: int | None = len(files.words(lang))
         except EspalierError as error:
             count = None
             output.note(error.message)
-        found.append((lang, count, str(files.path(lang))))
+        rows.append((lang, count, str(files.path(lang))))
     if as_json:
-        output.data_json([{"lang": lang, "words": count, "path": path} for lang, count, path in found])
+        output.data_json([{"lang": lang, "words": count, "path": path} for lang, count, path in rows])
         return
-    wide = max((len(lang) for lang, _, _ in found), default=0)
-    for lang, count, path in found:
+    wide = max((len(lang) for lang, _, _ in rows), default=0)
+    for lang, count, path in rows:
         output.data(f"{lang:<{wide}}  {'unusable' if count is None else f'{count:,}':>9}  {path}")
-    if not found:
+    if not rows:
         output.note("there are none; `espalier wordlist build es` makes one")
 
 
@@ -182,18 +182,18 @@ def table(report: WordReport, text: str) -> list[str]:
     return lines
 
 
-def _section(title: str, found: tuple[Found, ...], *, ranks: bool = False, codes: bool = False) -> list[str]:
-    if not found:
+def _section(title: str, counted: tuple[Found, ...], *, ranks: bool = False, codes: bool = False) -> list[str]:
+    if not counted:
         return []
     lines = ["", title, f"  {'count':>6}  {'first at':<10}  {'word' if not codes else 'character'}"]
-    for entry in found[:ROWS]:
+    for entry in counted[:ROWS]:
         # A character that cannot be seen is named by its number.
         shown = f"{entry.text if entry.text.isprintable() else ' '}  U+{ord(entry.text):04X}" if codes else entry.text
         beyond = f"  rank {entry.rank:,}" if ranks and entry.rank is not None else ""
         shown = _clip(shown, WIDTH) if beyond else _clip(shown, WIDTH).rstrip()
         lines.append(f"  {entry.count:>6,}  {f'{entry.line}:{entry.column}':<10}  {shown}{beyond}")
-    if len(found) > ROWS:
-        lines.append(f"  and {len(found) - ROWS:,} more; --json has all")
+    if len(counted) > ROWS:
+        lines.append(f"  and {len(counted) - ROWS:,} more; --json has all")
     return lines
 
 

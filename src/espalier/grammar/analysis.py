@@ -146,15 +146,15 @@ def productive(grammar: Grammar) -> frozenset[str]:
 
 def reachable(grammar: Grammar) -> frozenset[str]:
     """The root and the defined rules that it mentions, directly or through others."""
-    found = {grammar.root} & grammar.rules.keys()
-    todo = list(found)
+    reachable = {grammar.root} & grammar.rules.keys()
+    todo = list(reachable)
     while todo:
         check_time()
         for ref in references(grammar.rules[todo.pop()].body):
-            if ref.name not in found and ref.name in grammar.rules:
-                found.add(ref.name)
+            if ref.name not in reachable and ref.name in grammar.rules:
+                reachable.add(ref.name)
                 todo.append(ref.name)
-    return frozenset(found)
+    return frozenset(reachable)
 
 
 def references(node: Node) -> Iterator[RuleRef]:
@@ -165,7 +165,7 @@ def references(node: Node) -> Iterator[RuleRef]:
 def left_references(grammar: Grammar, empty: Costs | None = None) -> Edges:
     """For each rule, the rules that it can start with: everything before them can be empty."""
     empty = empty or nullable_costs(grammar)
-    found: dict[str, tuple[str, ...]] = {}
+    references: dict[str, tuple[str, ...]] = {}
     for rule in grammar.rules.values():
         names: dict[str, None] = {}
         todo: list[Node] = [rule.body]
@@ -182,8 +182,8 @@ def left_references(grammar: Grammar, empty: Costs | None = None) -> Edges:
                     todo.extend(reversed(options))
                 case Repeat(item, _, high):
                     todo.extend([] if high == 0 else [item])
-        found[rule.name] = tuple(names)
-    return found
+        references[rule.name] = tuple(names)
+    return references
 
 
 def left_recursive_groups(grammar: Grammar, edges: Edges | None = None) -> list[tuple[str, ...]]:
@@ -235,7 +235,7 @@ def components(edges: Edges) -> list[list[str]]:
     index: dict[str, int] = {}
     low: dict[str, int] = {}
     open_: dict[str, None] = {}
-    found: list[list[str]] = []
+    components: list[list[str]] = []
     for start in edges:
         todo = [] if start in index else [(start, iter(edges[start]))]
         while todo:
@@ -259,5 +259,5 @@ def components(edges: Edges) -> list[list[str]]:
                     while not group or group[-1] != name:
                         check_time()
                         group.append(open_.popitem()[0])
-                    found.append(group)
-    return found
+                    components.append(group)
+    return components

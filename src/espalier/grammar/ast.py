@@ -348,14 +348,14 @@ def alt(*options: Node, position: Position | None = None) -> Node:
 
 def postorder(node: Node) -> Iterator[Node]:
     """Every node below and at `node`, children before parents, left to right."""
-    found: list[Node] = []  # parents first, right to left: the reverse of the result
+    nodes: list[Node] = []  # parents first, right to left: the reverse of the result
     todo: list[Node] = [node]
     while todo:
         check_time()
         current = todo.pop()
-        found.append(current)
+        nodes.append(current)
         todo.extend(current.children())
-    return reversed(found)
+    return reversed(nodes)
 
 
 def fold(node: Node, visit: Callable[[Node, list[T]], T]) -> T:

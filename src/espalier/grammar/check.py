@@ -75,14 +75,14 @@ def check(grammar: Grammar) -> list[Finding]:
 
 def validate(grammar: Grammar, alive: frozenset[str] | None = None) -> None:
     """Raises GrammarError for the first finding that is an error. alive: `productive(grammar)`, where it is known."""
-    for found in _errors(grammar, productive(grammar) if alive is None else alive):
-        place = found.position
+    for error in _errors(grammar, productive(grammar) if alive is None else alive):
+        place = error.position
         raise GrammarError(
-            found.message,
+            error.message,
             line=place.line if place else None,
             column=place.column if place else None,
             excerpt=excerpt(grammar.source, place.offset) if place and grammar.source else "",
-            hint=found.hint,
+            hint=error.hint,
         )
 
 

@@ -96,11 +96,11 @@ class JsonPosition:
 
     def containers(self, count: int) -> bytes:
         """The first bytes of the innermost `count` containers, innermost first; fewer where fewer are open."""
-        found, stack = bytearray(), self.stack
-        while stack is not None and len(found) < count:
-            found.append(stack[0])
+        path, stack = bytearray(), self.stack
+        while stack is not None and len(path) < count:
+            path.append(stack[0])
             stack = stack[1]
-        return bytes(found)
+        return bytes(path)
 
     def fits(self, data: bytes) -> JsonPosition | None:
         """The position after these bytes; None if one of them is not JSON here."""

@@ -35,11 +35,11 @@ def within_limits(grammar: Grammar) -> Grammar:
     """A grammar of the same language; the argument itself where no limit is exceeded. Raises LimitExceeded."""
     made = _Lifted(grammar)
     rules = [Rule(rule.name, made.body(rule), rule.position) for rule in grammar.rules.values()]
-    found = grammar if not made.rules else grammar.with_rules([*rules, *made.rules.values()])
-    if len(found.rules) > MAX_RULES:
-        raise LimitExceeded(f"the grammar has {len(found.rules)} rules, more than {MAX_RULES}")
-    _check_beginnings(found, made.depths)
-    return found
+    limited = grammar if not made.rules else grammar.with_rules([*rules, *made.rules.values()])
+    if len(limited.rules) > MAX_RULES:
+        raise LimitExceeded(f"the grammar has {len(limited.rules)} rules, more than {MAX_RULES}")
+    _check_beginnings(limited, made.depths)
+    return limited
 
 
 class _Lifted:
@@ -138,13 +138,13 @@ def _check_beginnings(grammar: Grammar, groups: Mapping[str, int]) -> None:
         while todo:
             name = todo[-1]
             after = edges.get(name, ())
-            missing = [one for one in after if one not in paths]
+            missing = [name for name in after if name not in paths]
             if missing:
                 todo += missing
                 continue
             todo.pop()
-            paths[name] = 1 + sum(paths[one] for one in after)
-            depth[name] = 1 + groups.get(name, MAX_NESTED) + max((depth[one] for one in after), default=0)
+            paths[name] = 1 + sum(paths[name] for name in after)
+            depth[name] = 1 + groups.get(name, MAX_NESTED) + max((depth[following] for following in after), default=0)
         total += paths[start]
     if total > MAX_PATHS:
         raise LimitExceeded("its rules begin with one another in too many ways for llama.cpp")

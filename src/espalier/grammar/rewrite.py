@@ -65,8 +65,8 @@ def trim(grammar: Grammar, costs: Costs | None = None) -> Grammar:
         raise GrammarError(f"rule {grammar.root!r} derives no finite sentence")
     live = [_trim_rule(rule, costs) for rule in grammar.rules.values() if costs.rule(rule.name) is not None]
     kept = grammar.with_rules(live)
-    found = reachable(kept)
-    rules = [rule for rule in live if rule.name in found]
+    reached = reachable(kept)
+    rules = [rule for rule in live if rule.name in reached]
     unchanged = len(rules) == len(grammar.rules) and all(grammar.rules[rule.name] is rule for rule in rules)
     return grammar if unchanged else grammar.with_rules(rules)
 
@@ -356,15 +356,15 @@ def _without_dead_ends(body: Node, costs: Costs) -> Node:
 
 def _select_used(rules: Iterable[Rule], extra: Mapping[str, Rule]) -> list[Rule]:
     """The rules of `extra` that `rules` mention, directly or through others."""
-    found: dict[str, Rule] = {}
+    used: dict[str, Rule] = {}
     todo = list(rules)
     while todo:
         check_time()
         for ref in references(todo.pop().body):
-            if ref.name in extra and ref.name not in found:
-                found[ref.name] = extra[ref.name]
+            if ref.name in extra and ref.name not in used:
+                used[ref.name] = extra[ref.name]
                 todo.append(extra[ref.name])
-    return [rule for name, rule in extra.items() if name in found]
+    return [rule for name, rule in extra.items() if name in used]
 
 
 def _fresh(wanted: str, taken: set[str]) -> str:

@@ -48,10 +48,10 @@ def read_asked(extra: Mapping[str, Any] | None, app: App) -> Asked | None:
         raise InputError("report is true or false", field=f"{KEY}.report")
     if not isinstance(own_id, str):
         raise InputError("id is a text", field=f"{KEY}.id")
-    if not isinstance(words, list) or not all(isinstance(one, str) and one for one in words):
+    if not isinstance(words, list) or not all(isinstance(word, str) and word for word in words):
         raise InputError("bad_words is a list of texts", field=f"{KEY}.bad_words")
     constraint, preset = data.get("constraint"), data.get("preset")
-    found = joined(
+    joint = joined(
         None if constraint is None else Spec.from_json(constraint),
         grammar=data.get("grammar"),
         json_schema=data.get("json_schema"),
@@ -61,7 +61,7 @@ def read_asked(extra: Mapping[str, Any] | None, app: App) -> Asked | None:
         who="a logits processor",
         elsewhere="the engine's own logit_bias",
     )
-    return Asked(spec=found.spec, notes=found.notes, report=report, id=own_id)
+    return Asked(spec=joint.spec, notes=joint.notes, report=report, id=own_id)
 
 
 def _object(given: Any) -> Mapping[str, Any]:

@@ -67,9 +67,9 @@ class ConstraintLogitsProcessor(LogitsProcessor):
                     "a Spec needs tokenizer=", hint="or pass what espalier.compile gave", field="tokenizer"
                 )
             app = build_app()
-            found = preset if preset is None or isinstance(preset, Preset) else app.presets.get(preset)
+            chosen = preset if preset is None or isinstance(preset, Preset) else app.presets.get(preset)
             own = constraint if isinstance(constraint, Spec) else None
-            spec, self.notes = joined(own, grammar=grammar, json_schema=json_schema, safety=safety, preset=found)
+            spec, self.notes = joined(own, grammar=grammar, json_schema=json_schema, safety=safety, preset=chosen)
             constraint = app.compiler(Vocab.from_tokenizer(tokenizer, width=width)).compile(spec)
         if not isinstance(constraint, Compiled):
             raise InputError(

@@ -95,26 +95,26 @@ def read_environment(
     return Environment(values=values, origins=origins, notes=tuple(notes), file=path)
 
 
-def export_for_libraries(found: Environment) -> None:
+def export_for_libraries(environment: Environment) -> None:
     """Set the variables that libraries read (HF_TOKEN, CUDA_VISIBLE_DEVICES, ...) from `.env` for the process. Call it
     before those libraries are imported."""
-    for name, value in found.values.items():
-        if found.origins[name] == ".env" and LIBRARIES.match(name) and value:
+    for name, value in environment.values.items():
+        if environment.origins[name] == ".env" and LIBRARIES.match(name) and value:
             os.environ.setdefault(name, value)
 
 
-def unread_names(found: Environment, known: Collection[str]) -> list[str]:
+def unread_names(environment: Environment, known: Collection[str]) -> list[str]:
     """Names in `.env` that nothing reads, often misspelt settings. `ESPALIER_…` names are checked elsewhere."""
     read = {*known, *WORDLIST_SERVER_NAMES, *OLD_NAMES, *WITHOUT_EFFECT, *REFUSED}
     return sorted(
         name
-        for name, origin in found.origins.items()
+        for name, origin in environment.origins.items()
         if origin == ".env" and name not in read and not LIBRARIES.match(name) and not name.startswith("ESPALIER_")
     )
 
 
 _SAME = (("MODEL_NAME", "ESPALIER_MODEL"), ("WORKERS", "UVICORN_WORKERS"))
-_RIVALS = {one: tuple(o for o in names if o != one) for names in _SAME for one in names}
+_RIVALS = {name: tuple(o for o in names if o != name) for names in _SAME for name in names}
 
 
 def _find(named: str | None) -> Path | None:
@@ -135,15 +135,15 @@ def _parse(text: str) -> dict[str, str]:
     expanded. Raises InputError for a malformed line, without its text, which may hold a key."""
     from dotenv.parser import parse_stream  # noqa: PLC0415  # the extra [server]: the command line knows our flags without
 
-    found: dict[str, str] = {}
+    variables: dict[str, str] = {}
     for binding in parse_stream(io.StringIO(text)):
         if binding.error:
             raise InputError(
                 f"line {binding.original.line} of the settings file cannot be read", hint="NAME=value", field="ENV_FILE"
             )
         if binding.key is not None:
-            found[binding.key] = binding.value or ""
-    return found
+            variables[binding.key] = binding.value or ""
+    return variables
 
 
 def _in_our_names(given: Mapping[str, str]) -> dict[str, str]:

@@ -39,9 +39,9 @@ def _log_level(text: str) -> str:
 
 
 def _origins(origins: tuple[str, ...]) -> tuple[str, ...]:
-    for one in origins:
-        if one != "*" and (not one.startswith(("http://", "https://")) or one.count("/") != 2):
-            raise ValueError(f"{one!r} is no origin; write https://example.org, without a path, or *")
+    for origin in origins:
+        if origin != "*" and (not origin.startswith(("http://", "https://")) or origin.count("/") != 2):
+            raise ValueError(f"{origin!r} is no origin; write https://example.org, without a path, or *")
     return origins
 
 
@@ -257,7 +257,7 @@ def settings_of(environ: Mapping[str, str]) -> ServerSettings:
     """Settings from these variables alone; an empty one is not set. Raises InputError naming the variable."""
     values = {}
     for name, entry in FIELDS.items():
-        given = next((text for one in entry.variables if (text := environ.get(one, "").strip())), None)
+        given = next((text for variable in entry.variables if (text := environ.get(variable, "").strip())), None)
         if given is None:
             continue
         try:

@@ -200,15 +200,15 @@ class Vocab:
         )
 
 
-def first_difference(one: Vocab, other: Vocab) -> int | None:
+def first_difference(first: Vocab, other: Vocab) -> int | None:
     """The lowest id that stands for other bytes, or another special token, in two vocabularies; None where there is
     none. Padding, and which ids end a text, do not count."""
-    if one.tokens == other.tokens and one.special_texts == other.special_texts:
+    if first.tokens == other.tokens and first.special_texts == other.special_texts:
         return None
-    for token in range(max(one.width, other.width)):
+    for token in range(max(first.width, other.width)):
         meant = [
             (vocab.bytes_of(token), vocab.special_texts.get(token)) if token < vocab.width else (b"", None)
-            for vocab in (one, other)
+            for vocab in (first, other)
         ]
         if meant[0] != meant[1]:
             return token

@@ -63,13 +63,13 @@ class Link:
 
     def get(self, path: str) -> Any:
         """The JSON of a reply. Raises UpstreamError and its subclasses, Unavailable, TooManyRequests, InputError."""
-        with self.exchange("GET", path) as one:
-            return one.json()
+        with self.exchange("GET", path) as exchange:
+            return exchange.json()
 
     def post(self, path: str, body: Mapping[str, Any]) -> Any:
         """The JSON of a reply to a JSON body. Raises as `get` does."""
-        with self.exchange("POST", path, body) as one:
-            return one.json()
+        with self.exchange("POST", path, body) as exchange:
+            return exchange.json()
 
     def exchange(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Exchange:
         """An exchange that has not begun: `json` or `events` begins it."""
@@ -302,5 +302,5 @@ def excerpt(text: bytes | str) -> str:
 
 
 def _without_password(url: str) -> str:
-    scheme, found, rest = url.partition("://")
-    return f"{scheme}{found}{rest.rpartition('@')[2]}"
+    scheme, separator, rest = url.partition("://")
+    return f"{scheme}{separator}{rest.rpartition('@')[2]}"

@@ -62,30 +62,30 @@ class UpstreamRun(PreparedRun):
     holds: Callable[[str], bool] | None = None
 
     def result(self, outcome: Outcome, reused: int = 0, *, place: int = 0) -> Result:
-        found, told = super().result(outcome, reused, place=place), self.told
-        if self.holds is not None and found.verdict is not None and found.verdict.valid is None:
-            found = _held_to(self.holds, found)
+        result, told = super().result(outcome, reused, place=place), self.told
+        if self.holds is not None and result.verdict is not None and result.verdict.valid is None:
+            result = _held_to(self.holds, result)
         usage = Usage(
             prompt_tokens=told.prompt_tokens,
             completion_tokens=told.completion_tokens,
-            reasoning_tokens=found.usage.reasoning_tokens,
+            reasoning_tokens=result.usage.reasoning_tokens,
             cached_tokens=told.cached_tokens,
         )
-        trace = found.trace
+        trace = result.trace
         if trace is not None:  # the run here counts bytes, and has no limit of them
             setup = {**trace.setup, "max_tokens": self.request.sampling.max_tokens}
             trace = replace(trace, prompt_ids=(), setup=setup)
-        notes = tuple(dict.fromkeys((*found.notes, *told.notes)))
-        return replace(found, token_ids=told.token_ids, usage=usage, trace=trace, notes=notes)
+        notes = tuple(dict.fromkeys((*result.notes, *told.notes)))
+        return replace(result, token_ids=told.token_ids, usage=usage, trace=trace, notes=notes)
 
 
-def _held_to(holds: Callable[[str], bool], found: Result) -> Result:
-    if holds(found.text):
-        return replace(found, verdict=Verdict(valid=True, judge="matcher"))
+def _held_to(holds: Callable[[str], bool], result: Result) -> Result:
+    if holds(result.text):
+        return replace(result, verdict=Verdict(valid=True, judge="matcher"))
     broken = Verdict(
         valid=False, judge="matcher", errors=("the text does not satisfy the constraint",), breaks="checked"
     )
-    return replace(found, verdict=broken, parsed=None)
+    return replace(result, verdict=broken, parsed=None)
 
 
 class Answer:
@@ -231,18 +231,18 @@ class Current:
         self._waits_for: Interruptible | None = None
         self._is_over = False
 
-    def is_now(self, one: Interruptible) -> None:
+    def is_now(self, running: Interruptible) -> None:
         """Raises Cancelled if the run was interrupted before."""
         with self._lock:
             if self._is_over:
                 raise Cancelled
-            self._waits_for = one
+            self._waits_for = running
 
     def interrupt(self) -> None:
         with self._lock:
-            self._is_over, found = True, self._waits_for
-        if found is not None:
-            found.interrupt()
+            self._is_over, waited_for = True, self._waits_for
+        if waited_for is not None:
+            waited_for.interrupt()
 
 
 Begin = Callable[[Current, int], Iterator[Event]]

@@ -77,9 +77,9 @@ def sent_constraint(
 
 def _masking(spec: Safety) -> Safety:
     fields = {name: value for name, value in spec.to_json().items() if name not in ("kind", "mode", "must_mask")}
-    found = Safety.from_fields(fields)
-    assert isinstance(found, Safety)
-    return found
+    masking = Safety.from_fields(fields)
+    assert isinstance(masking, Safety)
+    return masking
 
 
 @owned_cache(16)
@@ -88,10 +88,10 @@ def _grammar(spec: Safety, form: Spec | None, compiler: Compiler) -> tuple[str |
         language = None if form is None else compiler.language(form, wanted_by="a grammar for llama.cpp")
         if language is not None and not isinstance(language, Dfa):
             return None, frozenset()
-        found = held_patterns(spec, language)
-        if found.grammar is None:
+        held = held_patterns(spec, language)
+        if held.grammar is None:
             return None, frozenset()
-        return print_grammar(within_limits(rewritten(trim(found.grammar)))), found.held
+        return print_grammar(within_limits(rewritten(trim(held.grammar)))), held.held
     except (UnsupportedError, LimitExceeded, GrammarError):  # the form has no such automaton, or a large one
         return None, frozenset()
 
@@ -104,14 +104,16 @@ def _list_banned_tokens(spec: Safety, vocab: Vocab) -> tuple[int, ...]:
     for context in CONTEXTS:
         matcher = compiled.matcher()
         if context:
-            token = next((i for i, one in enumerate(vocab.tokens) if one == context), None)
+            token = next((i for i, token in enumerate(vocab.tokens) if token == context), None)
             if token is None or not matcher.allows(token):
                 continue
             matcher.advance(token)
         refused = ~matcher.mask()
         whole = refused if whole is None else whole & refused
-    found = (int(one) for one in masks.allowed_ids(whole, vocab.width))
-    return tuple(one for one in found if one not in vocab.eos_ids and _is_text(vocab.bytes_of(one)))[:MAX_BIASED]
+    tokens = (int(allowed_id) for allowed_id in masks.allowed_ids(whole, vocab.width))
+    return tuple(token for token in tokens if token not in vocab.eos_ids and _is_text(vocab.bytes_of(token)))[
+        :MAX_BIASED
+    ]
 
 
 def _is_text(data: bytes | None) -> bool:
@@ -144,9 +146,9 @@ def _notes(spec: Safety, held: frozenset[str], banned: int) -> Iterator[str]:
 def _by_category(spec: Safety) -> Iterator[tuple[str, Sequence[str]]]:
     listed = {name for name, _ in spec.lists}
     for category in spec.categories:
-        names = [one.name for one in spec.built_in() if one.category == category]
+        names = [pattern.name for pattern in spec.built_in() if pattern.category == category]
         names += ["list"] if category in listed else []
         if names:
             yield category, names
     if spec.patterns:
-        yield "custom", [one.text for one in spec.patterns]
+        yield "custom", [pattern.text for pattern in spec.patterns]

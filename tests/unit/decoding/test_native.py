@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 import pytest
-from espalier.sampling.fast.draw_fast import DrawnToken as Drawn
 
 import espalier
 from espalier import AllOf, Choice, Gbnf, Regex, SamplingConfig, Vocab

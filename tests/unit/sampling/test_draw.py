@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-from espalier.sampling.fast.draw_fast import choose
 
 from espalier.errors import BadLogits, DeadEnd
 from espalier.sampling.draw import RandomStream, draw

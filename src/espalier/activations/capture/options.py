@@ -56,8 +56,8 @@ class Activations:
     @property
     def every(self) -> int | None:
         """N of `every N`, else None."""
-        found = _EVERY.fullmatch(self.positions)
-        return None if found is None else int(found[1])
+        match = _EVERY.fullmatch(self.positions)
+        return None if match is None else int(match[1])
 
     def numbers(self, count: int) -> tuple[int, ...]:
         """The layers of a model of `count` layers, ascending. Raises InputError for one that it has not."""
@@ -65,10 +65,10 @@ class Activations:
             half = count // 2
             start, end = {"all": (0, count), "first_half": (0, half), "second_half": (half, count)}[self.layers]
             return tuple(range(start, end))
-        for one in self.layers:
-            if not -count <= one < count:
-                raise InputError(f"layers: the model has no layer {one}", hint=f"0 to {count - 1}", field="layers")
-        return tuple(sorted({one % count for one in self.layers}))
+        for layer in self.layers:
+            if not -count <= layer < count:
+                raise InputError(f"layers: the model has no layer {layer}", hint=f"0 to {count - 1}", field="layers")
+        return tuple(sorted({number % count for number in self.layers}))
 
     def wanted(self, prompt: int) -> Callable[[int], bool]:
         """A function that says whether the vectors of a position are needed, or may be. prompt: its tokens."""
@@ -86,8 +86,8 @@ class Activations:
     def to_json(self) -> dict[str, Any]:
         """As `from_json` reads it."""
         layers = self.layers if isinstance(self.layers, str) else [*self.layers]
-        found = {"layers": layers, "sites": [*self.sites], "positions": self.positions, "dtype": self.dtype}
-        return found if self.run_id is None else found | {"run_id": self.run_id}
+        options = {"layers": layers, "sites": [*self.sites], "positions": self.positions, "dtype": self.dtype}
+        return options if self.run_id is None else options | {"run_id": self.run_id}
 
     @staticmethod
     def from_json(data: Any) -> Activations:
@@ -96,7 +96,7 @@ class Activations:
             return Activations()
         if not isinstance(data, Mapping):
             raise InputError("activations are an object or true", hint='{"layers": "all"}', field="activations")
-        names = [one.name for one in fields(Activations)]
+        names = [field.name for field in fields(Activations)]
         for name in data:
             if name not in names:
                 raise InputError(
@@ -110,14 +110,14 @@ def _layers(given: Any) -> str | tuple[int, ...]:
         if given not in LAYERS:
             raise InputError(f"layers: {given!r} is not known", hint=f"{', '.join(LAYERS)}, [0, -1]", field="layers")
         return given
-    if not isinstance(given, Sequence) or not given or any(type(one) is not int for one in given):
+    if not isinstance(given, Sequence) or not given or any(type(layer) is not int for layer in given):
         raise InputError("layers are a name or a list of numbers", hint=f"{', '.join(LAYERS)}, [0, -1]", field="layers")
     return tuple(given)
 
 
 def _sites(given: Any) -> tuple[str, ...]:
     several = (given,) if isinstance(given, str) else given
-    known = isinstance(several, Sequence) and all(isinstance(one, str) and one in SITES for one in several)
+    known = isinstance(several, Sequence) and all(isinstance(site, str) and site in SITES for site in several)
     if not known or not several:
         raise InputError(f"sites: {given!r} is not known", hint=", ".join(SITES), field="sites")
-    return tuple(one for one in SITES if one in several)
+    return tuple(site for site in SITES if site in several)

@@ -56,8 +56,8 @@ class CaptureTree:
     def grow(self, place: Node, tokens: Sequence[int], wanted: Sequence[int], vectors: NDArray[Any] | None) -> Node:
         """A sequence has read more tokens. vectors: `(sites * layers, len(wanted), hidden)`, sites first. Returns its
         new place."""
-        found = iter(wanted)
-        following, column = next(found, -1), 0
+        wanted_positions = iter(wanted)
+        following, column = next(wanted_positions, -1), 0
         place.holders -= 1
         for i, token in enumerate(tokens):
             child = place.children.get(token)
@@ -66,7 +66,7 @@ class CaptureTree:
             if i == following:
                 if vectors is not None and child.vectors is None:
                     child.vectors = vectors[:, column]
-                following, column = next(found, -1), column + 1
+                following, column = next(wanted_positions, -1), column + 1
             place = child
         place.holders += 1
         return place
@@ -117,16 +117,16 @@ class CaptureTree:
         """How many tokens the tree holds."""
         todo, count = [self._root], -1
         while todo:
-            one = todo.pop()
+            node = todo.pop()
             count += 1
-            todo += one.children.values()
+            todo += node.children.values()
         return count
 
     def _path(self, tokens: Sequence[int]) -> Iterator[Node]:
         place = self._root
         for token in tokens:
-            found = place.children.get(token)
-            if found is None:
+            child = place.children.get(token)
+            if child is None:
                 return
-            yield found
-            place = found
+            yield child
+            place = child

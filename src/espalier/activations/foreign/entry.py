@@ -71,27 +71,27 @@ def entry_of(key: str, fields: Any, *, model: str = "") -> Entry:
 
 
 def _text(fields: Mapping[str, Any], name: str) -> str | None:
-    found = fields.get(name)
-    if found is None:
+    field = fields.get(name)
+    if field is None:
         return None
-    if not isinstance(found, str):
+    if not isinstance(field, str):
         raise BadEntry(f"its {name} is not a text")
-    if len(found) > MAX_TEXT:
-        raise BadEntry(f"its {name} has {len(found):,} characters, and the limit is {MAX_TEXT:,}")
+    if len(field) > MAX_TEXT:
+        raise BadEntry(f"its {name} has {len(field):,} characters, and the limit is {MAX_TEXT:,}")
     try:
-        found.encode()
+        field.encode()
     except UnicodeEncodeError as error:
         raise BadEntry(f"its {name} has half a surrogate pair at {error.start}") from None
-    return found
+    return field
 
 
 def _number(fields: Mapping[str, Any], name: str) -> float | None:
-    found = fields.get(name)
-    if found is None:
+    field = fields.get(name)
+    if field is None:
         return None
-    if isinstance(found, bool) or not isinstance(found, int | float) or not abs(found) <= EXACT.most:
+    if isinstance(field, bool) or not isinstance(field, int | float) or not abs(field) <= EXACT.most:
         raise BadEntry(f"its {name} is not a number")
-    return found
+    return field
 
 
 def _plain(value: Any, name: str) -> Any:
@@ -99,18 +99,18 @@ def _plain(value: Any, name: str) -> Any:
     out of a few bytes."""
     left, size, seen = [value], 0, 0
     while left:
-        one = left.pop()
+        node = left.pop()
         seen += 1
-        if isinstance(one, dict):
-            if not all(isinstance(key, str) for key in one):
+        if isinstance(node, dict):
+            if not all(isinstance(key, str) for key in node):
                 raise BadEntry(f"its {name} has a key that is not a text")
-            left += [*one, *one.values()]
-        elif isinstance(one, list | tuple):
-            left += one
-        elif isinstance(one, str):
-            size += len(_text({name: one}, name) or "")
-        elif not (one is None or isinstance(one, bool)):
-            _number({name: one}, name)
+            left += [*node, *node.values()]
+        elif isinstance(node, list | tuple):
+            left += node
+        elif isinstance(node, str):
+            size += len(_text({name: node}, name) or "")
+        elif not (node is None or isinstance(node, bool)):
+            _number({name: node}, name)
         if seen + len(left) > MAX_NODES or size > MAX_TEXT:
             raise BadEntry(f"its {name} is too large")
     return value

@@ -109,8 +109,8 @@ def _rename_generation(record: Mapping[str, Any], commit: Mapping[str, Any]) -> 
     return fields if "response" in fields else {**fields, "response": fields.get("generation")}
 
 
-def _entries(found: Any, *, model: str = "") -> Iterator[Found]:
-    for key, fields in found:
+def _entries(entries: Any, *, model: str = "") -> Iterator[Found]:
+    for key, fields in entries:
         try:
             if isinstance(fields, BadEntry):
                 raise fields

@@ -62,7 +62,7 @@ class LmdbStore:
                     raise store_error(self.environment, reason, hint=SALVAGE) from error
                 if "fault" in piece:
                     raise store_error(self.environment, piece["fault"], hint=SALVAGE)
-                yield from (Entry.from_json(one) for one in piece["entries"])
+                yield from (Entry.from_json(entry) for entry in piece["entries"])
                 yield from (Damaged(key, reason) for key, reason in piece["problems"])
                 after, is_end = piece["last"], piece["is_end"]
 

@@ -39,8 +39,8 @@ def _piece(environment: Any, kind: str, after: bytes) -> dict[str, Any]:
     problems: list[tuple[str, str]] = []
     size, last, is_end = 0, after, True
     with environment.begin(buffers=True) as reading, reading.cursor() as cursor:
-        found = cursor.set_range(after + b"\0") if after else cursor.first()
-        while found:
+        is_placed = cursor.set_range(after + b"\0") if after else cursor.first()
+        while is_placed:
             if size > PIECE_BYTES or len(entries) + len(problems) >= PIECE_ENTRIES:
                 is_end = False
                 break
@@ -58,7 +58,7 @@ def _piece(environment: Any, kind: str, after: bytes) -> dict[str, Any]:
                 entries.append(entry)
             except BadEntry as reason:
                 problems.append((key, str(reason)))
-            found = cursor.next()
+            is_placed = cursor.next()
     count = environment.stat()["entries"]
     return {"entries": entries, "problems": problems, "last": last.hex(), "is_end": is_end, "count": count}
 

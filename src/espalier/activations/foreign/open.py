@@ -31,9 +31,9 @@ def open_store(path: str | os.PathLike[str], *, salvage_in: Path | None = None) 
     own = own_store(given)
     if own is not None:
         return own
-    found = lmdb_store(given)
-    if found is not None:
-        return found
+    store = lmdb_store(given)
+    if store is not None:
+        return store
     if (given / "meta" / "index.jsonl").is_file():
         return ZarrStore(given)
     if (given / "meta.jsonl").is_file() and (given / "generation.jsonl").is_file():

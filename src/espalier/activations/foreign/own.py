@@ -31,7 +31,7 @@ class OwnStore:
                     record = store.record(key)
                     fields = {name: getattr(record, name) for name in _NAMES}
                     if record.messages is not None:
-                        fields["messages"] = [dict(one) for one in record.messages]
+                        fields["messages"] = [dict(message) for message in record.messages]
                     if record.trim_position is not None:
                         fields["trim_position"] = record.trim_position
                     yield entry_of(key, fields)

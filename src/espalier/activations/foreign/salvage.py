@@ -117,13 +117,13 @@ def salvage(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> S
         file = PageFile(data)
     except OSError as error:
         raise store_error(folder, error.strerror or str(error)) from error
-    found = Salvage()
+    salvage = Salvage()
     with file:
-        _write(made, _Reading(file, found), found)
-    if found.expected is not None and found.rows < found.expected and not found.losses:
-        missing = found.expected - found.rows
-        found.losses.append(Loss(None, "some page has fewer rows than it had", f"{missing:,} rows are lost"))
-    return found
+        _write(made, _Reading(file, salvage), salvage)
+    if salvage.expected is not None and salvage.rows < salvage.expected and not salvage.losses:
+        missing = salvage.expected - salvage.rows
+        salvage.losses.append(Loss(None, "some page has fewer rows than it had", f"{missing:,} rows are lost"))
+    return salvage
 
 
 def salvage_pair(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> dict[str, Salvage]:
@@ -138,7 +138,7 @@ def salvage_pair(source: str | os.PathLike[str], target: str | os.PathLike[str])
     return {str(new): salvage(old, new) for old, new in known}
 
 
-def _write(target: Path, reading: _Reading, found: Salvage) -> None:
+def _write(target: Path, reading: _Reading, salvage: Salvage) -> None:
     try:
         import lmdb  # noqa: PLC0415  # an extra
     except ImportError as error:
@@ -159,8 +159,8 @@ def _write(target: Path, reading: _Reading, found: Salvage) -> None:
                 rebuild.complete(environment, named)
                 (target / LOCK).touch()
             with environment.begin() as looking:
-                found.rows = environment.stat()["entries"] - len(named)
-                found.rows += sum(looking.stat(db=one)["entries"] for one in named.values())
+                salvage.rows = environment.stat()["entries"] - len(named)
+                salvage.rows += sum(looking.stat(db=database)["entries"] for database in named.values())
     except (OSError, lmdb.Error) as error:
         raise OutputError(f"cannot write {target}: {error}") from error
 
@@ -197,19 +197,19 @@ class SalvagedStore:
 
 def salvaged_store(path: Path, folder: Path) -> SalvagedStore | None:
     """The LMDB store at a path, of ours or of others, read as far as it can be; None where there is none."""
-    found = lmdb_store(path)
-    if found is None:
+    store = lmdb_store(path)
+    if store is None:
         return None
     if (path / LOCK).is_file():
         return SalvagedStore(path, path, OWN, OwnStore, folder)
-    return SalvagedStore(path, found.environment, found.layout, lambda copy: replace(found, environment=copy), folder)
+    return SalvagedStore(path, store.environment, store.layout, lambda copy: replace(store, environment=copy), folder)
 
 
 class _Reading:
     """One pass over a damaged file."""
 
-    def __init__(self, file: PageFile, found: Salvage) -> None:
-        self._file, self._found = file, found
+    def __init__(self, file: PageFile, salvage: Salvage) -> None:
+        self._file, self._found = file, salvage
         #: Whether the file is a store of ours, whose rows stand in named databases.
         self.is_own = (file.path.parent / LOCK).exists()
         self._visited: set[int] = set(range(METAS))
@@ -218,18 +218,20 @@ class _Reading:
 
     def rows(self) -> Iterator[Row]:
         """Strays first, so that what the tree holds replaces them; so the tree is walked twice, once for its pages."""
-        file, found = self._file, self._found
+        file, salvage = self._file, self._found
         if file.metas:
             newest = file.metas[0]
-            found.expected = newest.main.entries
+            salvage.expected = newest.main.entries
             if len(file.metas) < METAS:
-                found.losses.append(
+                salvage.losses.append(
                     Loss(None, f"one of the meta pages is damaged; read as of transaction {newest.transaction}")
                 )
             leaves = list(self._leaves(newest.main, None))
             freed = self._read_freed_pages(newest.free)
         else:
-            found.losses.append(Loss(None, "no meta page can be read: rows of all ages are taken", "all keys are lost"))
+            salvage.losses.append(
+                Loss(None, "no meta page can be read: rows of all ages are taken", "all keys are lost")
+            )
             self._lost.append((None, Range(b"", None)))
             leaves, freed = [], set()
         if self._lost:
@@ -339,7 +341,7 @@ class _Reading:
     def _strays(self, freed: set[int]) -> Iterator[Row]:
         """Rows of leaves that nothing points to and whose keys are lost; those of freed pages first: they are older."""
         pages = [number for number in range(METAS, len(self._file)) if number not in self._visited]
-        for number in sorted(pages, key=lambda one: (one not in freed, one)):
+        for number in sorted(pages, key=lambda page_number: (page_number not in freed, page_number)):
             try:
                 page = self._file.page(number)
             except BadPage:

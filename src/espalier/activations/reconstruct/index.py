@@ -74,19 +74,19 @@ class Index:
         for column in ("hash", "request"):
             self._base.execute(f"CREATE INDEX by_{column} ON entries ({column})")
 
-    def by_hash(self, found: bytes, *, run: str | None = None) -> list[tuple[int, Entry]]:
+    def by_hash(self, digest: bytes, *, run: str | None = None) -> list[tuple[int, Entry]]:
         """Place and entry of each that has this prompt (and run), in the order of logging."""
         if run is None:
-            return self._entries(f"SELECT place, body FROM entries WHERE hash = ? {_ORDER}", (found,))
-        return self._entries(f"SELECT place, body FROM entries WHERE hash = ? AND run = ? {_ORDER}", (found, run))
+            return self._entries(f"SELECT place, body FROM entries WHERE hash = ? {_ORDER}", (digest,))
+        return self._entries(f"SELECT place, body FROM entries WHERE hash = ? AND run = ? {_ORDER}", (digest, run))
 
     def by_request(self, request: str) -> list[tuple[int, Entry]]:
         """Place and entry of each that has this request id, in the order of logging."""
         return self._entries(f"SELECT place, body FROM entries WHERE request = ? {_ORDER}", (request,))
 
     def _entries(self, sql: str, values: tuple[object, ...]) -> list[tuple[int, Entry]]:
-        found = self._base.execute(sql, values).fetchall()
-        return [(place, Entry.from_json(json.loads(body))) for place, body in found]
+        rows = self._base.execute(sql, values).fetchall()
+        return [(place, Entry.from_json(json.loads(body))) for place, body in rows]
 
     def use(self, place: int) -> None:
         """Count this entry as one that a row was made of."""

@@ -105,17 +105,17 @@ def reconstruct(
         matcher = _Matcher(index, tuple(templates) or templates_of(()), rules)
         for line, row in read_rows(qa_output_path):
             report.rows += 1
-            found, name = matcher.entries(row, line)
-            tell(f"line {line}: {len(found)} entries{f' by {name}' if found else ''}: {matcher.said}")
-            if not found:
+            entries, name = matcher.entries(row, line)
+            tell(f"line {line}: {len(entries)} entries{f' by {name}' if entries else ''}: {matcher.said}")
+            if not entries:
                 if len(report.unmatched_shown) < SHOWN:
                     report.unmatched_shown.append((line, clipped(str(row.get("prompt", "")))))
             else:
                 report.matched += 1
                 report.templates[name] += 1
-                report.duplicates += len(found) > 1
-                report.conflicts += len({entry.model for _, entry in found}) > 1
-                for place, entry in _pick_entries(found, rules.duplicates):
+                report.duplicates += len(entries) > 1
+                report.conflicts += len({entry.model for _, entry in entries}) > 1
+                for place, entry in _pick_entries(entries, rules.duplicates):
                     index.use(place)
                     file.write(line_of(_output_row(row, entry)))
                     report.written += 1
@@ -130,16 +130,16 @@ def reconstruct(
 
 
 def _fill(index: Index, store: Store, rules: Rules, report: Report, step: Callable[[str, int], None]) -> None:
-    for count, found in enumerate(store.found(), 1):
+    for count, entry in enumerate(store.found(), 1):
         step("entries", count)
-        if isinstance(found, Lost):
-            report.salvaged, report.losses = found.said, found.losses
-        elif isinstance(found, Damaged):
+        if isinstance(entry, Lost):
+            report.salvaged, report.losses = entry.said, entry.losses
+        elif isinstance(entry, Damaged):
             report.damaged += 1
             if len(report.damaged_shown) < SHOWN:
-                report.damaged_shown.append((found.key, found.reason))
-        elif rules.takes(found):
-            index.add(found)
+                report.damaged_shown.append((entry.key, entry.reason))
+        elif rules.takes(entry):
+            index.add(entry)
         else:
             report.filtered += 1
     index.finish()
@@ -171,24 +171,24 @@ class _Matcher:
             except UnicodeEncodeError:  # half a surrogate pair: no model was given that
                 continue
             tried.append(f"{template.name} {digest.hex()}")
-            found = self._index.by_hash(digest, run=run)
-            if found:
+            entries = self._index.by_hash(digest, run=run)
+            if entries:
                 self.said = tried[-1]
-                return found, template.name
+                return entries, template.name
         self.lacking += not tried
         self.said = "; ".join(tried)
         return [], ""
 
 
 def _read_text(row: Mapping[str, Any], name: str, line: int) -> str:
-    found = row.get(name)
-    if not isinstance(found, str):
+    value = row.get(name)
+    if not isinstance(value, str):
         raise InputError(f"line {line} of the QA file has no text {name}, by which rows are matched", field="match")
-    return found
+    return value
 
 
-def _pick_entries(found: list[tuple[int, Entry]], rule: str) -> list[tuple[int, Entry]]:
-    return {"first": found[:1], "last": found[-1:], "all": found}[rule]
+def _pick_entries(entries: list[tuple[int, Entry]], rule: str) -> list[tuple[int, Entry]]:
+    return {"first": entries[:1], "last": entries[-1:], "all": entries}[rule]
 
 
 def _output_row(row: Mapping[str, Any], entry: Entry) -> dict[str, Any]:
@@ -218,8 +218,8 @@ def _remedy(report: Report) -> str:
     return "--allow-empty writes an empty file"
 
 
-def _is_same(one: Path, other: Path) -> bool:
+def _is_same(path: Path, other: Path) -> bool:
     try:
-        return one.samefile(other)
+        return path.samefile(other)
     except OSError:
         return False

@@ -55,9 +55,9 @@ class PromptTemplate:
             nonlocal missing
             if part.group() in ("{{", "}}"):
                 return part.group()[0]
-            found = row.get(part.group(1))
-            missing = missing or found is None
-            return found if isinstance(found, str) else str(found)
+            value = row.get(part.group(1))
+            missing = missing or value is None
+            return value if isinstance(value, str) else str(value)
 
         text = _PART.sub(filled, self.text)
         if missing:

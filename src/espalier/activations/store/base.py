@@ -116,14 +116,14 @@ class ActivationStore:
     def vectors(self, key: str, site: str, layer: int) -> npt.NDArray[Any]:
         """`(positions, hidden)` of float16 or float32. Raises InputError where there are none, layout.DamagedChunk."""
         with self._reading() as reading:
-            found = reading.get(layout.chunk_key(_check_key(key), site, layer), db=self._databases["chunks"])
-            if found is None:
+            chunk = reading.get(layout.chunk_key(_check_key(key), site, layer), db=self._databases["chunks"])
+            if chunk is None:
                 raise InputError(
                     f"the request {key} has no vectors of {site} {layer}",
                     hint="its record names what it has",
                     field="layer",
                 )
-            return layout.unpack(found)
+            return layout.unpack(chunk)
 
     def captured(self, key: str) -> Captured:
         """A request with all its vectors, from one moment. Raises as `record` and `vectors`."""
@@ -132,10 +132,10 @@ class ActivationStore:
             vectors = {}
             for site in record.sites if record.positions else ():
                 for layer in record.layers:
-                    found = reading.get(layout.chunk_key(key, site, layer), db=self._databases["chunks"])
-                    if found is None:
+                    chunk = reading.get(layout.chunk_key(key, site, layer), db=self._databases["chunks"])
+                    if chunk is None:
                         raise layout.DamagedChunk(f"{site} {layer} of {key} is not there")
-                    vectors[site, layer] = layout.unpack(found)
+                    vectors[site, layer] = layout.unpack(chunk)
             return Captured(record, vectors)
 
     def keys(self, *, prompt: str | None = None, request_id: str | None = None) -> Iterator[str]:
@@ -146,10 +146,10 @@ class ActivationStore:
             prefix = layout.text_key(prompt if prompt is not None else str(request_id), "")
         skipped = len(prefix) or TIME_BYTES
         with self._reading() as reading, reading.cursor(db=self._databases[database]) as cursor:
-            found = cursor.set_range(prefix) if prefix else cursor.first()
-            while found and bytes(cursor.key()[: len(prefix)]) == prefix:
+            is_placed = cursor.set_range(prefix) if prefix else cursor.first()
+            while is_placed and bytes(cursor.key()[: len(prefix)]) == prefix:
                 yield bytes(cursor.key()[skipped:]).decode()
-                found = cursor.next()
+                is_placed = cursor.next()
 
     def raw_chunks(self) -> Iterator[tuple[bytes, bytes]]:
         """Every chunk with its key, as bytes: for `verify`."""
@@ -166,9 +166,9 @@ class ActivationStore:
     def size(self) -> StoreSize:
         """Pages that were freed and will be used again do not count as used."""
         with self._reading() as reading:
-            pages = [reading.stat(db=one) for one in self._databases.values()]
+            pages = [reading.stat(db=database) for database in self._databases.values()]
             used = sum(
-                (one["branch_pages"] + one["leaf_pages"] + one["overflow_pages"]) * one["psize"] for one in pages
+                (page["branch_pages"] + page["leaf_pages"] + page["overflow_pages"]) * page["psize"] for page in pages
             )
             count = reading.stat(db=self._databases["requests"])["entries"]
         return StoreSize(count, used, (self.path / "data.mdb").stat().st_size)
@@ -219,7 +219,7 @@ class ActivationStore:
 
     def _open_databases(self, write: bool) -> dict[str, Any]:
         try:
-            found = {name: self._base.open_db(name.encode(), create=write) for name in layout.DATABASES}
+            databases = {name: self._base.open_db(name.encode(), create=write) for name in layout.DATABASES}
         except self._lmdb.Error as error:
             raise InputError(
                 f"{self.path} is an LMDB environment, but no store of activations", field="store",
@@ -228,10 +228,12 @@ class ActivationStore:
         stated = {"format": layout.FORMAT, "version": layout.VERSION}
         if write:
             self._write_transaction(
-                lambda writing: writing.put(b"layout", json.dumps(stated).encode(), db=found["info"], overwrite=False)
+                lambda writing: writing.put(
+                    b"layout", json.dumps(stated).encode(), db=databases["info"], overwrite=False
+                )
             )
         with self._base.begin() as reading:
-            said = json.loads(reading.get(b"layout", db=found["info"]) or b"{}")
+            said = json.loads(reading.get(b"layout", db=databases["info"]) or b"{}")
         if said.get("format") != layout.FORMAT or not isinstance(said.get("version"), int):
             raise InputError(f"{self.path} is no store of activations", field="store")
         if said["version"] > layout.VERSION:
@@ -239,7 +241,7 @@ class ActivationStore:
                 f"the store {self.path} has version {said['version']}, and this program reads {layout.VERSION}",
                 hint="use a newer espalier", field="store",
             )  # fmt: skip
-        return found
+        return databases
 
     def _reading(self) -> Any:
         """A moment of the store."""
@@ -254,10 +256,10 @@ class ActivationStore:
             raise OutputError(f"cannot write to the store {self.path}: {error}") from error
 
     def _record(self, reading: Any, key: str) -> RequestRecord:
-        found = reading.get(_check_key(key).encode(), db=self._databases["requests"])
-        if found is None:
+        record = reading.get(_check_key(key).encode(), db=self._databases["requests"])
+        if record is None:
             raise InputError(f"the store {self.path} has no request {key}", field="request")
-        text = bytes(found)
+        text = bytes(record)
         check_shape(text, ACTIVATION_ENTRY, key)
         try:
             value = json.loads(text)
@@ -272,9 +274,9 @@ class ActivationStore:
         record = self._record(writing, key)
         with writing.cursor(db=self._databases["chunks"]) as cursor:
             prefix = name + b"\0"
-            found = cursor.set_range(prefix)
-            while found and bytes(cursor.key()[: len(prefix)]) == prefix:
-                found = cursor.delete()
+            is_placed = cursor.set_range(prefix)
+            while is_placed and bytes(cursor.key()[: len(prefix)]) == prefix:
+                is_placed = cursor.delete()
         for database, index in layout.indices(record.prompt, record.timestamp, record.request_id, key):
             writing.delete(index, db=self._databases[database])
         writing.delete(name, db=self._databases["requests"])

@@ -54,10 +54,10 @@ def verify(store: ActivationStore) -> Iterator[Fault]:
     for raw in sorted(named):
         yield Fault(raw.decode().replace("\0", " "), "these vectors are not there")
     for database, expected in indices.items():
-        found = {*store.raw_keys(database)}
-        if found != expected:
+        keys = {*store.raw_keys(database)}
+        if keys != expected:
             yield Fault(
-                database, f"the index lacks {len(expected - found)} keys and has {len(found - expected)} too many"
+                database, f"the index lacks {len(expected - keys)} keys and has {len(keys - expected)} too many"
             )
 
 

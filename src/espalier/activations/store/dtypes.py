@@ -64,8 +64,8 @@ def from_bytes(data: bytes | memoryview, dtype: str, shape: tuple[int, int]) -> 
         return scaled
     if dtype == "bfloat16":
         return from_bfloat16_bits(np.frombuffer(data, dtype="<u2").reshape(shape))
-    found: npt.NDArray[Any] = np.frombuffer(data, dtype=np.dtype(dtype).newbyteorder("<"))
-    return found.reshape(shape).astype(dtype)
+    vectors: npt.NDArray[Any] = np.frombuffer(data, dtype=np.dtype(dtype).newbyteorder("<"))
+    return vectors.reshape(shape).astype(dtype)
 
 
 def size_of(dtype: str, shape: tuple[int, int]) -> int:

@@ -101,7 +101,7 @@ def split(chunk: bytes | memoryview) -> tuple[dict[str, Any], memoryview]:
         head = json.loads(bytes(view[_HEAD.size : _HEAD.size + length]))
         shape, codec = head["shape"], head["codec"]
         size_of(head["dtype"], (shape[0], shape[1]))
-        is_right = len(shape) == 2 and all(type(one) is int and one >= 0 for one in (*shape, head["checksum"]))
+        is_right = len(shape) == 2 and all(type(size) is int and size >= 0 for size in (*shape, head["checksum"]))
     except (ValueError, KeyError, TypeError, IndexError) as error:
         raise DamagedChunk("its head cannot be read") from error
     if not is_right or codec not in CODECS:

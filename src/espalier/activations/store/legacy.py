@@ -26,7 +26,7 @@ MAP_BYTES = 16 << 30
 
 def metadata_of(record: RequestRecord) -> dict[str, Any]:
     """The original's flat dict: texts, numbers, lists and dicts only."""
-    found: dict[str, Any] = {
+    metadata: dict[str, Any] = {
         "prompt": record.prompt, "response": record.response, "input_length": record.input_length,
         "model": record.model, "trim_position": record.trim_position, "timestamp": record.timestamp,
         "has_activations": record.has_activations, "compression_metadata": {"compression": "none"},
@@ -35,10 +35,10 @@ def metadata_of(record: RequestRecord) -> dict[str, Any]:
         "request_id": record.request_id,
     }  # fmt: skip
     if record.messages is not None:
-        found["messages"] = [dict(one) for one in record.messages]
+        metadata["messages"] = [dict(message) for message in record.messages]
     if record.has_activations:
-        found["logging_config"] = {"target_layers": record.target_layers, "sequence_mode": record.sequence_mode}
-    return found
+        metadata["logging_config"] = {"target_layers": record.target_layers, "sequence_mode": record.sequence_mode}
+    return metadata
 
 
 def entry_of(captured: Captured) -> dict[str, Any]:

@@ -23,8 +23,8 @@ def database_of(value: bytes) -> bytes | None:
 def record_of(value: bytes) -> RequestRecord | None:
     """The record of a request; None for anything else."""
     try:
-        found = json.loads(value)
-        return RequestRecord.from_json(found) if isinstance(found, dict) else None
+        record = json.loads(value)
+        return RequestRecord.from_json(record) if isinstance(record, dict) else None
     except (ValueError, RecursionError, InputError):
         return None
 

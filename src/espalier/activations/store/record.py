@@ -95,9 +95,9 @@ class Captured:
         named = {(site, layer) for site in record.sites for layer in record.layers} if record.positions else set()
         if set(self.vectors) != named:
             raise ValueError(f"vectors of {sorted(self.vectors)}, and the record names {sorted(named)}")
-        for name, one in self.vectors.items():
-            if one.shape != (len(record.positions), record.hidden):
-                raise ValueError(f"{name} has the shape {one.shape}")
+        for name, vector in self.vectors.items():
+            if vector.shape != (len(record.positions), record.hidden):
+                raise ValueError(f"{name} has the shape {vector.shape}")
 
 
 def new_key(record: RequestRecord) -> str:

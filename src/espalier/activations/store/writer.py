@@ -63,7 +63,7 @@ class QueuedWriter:
 
     def put(self, captured: Captured) -> bool:
         """Queue a request. Returns whether it was taken. Raises Unavailable once closed."""
-        size = sum(one.nbytes for one in captured.vectors.values()) + len(captured.record.prompt)
+        size = sum(vector.nbytes for vector in captured.vectors.values()) + len(captured.record.prompt)
         with self._changed:
             while not self._closed and self._queue and self._bytes + size > self._max_bytes:
                 if self._when_full == "drop":

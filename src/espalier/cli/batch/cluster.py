@@ -33,7 +33,7 @@ class Cluster:
 
 
 def work_on_ray(
-    cluster: Cluster, found: Environment, settings: ServerSettings, store: BatchStore, model: str | None,
+    cluster: Cluster, environment: Environment, settings: ServerSettings, store: BatchStore, model: str | None,
     engine: Mapping[str, Any], progress: Progress, batch_id: str,
 ) -> None:  # fmt: skip
     """Run the batch until it ends, or until a signal (KeyboardInterrupt). Raises EspalierError where no actor could
@@ -41,7 +41,7 @@ def work_on_ray(
     from espalier.server.cluster.actors import RayExecutor  # noqa: PLC0415
     from espalier.server.cluster.joining import joined, room  # noqa: PLC0415
 
-    values = {name: value for name, value in travelling(found).items() if name not in OURS}
+    values = {name: value for name, value in travelling(environment).items() if name not in OURS}
     with joined(cluster.address, variables={}, cpus=cluster.cpus * cluster.replicas):
         fits = room(cluster.cpus, cluster.gpus)
         if fits < cluster.replicas:
@@ -80,9 +80,9 @@ async def _unless_broken(executor: RayExecutor, work: Coroutine[Any, Any, None])
     tasks = [asyncio.create_task(work), asyncio.create_task(executor.broken())]
     try:
         ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for one in ended:
-            one.result()
+        for task in ended:
+            task.result()
     finally:
-        for one in tasks:
-            one.cancel()
+        for task in tasks:
+            task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -59,9 +59,9 @@ def status_command(
 ) -> None:
     """State, counts and faults of a batch. Exit code 1 if its input was refused."""
     with opened(database_url, env_file) as store:
-        found = known(store, batch)
-        _show(found, as_json)
-    raise typer.Exit(1 if found.errors else 0)
+        summary = known(store, batch)
+        _show(summary, as_json)
+    raise typer.Exit(1 if summary.errors else 0)
 
 
 @app.command("list", short_help="List batches, newest first.")
@@ -71,8 +71,8 @@ def list_command(
 ) -> None:  # fmt: skip
     """The batches of all callers."""
     with opened(database_url, env_file) as store:
-        for one in store.batches.page(caller=None, limit=limit):
-            _show(one, as_json)
+        for batch in store.batches.page(caller=None, limit=limit):
+            _show(batch, as_json)
 
 
 @app.command("results", short_help="Write the results of a batch.")
@@ -127,13 +127,13 @@ def _show(batch: Batch | None, as_json: bool) -> None:
             "id": batch.id, "status": str(batch.state), "paused": batch.is_paused, "caller": batch.plan.caller,
             "endpoint": batch.plan.endpoint, "created_at": batch.created, "priority": batch.plan.priority,
             "total": counts.total, "completed": counts.completed, "failed": counts.failed, "running": counts.running,
-            "pending": counts.pending, "stopped": counts.stopped, "errors": [one.to_json() for one in batch.errors],
+            "pending": counts.pending, "stopped": counts.stopped, "errors": [error.to_json() for error in batch.errors],
         }  # fmt: skip
         output.data(json.dumps(shown))
         return
     state = f"{batch.state}, paused" if batch.is_paused else str(batch.state)
     ended = counts.completed + counts.failed + counts.stopped
     output.data(f"{batch.id}  {state:<12} {ended}/{counts.total} ended, {counts.failed} failed")
-    for one in batch.errors:
-        where = "" if one.line is None else f"line {one.line}: "
-        output.data(f"  {where}{one.message}")
+    for fault in batch.errors:
+        where = "" if fault.line is None else f"line {fault.line}: "
+        output.data(f"  {where}{fault.message}")

@@ -29,27 +29,27 @@ def command(
     database_url: Annotated[str | None, typer.Option("--database", help="The store, for a batch's id.")] = None,
     env_file: EnvFile = None,
 ) -> None:
-    """Verdicts, costs by path over all items, the dearest values, findings with remedies, and outliers."""
-    found = read(source, database_url, env_file)
+    """Verdicts, costs by path over all items, the most expensive values, findings with remedies, and outliers."""
+    report = read(source, database_url, env_file)
     if html is not None:
         from espalier.jobs.report_page import render  # noqa: PLC0415
 
-        write_text(html, render(found))
+        write_text(html, render(report))
         output.note(f"page: {html}")
     if as_json:
-        output.data_json(found)
+        output.data_json(report)
     elif html is None:
-        output.data("\n".join(screen(found)))
+        output.data("\n".join(screen(report)))
 
 
 def read(source: str, database_url: str | None, env_file: str | None) -> dict[str, Any]:
     """The report of a finished run, of a run that was interrupted, or of a batch in the store."""
     path = Path(source)
     if path.with_name(path.name + SUFFIX).is_file():
-        found = json.loads(read_text(path.with_name(path.name + SUFFIX), TRACE))
-        if not isinstance(found, dict) or "verdicts" not in found:
+        report = json.loads(read_text(path.with_name(path.name + SUFFIX), TRACE))
+        if not isinstance(report, dict) or "verdicts" not in report:
             raise InputError(f"{path.name}{SUFFIX} is no report", field="report")
-        return found
+        return report
     database = folder_of(path) / "jobs.db"
     if not database.is_file() and not re.fullmatch(r"batch_[0-9a-z]+", source):
         raise InputError(f"there is no report of {source!r}", hint="name the output of `espalier batch run`")
@@ -63,9 +63,9 @@ def read(source: str, database_url: str | None, env_file: str | None) -> dict[st
         return report_of(store.results.figures(batches[0].id))
 
 
-def screen(found: dict[str, Any]) -> list[str]:
+def screen(report: dict[str, Any]) -> list[str]:
     """The report in 80 columns."""
-    items, verdicts, tokens = found["items"], found["verdicts"], found["tokens"]
+    items, verdicts, tokens = report["items"], report["verdicts"], report["tokens"]
     lines = [
         "items     " + _word_counts(items),
         "verdicts  " + (_word_counts(verdicts) or "none"),
@@ -75,50 +75,52 @@ def screen(found: dict[str, Any]) -> list[str]:
             else []
         ),
         f"tokens    {tokens['prompt']} of prompts, {tokens['completion']} of answers",
-        f"cost      {found['tax_nats']:.2f} nats of tax, {found['tax_nats_per_token']:.3f} a token; removed mass "
-        f"{found['removed_mass']:.1%}",
-        f"          rejected {found['rejected_rate']:.1%} of drawn tokens, changed {found['changed_share']:.1%}",
+        f"cost      {report['tax_nats']:.2f} nats of tax, {report['tax_nats_per_token']:.3f} a token; removed mass "
+        f"{report['removed_mass']:.1%}",
+        f"          rejected {report['rejected_rate']:.1%} of drawn tokens, changed {report['changed_share']:.1%}",
     ]
-    if found["errors"]:
-        lines.append("errors    " + _word_counts(found["errors"]))
-    if found["by_path"]:
+    if report["errors"]:
+        lines.append("errors    " + _word_counts(report["errors"]))
+    if report["by_path"]:
         lines += ["", f"{'path':<34}{'items':>8}{'tokens':>10}{'nats':>12}{'removed':>12}"]
-        for path, one in list(found["by_path"].items())[:PATHS]:
+        for path, finding in list(report["by_path"].items())[:PATHS]:
             name = clip(shown(path) or "(its keys and punctuation)", 33)
             lines.append(
-                f"{name:<34}{one['items']:>8}{one['tokens']:>10.0f}{one['tax_nats']:>12.2f}{one['removed_mass']:>12.1%}"
+                f"{name:<34}{finding['items']:>8}{finding['tokens']:>10.0f}{finding['tax_nats']:>12.2f}{finding['removed_mass']:>12.1%}"
             )
-        if len(found["by_path"]) > PATHS:
-            lines.append(f"and {len(found['by_path']) - PATHS} more: --json")
-    if found["dearest_values"]:
-        lines += ["", "dearest values"]
+        if len(report["by_path"]) > PATHS:
+            lines.append(f"and {len(report['by_path']) - PATHS} more: --json")
+    if report["dearest_values"]:
+        lines += ["", "most expensive values"]
         lines += [
             clip(
-                f"  {one['tax_nats']:8.2f} nats  {shown(one['custom_id'])}  {one['path']} = {shown(one['value'])}",
+                f"  {item['tax_nats']:8.2f} nats  {shown(item['custom_id'])}  {item['path']} = {shown(item['value'])}",
                 WIDTH,
             )
-            for one in found["dearest_values"]
+            for item in report["dearest_values"]
         ]
-    if found["findings"]:
+    if report["findings"]:
         lines += ["", "why"]
-        for one in found["findings"]:
-            lines.append(f"  {one['severity']}: {one['code']} in {one['items']} items")
-            lines += [clip(f"    {shown(text)}", WIDTH) for text in one["examples"][:1]]
-            lines += [f"    {line}" for text in one["remedies"] for line in wrapped(f"to do: {text}", WIDTH - 4)]
-    if found["invalid"]:
+        for finding in report["findings"]:
+            lines.append(f"  {finding['severity']}: {finding['code']} in {finding['items']} items")
+            lines += [clip(f"    {shown(text)}", WIDTH) for text in finding["examples"][:1]]
+            lines += [f"    {line}" for text in finding["remedies"] for line in wrapped(f"to do: {text}", WIDTH - 4)]
+    if report["invalid"]:
         lines += ["", "not valid"]
-        lines += [clip(f"  {shown(one['custom_id'])}: {'; '.join(one['errors'])}", WIDTH) for one in found["invalid"]]
-    if found["outliers"]:
+        lines += [
+            clip(f"  {shown(item['custom_id'])}: {'; '.join(item['errors'])}", WIDTH) for item in report["invalid"]
+        ]
+    if report["outliers"]:
         lines += ["", "outliers"]
         lines += [
-            clip(f"  {one['tax_nats']:8.2f} nats  {shown(one['custom_id'])}  {_trace(one)}", WIDTH)
-            for one in found["outliers"]
+            clip(f"  {outlier['tax_nats']:8.2f} nats  {shown(outlier['custom_id'])}  {_trace(outlier)}", WIDTH)
+            for outlier in report["outliers"]
         ]
     return lines
 
 
-def _trace(one: dict[str, Any]) -> str:
-    return f"espalier trace show {one['trace_id']}" if "trace_id" in one else f"line {one['line']}"
+def _trace(item: dict[str, Any]) -> str:
+    return f"espalier trace show {item['trace_id']}" if "trace_id" in item else f"line {item['line']}"
 
 
 def _word_counts(counts: dict[str, int]) -> str:

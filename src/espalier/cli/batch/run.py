@@ -113,7 +113,7 @@ def command(
         **({} if pipeline is None else {"BATCH_JOB_PIPELINE_SIZE": str(pipeline)}),
         **({} if tries is None else {"BATCH_TRIES": str(tries)}),
     }
-    found, settings = read_server(flags, env_file)
+    environment, settings = read_server(flags, env_file)
     with replaced_error(folder):
         folder.mkdir(parents=True, exist_ok=True)
     from espalier.server.process.opening import open_batches  # noqa: PLC0415  # the extra [server]
@@ -125,14 +125,14 @@ def command(
         batch = _find_or_submit(store, source, made, shared, endpoint, key, folder)
         if batch.state in OPEN_BATCHES and cluster is not None:
             with Progress() as progress:
-                work_on_ray(cluster, found, settings, store, model, engine, progress, batch.id)
+                work_on_ray(cluster, environment, settings, store, model, engine, progress, batch.id)
         elif batch.state in OPEN_BATCHES:
             with load(model, engine, build_app()) as loaded, Progress() as progress:
                 asyncio.run(_work(loaded, settings, kept, batch.id, progress))
                 repairs = getattr(loaded.engine, "repairs", None)
         batch = known(store, batch.id)
         if batch.state != BatchState.COMPLETED:
-            faults = [f"line {one.line}: {one.message}" if one.line else one.message for one in batch.errors]
+            faults = [f"line {error.line}: {error.message}" if error.line else error.message for error in batch.errors]
             shutil.rmtree(folder, ignore_errors=True)
             for fault in faults[1:20]:
                 output.note(fault)
@@ -141,7 +141,7 @@ def command(
         report = _write(store, batch, source, out, checked, is_table=made is not None)
     finally:
         kept.close()
-    if any("trace_id" in one for one in (*report["outliers"], *report["invalid"])):
+    if any("trace_id" in item for item in (*report["outliers"], *report["invalid"])):
         with replaced_error(folder):
             database.replace(out.with_name(out.name + TRACES))
         output.note(f"traces: --database sqlite:///{out.with_name(out.name + TRACES).absolute()}")
@@ -243,10 +243,11 @@ def _write(
     else:
         write_rows(out, _rows(read_rows(source), lines))
     report = report_of(store.results.figures(batch.id)) | ({"checked": checked} if checked else {})
-    for kind, one in checked.items():
-        how = "sent to the server and checked" if one["sent"] else "not sent, only checked"
+    for kind, check in checked.items():
+        how = "sent to the server and checked" if check["sent"] else "not sent, only checked"
         output.note(
-            f"{kind}: {how}: {one['answers']} answers, {one['again']} asked for again, {one['broken']} never valid"
+            f"{kind}: {how}: {check['answers']} answers, {check['again']} asked for again, "
+            f"{check['broken']} never valid"
         )
     with replaced(out.with_name(out.name + REPORT), hint=GOES_ON) as temporary:
         temporary.write_text(json.dumps(report, indent=1), encoding="ascii")
@@ -315,16 +316,16 @@ def _shared_fields(
     schema: str | None, max_tokens: int | None, temperature: float | None, seed: int | None, body: str | None
 ) -> dict[str, Any]:
     """Fields of every body."""
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     if body is not None:
         try:
-            found = json.loads(body)
+            fields = json.loads(body)
         except ValueError as error:
             raise InputError(f"--body is not JSON: {error}", field="body") from error
-        if not isinstance(found, dict):
+        if not isinstance(fields, dict):
             raise InputError("--body is no JSON object", field="body")
     if schema is not None:
         spec = read_spec(schema)
-        found["response_format"] = {"type": "json_schema", "json_schema": {"name": "schema", "schema": spec.schema}}
+        fields["response_format"] = {"type": "json_schema", "json_schema": {"name": "schema", "schema": spec.schema}}
     given = {"max_tokens": max_tokens, "temperature": temperature, "seed": seed}
-    return found | {name: value for name, value in given.items() if value is not None}
+    return fields | {name: value for name, value in given.items() if value is not None}

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 def stopped_by_signals() -> asyncio.Event:
     """Set by SIGINT and SIGTERM, which end nothing by themselves from now on. On the event loop's thread."""
     stopped = asyncio.Event()
-    for one in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(one, stopped.set)
+    for signal_number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(signal_number, stopped.set)
     return stopped
 
 
@@ -30,9 +30,9 @@ async def until_done(work: Coroutine[Any, Any, None], stopped: asyncio.Event) ->
     await asyncio.wait({working, waiting}, return_when=asyncio.FIRST_COMPLETED)
     for task in (working, waiting):
         task.cancel()
-    found, _ = await asyncio.gather(working, waiting, return_exceptions=True)
-    if isinstance(found, BaseException) and not stopped.is_set():
-        raise found
+    outcome, _ = await asyncio.gather(working, waiting, return_exceptions=True)
+    if isinstance(outcome, BaseException) and not stopped.is_set():
+        raise outcome
 
 
 def end_if(stopped: asyncio.Event, *, goes_on: bool) -> None:

@@ -35,10 +35,10 @@ def opened(database_url: str | None, env_file: str | None) -> Iterator[BatchStor
 
 def known(store: BatchStore, batch_id: str) -> Batch:
     """The batch. Raises InputError if there is none."""
-    found = store.batches.get(batch_id, caller=None)
-    if found is None:
+    batch = store.batches.get(batch_id, caller=None)
+    if batch is None:
         raise InputError(f"there is no batch {batch_id[:60]!r}", hint="espalier batch list", field="batch")
-    return found
+    return batch
 
 
 def upload(store: BatchStore, path: Path, caller: str) -> str:

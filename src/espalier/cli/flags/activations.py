@@ -64,31 +64,31 @@ class CaptureFlags:
     def stored(self, store: ActivationStore, result: Result) -> Iterator[tuple[str, Captured]]:
         """Store a result and its further texts, each with a trace where there is one. Yields keys and what was stored.
         Raises OutputError and as `ActivationStore.put`."""
-        for one in (result, *result.others):
-            if one.activations is None:
+        for output in (result, *result.others):
+            if output.activations is None:
                 raise InputError("this result has no hidden states", field="activations")
             trace_id = None
-            if one.trace is not None and one.trace.steps:
+            if output.trace is not None and output.trace.steps:
                 trace_id = f"trace-{secrets.token_hex(12)}"
                 path = trace_path(store.path, trace_id)
                 path.parent.mkdir(exist_ok=True)
-                one.trace.save(path, edge="cli")
+                output.trace.save(path, edge="cli")
             changes: dict[str, Any] = {"trace_id": trace_id}
             if self.compression is not None:
                 changes["compression"] = self.compression
-            captured = replace(one.activations, record=replace(one.activations.record, **changes))
+            captured = replace(output.activations, record=replace(output.activations.record, **changes))
             yield store.put(captured), captured
 
 
 def trace_path(store: Path, trace_id: str) -> Path:
     """Where the trace of a stored request is. Raises InputError for an id that is no file name."""
-    if not trace_id or not all(one.isalnum() or one in "-_." for one in trace_id) or trace_id.startswith("."):
+    if not trace_id or not all(char.isalnum() or char in "-_." for char in trace_id) or trace_id.startswith("."):
         raise InputError(f"{trace_id!r} is no id of a trace", field="trace")
     return store / TRACES / f"{trace_id}.json"
 
 
 def _layers(text: str) -> str | tuple[int, ...]:
     try:
-        return tuple(int(one) for one in text.strip("[]").split(","))
+        return tuple(int(part) for part in text.strip("[]").split(","))
     except ValueError:
         return text  # a name, which `Activations` checks

@@ -63,11 +63,11 @@ def strategy_lines(result: Result) -> list[str]:
         lines.append(f"closed after {result.usage.completion_tokens} tokens, to end within the limit")
     rewinds = () if result.trace is None else result.trace.rewinds
     if rewinds:
-        count = sum(len(one.tokens) for one in rewinds)
+        count = sum(len(rewind.tokens) for rewind in rewinds)
         lines.append(f"taken back {len(rewinds)} time{'' if len(rewinds) == 1 else 's'}, {count} tokens in all")
     if result.trace is not None:
         for name, counts in result.trace.safety_counts().items():
-            rules = (f"{category}/{pattern} {n}" for category, found in counts.items() for pattern, n in found.items())
+            rules = (f"{category}/{pattern} {n}" for category, count in counts.items() for pattern, n in count.items())
             lines.append(f"safety: {name.replace('_', ' ')}: {', '.join(rules)}")
     weighing = result.weighing
     if weighing is not None:

@@ -231,7 +231,7 @@ def with_flags(command: Callable[..., None]) -> Callable[..., None]:
             raise
 
     run.__name__, run.__doc__, run.__module__ = command.__name__, command.__doc__, command.__module__
-    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what `inspect.signature` gives
     return run
 
@@ -254,13 +254,13 @@ def _in_panel(hint: Any, name: str, panel: str | None) -> Any:
 def _check_flags(command: Callable[..., None], parameters: list[inspect.Parameter]) -> frozenset[str]:
     """All flags. Raises TypeError for one that stands there twice."""
     seen: set[str] = set()
-    for one in parameters:
-        option = next((x for x in getattr(one.annotation, "__metadata__", ()) if isinstance(x, OptionInfo)), None)
+    for parameter in parameters:
+        option = next((x for x in getattr(parameter.annotation, "__metadata__", ()) if isinstance(x, OptionInfo)), None)
         names = () if option is None else (option.default, *(option.param_decls or ()))
         for flag in (name for name in names if isinstance(name, str)):
             if flag in seen:
                 raise TypeError(f"{command.__module__}: two flags are called {flag}")
             seen.add(flag)
         if option is not None and not option.param_decls and not isinstance(option.default, str):
-            seen.add(f"--{one.name.replace('_', '-')}")
+            seen.add(f"--{parameter.name.replace('_', '-')}")
     return frozenset(seen)

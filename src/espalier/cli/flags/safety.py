@@ -70,13 +70,13 @@ class SafetyFlags:
 
 def read_lists(given: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """Phrases by category, from `NAME=FILE`. Raises InputError, UnknownName, LimitExceeded."""
-    found: dict[str, tuple[str, ...]] = {}
-    for one in given:
-        name, equals, path = one.partition("=")
+    lists: dict[str, tuple[str, ...]] = {}
+    for option in given:
+        name, equals, path = option.partition("=")
         if not equals or not path:
-            raise InputError(f"--list {one}", hint="a category and a file: violence=words.txt", field="lists")
-        found[check_category(name)] = read_list(Path(path).expanduser())
-    return found
+            raise InputError(f"--list {option}", hint="a category and a file: violence=words.txt", field="lists")
+        lists[check_category(name)] = read_list(Path(path).expanduser())
+    return lists
 
 
 def warn_unenforced(spec: Safety) -> None:

@@ -127,14 +127,14 @@ def parse_json(text: str, source: str) -> Any:
 
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    object_fields: dict[str, Any] = {}
     for key, value in pairs:
-        if key in found:
+        if key in object_fields:
             raise SchemaError(
                 f"the key {key!r} occurs twice in one object", hint="JSON parsers disagree on which counts"
             )
-        found[key] = value
-    return found
+        object_fields[key] = value
+    return object_fields
 
 
 def _is_file(text: str) -> bool:

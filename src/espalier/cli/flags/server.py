@@ -43,12 +43,12 @@ def read_server(flags: Mapping[str, str], env_file: str | None) -> tuple[Environ
     """Settings from flags, environment and `.env`, with notes on stderr for what is not read. Raises InputError."""
     from espalier.server.environment import read_environment, unread_names  # noqa: PLC0415
 
-    found = read_environment(env_file=env_file, flags=flags)
-    settings = settings_of(found.values)
-    build_app(environ=found.values)  # raises for an unknown `ESPALIER_…`
-    for note in found.notes:
+    environment = read_environment(env_file=env_file, flags=flags)
+    settings = settings_of(environment.values)
+    build_app(environ=environment.values)  # raises for an unknown `ESPALIER_…`
+    for note in environment.notes:
         output.note(note)
     known = {name for entry in FIELDS.values() for name in entry.variables} | {"ENV_FILE"}
-    for name in unread_names(found, known):
-        output.note(f"{found.file}: {name} is not a setting, and is ignored")
-    return found, settings
+    for name in unread_names(environment, known):
+        output.note(f"{environment.file}: {name} is not a setting, and is ignored")
+    return environment, settings

@@ -82,12 +82,12 @@ def _json(text: str, field: str) -> Any:
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object whose names differ. Python's reader keeps the last of two equal names, which could lose a tool."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
         raise InputError(f"the name {twice!r} occurs twice in one object", field="tools")
-    return found
+    return fields
 
 
 def show_delta(delta: Delta) -> None:

@@ -34,14 +34,14 @@ class TraceFlags:
         level = self.trace_level
         if level is None:
             return "steps" if self.trace else "summary"
-        for one in LEVELS:
-            if one == level:
-                if self.trace and one in ("off", "summary"):
+        for choice in LEVELS:
+            if choice == level:
+                if self.trace and choice in ("off", "summary"):
                     raise InputError(
                         f"--trace shows every step, and --trace-level {level} keeps none", hint="steps, or full",
                         field="trace_level",
                     )  # fmt: skip
-                return one
+                return choice
         raise InputError(f"--trace-level {level}: there is no such level", hint=", ".join(LEVELS), field="trace_level")
 
     def open_recorders(self, stack: ExitStack) -> list[Recorder]:
@@ -49,14 +49,14 @@ class TraceFlags:
         from espalier.trace.recorders.memory import JsonLinesRecorder  # noqa: PLC0415  # only where they are asked for
         from espalier.trace.recorders.rejection_log import RejectionLog  # noqa: PLC0415
 
-        found: list[Recorder] = []
+        recorders: list[Recorder] = []
         if self.rejection_log is not None:
             log = stack.enter_context(RejectionLog(self.rejection_log))
             stack.callback(lambda: output.note(f"rejection log: {self.rejection_log}, {_events(log.events)} written"))
-            found.append(log)
+            recorders.append(log)
         if self.record is not None:
-            found.append(stack.enter_context(JsonLinesRecorder(self.record)))
-        return found
+            recorders.append(stack.enter_context(JsonLinesRecorder(self.record)))
+        return recorders
 
 
 def _events(count: int) -> str:

@@ -43,15 +43,15 @@ HELP, VERSION = ("-h", "--help", "--usage"), "--version"
 def main(arguments: Sequence[str], *, environ: Mapping[str, str] | None = None) -> int:
     """Run, and return the exit code."""
     try:
-        if any(one in HELP for one in arguments):
+        if any(argument in HELP for argument in arguments):
             sys.stdout.write("".join(f"{usage(flag)}\n" for flag in FLAGS if flag.sets is not None))
             return 0
         if VERSION in arguments:
             _tell(f"version: Espalier {__version__}")
             return 0
-        found = read_arguments(arguments)
-        read_environment(found, os.environ if environ is None else environ)
-        return _answer(found)
+        parsed = read_arguments(arguments)
+        read_environment(parsed, os.environ if environ is None else environ)
+        return _answer(parsed)
     except ArgumentError as error:
         _tell(error.lines)
         return 1
@@ -83,24 +83,24 @@ def _abort() -> int:
     return 128 + signal.SIGABRT
 
 
-def _answer(found: LlamaArguments) -> int:
-    model = found.inputs.get("model")
+def _answer(arguments: LlamaArguments) -> int:
+    model = arguments.inputs.get("model")
     if model is None:
         raise InputError("--model is required", hint="-m FILE.gguf", field="model")
-    sampling, prompt = _sampling(found), found.prompt or ""
-    with load(model, _engine_options(found, model), app_with_store()) as engine:
+    sampling, prompt = _sampling(arguments), arguments.prompt or ""
+    with load(model, _engine_options(arguments, model), app_with_store()) as engine:
         # After the model, as in llama.cpp: a model that is missing exits with 1 whatever the grammar is.
-        constraint, compiler = _constraint(found), engine.engine.compiler
+        constraint, compiler = _constraint(arguments), engine.engine.compiler
         if constraint is not None and compiler is not None:
             compiler.compile(constraint)  # before anything is printed
-        session = Session(found, engine, sampling, constraint)
+        session = Session(arguments, engine, sampling, constraint)
         has_template = engine.engine.template is not None
-        is_chat = has_template and found.inputs.get("conversation", True)
+        is_chat = has_template and arguments.inputs.get("conversation", True)
         return session.talk(prompt) if is_chat else session.complete(prompt)
 
 
-def _sampling(found: LlamaArguments) -> SamplingConfig:
-    fields = dict(found.sampling)
+def _sampling(arguments: LlamaArguments) -> SamplingConfig:
+    fields = dict(arguments.sampling)
     limit = fields.get("n_predict", -1)
     # Below 0 there is no limit; with 0 the session generates nothing.
     fields["n_predict"] = -1 if limit < 0 else max(limit, 1)
@@ -112,9 +112,9 @@ def _sampling(found: LlamaArguments) -> SamplingConfig:
     return config
 
 
-def _engine_options(found: LlamaArguments, model: str) -> dict[str, Any]:
+def _engine_options(arguments: LlamaArguments, model: str) -> dict[str, Any]:
     """Options of `espalier.load`. A context beyond the trained one is cut to it, with a note."""
-    options = dict(found.engine)
+    options = dict(arguments.engine)
     asked = options.get("context")
     if asked is not None:
         whole = -(-max(asked, 1) // BLOCK) * BLOCK
@@ -132,10 +132,10 @@ def _trained_context(model: str) -> int:
     return read_header(path).count("context_length") if path.is_file() else 0
 
 
-def _constraint(found: LlamaArguments) -> Spec | None:
-    if "schema" in found.inputs:
-        return JsonSchema(parse_json(found.inputs["schema"], "the schema"), closed=True)
-    text = found.inputs.get("grammar")
+def _constraint(arguments: LlamaArguments) -> Spec | None:
+    if "schema" in arguments.inputs:
+        return JsonSchema(parse_json(arguments.inputs["schema"], "the schema"), closed=True)
+    text = arguments.inputs.get("grammar")
     return Gbnf(text) if text else None
 
 
@@ -252,7 +252,7 @@ class Session:
     def _bytes_of(self, tokens: Sequence[int]) -> bytes:
         vocab = self.engine.vocab
         special = vocab.special_texts if self._shows_special else {}
-        return b"".join(special[one].encode() if one in special else vocab.bytes_of(one) for one in tokens)
+        return b"".join(special[token].encode() if token in special else vocab.bytes_of(token) for token in tokens)
 
     def _write(self, data: bytes) -> None:
         sys.stdout.buffer.write(data)

@@ -26,9 +26,9 @@ class WithLlamaFlags(WithOverrides):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         own = {
-            name: not getattr(one, "is_flag", False)
-            for one in self.get_params(ctx)
-            for name in (*one.opts, *one.secondary_opts)
+            name: not getattr(param, "is_flag", False)
+            for param in self.get_params(ctx)
+            for name in (*param.opts, *param.secondary_opts)
             if name.startswith("-")
         }
         return super().parse_args(ctx, own_arguments(self.join_overrides(args), own))
@@ -37,23 +37,23 @@ class WithLlamaFlags(WithOverrides):
 def own_arguments(args: list[str], own: Mapping[str, bool]) -> list[str]:
     """The argument list with the command's own flags only. own: those, and whether each takes a value. Raises
     InputError."""
-    found = read_arguments(args, own=own)
-    prompt = found.prompt
+    arguments = read_arguments(args, own=own)
+    prompt = arguments.prompt
     if prompt is None:
-        return [*_flags(found), *found.others]
-    if _positional(found.others, own):
+        return [*_flags(arguments), *arguments.others]
+    if _positional(arguments.others, own):
         raise InputError("the prompt is given twice: by -p or -f and as an argument", field="prompt")
-    return [*_flags(found), *[one for one in found.others if one != "--"], "--", prompt]
+    return [*_flags(arguments), *[other for other in arguments.others if other != "--"], "--", prompt]
 
 
-def _flags(found: LlamaArguments) -> Iterator[str]:
+def _flags(arguments: LlamaArguments) -> Iterator[str]:
     table = entries(EngineOptions)
-    for name, value in found.engine.items():
-        for one in value if isinstance(value, list) else [value]:
-            yield from (table[name].field.flags[0], str(one))
-    for name, value in found.sampling.items():
+    for name, value in arguments.engine.items():
+        for item in value if isinstance(value, list) else [value]:
+            yield from (table[name].field.flags[0], str(item))
+    for name, value in arguments.sampling.items():
         yield from (OPTION, f"{name}={_write_value(name, value)}")
-    inputs = found.inputs
+    inputs = arguments.inputs
     is_raw = not inputs.get("conversation", True)
     if is_raw:
         yield "--raw"

@@ -16,7 +16,7 @@ from espalier.engines.options import EngineOptions
 from espalier.errors import InputError
 from espalier.nearest import did_you_mean
 
-ENGINE = frozenset(one.name for one in fields(EngineOptions))
+ENGINE = frozenset(field.name for field in fields(EngineOptions))
 PREFIX = "LLAMA_ARG_"
 OWN_CONTEXT = ("context", "0")
 """What llama.cpp calls the context that the model was trained on."""
@@ -95,7 +95,7 @@ class LlamaArguments:
 def read_arguments(arguments: Iterable[str], *, own: Mapping[str, bool] | None = None) -> LlamaArguments:
     """own: flags of a command, and whether each takes a value; they and all that is unknown go to `others`. Without it
     an unknown flag is an error. Raises InputError."""
-    found = LlamaArguments()
+    parsed = LlamaArguments()
     rest = iter(arguments)
     for argument in rest:
         name, equals, given = argument.partition("=") if own is not None else (argument, "", "")
@@ -103,38 +103,38 @@ def read_arguments(arguments: Iterable[str], *, own: Mapping[str, bool] | None =
         if flag is None and own is None:
             raise _unknown(argument)
         if flag is None:
-            found.others.append(argument)
+            parsed.others.append(argument)
             if argument == "--":
-                found.others += rest
+                parsed.others += rest
             elif own and own.get(argument):
-                found.take_own(argument, next(rest, None))
+                parsed.take_own(argument, next(rest, None))
             continue
         if flag.refused:
             raise InputError(f"{name} cannot be done here: {flag.refused}", field=name.lstrip("-"))
         if flag.read is None:
-            found.set(flag, flag.value)
+            parsed.set(flag, flag.value)
             continue
         value = given if equals else next(rest, None)
-        found.set(flag, _value(flag, _spell_option(name), value))
-    return found
+        parsed.set(flag, _value(flag, _spell_option(name), value))
+    return parsed
 
 
-def read_environment(found: LlamaArguments, environ: Mapping[str, str]) -> None:
+def read_environment(arguments: LlamaArguments, environ: Mapping[str, str]) -> None:
     """Set what stands in LLAMA_ARG_… and on no command line. Raises InputError."""
     usual = LlamaArguments()
     for flag in FLAGS:
         if flag.env and (text := environ.get(PREFIX + flag.env)):
             usual.set(flag, _value(flag, PREFIX + flag.env, text))
     for name in ("sampling", "engine", "inputs"):
-        setattr(found, name, {**getattr(usual, name), **getattr(found, name)})
+        setattr(arguments, name, {**getattr(usual, name), **getattr(arguments, name)})
 
 
 def summed(biases: Iterable[tuple[int, float]]) -> list[list[Any]]:
     """One bias for each token, in the form of a request: llama.cpp adds up those that are given several times."""
-    found: dict[int, float] = {}
+    totals: dict[int, float] = {}
     for token, bias in biases:
-        found[token] = found.get(token, 0.0) + bias
-    return [[token, False if bias == -math.inf else bias] for token, bias in found.items()]
+        totals[token] = totals.get(token, 0.0) + bias
+    return [[token, False if bias == -math.inf else bias] for token, bias in totals.items()]
 
 
 def usage(flag: LlamaFlag) -> str:

@@ -89,26 +89,28 @@ def _list(
     with opened() as store:
         from espalier.store.generations import Wanted  # noqa: PLC0415  # the extra [server]
 
-        found: list[Mapping[str, Any]] = []
-        while not count or len(found) < count:
-            after = found[-1]["id"] if found else None
+        mappings: list[Mapping[str, Any]] = []
+        while not count or len(mappings) < count:
+            after = mappings[-1]["id"] if mappings else None
             wanted = Wanted(model=model, since=moment, query=query, after=after)
-            page = store.generations(wanted, limit=min(PAGE, count - len(found)) if count else PAGE)
-            found += page
+            page = store.generations(wanted, limit=min(PAGE, count - len(mappings)) if count else PAGE)
+            mappings += page
             if len(page) < PAGE:
                 break
         whole = (
-            found if short and not as_json else [_whole(store.generation(one["id"], caller=None), one) for one in found]
+            mappings
+            if short and not as_json
+            else [_whole(store.generation(mapping["id"], caller=None), mapping) for mapping in mappings]
         )
     if as_json:
-        output.data_json([_cut(one) if truncate else dict(one) for one in whole])
+        output.data_json([_cut(row) if truncate else dict(row) for row in whole])
     elif response:
-        for one in whole:
-            output.data((one.get("content") or {}).get("text", ""))
+        for log_row in whole:
+            output.data((log_row.get("content") or {}).get("text", ""))
     else:
         for line in table(whole, with_texts=not short):
             output.data(line)
-    if not found:
+    if not mappings:
         output.note(_nothing(query, model, since))
 
 
@@ -117,7 +119,7 @@ def _whole(loaded: Mapping[str, Any] | None, listed: Mapping[str, Any]) -> Mappi
 
 
 def _nothing(*asked: object) -> str:
-    if any(one is not None for one in asked):
+    if any(condition is not None for condition in asked):
         return "no generation is like that"
     return "nothing is logged yet: `espalier logs on` logs what `generate` does, STORE_GENERATIONS what a server does"
 
@@ -165,8 +167,8 @@ def _cut(value: Any) -> Any:
     if isinstance(value, str):
         return value if len(value) <= CUT else f"{value[: CUT - 1]}…"
     if isinstance(value, Mapping):
-        return {name: _cut(one) for name, one in value.items()}
-    return [_cut(one) for one in value] if isinstance(value, list | tuple) else value
+        return {name: _cut(item) for name, item in value.items()}
+    return [_cut(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def read_since(text: str, now: float) -> float:
@@ -193,11 +195,11 @@ def show_command(
 ) -> None:
     """Show generations whole: what was asked, the contract, what it cost, the texts where these are kept."""
     with opened() as store:
-        found = [_find_row(store, name) for name in names or ["last"]]
+        rows = [_find_row(store, name) for name in names or ["last"]]
     if as_json:
-        output.data_json([dict(one) for one in found])
+        output.data_json([dict(row) for row in rows])
         return
-    output.data("\n\n".join(row_page(one) for one in found))
+    output.data("\n\n".join(row_page(row) for row in rows))
 
 
 def _find_row(store: Any, name: str) -> Mapping[str, Any]:
@@ -208,8 +210,8 @@ def _find_row(store: Any, name: str) -> Mapping[str, Any]:
     row = store.generation(ids[0], caller=None) if ids else None
     if row is None:
         raise InputError(f"there is no generation {name!r:.60}", hint="`espalier logs list` shows ids", field="id")
-    found: Mapping[str, Any] = row
-    return found
+    found_row: Mapping[str, Any] = row
+    return found_row
 
 
 @app.command("path", short_help="Print where the log is.")

@@ -55,9 +55,9 @@ def _lines(row: Mapping[str, Any]) -> Iterator[str]:
     rest = {name: value for name, value in request.items() if name not in ("constraint", "contract", "verdict")}
     yield from _part("Request", rest)
     if "messages" in content:
-        for one in content["messages"]:
-            said = one.get("content")
-            yield from _part(f"Message of {_safe(str(one.get('role')))}", said if said is not None else one)
+        for message in content["messages"]:
+            said = message.get("content")
+            yield from _part(f"Message of {_safe(str(message.get('role')))}", said if said is not None else message)
     yield from _part("Prompt", content.get("prompt"))
     yield from _part("Answer", content.get("text"))
     for number, text in enumerate(content.get("others", ()), 2):

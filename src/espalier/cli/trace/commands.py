@@ -66,7 +66,9 @@ def html_command(
     """Write a trace, or two side by side, as one self-contained HTML file."""
     target = Path(out or f"{trace}.html" if source.database else out or Path(trace).with_suffix(".html")).expanduser()
     if out != "-":
-        inputs = [one for one in (None if source.database else trace, beside) if one is not None]
+        inputs = [
+            source_path for source_path in (None if source.database else trace, beside) if source_path is not None
+        ]
         check_target(str(target), inputs, force=force)
     read = read_trace(trace, source)
     if beside is None:
@@ -147,7 +149,7 @@ def list_command(
 
 
 def _list_findings(trace: Trace) -> list[dict[str, object]]:
-    return [] if has_gaps(trace) else [one.to_json() for one in diagnose(trace)]
+    return [] if has_gaps(trace) else [finding.to_json() for finding in diagnose(trace)]
 
 
 @app.command("merge", short_help="Merge a reply and a rejection log.")
@@ -212,8 +214,8 @@ def _write(made: Combined, target: str) -> None:
         save(made, target)
     summary = made.data["summary"]
     where = "" if target == "-" else f"{target}: "
-    found = "estimated as rejected" if "estimated" in summary else "rejected"
+    label = "estimated as rejected" if "estimated" in summary else "rejected"
     unknown = f", {summary['unknown_steps']} unknown" if summary["unknown_steps"] else ""
     rate = summary["rejection_rate"]
     share = "" if rate is None else f" ({100 * rate:.1f} %)"
-    output.note(f"{where}{summary['total_steps']} steps, {summary['rejected_steps']} {found}{share}{unknown}")
+    output.note(f"{where}{summary['total_steps']} steps, {summary['rejected_steps']} {label}{share}{unknown}")

@@ -27,20 +27,20 @@ def rows_of_folder(folder: str) -> list[dict[str, Any]]:
     path = Path(folder).expanduser()
     if not path.is_dir():
         raise InputError(f"{folder} is not a folder", field="folder")
-    found, others = [], 0
-    for one in sorted(path.iterdir()):
-        if one.suffix.lower() not in SUFFIXES or not one.is_file():
+    rows, others = [], 0
+    for file in sorted(path.iterdir()):
+        if file.suffix.lower() not in SUFFIXES or not file.is_file():
             continue
         try:
-            found.append(_row(one))
+            rows.append(_row(file))
         except FormatError:
             others += 1
         except EspalierError as error:
             others += 1
-            output.note(f"{one.name}: {error.message}")
+            output.note(f"{file.name}: {error.message}")
     if others:
         output.note(f"{others} other files")
-    return found
+    return rows
 
 
 def _row(path: Path) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def _row(path: Path) -> dict[str, Any]:
         rejected_steps=sums["rejected_steps"],
         unknown_steps=sums["unknown_steps"],
         finish_reason=trace.finish_reason,
-        bounded=kind != "trace" or any(one.bounds is not None for one in trace.steps),
+        bounded=kind != "trace" or any(step.bounds is not None for step in trace.steps),
     )
 
 
@@ -78,17 +78,17 @@ def _read_stored(url: str, limit: int) -> Iterator[dict[str, Any]]:
     try:
         while limit > 0:
             page = store.traces(caller=None, limit=min(limit, PAGE), after=after)
-            for one in page:
+            for row in page:
                 yield _values(
-                    one["id"],
+                    row["id"],
                     kind=KIND_NAMES["trace"],
-                    model=one["model"],
-                    steps=one["tokens"],
-                    tax_nats=one["tax_nats"],
-                    rejected_steps=one["rejected_steps"],
-                    unknown_steps=one["unknown_steps"],
-                    finish_reason=one["finish_reason"],
-                    bounded=bool(one["bounded_steps"]),
+                    model=row["model"],
+                    steps=row["tokens"],
+                    tax_nats=row["tax_nats"],
+                    rejected_steps=row["rejected_steps"],
+                    unknown_steps=row["unknown_steps"],
+                    finish_reason=row["finish_reason"],
+                    bounded=bool(row["bounded_steps"]),
                 )
             if len(page) < min(limit, PAGE):
                 return

@@ -39,16 +39,16 @@ class SourceFlags:
 def read_trace(path: str, source: SourceFlags) -> Trace:
     """A trace; notes about it go to stderr. Raises what `foreign.read` raises, and InputError for an id that the
     database does not have."""
-    parts = [one for one in fields(source) if one.name != "database"]
+    parts = [field for field in fields(source) if field.name != "database"]
     if source.database is not None:
-        for one in parts:
-            if getattr(source, one.name) != one.default:
-                raise InputError(f"--{one.name} is for a file, and --database has whole traces", field=one.name)
+        for part in parts:
+            if getattr(source, part.name) != part.default:
+                raise InputError(f"--{part.name} is for a file, and --database has whole traces", field=part.name)
         return stored(path, source.database)
-    found = foreign.read(Path(path).expanduser(), **{one.name: getattr(source, one.name) for one in parts})
-    for note in found.notes:
+    foreign_trace = foreign.read(Path(path).expanduser(), **{flag.name: getattr(source, flag.name) for flag in parts})
+    for note in foreign_trace.notes:
         output.note(f"note: {note}")
-    return found.trace
+    return foreign_trace.trace
 
 
 def stored(trace_id: str, url: str) -> Trace:
@@ -67,7 +67,7 @@ def open_there(url: str) -> Store:
     """Open an existing database; a missing one is not created. Raises InputError."""
     from espalier.store.open import open_store  # noqa: PLC0415  # sqlalchemy is of an extra
 
-    kind, found, path = url.partition(":///")
-    if kind.partition("+")[0] == "sqlite" and found and not Path(path.partition("?")[0]).exists():
+    kind, separator, path = url.partition(":///")
+    if kind.partition("+")[0] == "sqlite" and separator and not Path(path.partition("?")[0]).exists():
         raise InputError(f"there is no database {path!r}", field="database")
     return open_store(url)

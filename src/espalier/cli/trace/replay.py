@@ -61,20 +61,20 @@ def replay_command(
     A trace of level full holds every distribution and needs no model. For other traces, or with --model, the model
     computes the logits again. Exit code 0: every step takes the stored token; 1: a step takes another, or is refused.
     """
-    found = Trace.load(trace)
+    stored = Trace.load(trace)
     if strategy is not None:
         STRATEGIES.require(strategy)
     if root is not None and other is None:
         raise InputError("--root needs --with and a grammar", field="root")
-    spec = None if other is None else read_other(other, found, root)
+    spec = None if other is None else read_other(other, stored, root)
     page = check_trace_path(out)
     app = build_app()
-    if model is None and has_distributions(found):
-        vocab, _ = read_vocab(found.model if is_here(found.model) else None)
-        made = replay(found, vocab=vocab, constraint=spec, strategy=strategy, app=app)
+    if model is None and has_distributions(stored):
+        vocab, _ = read_vocab(stored.model if is_here(stored.model) else None)
+        made = replay(stored, vocab=vocab, constraint=spec, strategy=strategy, app=app)
     else:
         with load(model, engine, app) as loaded:
-            made = replay(found, engine=loaded, constraint=spec, strategy=strategy, app=app)
+            made = replay(stored, engine=loaded, constraint=spec, strategy=strategy, app=app)
     if as_json:
         output.data_json(made.to_json())
     else:
@@ -91,21 +91,21 @@ def diff_command(
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     """Compare two traces: their first difference, and costs by path and by rule. Exit code 0: equal; 1: not."""
-    found = diff(*(whole_trace(one) for one in (left, right)))
+    difference = diff(*(whole_trace(side) for side in (left, right)))
     if as_json:
-        output.data_json(found.to_json())
+        output.data_json(difference.to_json())
     else:
         names = (Path(left).name, Path(right).name)
-        output.data("\n".join(found.lines(names if names[0] != names[1] else (left, right))))
-    raise typer.Exit(0 if found.is_same else 1)
+        output.data("\n".join(difference.lines(names if names[0] != names[1] else (left, right))))
+    raise typer.Exit(0 if difference.is_same else 1)
 
 
 def whole_trace(path: str) -> Trace:
     """The trace of a file of any kind. Raises InputError for a rejection log, which has only some of the steps."""
-    found = read_trace(path, SourceFlags())
-    if has_gaps(found):
+    trace = read_trace(path, SourceFlags())
+    if has_gaps(trace):
         raise InputError(f"{path} is a rejection log, and has not all steps of a run", hint="espalier trace merge")
-    return found
+    return trace
 
 
 def is_here(name: str) -> bool:
@@ -141,40 +141,40 @@ def replay_lines(made: Replaying) -> list[str]:
     if made.replayed is None:
         lines = [f"run afresh as {made.strategy}, with the same seed, under {whose}:"]
         return [*lines, *made.diff.lines(("stored", "now")), *note_lines(made)]
-    found = made.replayed
+    replayed = made.replayed
     where = "stored" if made.source == "distributions" else "computed"
-    lines = [f"{len(found.steps)} of {found.stored} steps by {made.strategy} under {whose}, logits {where}"]
+    lines = [f"{len(replayed.steps)} of {replayed.stored} steps by {made.strategy} under {whose}, logits {where}"]
     if made.is_exact:
         lines.append("reproduced exactly: every token and every tax")
-    elif found.is_same:
+    elif replayed.is_same:
         lines.append("every step takes the stored token")
-    if found.roundings:
-        lines.append(f"{found.roundings} of them within the rounding of half precision")
-    if found.first is not None:
-        lines += divergence_lines("first other draw", found.first)
-    if found.end is not None and found.end is not found.first:
-        lines += divergence_lines("it ends", found.end)
-    if found.changes > 1:
-        lines.append(f"{found.changes} steps draw another token than the stored one")
-    more = round(found.tax - found.stored_tax, 2) + 0.0  # and never -0.00
-    lines.append(f"tax: {found.stored_tax:.2f} nats then, {found.tax:.2f} now ({more:+.2f})")
-    if not (made.is_own and found.is_same):
+    if replayed.roundings:
+        lines.append(f"{replayed.roundings} of them within the rounding of half precision")
+    if replayed.first is not None:
+        lines += divergence_lines("first other draw", replayed.first)
+    if replayed.end is not None and replayed.end is not replayed.first:
+        lines += divergence_lines("it ends", replayed.end)
+    if replayed.changes > 1:
+        lines.append(f"{replayed.changes} steps draw another token than the stored one")
+    more = round(replayed.tax - replayed.stored_tax, 2) + 0.0  # and never -0.00
+    lines.append(f"tax: {replayed.stored_tax:.2f} nats then, {replayed.tax:.2f} now ({more:+.2f})")
+    if not (made.is_own and replayed.is_same):
         tables = made.diff.tables()
         heads = [f"{'':<36}{'then':>15}{'now':>15}{'difference':>14}"] if tables else []
         lines += [*heads, *tables[1:]]
     return [*lines, *note_lines(made)]
 
 
-def divergence_lines(what: str, one: Divergence) -> list[str]:
+def divergence_lines(what: str, divergence: Divergence) -> list[str]:
     """Lines that describe a divergence."""
-    now = "nothing can be taken" if one.drawn is None else f"now {one.drawn_text!r}"
-    then = "is refused" if one.is_refused else "then"
-    lines = [clip(f"{what}: step {one.step}, {one.text!r} {then}, {now}", WIDTH)]
-    if one.blame is not None:
-        place = f" at {one.blame.rule}" if one.blame.rule else ""
-        lines.append(clip(f"  {one.blame.member}{place}: {one.blame.reason}", WIDTH))
-    if one.reason is not None:
-        lines.append(clip(f"  {one.reason}", WIDTH))
+    now = "nothing can be taken" if divergence.drawn is None else f"now {divergence.drawn_text!r}"
+    then = "is refused" if divergence.is_refused else "then"
+    lines = [clip(f"{what}: step {divergence.step}, {divergence.text!r} {then}, {now}", WIDTH)]
+    if divergence.blame is not None:
+        place = f" at {divergence.blame.rule}" if divergence.blame.rule else ""
+        lines.append(clip(f"  {divergence.blame.member}{place}: {divergence.blame.reason}", WIDTH))
+    if divergence.reason is not None:
+        lines.append(clip(f"  {divergence.reason}", WIDTH))
     return lines
 
 

@@ -48,7 +48,7 @@ def visible(text: str) -> str:
 
 def printable(text: str, *, newline: str) -> str:
     """A text with control and direction characters as escapes. newline: what a line break is shown as."""
-    return "".join(newline if one == "\n" else one if one.isprintable() else f"\\u{ord(one):04x}" for one in text)
+    return "".join(newline if char == "\n" else char if char.isprintable() else f"\\u{ord(char):04x}" for char in text)
 
 
 def show(trace: Trace, to: Console, *, limit: int | None = None) -> None:
@@ -73,7 +73,7 @@ def show(trace: Trace, to: Console, *, limit: int | None = None) -> None:
 def head(trace: Trace) -> list[str]:
     """Lines that name the run and its sums. A sum that is known within bounds is shown as `≥` its lower bound."""
     sums = trace.summary()
-    bounded = any(one.exactness == "bounded" for one in trace.steps)
+    bounded = any(step.exactness == "bounded" for step in trace.steps)
     least = "≥ " if bounded else ""
     facts = [
         f"model {trace.model}" if trace.model else "",
@@ -87,7 +87,7 @@ def head(trace: Trace) -> list[str]:
     if sums["unknown_steps"]:
         rejected += f" · {sums['unknown_steps']} unknown"
     lines = [
-        printable(" · ".join(one for one in facts if one), newline=" "),
+        printable(" · ".join(fact for fact in facts if fact), newline=" "),
         f"{total} · {rejected} · {sums['forced_steps']} forced · "
         f"{sums['changed_steps']} top {'choice' if sums['changed_steps'] == 1 else 'choices'} blocked",
         f"tax {least}{sums['total_tax_nats']:.3f} nats · mean removed mass {least}{sums['mean_removed_mass']:.4f}"
@@ -109,23 +109,25 @@ def head(trace: Trace) -> list[str]:
 def _tokens(trace: Trace, to: Console, limit: int) -> None:
     """Print the tokens in order. Without colour a high tax is marked by brackets, and a rejection by ^."""
     is_plain = not to.is_terminal or to.no_color
-    is_blind = all(one.is_unknown for one in trace.steps)  # then the head says so
-    some = not is_blind and any(one.is_unknown for one in trace.steps)
+    is_blind = all(step.is_unknown for step in trace.steps)  # then the head says so
+    some = not is_blind and any(step.is_unknown for step in trace.steps)
     line = Text()
     last = -1
-    for one in trace.steps[:limit]:
-        if one.step != last + 1:
+    for record in trace.steps[:limit]:
+        if record.step != last + 1:
             line.append("…")
-        last = one.step
-        shown = printable(one.text, newline="↵\n") or ("⟨end⟩" if one.is_special else "⟨⟩")
+        last = record.step
+        shown = printable(record.text, newline="↵\n") or ("⟨end⟩" if record.is_special else "⟨⟩")
         if is_plain:
-            dear = one.tax_nats >= LEVELS[1][0]
-            mark = "^" if one.was_rejected else "?" if one.is_unknown and not is_blind else ""
+            dear = record.tax_nats >= LEVELS[1][0]
+            mark = "^" if record.was_rejected else "?" if record.is_unknown and not is_blind else ""
             line.append(f"{mark}{f'[{shown}]' if dear else shown}")
         else:
-            style = next(style for below, style in LEVELS if one.tax_nats < below or math.isinf(below))
-            unknown = one.is_unknown and not is_blind
-            line.append(shown, style=f"{style} underline" if one.was_rejected else f"{style} dim" if unknown else style)
+            style = next(style for below, style in LEVELS if record.tax_nats < below or math.isinf(below))
+            unknown = record.is_unknown and not is_blind
+            line.append(
+                shown, style=f"{style} underline" if record.was_rejected else f"{style} dim" if unknown else style
+            )
     rest = len(trace.steps) - limit
     if rest > 0:
         line.append(f" … {rest} more (--limit 0)")
@@ -141,7 +143,7 @@ def _costs(title: str, costs: dict[str, dict[str, float]] | None, to: Console, l
         return
     to.print(Text(f"\n{title}", style="bold"))
     table = _table(("", "tokens", "nats", "removed"))
-    ranked = sorted(costs.items(), key=lambda one: -one[1]["tax_nats"])
+    ranked = sorted(costs.items(), key=lambda cost: -cost[1]["tax_nats"])
     for name, cost in ranked[:limit]:
         shown = "(document)" if name == "" else printable(name, newline="\\n")
         table.add_row(shown, f"{cost['tokens']:.0f}", f"{cost['tax_nats']:.3f}", f"{cost['removed_mass']:.4f}")
@@ -149,52 +151,58 @@ def _costs(title: str, costs: dict[str, dict[str, float]] | None, to: Console, l
 
 
 def _worst(trace: Trace, to: Console, limit: int) -> None:
-    paths = {one.step: one.path for one in trace.by_token()}
-    dear = sorted((one for one in trace.steps if one.tax_nats > 0), key=lambda one: (-one.tax_nats, one.step))
+    paths = {token.step: token.path for token in trace.by_token()}
+    dear = sorted((step for step in trace.steps if step.tax_nats > 0), key=lambda step: (-step.tax_nats, step.step))
     if not dear:
         return
     to.print(Text("\nmost expensive tokens", style="bold"))
     table = _table(("step", "token", "nats", "removed", "model wanted", "where"))
-    for one in dear[:limit]:
-        wish = one.rejected if one.rejected is not None and not one.pre_masking else next(iter(one.pre_masking), None)
+    for record in dear[:limit]:
+        wish = (
+            record.rejected
+            if record.rejected is not None and not record.pre_masking
+            else next(iter(record.pre_masking), None)
+        )
         table.add_row(
-            str(one.step),
-            visible(one.text),
-            f"{one.tax_nats:.3f}",
-            f"{'≥ ' if one.bounds else ''}{one.removed_mass:.4f}",
+            str(record.step),
+            visible(record.text),
+            f"{record.tax_nats:.3f}",
+            f"{'≥ ' if record.bounds else ''}{record.removed_mass:.4f}",
             "" if wish is None else f"{visible(wish.text)} {wish.prob:.2f}",
-            printable(one.rule or paths.get(one.step) or "", newline="\\n"),
+            printable(record.rule or paths.get(record.step) or "", newline="\\n"),
         )
     _print_table(table, to, len(dear) - limit)
 
 
-def show_findings(found: Sequence[Finding], to: Console) -> None:
+def show_findings(findings: Sequence[Finding], to: Console) -> None:
     """Print findings, each with its remedies."""
     to.print()
-    if not found:
+    if not findings:
         to.print("nothing found")
-    for one in found:
+    for finding in findings:
         where = (
-            f" (step {', '.join(map(str, one.steps[:4]))}{', …' if len(one.steps) > 4 else ''})" if one.steps else ""
+            f" (step {', '.join(map(str, finding.steps[:4]))}{', …' if len(finding.steps) > 4 else ''})"
+            if finding.steps
+            else ""
         )
-        line = Text(f"{one.severity}: ", style=MARKS[one.severity])
-        line.append(printable(one.message, newline=" ") + where, style="default")
+        line = Text(f"{finding.severity}: ", style=MARKS[finding.severity])
+        line.append(printable(finding.message, newline=" ") + where, style="default")
         to.print(line)
-        for remedy in one.remedies:
+        for remedy in finding.remedies:
             to.print(Padding(Text(f"→ {printable(remedy.said('cli'), newline=' ')}"), (0, 0, 0, 2)))
 
 
 def show_step(trace: Trace, number: int, to: Console, *, limit: int | None = None) -> None:
     """Draw the stages of one step as bars. Raises InputError if the step does not exist."""
-    one = next((step for step in trace.steps if step.step == number), None)
-    if one is None:
+    record = next((step for step in trace.steps if step.step == number), None)
+    if record is None:
         known = f"{trace.steps[0].step} to {trace.steps[-1].step}" if trace.steps else "none"
         raise InputError(f"there is no step {number}", hint=f"there are {known}", field="step")
-    for line in _step_head(one):
+    for line in _step_head(record):
         to.print(line)
     for name, meaning in STAGES:
-        found: Sequence[Candidate] = getattr(one, name)
-        if not found:
+        candidates: Sequence[Candidate] = getattr(record, name)
+        if not candidates:
             continue
         to.print(Text(f"\n{name}: {meaning}", style="bold"))
         table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1))
@@ -202,40 +210,42 @@ def show_step(trace: Trace, number: int, to: Console, *, limit: int | None = Non
         table.add_column(justify="right", no_wrap=True)
         table.add_column(overflow="ellipsis", no_wrap=True, max_width=30)
         table.add_column(no_wrap=True)
-        for candidate in found[: limit or ROWS]:
-            table.add_row(_bar(candidate.prob), _chance(candidate.prob), visible(candidate.text), _role(candidate, one))
-        _print_table(table, to, len(found) - (limit or ROWS))
+        for candidate in candidates[: limit or ROWS]:
+            table.add_row(
+                _bar(candidate.prob), _chance(candidate.prob), visible(candidate.text), _role(candidate, record)
+            )
+        _print_table(table, to, len(candidates) - (limit or ROWS))
 
 
-def _step_head(one: StepRecord) -> list[str]:
-    number = f" (id {one.token_id})" if one.token_id >= 0 else ""
-    chance = f", ln p {one.logprob:.4f}" if math.isfinite(one.logprob) else ""
-    lines = [f"step {one.step}: {visible(one.text)}{number}{chance}"]
-    if one.bounds is not None:
-        lower, upper = one.bounds
-        lines.append(f"removed mass between {lower:.4f} and {upper:.4f} · tax ≥ {one.tax_nats:.3f} nats")
+def _step_head(step: StepRecord) -> list[str]:
+    number = f" (id {step.token_id})" if step.token_id >= 0 else ""
+    chance = f", ln p {step.logprob:.4f}" if math.isfinite(step.logprob) else ""
+    lines = [f"step {step.step}: {visible(step.text)}{number}{chance}"]
+    if step.bounds is not None:
+        lower, upper = step.bounds
+        lines.append(f"removed mass between {lower:.4f} and {upper:.4f} · tax ≥ {step.tax_nats:.3f} nats")
     else:
         lines.append(
-            f"removed mass {one.removed_mass:.4f} · tax {one.tax_nats:.3f} nats · {one.allowed_count} allowed · "
-            f"entropy {one.entropy_before:.3f} → {one.entropy_after:.3f}"
+            f"removed mass {step.removed_mass:.4f} · tax {step.tax_nats:.3f} nats · {step.allowed_count} allowed · "
+            f"entropy {step.entropy_before:.3f} → {step.entropy_after:.3f}"
         )
-    if one.is_unknown:
+    if step.is_unknown:
         lines.append("whether a token was rejected here is not known")
-    if one.rejected is not None:
-        lines.append(f"rejected: {visible(one.rejected.text)} {one.rejected.prob:.4f}")
-    if one.was_forced:
+    if step.rejected is not None:
+        lines.append(f"rejected: {visible(step.rejected.text)} {step.rejected.prob:.4f}")
+    if step.was_forced:
         lines.append("forced: nothing was drawn")
-    if one.blame is not None:
-        blame = one.blame
+    if step.blame is not None:
+        blame = step.blame
         why = ", ".join(part for part in (blame.member, blame.rule, blame.reason) if part)
         lines.append(printable(f"why: {why}{f'; expected {blame.expected}' if blame.expected else ''}", newline="\\n"))
     return lines
 
 
-def _role(candidate: Candidate, one: StepRecord) -> str:
-    if one.token_id >= 0 and candidate.id == one.token_id:
+def _role(candidate: Candidate, step: StepRecord) -> str:
+    if step.token_id >= 0 and candidate.id == step.token_id:
         return "taken"
-    if one.rejected is not None and candidate.id == one.rejected.id:
+    if step.rejected is not None and candidate.id == step.rejected.id:
         return "rejected"
     return "" if candidate.allowed else "refused"
 

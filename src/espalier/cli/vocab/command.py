@@ -71,7 +71,7 @@ def command(
     if keep:
         shelf.keep(vocab)
     report = analyse_vocab(vocab)
-    found = [report.search(term, ignore_case=ignore_case) for term in search or ()]
+    searches = [report.search(term, ignore_case=ignore_case) for term in search or ()]
     listed: dict[str, tuple[str, tuple[int, ...]]] = {}  # by the name in JSON: title of the table, ids
     if category is not None:
         listed["category"] = (f"Category {category}", report.ids_in(category))
@@ -80,14 +80,14 @@ def command(
     unreachable = report.glitches() if glitches else None
     if as_json:
         asked: dict[str, Any] = {name: _tokens(report, ids) for name, (_, ids) in listed.items()}
-        if found:
-            asked["search"] = [one.to_json() for one in found]
+        if searches:
+            asked["search"] = [matches.to_json() for matches in searches]
         if unreachable is not None:
-            asked["glitches"] = [one.to_json() for one in unreachable]
+            asked["glitches"] = [glitch.to_json() for glitch in unreachable]
         output.data_json(report.to_json() | {"model_width": logits} | asked)
         return
     most = limit or vocab.width
-    lines = [line for one in found for line in ("", *matches_page(report, one, most))]
+    lines = [line for matches in searches for line in ("", *matches_page(report, matches, most))]
     lines += [line for title, ids in listed.values() for line in ("", *token_table(report, title, ids, most))]
     if unreachable is not None:
         lines += ["", *glitch_table(report, unreachable, most)]
@@ -129,16 +129,16 @@ def _field(name: str, text: str) -> Iterator[str]:
     yield from (f"{'':{LABEL}}{line}" for line in rest)
 
 
-def matches_page(report: VocabReport, found: Matches, limit: int) -> list[str]:
+def matches_page(report: VocabReport, matches: Matches, limit: int) -> list[str]:
     """The tokens that match one search term."""
     lines = [
-        clip(f"Search {visible(found.term)}", WIDTH),
-        *_field("  exactly", ", ".join(map(str, found.exact)) or "none"),
-        *_field("  with a space", ", ".join(map(str, found.spaced)) or "none"),
+        clip(f"Search {visible(matches.term)}", WIDTH),
+        *_field("  exactly", ", ".join(map(str, matches.exact)) or "none"),
+        *_field("  with a space", ", ".join(map(str, matches.spaced)) or "none"),
     ]
-    if found.encoding is not None:
-        lines += _field("  split into", pieces(report, found.encoding) or "nothing")
-    return [*lines, *token_table(report, "  contain it", found.containing, limit)]
+    if matches.encoding is not None:
+        lines += _field("  split into", pieces(report, matches.encoding) or "nothing")
+    return [*lines, *token_table(report, "  contain it", matches.containing, limit)]
 
 
 def token_table(report: VocabReport, title: str, ids: Sequence[int], limit: int) -> list[str]:
@@ -152,14 +152,14 @@ def token_table(report: VocabReport, title: str, ids: Sequence[int], limit: int)
     return lines + _more(len(ids), limit)
 
 
-def glitch_table(report: VocabReport, found: Sequence[Glitch], limit: int) -> list[str]:
+def glitch_table(report: VocabReport, glitches: Sequence[Glitch], limit: int) -> list[str]:
     """One line for each token, and the tokens that its text is encoded as below it."""
-    lines = [f"Not split into themselves: {len(found):,} token{'s' * (len(found) != 1)}"]
-    for one in found[:limit]:
-        lines.append(f"{one.id:>8}  {one.reason:<38}  {clip(visible(one.text), WIDTH - 50)}")
-        if one.encoding:
-            lines.append(clip(f"{'':>10}{pieces(report, one.encoding)}", WIDTH))
-    return lines + _more(len(found), limit)
+    lines = [f"Not split into themselves: {len(glitches):,} token{'s' * (len(glitches) != 1)}"]
+    for glitch in glitches[:limit]:
+        lines.append(f"{glitch.id:>8}  {glitch.reason:<38}  {clip(visible(glitch.text), WIDTH - 50)}")
+        if glitch.encoding:
+            lines.append(clip(f"{'':>10}{pieces(report, glitch.encoding)}", WIDTH))
+    return lines + _more(len(glitches), limit)
 
 
 def _more(count: int, limit: int) -> list[str]:

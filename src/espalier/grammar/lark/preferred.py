@@ -75,9 +75,9 @@ def widths(node: Node) -> Widths:
                 (part,) = parts
                 high = 0 if part.high == 0 else None if most is None or part.high is None else part.high * most
                 is_longest = part.is_longest and (part.is_fixed or most in (0, 1))
-                found = Widths(part.low * low, high, is_longest)
-                is_lazy = isinstance(node, LazyRepeat) and not found.is_fixed
-                return Widths(found.low, found.high, found.is_longest and not is_lazy)
+                widths = Widths(part.low * low, high, is_longest)
+                is_lazy = isinstance(node, LazyRepeat) and not widths.is_fixed
+                return Widths(widths.low, widths.high, widths.is_longest and not is_lazy)
             case _:
                 return Widths(1, 1, True)
 
@@ -88,12 +88,12 @@ def greedy(node: Node) -> Node:
     """The same texts without a mark of laziness."""
     return fold(
         node,
-        lambda one, parts: (
-            Repeat(parts[0], one.min, one.max)
-            if isinstance(one, Repeat)
-            else one.with_children(parts)
+        lambda node, parts: (
+            Repeat(parts[0], node.min, node.max)
+            if isinstance(node, Repeat)
+            else node.with_children(parts)
             if parts
-            else one
+            else node
         ),
     )
 
@@ -171,17 +171,17 @@ class _Steps:
     def reached(self, begun: list[int]) -> tuple[tuple[int, ...], bool]:
         """The steps at a character or a match that come next, in the order of preference, up to a match; and whether
         others come after that."""
-        todo, seen, found = begun[::-1], set[int](), list[int]()
+        todo, seen, reached = begun[::-1], set[int](), list[int]()
         while todo:
             step = todo.pop()
             if step in seen:
                 continue
             seen.add(step)
             if step == MATCH or self.chars[step] is not None:
-                found.append(step)
+                reached.append(step)
             todo += self.choices[step][::-1]
-        end = found.index(MATCH) + 1 if MATCH in found else len(found)
-        return tuple(found[:end]), end < len(found)
+        end = reached.index(MATCH) + 1 if MATCH in reached else len(reached)
+        return tuple(reached[:end]), end < len(reached)
 
 
 class _Table:
@@ -202,7 +202,7 @@ class _Table:
             targets: dict[int, list[tuple[int, int]]] = {}
             for members, ranges in classes:
                 chars = [char for step in state if (char := self._steps.chars[step]) is not None]
-                after = self._reach_steps([then for one, then in chars if one in members])
+                after = self._reach_steps([then for chars_read, then in chars if chars_read in members])
                 if not after:
                     continue
                 if after not in number:
@@ -215,9 +215,9 @@ class _Table:
         return self._write_rules([MATCH in state for state in order], edges)
 
     def _reach_steps(self, begun: list[int]) -> tuple[int, ...]:
-        found, is_cut = self._steps.reached(begun)
+        steps, is_cut = self._steps.reached(begun)
         self.is_cut = self.is_cut or is_cut
-        return found
+        return steps
 
     def _write_rules(self, ends: list[bool], edges: list[dict[int, list[tuple[int, int]]]]) -> list[Rule]:
         """One rule a state from which the end can be reached."""
@@ -241,22 +241,22 @@ class _Table:
 
 
 def _has_choices(node: Node) -> bool:
-    return fold(node, lambda one, parts: isinstance(one, Alternative | LazyRepeat) or any(parts))
+    return fold(node, lambda node, parts: isinstance(node, Alternative | LazyRepeat) or any(parts))
 
 
 def _classes(sets: set[Ranges]) -> list[tuple[frozenset[Ranges], list[tuple[int, int]]]]:
     """The characters that the sets tell apart: which sets have them, and their ranges."""
     marks: dict[int, list[tuple[Ranges, bool]]] = {}
-    for one in sets:
-        for low, high in one:
-            marks.setdefault(low, []).append((one, True))
-            marks.setdefault(high + 1, []).append((one, False))
-    found: dict[frozenset[Ranges], list[tuple[int, int]]] = {}
+    for char_set in sets:
+        for low, high in char_set:
+            marks.setdefault(low, []).append((char_set, True))
+            marks.setdefault(high + 1, []).append((char_set, False))
+    by_inside: dict[frozenset[Ranges], list[tuple[int, int]]] = {}
     inside: set[Ranges] = set()
     points = sorted(marks)
     for point, following in pairwise(points):
-        for one, begins in sorted(marks[point], key=lambda mark: mark[1]):
-            (inside.add if begins else inside.discard)(one)
+        for char_set, begins in sorted(marks[point], key=lambda mark: mark[1]):
+            (inside.add if begins else inside.discard)(char_set)
         if inside:
-            found.setdefault(frozenset(inside), []).append((point, following - 1))
-    return list(found.items())
+            by_inside.setdefault(frozenset(inside), []).append((point, following - 1))
+    return list(by_inside.items())

@@ -86,17 +86,17 @@ class _Reader:
         for name in self._list_used:
             if name not in (self._terminals if name.isupper() else self._rules):
                 raise GrammarError(f"there is no {'terminal' if name.isupper() else 'rule'} {name!r}")
-        found: list[Rule] = []
+        rules: list[Rule] = []
         ignored = [f"{IGNORED}-{i}" for i in range(len(self._ignored))]
         for name, node in (*zip(ignored, self._ignored, strict=True), *self._anonymous.items()):
-            found += self._write_terminal(node, name)
+            rules += self._write_terminal(node, name)
         for name, terminal in self._lexed.items():
-            found += self._write_terminal(self._terminals[terminal], name)
+            rules += self._write_terminal(self._terminals[terminal], name)
         between: Node = Repeat(alt(*map(RuleRef, ignored))) if ignored else EMPTY
-        found += [Rule("root", seq(RuleRef(_rule(START)), between) if self._ignored else RuleRef(_rule(START)))]
-        found += [Rule(_rule(name), node) for name, node in self._rules.items()]
-        found.append(Rule(IGNORED, between))
-        made = Grammar.of(found)
+        rules += [Rule("root", seq(RuleRef(_rule(START)), between) if self._ignored else RuleRef(_rule(START)))]
+        rules += [Rule(_rule(name), node) for name, node in self._rules.items()]
+        rules.append(Rule(IGNORED, between))
+        made = Grammar.of(rules)
         validate(made)
         return made
 
@@ -124,7 +124,7 @@ class _Reader:
                     width = widths(inner)
                     high = -math.inf if width.high is None else -width.high
                     order.append((high, -width.low, -self._length(option), len(order), inner))
-                return alt(*(inner for *_, inner in sorted(order, key=lambda one: one[:4])))
+                return alt(*(inner for *_, inner in sorted(order, key=lambda key: key[:4])))
             case _ if node.children():
                 return node.with_children([self._inline_references(child, within) for child in node.children()])
             case _:
@@ -133,12 +133,12 @@ class _Reader:
     def _length(self, node: Node) -> int:
         """The length of the source that Lark makes of a terminal, about: it decides between options of equal width."""
 
-        def visit(one: Node, parts: list[int]) -> int:
-            if id(one) in self._lengths:
-                return self._lengths[id(one)][1]
-            if isinstance(one, RuleRef):
-                return self._length(self._terminals[self._by_rule[one.name]])
-            return len(re.escape(one.text)) if isinstance(one, Literal) else sum(parts) + 4
+        def visit(node: Node, parts: list[int]) -> int:
+            if id(node) in self._lengths:
+                return self._lengths[id(node)][1]
+            if isinstance(node, RuleRef):
+                return self._length(self._terminals[self._by_rule[node.name]])
+            return len(re.escape(node.text)) if isinstance(node, Literal) else sum(parts) + 4
 
         return len(node.text) if isinstance(node, Literal) else fold(node, visit)
 
@@ -218,11 +218,11 @@ class _Reader:
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise GrammarError(f"groups are nested more than {MAX_DEPTH} deep")
-        found = [self._sequence()]
+        options = [self._sequence()]
         while self._bar():
-            found.append(self._sequence())
+            options.append(self._sequence())
         self._depth -= 1
-        return alt(*found)
+        return alt(*options)
 
     def _bar(self) -> bool:
         """Whether `|` comes next, which may stand on a line of its own."""
@@ -276,11 +276,11 @@ class _Reader:
         return int(token.text)
 
     def _group(self, token: _Token) -> Node:
-        found = self._options()
+        inner = self._options()
         while self._take("line"):
             pass
         self._expect(")" if token.text == "(" else "]")
-        return found if token.text == "(" else Repeat(found, 0, 1)
+        return inner if token.text == "(" else Repeat(inner, 0, 1)
 
     def _string(self, token: _Token) -> Node:
         first = self._text_of(token)
@@ -297,12 +297,12 @@ class _Reader:
         if token.kind != "string":
             raise self._wrong(token, "a string is expected")
         try:
-            found = python.literal_eval(token.text.removesuffix("i"))
+            text = python.literal_eval(token.text.removesuffix("i"))
         except (ValueError, SyntaxError) as error:
             raise self._wrong(token, "the string has a wrong escape") from error
-        if not isinstance(found, str) or any(0xD800 <= ord(one) <= 0xDFFF for one in found):
+        if not isinstance(text, str) or any(0xD800 <= ord(char) <= 0xDFFF for char in text):
             raise self._wrong(token, "the string is not Unicode")
-        return found
+        return text
 
     def _regex(self, token: _Token) -> Node:
         pattern, _, flags = token.text[1:].rpartition("/")
@@ -353,7 +353,7 @@ class _Reader:
 
     def _split(self) -> Sequence[_Token]:
         self._mentioned = {}
-        found, place = [], 0
+        tokens, place = [], 0
         while place < len(self._source):
             check_time()
             match = _TOKEN.match(self._source, place)
@@ -361,9 +361,9 @@ class _Reader:
                 raise GrammarError(f"line {self._line(place)}: this is not Lark: {self._source[place : place + 20]!r}")
             kind = match.lastgroup or ""
             if kind != "space":
-                found.append(_Token(kind, match[0], place))
+                tokens.append(_Token(kind, match[0], place))
             place = match.end()
-        return found
+        return tokens
 
     def _next(self) -> _Token:
         if self._place >= len(self._tokens):

@@ -242,14 +242,14 @@ class Contexts:
         if right is Right.END:
             afters.append((Right.BEFORE_LAST, self._line_end))
         worst_first, worst_second = at(first, left, Right.OTHER), at(second, Left.OTHER, right)
-        found: list[Node] = []
+        nodes: list[Node] = []
         for i, (before, of_first) in enumerate(befores):
             for j, (after, of_second) in enumerate(afters):
-                one, two = at(first, left, after), at(second, before, right)
-                if (i and two == worst_second) or (j and one == worst_first):
+                context_before, two = at(first, left, after), at(second, before, right)
+                if (i and two == worst_second) or (j and context_before == worst_first):
                     continue  # a better context on this side matches nothing more
-                found.append(self._small(join(of_first(one), of_second(two))))
-        return found
+                nodes.append(self._small(join(of_first(context_before), of_second(two))))
+        return nodes
 
     # Repetitions
 
@@ -260,36 +260,36 @@ class Contexts:
         begin, end, only = piece.at(left, Right.OTHER), piece.at(Left.OTHER, right), piece.at(left, right)
         less = [None if high is None else high - rounds for rounds in range(4)]
         spare = self._empty(begin) or self._empty(end)  # some round may be empty, and fill up the count
-        found: list[Node] = [EMPTY] if low == 0 or self._empty(only) else []
+        nodes: list[Node] = [EMPTY] if low == 0 or self._empty(only) else []
         if only == begin and end == middle:
-            found.append(join(only, repeated(middle, 0 if spare else max(low - 1, 0), less[1])))
+            nodes.append(join(only, repeated(middle, 0 if spare else max(low - 1, 0), less[1])))
         elif only == end and begin == middle:
-            found.append(join(repeated(middle, 0 if spare else max(low - 1, 0), less[1]), only))
+            nodes.append(join(repeated(middle, 0 if spare else max(low - 1, 0), less[1]), only))
         else:
-            found += [only] if low < 2 or spare else []
+            nodes += [only] if low < 2 or spare else []
             if high is None or high > 1:
-                found.append(join(begin, repeated(middle, 0 if spare else max(low - 2, 0), less[2]), end))
+                nodes.append(join(begin, repeated(middle, 0 if spare else max(low - 2, 0), less[2]), end))
         if right is Right.END:
-            found += self._before_last(piece, low, high, left)
-        return self._small(either(*found))
+            nodes += self._before_last(piece, low, high, left)
+        return self._small(either(*nodes))
 
     def _before_last(self, piece: Anchored, low: int, high: int | None, left: Left) -> list[Node]:
         """Rounds whose last non-empty one is a single line end, so that the round before it is at a final line end."""
         middle, begin = piece.at(Left.OTHER, Right.OTHER), piece.at(left, Right.OTHER)
         middle_last, begin_last = piece.at(Left.OTHER, Right.BEFORE_LAST), piece.at(left, Right.BEFORE_LAST)
         end = piece.at(Left.OTHER, Right.END)
-        found: list[Node] = []
+        nodes: list[Node] = []
         if self._facts_of(piece.at(left, Right.END)).newline and self._empty(begin_last):
-            found.append(NEWLINE)
+            nodes.append(NEWLINE)
         if (begin, middle) == (begin_last, middle_last) or not self._facts_of(end).newline:
-            return found
+            return nodes
         spare = self._empty(begin) or self._empty(middle_last) or self._empty(end)
         if (high is None or high > 1) and (low < 3 or spare):
-            found.append(join(begin_last, NEWLINE))
+            nodes.append(join(begin_last, NEWLINE))
         if high is None or high > 2:
             between = repeated(middle, 0 if spare else max(low - 3, 0), None if high is None else high - 3)
-            found.append(join(begin, between, middle_last, NEWLINE))
-        return found
+            nodes.append(join(begin, between, middle_last, NEWLINE))
+        return nodes
 
     def _rounds(self, piece: Anchored, left: Left, right: Right) -> Node:
         """Any number of rounds, each of which may depend on line ends of its neighbours.
@@ -397,13 +397,13 @@ class Contexts:
                 case CharClass() | AnyChar():
                     return self._line_end(node)
                 case InOrder(items):
-                    found: Node = NEVER
+                    edge: Node = NEVER
                     for i in range(len(items)) if first else reversed(range(len(items))):
                         rest = join(*(items[i + 1 :] if first else items[:i]))
-                        found = self._small(either(found, in_order(parts[i], rest)))
+                        edge = self._small(either(edge, in_order(parts[i], rest)))
                         if not self._empty(items[i]):
                             break
-                    return found
+                    return edge
                 case Alternative():
                     return either(*parts)
                 case Repeat(item, low, high):

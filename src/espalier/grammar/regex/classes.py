@@ -149,14 +149,14 @@ def _with_case() -> Iterable[str]:
 
 @cache
 def _by_category() -> dict[str, list[tuple[int, int]]]:
-    found: dict[str, list[tuple[int, int]]] = {}
+    by_name: dict[str, list[tuple[int, int]]] = {}
     start = 0
     name: Callable[[str], str] = unicodedata.category
     for kind, run in groupby(map(name, _every_code_point())):
         end = start + sum(1 for _ in run)
-        found.setdefault(kind, []).append((start, end - 1))
+        by_name.setdefault(kind, []).append((start, end - 1))
         start = end
-    return found
+    return by_name
 
 
 @cache

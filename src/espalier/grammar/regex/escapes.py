@@ -64,18 +64,18 @@ class Escapes:
         return None
 
     def property(self, start: int, flags: frozenset[str], *, negated: bool) -> Ranges:
-        found = _PROPERTY.match(self.text, self.i)
-        if found is None:
+        match = _PROPERTY.match(self.text, self.i)
+        if match is None:
             self.fail("a property has a name", start, hint=r"for example \p{Lu} or \pL")
-        self.i = found.end()
-        name = _GENERAL.sub("", found[2] if found[3] is None else found[3], count=1)
+        self.i = match.end()
+        name = _GENERAL.sub("", match[2] if match[3] is None else match[3], count=1)
         ranges = category(name)
         if ranges is None:
             hint = f"general categories ({' '.join(CATEGORIES)}), Any, ASCII, Assigned; no scripts and others"
-            self.refuse(f"the property {found[0]}", start, hint=hint)
+            self.refuse(f"the property {match[0]}", start, hint=hint)
         if "i" in flags:
             ranges = both_cases(ranges, ascii_only="a" in flags)
-        return scalars(complement(ranges)) if negated != bool(found[1]) else ranges
+        return scalars(complement(ranges)) if negated != bool(match[1]) else ranges
 
     def char_escape(self, *, in_class: bool) -> int:
         """The code point of the single character that the escape here names."""
@@ -113,8 +113,8 @@ class Escapes:
 
     def hex(self, start: int, kind: str) -> int:
         width = _HEX_DIGITS[kind]
-        found = _HEX.match(self.text, start + 2, start + 2 + width)
-        digits = found[0] if found else ""
+        match = _HEX.match(self.text, start + 2, start + 2 + width)
+        digits = match[0] if match else ""
         if len(digits) < width:
             self.fail(f"`\\{kind}` takes {width} hexadecimal digits", start, hint="fill up with zeros on the left")
         if int(digits, 16) > MAX_CODE_POINT:
@@ -123,10 +123,10 @@ class Escapes:
         return int(digits, 16)
 
     def named(self, start: int) -> int:
-        found = _NAME.match(self.text, start + 2)
+        match = _NAME.match(self.text, start + 2)
         try:
-            value = ord(unicodedata.lookup(found[1] if found else ""))
+            value = ord(unicodedata.lookup(match[1] if match else ""))
         except (KeyError, TypeError):
             self.fail("there is no such character name", start, hint=r"for example \N{EM DASH}")
-        self.i = found.end() if found else self.i
+        self.i = match.end() if match else self.i
         return value

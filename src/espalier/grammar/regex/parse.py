@@ -143,7 +143,7 @@ class _Parser(Escapes):
                 raise RegexError(
                     f"the flags {flags!r} cannot be", hint="any of i, m, s, x, and one of a and u", pattern=pattern
                 )
-        self.lines = [0, *(found.end() for found in re.finditer("\n", pattern))]
+        self.lines = [0, *(match.end() for match in re.finditer("\n", pattern))]
         self.groups: dict[str, int] = {}
         self.group_count = 0
         self.start = 0
@@ -215,17 +215,17 @@ class _Parser(Escapes):
         if "i" not in flags:
             return [Literal(text, position)]
         ascii_only = "a" in flags
-        found: list[Piece] = []
+        pieces: list[Piece] = []
         plain: list[str] = []
         for char in text:
             if not has_cases(char, ascii_only=ascii_only):
                 plain.append(char)
                 continue
-            found += [Literal("".join(plain), position)] if plain else []
+            pieces += [Literal("".join(plain), position)] if plain else []
             plain = []
             ranges = both_cases(((ord(char), ord(char)),), ascii_only=ascii_only)
-            found.append(CharClass(ranges, False, position))
-        return found + ([Literal("".join(plain), position)] if plain else [])
+            pieces.append(CharClass(ranges, False, position))
+        return pieces + ([Literal("".join(plain), position)] if plain else [])
 
     def close_option(self, group: _Group) -> None:
         pieces: list[Piece] = []
@@ -281,8 +281,8 @@ class _Parser(Escapes):
             self.refuse("a word boundary", start, hint="say in place which characters may stand there")
         elif kind and kind in "123456789":
             self.digits(group, start)
-        elif (found := self.set_escape(group.flags)) is not None:
-            self.add_ranges(group, found, start)
+        elif (ranges := self.set_escape(group.flags)) is not None:
+            self.add_ranges(group, ranges, start)
         else:
             self.add_text(group, chr(self.char_escape(in_class=False)), start, start)
 
@@ -338,17 +338,17 @@ class _Parser(Escapes):
         if char in _REPEATS:
             self.i = start + 1
             return _REPEATS[char]
-        found = _COUNTS.match(self.text, start)
-        if found is None:
+        match = _COUNTS.match(self.text, start)
+        if match is None:
             raise AssertionError("only called at a count")
-        self.i = found.end()
-        least, comma, most = found.groups()
+        self.i = match.end()
+        least, comma, most = match.groups()
         if max(len(least), len(most or "")) > 4300 or max(int(least or 0), int(most or 0)) > MAX_COUNT:
             self.fail("this count is too large", start, hint=f"{MAX_COUNT:,} at most")
         low = int(least or 0)
         high = (int(most) if most else None) if comma else low
         if high is not None and high < low:
-            self.fail(f"`{found[0]}` is reversed", start, hint="the least count comes first")
+            self.fail(f"`{match[0]}` is reversed", start, hint="the least count comes first")
         return low, high
 
     # Groups
@@ -367,8 +367,8 @@ class _Parser(Escapes):
             self.i += 1
             self.open(start, group.flags, capture=False)
         elif char == "#":
-            found = _COMMENT.match(self.text, self.i)
-            self.i = found.end() if found else self.i
+            match = _COMMENT.match(self.text, self.i)
+            self.i = match.end() if match else self.i
             if not self.text.startswith(")", self.i):
                 self.fail("this comment is never closed", start, hint="it ends with a `)`")
             self.i += 1
@@ -399,8 +399,8 @@ class _Parser(Escapes):
         self.i = end + 1
 
     def group_flags(self, group: _Group, start: int) -> None:
-        found = _GROUP_FLAGS.match(self.text, self.i)
-        on, dash, off = found.groups() if found else ("", "", "")
+        match = _GROUP_FLAGS.match(self.text, self.i)
+        on, dash, off = match.groups() if match else ("", "", "")
         for offset, letter in enumerate(f"{on}{dash}{off}"):
             if letter == "L":
                 self.refuse("the flag L", self.i + offset, hint="it depends on the locale, and is for bytes only")
@@ -438,10 +438,10 @@ class _Parser(Escapes):
             first = False
             ranges += self.member(group.flags, start)
         self.i += 1
-        found = scalars(ranges)
+        chars = scalars(ranges)
         if "i" in group.flags:
-            found = both_cases(found, ascii_only="a" in group.flags)
-        self.add_ranges(group, scalars(complement(found)) if negated else found, start)
+            chars = both_cases(chars, ascii_only="a" in group.flags)
+        self.add_ranges(group, scalars(complement(chars)) if negated else chars, start)
 
     def member(self, flags: frozenset[str], opened: int) -> Ranges:
         """One character, range or escape of a class."""
@@ -469,8 +469,8 @@ class _Parser(Escapes):
         if not char:
             self.fail("this class is never closed", opened, hint=r"it ends with a `]`; as text write `\[`")
         if char == "\\":
-            found = self.set_escape(flags)
-            return self.char_escape(in_class=True) if found is None else found
+            chars = self.set_escape(flags)
+            return self.char_escape(in_class=True) if chars is None else chars
         self.i += 1
         return ord(char)
 

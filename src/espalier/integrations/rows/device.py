@@ -54,6 +54,6 @@ def only_inplace(logits: torch.Tensor, row: int, token: int) -> None:
 
 def taxes(raw: torch.Tensor, masked: torch.Tensor) -> list[float]:
     """-ln Z of each row in nats, from logits `(n, V)` before and after the mask; inf where nothing is left."""
-    before, after = (torch.logsumexp(one.double(), dim=1) for one in (raw, masked))
-    found: list[float] = (before - after).clamp_min(0.0).tolist()
-    return found
+    before, after = (torch.logsumexp(row.double(), dim=1) for row in (raw, masked))
+    costs: list[float] = (before - after).clamp_min(0.0).tolist()
+    return costs

@@ -152,12 +152,12 @@ class ConstraintBackend(BaseGrammarBackend):
         data = _parse_json(text)
         if not isinstance(data, dict) or set(data) != {KEY}:
             raise InputError(f"an ebnf that is JSON is an object with the one key {KEY!r}", field="ebnf")
-        found = read_asked(data, self._app)
-        if found is None:
+        constraint = read_asked(data, self._app)
+        if constraint is None:
             raise InputError("there is nothing to enforce", field=KEY)
-        if found.report:
+        if constraint.report:
             raise InputError("SGLang shows a backend no logits, so there is no report", field="report")
-        return found.spec
+        return constraint.spec
 
     def _build_grammar(self, make: Callable[[], Spec]) -> BaseGrammarObject:
         try:

@@ -72,8 +72,8 @@ class Keeper:
         self._closed()
 
     def _sweep(self, now: float) -> None:
-        gone = [name for name, one in self._open.items() if one.left is not None and now - one.left > WAITING_SECONDS]
-        waiting = [name for name, one in self._open.items() if one.left is not None and name not in gone]
+        gone = [name for name, row in self._open.items() if row.left is not None and now - row.left > WAITING_SECONDS]
+        waiting = [name for name, row in self._open.items() if row.left is not None and name not in gone]
         for name in (*gone, *waiting[: max(0, len(waiting) - MOST_WAITING)]):
             self._end(name, None)
 

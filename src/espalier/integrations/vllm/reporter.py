@@ -37,8 +37,8 @@ def reporter_of(config: Any, own: Reporter | None) -> Reporter | None:
 def _import_reporter(name: str) -> Reporter:
     module, _, attribute = name.partition(":")
     try:
-        found: Reporter = getattr(import_module(module), attribute)
+        reporter: Reporter = getattr(import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise InputError(f"the reporter {name!r} cannot be imported: {error}", hint="MODULE:FUNCTION",
                          field="reporter") from error  # fmt: skip
-    return found
+    return reporter

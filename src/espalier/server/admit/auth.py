@@ -92,15 +92,15 @@ class Keyring:
         if not secret:
             raise Unauthorized("an API key is required", hint="send the header Authorization: Bearer <key>")
         digest = _digest(secret)
-        found: Key | None = None
+        known_key: Key | None = None
         for key in self._keys:  # every key, for constant time
             if hmac.compare_digest(key.digest, digest):
-                found = key
-        if found is None:
+                known_key = key
+        if known_key is None:
             raise Unauthorized("the API key is not valid")
-        if found.expires is not None and self._now() >= found.expires:
+        if known_key.expires is not None and self._now() >= known_key.expires:
             raise Unauthorized("the API key has expired")
-        return Caller(name=found.name, may_read_metrics=found.may_read_metrics)
+        return Caller(name=known_key.name, may_read_metrics=known_key.may_read_metrics)
 
 
 def bearer(authorization: str | None) -> str | None:
@@ -173,8 +173,8 @@ def check_uvicorn(
 
 def _argument(arguments: Sequence[str], flag: str) -> str | None:
     """The last value of a flag, written `--flag value` or `--flag=value`; None where it does not stand there."""
-    values = [after for one, after in pairwise([*arguments, ""]) if one == flag]
-    values += [one.partition("=")[2] for one in arguments if one.startswith(f"{flag}=")]
+    values = [after for name, after in pairwise([*arguments, ""]) if name == flag]
+    values += [argument.partition("=")[2] for argument in arguments if argument.startswith(f"{flag}=")]
     return values[-1] if values else None
 
 

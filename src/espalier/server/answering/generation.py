@@ -88,28 +88,30 @@ class Generation:
             return "tool_calls"
         return None if self.asked.constraint is None else self.asked.constraint.kind
 
-    def waited(self, one: Output) -> tuple[float, float]:
+    def waited(self, output: Output) -> tuple[float, float]:
         """Seconds of preparing (from arrival until the engine had taken the output) and of queueing (from then until it
         ran)."""
         now = time.monotonic()
-        submitted = now if one.submitted is None else one.submitted
-        queued = None if one.running is None else one.running.progress.queued
+        submitted = now if output.submitted is None else output.submitted
+        queued = None if output.running is None else output.running.progress.queued
         return submitted - self.began, now - submitted if queued is None else queued
 
     def line(self) -> dict[str, Any]:
         """Fields of the request's log line: token counts and finish reasons."""
-        prompts = [one.result.usage.prompt_tokens for one in self.outputs[:: self.asked.n] if one.result is not None]
+        prompts = [
+            output.result.usage.prompt_tokens for output in self.outputs[:: self.asked.n] if output.result is not None
+        ]
         return {
             "prompt_tokens": sum(prompts),
             "completion_tokens": sum(
-                one.tokens if one.result is None else completion_tokens(one.result) for one in self.outputs
+                output.tokens if output.result is None else completion_tokens(output.result) for output in self.outputs
             ),
-            "finish_reason": ",".join(one.finish or self.code for one in self.outputs),
+            "finish_reason": ",".join(output.finish or self.code for output in self.outputs),
         }
 
     async def events(self) -> AsyncGenerator[Burst]:
         """The events of all outputs as they come, those at once that have come. Raises the error of any output."""
-        runs = [one.running for one in self.outputs if one.running is not None]
+        runs = [output.running for output in self.outputs if output.running is not None]
         bursts = _alone(runs[0]) if len(runs) == 1 else _merge_bursts(runs)
         try:
             async with aclosing(bursts):
@@ -140,30 +142,30 @@ class Generation:
         return error
 
     def _note(self, index: int, happened: Event) -> None:
-        one = self.outputs[index]
+        output = self.outputs[index]
         if isinstance(happened, TokenEvent):
             now = time.monotonic()
-            if one.first is None:
-                one.first = now
+            if output.first is None:
+                output.first = now
                 self.span.first_token()
             else:
-                one.gaps.append(now - one.last)
-            one.last = now
+                output.gaps.append(now - output.last)
+            output.last = now
         if isinstance(happened, Finished):
             self.count(index, happened.result, None)
 
     def count(self, index: int, result: Result | None, error: str | None) -> None:
         """Count an output that has ended, once."""
-        one = self.outputs[index]
-        if one.is_counted:
+        output = self.outputs[index]
+        if output.is_counted:
             return
-        one.is_counted = True
-        one.result, one.finish = result, error if result is None else result.finish_reason
+        output.is_counted = True
+        output.result, output.finish = result, error if result is None else result.finish_reason
         if result is None:
             self._log(index, None, error)
         else:
             self._tell_breaches(index, result)
-        preparing, queued = self.waited(one)
+        preparing, queued = self.waited(output)
         self.process.meter.finished(
             Finish(
                 route=self.route,
@@ -171,11 +173,11 @@ class Generation:
                 result=result,
                 error=error,
                 queued=queued,
-                to_first_token=None if one.first is None else one.first - self.began,
+                to_first_token=None if output.first is None else output.first - self.began,
                 total=time.monotonic() - self.began,
                 constraint=self.kind,
                 streamed=self.asked.stream,
-                gaps=tuple(one.gaps),
+                gaps=tuple(output.gaps),
                 preparing=preparing,
                 is_first=index % self.asked.n == 0,
             )
@@ -184,28 +186,28 @@ class Generation:
     @property
     def told(self) -> tuple[str, ...]:
         """What a reply says of texts that break what was called enforced, each sentence once."""
-        return breach_lines([one.result for one in self.outputs if one.result is not None])
+        return breach_lines([output.result for output in self.outputs if output.result is not None])
 
     def _tell_breaches(self, index: int, result: Result) -> None:
         """Log each text that breaks what was called enforced, so that an operator hears of it. The line quotes no
         text."""
-        for one in result.breaches:
+        for breach in result.breaches:
             fields = {
-                "request_id": self.request_id, "route": self.route, "output": index, "constraint": one.kind,
-                "schema": one.fingerprint, "judge": one.judge,
+                "request_id": self.request_id, "route": self.route, "output": index, "constraint": breach.kind,
+                "schema": breach.fingerprint, "judge": breach.judge,
             }  # fmt: skip
             log.error("a text breaks its constraint, which was called enforced", extra={"fields": fields})
 
     def ended(self, reply_id: str, results: Sequence[Result]) -> None:
         """Report a finished reply to telemetry and the content log. results: one of each run."""
-        shown = [one for result in results for one in (result, *result.others)]
+        shown = [output for result in results for output in (result, *result.others)]
         self.span.finished(
             response_id=reply_id,
             input_tokens=sum(result.usage.prompt_tokens for result in results[:: self.asked.n]),
-            output_tokens=sum(one.usage.completion_tokens for one in shown),
-            finish_reasons=[one.finish_reason for one in shown],
+            output_tokens=sum(output.usage.completion_tokens for output in shown),
+            finish_reasons=[output.finish_reason for output in shown],
         )
-        texts = [one.text for one in shown]
+        texts = [output.text for output in shown]
         logs.content(
             self.request_id, prompt=self.asked.requests[0].messages or self.asked.requests[0].prompt, texts=texts
         )
@@ -251,12 +253,13 @@ class Generation:
         writer = self.process.log
         if writer is None:
             return
-        one, request = self.outputs[index], self.asked.requests[index]
-        first = None if one.first is None else one.first - self.began
+        output, request = self.outputs[index], self.asked.requests[index]
+        first = None if output.first is None else output.first - self.began
         columns = {
             "request_id": self.request_id, "route": self.route, "engine": self.process.engine.kind,
-            "constraint_kind": self.kind, "streamed": self.asked.stream, "queued": self.waited(one)[1],
-            "to_first_token": first, "total": time.monotonic() - self.began, "trace_id": one.trace_id, "error": error,
+            "constraint_kind": self.kind, "streamed": self.asked.stream, "queued": self.waited(output)[1],
+            "to_first_token": first, "total": time.monotonic() - self.began, "trace_id": output.trace_id,
+            "error": error,
         }  # fmt: skip
         writer.put(
             lambda: log_row(
@@ -268,7 +271,7 @@ class Generation:
 
 def completion_tokens(result: Result) -> int:
     """Completion tokens of all outputs of a run."""
-    return sum(one.usage.completion_tokens for one in (result, *result.others))
+    return sum(output.usage.completion_tokens for output in (result, *result.others))
 
 
 def branches_field(asked: Asked) -> str | None:
@@ -285,8 +288,8 @@ def branches_field(asked: Asked) -> str | None:
 
 def _may_cost(asked: Asked) -> bool:
     """Whether something that the request asks for can exceed a limit: without any of it, the engine has failed."""
-    one = asked.requests[0]
-    asks = (one.constraint, one.tools, one.filters, one.soft, one.sampling.bad_words)
+    request = asked.requests[0]
+    asks = (request.constraint, request.tools, request.filters, request.soft, request.sampling.bad_words)
     return any(part is not None and part != () for part in asks) or branches_field(asked) is not None
 
 
@@ -320,17 +323,17 @@ async def _alone(running: Running) -> AsyncGenerator[Burst]:
 async def _merge_bursts(runs: Sequence[Running]) -> AsyncGenerator[Burst]:
     """The bursts of all outputs, in order of arrival. Raises the error of any."""
     queue: asyncio.Queue[Burst | Exception | None] = asyncio.Queue(maxsize=64)
-    tasks = [asyncio.create_task(_read(i, one, queue)) for i, one in enumerate(runs)]
+    tasks = [asyncio.create_task(_read(i, run, queue)) for i, run in enumerate(runs)]
     left = len(tasks)
     try:
         while left:
-            found = await queue.get()
-            if isinstance(found, Exception):
-                raise found
-            if found is None:
+            event = await queue.get()
+            if isinstance(event, Exception):
+                raise event
+            if event is None:
                 left -= 1
             else:
-                yield found
+                yield event
     finally:
         for task in tasks:
             task.cancel()

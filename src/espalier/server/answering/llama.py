@@ -34,14 +34,18 @@ def finish_llama(reply: Json, running: Generation) -> Any:
     asked = running.asked
     assert isinstance(asked, LlamaAsked)
     began = running.began if running.submitted is None else running.submitted
-    found = [
+    replies = [
         _pick_fields(
             asked,
-            {**one, **named_by(running), "timings": timings(usage, began=began, first=output.first, last=output.last)},
+            {
+                **result,
+                **named_by(running),
+                "timings": timings(usage, began=began, first=output.first, last=output.last),
+            },
         )
-        for (one, usage), output in zip(reply["results"], running.outputs, strict=True)
+        for (result, usage), output in zip(reply["results"], running.outputs, strict=True)
     ]
-    return found[0] if len(found) == 1 else found
+    return replies[0] if len(replies) == 1 else replies
 
 
 def named_by(running: Generation) -> Json:
@@ -76,7 +80,7 @@ def _final(asked: LlamaAsked, index: int, result: Result) -> Json:
     stopped = isinstance(result.stop_reason, str)
     text = outdented(result.text, body.n_indent or 0)
     is_cut = len(text) < len(result.text)
-    found: Json = {
+    final: Json = {
         "index": index,
         "content": text,
         "tokens": list(result.token_ids) if body.return_tokens else [],
@@ -94,8 +98,8 @@ def _final(asked: LlamaAsked, index: int, result: Result) -> Json:
         "tokens_cached": result.usage.prompt_tokens + result.usage.completion_tokens - 1,
     }
     if body.n_probs and result.trace is not None:
-        found["completion_probabilities"] = [probabilities(asked, step) for step in result.records]
-    return found
+        final["completion_probabilities"] = [probabilities(asked, step) for step in result.records]
+    return final
 
 
 def _stop_type(result: Result, *, is_cut: bool) -> str:
@@ -138,14 +142,17 @@ def probabilities(asked: LlamaAsked, step: StepRecord) -> Json:
     top = asked.body.n_probs or 0
     token = _token(asked, step.token_id, step.text, step.bytes)
     if asked.body.post_sampling_probs:
-        tops = [_candidate(asked, one) | {"prob": one.prob} for one in step.post_chain[:top]]
+        tops = [_candidate(asked, candidate) | {"prob": candidate.prob} for candidate in step.post_chain[:top]]
         return {**token, "prob": step.resampled.prob, "top_probs": tops}
-    tops = [_candidate(asked, one) | {"logprob": of_probability(one.prob)} for one in step.pre_masking[:top]]
+    tops = [
+        _candidate(asked, candidate) | {"logprob": of_probability(candidate.prob)}
+        for candidate in step.pre_masking[:top]
+    ]
     return {**token, "logprob": finite(step.logprob), "top_logprobs": tops}
 
 
-def _candidate(asked: LlamaAsked, one: Candidate) -> Json:
-    return _token(asked, one.id, one.text, one.bytes)
+def _candidate(asked: LlamaAsked, candidate: Candidate) -> Json:
+    return _token(asked, candidate.id, candidate.text, candidate.bytes)
 
 
 def _token(asked: LlamaAsked, token: int, text: str, raw: bytes) -> Json:
@@ -157,14 +164,14 @@ def _pick_fields(asked: LlamaAsked, reply: Json) -> Json:
     """The reply reduced to `response_fields`: the value of each path, under the path. Unknown paths are left out."""
     if not asked.body.response_fields:
         return reply
-    found = {}
+    picked = {}
     for path in asked.body.response_fields:
         value: Any = reply
         for part in path.split("/"):
             value = value.get(part, ...) if isinstance(value, dict) else ...
         if value is not ...:
-            found[path] = value
-    return found
+            picked[path] = value
+    return picked
 
 
 @dataclass(slots=True)
@@ -239,7 +246,7 @@ class LlamaChunks(Chunks):
         return timings(usage, began=self.begun, first=self._first.get(index), last=last)
 
     def _piece(self, asked: LlamaAsked, index: int, text: str) -> Json:
-        found: Json = {
+        piece: Json = {
             "index": index,
             "content": text,
             "tokens": self._ids.pop(index, []),
@@ -249,7 +256,7 @@ class LlamaChunks(Chunks):
             **self._count_prompt(index),
         }
         if asked.body.timings_per_token:
-            found["timings"] = self._timings(index)
+            piece["timings"] = self._timings(index)
         if steps := self._steps.pop(index, None):
-            found["completion_probabilities"] = [probabilities(asked, step) for step in steps]
-        return found
+            piece["completion_probabilities"] = [probabilities(asked, step) for step in steps]
+        return piece

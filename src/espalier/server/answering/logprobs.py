@@ -35,7 +35,10 @@ class ChatLogprobs:
 
     def _one(self, step: StepRecord) -> dict[str, Any]:
         best = step.pre_masking[: self._top]
-        tops = [self._token(one.id, one.text, one.bytes) | {"logprob": of_probability(one.prob)} for one in best]
+        tops = [
+            self._token(candidate.id, candidate.text, candidate.bytes) | {"logprob": of_probability(candidate.prob)}
+            for candidate in best
+        ]
         token = self._token(step.token_id, step.text, step.bytes)
         return token | {"logprob": finite(step.logprob), "top_logprobs": tops}
 
@@ -68,17 +71,17 @@ class TextLogprobs:
         """The log probabilities of an echoed prompt and of every generated token, EOS too: clients count the tokens
         from both ends."""
         texts, logprobs, tops, offsets = [], [], [], []
-        for one in prompt:
-            own = one.token
+        for prompt_token in prompt:
+            own = prompt_token.token
             offsets.append(self._offset)
             self._offset += len(own.text)
             texts.append(spelled(own.text, own.bytes))
             logprobs.append(None if own.logprob is None else finite(own.logprob))
-            found: dict[str, float] = {}
-            for two in (*one.top, own):
+            by_text: dict[str, float] = {}
+            for two in (*prompt_token.top, own):
                 if two.logprob is not None:
-                    found.setdefault(spelled(two.text, two.bytes), finite(two.logprob))
-            tops.append(found if own.logprob is not None else None)
+                    by_text.setdefault(spelled(two.text, two.bytes), finite(two.logprob))
+            tops.append(by_text if own.logprob is not None else None)
         rest = self.of(steps)
         return {
             "tokens": texts + rest["tokens"],
@@ -89,11 +92,11 @@ class TextLogprobs:
 
     def _tops(self, step: StepRecord) -> dict[str, float]:
         """The log probabilities by text; of two tokens with the same text, that of the more probable one."""
-        found: dict[str, float] = {}
-        for one in step.pre_masking[: self._top]:
-            found.setdefault(spelled(one.text, one.bytes), of_probability(one.prob))
-        found.setdefault(spelled(step.text, step.bytes), finite(step.logprob))
-        return found
+        by_text: dict[str, float] = {}
+        for candidate in step.pre_masking[: self._top]:
+            by_text.setdefault(spelled(candidate.text, candidate.bytes), of_probability(candidate.prob))
+        by_text.setdefault(spelled(step.text, step.bytes), finite(step.logprob))
+        return by_text
 
 
 def spelled(text: str, raw: bytes) -> str:

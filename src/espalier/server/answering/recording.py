@@ -17,16 +17,16 @@ def recorded(requests: Sequence[Request], process: Process, *, request_id: str) 
     """The requests with the server's recorders, and with as many candidates as these need."""
     if not process.recorders:
         return tuple(requests)
-    wants_steps = any(LEVELS.index(one.level) >= LEVELS.index("steps") for one in process.recorders)
+    wants_steps = any(LEVELS.index(recorder.level) >= LEVELS.index("steps") for recorder in process.recorders)
     most = max(1, process.engine.capabilities.max_context)
-    tokens = sum(min(one.sampling.max_tokens, most) * one.decoding.num_return_sequences for one in requests)
+    tokens = sum(min(request.sampling.max_tokens, most) * request.decoding.num_return_sequences for request in requests)
     room = min(CANDIDATES, process.settings.max_candidates // max(1, tokens)) if wants_steps else 0
     return tuple(
         replace(
-            one,
-            recorders=(*one.recorders, *process.recorders),
+            request,
+            recorders=(*request.recorders, *process.recorders),
             request_id=request_id,
-            trace_top_k=max(one.trace_top_k, room),
+            trace_top_k=max(request.trace_top_k, room),
         )
-        for one in requests
+        for request in requests
     )

@@ -64,47 +64,47 @@ def text_head(asked: Asked, fingerprint: str) -> Head:
 def outputs(asked: Asked, results: Sequence[Result]) -> Iterator[tuple[int, int, int, Result]]:
     """Every output of all runs: the index of its choice, the index of its run, its place in the run, the Result."""
     for run, result in enumerate(results):
-        for place, one in enumerate((result, *result.others)):
-            yield run * asked.returned + place, run, place, one
+        for place, output in enumerate((result, *result.others)):
+            yield run * asked.returned + place, run, place, output
 
 
 def usage(results: Sequence[Result], n: int) -> Json:
     """Token counts of all outputs. A prompt counts once, however many outputs it has. n: runs of one prompt. Reasoning
     tokens are given if there is reasoning."""
-    texts = [one for result in results for one in (result, *result.others)]
+    texts = [output for result in results for output in (result, *result.others)]
     prompt = sum(result.usage.prompt_tokens for result in results[::n])
-    completion = sum(one.usage.completion_tokens for one in texts)
-    found: Json = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
-    found["prompt_tokens_details"] = {"cached_tokens": sum(result.usage.cached_tokens for result in results[::n])}
-    if any(one.reasoning is not None for one in texts):
-        reasoning = sum(one.usage.reasoning_tokens for one in texts)
-        found["completion_tokens_details"] = {"reasoning_tokens": reasoning}
-    return found
+    completion = sum(text.usage.completion_tokens for text in texts)
+    usage: Json = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+    usage["prompt_tokens_details"] = {"cached_tokens": sum(result.usage.cached_tokens for result in results[::n])}
+    if any(text.reasoning is not None for text in texts):
+        reasoning = sum(text.usage.reasoning_tokens for text in texts)
+        usage["completion_tokens_details"] = {"reasoning_tokens": reasoning}
+    return usage
 
 
 def report(asked: Asked, choice: int, run: int, result: Result, trace_id: str | None) -> Json:
     """The entry of one output under the key `espalier`. choice: index of the choice. run: index of its run."""
-    found: Json = {
+    report: Json = {
         "index": choice,
         "seed": result.seed,
         "strategy": asked.requests[run].strategy,
         "stop_reason": result.stop_reason,
         "verdict": None if result.verdict is None else result.verdict.to_json(),
     }
-    found |= result.occasional()
+    report |= result.occasional()
     if asked.truncated and asked.truncated[run]:
-        found["truncated"] = asked.truncated[run]
+        report["truncated"] = asked.truncated[run]
     if result.activations is not None:
-        found["prompt_hash"] = result.activations.record.prompt_hash
+        report["prompt_hash"] = result.activations.record.prompt_hash
     if result.turn.fault:
-        found["fault"] = result.turn.fault
+        report["fault"] = result.turn.fault
     if asked.shown_trace != "none" and result.trace is not None:
-        found["summary"] = result.trace.summary()
+        report["summary"] = result.trace.summary()
     if trace_id is not None:
-        found["trace_id"] = trace_id
+        report["trace_id"] = trace_id
     if asked.shown_trace == "steps" and not asked.stream_steps and result.trace is not None:
-        found["trace"] = result.trace.to_json()
-    return found
+        report["trace"] = result.trace.to_json()
+    return report
 
 
 def reports(
@@ -118,7 +118,7 @@ def reports(
 
 def breach_lines(results: Iterable[Result]) -> tuple[str, ...]:
     """What a reply says of texts that break what was called enforced, each sentence once."""
-    return tuple(dict.fromkeys(one.told for result in results for one in result.breaches))
+    return tuple(dict.fromkeys(breach.told for result in results for breach in result.breaches))
 
 
 def breach_report(result: Result) -> Json:
@@ -273,7 +273,7 @@ class ChoiceChunks(Chunks):
         """The chunks before all others."""
         chunks = []
         for run in range(len(self.asked.requests)):
-            chunks += [self._chunk([one]) for one in self.opening(run * self.asked.returned, run)]
+            chunks += [self._chunk([opening]) for opening in self.opening(run * self.asked.returned, run)]
         return chunks
 
     @abstractmethod
@@ -336,7 +336,7 @@ class ChoiceChunks(Chunks):
 
     def _chunk_whole_output(self, index: int, run: int, result: Result) -> list[Json]:
         """All chunks of an output that was not streamed."""
-        chunks = [self._chunk([one]) for one in self.opening(index, run)]
+        chunks = [self._chunk([opening]) for opening in self.opening(index, run)]
         self._steps[index] = [step for step in result.records if self.shows(run, step)]
         self._ids[index] = list(result.token_ids)
         if (whole := self.at_once(result)) is not None:
@@ -354,18 +354,18 @@ class ChoiceChunks(Chunks):
         return [{**self._chunk([]), "usage": usage(results, self.asked.n)}]
 
     def _complete_choice(self, index: int, choice: Json) -> Json:
-        found = {"index": index, **choice}
-        found.setdefault("logprobs", None)
-        found.setdefault("finish_reason", None)
+        completed = {"index": index, **choice}
+        completed.setdefault("logprobs", None)
+        completed.setdefault("finish_reason", None)
         if self.asked.top_logprobs is not None and (steps := self._steps.pop(index, None)):
-            found["logprobs"] = self._logprobs.setdefault(index, self.logprobs()).of(steps)
+            completed["logprobs"] = self._logprobs.setdefault(index, self.logprobs()).of(steps)
         if self.asked.token_ids:
-            found["token_ids"] = self._ids.pop(index, [])
-        return found
+            completed["token_ids"] = self._ids.pop(index, [])
+        return completed
 
     def _chunk(self, choices: list[Json]) -> Json:
-        found = {**self.head.json(chunk=True), "choices": choices}
-        return {**found, "usage": None} if self.asked.include_usage else found
+        chunk = {**self.head.json(chunk=True), "choices": choices}
+        return {**chunk, "usage": None} if self.asked.include_usage else chunk
 
 
 class ChatChunks(ChoiceChunks):
@@ -396,9 +396,9 @@ class ChatChunks(ChoiceChunks):
         return {"delta": {"content": text}}
 
     def pieces(self, index: int, happened: Event) -> list[Json]:
-        deltas = [_delta(one) for one in happened.deltas]
+        deltas = [_delta(delta) for delta in happened.deltas]
         if self.asked.has_functions:
-            deltas = [_calls(one["tool_calls"], self.asked) if "tool_calls" in one else one for one in deltas]
+            deltas = [_calls(delta["tool_calls"], self.asked) if "tool_calls" in delta else delta for delta in deltas]
         return [{"delta": delta} for delta in deltas if delta]
 
     def ending(self, index: int, result: Result) -> Json:
@@ -408,17 +408,17 @@ class ChatChunks(ChoiceChunks):
         return ChatLogprobs(self.asked.top_logprobs or 0, with_ids=True)
 
 
-def _delta(one: Delta) -> Json:
+def _delta(delta: Delta) -> Json:
     """The part of a message that a delta adds, empty for nothing."""
-    if isinstance(one, ContentDelta):
-        return {"content": one.text} if one.text else {}
-    if isinstance(one, ReasoningDelta):
-        return {"reasoning": one.text, "reasoning_content": one.text} if one.text else {}
-    if isinstance(one, CallBegun):
-        function = {"name": one.name, "arguments": ""}
-        return {"tool_calls": [{"index": one.index, "id": one.id, "type": "function", "function": function}]}
-    if isinstance(one, ArgumentsDelta):
-        return {"tool_calls": [{"index": one.index, "function": {"arguments": one.text}}]} if one.text else {}
+    if isinstance(delta, ContentDelta):
+        return {"content": delta.text} if delta.text else {}
+    if isinstance(delta, ReasoningDelta):
+        return {"reasoning": delta.text, "reasoning_content": delta.text} if delta.text else {}
+    if isinstance(delta, CallBegun):
+        function = {"name": delta.name, "arguments": ""}
+        return {"tool_calls": [{"index": delta.index, "id": delta.id, "type": "function", "function": function}]}
+    if isinstance(delta, ArgumentsDelta):
+        return {"tool_calls": [{"index": delta.index, "function": {"arguments": delta.text}}]} if delta.text else {}
     return {}
 
 
@@ -435,7 +435,7 @@ class TextChunks(ChoiceChunks):
             self._measured[run] = (
                 happened.measured if isinstance(happened, TokenEvent) else happened.result.prompt_tokens
             )
-            begin = [self._chunk([one]) for one in self.opening(run * self.asked.returned, run)]
+            begin = [self._chunk([opening]) for opening in self.opening(run * self.asked.returned, run)]
         return begin + ChoiceChunks.of(self, run, happened, trace_id)
 
     def shows(self, run: int, step: StepRecord) -> bool:
@@ -446,14 +446,14 @@ class TextChunks(ChoiceChunks):
         return self.asked.requests[run].prompt_top is not None
 
     def opening(self, index: int, run: int) -> list[Json]:
-        text, found = self.asked.echo[run], None
+        text, logprobs = self.asked.echo[run], None
         if self._measures(run):
             if run not in self._measured:
                 return []
             shown = TextLogprobs(self.asked.top_logprobs or 0)
             self._logprobs[index] = shown
-            found = shown.with_prompt(self._measured[run], ())
-        return [{"index": index, "text": text, "logprobs": found, "finish_reason": None}] if text or found else []
+            logprobs = shown.with_prompt(self._measured[run], ())
+        return [{"index": index, "text": text, "logprobs": logprobs, "finish_reason": None}] if text or logprobs else []
 
     def at_once(self, result: Result) -> Json | None:
         return {"text": result.text} if result.text else None

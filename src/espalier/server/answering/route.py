@@ -178,12 +178,12 @@ async def _whole(running: Generation, dialect: Dialect[B], head: Head) -> bytes:
     def make() -> bytes:
         reply = dialect.whole(asked, head, ordered)
         if asked.report:
-            ids = [one.trace_id for one in running.outputs]
-            found = (
+            ids = [output.trace_id for output in running.outputs]
+            paired = (
                 report(asked, choice, run, result, ids[run] if place == 0 else None)
                 for choice, run, place, result in outputs(asked, ordered)
             )
-            reply["espalier"] = reports(running.contract, found, asked, ordered)
+            reply["espalier"] = reports(running.contract, paired, asked, ordered)
         return to_bytes_by_parts(reply if dialect.finish is None else dialect.finish(reply, running))
 
     return await running.process.pools.replies.run(make, owner=running.caller.name)

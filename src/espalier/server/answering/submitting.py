@@ -67,9 +67,9 @@ async def generating(
             made.failed(error)
             raise
         finally:
-            for index, one in enumerate(made.outputs):
-                if one.running is not None:
-                    one.running.cancel()
+            for index, output in enumerate(made.outputs):
+                if output.running is not None:
+                    output.running.cancel()
                 made.count(index, None, made.code)
             logs.add_fields(log_state, **made.line())
 
@@ -92,13 +92,13 @@ async def _submit(made: Generation, *, is_small: bool) -> None:
                     made.compiled = time.monotonic() - began
                 requests = recorded(_cut(made), process, request_id=made.request_id)
             with one_request():
-                for one, request in zip(made.outputs, requests, strict=True):
+                for output, request in zip(made.outputs, requests, strict=True):
                     left = limit - (time.monotonic() - made.began)
                     if is_off.is_set() or left <= 0:
                         raise DeadlineExceeded
                     with time_limit(process.settings.compile_seconds, cancelled=is_off.is_set):
                         runs.append(process.scheduler.submit(request, owner=made.caller.name, deadline=left))
-                    one.submitted = time.monotonic()
+                    output.submitted = time.monotonic()
         except LimitExceeded as error:  # nothing is generated yet, so the request itself is too costly
             _cancel(runs)
             raise too_costly(asked, error) from error
@@ -117,8 +117,8 @@ async def _submit(made: Generation, *, is_small: bool) -> None:
         raise asked.named(error) from None
     finally:
         is_off.set()
-    for one, running in zip(made.outputs, runs, strict=True):
-        one.running = running
+    for run_output, running in zip(made.outputs, runs, strict=True):
+        run_output.running = running
     made.submitted = time.monotonic()
     if made.kind is not None:  # the first output compiled it, the others found it in the cache
         made.compiled += runs[0].progress.compiled
@@ -141,7 +141,7 @@ def _cut(made: Generation) -> tuple[Request, ...]:
     cut."""
     engine = made.process.engine.engine
     given = (made.process.settings.max_input_tokens, made.asked.input_limit)
-    limits = [one for one in given if one is not None]
+    limits = [limit for limit in given if limit is not None]
     if limits:
         requests, lost = cut_prompts(engine, made.asked.requests, min(limits))
         made.asked = replace(made.asked, requests=requests, truncated=lost)

@@ -78,7 +78,7 @@ def moving(places: Mapping[str, str]) -> Iterator[None]:
 def moved(error: EspalierError, places: Mapping[str, str]) -> EspalierError:
     """The error; the longest beginning of its field's path that `places` has is replaced."""
     path = error.field or ""
-    ends = [found.start() for found in _END.finditer(path)]
+    ends = [match.start() for match in _END.finditer(path)]
     for end in reversed(ends):
         if path[:end] in places:
             error.field = (places[path[:end]] + path[end:]).removeprefix(".") or None
@@ -88,7 +88,7 @@ def moved(error: EspalierError, places: Mapping[str, str]) -> EspalierError:
 
 def moved_by(path: str, count: int) -> str:
     """A path into the messages, with `count` more messages before it."""
-    return _INDEX.sub(lambda found: f"messages[{int(found[1]) + count}]", path, count=1)
+    return _INDEX.sub(lambda match: f"messages[{int(match[1]) + count}]", path, count=1)
 
 
 def shared_fields(body: SharedBody) -> dict[str, Any]:

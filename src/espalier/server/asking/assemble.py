@@ -27,7 +27,7 @@ SHOWN_CANDIDATES = 10
 """Candidates of each stage of a step, where steps are shown or written down."""
 DRAFTS = "draft"
 """The strategy that has sources of drafts."""
-REPLY = tuple(one.name for one in fields(ReplyOptions))
+REPLY = tuple(field.name for field in fields(ReplyOptions))
 AskedType = TypeVar("AskedType", bound=Asked)
 
 
@@ -44,23 +44,23 @@ def assemble(draft: Draft, process: Process, make: Callable[..., AskedType]) -> 
         raise CapabilityError(f"{process.engine.name} tells no log probabilities", field=field)
     model, unknown_name = model_name(draft.model, process)
     requests = _requests(draft, process)
-    one = requests[0]
-    _check_tools(one, settings)
+    request = requests[0]
+    _check_tools(request, settings)
     _check_candidates(requests, process, top_field if top else "espalier.trace")
     echoed = (text if draft.echo and isinstance(text, str) else "" for text in draft.prompts)
     return make(
         requests=requests,
         model=model,
-        n=one.sampling.n,
-        returned=one.decoding.num_return_sequences,
-        ends=process.eos_ids | frozenset(one.sampling.stop_ids),
-        echo=tuple(text for text in echoed for _ in range(one.sampling.n)),
+        n=request.sampling.n,
+        returned=request.decoding.num_return_sequences,
+        ends=process.eos_ids | frozenset(request.sampling.stop_ids),
+        echo=tuple(text for text in echoed for _ in range(request.sampling.n)),
         keep_trace=settings.store_traces == "always"
         or (settings.store_traces == "asked" and draft.shown_trace != "none"),
-        constraint=one.constraint,
+        constraint=request.constraint,
         states=draft.states,
         names=draft.names,
-        warnings=tuple(dict.fromkeys((*draft.told.warnings, *unknown_name, *draft.warnings, *one.notes))),
+        warnings=tuple(dict.fromkeys((*draft.told.warnings, *unknown_name, *draft.warnings, *request.notes))),
         hints=tuple(dict.fromkeys(draft.told.hints)),
         **{name: getattr(draft, name) for name in REPLY},
     )
@@ -70,21 +70,21 @@ def _requests(draft: Draft, process: Process) -> tuple[Request, ...]:
     """Every run of every prompt."""
     _check_registered(draft.options, process)
     options = _request_options(draft, process)
-    found: list[Request] = []
+    requests: list[Request] = []
     for prompt, ids in zip(draft.prompts, draft.ids, strict=True):
         with field_names(draft.names):
-            one = make_request(prompt, **options)
+            request = make_request(prompt, **options)
             if draft.strict:
-                refuse_unknown(one.constraint, one.tools, "the request is strict")
-            one = replace(
-                one, prompt_ids=ids, sampling=in_buckets(one.sampling, process.settings),
+                refuse_unknown(request.constraint, request.tools, "the request is strict")
+            request = replace(
+                request, prompt_ids=ids, sampling=in_buckets(request.sampling, process.settings),
                 logprobs=draft.top_logprobs is not None, live=_reads_steps(draft), **draft.request,
             )  # fmt: skip
-            check_capabilities(process.engine.engine, one)
-            _check_activations(one, process)
-        _check_outputs(one, draft, process.settings)
-        found += outputs_of(one)
-    return tuple(found)
+            check_capabilities(process.engine.engine, request)
+            _check_activations(request, process)
+        _check_outputs(request, draft, process.settings)
+        requests += outputs_of(request)
+    return tuple(requests)
 
 
 def _reads_steps(draft: Draft) -> bool:
@@ -157,18 +157,18 @@ def _check_outputs(request: Request, draft: Draft, settings: ServerSettings) -> 
 def _check_candidates(requests: Sequence[Request], process: Process, field: str) -> None:
     """Raises BadRequest, naming `field`, which asks for candidates, if the traces could hold over max_candidates."""
     context = process.engine.capabilities.max_context
-    found = 0
-    for one in requests:
-        if one.prompt_top:
-            size = len(one.prompt_ids) if one.prompt_ids is not None else len((one.prompt or "").encode())
-            found += min(size, context or size) * one.prompt_top
-        if one.trace == "steps":
-            tokens = min(one.sampling.max_tokens, context or one.sampling.max_tokens)
-            found += tokens * max(1, one.trace_top_k) * one.decoding.num_return_sequences
+    total = 0
+    for request in requests:
+        if request.prompt_top:
+            size = len(request.prompt_ids) if request.prompt_ids is not None else len((request.prompt or "").encode())
+            total += min(size, context or size) * request.prompt_top
+        if request.trace == "steps":
+            tokens = min(request.sampling.max_tokens, context or request.sampling.max_tokens)
+            total += tokens * max(1, request.trace_top_k) * request.decoding.num_return_sequences
     limit = process.settings.max_candidates
-    if found > limit:
+    if total > limit:
         raise BadRequest(
-            f"{field}: outputs x tokens x candidates are up to {found}; the limit is {limit}",
+            f"{field}: outputs x tokens x candidates are up to {total}; the limit is {limit}",
             hint="a smaller max_tokens, n or top_logprobs", field=field,
         )  # fmt: skip
 

@@ -45,7 +45,7 @@ def read_constraint(body: SharedBody, *, max_bytes: int, formats: Formats = "ass
     """The constraint of a body, if it has one; several hold together. formats: whether `format` is enforced in its
     schemas, unless it says so itself. Raises BadRequest for one larger than max_bytes, SpecError and its kin; each
     names the field of the body."""
-    found: list[tuple[str, Spec]] = []
+    specs: list[tuple[str, Spec]] = []
     warnings: list[str] = []
     asked = body.espalier
     for path, make in _sources(body, formats if asked is None or asked.formats is None else asked.formats):
@@ -60,16 +60,16 @@ def read_constraint(body: SharedBody, *, max_bytes: int, formats: Formats = "ass
         size = len(spec.key())
         if size > max_bytes:
             raise BadRequest(f"the constraint has {size} characters; the limit is {max_bytes}", field=path)
-        found.append((path, spec))
+        specs.append((path, spec))
         if path in GUIDED:
             warnings.append(OLD.format(old=path, new=GUIDED[path]))
-    if not found:
+    if not specs:
         return Constrained()
-    path = found[-1][0]
+    path = specs[-1][0]
     with field_names({"constraint": path}):
-        whole = together(*(one for _, one in found))
+        whole = together(*(spec for _, spec in specs))
     names = dict.fromkeys(FIELDS, path)
-    if len(found) > 1:
+    if len(specs) > 1:
         names["members"] = path
     if path == OWN:  # fields that only some kinds of constraints have
         names |= {name: f"{path}.{name}" for name in ("lang", "top")}

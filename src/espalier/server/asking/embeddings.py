@@ -54,7 +54,7 @@ def ask_embeddings(body: EmbeddingsBody, process: Process, *, tokenwise: bool) -
         raise BadRequest(f"{field} has {len(several)} texts; the limit is {most}", field=field)
     vocab = known_vocab(engine, field)
     longest = process.engine.capabilities.max_context
-    texts = tuple(_ids(one, engine, vocab, where, longest) for where, one in several)
+    texts = tuple(_ids(value, engine, vocab, where, longest) for where, value in several)
     norm = L2 if body.embd_normalize is None else body.embd_normalize
     how = HowToPool(pooling=pooling, norm=norm, length=length)
     return EmbeddingsAsked(
@@ -69,13 +69,13 @@ def ask_embeddings(body: EmbeddingsBody, process: Process, *, tokenwise: bool) -
 
 def _pooling(reader: HiddenReader, process: Process, *, tokenwise: bool) -> Pooling | None:
     """The setting's, else the model's own."""
-    found = process.settings.embedding_pooling or reader.pooling
-    if found is None and not tokenwise:
+    pooling = process.settings.embedding_pooling or reader.pooling
+    if pooling is None and not tokenwise:
         raise NotHere(
             "the model does not say how the states of its tokens become one vector",
             hint="set EMBEDDING_POOLING to mean, last or cls; /embedding gives a vector for each token", field="model",
         )  # fmt: skip
-    return found
+    return pooling
 
 
 def _length(asked: int | None, reader: HiddenReader) -> int | None:
@@ -95,32 +95,32 @@ def _several(given: Any, field: str) -> list[tuple[str, Any]]:
         return [(field, given)]
     if not given:
         raise BadRequest(f'"{field}" must not be empty', field=field)
-    if any(isinstance(one, int) for one in given):
+    if any(isinstance(token, int) for token in given):
         return [(field, given)]
-    return [(f"{field}[{place}]", one) for place, one in enumerate(given)]
+    return [(f"{field}[{place}]", value) for place, value in enumerate(given)]
 
 
 def _ids(given: Any, engine: Engine, vocab: Vocab, where: str, longest: int | None) -> tuple[int, ...]:
     """Token ids; a text at the start gets what the tokenizer adds to a text, others nothing."""
     check()
     if isinstance(given, str):
-        found = tuple(engine.encode(given, add_special=True)) if given else ()
-    elif all(isinstance(one, int) for one in given):
-        found = check_ids(given, vocab, where)
+        checked = tuple(engine.encode(given, add_special=True)) if given else ()
+    elif all(isinstance(token, int) for token in given):
+        checked = check_ids(given, vocab, where)
     else:
         ids: list[int] = []
-        for place, one in enumerate(given):
-            if isinstance(one, str):
-                ids += engine.encode(one, add_special=place == 0)
-            elif isinstance(one, list):
+        for place, value in enumerate(given):
+            if isinstance(value, str):
+                ids += engine.encode(value, add_special=place == 0)
+            elif isinstance(value, list):
                 raise BadRequest(f"{where}[{place}]: a list among token ids", field=f"{where}[{place}]")
             else:
-                ids += check_ids([one], vocab, f"{where}[{place}]")
-        found = tuple(ids)
-    if not found:
+                ids += check_ids([value], vocab, f"{where}[{place}]")
+        checked = tuple(ids)
+    if not checked:
         raise BadRequest("Input content cannot be empty", field=where)
-    if longest is not None and len(found) > longest:
-        error = PromptTooLong.over(longest, tokens=len(found))
+    if longest is not None and len(checked) > longest:
+        error = PromptTooLong.over(longest, tokens=len(checked))
         error.field = where
         raise error
-    return found
+    return checked

@@ -40,11 +40,13 @@ class FimTokens:
 def fim_tokens(vocab: Vocab) -> FimTokens:
     """The model's tokens for filling a gap. Raises NotHere naming those that are missing, as llama-server does."""
     by_text = {text: token for token, text in vocab.special_texts.items()}
-    found = {part: next((by_text[one] for one in known if one in by_text), None) for part, known in SPELLINGS.items()}
-    missing = [f"{part} token is missing" for part, token in found.items() if token is None]
+    tokens_by_part = {
+        part: next((by_text[text] for text in known if text in by_text), None) for part, known in SPELLINGS.items()
+    }
+    missing = [f"{part} token is missing" for part, token in tokens_by_part.items() if token is None]
     if missing:
         raise NotHere(f"Infill is not supported by this model: {'. '.join(missing)}", field="model")
-    return FimTokens(**{part: token for part, token in found.items() if token is not None})
+    return FimTokens(**{part: token for part, token in tokens_by_part.items() if token is not None})
 
 
 def fim_prompt(
@@ -75,4 +77,4 @@ def plain_ids(engine: Engine, text: str) -> list[int]:
 def _begin(engine: Engine) -> list[int]:
     """What the tokenizer puts before a text; an end that it adds is no beginning."""
     vocab = engine.vocab
-    return [one for one in engine.encode("", add_special=True) if vocab is None or one not in vocab.eos_ids]
+    return [token for token in engine.encode("", add_special=True) if vocab is None or token not in vocab.eos_ids]

@@ -27,7 +27,7 @@ def ask_infill(body: InfillBody, process: Process) -> LlamaAsked:
 def _encode_prompt(prompt: Any, engine: Engine, vocab: Vocab) -> list[int]:
     if isinstance(prompt, str):
         return plain_ids(engine, prompt) if prompt else []
-    found: list[int] = []
-    for place, one in enumerate(prompt):
-        found += plain_ids(engine, one) if isinstance(one, str) else check_ids([one], vocab, f"prompt[{place}]")
-    return found
+    ids: list[int] = []
+    for place, part in enumerate(prompt):
+        ids += plain_ids(engine, part) if isinstance(part, str) else check_ids([part], vocab, f"prompt[{place}]")
+    return ids

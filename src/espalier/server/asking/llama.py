@@ -68,24 +68,26 @@ def adapt_llama(data: dict[str, Any], process: Process) -> dict[str, Any]:
 
 def _prompts(given: list[Any], engine: Engine, vocab: Vocab) -> list[Any]:
     """One prompt as a list of ids, or several prompts, each a text or a list of ids."""
-    kinds = {type(one) for one in given}
+    kinds = {type(part) for part in given}
     if int in kinds and kinds <= {int, str}:
         return _ids(given, engine, vocab, "prompt")
-    return [_ids(one, engine, vocab, f"prompt[{i}]") if isinstance(one, list) else one for i, one in enumerate(given)]
+    return [
+        _ids(part, engine, vocab, f"prompt[{i}]") if isinstance(part, list) else part for i, part in enumerate(given)
+    ]
 
 
 def _ids(given: list[Any], engine: Engine, vocab: Vocab, field: str) -> list[int]:
     """The token ids. A text at the start gets the BOS that the tokenizer adds; other texts get none."""
-    found: list[int] = []
-    for place, one in enumerate(given):
+    ids: list[int] = []
+    for place, part in enumerate(given):
         check()
-        if isinstance(one, str):
-            found += engine.encode(one, add_special=place == 0)
+        if isinstance(part, str):
+            ids += engine.encode(part, add_special=place == 0)
         else:
-            found += check_ids([one], vocab, f"{field}[{place}]")
-    if not found:
+            ids += check_ids([part], vocab, f"{field}[{place}]")
+    if not ids:
         raise BadRequest(f"{field}: there is no token", field=field)
-    return found
+    return ids
 
 
 def ask_llama(body: LlamaBody, process: Process) -> LlamaAsked:
@@ -148,13 +150,15 @@ def _texts_and_ids(given: Any, process: Process) -> tuple[tuple[str, ...], tuple
         raise BadRequest("there is no prompt", field="prompt")
     several = [given] if isinstance(given[0], int) else given
     texts: list[str] = []
-    found: list[tuple[int, ...] | None] = []
-    for one in several:
-        if not isinstance(one, str | list):
+    id_lists: list[tuple[int, ...] | None] = []
+    for prompt in several:
+        if not isinstance(prompt, str | list):
             raise UnsupportedParameter(
                 "token ids among several prompts", hint="each prompt a text or a list", field="prompt"
             )
-        ids = tuple(one) if isinstance(one, list) else None
-        texts.append(one if isinstance(one, str) else text_of(one, known_vocab(process.engine.engine, "prompt")))
-        found.append(ids)
-    return tuple(texts), tuple(found)
+        ids = tuple(prompt) if isinstance(prompt, list) else None
+        texts.append(
+            prompt if isinstance(prompt, str) else text_of(prompt, known_vocab(process.engine.engine, "prompt"))
+        )
+        id_lists.append(ids)
+    return tuple(texts), tuple(id_lists)

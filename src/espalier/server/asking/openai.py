@@ -55,12 +55,14 @@ def ask_chat(body: ChatBody, process: Process, *, make: Callable[..., AskedType]
     tools, choice, warnings = _tools(body)
     formats = (None if body.espalier is None else body.espalier.formats) or settings.schema_formats
     if tools is not None and formats != "assert":
-        tools = [_annotate_formats(one) for one in tools]
+        tools = [_annotate_formats(tool) for tool in tools]
     if tools is not None and len(tools) > settings.max_tools:
         raise BadRequest(f"there are {len(tools)} tools; the limit is {settings.max_tools}", field="tools")
     if body.top_logprobs is not None and not body.logprobs:
         raise BadRequest("top_logprobs needs logprobs", hint='"logprobs": true', field="top_logprobs")
-    messages = tuple(one.model_dump(exclude_unset=True, exclude_none=True, by_alias=True) for one in body.messages)
+    messages = tuple(
+        message.model_dump(exclude_unset=True, exclude_none=True, by_alias=True) for message in body.messages
+    )
     for message in messages:
         message.setdefault("content", None)
     check_messages(messages)
@@ -108,7 +110,9 @@ def _tools(body: ChatBody) -> tuple[list[dict[str, Any]] | None, Any, tuple[str,
     if body.functions:
         choice = body.function_call
         named = {"type": "function", "function": choice} if isinstance(choice, dict) else choice
-        tools = [{"type": "function", "function": {"parameters": NO_ARGUMENTS, **one}} for one in body.functions]
+        tools = [
+            {"type": "function", "function": {"parameters": NO_ARGUMENTS, **function}} for function in body.functions
+        ]
         return tools, named, ("functions is an old field: write tools",)
     if body.tools:
         return body.tools, body.tool_choice, ()
@@ -213,16 +217,19 @@ def _prompts(
         return (given,), (None,)
     if not given:
         raise BadRequest("there is no prompt", field="prompt")
-    if all(isinstance(one, str) for one in given):
-        return tuple(str(one) for one in given), (None,) * len(given)
+    if all(isinstance(prompt, str) for prompt in given):
+        return tuple(str(prompt) for prompt in given), (None,) * len(given)
     vocab = known_vocab(process.engine.engine, "prompt")
     if isinstance(given[0], int):
         _check_length(given, process)
         ids = check_ids(given, vocab, "prompt")
         return (text_of(ids, vocab),), (ids,)
-    several = [None if isinstance(one, str) else _ids(one, vocab, f"prompt[{i}]") for i, one in enumerate(given)]
+    several = [
+        None if isinstance(prompt, str) else _ids(prompt, vocab, f"prompt[{i}]") for i, prompt in enumerate(given)
+    ]
     texts = (
-        one if isinstance(one, str) else text_of(ids or (), vocab) for one, ids in zip(given, several, strict=True)
+        prompt if isinstance(prompt, str) else text_of(ids or (), vocab)
+        for prompt, ids in zip(given, several, strict=True)
     )
     return tuple(texts), tuple(several)
 
@@ -326,4 +333,4 @@ def _shown_trace(ours: EspalierOptions) -> Literal["none", "summary", "steps"]:
 def _soft(ours: EspalierOptions) -> tuple[SoftSpec, ...]:
     given = ours.soft if isinstance(ours.soft, list) else [] if ours.soft is None else [ours.soft]
     with field_names({"": "espalier.soft"}, otherwise="espalier.soft.{field}"):
-        return tuple(SoftSpec.from_json(one) for one in given)
+        return tuple(SoftSpec.from_json(constraint) for constraint in given)

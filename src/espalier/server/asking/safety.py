@@ -21,8 +21,8 @@ def join_safety(constraint: Spec | None, asked: Any, *, max_bytes: int, own: str
     if asked is None:
         return constraint
     with field_names({name: f"{own}.{name}" for name in FIELDS}, otherwise=own):
-        found = safety_of(asked)
-        size = len(found.key())
+        safety = safety_of(asked)
+        size = len(safety.key())
         if size > max_bytes:
             raise BadRequest(f"the filter has {size} characters; the limit is {max_bytes}", field=own)
-        return together(constraint, found)
+        return together(constraint, safety)

@@ -64,7 +64,7 @@ def reads_only(body: SharedBody) -> bool:
 
 def without_empty(stop: str | list[str]) -> list[str]:
     """The stop texts; an empty one stops nothing, and many clients send it for none."""
-    return [one for one in ([stop] if isinstance(stop, str) else stop) if one]
+    return [text for text in ([stop] if isinstance(stop, str) else stop) if text]
 
 
 def read_sampling(body: SharedBody) -> tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]:
@@ -93,7 +93,7 @@ def read_sampling(body: SharedBody) -> tuple[dict[str, Any], dict[str, Any], tup
     if theirs.get("n", 1) > MAX_N or llamas.get("n_cmpl", 1) > MAX_N:
         raise BadRequest(f"at most {MAX_N} outputs can be asked for", field="n" if "n" in theirs else "n_cmpl")
     config = from_openai(theirs)
-    found = {OPENAI_OURS[name]: getattr(config, OPENAI_OURS[name]) for name in theirs}
+    fields = {OPENAI_OURS[name]: getattr(config, OPENAI_OURS[name]) for name in theirs}
     defaults = dict(OPENAI_DEFAULTS)
     notes: tuple[str, ...] = ()
     if llamas:
@@ -102,10 +102,10 @@ def read_sampling(body: SharedBody) -> tuple[dict[str, Any], dict[str, Any], tup
         for name in llamas:
             ours = LLAMA_OURS[name]
             value = getattr(extra, ours)
-            if ours in found and found[ours] != value:
+            if ours in fields and fields[ours] != value:
                 raise BadRequest(f"{name} contradicts another field", hint="leave one of them out", field=name)
-            found[ours] = value
+            fields[ours] = value
         defaults["sampler_order"] = DEFAULT_ORDER
-    if found.get("max_tokens") == UNLIMITED and "n_predict" in llamas:
-        del found["max_tokens"]
-    return found, defaults, notes
+    if fields.get("max_tokens") == UNLIMITED and "n_predict" in llamas:
+        del fields["max_tokens"]
+    return fields, defaults, notes

@@ -45,15 +45,15 @@ def structural_tag(given: Any, path: str, readers: Readers) -> Spec | None:
     structures, triggers = given.get("structures"), given.get("triggers")
     if not isinstance(structures, list) or not isinstance(triggers, list) or not structures:
         raise BadRequest("a structural tag has structures and triggers", hint=SHAPE, field=path)
-    found: list[tuple[str, Region]] = []
-    for place, one in enumerate(structures):
+    regions_found: list[tuple[str, Region]] = []
+    for place, structure in enumerate(structures):
         where = f"{path}.structures[{place}]"
-        begin, end = _tag_texts(one, where)
-        schema = one.get("schema")
+        begin, end = _tag_texts(structure, where)
+        schema = structure.get("schema")
         if not isinstance(schema, Mapping | bool):
             raise BadRequest("a structure has a schema", hint=SHAPE, field=f"{where}.schema")
-        found.append((begin, Region(readers.schema(schema), end=end)))
-    return _free(found, triggers, path, "structures")
+        regions_found.append((begin, Region(readers.schema(schema), end=end)))
+    return _free(regions_found, triggers, path, "structures")
 
 
 def _kind(given: Any, path: str) -> str:
@@ -95,19 +95,19 @@ def _text(given: Json, name: str, path: str) -> str:
 
 
 def _read_triggered_tags(given: Json, path: str, readers: Readers) -> Spec:
-    found: list[tuple[str, Region]] = []
+    regions_found: list[tuple[str, Region]] = []
     for place, tag in enumerate(_list(given, "tags", path)):
         where = f"{path}.tags[{place}]"
         begin, end = _tag_texts(tag, where)
-        found.append((begin, Region(_content(tag.get("content"), f"{where}.content", readers), end=end)))
-    return _free(found, _list(given, "triggers", path), path, "tags")
+        regions_found.append((begin, Region(_content(tag.get("content"), f"{where}.content", readers), end=end)))
+    return _free(regions_found, _list(given, "triggers", path), path, "tags")
 
 
 def _list(given: Json, name: str, path: str) -> list[Any]:
-    found = given.get(name)
-    if not isinstance(found, list) or not found:
+    values = given.get(name)
+    if not isinstance(values, list) or not values:
         raise BadRequest(f"{name} is a list with at least one entry", hint=FORMAT, field=f"{path}.{name}")
-    return found
+    return values
 
 
 FIELDS = {
@@ -135,18 +135,18 @@ def _tag_texts(given: Any, path: str) -> tuple[str, str]:
 
 def _free(tags: list[tuple[str, Region]], triggers: list[Any], path: str, name: str) -> Spec:
     """Free text in which after a trigger one of the tags that begin with it must go on."""
-    if not all(isinstance(one, str) for one in triggers):
+    if not all(isinstance(trigger, str) for trigger in triggers):
         raise BadRequest("triggers are texts", field=f"{path}.triggers")
-    regions: dict[str, list[Region]] = {one: [] for one in triggers}
+    regions: dict[str, list[Region]] = {trigger: [] for trigger in triggers}
     for place, (begin, region) in enumerate(tags):
-        met = [one for one in regions if begin.startswith(one)]
+        met = [region for region in regions if begin.startswith(region)]
         if len(met) != 1:
             raise BadRequest(
                 f"{begin[:40]!r} begins with {'no' if not met else 'more than one'} trigger",
                 field=f"{path}.{name}[{place}].begin",
             )  # fmt: skip
         regions[met[0]].append(Region(region.spec, begin=begin[len(met[0]) :], end=region.end))
-    unused = [one[:40] for one, found in regions.items() if not found]
+    unused = [begin[:40] for begin, region in regions.items() if not region]
     if unused:
         raise BadRequest(f"nothing begins with the trigger {unused[0]!r}", field=f"{path}.triggers")
     return Free(regions)

@@ -22,7 +22,7 @@ def can_reason(engine: Engine) -> bool:
 def _detect_reasoning(template: str, vocab: Vocab | None) -> Reasoning | None:
     if vocab is None:
         return detect_reasoning(template)
-    wanted = {text for found in REASONING.values() for text in (found.start, found.end)}
+    wanted = {text for reasoning in REASONING.values() for text in (reasoning.start, reasoning.end)}
     plain = {text.encode() for text in wanted} & set(vocab.tokens)
     special = wanted & set(vocab.special_texts.values())
     return detect_reasoning(template, special | {text.decode() for text in plain})
@@ -31,7 +31,7 @@ def _detect_reasoning(template: str, vocab: Vocab | None) -> Reasoning | None:
 def thinking_fields(engine: Engine, *, wanted: bool, effort: str | None = None) -> dict[str, Any]:
     """Variables of the chat template that turn reasoning on or off, of those that it reads."""
     source = "" if engine.template is None else engine.template.source
-    found: dict[str, Any] = {SWITCH: wanted} if SWITCH in source else {}
+    fields: dict[str, Any] = {SWITCH: wanted} if SWITCH in source else {}
     if effort is not None and wanted and EFFORT in source:
-        found["chat_template_kwargs"] = {EFFORT: effort}
-    return found
+        fields["chat_template_kwargs"] = {EFFORT: effort}
+    return fields

@@ -12,13 +12,13 @@ from espalier.tokens.vocab import Vocab
 
 def check_ids(ids: Sequence[object], vocab: Vocab, field: str) -> tuple[int, ...]:
     """The ids. Raises BadRequest, naming the position, for one that is no token of the vocabulary."""
-    found: list[int] = []
+    checked: list[int] = []
     for place, token in enumerate(ids):
         is_id = isinstance(token, int) and not isinstance(token, bool) and 0 <= token < vocab.width
         if not is_id or not isinstance(token, int) or not vocab.real_ids[token]:
             raise BadRequest(f"{field}[{place}]: there is no such token", field=f"{field}[{place}]")
-        found.append(token)
-    return tuple(found)
+        checked.append(token)
+    return tuple(checked)
 
 
 def bytes_of(token: int, vocab: Vocab) -> bytes:

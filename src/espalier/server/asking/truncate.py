@@ -33,26 +33,28 @@ def in_buckets(config: SamplingConfig, settings: ServerSettings) -> SamplingConf
     buckets = settings.allowed_max_new_tokens or (WORDLIST_SERVER_BUCKETS if settings.wordlist_server_compat else ())
     if not buckets:
         return config
-    return replace(config, max_tokens=next((one for one in buckets if one >= config.max_tokens), buckets[-1]))
+    return replace(config, max_tokens=next((bucket for bucket in buckets if bucket >= config.max_tokens), buckets[-1]))
 
 
 def cut_prompts(engine: Engine, requests: Sequence[Request], limit: int) -> tuple[tuple[Request, ...], tuple[int, ...]]:
     """The requests with prompts of at most `limit` tokens, and how many tokens each lost. Outputs of one prompt share
     its cut. Blocks. Raises PromptTooLong if the part that must stay is longer, and what the engine raises."""
-    found: list[tuple[Request, int]] = []
+    cuts: list[tuple[Request, int]] = []
     for place, request in enumerate(requests):
         before = requests[place - 1] if place else None
         if before is not None and _same_prompt(request, before):
-            cut, lost = found[-1]
+            cut, lost = cuts[-1]
             parts = {"prompt": cut.prompt, "messages": cut.messages, "prompt_ids": cut.prompt_ids}
-            found.append((replace(request, **parts), lost))  # type: ignore[arg-type]  # each of its own type
+            cuts.append((replace(request, **parts), lost))  # type: ignore[arg-type]  # each of its own type
         else:
-            found.append(_cut(engine, request, limit))
-    return tuple(one for one, _ in found), tuple(lost for _, lost in found)
+            cuts.append(_cut(engine, request, limit))
+    return tuple(request_cut for request_cut, _ in cuts), tuple(lost for _, lost in cuts)
 
 
-def _same_prompt(one: Request, other: Request) -> bool:
-    return one.prompt is other.prompt and one.messages is other.messages and one.prompt_ids is other.prompt_ids
+def _same_prompt(request: Request, other: Request) -> bool:
+    return (
+        request.prompt is other.prompt and request.messages is other.messages and request.prompt_ids is other.prompt_ids
+    )
 
 
 def _cut(engine: Engine, request: Request, limit: int) -> tuple[Request, int]:
@@ -85,14 +87,14 @@ def _cut(engine: Engine, request: Request, limit: int) -> tuple[Request, int]:
 
 def _cut_messages(request: Request, specials: Sequence[str], fits: Callable[[Request], bool], limit: int) -> Request:
     messages = check_messages(request.messages or ())
-    turns = [place for place, one in enumerate(messages) if one["role"] == "user"]
+    turns = [place for place, message in enumerate(messages) if message["role"] == "user"]
     if not turns:
         raise _too_long(limit, "messages")
 
     def without(turn: int) -> list[Mapping[str, Any]]:
         """The messages from this turn on, and all system messages."""
         first = turns[turn] if turn else 0
-        return [one for place, one in enumerate(messages) if place >= first or one["role"] in INSTRUCTING]
+        return [message for place, message in enumerate(messages) if place >= first or message["role"] in INSTRUCTING]
 
     low, high = 0, len(turns) - 1  # the last turn is never dropped
     while low < high:
@@ -102,10 +104,10 @@ def _cut_messages(request: Request, specials: Sequence[str], fits: Callable[[Req
         else:
             low = middle + 1
     kept = without(low)
-    found = replace(request, messages=tuple(kept))
-    if fits(found):
-        return found
-    place = next(place for place, one in enumerate(kept) if one["role"] == "user")
+    fitting = replace(request, messages=tuple(kept))
+    if fits(fitting):
+        return fitting
+    place = next(place for place, message in enumerate(kept) if message["role"] == "user")
     text = kept[place]["content"]
 
     def shortened(rest: str) -> Request:

@@ -34,7 +34,7 @@ from espalier.server.routes.completions import TEXT
 from espalier.server.routes.llama import LLAMA
 
 log = logging.getLogger(__name__)
-DIALECTS: Mapping[str, Dialect[Any]] = {one.route: one for one in (CHAT, TEXT, LLAMA)}
+DIALECTS: Mapping[str, Dialect[Any]] = {dialect.route: dialect for dialect in (CHAT, TEXT, LLAMA)}
 """The routes that a batch can name."""
 COSTLY_SECONDS = 60.0
 """Before an item whose constraint took too long is tried again: the machine may have been busy, and the engine refuses
@@ -127,7 +127,7 @@ class ServerExecutor:
             log.exception("an item failed", extra={"fields": {"request_id": request_id, "batch": item.lease.batch}})
             return _refuse_item(internal_error(request_id), request_id)
         work = partial(_answer, raw, running, request_id, is_told=item.kind != "seed")
-        if len(raw) < IN_A_THREAD and sum(one.tokens for one in running.outputs) < FEW_TOKENS:
+        if len(raw) < IN_A_THREAD and sum(output.tokens for output in running.outputs) < FEW_TOKENS:
             return work()  # a thread takes longer than this does
         return await self._process.pools.replies.run(work, owner=caller.name)
 
@@ -154,13 +154,13 @@ def _answer(raw: bytes, running: Generation, request_id: str, *, is_told: bool) 
     lines = [*running.asked.lines, *running.told]
     if is_told and lines:
         body["espalier"] = {**body.get("espalier", {}), "warnings": lines}
-    results = [one.result for one in running.outputs if one.result is not None]
-    outputs = [two for one in results for two in (one, *one.others)]
-    traces = [one.trace_id for one in running.outputs if one.trace_id is not None]
+    results = [output.result for output in running.outputs if output.result is not None]
+    outputs = [two for result in results for two in (result, *result.others)]
+    traces = [output.trace_id for output in running.outputs if output.trace_id is not None]
     return Answer(
         status=200, body=body, request_id=request_id, model=running.asked.model,
-        prompt_tokens=sum(one.usage.prompt_tokens for one in results[:: running.asked.n]),
-        completion_tokens=sum(one.usage.completion_tokens for one in outputs),
+        prompt_tokens=sum(result.usage.prompt_tokens for result in results[:: running.asked.n]),
+        completion_tokens=sum(output.usage.completion_tokens for output in outputs),
         valid=valid_of(outputs), trace_id=traces[0] if traces else None, figures=figures_of(outputs),
     )  # fmt: skip
 

@@ -20,33 +20,33 @@ DIAGNOSED_NATS = 1.0
 
 def valid_of(outputs: Sequence[Result]) -> bool | None:
     """False if any output is not valid, None if one is not known."""
-    verdicts = [None if one.verdict is None else one.verdict.valid for one in outputs]
+    verdicts = [None if output.verdict is None else output.verdict.valid for output in outputs]
     return False if False in verdicts else None if None in verdicts or not verdicts else True
 
 
 def figures_of(outputs: Sequence[Result]) -> dict[str, Any] | None:
     """The figures of an item, by its first output with a trace. Without a trace only `broken`, the number of outputs
     that break what was called enforced, and None where there is none."""
-    broken = sum(one.breach is not None for one in outputs)
+    broken = sum(output.breach is not None for output in outputs)
     more = {"broken": broken} if broken else {}
-    result = next((one for one in outputs if one.trace is not None), None)
+    result = next((output for output in outputs if output.trace is not None), None)
     if result is None or result.trace is None:
         return more or None
-    found = result.trace.summary()
-    paths: Mapping[str, Mapping[str, float]] = found["by_path"] or {}
-    dearest = sorted(paths.items(), key=lambda one: -one[1]["tax_nats"])
+    figures = result.trace.summary()
+    paths: Mapping[str, Mapping[str, float]] = figures["by_path"] or {}
+    dearest = sorted(paths.items(), key=lambda cost: -cost[1]["tax_nats"])
     errors = [] if result.verdict is None else list(result.verdict.errors[:3])
     return {
-        "steps": found["total_steps"], "tax_nats": found["total_tax_nats"],
-        "removed_mass": found["mean_removed_mass"], "changed_steps": found["changed_steps"],
-        "rejected_steps": found["rejected_steps"], "forced_steps": found["forced_steps"],
-        "finish_reason": result.finish_reason, "errors": [one[:SHOWN] for one in errors],
+        "steps": figures["total_steps"], "tax_nats": figures["total_tax_nats"],
+        "removed_mass": figures["mean_removed_mass"], "changed_steps": figures["changed_steps"],
+        "rejected_steps": figures["rejected_steps"], "forced_steps": figures["forced_steps"],
+        "finish_reason": result.finish_reason, "errors": [error[:SHOWN] for error in errors],
         "by_path": dict(dearest[:PATHS]),
         "values": [
             {"path": path, "tax_nats": cost["tax_nats"], "value": _show_value(result.parsed, path)}
             for path, cost in dearest[:VALUES] if path and cost["tax_nats"] > 0
         ],
-        "findings": _findings(result, result.trace, found["total_tax_nats"]),
+        "findings": _findings(result, result.trace, figures["total_tax_nats"]),
         **more,
     }  # fmt: skip
 
@@ -58,9 +58,9 @@ def _findings(result: Result, trace: Trace, tax: float) -> list[dict[str, Any]]:
         return []
     seen = trace if trace.steps or not result.records else replace(trace, steps=result.records, sums=None)
     return [
-        {"code": one.code, "severity": one.severity, "message": one.message[:200],
-         "remedies": [remedy.said("http") for remedy in one.remedies]}
-        for one in diagnose(seen)
+        {"code": finding.code, "severity": finding.severity, "message": finding.message[:200],
+         "remedies": [remedy.said("http") for remedy in finding.remedies]}
+        for finding in diagnose(seen)
     ]  # fmt: skip
 
 

@@ -39,8 +39,8 @@ async def working(process: Process) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        for one in tasks:
-            one.cancel()
+        for task in tasks:
+            task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
 

@@ -81,8 +81,8 @@ def _fields(document: Mapping[str, Any], route: Mapping[str, Any]) -> Iterator[t
     reference = route.get("requestBody", {}).get("$ref", "")
     schema = document["components"]["schemas"].get(reference.rpartition("/")[2], {})
     required = set(schema.get("required", ()))
-    for name, one in schema.get("properties", {}).items():
-        yield name, _kind(one) + (", required" if name in required else "")
+    for name, member_schema in schema.get("properties", {}).items():
+        yield name, _kind(member_schema) + (", required" if name in required else "")
 
 
 def _kind(schema: Mapping[str, Any]) -> str:
@@ -91,7 +91,7 @@ def _kind(schema: Mapping[str, Any]) -> str:
         return str(schema["$ref"]).rpartition("/")[2]
     many = schema.get("anyOf") or schema.get("oneOf")
     if many:
-        return " or ".join(dict.fromkeys(_kind(one) for one in many if one.get("type") != "null"))
+        return " or ".join(dict.fromkeys(_kind(option) for option in many if option.get("type") != "null"))
     if "enum" in schema:
         return " | ".join(map(str, schema["enum"]))
     if schema.get("type") == "array":

@@ -52,18 +52,18 @@ class Body(BaseModel):
     @classmethod
     def as_sent(cls, data: Mapping[str, Any], *, strict: bool) -> tuple[dict[str, Any], Told]:
         """The object with its fields sorted, before they are validated. Raises what `sort_fields` raises."""
-        found = sort_fields(data, names_of(cls), strict=strict, ours=cls._ours())
-        told = Told(hints=found.hints, warnings=found.unknown)
+        sorted_fields = sort_fields(data, names_of(cls), strict=strict, ours=cls._ours())
+        told = Told(hints=sorted_fields.hints, warnings=sorted_fields.unknown)
         for name in cls.OBJECTS:
-            if isinstance(inner := found.fields.get(name), Mapping):
+            if isinstance(inner := sorted_fields.fields.get(name), Mapping):
                 field = next(f for n, f in cls.model_fields.items() if (f.alias or n) == name)
                 kind = _model_in(field.annotation)
                 assert kind is not None
                 # What is unknown in the object of a constraint is refused: it would be dropped from what is enforced.
                 inside = sort_fields(inner, names_of(kind), strict=strict or name in CLOSED, within=name)
-                found.fields[name] = inside.fields
+                sorted_fields.fields[name] = inside.fields
                 told += Told(hints=inside.hints, warnings=inside.unknown)
-        return found.fields, told
+        return sorted_fields.fields, told
 
 
 CLOSED = frozenset({"structured_outputs"})
@@ -94,14 +94,14 @@ def names_of(cls: type[BaseModel]) -> set[str]:
 
 def _first(cls: type[BaseModel], error: ValidationError) -> Exception:
     """The first validation error. Every member of a union reports one; the first is the most useful."""
-    found = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    path = field_path(found["loc"])
-    if found["type"] == "extra_forbidden":
+    problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    path = field_path(problem["loc"])
+    if problem["type"] == "extra_forbidden":
         within, _, name = path.rpartition(".")
-        return unknown(name, _siblings(cls, found["loc"][:-1]), within=within)
-    if found["type"] == "missing":
+        return unknown(name, _siblings(cls, problem["loc"][:-1]), within=within)
+    if problem["type"] == "missing":
         return BadRequest(f"{path} is missing", field=path)
-    return BadRequest(f"{path}: {found['msg'][0].lower()}{found['msg'][1:]}", field=path)
+    return BadRequest(f"{path}: {problem['msg'][0].lower()}{problem['msg'][1:]}", field=path)
 
 
 def _siblings(cls: type[BaseModel], loc: tuple[int | str, ...]) -> set[str]:
@@ -116,4 +116,4 @@ def _siblings(cls: type[BaseModel], loc: tuple[int | str, ...]) -> set[str]:
 def _model_in(annotation: Any) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    return next((found for one in getattr(annotation, "__args__", ()) if (found := _model_in(one))), None)
+    return next((model for option in getattr(annotation, "__args__", ()) if (model := _model_in(option))), None)

@@ -65,7 +65,7 @@ def file_json(row: Mapping[str, Any]) -> dict[str, Any]:
 def batch_json(batch: Batch) -> dict[str, Any]:
     """OpenAI's batch object. The key `espalier` is there where something of ours is."""
     window = batch.plan.window
-    found: dict[str, Any] = {
+    data: dict[str, Any] = {
         "id": batch.id, "object": "batch", "endpoint": batch.plan.endpoint, "errors": None,
         "input_file_id": shown_file_id(batch.plan.input_file),
         "completion_window": None if window is None else f"{window / 3600:g}h", "status": str(batch.state),
@@ -80,11 +80,11 @@ def batch_json(batch: Batch) -> dict[str, Any]:
         "usage": None,
     }  # fmt: skip
     if batch.errors:
-        found["errors"] = {"object": "list", "data": [one.to_json() for one in batch.errors]}
+        data["errors"] = {"object": "list", "data": [error.to_json() for error in batch.errors]}
     if batch.usage is not None:
         # Of a batch the parts of the sums are not counted, and clients expect the fields.
         details = {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}
-        found["usage"] = {**batch.usage, **details}
+        data["usage"] = {**batch.usage, **details}
     if batch.plan.priority or batch.is_paused:
-        found["espalier"] = {"priority": batch.plan.priority, "paused": batch.is_paused}
-    return found
+        data["espalier"] = {"priority": batch.plan.priority, "paused": batch.is_paused}
+    return data

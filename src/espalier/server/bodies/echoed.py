@@ -36,11 +36,11 @@ def as_sent(messages: Any, *, strict: bool) -> tuple[Any, tuple[str, ...]]:
     if not isinstance(messages, list):
         return messages, ()
     told: list[str] = []
-    found = []
-    for place, one in enumerate(messages):
+    converted = []
+    for place, message in enumerate(messages):
         where = f"messages[{place}]"
-        found.append(_message(one, where, told, strict=strict) if isinstance(one, Mapping) else one)
-    return _as_tools(found), tuple(dict.fromkeys(told))
+        converted.append(_message(message, where, told, strict=strict) if isinstance(message, Mapping) else message)
+    return _as_tools(converted), tuple(dict.fromkeys(told))
 
 
 def _message(message: Mapping[str, Any], where: str, told: list[str], *, strict: bool) -> dict[str, Any]:
@@ -49,61 +49,61 @@ def _message(message: Mapping[str, Any], where: str, told: list[str], *, strict:
             raise UnsupportedParameter(f"{where}.{name} is not supported here", hint=why, field=f"{where}.{name}")
     if message.get("type") == "message":  # an item of the Responses API
         message = {name: value for name, value in message.items() if name != "type"}
-    found = _select_known(message, MESSAGE, where, told, strict=strict)
-    calls = found.get("tool_calls")
+    known = _select_known(message, MESSAGE, where, told, strict=strict)
+    calls = known.get("tool_calls")
     if isinstance(calls, list):
-        found["tool_calls"] = [
+        known["tool_calls"] = [
             _call(call, f"{where}.tool_calls[{place}]", told, strict=strict) if isinstance(call, Mapping) else call
             for place, call in enumerate(calls)
         ]
-    if found.get("role") == "assistant" and found.get("content") is None:
-        found["content"] = ""
-    return found
+    if known.get("role") == "assistant" and known.get("content") is None:
+        known["content"] = ""
+    return known
 
 
 def _call(call: Mapping[str, Any], where: str, told: list[str], *, strict: bool) -> dict[str, Any]:
-    found = _select_known(
+    known = _select_known(
         call, CALL, where, told, strict=strict, also={"custom"} if call.get("custom") is None else set()
     )
     if isinstance(call.get("id"), str):
-        found["id"] = call["id"]
-    if isinstance(inner := found.get("function"), Mapping):
-        found["function"] = _select_known(inner, FUNCTION, f"{where}.function", told, strict=strict)
-    return found
+        known["id"] = call["id"]
+    if isinstance(inner := known.get("function"), Mapping):
+        known["function"] = _select_known(inner, FUNCTION, f"{where}.function", told, strict=strict)
+    return known
 
 
 def _select_known(
     given: Mapping[str, Any], known: frozenset[str], where: str, told: list[str], *, strict: bool,
     also: frozenset[str] | set[str] = frozenset(),
 ) -> dict[str, Any]:  # fmt: skip
-    found = {}
+    known_fields = {}
     for name, value in given.items():
         if name in known:
             if value is not None or name == "content":
-                found[name] = value
+                known_fields[name] = value
         elif value is not None and name not in ECHOED and name not in also and name not in REFUSED:
             error: UnknownParameter = unknown(name, known, within=where)
             if strict or len(told) >= MOST_UNKNOWN:
                 raise error
             told.append(str(error))
-    return found
+    return known_fields
 
 
 def _as_tools(messages: list[Any]) -> list[Any]:
     """Old function calls and their results as tool calls and results; the n-th call answers to the n-th result."""
-    found: list[Any] = []
+    tools: list[Any] = []
     count = 0
-    for one in messages:
-        if not isinstance(one, dict):
-            found.append(one)
+    for message in messages:
+        if not isinstance(message, dict):
+            tools.append(message)
             continue
-        call = one.pop("function_call", None)
-        if call is not None and one.get("role") == "assistant" and not one.get("tool_calls"):
+        call = message.pop("function_call", None)
+        if call is not None and message.get("role") == "assistant" and not message.get("tool_calls"):
             count += 1
             made = {"id": f"call{count:05d}", "type": "function", "function": call}
-            found.append({**one, "tool_calls": [made]})
-        elif one.get("role") == "function":
-            found.append({**one, "role": "tool", "tool_call_id": f"call{count:05d}"})
+            tools.append({**message, "tool_calls": [made]})
+        elif message.get("role") == "function":
+            tools.append({**message, "role": "tool", "tool_call_id": f"call{count:05d}"})
         else:
-            found.append(one)
-    return found
+            tools.append(message)
+    return tools

@@ -178,14 +178,14 @@ def sort_fields(
     Raises UnsupportedParameter for a refused field that asks for something, BadRequest for a hint of another type, and
     UnknownParameter for an unknown field that looks like a constraint, for one too many, or if strict, for any.
     """
-    found: dict[str, Any] = {}
+    kept_fields: dict[str, Any] = {}
     hints: list[str] = []
     told: list[str] = []
     for name, value in body.items():
         path = f"{within}.{name}" if within else name
         if name in known:
             if value is not None:
-                found[name] = value
+                kept_fields[name] = value
         elif path in HINTS:
             if value is not None:
                 _check_kind(path, value, HINTS[path].kind)
@@ -199,13 +199,13 @@ def sort_fields(
             if strict or len(told) >= MOST_UNKNOWN or looks_like_constraint(name, known):
                 raise error
             told.append(str(error))
-    return Sorted(fields=found, hints=tuple(hints), unknown=tuple(told))
+    return Sorted(fields=kept_fields, hints=tuple(hints), unknown=tuple(told))
 
 
 def unknown(name: str, known: Collection[str], *, within: str = "", ours: Collection[str] = ()) -> UnknownParameter:
     """The error for an unknown field, with the nearest known name as a hint. within: the path of its object. ours:
     fields of the body's `espalier`, where they belong."""
-    elsewhere = {one: f"espalier.{one}" for one in ours if one not in known}
+    elsewhere = {pair: f"espalier.{pair}" for pair in ours if pair not in known}
     every = known if within else ({*_every(known)} - {name}) | elsewhere.keys()
     near = nearest(name, every, most=1)
     path = f"{within}.{name}" if within else name
@@ -216,7 +216,7 @@ def unknown(name: str, known: Collection[str], *, within: str = "", ours: Collec
 def looks_like_constraint(name: str, known: Collection[str]) -> bool:
     """Whether an unknown field may be meant to hold the answer to something."""
     near = nearest(name, _every(known), most=1)
-    return LOOKS_LIKE.search(name[:200]) is not None or any(one in CONSTRAINTS for one in near)
+    return LOOKS_LIKE.search(name[:200]) is not None or any(name_near in CONSTRAINTS for name_near in near)
 
 
 def _every(known: Collection[str]) -> set[str]:

@@ -30,5 +30,5 @@ class ForeignBody(SharedBody):
                 rest[name] = value
             elif value is not None:
                 hints.append(name)
-        found, told = super().as_sent(rest, strict=strict)
-        return found, told + Told(hints=tuple(hints))
+        fields, told = super().as_sent(rest, strict=strict)
+        return fields, told + Told(hints=tuple(hints))

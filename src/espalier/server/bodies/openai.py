@@ -188,11 +188,11 @@ class ChatBody(SharedBody):
     @classmethod
     def as_sent(cls, data: Mapping[str, Any], *, strict: bool) -> tuple[dict[str, Any], Told]:
         """The fields by class, and the messages without what was only echoed."""
-        found, told = super().as_sent(data, strict=strict)
-        if "messages" in found:
-            found["messages"], warnings = as_sent(found["messages"], strict=strict)
+        fields, told = super().as_sent(data, strict=strict)
+        if "messages" in fields:
+            fields["messages"], warnings = as_sent(fields["messages"], strict=strict)
             told += Told(warnings=warnings)
-        return found, told
+        return fields, told
 
 
 class CompletionBody(SharedBody):

@@ -60,10 +60,10 @@ def describe(app: FastAPI, bodies: tuple[type[BaseModel], ...] = BODIES) -> Call
             parts = made.setdefault("components", {})
             kinds: list[tuple[type[BaseModel], Literal["validation", "serialization"]]]
             named: tuple[type[BaseModel], ...] = (*bodies, ErrorReply)
-            kinds = [(one, "validation") for one in named]
+            kinds = [(model, "validation") for model in named]
             _, definitions = models_json_schema(kinds, ref_template=REF)
             parts.setdefault("schemas", {}).update(definitions["$defs"])
-            parts["requestBodies"] = {one.__name__: _request_body(one) for one in bodies}
+            parts["requestBodies"] = {body.__name__: _request_body(body) for body in bodies}
             parts["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
             for item in made["paths"].values():
                 for method in METHODS:

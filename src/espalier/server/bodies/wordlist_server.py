@@ -58,20 +58,20 @@ class InvalidWordlistBody(InputError):
 
     code = "seed_invalid"  # which logs and results of batches have had from the beginning
 
-    def __init__(self, found: list[dict[str, Any]]) -> None:
+    def __init__(self, errors: list[dict[str, Any]]) -> None:
         """found: the errors, in FastAPI's form."""
-        self.found = found
-        first = found[0]
+        self.found = errors
+        first = errors[0]
         super().__init__(str(first["msg"]), field=".".join(map(str, first["loc"][1:])) or None)
 
 
 def read_wordlist_body(data: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of WordlistServerBody that the body gives. Raises InvalidWordlistBody."""
     try:
-        found = WordlistServerBody.model_validate(data)
+        body = WordlistServerBody.model_validate(data)
     except ValidationError as error:
         listed = error.errors(include_url=False, include_context=False, include_input=False)
         raise InvalidWordlistBody(
-            [{"type": one["type"], "loc": ["body", *one["loc"]], "msg": one["msg"]} for one in listed]
+            [{"type": error["type"], "loc": ["body", *error["loc"]], "msg": error["msg"]} for error in listed]
         ) from None
-    return found.model_dump(exclude_unset=True)
+    return body.model_dump(exclude_unset=True)

@@ -47,12 +47,12 @@ class BatchActor:
     async def open(self) -> str:
         """Load the model; the name of the node. Raises what opening it raises."""
         values, model, engine = self._given
-        found = read_environment(flags={**values, **NOTHING_KEPT})
-        app = build_app(environ=found.values)
+        environment = read_environment(flags={**values, **NOTHING_KEPT})
+        app = build_app(environ=environment.values)
         loaded = await asyncio.to_thread(api.load, model, app=app, **engine)
         self._stack.push_async_callback(asyncio.to_thread, loaded.close)
         parts = Parts(app=app, engine=loaded)
-        process = await self._stack.enter_async_context(open_process(settings_of(found.values), parts, ()))
+        process = await self._stack.enter_async_context(open_process(settings_of(environment.values), parts, ()))
         self._executor = ServerExecutor(process)
         return str(ray.get_runtime_context().get_node_id())
 
@@ -97,8 +97,10 @@ class RayExecutor:
     async def start(self) -> None:
         """Returns when one actor is open; the others open meanwhile. Raises EspalierError where one could not."""
         self._engines = [self._begin() for _ in range(self.count)]
-        while not any(one.node for one in self._engines):
-            opening = [one.opening for one in self._engines if one.opening is not None and not one.opening.done()]
+        while not any(engine.node for engine in self._engines):
+            opening = [
+                engine.opening for engine in self._engines if engine.opening is not None and not engine.opening.done()
+            ]
             await asyncio.wait([*opening, asyncio.ensure_future(self._broken.wait())], return_when=FIRST)
             if self._failed is not None:
                 raise self._failed
@@ -110,21 +112,21 @@ class RayExecutor:
 
     def close(self) -> None:
         """End the actors."""
-        for one in self._engines:
-            if one.opening is not None:
-                one.opening.cancel()
+        for engine in self._engines:
+            if engine.opening is not None:
+                engine.opening.cancel()
             with suppress(RayError, ValueError):
-                ray.kill(one.actor)
+                ray.kill(engine.actor)
         self._engines.clear()
 
     @property
     def nodes(self) -> dict[str, int]:
         """How many open actors each node has."""
-        found: dict[str, int] = {}
-        for one in self._engines:
-            if one.node is not None and not one.is_gone:
-                found[one.node] = found.get(one.node, 0) + 1
-        return found
+        counts: dict[str, int] = {}
+        for engine in self._engines:
+            if engine.node is not None and not engine.is_gone:
+                counts[engine.node] = counts.get(engine.node, 0) + 1
+        return counts
 
     def check(self, endpoint: str, body: Mapping[str, Any], options: Mapping[str, Any], kind: str) -> Answer | None:
         """None: an actor checks an item when it runs it, with the same answer."""
@@ -139,10 +141,14 @@ class RayExecutor:
         actor can be had."""
         if self._failed is not None:
             raise Unavailable("no actor can be had")
-        ready = [one for one in self._engines if one.node is not None and not one.is_gone and one.busy < self.pipeline]
+        ready = [
+            engine
+            for engine in self._engines
+            if engine.node is not None and not engine.is_gone and engine.busy < self.pipeline
+        ]
         if not ready:
             raise Overloaded("no actor of the cluster has room")
-        engine = min(ready, key=lambda one: one.busy)
+        engine = min(ready, key=lambda actor: actor.busy)
         engine.busy += 1
         running = engine.actor.execute.remote(item)
         try:

@@ -48,8 +48,8 @@ class Replica:
     """One replica. Its constructor ends when the model is loaded; what goes wrong is raised there, and Ray shows it."""
 
     async def __init__(self, values: dict[str, str], home: str | None) -> None:  # type: ignore[misc]  # Ray awaits it
-        found = read_environment(flags=values)
-        settings = settings_of(found.values)
+        environment = read_environment(flags=values)
+        settings = settings_of(environment.values)
         check_machines(settings, joining.machines())
         here = joining.home()
         if home is not None and here != home:
@@ -57,7 +57,7 @@ class Replica:
                 f"a replica has started on {here}, and the SQLite file is on {home}",
                 hint="DATABASE_URL=postgresql://… (the extra postgres)", field="DATABASE_URL",
             )  # fmt: skip
-        api = apps.create_app(settings, app=build_app(environ=found.values), replicas=Siblings(self.own_metrics))
+        api = apps.create_app(settings, app=build_app(environ=environment.values), replicas=Siblings(self.own_metrics))
         self._opened = Opened(api)
         await self._opened.start()
 

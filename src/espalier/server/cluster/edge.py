@@ -92,8 +92,8 @@ async def _mark_prompt(scope: Scope, receive: Receive) -> tuple[Scope, Receive]:
     async def again() -> Message:
         return begun.popleft() if begun else await receive()
 
-    if found := marks(body):
-        scope = {**scope, "headers": [*scope["headers"], (SESSION.encode(), found.encode())]}
+    if digests := marks(body):
+        scope = {**scope, "headers": [*scope["headers"], (SESSION.encode(), digests.encode())]}
     return scope, again
 
 
@@ -123,11 +123,11 @@ class _Passing:
 
 def _once(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
     """Without the second x-request-id, which Ray Serve adds to the one that is there."""
-    found: list[tuple[bytes, bytes]] = []
+    sent_headers: list[tuple[bytes, bytes]] = []
     for name, value in headers:
-        if name.lower() != b"x-request-id" or all(one != b"x-request-id" for one, _ in found):
-            found.append((name.lower(), value))
-    return found
+        if name.lower() != b"x-request-id" or all(name_sent != b"x-request-id" for name_sent, _ in sent_headers):
+            sent_headers.append((name.lower(), value))
+    return sent_headers
 
 
 def _path(scope: Scope) -> str:

@@ -73,12 +73,12 @@ def machines() -> int:
 
 
 def _nodes() -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
-    return found
+    alive: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    return alive
 
 
 def addresses(nodes: Iterable[Mapping[str, Any]]) -> set[str]:
-    return {str(one["NodeManagerAddress"]) for one in nodes if one["Alive"]}
+    return {str(node["NodeManagerAddress"]) for node in nodes if node["Alive"]}
 
 
 def home() -> str:
@@ -88,21 +88,21 @@ def home() -> str:
 
 def total(resource: str) -> float:
     """What the whole cluster has of `CPU` or `GPU`."""
-    found: Mapping[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
-    return found.get(resource, 0.0)
+    resources: Mapping[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    return resources.get(resource, 0.0)
 
 
 def room(cpus: float, gpus: float) -> int:
     """How many replicas the nodes could hold, were they empty. Raises InputError where none could, which Ray would wait
     for without end."""
-    nodes = [one["Resources"] for one in _nodes() if one["Alive"]]
-    found = sum(_fit(one, cpus, gpus) for one in nodes)
-    if not found:
+    nodes = [node["Resources"] for node in _nodes() if node["Alive"]]
+    fitting = sum(_fit(node, cpus, gpus) for node in nodes)
+    if not fitting:
         raise InputError(
             f"no node of the cluster has {cpus:g} cores and {gpus:g} GPUs for a replica",
             hint="--cpus, --gpus: what a replica reserves", field="cpus",
         )  # fmt: skip
-    return found
+    return fitting
 
 
 def _fit(node: Mapping[str, float], cpus: float, gpus: float) -> int:
@@ -112,7 +112,7 @@ def _fit(node: Mapping[str, float], cpus: float, gpus: float) -> int:
 
 def failure(error: BaseException) -> EspalierError:
     """An error of ours for what Ray says of replicas that did not start: the last line that names a cause."""
-    lines = [one.strip() for one in str(error).splitlines() if one.strip()]
-    ours = [one for one in lines if one.startswith("espalier.errors.")]
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    ours = [line for line in lines if line.startswith("espalier.errors.")]
     said = ours[-1].split(":", 1)[-1].strip() if ours else (lines[0] if lines else type(error).__name__)
     return EspalierError(f"the replicas did not start: {said[:500]}", hint="Ray's logs have the rest")

@@ -48,9 +48,9 @@ class Replicas:
 
 def read_replicas(text: str) -> Replicas:
     """`4`, or `1-8`. Raises InputError."""
-    found = SPREAD.fullmatch(text.strip())
-    least = int(found[1]) if found else 0
-    most = int(found[2] or found[1]) if found else 0
+    match = SPREAD.fullmatch(text.strip())
+    least = int(match[1]) if match else 0
+    most = int(match[2] or match[1]) if match else 0
     if not 1 <= least <= most:
         raise InputError(
             f"{text[:40]!r} is no number of replicas", hint="4, or 1-8 for as many as requests need", field="replicas"
@@ -79,7 +79,7 @@ class Plan:
 
 def read_plan(given: Mapping[str, Any]) -> Plan:
     """A plan from the arguments of an application in a file of Ray Serve. Raises InputError."""
-    known = {one.name for one in fields(Plan)}
+    known = {field.name for field in fields(Plan)}
     if unknown := sorted(set(given) - known):
         raise InputError(
             f"there is no {unknown[0]!r} here", hint=f"one of: {', '.join(sorted(known))}", field=unknown[0]
@@ -122,8 +122,8 @@ def deployment_options(plan: Plan, settings: ServerSettings) -> dict[str, Any]:
 
 def check_settings(settings: ServerSettings, plan: Plan) -> None:
     """Raises InputError for settings that replicas cannot have."""
-    for name, found in (("workers", settings.workers > 1), ("uds", settings.uds is not None)):
-        if found:
+    for name, is_set in (("workers", settings.workers > 1), ("uds", settings.uds is not None)):
+        if is_set:
             raise InputError(
                 f"{name.upper()} is for one machine; on a cluster there are replicas", hint="--replicas N", field=name
             )

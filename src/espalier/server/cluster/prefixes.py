@@ -31,8 +31,8 @@ SLACK = 4
 def marks(body: bytes | bytearray) -> str | None:
     """A digest of each beginning of the prompt, shortest first; None where it is too short. body: JSON, or its first
     part."""
-    found = PROMPT.search(body)
-    prompt = body[found.start() :] if found else b""
+    match = PROMPT.search(body)
+    prompt = body[match.start() :] if match else b""
     digest, at, digests = hashlib.blake2b(digest_size=9), 0, []
     for length in LENGTHS:
         if length > len(prompt):
@@ -57,9 +57,9 @@ class Prefixes:
     def holders(self, digests: Sequence[str], among: Collection[str]) -> list[str]:
         """Those of these replicas that have answered the longest beginning that any of them has."""
         for digest in reversed(digests):
-            found = [name for name in self._holders.get(digest, ()) if name in among]
-            if found:
-                return found
+            holders = [name for name in self._holders.get(digest, ()) if name in among]
+            if holders:
+                return holders
         return []
 
     def keep(self, digests: Sequence[str], replica: str) -> None:

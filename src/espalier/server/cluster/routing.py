@@ -46,15 +46,15 @@ class EspalierRouter(LocalityMixin, MultiplexMixin, RequestRouter):
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
     ) -> list[list[RunningReplica]]:
         session = "" if pending_request is None else pending_request.metadata.session_id
-        by_name = {one.replica_id.unique_id: one for one in candidate_replicas}
+        by_name = {replica.replica_id.unique_id: replica for replica in candidate_replicas}
         digests = read_marks(session)
         if session and digests is None:
             # The second is asked where the first is full, and so on.
             return [[by_name[name]] for name in ranked(session, by_name)]
-        found: list[list[RunningReplica]] = await POWER_OF_TWO(self, candidate_replicas, pending_request)
-        if digests and (kept := self._best([by_name[one] for one in self._prefixes.holders(digests, by_name)])):
-            return [[kept], *found]
-        return found
+        power_of_two: list[list[RunningReplica]] = await POWER_OF_TWO(self, candidate_replicas, pending_request)
+        if digests and (kept := self._best([by_name[holder] for holder in self._prefixes.holders(digests, by_name)])):
+            return [[kept], *power_of_two]
+        return power_of_two
 
     def on_request_routed(self, pending_request: PendingRequest, replica_id: ReplicaID, result: ReplicaResult) -> None:
         if digests := read_marks(pending_request.metadata.session_id):
@@ -65,7 +65,7 @@ class EspalierRouter(LocalityMixin, MultiplexMixin, RequestRouter):
         if not holders:
             return None
         best = min(holders, key=self._ongoing)
-        idlest = min(self._ongoing(one) for one in self.curr_replicas.values())
+        idlest = min(self._ongoing(replica) for replica in self.curr_replicas.values())
         return best if self._ongoing(best) - idlest < SLACK else None
 
     def _ongoing(self, replica: RunningReplica) -> int:

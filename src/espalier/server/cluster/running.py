@@ -73,8 +73,8 @@ def _check_port(port: int) -> None:
     running = _get_global_client(raise_if_no_controller_running=False)
     if running is None:
         return
-    found = getattr(running.http_config, "port", port)
-    if found != port:
+    actual = getattr(running.http_config, "port", port)
+    if actual != port:
         raise InputError(
-            f"Ray Serve runs on this cluster already, at port {found}", hint=f"--port {found}", field="port"
+            f"Ray Serve runs on this cluster already, at port {actual}", hint=f"--port {actual}", field="port"
         )

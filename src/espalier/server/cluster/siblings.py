@@ -33,12 +33,12 @@ class Siblings:
             if self._handle is None:
                 self._handle = serve.get_deployment_handle(context.deployment, context.app_name)
             asked = self._handle.broadcast(METHOD)
-            found = await asked.results_async(timeout_s=SECONDS, return_exceptions=True)
+            replies = await asked.results_async(timeout_s=SECONDS, return_exceptions=True)
         except (TimeoutError, RuntimeError, RayError, RayServeException) as error:
             log.warning("the metrics of the other replicas could not be had: %s", error)
             return Gathered(texts=dict([await self._own()]), lost=max(1, context.world_size - 1))
-        texts = dict(one for one in found if not isinstance(one, BaseException))
-        for one in found:
-            if isinstance(one, BaseException):
-                log.warning("a replica did not tell its metrics: %s", one)
-        return Gathered(texts=dict(sorted(texts.items())), lost=len(found) - len(texts))
+        texts = dict(reply for reply in replies if not isinstance(reply, BaseException))
+        for answer in replies:
+            if isinstance(answer, BaseException):
+                log.warning("a replica did not tell its metrics: %s", answer)
+        return Gathered(texts=dict(sorted(texts.items())), lost=len(replies) - len(texts))

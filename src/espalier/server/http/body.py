@@ -74,10 +74,10 @@ async def in_thread_if_large(request: Request, work: Callable[[], T], *, may_blo
     process = getattr(request.scope["app"].state, "process", None) if "app" in request.scope else None
     if process is None:
         return await asyncio.to_thread(work)
-    found: T = await process.pools.bodies.run(
+    read: T = await process.pools.bodies.run(
         work, owner=getattr(state.get("caller"), "name", ""), heavy=state.get(BODY_BYTES, 0) >= IN_TURN
     )
-    return found
+    return read
 
 
 def parse_object(raw: bytes, *, max_depth: int) -> dict[str, Any]:
@@ -87,19 +87,19 @@ def parse_object(raw: bytes, *, max_depth: int) -> dict[str, Any]:
         raise BadRequest(f"the body is nested deeper than {max_depth} levels")
     try:
         text = raw.decode()
-        found = json.loads(text, parse_constant=_refuse, object_pairs_hook=_distinct)
+        data = json.loads(text, parse_constant=_refuse, object_pairs_hook=_distinct)
     except UnicodeDecodeError as error:
         raise BadRequest(f"the body is not UTF-8 at byte {error.start}") from error
     except (ValueError, RecursionError) as error:
         raise BadRequest(f"the body is not JSON: {_first_line(error)}") from error
-    if not isinstance(found, dict):
-        raise BadRequest(f"the body is {_article(found)}, not an object")
+    if not isinstance(data, dict):
+        raise BadRequest(f"the body is {_article(data)}, not an object")
     if SURROGATE.search(text):
         try:
-            json.dumps(found, ensure_ascii=False).encode()
+            json.dumps(data, ensure_ascii=False).encode()
         except UnicodeEncodeError as error:
             raise BadRequest("the body has a lone surrogate, which is no character") from error
-    return found
+    return data
 
 
 def depth(raw: bytes) -> int:
@@ -117,12 +117,12 @@ def _refuse(constant: str) -> Any:
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        left = dict(found)
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        left = dict(fields)
         twice = next(name for name, _ in pairs if left.pop(name, left) is left)
         raise ValueError(f"the key {twice[:60]!r} appears twice")
-    return found
+    return fields
 
 
 def _first_line(error: Exception) -> str:

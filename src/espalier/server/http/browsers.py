@@ -23,11 +23,15 @@ class BrowserAccess(CORSMiddleware):
 
     def preflight_response(self, request_headers: Headers) -> Response:
         """The reply to a preflight request."""
-        asked = [one.strip().lower() for one in request_headers.get(ASKED, "").split(",") if one.strip()]
-        own = [one for one in asked if one.startswith(PREFIX) and one.replace("-", "").isalnum() and one.isascii()]
+        asked = [header.strip().lower() for header in request_headers.get(ASKED, "").split(",") if header.strip()]
+        own = [
+            header
+            for header in asked
+            if header.startswith(PREFIX) and header.replace("-", "").isalnum() and header.isascii()
+        ]
         rest = MutableHeaders(raw=list(request_headers.raw))
         if own:
-            rest[ASKED] = ", ".join(one for one in asked if one not in own) or "content-type"
+            rest[ASKED] = ", ".join(header for header in asked if header not in own) or "content-type"
         response = super().preflight_response(rest)
         if own and self.is_allowed_origin(origin=request_headers["origin"]):
             response.headers[ALLOWED] = ", ".join([response.headers[ALLOWED], *own])

@@ -20,6 +20,6 @@ async def unless_gone(work: Coroutine[Any, Any, T], gone: Coroutine[Any, Any, No
             return task.result()
         raise Cancelled("the client has gone")
     finally:
-        for one in (task, watch):
-            one.cancel()
+        for pending in (task, watch):
+            pending.cancel()
         await asyncio.gather(task, watch, return_exceptions=True)

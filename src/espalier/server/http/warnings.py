@@ -12,19 +12,19 @@ MOST = 2000
 
 def warning_header(lines: Iterable[str]) -> dict[str, str]:
     """The header, or none. Texts may quote what a client sent: whatever could end a header or its quotes is escaped."""
-    found: list[str] = []
+    lines_sent: list[str] = []
     size = 0
     for line in lines:
-        one = f'299 - "{_quote(line)}"'
-        size += len(one) + 2
+        warning = f'299 - "{_quote(line)}"'
+        size += len(warning) + 2
         if size > MOST:
-            found.append('299 - "and further warnings"')
+            lines_sent.append('299 - "and further warnings"')
             break
-        found.append(one)
-    return {"warning": ", ".join(found)} if found else {}
+        lines_sent.append(warning)
+    return {"warning": ", ".join(lines_sent)} if lines_sent else {}
 
 
 def _quote(text: str) -> str:
     cut = text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
     plain = cut.replace("\\", "/").replace('"', "'")
-    return "".join(one if " " <= one <= "~" else f"\\u{ord(one):04x}" for one in plain)
+    return "".join(char if " " <= char <= "~" else f"\\u{ord(char):04x}" for char in plain)

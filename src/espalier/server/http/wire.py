@@ -70,13 +70,13 @@ def _parts(data: Any, depth: int, encode: Callable[[Any], str]) -> Iterator[str]
         for start in range(0, len(data), SLICE):
             some = data[start : start + SLICE]
             yield "," if start else "["
-            if all(_is_flat(one) for one in some):
+            if all(_is_flat(part) for part in some):
                 yield encode(some)[1:-1]
                 continue
-            for place, one in enumerate(some):
+            for place, piece in enumerate(some):
                 if place:
                     yield ","
-                yield from _parts(one, depth - 1, encode)
+                yield from _parts(piece, depth - 1, encode)
         yield "]"
 
 
@@ -85,8 +85,8 @@ def _is_flat(value: Any) -> bool:
     if isinstance(value, str):
         return len(value) <= SLICE
     if isinstance(value, dict):
-        return len(value) <= 8 and all(type(one) in FLAT or (type(one) is str and len(one) <= SLICE)
-                                       for one in value.values())  # fmt: skip
+        return len(value) <= 8 and all(type(item) in FLAT or (type(item) is str and len(item) <= SLICE)
+                                       for item in value.values())  # fmt: skip
     return type(value) in FLAT
 
 

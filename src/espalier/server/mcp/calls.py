@@ -85,8 +85,8 @@ async def answered(visit: Visit, name: str, arguments: Any, tell: Tell) -> Answe
 
 def _plain(answer: Answer) -> Answer:
     """As the client reads it: no lone surrogates, which UTF-8 cannot encode."""
-    found: Answer = json.loads(to_bytes_by_parts(answer))
-    return found
+    plain: Answer = json.loads(to_bytes_by_parts(answer))
+    return plain
 
 
 def _check_size(process: Process, call: Call) -> None:

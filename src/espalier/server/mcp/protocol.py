@@ -49,7 +49,7 @@ class Handlers:
     tests: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(TESTS_AT_ONCE))
 
     async def tools(self, ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=[described(one) for one in TOOLS.values()])
+        return types.ListToolsResult(tools=[described(verb) for verb in TOOLS.values()])
 
     async def call(self, ctx: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         """Every error is a result that the model reads, but for a tool that there is not."""

@@ -32,20 +32,20 @@ TEMPLATES = (
 async def listed(visit: Visit) -> list[types.Resource]:
     """Every preset, and the caller's latest traces. Raises EspalierError."""
     process = visit.process
-    found = [
+    listed = [
         types.Resource(name=name, uri=f"{PRESET}{name}", mime_type=JSON, description=_about(visit, name))
         for name in process.presets.names()
     ]
     if process.store is None:
-        return found
+        return listed
     async with process.gate.admit(visit.caller):
         rows, _ = await process.pools.reading.run(partial(stored_rows, visit.desk, limit=MOST), owner=visit.caller.name)
-    return found + [
+    return listed + [
         types.Resource(
-            name=str(one["id"]), uri=f"{TRACE}{one['id']}", mime_type=JSON,
-            description=f"{one['tokens']} tokens, {one['finish_reason']}",
+            name=str(row["id"]), uri=f"{TRACE}{row['id']}", mime_type=JSON,
+            description=f"{row['tokens']} tokens, {row['finish_reason']}",
         )
-        for one in rows
+        for row in rows
     ]  # fmt: skip
 
 
@@ -69,8 +69,8 @@ async def read_resource(visit: Visit, uri: str) -> str:
         raise UnknownName(f"there is no resource {uri!r:.80}", hint="trace://{id}, preset://{name}", field="uri")
 
     def work() -> str:
-        found = stored_trace(visit.desk, uri.removeprefix(TRACE))
-        return to_bytes_by_parts(found, is_ascii=True).decode()
+        trace = stored_trace(visit.desk, uri.removeprefix(TRACE))
+        return to_bytes_by_parts(trace, is_ascii=True).decode()
 
     async with process.gate.admit(caller):
         return await process.pools.reading.run(work, owner=caller.name)

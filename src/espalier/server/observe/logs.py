@@ -51,7 +51,7 @@ class Lines(logging.Formatter):
     def __init__(self, form: str = "json", secrets: Iterable[str] = ()) -> None:
         super().__init__()
         self._is_json = form == "json"
-        self._secrets = sorted((one for one in secrets if len(one) >= 4), key=len, reverse=True)
+        self._secrets = sorted((secret for secret in secrets if len(secret) >= 4), key=len, reverse=True)
 
     def format(self, record: logging.LogRecord) -> str:
         fields: dict[str, Any] = {
@@ -74,7 +74,7 @@ class Lines(logging.Formatter):
 
     def _hide(self, value: Any) -> Any:
         if isinstance(value, Mapping):
-            return {name: self._hide(one) for name, one in value.items()}
+            return {name: self._hide(item) for name, item in value.items()}
         if not isinstance(value, str):
             return value
         for secret in self._secrets:
@@ -189,13 +189,13 @@ def route_of(scope: Scope) -> str:
 
 def _error(error: BaseException, *, with_stack: bool) -> dict[str, Any]:
     """The type of an error, and the message of an error of ours. Other messages may quote prompts."""
-    found: dict[str, Any] = {"type": type(error).__name__}
+    fields: dict[str, Any] = {"type": type(error).__name__}
     if isinstance(error, EspalierError):
-        found["message"] = str(error)
+        fields["message"] = str(error)
     elif with_stack:
-        found["stack"] = [f"{f.filename}:{f.lineno} {f.name}" for f in traceback.extract_tb(error.__traceback__)]
-    return found
+        fields["stack"] = [f"{f.filename}:{f.lineno} {f.name}" for f in traceback.extract_tb(error.__traceback__)]
+    return fields
 
 
-def _escape(found: re.Match[str]) -> str:
-    return found[0].encode("unicode_escape").decode()
+def _escape(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape").decode()

@@ -33,15 +33,15 @@ def merged(gathered: Gathered) -> bytes:
 def families(text: str) -> Mapping[str, tuple[list[str], list[str]]]:
     """The lines of comment and the samples of each family. Each begins with its HELP or TYPE, as `generate_latest`
     writes it."""
-    found: dict[str, tuple[list[str], list[str]]] = {}
+    families: dict[str, tuple[list[str], list[str]]] = {}
     family = ""
     for line in text.split("\n"):  # not splitlines: a label may hold other ends of lines
         if line.startswith("# "):
             family = line.split(" ", 3)[2]
-            found.setdefault(family, ([], []))[0].append(line)
+            families.setdefault(family, ([], []))[0].append(line)
         elif line:
-            found.setdefault(family, ([], []))[1].append(line)
-    return found
+            families.setdefault(family, ([], []))[1].append(line)
+    return families
 
 
 def labelled(sample: str, replica: str) -> str:

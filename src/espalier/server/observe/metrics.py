@@ -181,15 +181,15 @@ class PrometheusMeter:
         own.labels(finish.model, ENGINE, result.finish_reason).inc()
         for counter in self._prompt if finish.is_first else ():
             counter.labels(finish.model, ENGINE).inc(result.usage.prompt_tokens)
-        generated = sum(one.usage.completion_tokens for one in (result, *result.others))
+        generated = sum(output.usage.completion_tokens for output in (result, *result.others))
         for counter in self._generated:
             counter.labels(finish.model, ENGINE).inc(generated)
         for names, seconds in _durations(finish, result):
-            found = [self._times[key].labels(finish.model, ENGINE) for key in product(PREFIXES, names)]
-            observe_all(found, seconds)
+            histograms = [self._times[key].labels(finish.model, ENGINE) for key in product(PREFIXES, names)]
+            observe_all(histograms, seconds)
         self._count_drafts(finish, result)
-        for one in result.breaches:
-            self._broken.labels(finish.model, ENGINE, one.kind).inc()
+        for breach in result.breaches:
+            self._broken.labels(finish.model, ENGINE, breach.kind).inc()
         self._count_constrained(finish, result)
 
     def refresh(self) -> None:
@@ -224,9 +224,9 @@ class PrometheusMeter:
             return
         self._draft_passes.labels(finish.model, ENGINE).inc(drafting.passes)
         self._draft_tokens.labels(finish.model, ENGINE).inc(drafting.tokens)
-        for one in drafting.drafts:
-            self._drafted.labels(finish.model, ENGINE, one.source, "drafted").inc(one.drafted)
-            self._drafted.labels(finish.model, ENGINE, one.source, "accepted").inc(one.accepted)
+        for draft in drafting.drafts:
+            self._drafted.labels(finish.model, ENGINE, draft.source, "drafted").inc(draft.drafted)
+            self._drafted.labels(finish.model, ENGINE, draft.source, "accepted").inc(draft.accepted)
 
     def _count_constrained(self, finish: Finish, result: Result) -> None:
         if finish.constraint is None:
@@ -325,9 +325,9 @@ def _durations(finish: Finish, result: Result) -> Iterator[tuple[tuple[str, ...]
 def _forget_the_dead(folder: Path) -> None:
     """Drop the gauges of workers that have ended."""
     for path in glob.glob(str(folder / "gauge_live*.db")):
-        found = re.search(r"_(\d+)\.db$", path)
-        if found and not _is_alive(int(found[1])):
-            mark_process_dead(int(found[1]), str(folder))  # type: ignore[no-untyped-call]
+        match = re.search(r"_(\d+)\.db$", path)
+        if match and not _is_alive(int(match[1])):
+            mark_process_dead(int(match[1]), str(folder))  # type: ignore[no-untyped-call]
 
 
 def _is_alive(pid: int) -> bool:

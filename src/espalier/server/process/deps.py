@@ -19,10 +19,10 @@ T = TypeVar("T")
 
 def process_of(request: Request) -> Process:
     """What this process holds. Raises Unavailable until the model is loaded."""
-    found: Process | None = getattr(request.app.state, "process", None)
-    if found is None:
+    process: Process | None = getattr(request.app.state, "process", None)
+    if process is None:
         raise Unavailable("the model is not loaded yet")
-    return found
+    return process
 
 
 def caller_of(request: Request) -> Caller:
@@ -37,8 +37,8 @@ def caller_of(request: Request) -> Caller:
 
 def request_id_of(request: Request) -> str:
     """The request's id in the log, the reply and the store."""
-    found: str = request.state.request_id
-    return found
+    request_id: str = request.state.request_id
+    return request_id
 
 
 def cheap_caller_of(request: Request) -> Caller:

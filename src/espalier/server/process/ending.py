@@ -85,7 +85,7 @@ def ending_on_signals(ending: Ending) -> Iterator[None]:
         yield
         return
     loop = asyncio.get_running_loop()
-    before = {one: signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
     def begin(number: int, frame: FrameType | None) -> None:
         ending.arm()  # a busy loop may come to the next call late
@@ -95,9 +95,11 @@ def ending_on_signals(ending: Ending) -> Iterator[None]:
             following(number, frame)
 
     # Python's own handler of SIGINT ends programs that are no servers, such as a notebook.
-    replaced = [one for one, found in before.items() if callable(found) and found is not signal.default_int_handler]
-    for one in replaced:
-        signal.signal(one, begin)
+    replaced = [
+        number for number, handler in before.items() if callable(handler) and handler is not signal.default_int_handler
+    ]
+    for signum in replaced:
+        signal.signal(signum, begin)
     hangup = getattr(signal, "SIGHUP", None)
     ignores = hangup is not None and signal.getsignal(hangup) is signal.SIG_DFL
     if ignores and hangup is not None:
@@ -106,8 +108,8 @@ def ending_on_signals(ending: Ending) -> Iterator[None]:
         yield
     finally:
         # The ASGI server has taken its handlers back where it no longer waits for signals.
-        for one in replaced:
-            if signal.getsignal(one) is begin:
-                signal.signal(one, before[one])
+        for signum in replaced:
+            if signal.getsignal(signum) is begin:
+                signal.signal(signum, before[signum])
         if ignores and hangup is not None:
             signal.signal(hangup, signal.SIG_IGN)

@@ -47,11 +47,11 @@ class HiddenStates:
     def put(self, result: Result, *, request_id: str, trace_id: str | None) -> None:
         """Queue the hidden states of a result and its further texts. Waits for room, or drops them, as the settings
         say. From any thread."""
-        for one in (result, *result.others):
-            if one.activations is None:
+        for output in (result, *result.others):
+            if output.activations is None:
                 continue
-            record = replace(one.activations.record, request_id=request_id, trace_id=trace_id)
-            if not self._writer.put(replace(one.activations, record=record)):
+            record = replace(output.activations.record, request_id=request_id, trace_id=trace_id)
+            if not self._writer.put(replace(output.activations, record=record)):
                 log.warning("hidden states dropped: the queue is full", extra={"fields": {"request_id": request_id}})
 
     def flush(self) -> None:

@@ -34,20 +34,20 @@ class NamedStores:
         something else, LimitExceeded for one store too many, OutputError."""
         path = self._path(name)
         with self._lock:
-            found = self._open.get(path)
-            if found is None:
+            hidden_states = self._open.get(path)
+            if hidden_states is None:
                 if len(self._open) > MOST_STORES:
                     raise LimitExceeded(
                         f"at most {MOST_STORES} stores can be named until the server starts again", field="lmdb_path"
                     )
-                found = self._open[path] = HiddenStates(self._settings, path=path)
-        return found
+                hidden_states = self._open[path] = HiddenStates(self._settings, path=path)
+        return hidden_states
 
     def close(self) -> None:
         """Write what waits, and close all but the configured store."""
-        for path, one in self._open.items():
+        for path, opened in self._open.items():
             if path != self._configured:
-                one.close()
+                opened.close()
 
     def _path(self, name: str) -> Path:
         given = Path(name)
@@ -57,7 +57,7 @@ class NamedStores:
                     given = given.relative_to(base)
                     break
         parts = given.parts
-        if not 0 < len(parts) <= MOST_FOLDERS or not all(PART.fullmatch(one) for one in parts):
+        if not 0 < len(parts) <= MOST_FOLDERS or not all(PART.fullmatch(part) for part in parts):
             raise InputError("lmdb_path is not where this server may write", hint=HINT, field="lmdb_path")
         path = self._base.joinpath(*parts)
         if path == self._stated / self._configured.name or path.resolve() == self._configured:

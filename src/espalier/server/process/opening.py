@@ -175,9 +175,9 @@ def _drafting(settings: ServerSettings, engine: LoadedEngine) -> str | None:
 
 
 def _make_app() -> App:
-    found = read_environment()
-    export_for_libraries(found)
-    return build_app(environ=found.values)
+    environment = read_environment()
+    export_for_libraries(environment)
+    return build_app(environ=environment.values)
 
 
 def open_batches(store: Store, settings: ServerSettings) -> BatchStore:

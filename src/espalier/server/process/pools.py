@@ -33,11 +33,11 @@ class Pools:
     @property
     def ended_long(self) -> int:
         """How many long works have ended, in all pools."""
-        return sum(getattr(self, one.name).ended_long for one in fields(self))
+        return sum(getattr(self, field.name).ended_long for field in fields(self))
 
     def close(self) -> None:
-        for one in fields(self):
-            getattr(self, one.name).close()
+        for field in fields(self):
+            getattr(self, field.name).close()
 
 
 def make_pools(*, waiting: int, steps: Callable[[], int | None] = lambda: None, charge: Charge = nobody) -> Pools:

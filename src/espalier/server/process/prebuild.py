@@ -42,27 +42,27 @@ def wanted_lists(settings: ServerSettings) -> tuple[Wordlist, ...]:
     """The lists that the settings ask for; none if PREBUILD_PREFIX is off. Raises InputError naming the variable."""
     if not settings.prebuild_prefix:
         return ()
-    found: list[Wordlist] = []
+    lists: list[Wordlist] = []
     for lang in dict.fromkeys(settings.prebuild_langs):
         for count in settings.prebuild_word_counts:
             try:
-                found.append(Wordlist(lang=lang, top=count))
+                lists.append(Wordlist(lang=lang, top=count))
             except SpecError as error:
                 raise InputError(
                     f"PREBUILD_LANGS={lang}: {error.message}", hint=error.hint, field="PREBUILD_LANGS"
                 ) from None
-    if len(found) > MAX_LISTS:
+    if len(lists) > MAX_LISTS:
         raise InputError(
-            f"PREBUILD_LANGS and PREBUILD_WORD_COUNTS make {len(found)} word lists; {MAX_LISTS} are kept",
+            f"PREBUILD_LANGS and PREBUILD_WORD_COUNTS make {len(lists)} word lists; {MAX_LISTS} are kept",
             field="PREBUILD_LANGS",
         )
-    return tuple(found)
+    return tuple(lists)
 
 
 def checked_lists(lists: tuple[Wordlist, ...], compiler: Compiler) -> tuple[Wordlist, ...]:
     """The lists, each with as many words as there are: a shorter one is used whole, which the log says. Raises
     InputError, naming the variable, for a language without a list."""
-    found: list[Wordlist] = []
+    checked: list[Wordlist] = []
     for spec in lists:
         lang, name = spec.lang or "", "PREBUILD_LANGS"
         try:
@@ -72,8 +72,8 @@ def checked_lists(lists: tuple[Wordlist, ...], compiler: Compiler) -> tuple[Word
         if (spec.top or 0) > count:
             log.warning("PREBUILD_WORD_COUNTS: the list %s has %d words, and all of them are used", lang, count)
             spec = replace(spec, top=count)
-        found.append(spec)
-    return tuple(dict.fromkeys(found))
+        checked.append(spec)
+    return tuple(dict.fromkeys(checked))
 
 
 @asynccontextmanager

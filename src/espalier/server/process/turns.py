@@ -140,13 +140,13 @@ class Turns:
         """The owner that was served longest ago is next; its works in the order in which they began to wait."""
         if self._holder is not None or not self._waiting:
             return
-        following = min(self._waiting, key=lambda one: self._served.get(one.owner, 0))
+        following = min(self._waiting, key=lambda task: self._served.get(task.owner, 0))
         self._waiting.remove(following)
         self._holder, self._looked = following, time.monotonic()
         self._slices += 1
         self._served[following.owner] = self._slices
         if len(self._served) > 1000:
-            waits = {one.owner for one in self._waiting}
+            waits = {task.owner for task in self._waiting}
             self._served = {owner: at for owner, at in self._served.items() if owner in waits}
         following.turn.set()
 

@@ -158,17 +158,17 @@ class Workers:
             if task.future.cancelled():  # by `close`
                 raise Unavailable("the server is closing")
             try:
-                found: T = task.future.result()
+                result: T = task.future.result()
             except Cancelled:
                 raise Unavailable("the server is closing") if self._is_closed else Cancelled from None
-            return found
+            return result
         finally:
             timer.cancel()
             if not is_taken:
                 task.abandoned.set()
                 self._drop(task)
                 if abandoned is not None:
-                    task.future.add_done_callback(lambda one: _hand_over(one, abandoned))
+                    task.future.add_done_callback(lambda future: _hand_over(future, abandoned))
 
     async def aside(self, work: Callable[[], T], owner: str) -> T:
         """As `run`, for work whose result nobody misses."""
@@ -194,7 +194,7 @@ class Workers:
         while not self._is_closed and self._running.total() < self._threads:
             # The owner that ran last counts as still running: otherwise a single thread would not alternate.
             had = self._running + Counter([self._last] if self._last is not None else [])
-            task = next((one for one in map(self._queue.next, (had, self._running)) if self._may(one)), None)
+            task = next((task for task in map(self._queue.next, (had, self._running)) if self._may(task)), None)
             if task is None:
                 return
             if self._idle:
@@ -261,14 +261,14 @@ class Workers:
                     if task.is_heavy:
                         self._turns.pace(task)
                         check()
-                    found = task.work()
+                    result = task.work()
             finally:
                 self._turns.leave(task)
                 self._charge_for(task)
         except BaseException as error:  # noqa: BLE001  # raised in the task that awaits the result
             traceback.clear_frames(error.__traceback__)  # what the work held is free now, not when it is collected
             return partial(task.future.set_exception, error)
-        return partial(task.future.set_result, found)
+        return partial(task.future.set_result, result)
 
     def _pace(self) -> None:
         """Called by the work of this thread, every few milliseconds."""
@@ -291,7 +291,7 @@ class Workers:
             if not self._queue.count:
                 return
             ends = time.monotonic() - SHORT_SECONDS
-            for task in [one for one in self._tasks if 0 < one.began <= ends]:
+            for task in [task for task in self._tasks if 0 < task.began <= ends]:
                 self._make_long(task)
 
     def _make_long(self, task: _Task) -> None:

@@ -49,12 +49,12 @@ class Incoming:
 
     async def read(self, most: int) -> tuple[bytes, bool]:
         """The body, and whether that is all of it: of a longer one than `most` bytes, what has arrived by then."""
-        found = bytearray()
+        body = bytearray()
         async for piece in self.chunks():
-            found += piece
-            if len(found) > most:
-                return bytes(found), self._has_ended.is_set()
-        return bytes(found), True
+            body += piece
+            if len(body) > most:
+                return bytes(body), self._has_ended.is_set()
+        return bytes(body), True
 
     async def gone(self) -> None:
         """Returns when the client has left, after its whole body was read."""

@@ -18,11 +18,16 @@ def passed_on(headers: Iterable[tuple[bytes, bytes]], *, without: Iterable[bytes
     """The headers in order with names in lower case, but for those of the connection, those that its `Connection`
     header names, and those in `without`."""
     given = [(name.lower(), value) for name, value in headers]
-    named = {one.strip().lower() for name, value in given if name == b"connection" for one in value.split(b",")}
+    named = {
+        name_listed.strip().lower()
+        for name, value in given
+        if name == b"connection"
+        for name_listed in value.split(b",")
+    }
     left_out = HOP | named | set(without)
     return [(name, value) for name, value in given if name not in left_out]
 
 
 def value_of(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes | None:
     """The first header of this lower-case name."""
-    return next((value for one, value in headers if one.lower() == name), None)
+    return next((value for header, value in headers if header.lower() == name), None)

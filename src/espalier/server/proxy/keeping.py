@@ -41,13 +41,13 @@ class MemoryStore:
     def save_trace(
         self, trace: Mapping[str, Any], *, request_id: str, caller: str, index: int, route: str | None = None
     ) -> str:
-        found, moment = self._ids.new(PREFIX)
+        trace_id, moment = self._ids.new(PREFIX)
         row = columns_of(trace, request_id=request_id, caller=caller, index=index, route=route)
         with self._lock:
-            self._kept[found] = {"id": found, "created": moment, **row}, trace
+            self._kept[trace_id] = {"id": trace_id, "created": moment, **row}, trace
             while len(self._kept) > self._most:
                 self._kept.popitem(last=False)
-        return found
+        return trace_id
 
     def traces(self, *, caller: str | None, limit: int, after: str | None) -> Sequence[Mapping[str, Any]]:
         if limit < 1:
@@ -60,12 +60,12 @@ class MemoryStore:
 
     def trace(self, trace_id: str, *, caller: str | None) -> Mapping[str, Any] | None:
         with self._lock:
-            found = self._kept.get(trace_id)
-        return None if found is None or caller not in (None, found[0]["caller"]) else found[1]
+            row = self._kept.get(trace_id)
+        return None if row is None or caller not in (None, row[0]["caller"]) else row[1]
 
     def delete_trace(self, trace_id: str, *, caller: str | None) -> bool:
         with self._lock:
-            if (found := self._kept.get(trace_id)) is None or caller not in (None, found[0]["caller"]):
+            if (row := self._kept.get(trace_id)) is None or caller not in (None, row[0]["caller"]):
                 return False
             del self._kept[trace_id]
             return True

@@ -163,8 +163,8 @@ async def playground(process: ProxyProcess) -> AsyncIterator[Playground | None]:
     if not process.proxy.playground:
         yield None
         return
-    found = Playground(process)
+    playground = Playground(process)
     try:
-        yield found
+        yield playground
     finally:
-        await found.close()
+        await playground.close()

@@ -33,7 +33,7 @@ def self_test(server: LlamaServer, known: Known) -> None:
     fault = _fault(told)
     if not fault:
         with following(told, known, None, count=count) as followed:
-            lost = next((one.reason for one in followed.steps if one.verdict.outcome == "unknown"), "")
+            lost = next((step.reason for step in followed.steps if step.verdict.outcome == "unknown"), "")
         fault = followed.reason or lost
         if fault:
             fault = f"its sampler is not the one that is replayed here: {fault}"

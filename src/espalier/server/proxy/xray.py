@@ -92,9 +92,9 @@ class XRay:
             log.info("a request is not traced: %s", why, extra={"fields": {"request_id": exchange.request_id}})
             await self._untraceable(exchange, body, why)
             return
-        one = _One(self, self._process, self._server, exchange, asked, known)
-        await exchange.incoming.while_there(one.serve(body))
-        await one.trace_rest()  # not before: a client that leaves after its whole reply has not left it
+        traced = _One(self, self._process, self._server, exchange, asked, known)
+        await exchange.incoming.while_there(traced.serve(body))
+        await traced.trace_rest()  # not before: a client that leaves after its whole reply has not left it
 
     async def _untraceable(self, exchange: Exchange, body: bytes, why: Untraced) -> None:
         """Pass a request on. If something constrains it, each output gets a trace that says why nothing was traced."""
@@ -153,15 +153,15 @@ class XRay:
 @asynccontextmanager
 async def x_ray(process: ProxyProcess) -> AsyncIterator[XRay]:
     """The tracer of x-ray mode."""
-    found = XRay(process)
-    look = asyncio.ensure_future(found.look()) if process.proxy.self_test else None
+    xray = XRay(process)
+    look = asyncio.ensure_future(xray.look()) if process.proxy.self_test else None
     try:
-        yield found
+        yield xray
     finally:
         if look is not None:
             look.cancel()
             await asyncio.wait({look})
-        await found.close()
+        await xray.close()
 
 
 class _One:
@@ -251,7 +251,9 @@ class _One:
             raise
         has_all = ended >= self._asked.outputs
         waits = (
-            has_all and self._process.proxy.refill and any(has_gaps(one, self._known) for one in self._tolds.values())
+            has_all
+            and self._process.proxy.refill
+            and any(has_gaps(warning, self._known) for warning in self._tolds.values())
         )
         if waits:
             await self._trace()
@@ -332,7 +334,7 @@ def count_of(asked: Asked, width: int, wanted: int | None) -> int:
 def _needs_all(body: Mapping[str, Any]) -> bool:
     """Whether a draw depends on all tokens, so that each would be asked for again."""
     given = {name: body.get(name) for name in ("mirostat", "top_n_sigma", "dynatemp_range")}
-    return any(isinstance(one, int | float) and one > 0 for one in given.values())
+    return any(isinstance(setting, int | float) and setting > 0 for setting in given.values())
 
 
 def new_seed() -> int:
@@ -341,18 +343,18 @@ def new_seed() -> int:
 
 
 def _encoding(exchange: Exchange) -> bytes | None:
-    found = value_of(exchange.scope["headers"], b"content-encoding")
-    return None if found in (None, b"identity") else found
+    encoding = value_of(exchange.scope["headers"], b"content-encoding")
+    return None if encoding in (None, b"identity") else encoding
 
 
 async def _body(answer: httpx2.Response) -> bytes:
     """The whole reply. Raises BadGateway for one that is too long, httpx2.HTTPError."""
-    found = bytearray()
+    body = bytearray()
     async for piece in answer.aiter_raw():
-        found += piece
-        if len(found) > MOST_REPLY:
+        body += piece
+        if len(body) > MOST_REPLY:
             raise BadGateway(f"the reply has more than {MOST_REPLY} bytes", hint="a smaller --n-probs")
-    return bytes(found)
+    return bytes(body)
 
 
 async def _events(answer: httpx2.Response) -> AsyncIterator[bytes]:

@@ -42,8 +42,8 @@ async def in_store(request: Request, work: Callable[[BatchStore, str], T]) -> T:
 
 def wake(process: Process) -> None:
     """Tell the workers of this process that there is something new."""
-    for one in process.wakers:
-        one()
+    for waker in process.wakers:
+        waker()
 
 
 async def upload(
@@ -67,8 +67,8 @@ def streamed(lines: Iterator[bytes], *, media_type: str, filename: str | None = 
 
 def _pieces(lines: Iterator[bytes]) -> Iterator[bytes]:
     waiting = bytearray()
-    for one in lines:
-        waiting += one
+    for line in lines:
+        waiting += line
         if len(waiting) >= PIECE:
             yield bytes(waiting)
             waiting.clear()

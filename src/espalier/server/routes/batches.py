@@ -64,8 +64,8 @@ async def list_batches(request: Request) -> Response:
     limit, after = limit_of(request, default=LIMIT, most=MOST), request.query_params.get("after")
 
     def work(store: BatchStore, caller: str) -> list[dict[str, Any]]:
-        found = store.batches.page(caller=caller, limit=limit + 1, after=after, kind="openai")
-        return [batch_json(one) for one in found]
+        page = store.batches.page(caller=caller, limit=limit + 1, after=after, kind="openai")
+        return [batch_json(batch) for batch in page]
 
     return JsonResponse(page_json(await in_store(request, work), limit=limit), headers=PRIVATE)
 
@@ -107,9 +107,9 @@ async def prioritise_batch(request: Request, batch_id: str) -> Response:
     def work(store: BatchStore, caller: str) -> Batch | None:
         return store.batches.prioritise(batch_id, caller=caller, priority=body.priority)
 
-    found = await _change_batch(request, work)
-    found.headers.update(warning_header(body.told.lines()))
-    return found
+    response = await _change_batch(request, work)
+    response.headers.update(warning_header(body.told.lines()))
+    return response
 
 
 @router.get("/v1/batches/{batch_id}/report", responses=documented(*STATUSES))
@@ -147,12 +147,12 @@ async def _change_batch(
     request: Request, work: Callable[[BatchStore, str], Batch | None], *, wakes: bool = True
 ) -> Response:
     async with batch_store(request) as (process, store, caller):
-        found = await process.pools.reading.run(lambda: work(store, caller.name), owner=caller.name)
+        batch = await process.pools.reading.run(lambda: work(store, caller.name), owner=caller.name)
         if wakes:
             wake(process)
-    if found is None:
+    if batch is None:
         raise _unknown()
-    return JsonResponse(batch_json(found), headers=PRIVATE)
+    return JsonResponse(batch_json(batch), headers=PRIVATE)
 
 
 def _unknown() -> NotFound:

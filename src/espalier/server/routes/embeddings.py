@@ -72,17 +72,17 @@ def _vector(asked: EmbeddingsAsked, text: tuple[int, ...], ends: float) -> Vecto
 def _openai(asked: EmbeddingsAsked, vectors: list[Vectors]) -> Json:
     data: list[Json] = []
     for index, vector in enumerate(vectors):
-        one: Json = {"object": "embedding", "index": index, "embedding": vector.tolist()}
+        item: Json = {"object": "embedding", "index": index, "embedding": vector.tolist()}
         if asked.base64:
             raw = np.ascontiguousarray(vector, dtype="<f4").tobytes()
-            one |= {"embedding": base64.b64encode(raw).decode("ascii"), "encoding_format": "base64"}
-        data.append(one)
+            item |= {"embedding": base64.b64encode(raw).decode("ascii"), "encoding_format": "base64"}
+        data.append(item)
     usage = {"prompt_tokens": asked.tokens, "total_tokens": asked.tokens}
     return {"object": "list", "data": data, "model": asked.model, "usage": usage}
 
 
 def _llama(vectors: list[Vectors]) -> list[Json]:
-    return [{"index": index, "embedding": np.atleast_2d(one).tolist()} for index, one in enumerate(vectors)]
+    return [{"index": index, "embedding": np.atleast_2d(vector).tolist()} for index, vector in enumerate(vectors)]
 
 
 @router.post("/v1/rerank", responses=ERRORS)

@@ -100,10 +100,10 @@ async def delete_file(request: Request, file_id: str) -> Response:
 
 
 def _row(store: BatchStore, file_id: str, caller: str) -> Mapping[str, Any]:
-    found = store.files.get(inner_file_id(file_id), caller=caller)
-    if found is None:
+    file = store.files.get(inner_file_id(file_id), caller=caller)
+    if file is None:
         raise NotFound("there is no such file", field="file_id")
-    return found
+    return file
 
 
 def _chunks(file: BinaryIO) -> Iterator[bytes]:

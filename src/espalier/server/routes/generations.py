@@ -49,10 +49,10 @@ async def list_logs(request: Request) -> Response:
                      after=asked.get("after"))  # fmt: skip
 
     def work(store: LogStore, caller: str) -> bytes:
-        found = store.generations(wanted(caller=caller), limit=limit + 1)
-        shown = [_list_row(row) for row in found[:limit]]
+        rows = store.generations(wanted(caller=caller), limit=limit + 1)
+        shown = [_list_row(row) for row in rows[:limit]]
         last = shown[-1]["id"] if shown else None
-        return to_bytes_by_parts({"object": "list", "data": shown, "has_more": len(found) > limit, "last_id": last})
+        return to_bytes_by_parts({"object": "list", "data": shown, "has_more": len(rows) > limit, "last_id": last})
 
     return JsonResponse(await _from_store(request, work), headers=PRIVATE)
 
@@ -62,10 +62,10 @@ async def get_log(request: Request, log_id: str) -> Response:
     """One generation log: what was asked, what it cost, and the texts where these are kept."""
 
     def work(store: LogStore, caller: str) -> bytes:
-        found = store.generation(log_id, caller=caller)
-        if found is None:
+        row = store.generation(log_id, caller=caller)
+        if row is None:
             raise NotFound("there is no such log", field="log_id")
-        return to_bytes_by_parts(_list_row(found), is_ascii=True)  # a lone surrogate in a text is an escape
+        return to_bytes_by_parts(_list_row(row), is_ascii=True)  # a lone surrogate in a text is an escape
 
     return JsonResponse(await _from_store(request, work), headers=PRIVATE)
 

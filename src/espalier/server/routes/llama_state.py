@@ -51,8 +51,8 @@ async def lora_adapters(request: Request) -> Response:
     cheap_caller_of(request)
     return JsonResponse(
         [
-            {"id": number, "path": Path(one.path).name, "scale": one.scale}
-            for number, one in enumerate(process.app.settings.options.lora)
+            {"id": number, "path": Path(adapter.path).name, "scale": adapter.scale}
+            for number, adapter in enumerate(process.app.settings.options.lora)
         ]
     )
 

@@ -79,11 +79,14 @@ async def get_response(request: Request, response_id: str) -> Response:
         raise InputError("starting_after is the number of an event of a stream", field="starting_after")
 
     def work(store: ResponseStore, caller: str) -> bytes:
-        found = _load_response(store, response_id, caller)["response"]
+        response = _load_response(store, response_id, caller)["response"]
         if again == "false":
-            return to_bytes_by_parts(found)
+            return to_bytes_by_parts(response)
         first = 0 if after is None else int(after) + 1
-        return b"".join(event(one, name=one["type"], by_parts=True) for one in islice(events_of(found), first, None))
+        return b"".join(
+            event(event_data, name=event_data["type"], by_parts=True)
+            for event_data in islice(events_of(response), first, None)
+        )
 
     body = await _in_store(request, work)
     if again == "true":
@@ -109,14 +112,14 @@ async def list_input_items(request: Request, response_id: str) -> Response:
     items = await _in_store(request, lambda store, caller: _load_response(store, response_id, caller)["items"])
     items = items if order == "asc" else items[::-1]
     if after is not None:
-        places = [place for place, one in enumerate(items) if one["id"] == after]
+        places = [place for place, item in enumerate(items) if item["id"] == after]
         if not places:
             raise InputError("`after` is not an id of this list", field="after")
         items = items[places[0] + 1 :]
     shown = items[:limit]
     ends = {"first_id": shown[0]["id"] if shown else "", "last_id": shown[-1]["id"] if shown else ""}
-    found = {"object": "list", "data": shown, **ends, "has_more": len(items) > limit}
-    return JsonResponse(to_bytes_by_parts(found), headers=PRIVATE)
+    page = {"object": "list", "data": shown, **ends, "has_more": len(items) > limit}
+    return JsonResponse(to_bytes_by_parts(page), headers=PRIVATE)
 
 
 @router.post(ROUTE + "/{response_id}/cancel", responses=documented(*STATUSES))
@@ -138,10 +141,10 @@ async def _history(request: Request, previous: Any) -> list[Json]:
             "no responses are stored here", hint="set STORE_RESPONSES=true, or send the items",
             field="previous_response_id",
         )  # fmt: skip
-    found = await process.pools.reading.run(lambda: store.response(previous, caller=caller.name), owner=caller.name)
-    if found is None:
+    stored = await process.pools.reading.run(lambda: store.response(previous, caller=caller.name), owner=caller.name)
+    if stored is None:
         raise PreviousResponseNotFound(f"there is no response {previous!r:.60}", field="previous_response_id")
-    return [*found["items"], *found["response"]["output"]]
+    return [*stored["items"], *stored["response"]["output"]]
 
 
 async def _in_store(request: Request, work: Callable[[ResponseStore, str], T]) -> T:
@@ -153,10 +156,10 @@ async def _in_store(request: Request, work: Callable[[ResponseStore, str], T]) -
 
 
 def _load_response(store: ResponseStore, response_id: str, caller: str) -> Mapping[str, Any]:
-    found = store.response(response_id, caller=caller)
-    if found is None:
+    response = store.response(response_id, caller=caller)
+    if response is None:
         raise _unknown()
-    return found
+    return response
 
 
 def _unknown() -> NotFound:

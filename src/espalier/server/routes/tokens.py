@@ -75,15 +75,15 @@ async def _work_and_reply(
     """The reply: the body is read and the work done in threads, within the caller's limits, while the client waits."""
     async with admitted(request) as (process, caller):
         data = await read_object(request, process.settings)
-        found = await in_thread_if_large(request, lambda: read(data, process))
+        body_read = await in_thread_if_large(request, lambda: read(data, process))
 
         def make() -> bytes:
             with time_limit(process.settings.compile_seconds, what="this"):
-                return to_bytes_by_parts(work(found.body, process))
+                return to_bytes_by_parts(work(body_read.body, process))
 
         try:
             working = process.pools.tokens.run(make, owner=caller.name)
-            return JsonResponse(await while_connected(request, working), headers=warning_header(found.lines))
+            return JsonResponse(await while_connected(request, working), headers=warning_header(body_read.lines))
         except LimitExceeded as error:
             raise TooCostly(error.message, hint=error.hint, field=error.field) from error
 
@@ -178,6 +178,6 @@ def _write_vllm_reply(body: TokenizeBody, asked: Asked | None, engine: Engine, v
             ids = engine.prompt_ids(asked.requests[0])
         except EspalierError as error:
             raise asked.named(error) from None
-    found: Json = {"count": len(ids), "max_model_len": engine.capabilities.max_context, "tokens": ids}
+    reply: Json = {"count": len(ids), "max_model_len": engine.capabilities.max_context, "tokens": ids}
     strings = [vocab.text_of(token) for token in ids] if body.return_token_strs else None
-    return {**found, "token_strs": strings}
+    return {**reply, "token_strs": strings}

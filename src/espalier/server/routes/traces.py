@@ -63,10 +63,10 @@ async def list_traces(request: Request) -> Response:
     limit, after = page_limit(request.query_params.get("limit")), request.query_params.get("after")
 
     def work(store: TraceStore, caller: str) -> bytes:
-        found = store.traces(caller=caller, limit=limit + 1, after=after)
-        shown = [_list_row(row) for row in found[:limit]]
+        rows = store.traces(caller=caller, limit=limit + 1, after=after)
+        shown = [_list_row(row) for row in rows[:limit]]
         last = shown[-1]["id"] if shown else None
-        return to_bytes_by_parts({"object": "list", "data": shown, "has_more": len(found) > limit, "last_id": last})
+        return to_bytes_by_parts({"object": "list", "data": shown, "has_more": len(rows) > limit, "last_id": last})
 
     return JsonResponse(await _from_store(request, work), headers=PRIVATE)
 
@@ -113,7 +113,7 @@ async def show_trace(request: Request, trace_id: str) -> Response:
 
     def work(store: TraceStore, caller: str) -> tuple[str, str]:
         data = _trace(store, caller, trace_id)
-        shown = page.render(data, findings=[one.to_json("http") for one in diagnose(Trace.from_json(data))])
+        shown = page.render(data, findings=[finding.to_json("http") for finding in diagnose(Trace.from_json(data))])
         return shown, page_policy(shown)
 
     shown, policy = await _from_store(request, work)
@@ -142,10 +142,10 @@ def page_policy(shown: str) -> str:
 
 
 def _trace(store: TraceStore, caller: str, trace_id: str) -> Mapping[str, Any]:
-    found = store.trace(trace_id, caller=caller)
-    if found is None:
+    trace = store.trace(trace_id, caller=caller)
+    if trace is None:
         raise _unknown()
-    return found
+    return trace
 
 
 async def _from_store(request: Request, work: Callable[[TraceStore, str], T]) -> T:

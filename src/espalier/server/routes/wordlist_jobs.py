@@ -94,7 +94,7 @@ async def list_jobs(request: Request) -> Response:
     limit, after = limit_of(request, default=20, most=100), request.query_params.get("after")
 
     def work(store: BatchStore, caller: str) -> list[dict[str, Any]]:
-        return [job_json(one) for one in store.batches.page(caller=caller, limit=limit, after=after, kind=KIND)]
+        return [job_json(job) for job in store.batches.page(caller=caller, limit=limit, after=after, kind=KIND)]
 
     return JsonResponse({"jobs": await in_store(request, work)}, headers=PRIVATE)
 
@@ -124,9 +124,9 @@ async def get_results(request: Request, job_id: str) -> Response:
 async def cancel_job(request: Request, job_id: str) -> Response:
     """Stop a job."""
     async with batch_store(request) as (process, store, caller):
-        found = await process.pools.saving.run(lambda: _cancel(store, job_id, caller.name), owner=caller.name)
+        job = await process.pools.saving.run(lambda: _cancel(store, job_id, caller.name), owner=caller.name)
         wake(process)
-        return JsonResponse(job_json(found))
+        return JsonResponse(job_json(job))
 
 
 @router.delete(PREFIX + "/{job_id}")
@@ -161,35 +161,35 @@ def _options(request: Request) -> dict[str, Any]:
     ignored."""
     given = {name: value for name, value in request.query_params.items() if name != "token"}
     try:
-        found = JobParameters.model_validate(given).model_dump(exclude_none=True)
+        parameters = JobParameters.model_validate(given).model_dump(exclude_none=True)
     except ValidationError as error:
         listed = error.errors(include_url=False, include_context=False, include_input=False)
         raise InvalidWordlistBody(
-            [{"type": one["type"], "loc": ["query", *one["loc"]], "msg": one["msg"]} for one in listed]
+            [{"type": error["type"], "loc": ["query", *error["loc"]], "msg": error["msg"]} for error in listed]
         ) from None
-    if ("vocab_lang" in found) != ("vocab_n_words" in found):
-        missing = "vocab_n_words" if "vocab_lang" in found else "vocab_lang"
+    if ("vocab_lang" in parameters) != ("vocab_n_words" in parameters):
+        missing = "vocab_n_words" if "vocab_lang" in parameters else "vocab_lang"
         raise InvalidWordlistBody(
             [{"type": "missing", "loc": ["query", missing], "msg": f"Give {missing} too, or neither"}]
         )
-    if "max_tokens" in found:
-        found["max_tokens"] = max(1, found["max_tokens"])
-    return found
+    if "max_tokens" in parameters:
+        parameters["max_tokens"] = max(1, parameters["max_tokens"])
+    return parameters
 
 
 def _cancel(store: BatchStore, job_id: str, caller: str) -> Batch:
     job = _job(store, job_id, caller)
-    found = store.batches.cancel(job.id, caller=caller) or job
-    if found.state == BatchState.CANCELLED:  # nobody reads its upload any more
-        store.files.remove(found.plan.input_file, caller=caller)
-    return found
+    cancelled = store.batches.cancel(job.id, caller=caller) or job
+    if cancelled.state == BatchState.CANCELLED:  # nobody reads its upload any more
+        store.files.remove(cancelled.plan.input_file, caller=caller)
+    return cancelled
 
 
 def _job(store: BatchStore, job_id: str, caller: str) -> Batch:
-    found = store.batches.get(job_id, caller=caller)
-    if found is None or found.plan.kind != KIND:
+    batch = store.batches.get(job_id, caller=caller)
+    if batch is None or batch.plan.kind != KIND:
         raise NotFound("Job not found.")
-    return found
+    return batch
 
 
 def _error(job: Batch) -> str | None:

@@ -60,18 +60,18 @@ async def read_wordlist_chat(request: Request, settings: ServerSettings) -> dict
         raise InvalidWordlistBody(
             [{"type": "json_invalid", "loc": ["body"], "msg": f"JSON decode error: {error}"}]
         ) from None
-    found = adapt_wordlist_chat(data, getattr(request.state, "request_id", None))
-    request.state.vocab_lang = found["vocab_lang"]
-    return found
+    body = adapt_wordlist_chat(data, getattr(request.state, "request_id", None))
+    request.state.vocab_lang = body["vocab_lang"]
+    return body
 
 
 def adapt_wordlist_chat(data: dict[str, Any], request_id: str | None = None) -> dict[str, Any]:
     """The body of the word-list server as one of ours. Raises InvalidWordlistBody."""
-    found = _adapt_body(data)
-    ignored = sorted(name[:60] for name in data if name not in found)
+    body = _adapt_body(data)
+    ignored = sorted(name[:60] for name in data if name not in body)
     if ignored:
         log.warning("ignored fields: %s", ", ".join(ignored[:20]), extra={"fields": {"request_id": request_id}})
-    return found
+    return body
 
 
 def compat_remedy(data: dict[str, Any], process: Process, error: EspalierError) -> str | None:
@@ -81,11 +81,11 @@ def compat_remedy(data: dict[str, Any], process: Process, error: EspalierError) 
     if settings.wordlist_server_compat or OWN.isdisjoint(data) or "lmdb_path" in data:
         return None
     try:
-        found = _adapt_body(data)
-        ask_chat(read_body(ChatBody, found), replace(process, settings=replace(settings, wordlist_server_compat=True)))
+        body = _adapt_body(data)
+        ask_chat(read_body(ChatBody, body), replace(process, settings=replace(settings, wordlist_server_compat=True)))
     except EspalierError:
         return None
-    if found["messages"] != data["messages"] and (error.field or "").startswith("messages"):
+    if body["messages"] != data["messages"] and (error.field or "").startswith("messages"):
         return f"{COMPAT_SWITCH}=true puts system messages first, as the word-list server did"
     try:
         ask_chat(read_body(ChatBody, data, strict=settings.strict_fields), process)
@@ -97,23 +97,23 @@ def compat_remedy(data: dict[str, Any], process: Process, error: EspalierError) 
 def _adapt_body(data: dict[str, Any]) -> dict[str, Any]:
     """The body without what that server did not know. Raises InvalidWordlistBody."""
     own = read_wordlist_body(data)
-    found = {name: value for name, value in data.items() if name in KNOWN} | own
-    if found.get("max_tokens") is not None:
-        found["max_tokens"] = max(1, found["max_tokens"])  # which gives the smallest bucket
-    if not found.get("vocab_lang"):
-        found["vocab_lang"] = None
-    found["messages"] = _system_first(found["messages"])
-    return found
+    body = {name: value for name, value in data.items() if name in KNOWN} | own
+    if body.get("max_tokens") is not None:
+        body["max_tokens"] = max(1, body["max_tokens"])  # which gives the smallest bucket
+    if not body.get("vocab_lang"):
+        body["vocab_lang"] = None
+    body["messages"] = _system_first(body["messages"])
+    return body
 
 
 def _system_first(messages: list[Any]) -> list[Any]:
     """System messages are moved to the front, as in that server, which dropped all but the first: here they are
     joined."""
-    system = [one for one in messages if isinstance(one, dict) and one.get("role") == "system"]
+    system = [message for message in messages if isinstance(message, dict) and message.get("role") == "system"]
     if not system or (len(system) == 1 and messages[0] is system[0]):
         return messages
-    rest = [one for one in messages if not any(one is two for two in system)]
-    texts = [text for one in system if isinstance(text := one.get("content"), str)]
+    rest = [message for message in messages if not any(message is two for two in system)]
+    texts = [text for message in system if isinstance(text := message.get("content"), str)]
     if len(texts) == len(system):
         system = [{**system[0], "content": "\n\n".join(texts)}]
     return [*system, *rest]
@@ -139,7 +139,7 @@ def wordlist_models(process: Process) -> dict[str, Any]:
 
 def _loc(path: str) -> list[str | int]:
     """`messages[0].content` as FastAPI has it: `["messages", 0, "content"]`."""
-    return [int(one) if one.isdigit() else one for one in re.findall(r"[^.\[\]]+", path)]
+    return [int(part) if part.isdigit() else part for part in re.findall(r"[^.\[\]]+", path)]
 
 
 def wordlist_server_shape(error: EspalierError, request: Request) -> Response:

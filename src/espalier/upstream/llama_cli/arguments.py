@@ -49,9 +49,9 @@ def _arguments(fields: dict[str, Any], known: Collection[str], context: int) -> 
         _need(flag, known, name)
         yield from (flag, str(value))
     if fields["dry_multiplier"]:
-        for one in fields["dry_sequence_breakers"]:
+        for breaker in fields["dry_sequence_breakers"]:
             _need("--dry-sequence-breaker", known, "dry_breakers")
-            yield from ("--dry-sequence-breaker", one)
+            yield from ("--dry-sequence-breaker", breaker)
     _need("--samplers", known, "sampler_order")
     yield from ("--samplers", ";".join(fields["samplers"]))
     if fields["ignore_eos"]:

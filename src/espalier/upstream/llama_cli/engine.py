@@ -147,15 +147,15 @@ class LlamaCliEngine(UpstreamEngine):
         index: int,
     ) -> Iterator[Event]:
         for _ in range(self._tries):
-            found = self._once(asked, current)
-            if found is not None:
+            outcome = self._once(asked, current)
+            if outcome is not None:
                 break
         else:
             raise UpstreamError(
                 f"the output of {self._program.path} was lost {self._tries} times (llama.cpp issue 22142)",
                 hint="a newer llama.cpp, or llama-server",
             )
-        printed, told = found
+        printed, told = outcome
         told = replace(told, notes=(*told.notes, *notes))
         if answer.is_traced:
             told = replace(told, notes=(*told.notes, NO_STEPS))

@@ -41,10 +41,10 @@ def read_text(
         body = out[:-2]
     else:
         marker = rb"\n\w+: saving final output to session file '" + re.escape(str(session).encode()) + rb"'\n+\Z"
-        found = re.search(marker, out)
-        if found is None:
+        match = re.search(marker, out)
+        if match is None:
             return None
-        body = out[: found.start()]
+        body = out[: match.start()]
     # The text itself may end with these words: then the last token is a part of them, and no end.
     last = piece(ids[-1]) if ids and ids[-1] not in ends else None
     ended = body.endswith(ENDED) and not (last and body.endswith(last))

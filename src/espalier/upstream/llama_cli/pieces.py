@@ -46,9 +46,9 @@ def spelling(ids: Sequence[int], piece: Pieces, text: bytes, *, ended: bool) -> 
     """The last ids of a session, whose bytes are the text; () where none are. ended: whether a token ended the text,
     which is then the last one, unless the session lacks it."""
     for at in (len(ids) - 1, len(ids)) if ended else (len(ids),):
-        found = _start(ids, at, piece, text)
-        if found is not None:
-            return tuple(ids[found:])
+        begin = _start(ids, at, piece, text)
+        if begin is not None:
+            return tuple(ids[begin:])
     return ()
 
 
@@ -64,11 +64,11 @@ def _start(ids: Sequence[int], at: int, piece: Pieces, text: bytes) -> int | Non
 
 def _byte_level(spelling: str) -> bytes | None:
     try:
-        return bytes(BYTE_LEVEL[one] for one in spelling)
+        return bytes(BYTE_LEVEL[char] for char in spelling)
     except KeyError:
         return None
 
 
 def _sentence_piece(spelling: str) -> bytes:
-    found = byte_piece(spelling)
-    return spelling.replace(SPACE_MARK, " ").encode() if found is None else found
+    byte = byte_piece(spelling)
+    return spelling.replace(SPACE_MARK, " ").encode() if byte is None else byte

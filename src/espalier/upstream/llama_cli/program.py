@@ -110,9 +110,9 @@ def find_program(binary: str | None) -> Program:
     none, CapabilityError for a program that cannot answer one prompt and end."""
     wanted = NAMES if binary is None else (str(Path(binary).expanduser()),)
     for name in wanted:
-        found = shutil.which(name)
-        if found is not None:
-            return _probe_program(found, os.stat(found).st_mtime_ns)
+        path = shutil.which(name)
+        if path is not None:
+            return _probe_program(path, os.stat(path).st_mtime_ns)
     raise InputError(
         f"there is no program {' or '.join(wanted)}",
         hint="build llama.cpp's llama-completion, and name it: --binary FILE", field="binary",
@@ -125,7 +125,7 @@ def _probe_program(path: str, changed: int) -> Program:
     ran = Program(path, frozenset()).run(["--help"], seconds=HELP_SECONDS).wait()
     shown = (ran.out + ran.err).decode("utf-8", "replace")
     flags = frozenset(re.findall(r"(?<![\w-])(--?[a-zA-Z][\w-]*)", shown))
-    missing = [one for one in NEEDED if one not in flags]
+    missing = [flag for flag in NEEDED if flag not in flags]
     if missing:
         raise CapabilityError(
             f"{path} has no {', '.join(missing)}: it is no llama-completion",

@@ -56,8 +56,8 @@ def asked_of(turn: PreparedTurn, sent: SentConstraint, compiler: Compiler, nativ
     if spec is None:
         return Asked(notes=sent.notes)
     if native is not None and isinstance(spec, JsonSchema):
-        found = _native(spec, compiler, native)
-        return replace(found, notes=(*found.notes, *sent.notes))
+        sent_natively = _native(spec, compiler, native)
+        return replace(sent_natively, notes=(*sent_natively.notes, *sent.notes))
     compiler.compile(spec)  # what is wrong with it is told as our own engines tell it
     grammar = portable(spec, compiler, before=turn.before)
     notes = (
@@ -70,7 +70,7 @@ def asked_of(turn: PreparedTurn, sent: SentConstraint, compiler: Compiler, nativ
 
 
 def _native(spec: JsonSchema, compiler: Compiler, proofs: Proofs) -> Asked:
-    left = [one.pointer for one in check_native(spec).by_verdict("checked")]
+    left = [entry.pointer for entry in check_native(spec).by_verdict("checked")]
     schema = spec.explicit().schema
     grammar = proofs.schema(schema)
     follows = None if grammar.startswith(LLGUIDANCE) else _parse_grammar(grammar, compiler)
@@ -87,13 +87,13 @@ def _native(spec: JsonSchema, compiler: Compiler, proofs: Proofs) -> Asked:
 
 def _parse_grammar(grammar: str, compiler: Compiler) -> Gbnf:
     try:
-        found = Gbnf(grammar)
-        compiler.compile(found)
+        gbnf = Gbnf(grammar)
+        compiler.compile(gbnf)
     except EspalierError as error:
         raise UpstreamError(
             f"the grammar that the server makes of the schema cannot be followed: {error.message}", hint=OURS
         ) from error
-    return found
+    return gbnf
 
 
 def sound(last: Event, asked: Asked, name: str) -> Event:

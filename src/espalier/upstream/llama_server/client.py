@@ -76,7 +76,7 @@ class LlamaServer:
 
     def apply_template(self, messages: Sequence[Mapping[str, Any]], **more: Any) -> str:
         """The prompt that the server itself makes of messages. more: further fields, such as tools."""
-        said = self.link.post("/apply-template", {"messages": [dict(one) for one in messages], **more})
+        said = self.link.post("/apply-template", {"messages": [dict(message) for message in messages], **more})
         if not isinstance(said, Mapping) or not isinstance(said.get("prompt"), str):
             raise UpstreamError(f"{self.link.url} rendered no prompt")
         return str(said["prompt"])
@@ -129,10 +129,10 @@ def reply_of(data: Any, url: str) -> Mapping[str, Any]:
 
 def ids_of(data: Any, url: str) -> list[int]:
     """The ids of a reply of `/tokenize`. Raises UpstreamError."""
-    found = data.get("tokens") if isinstance(data, Mapping) else None
-    if not isinstance(found, list) or not all(type(one) is int for one in found):
+    ids = data.get("tokens") if isinstance(data, Mapping) else None
+    if not isinstance(ids, list) or not all(type(token) is int for token in ids):
         raise UpstreamError(f"{url} answered no tokens", hint="check the address and the engine")
-    return found
+    return ids
 
 
 def _error(data: Mapping[str, Any], url: str) -> EspalierError:
@@ -142,5 +142,5 @@ def _error(data: Mapping[str, Any], url: str) -> EspalierError:
 
 
 def _text(data: Mapping[str, Any], name: str) -> str:
-    found = data.get(name)
-    return found if isinstance(found, str) else ""
+    value = data.get(name)
+    return value if isinstance(value, str) else ""

@@ -155,11 +155,11 @@ class LlamaServerEngine(UpstreamEngine):
 
     def _settings(self, config: SamplingConfig) -> dict[str, Any]:
         """The sampling fields of the body. Raises SamplingError for what llama.cpp cannot do."""
-        found = to_llama(config)
+        llama = to_llama(config)
         for name in WINDOWS:  # -1, the whole text, is refused by newer servers
-            if found[name] == -1:
-                found[name] = self._props.context or INT32
-        return found
+            if llama[name] == -1:
+                llama[name] = self._props.context or INT32
+        return llama
 
     def _ids(self, request: Request, text: str) -> list[int]:
         if request.prompt_ids is not None:
@@ -186,9 +186,9 @@ class LlamaServerEngine(UpstreamEngine):
         ends = {self._vocab.special_texts[token] for token in self._vocab.eos_ids}
         special = dict.fromkeys(self._vocab.special_texts.values())
         return [
-            one
-            for one in special
-            if one and one not in ends and (one in marks or (grammar is not None and one in grammar))
+            text
+            for text in special
+            if text and text not in ends and (text in marks or (grammar is not None and text in grammar))
         ]
 
     def _events(
@@ -200,7 +200,7 @@ class LlamaServerEngine(UpstreamEngine):
         place = 0
         with closing(chunks):
             for chunk in chunks:
-                tokens = [one for one in chunk.get("tokens") or () if type(one) is int]
+                tokens = [token for token in chunk.get("tokens") or () if type(token) is int]
                 ids += tokens
                 records = self._records(chunk, body, asked, place)
                 place += len(records)
@@ -247,10 +247,10 @@ class LlamaServerEngine(UpstreamEngine):
 
     def _records(self, chunk: Mapping[str, Any], body: Mapping[str, Any], asked: Asked, place: int) -> list[StepRecord]:
         """The steps of a chunk: what the model wanted, and what that proves of the grammar."""
-        found = chunk.get("completion_probabilities")
-        if "n_probs" not in body or not isinstance(found, list):
+        entries = chunk.get("completion_probabilities")
+        if "n_probs" not in body or not isinstance(entries, list):
             return []
-        steps = [step_of(one, f"completion_probabilities[{number}]") for number, one in enumerate(found)]
+        steps = [step_of(entry, f"completion_probabilities[{number}]") for number, entry in enumerate(entries)]
         settings = {name: value for name, value in body.items() if name != "prompt"} | {"grammar": asked.grammar or ""}
         reply = Response(request_id="", model=self.name, created=0, choices=(), settings=settings)
         proved = estimates(reply, steps, temperature=body["temperature"])

@@ -44,7 +44,7 @@ def native_contract(spec: JsonSchema) -> Contract:
     LimitExceeded."""
     spec = spec.explicit()
     base = LoweredSchema(spec).expansion.contract
-    found = engine_contract(base, hazards(spec.schema), ENGINE)
+    contract = engine_contract(base, hazards(spec.schema), ENGINE)
     asserted = {entry.pointer for entry in base.entries if entry.verdict != "annotation"}
     changes = (
         change
@@ -53,7 +53,7 @@ def native_contract(spec: JsonSchema) -> Contract:
         for look in READINGS
         for change in look(pointer, node)
     )
-    return found.with_changes(change for change in changes if change[0] in asserted).with_changes(
+    return contract.with_changes(change for change in changes if change[0] in asserted).with_changes(
         [("", "narrowed", OWN_LAYOUT)]
     )
 
@@ -73,13 +73,13 @@ def check_native(spec: JsonSchema) -> Contract:
                 f"llama-server's own json_schema knows no {name}", hint="schema_as=gbnf, or leave it out",
                 field="constraint",
             )  # fmt: skip
-    found = native_contract(spec)
+    contract = native_contract(spec)
     try:
-        found.check("checked" if spec.allow == "checked" else ())
+        contract.check("checked" if spec.allow == "checked" else ())
     except UnsupportedError as error:
         hint = f"schema_as=gbnf sends our grammar, which may hold it; or {error.hint}"
         raise UnsupportedError(f"llama-server's own json_schema: {error.message}", hint=hint, field="schema") from error
-    return found
+    return contract
 
 
 def _keeps_order(schema: Any) -> bool:
@@ -108,13 +108,13 @@ def _union(pointer: str, node: Schema) -> Iterator[Change]:
         yield f"{pointer}/oneOf", "checked", "read as anyOf: more than one may hold"
 
 
-def _are_apart(one: Any, other: Any) -> bool:
+def _are_apart(first: Any, other: Any) -> bool:
     """Whether no value is of both schemas, as their types and listed values show."""
-    if not (isinstance(one, Mapping) and isinstance(other, Mapping)) or "$ref" in one or "$ref" in other:
+    if not (isinstance(first, Mapping) and isinstance(other, Mapping)) or "$ref" in first or "$ref" in other:
         return False
-    if not types(one) & types(other):
+    if not types(first) & types(other):
         return True
-    mine, theirs = _list_values(one), _list_values(other)
+    mine, theirs = _list_values(first), _list_values(other)
     return bool(mine and theirs) and not any(value in theirs for value in mine)
 
 
@@ -133,7 +133,7 @@ def _values(pointer: str, node: Schema) -> Iterator[Change]:
     if name is None:
         return
     for key in _beside(node, name):
-        if key == "type" and all(_is_of(one, _list_types(node)) for one in _list_values(node)):
+        if key == "type" and all(_is_of(value, _list_types(node)) for value in _list_values(node)):
             continue
         yield f"{pointer}/{key}", "checked", f"silently dropped: it stands beside {name}"
 
@@ -179,8 +179,8 @@ def _lengths(pointer: str, node: Schema) -> Iterator[Change]:
 
 
 def _list_types(node: Schema) -> tuple[str, ...]:
-    found = node.get("type")
-    return (found,) if isinstance(found, str) else tuple(found) if isinstance(found, list) else ()
+    kind = node.get("type")
+    return (kind,) if isinstance(kind, str) else tuple(kind) if isinstance(kind, list) else ()
 
 
 def _bounds(pointer: str, node: Schema) -> Iterator[Change]:
@@ -224,8 +224,8 @@ def _pattern(pointer: str, node: Schema) -> Iterator[Change]:
 def _reads_right(pattern: str) -> bool:
     if not READ_RIGHT.fullmatch(pattern):
         return False
-    ranges = [pair for one in re.findall(r"\[([^\]]*)\]", pattern) for pair in re.findall("(.)-(.)", one)]
-    return not any(low <= one <= high for low, high in ranges for one in ('"', "\\"))
+    ranges = [pair for group in re.findall(r"\[([^\]]*)\]", pattern) for pair in re.findall("(.)-(.)", group)]
+    return not any(low <= char <= high for low, high in ranges for char in ('"', "\\"))
 
 
 def _format(pointer: str, node: Schema) -> Iterator[Change]:

@@ -49,9 +49,9 @@ class Proofs:
     def _show(self, asked: Mapping[str, Any], token: int, grammar: str | None) -> str:
         key = grammar or json.dumps(asked)
         with self._lock:
-            if (found := self._shown.get(key)) is not None:
+            if (shown := self._shown.get(key)) is not None:
                 self._shown.move_to_end(key)
-                return found
+                return shown
         said = self._server.complete(
             {
                 "prompt": [next(i for i, text in enumerate(self._vocab.tokens) if text)],
@@ -90,5 +90,5 @@ class Proofs:
 def used_grammar(said: Mapping[str, Any]) -> str | None:
     """The grammar that a reply names as the one that was used."""
     settings = said.get("generation_settings")
-    found = settings.get("grammar") if isinstance(settings, Mapping) else None
-    return found if isinstance(found, str) else None
+    grammar = settings.get("grammar") if isinstance(settings, Mapping) else None
+    return grammar if isinstance(grammar, str) else None

@@ -64,26 +64,28 @@ def _tokens(reply: Mapping[str, Any]) -> list[bytes]:
     steps = reply.get("completion_probabilities")
     if not isinstance(steps, list) or not steps or not isinstance(steps[0], Mapping):
         raise UpstreamError("the server gives no probabilities", hint="it may be older than December 2024")
-    found: dict[int, bytes] = {}
-    for one in steps[0].get("top_logprobs") or ():
-        token, spelled = (one.get("id"), one.get("bytes")) if isinstance(one, Mapping) else (None, None)
+    spelled_by_id: dict[int, bytes] = {}
+    for top_logprob in steps[0].get("top_logprobs") or ():
+        token, spelled = (
+            (top_logprob.get("id"), top_logprob.get("bytes")) if isinstance(top_logprob, Mapping) else (None, None)
+        )
         if type(token) is not int or not isinstance(spelled, list):
             raise UpstreamError("the server names its tokens in a way that is not llama-server's")
         try:
-            found[token] = bytes(spelled)
+            spelled_by_id[token] = bytes(spelled)
         except (ValueError, TypeError) as error:
             raise UpstreamError(f"the server's token {token} has no bytes: {spelled!r:.60}") from error
-    if sorted(found) != list(range(len(found))) or not found:
+    if sorted(spelled_by_id) != list(range(len(spelled_by_id))) or not spelled_by_id:
         raise UpstreamError("the server does not list all of its tokens")
-    return [found[token] for token in range(len(found))]
+    return [spelled_by_id[token] for token in range(len(spelled_by_id))]
 
 
 def _ends(reply: Mapping[str, Any]) -> list[int]:
     settings = reply.get("generation_settings")
     biases = settings.get("logit_bias") if isinstance(settings, Mapping) else None
-    found = []
-    for one in biases or ():
-        token = one.get("token") if isinstance(one, Mapping) else None
+    tokens = []
+    for bias in biases or ():
+        token = bias.get("token") if isinstance(bias, Mapping) else None
         if type(token) is int and token >= 0:
-            found.append(token)
-    return sorted(found)
+            tokens.append(token)
+    return sorted(tokens)

@@ -90,31 +90,31 @@ def _prompt(request: Request, server: Server) -> dict[str, Any]:
     """The prompt or the messages, with tools and the template's variables."""
     if request.raw:
         return {"prompt": request.prompt if request.prompt_ids is None else list(request.prompt_ids)}
-    found: dict[str, Any] = {"messages": [dict(one) for one in as_messages(request)]}
+    body: dict[str, Any] = {"messages": [dict(message) for message in as_messages(request)]}
     if request.tools:
         allowed, choice = request.tool_choice.allowed(request.tools), request.tool_choice
-        found["tools"] = [_offer_tool(one) for one in allowed]
+        body["tools"] = [_offer_tool(tool) for tool in allowed]
         named = {"type": "function", "function": {"name": allowed[0].name}}
-        found["tool_choice"] = named if choice.single and len(allowed) == 1 else choice.mode
+        body["tool_choice"] = named if choice.single and len(allowed) == 1 else choice.mode
         if choice.single or request.max_calls == 1:
-            found["parallel_tool_calls"] = False
+            body["parallel_tool_calls"] = False
     variables = dict(request.template_variables)
     if request.enable_thinking is not None:
         variables["enable_thinking"] = request.enable_thinking
     if variables:
-        found["chat_template_kwargs"] = variables
+        body["chat_template_kwargs"] = variables
     if request.turn == "continue":
-        found |= {"continue_final_message": True, "add_generation_prompt": False}
+        body |= {"continue_final_message": True, "add_generation_prompt": False}
     elif request.turn == "none":
-        found["add_generation_prompt"] = False
+        body["add_generation_prompt"] = False
     for name, field in VLLM_ONLY.items():
-        if name in found and server == "plain":
+        if name in body and server == "plain":
             if name == "chat_template_kwargs" and not request.template_variables:
                 field = "enable_thinking"
             raise CapabilityError(
                 f"OpenAI's servers have no {name}", hint=f"leave `{field}` out; vLLM has it", field=field
             )
-    return found
+    return body
 
 
 def _offer_tool(tool: Tool) -> dict[str, Any]:
@@ -157,9 +157,9 @@ def _sampling(config: SamplingConfig, *, is_vllm: bool) -> tuple[dict[str, Any],
     left: tuple[str, ...] = ()
     if all(getattr(config, name) == getattr(DEFAULTS, name) for name in PENALTY):  # our default, which nobody asked for
         left, config = ("repetition_penalty",), replace(config, repetition_penalty=1.0, repetition_window=-1)
-    found = to_openai(config) | {"temperature": config.temperature, "max_tokens": config.max_tokens}
+    fields = to_openai(config) | {"temperature": config.temperature, "max_tokens": config.max_tokens}
     ours = {theirs: name for name, theirs in OPENAI_FIELDS.items()}
-    others = [] if is_vllm else sorted(found.keys() - PLAIN)
+    others = [] if is_vllm else sorted(fields.keys() - PLAIN)
     for name in others:
         field = ours.get(name, name)
         if getattr(config, field) != getattr(DEFAULTS, field):
@@ -168,5 +168,5 @@ def _sampling(config: SamplingConfig, *, is_vllm: bool) -> tuple[dict[str, Any],
                 field=field,
             )  # fmt: skip
     left = (*left, *others)
-    kept = {name: value for name, value in found.items() if name not in others}
+    kept = {name: value for name, value in fields.items() if name not in others}
     return kept, (f"{', '.join(left)}: the server's own",) if left else ()

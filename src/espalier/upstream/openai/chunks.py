@@ -63,9 +63,9 @@ def _chunk(data: Any, url: str) -> Chunk:
     choices = data.get("choices")
     if not isinstance(choices, list):
         raise UpstreamError(f"{url} answered without choices", hint="check the address and the engine")
-    found = Chunk(usage=usage if isinstance(usage, Mapping) else None)
+    chunk = Chunk(usage=usage if isinstance(usage, Mapping) else None)
     if not choices:
-        return found
+        return chunk
     choice = choices[0]
     delta = choice.get("delta") if isinstance(choice, Mapping) else None
     if isinstance(choice, Mapping) and delta is None and isinstance(choice.get("text"), str):  # a text completion
@@ -79,10 +79,10 @@ def _chunk(data: Any, url: str) -> Chunk:
     return Chunk(
         text=_text(delta.get("content")),
         reasoning=_text(delta.get("reasoning_content")) or _text(delta.get("reasoning")),
-        calls=tuple(_call(one, url) for one in delta.get("tool_calls") or ()),
+        calls=tuple(_call(tool_call, url) for tool_call in delta.get("tool_calls") or ()),
         steps=_steps(choice.get("logprobs")),
         finish=_finish(choice.get("finish_reason"), url),
-        usage=found.usage,
+        usage=chunk.usage,
     )
 
 
@@ -104,17 +104,17 @@ def _steps(data: Any) -> tuple[Mapping[str, Any], ...]:
         return ()
     content, tokens = data.get("content"), data.get("tokens")
     if isinstance(content, list):
-        return tuple(one for one in content if isinstance(one, Mapping))
+        return tuple(part for part in content if isinstance(part, Mapping))
     if not isinstance(tokens, list):
         return ()
     own, tops = data.get("token_logprobs"), data.get("top_logprobs")
     own, tops = own if isinstance(own, list) else [], tops if isinstance(tops, list) else []
-    found = []
+    entries = []
     for place, token in enumerate(tokens):
         near = tops[place] if place < len(tops) and isinstance(tops[place], Mapping) else {}
         listed = [{"token": name, "logprob": value} for name, value in near.items()]
-        found.append({"token": token, "logprob": own[place] if place < len(own) else None, "top_logprobs": listed})
-    return tuple(found)
+        entries.append({"token": token, "logprob": own[place] if place < len(own) else None, "top_logprobs": listed})
+    return tuple(entries)
 
 
 def _finish(reason: Any, url: str) -> Finish | None:

@@ -48,15 +48,15 @@ class Repairs:
 
     def add(self, kind: str, again: int, *, is_broken: bool, is_sent: bool) -> None:
         with self._lock:
-            one = self._kinds.setdefault(kind, {"sent": is_sent, "answers": 0, "again": 0, "broken": 0})
-            one["answers"] += 1
-            one["again"] += again
-            one["broken"] += is_broken
+            counts = self._kinds.setdefault(kind, {"sent": is_sent, "answers": 0, "again": 0, "broken": 0})
+            counts["answers"] += 1
+            counts["again"] += again
+            counts["broken"] += is_broken
 
     def to_json(self) -> dict[str, dict[str, int | bool]]:
         """By kind. sent: whether the server was told of the constraint."""
         with self._lock:
-            return {kind: dict(one) for kind, one in self._kinds.items()}
+            return {kind: dict(counts) for kind, counts in self._kinds.items()}
 
 
 class OpenAIEngine(UpstreamEngine):
@@ -81,8 +81,8 @@ class OpenAIEngine(UpstreamEngine):
             raise UpstreamError(
                 f"{link.url} lists no models", hint="is this the address of an OpenAI-compatible server?"
             )
-        entries = {one["id"]: one for one in data if isinstance(one, Mapping) and _is_name(one.get("id"))}
-        owners = {name: one.get("owned_by") for name, one in entries.items()}
+        entries = {entry["id"]: entry for entry in data if isinstance(entry, Mapping) and _is_name(entry.get("id"))}
+        owners = {name: entry.get("owned_by") for name, entry in entries.items()}
         if (model and owners and model not in owners) or (not model and len(owners) != 1):
             known = ", ".join(sorted(owners)[:10]) or "none"
             what = f"has no model {model}" if model else f"has {len(owners)} models"
@@ -198,15 +198,15 @@ class OpenAIEngine(UpstreamEngine):
             raise AssertionError("an answer without a constraint is not repaired")
         kind = spec.kind
         for attempt in range(most + 1):
-            found = list(self._chunks({**body, "seed": (body["seed"] + attempt * SEED_STEP) % SEEDS}, current))
+            chunks = list(self._chunks({**body, "seed": (body["seed"] + attempt * SEED_STEP) % SEEDS}, current))
             text = self._text_of(answer)
-            is_broken = not self._satisfies(spec, "".join([text.feed(one) for one in found]))
+            is_broken = not self._satisfies(spec, "".join([text.feed(chunk) for chunk in chunks]))
             if not is_broken:
                 break
         self.repairs.add(kind, attempt, is_broken=is_broken, is_sent=kind in self._held_kinds or kind == "tool_calls")
         if is_broken:
-            return found, (f"no answer satisfied {kind}: {attempt + 1} were asked for",)
-        return found, () if attempt == 0 else (f"{kind} is satisfied by answer {attempt + 1}",)
+            return chunks, (f"no answer satisfied {kind}: {attempt + 1} were asked for",)
+        return chunks, () if attempt == 0 else (f"{kind} is satisfied by answer {attempt + 1}",)
 
     def _satisfies(self, spec: Spec, text: str) -> bool:
         """By the independent verdict, and by our matcher over bytes for a kind without one."""
@@ -225,13 +225,13 @@ class OpenAIEngine(UpstreamEngine):
         if answer.turn.spec is None or self._repair is None:
             chunks = self._chunks(body, current)
         else:
-            found, more = self._repair_answer(answer, body, current)
-            chunks, notes = iter(found), notes + more
+            repaired, more = self._repair_answer(answer, body, current)
+            chunks, notes = iter(repaired), notes + more
         text = self._text_of(answer)
         for chunk in chunks:
             records = [
-                of_reply(count + number, step_of(one, f"logprobs.content[{number}]"), None)
-                for number, one in enumerate(chunk.steps)
+                of_reply(count + number, step_of(step, f"logprobs.content[{number}]"), None)
+                for number, step in enumerate(chunk.steps)
             ]
             count += len(records)
             usage = chunk.usage or usage
@@ -282,8 +282,8 @@ def _refuse(name: str, request: Request) -> None:
 
 def _is_before(version: str, least: tuple[int, int]) -> bool:
     """Whether a version such as `0.10.2` is known, and an earlier one."""
-    found = re.match(r"(\d+)\.(\d+)", version)
-    return found is not None and (int(found[1]), int(found[2])) < least
+    match = re.match(r"(\d+)\.(\d+)", version)
+    return match is not None and (int(match[1]), int(match[2])) < least
 
 
 def _is_name(value: Any) -> bool:

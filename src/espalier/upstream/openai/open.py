@@ -37,5 +37,5 @@ def _version(root: Link) -> str:
         said = root.get("/version")
     except (UpstreamError, InputError):
         return ""
-    found = said.get("version") if isinstance(said, Mapping) else None
-    return found if isinstance(found, str) else ""
+    version = said.get("version") if isinstance(said, Mapping) else None
+    return version if isinstance(version, str) else ""

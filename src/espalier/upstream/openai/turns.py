@@ -31,7 +31,7 @@ def turn_of(request: Request) -> PreparedTurn:
 
 
 def _show_prompt(request: Request) -> str:
-    return "\n".join(str(one.get("content") or "") for one in as_messages(request))
+    return "\n".join(str(message.get("content") or "") for message in as_messages(request))
 
 
 def markers_of(request: Request) -> Reasoning | None:
@@ -51,25 +51,25 @@ class TurnText:
 
     def feed(self, chunk: Chunk) -> str:
         """More of the text. Raises UpstreamError for calls that were not offered, and calls out of order."""
-        found = []
+        texts = []
         if chunk.reasoning:
             if self._markers is None:
                 self.dropped = True
             else:
-                found += ["" if self._is_thinking else self._markers.start, chunk.reasoning]
+                texts += ["" if self._is_thinking else self._markers.start, chunk.reasoning]
                 self._is_thinking = True
         if chunk.text or chunk.calls:
-            found.append(self._thought())
+            texts.append(self._thought())
         if chunk.text:
             if self._call >= 0:
                 raise UpstreamError(f"{self._name} wrote more content after a call")
-            found.append(chunk.text)
-        found += [self._more(piece) for piece in chunk.calls]
+            texts.append(chunk.text)
+        texts += [self._more(piece) for piece in chunk.calls]
         if chunk.finish is not None:
-            found.append(self._thought())
+            texts.append(self._thought())
             if self._call >= 0 and chunk.finish == "stop":
-                found.append("}" + HERMES.tail)
-        return "".join(found)
+                texts.append("}" + HERMES.tail)
+        return "".join(texts)
 
     def _thought(self) -> str:
         """The end of the reasoning, if it is open."""

@@ -73,10 +73,10 @@ def entry_of(data: Any) -> Entry:
     chosen = None
     try:
         chosen, own, top = data.get("id"), data.get("logprob"), data["top_logprobs"]
-        ids = np.array([one["id"] for one in top], dtype=np.int64)
-        listed = [one["logprob"] for one in top]
+        ids = np.array([entry["id"] for entry in top], dtype=np.int64)
+        listed = [entry["logprob"] for entry in top]
         # JSON has no infinities: the server writes null.
-        logprobs = np.array([-math.inf if one is None else one for one in listed], dtype=np.float32)
+        logprobs = np.array([-math.inf if logprob is None else logprob for logprob in listed], dtype=np.float32)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         none = np.zeros(0, dtype=np.int64)
         return Entry(none, none.astype(np.float32), chosen if isinstance(chosen, int) else None, None, repr(error))

@@ -188,15 +188,15 @@ class _Run:
                 raise UpstreamError("the server is not asked for more")
             if not told.has_prompt:
                 raise UpstreamError("the reply tells the prompt of the first outputs only")
-            found = self._again.prompt_ids(told.prompt)
-            if told.prompt_count is not None and len(found) != told.prompt_count:
+            ids = self._again.prompt_ids(told.prompt)
+            if told.prompt_count is not None and len(ids) != told.prompt_count:
                 raise UpstreamError("its text splits into other tokens")
         except EspalierError as error:
             self._again = None
             if is_needed:
                 self._reason = f"penalties look at the prompt's tokens, which are not known: {error}"
             return
-        self._prompt = found
+        self._prompt = ids
 
     def _prefill(self) -> list[tuple[int, bytes]]:
         """What the grammar has taken before the first token. How it splits into tokens matters only to a grammar that
@@ -209,11 +209,11 @@ class _Run:
         try:
             if self._again is None:
                 raise UpstreamError("the server is not asked for more")
-            found = self._again.prompt_ids(text)
+            ids = self._again.prompt_ids(text)
         except EspalierError as error:
             self._reason = f"the tokens of the generation prompt are not known: {error}"
             return []
-        return [(one, self._known.pieces.pieces[one]) for one in found]
+        return [(prompt_id, self._known.pieces.pieces[prompt_id]) for prompt_id in ids]
 
     def _level(self, replay: Replay, reported: Reported | None) -> Level | None:
         """How large the logits are, where a repeat penalty needs to know and the server can be asked."""
@@ -227,13 +227,13 @@ class _Run:
         for is_fresh in (False, True):
             try:
                 entry = self._again.probed(history, probe, count=self._count, is_fresh=is_fresh)
-                found = level_of(entry, reported, probe, history)
+                level = level_of(entry, reported, probe, history)
             except EspalierError as error:
                 log.info("a position could not be asked for again: %s", error)
                 return None
             self._asked += 1
-            if found is not None:
-                return found
+            if level is not None:
+                return level
         return None
 
     def _asked_for(
@@ -251,13 +251,13 @@ class _Run:
         for is_fresh in (False, True):
             try:
                 entry = self._again.entry([*self._prompt, *replay.tokens()], count=count, is_fresh=is_fresh)
-                found = replace(read_entry(entry_of(entry), width), is_again=True, level=level)
+                again = replace(read_entry(entry_of(entry), width), is_again=True, level=level)
             except EspalierError as error:
                 log.info("a position could not be asked for again: %s", error)
                 return None
             self._asked += 1
-            if token is None or replay.fits(token, found):
-                return found
+            if token is None or replay.fits(token, again):
+                return again
         return None
 
 
@@ -269,10 +269,10 @@ def _aligned(told: Told, known: Known) -> dict[int, Entry] | None:
     given = told.listed
     if len(given) > len(places) or (len(given) < len(places) and not told.is_stopped_by_word):
         return None
-    found = dict(zip(places, given, strict=False))
-    if any(entry.chosen != told.tokens[place] for place, entry in found.items()):
+    entries = dict(zip(places, given, strict=False))
+    if any(entry.chosen != told.tokens[place] for place, entry in entries.items()):
         return None
-    return found
+    return entries
 
 
 def _laid_out(told: Told, known: Known) -> str:
@@ -298,9 +298,9 @@ def _unfollowed(told: Told, known: Known, reason: str) -> list[Step]:
     """Steps of which the model's probabilities may be known, and no more."""
     entries = _aligned(told, known) or {}
     tokens = told.tokens or [told.ids.get(place, NO_ID) for place in range(told.count)]
-    found = _unknown(tokens, reason)
+    steps = _unknown(tokens, reason)
     made = []
-    for place, step in enumerate(found):
+    for place, step in enumerate(steps):
         entry = entries.get(place)
         try:
             reported = None if entry is None else read_entry(entry, known.vocab.width)

@@ -36,9 +36,9 @@ class Known:
     def borrow(self, grammar: str) -> States:
         """The states of a grammar, to be given back. Raises GrammarError, LimitExceeded."""
         with self._lock:
-            found = self._idle.pop(grammar, None)
-            if found is not None:
-                return found
+            states = self._idle.pop(grammar, None)
+            if states is not None:
+                return states
             known = self._read.get(grammar)
             if known is not None:
                 self._read.move_to_end(grammar)

@@ -57,18 +57,18 @@ def level_of(entry: Any, reported: Reported, probe: Probe, history: Sequence[int
     probs = _probs(entry)
     listed = dict(zip(reported.ids.tolist(), reported.logprobs.tolist(), strict=True))
     own, last = probs.get(probe.token, 0.0), set(history[-probe.window :])
-    others = [one for one in reported.ids.tolist() if probs.get(one, 0.0) > 0 and one not in last][:COMPARED]
+    others = [token for token in reported.ids.tolist() if probs.get(token, 0.0) > 0 and token not in last][:COMPARED]
     if own <= 0 or not others or not math.isfinite(listed[probe.token]):
         return None
     raised = (listed[probe.token] + RAISED) / DIVIDED
-    found = [(raised - listed[one] - math.log(own / probs[one])) / (1 - 1 / DIVIDED) for one in others]
-    value = median(found)
-    spread = max(abs(one - value) for one in found) if len(found) > 1 else ALONE_OFF
+    levels = [(raised - listed[other] - math.log(own / probs[other])) / (1 - 1 / DIVIDED) for other in others]
+    value = median(levels)
+    spread = max(abs(level - value) for level in levels) if len(levels) > 1 else ALONE_OFF
     return None if not spread <= MOST_OFF else Level(value, max(LEAST_OFF, 3 * spread))
 
 
 def _probs(entry: Any) -> Mapping[int, float]:
     try:
-        return {int(one["id"]): float(one["prob"]) for one in entry["top_probs"]}
+        return {int(top_prob["id"]): float(top_prob["prob"]) for top_prob in entry["top_probs"]}
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise UpstreamError(f"the probabilities of the reply cannot be read: {error!r}") from error

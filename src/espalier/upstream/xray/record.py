@@ -53,10 +53,10 @@ class Masses(NamedTuple):
 def trace_of(followed: Followed, told: Told, asked: Asked, known: Known, *, index: int = 0) -> Trace:
     """The trace of one output of a reply."""
     records = [_record(place, step, followed.states, known.vocab) for place, step in enumerate(followed.steps)]
-    text = b"".join(one.bytes for one in records).decode("utf-8", "replace")
+    text = b"".join(record.bytes for record in records).decode("utf-8", "replace")
     settings = followed.settings
     grammar = "" if settings is None else settings.grammar
-    counts = {name: sum(one.exactness == name for one in records) for name in ("exact", "bounded", "untraceable")}
+    counts = {name: sum(record.exactness == name for record in records) for name in ("exact", "bounded", "untraceable")}
     return Trace(
         steps=tuple(records),
         text=text,
@@ -71,8 +71,8 @@ def trace_of(followed: Followed, told: Told, asked: Asked, known: Known, *, inde
         setup={
             "traced": "xray",
             "steps": counts,
-            "rejected": sum(one.was_rejected for one in records),
-            "unknown": sum(one.is_unknown for one in records),
+            "rejected": sum(record.was_rejected for record in records),
+            "unknown": sum(record.is_unknown for record in records),
             "asked_again": followed.asked_again,
             **({"reason": followed.reason} if followed.reason else {}),
         },
@@ -84,8 +84,8 @@ def combined_of(
 ) -> dict[str, Any]:
     """The trace in the combined form of the rejection tracer, with the whole trace under `espalier`. data: the trace as
     JSON, whose parts are not copied."""
-    rejected = sum(one.was_rejected for one in trace.steps)
-    known = sum(not one.is_unknown for one in trace.steps)
+    rejected = sum(step.was_rejected for step in trace.steps)
+    known = sum(not step.is_unknown for step in trace.steps)
     return {
         "metadata": {
             "request_id": told.reply_id or request_id,
@@ -93,7 +93,7 @@ def combined_of(
             "created": created,
             "timestamp": timestamp,
         },
-        "steps": [_combined_step(one) for one in data["steps"]],
+        "steps": [_combined_step(step) for step in data["steps"]],
         "summary": {
             "total_steps": len(trace.steps),
             "rejected_steps": rejected,
@@ -108,8 +108,13 @@ def combined_of(
 def _combined_step(step: Mapping[str, Any]) -> dict[str, Any]:
     token = step["token"]
     top = [
-        {"id": one["id"], "token": one["text"], "bytes": one["bytes"], "logprob": _ln(one["prob"])}
-        for one in step["pre_masking"]
+        {
+            "id": candidate["id"],
+            "token": candidate["text"],
+            "bytes": candidate["bytes"],
+            "logprob": _ln(candidate["prob"]),
+        }
+        for candidate in step["pre_masking"]
     ]
     if step.get("is_unknown"):
         sampled: dict[str, Any] = {"was_rejected": None, "verdict": "unknown", "note": step.get("note", "")}
@@ -210,9 +215,9 @@ def _masses(step: Step, states: States | None) -> Masses:
         return Masses(0.0, 1.0, 0, 0.0, 0.0, 0.0)
     if reported.is_whole:
         mask = states.mask(step.state, step.begun)
-        found = measure(reported.row(), mask)
-        return Masses(found.removed_mass, found.removed_mass, int(np.count_nonzero(mask)), found.tax_nats,
-                      found.entropy_before, found.entropy_after)  # fmt: skip
+        measured = measure(reported.row(), mask)
+        return Masses(measured.removed_mass, measured.removed_mass, int(np.count_nonzero(mask)), measured.tax_nats,
+                      measured.entropy_before, measured.entropy_after)  # fmt: skip
     refused = ~states.allowed(step.state, reported.ids, step.begun)
     probs = np.exp(reported.logprobs.astype(np.float64))
     out, total = math.fsum(probs[refused].tolist()), math.fsum(probs.tolist())
@@ -242,8 +247,8 @@ def _unlisted(reported: Reported, total: float, last: float) -> float:
 def _entropies(reported: Reported | None, mask: NDArray[np.bool_] | None) -> tuple[float, float]:
     if reported is None or not reported.is_whole:
         return 0.0, 0.0
-    found = measure(reported.row(), mask)
-    return found.entropy_before, found.entropy_after
+    measured = measure(reported.row(), mask)
+    return measured.entropy_before, measured.entropy_after
 
 
 def _logprob(step: Step) -> float:
@@ -258,17 +263,17 @@ def _logprob(step: Step) -> float:
 
 def _listed(reported: Reported, keep: Sequence[int]) -> list[tuple[int, float]]:
     """The best tokens, and those to keep, with their ln of probability."""
-    found = list(zip(reported.ids[:LISTED].tolist(), reported.logprobs[:LISTED].tolist(), strict=True))
-    have = {token for token, _ in found}
+    listed = list(zip(reported.ids[:LISTED].tolist(), reported.logprobs[:LISTED].tolist(), strict=True))
+    have = {token for token, _ in listed}
     for token in dict.fromkeys(keep):
         place = np.flatnonzero(reported.ids == token)
         if token in have:
             continue
         if place.size:
-            found.append((token, float(reported.logprobs[place[0]])))
+            listed.append((token, float(reported.logprobs[place[0]])))
         elif token == reported.chosen and reported.chosen_logprob is not None:
-            found.append((token, reported.chosen_logprob))
-    return [(token, min(value, 0.0)) for token, value in found]
+            listed.append((token, reported.chosen_logprob))
+    return [(token, min(value, 0.0)) for token, value in listed]
 
 
 def _drawn(draw: Draw, name: _Names, token: int) -> tuple[Candidate, ...]:
@@ -312,8 +317,8 @@ def constraint_of(grammar: str) -> Mapping[str, Any] | None:
 def asked_constraint(asked: Asked) -> Mapping[str, Any]:
     """What the request holds its outputs to, as far as it says so itself."""
     grammar = asked.body.get("grammar")
-    if isinstance(grammar, str) and (found := constraint_of(grammar)) is not None:
-        return found
+    if isinstance(grammar, str) and (spec := constraint_of(grammar)) is not None:
+        return spec
     if asked.schema is not None:
         return {"kind": "json_schema", "schema": asked.schema}
     return {"kind": "tool_calls" if asked.body.get("tools") else "json_object"}
@@ -323,7 +328,7 @@ def _sampling(settings: Mapping[str, Any] | None) -> dict[str, Any]:
     """The settings as our own config has them, as far as it has them."""
     if settings is None:
         return {"sampler": FROM}
-    names = {one.llama for one in FIELDS.values() if one.llama} - {"n_cmpl", "stop", "logit_bias"}
+    names = {field.llama for field in FIELDS.values() if field.llama} - {"n_cmpl", "stop", "logit_bias"}
     given = {name: value for name, value in settings.items() if name in names}
     try:
         return {**from_llama(given).to_json(), "sampler": FROM}

@@ -106,13 +106,13 @@ class Replay:
         if self.is_lost:
             return None
         try:
-            found = {one.verdict.taken.token for one in self._ahead(reported, None)
-                     if one.verdict is not None and one.verdict.taken is not None}  # fmt: skip
+            tokens = {path.verdict.taken.token for path in self._ahead(reported, None)
+                     if path.verdict is not None and path.verdict.taken is not None}  # fmt: skip
         except (Undecided, EspalierError):
             return None
         if among is not None:
-            found &= among
-        return found.pop() if len(found) == 1 else None
+            tokens &= among
+        return tokens.pop() if len(tokens) == 1 else None
 
     def fits(self, token: int, reported: Reported | None) -> bool:
         """Whether the token can be what the server took, by this report."""
@@ -130,14 +130,16 @@ class Replay:
         if reported is None:
             return False
         try:
-            found = self._ahead(reported, token)
+            paths = self._ahead(reported, token)
         except Undecided:
             return False
         except EspalierError:
             return True
-        outcomes = {None if one.verdict is None else one.verdict.outcome for one in found}
+        outcomes = {None if path.verdict is None else path.verdict.outcome for path in paths}
         # A draw that may or may not have used a number of xtc's leaves two places, and doubts at later steps.
-        return len(outcomes) == 1 and len({one.place for one in found}) <= len({one.place for one in self._paths})
+        return len(outcomes) == 1 and len({option.place for option in paths}) <= len(
+            {path.place for path in self._paths}
+        )
 
     def advance(self, token: int, reported: Reported | None) -> None:
         """Go on by the token that the server took. reported: None if the server reported nothing."""
@@ -145,9 +147,9 @@ class Replay:
         self._tokens.append((token, self._state, self._begun, reported))
         if not self.is_lost:
             try:
-                found = self._ahead(reported, token, at=place)
-                self._last, self._paths = self._paths, found
-                if not found:
+                paths = self._ahead(reported, token, at=place)
+                self._last, self._paths = self._paths, paths
+                if not paths:
                     self._lose(place, BROKEN)
             except Undecided:
                 self._lose(place, "too many possibilities")
@@ -215,9 +217,9 @@ class Replay:
         paths = self._last
         count = place
         while count > 0:
-            if paths and all(one.verdict is not None and one.verdict.is_checked for one in paths):
+            if paths and all(path.verdict is not None and path.verdict.is_checked for path in paths):
                 return count
-            paths = _unique([one.before for one in paths if one.before is not None])
+            paths = _unique([path.before for path in paths if path.before is not None])
             count -= 1
         return 0
 
@@ -230,26 +232,26 @@ class Replay:
 
     def _settled_of(self, paths: list[_Path]) -> list[Verdict]:
         """For each step, what all surviving possibilities agree on."""
-        found: list[Verdict] = []
+        settled: list[Verdict] = []
         paths = paths or self._last
         while paths and paths[0].verdict is not None:
-            verdicts = [one.verdict for one in paths if one.verdict is not None]
-            found.append(_agreed(verdicts))
-            paths = _unique([one.before for one in paths if one.before is not None])
-        return found[::-1]
+            verdicts = [path.verdict for path in paths if path.verdict is not None]
+            settled.append(_agreed(verdicts))
+            paths = _unique([path.before for path in paths if path.before is not None])
+        return settled[::-1]
 
     def _ahead(self, reported: Reported | None, token: int | None, *, at: int | None = None) -> list[_Path]:
         """The possibilities after one more token; token: None if it is not known. Raises Undecided for too many."""
         key = (len(self._tokens) if at is None else at, token, id(reported))
         if self._memo is not None and self._memo[0] == key:
             return self._memo[1]
-        found: list[_Path] = []
+        paths: list[_Path] = []
         for path in self._paths:
-            found += [_Path(place, verdict, path) for verdict, place in self._steps(path.place, reported, token)]
-        if len(found) > MOST_PATHS:
+            paths += [_Path(place, verdict, path) for verdict, place in self._steps(path.place, reported, token)]
+        if len(paths) > MOST_PATHS:
             raise Undecided
-        self._memo = key, found
-        return found
+        self._memo = key, paths
+        return paths
 
     def _steps(self, place: Place, reported: Reported | None, token: int | None) -> list[tuple[Verdict, Place]]:
         if reported is None:
@@ -258,14 +260,14 @@ class Replay:
             draws = self.chain.draw(reported, place, self.past)
         except Undecided:
             return self._blind(place, token)
-        found: list[tuple[Verdict, Place]] = []
+        outcomes: list[tuple[Verdict, Place]] = []
         for first in draws:
             if self.states is None or self._state is None or self.states.allows(self._state, first.token, self._begun):
                 if token in (None, first.token):
-                    found.append((Verdict("accepted", first, first, is_checked=True), first.after))
+                    outcomes.append((Verdict("accepted", first, first, is_checked=True), first.after))
                 continue
-            found += self._again(first, reported, token)
-        return found
+            outcomes += self._again(first, reported, token)
+        return outcomes
 
     def _again(self, first: Draw, reported: Reported, token: int | None) -> list[tuple[Verdict, Place]]:
         """After a refusal: the second draw, from what the grammar allows."""
@@ -279,9 +281,11 @@ class Replay:
             if token is None:
                 raise
             after = self._skipped(first.after)
-            return [(Verdict("rejected", first), one) for one in after]
+            return [(Verdict("rejected", first), position) for position in after]
         return [
-            (Verdict("rejected", first, one, is_checked=True), one.after) for one in draws if token in (None, one.token)
+            (Verdict("rejected", first, draw, is_checked=True), draw.after)
+            for draw in draws
+            if token in (None, draw.token)
         ]
 
     def _second(self, first: Draw, reported: Reported) -> list[Draw]:
@@ -302,19 +306,21 @@ class Replay:
             raise Undecided
         once = self._skipped(place)
         if self.states is None or self._state is None:
-            return [(Verdict("accepted"), one) for one in once]
-        twice = [two for one in once for two in self._skipped(one)]
-        return [(Verdict("accepted"), one) for one in once] + [(Verdict("rejected"), one) for one in twice]
+            return [(Verdict("accepted"), position) for position in once]
+        twice = [two for position in once for two in self._skipped(position)]
+        return [(Verdict("accepted"), position) for position in once] + [
+            (Verdict("rejected"), position) for position in twice
+        ]
 
     def _skipped(self, place: Place) -> list[Place]:
         """The places after a draw of which nothing is known. Raises Undecided where its result matters later."""
         settings = self.chain.settings
         if settings.mirostat:
             raise Undecided
-        found = [Place(place.draws + 1, place.chances, place.mu)]
+        positions = [Place(place.draws + 1, place.chances, place.mu)]
         if settings.has_xtc:
-            found.append(Place(place.draws + 1, place.chances + 1, place.mu))
-        return found
+            positions.append(Place(place.draws + 1, place.chances + 1, place.mu))
+        return positions
 
 
 def _has_unlisted(allowed: NDArray[np.bool_], reported: Reported) -> bool:
@@ -335,15 +341,15 @@ def _filled(reported: Reported) -> Reported:
 
 
 def _unique(paths: Sequence[_Path]) -> list[_Path]:
-    return list({id(one): one for one in paths}.values())
+    return list({id(path): path for path in paths}.values())
 
 
 def _agreed(verdicts: Sequence[Verdict]) -> Verdict:
     """What the possibilities have in common."""
     first = verdicts[0]
-    if any(one.outcome != first.outcome for one in verdicts):
+    if any(verdict.outcome != first.outcome for verdict in verdicts):
         return Verdict("unknown")
-    drawn = {None if one.first is None else one.first.token for one in verdicts}
+    drawn = {None if verdict.first is None else verdict.first.token for verdict in verdicts}
     if len(drawn) > 1 or (first.outcome == "rejected" and drawn == {None}):
         return Verdict("unknown") if first.outcome == "rejected" else first
     return first

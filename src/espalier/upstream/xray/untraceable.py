@@ -25,13 +25,13 @@ def untraceable(asked: Asked, why: str, raw: bytes | None, *, is_cut: bool = Fal
         reply, why = None, f"{why}; its reply cannot be read: {error.message}"
     if reply is None:
         return [(0, _trace(asked, why, None, None, end=end))]
-    return [(one.index, _trace(asked, why, reply, one, end=end)) for one in reply.choices]
+    return [(choice.index, _trace(asked, why, reply, choice, end=end)) for choice in reply.choices]
 
 
 def _trace(asked: Asked, why: str, reply: Response | None, choice: ApiChoice | None, *, end: str) -> Trace:
     listed = () if choice is None or choice.steps is None else choice.steps
     steps = tuple(
-        replace(of_reply(place, one, None), exactness="untraceable", note=why) for place, one in enumerate(listed)
+        replace(of_reply(place, entry, None), exactness="untraceable", note=why) for place, entry in enumerate(listed)
     )
     return Trace(
         steps=steps,

@@ -74,7 +74,7 @@ class Content:
 def _object(text: str) -> Json:
     """The arguments of a call; an empty object for a call that was cut off, as the stop reason says."""
     try:
-        found = json.loads(text)
+        metadata = json.loads(text)
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return metadata if isinstance(metadata, dict) else {}

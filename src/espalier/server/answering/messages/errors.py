@@ -16,11 +16,11 @@ def messages_error(error: EspalierError, request_id: str | None = None) -> dict[
     """`{"type": "error", "error": {...}}`, for replies and for events of a stream. `param` and `code` are ours."""
     status = error.http_status
     kind = TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
-    found: dict[str, Any] = {
+    body: dict[str, Any] = {
         "type": "error",
         "error": {
             "type": kind, "message": error_body(error)["error"]["message"], "param": error.field,
             "code": code_of(error),
         },
     }  # fmt: skip
-    return found if request_id is None else {**found, "request_id": request_id}
+    return body if request_id is None else {**body, "request_id": request_id}

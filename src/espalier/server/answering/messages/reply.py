@@ -101,21 +101,21 @@ class MessagesChunks(NamedChunks):
         """The events of a token or of the end."""
         begin = [] if self._has_begun else self._start(happened)
         self._has_begun = True
-        found: list[Json] = []
+        objects: list[Json] = []
         for delta in happened.deltas:
-            found += self._blocks.of(delta)
+            objects += self._blocks.of(delta)
         record = happened.record if isinstance(happened, TokenEvent) else None
-        if self.asked.stream_steps and record is not None and found:
-            found[0]["espalier"] = {"steps": [{"index": 0, **record.to_json()}]}
+        if self.asked.stream_steps and record is not None and objects:
+            objects[0]["espalier"] = {"steps": [{"index": 0, **record.to_json()}]}
         if isinstance(happened, Finished):
             self.results[run] = happened.result
-            found += self._blocks.end()
+            objects += self._blocks.end()
             if self.asked.report:
                 outputs = [report(self.asked, 0, run, happened.result, trace_id)]
                 self._report = {"espalier": reports(self.contract, outputs, self.asked, [happened.result])}
             else:
                 self._report = breach_report(happened.result)
-        return begin + found
+        return begin + objects
 
     def last(self) -> list[Json]:
         """`message_delta` and `message_stop`."""

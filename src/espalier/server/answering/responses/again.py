@@ -16,8 +16,8 @@ CUSTOM = "custom_tool_call"
 
 def events_of(response: Mapping[str, Any]) -> Iterator[Json]:
     """The numbered events of a response that has ended; each text comes in one piece."""
-    for number, one in enumerate(_events(response)):
-        yield {**one, "sequence_number": number}
+    for number, event in enumerate(_events(response)):
+        yield {**event, "sequence_number": number}
 
 
 def _events(response: Mapping[str, Any]) -> Iterator[Json]:
@@ -28,11 +28,13 @@ def _events(response: Mapping[str, Any]) -> Iterator[Json]:
     for name in ("created", "in_progress"):
         yield {"type": f"response.{name}", "response": begun}
     items = response["output"]
-    logprobs = [one["content"][0].get("logprobs", []) for one in items if one["type"] == "message" and one["content"]]
-    custom = frozenset(one["name"] for one in items if one["type"] == CUSTOM)
+    logprobs = [
+        item["content"][0].get("logprobs", []) for item in items if item["type"] == "message" and item["content"]
+    ]
+    custom = frozenset(item["name"] for item in items if item["type"] == CUSTOM)
     output = Output(
         response["id"].removeprefix(f"{PREFIX}_"), custom=custom,
-        has_summary=any(one.get("summary") for one in items), logprobs=lambda _reasoning, _text: logprobs[0],
+        has_summary=any(item.get("summary") for item in items), logprobs=lambda _reasoning, _text: logprobs[0],
     )  # fmt: skip
     for place, item in enumerate(items):
         shown = logprobs[0] if item["type"] == "message" and logprobs else ()

@@ -42,12 +42,12 @@ class CustomInput:
 
     def _unit(self, place: int) -> str | None:
         """The next characters or escape; None if there is none that is whole. A surrogate comes with its other half."""
-        found = _UNIT.match(self._waiting, place)
-        if found is None:
+        match = _UNIT.match(self._waiting, place)
+        if match is None:
             return None
-        unit = found[0]
+        unit = match[0]
         if _HIGH.match(unit):
-            other = self._waiting[found.end() : found.end() + 6]
+            other = self._waiting[match.end() : match.end() + 6]
             if len(other) < 6 and "\\u".startswith(other[:2]) and '"' not in other:
                 return None
             if other[:2] == "\\u" and _UNIT.match(other):

@@ -41,15 +41,19 @@ def keep_streamed(chunks: Any, running: Generation) -> None:
 def listed(items: Sequence[Mapping[str, Any]], response_id: str) -> list[Json]:
     """The items as OpenAI lists them: with ids, types, and contents of parts."""
     suffix = response_id.removeprefix(f"{PREFIX}_")
-    found = []
+    shown_items = []
     for index, item in enumerate(items):
         kind = item.get("type", "message")
-        one: Json = {"id": f"{PREFIXES.get(kind, 'out')}_{suffix}in{index:03d}", "type": kind, "status": "completed"}
-        one |= {name: value for name, value in item.items() if value is not None}
+        output_item: Json = {
+            "id": f"{PREFIXES.get(kind, 'out')}_{suffix}in{index:03d}",
+            "type": kind,
+            "status": "completed",
+        }
+        output_item |= {name: value for name, value in item.items() if value is not None}
         more: Json
-        if kind == "message" and isinstance(one["content"], str):
-            part = "output_text" if one["role"] == "assistant" else "input_text"
+        if kind == "message" and isinstance(output_item["content"], str):
+            part = "output_text" if output_item["role"] == "assistant" else "input_text"
             more = {"annotations": []} if part == "output_text" else {}
-            one["content"] = [{"type": part, "text": one["content"], **more}]
-        found.append(one)
-    return found
+            output_item["content"] = [{"type": part, "text": output_item["content"], **more}]
+        shown_items.append(output_item)
+    return shown_items

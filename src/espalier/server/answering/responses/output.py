@@ -54,7 +54,7 @@ class Output:
 
     def end(self, *, is_complete: bool) -> Iterator[Json]:
         """The events of the end. is_complete: False if the token limit ended the text."""
-        if not any(one["type"] != "reasoning" for one in self.items):
+        if not any(item["type"] != "reasoning" for item in self.items):
             yield from self._begin("message")  # an empty one, which clients read as an empty text
         yield from self._close("completed" if is_complete or self._has_ended else "incomplete")
 
@@ -103,9 +103,9 @@ class Output:
         else:
             part, more = self._part(text), {}
             if kind == "message":
-                found = [] if self._logprobs is None else list(self._logprobs(self._reasoning, text))
-                part["logprobs"] = found
-                more = {"logprobs": found}
+                logprobs = [] if self._logprobs is None else list(self._logprobs(self._reasoning, text))
+                part["logprobs"] = logprobs
+                more = {"logprobs": logprobs}
             else:
                 self._reasoning = text
             yield self._event(f"{self._name}.done", text=text, **self._index, **more)

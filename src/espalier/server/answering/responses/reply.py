@@ -101,8 +101,8 @@ def _output(asked: ResponsesAsked, head: Head, steps: Any) -> Output:
     """steps: gives the steps so far."""
 
     def logprobs(reasoning: str, content: str) -> list[Json]:
-        found = steps() if is_plain(asked) else _of_content(steps(), reasoning, content)
-        return _logprobs(asked, found)
+        chosen = steps() if is_plain(asked) else _of_content(steps(), reasoning, content)
+        return _logprobs(asked, chosen)
 
     given: Logprobs | None = None if asked.top_logprobs is None else logprobs
     suffix = head.id.removeprefix(f"{PREFIX}_")
@@ -115,8 +115,8 @@ def is_plain(asked: Asked) -> bool:
 
 
 def _logprobs(asked: ResponsesAsked, steps: Sequence[StepRecord]) -> list[Json]:
-    found: list[Json] = ChatLogprobs(asked.top_logprobs or 0).of(steps)["content"]
-    return found
+    objects: list[Json] = ChatLogprobs(asked.top_logprobs or 0).of(steps)["content"]
+    return objects
 
 
 def _of_content(steps: Sequence[StepRecord], reasoning: str, content: str) -> list[StepRecord]:
@@ -124,13 +124,13 @@ def _of_content(steps: Sequence[StepRecord], reasoning: str, content: str) -> li
     joined, wanted = b"".join(step.bytes for step in steps), content.encode()
     start = max(0, joined.find(reasoning.encode())) + len(reasoning.encode()) if reasoning else 0
     start = max(0, joined.find(wanted, start))
-    found, place = [], 0
+    content_steps, place = [], 0
     for step in steps:
         end = place + len(step.bytes)
         if end > start and place < start + len(wanted):
-            found.append(step)
+            content_steps.append(step)
         place = end
-    return found
+    return content_steps
 
 
 @dataclass(slots=True)
@@ -165,21 +165,21 @@ class ResponsesChunks(NamedChunks):
         if record is not None and record.token_id not in self.asked.ends:
             self._all.append(record)
             self._new.append(record)
-        found: list[Json] = []
+        objects: list[Json] = []
         for delta in happened.deltas:
-            found += self._output.of(delta, self._take_logprobs())
-        if self.asked.stream_steps and record is not None and found:
-            found[0]["espalier"] = {"steps": [{"index": 0, **record.to_json()}]}
+            objects += self._output.of(delta, self._take_logprobs())
+        if self.asked.stream_steps and record is not None and objects:
+            objects[0]["espalier"] = {"steps": [{"index": 0, **record.to_json()}]}
         if isinstance(happened, Finished):
             result = self.results[run] = happened.result
-            found += self._output.end(is_complete=incomplete_details(result) is None)
+            objects += self._output.end(is_complete=incomplete_details(result) is None)
             self._ending = finished(self._ours, self.head, self._output.items, result)
             if self.asked.report:
                 entry = report(self.asked, 0, run, result, trace_id)
                 self._ending["espalier"] = reports(self.contract, [entry], self.asked, [result])
             else:
                 self._ending |= breach_report(result)
-        return self._number_events(found)
+        return self._number_events(objects)
 
     def last(self) -> list[Json]:
         """`completed` or `incomplete`."""
@@ -212,8 +212,8 @@ class ResponsesChunks(NamedChunks):
         return _logprobs(self._ours, taken)
 
     def _number_events(self, events: Iterable[Json]) -> list[Json]:
-        found = []
-        for one in events:
-            found.append({**one, "sequence_number": self._count})
+        numbered = []
+        for event in events:
+            numbered.append({**event, "sequence_number": self._count})
             self._count += 1
-        return found
+        return numbered

@@ -62,18 +62,18 @@ def _tool_fields(body: MessagesBody) -> Json:
     """Without tools, a choice has no effect."""
     if not body.tools:
         return {}
-    found: Json = {"tools": [_tool(tool, f"tools[{index}]") for index, tool in enumerate(body.tools)]}
+    fields: Json = {"tools": [_tool(tool, f"tools[{index}]") for index, tool in enumerate(body.tools)]}
     choice = body.tool_choice
     if choice is not None:
-        found["tool_choice"] = {name: choice[name] for name in ("type", "name") if name in choice}
+        fields["tool_choice"] = {name: choice[name] for name in ("type", "name") if name in choice}
         alone = choice.get("disable_parallel_tool_use")
         if alone is not None and not isinstance(alone, bool):
             raise BadRequest(
                 "disable_parallel_tool_use is true or false", field="tool_choice.disable_parallel_tool_use"
             )
         if alone:
-            found["parallel_tool_calls"] = False
-    return found
+            fields["parallel_tool_calls"] = False
+    return fields
 
 
 def _tool(tool: Mapping[str, Any], place: str) -> Json:
@@ -120,7 +120,7 @@ def _thinking_fields(body: MessagesBody, process: Process, warnings: list[str]) 
     if not can_reason(engine):
         warnings.append("thinking has no effect: the model shows no reasoning markers")
         return {}
-    found = thinking_fields(engine, wanted=True, effort=effort)
+    fields = thinking_fields(engine, wanted=True, effort=effort)
     ours = {} if body.espalier is None else body.espalier.model_dump(exclude_unset=True, exclude_none=True)
     limit = {} if budget is None else {"max_reasoning": budget}
-    return found | {"espalier": {"reasoning": "auto"} | limit | ours}
+    return fields | {"espalier": {"reasoning": "auto"} | limit | ours}

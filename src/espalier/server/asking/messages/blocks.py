@@ -22,10 +22,10 @@ ROLES = ("user", "assistant", "system")
 
 def talk_of(system: str | Sequence[Any] | None, messages: Sequence[Any]) -> Talk:
     """The chat messages. Raises BadRequest and UnsupportedParameter naming the block."""
-    found = Talk()
+    talk = Talk()
     if system:
         text = system if isinstance(system, str) else _texts(system, "system")
-        found.add({"role": "system", "content": text}, "system")
+        talk.add({"role": "system", "content": text}, "system")
     for index, message in enumerate(messages):
         place = f"messages[{index}]"
         role = message.get("role")
@@ -33,25 +33,25 @@ def talk_of(system: str | Sequence[Any] | None, messages: Sequence[Any]) -> Talk
             raise BadRequest(f"{place}: the role is one of {', '.join(ROLES)}", field=f"{place}.role")
         content = message.get("content")
         if isinstance(content, str):
-            found.add({"role": role, "content": content}, place)
+            talk.add({"role": role, "content": content}, place)
             continue
         if not isinstance(content, list):
             raise BadRequest(f"{place}: content is a text or a list of blocks", field=f"{place}.content")
         if role == "assistant":
-            _assistant(content, place, found)
+            _assistant(content, place, talk)
         elif role == "system":
-            found.add({"role": role, "content": _texts(content, f"{place}.content")}, place)
+            talk.add({"role": role, "content": _texts(content, f"{place}.content")}, place)
         else:
-            _user(content, place, found)
-    return found
+            _user(content, place, talk)
+    return talk
 
 
-def _user(content: Sequence[Any], place: str, found: Talk) -> None:
+def _user(content: Sequence[Any], place: str, talk: Talk) -> None:
     texts: list[str] = []
 
     def flush() -> None:
         if texts:
-            found.add({"role": "user", "content": BETWEEN.join(texts)}, place)
+            talk.add({"role": "user", "content": BETWEEN.join(texts)}, place)
             texts.clear()
 
     for index, block in enumerate(content):
@@ -63,17 +63,17 @@ def _user(content: Sequence[Any], place: str, found: Talk) -> None:
         given = block.get("content")
         text = "" if given is None else given if isinstance(given, str) else _texts(given, f"{here}.content")
         text = FAILED + text if block.get("is_error") else text
-        found.add({"role": "tool", "tool_call_id": _text(block, "tool_use_id", here), "content": text}, here)
+        talk.add({"role": "tool", "tool_call_id": _text(block, "tool_use_id", here), "content": text}, here)
     flush()
     if not content:
-        found.add({"role": "user", "content": ""}, place)
+        talk.add({"role": "user", "content": ""}, place)
 
 
-def _assistant(content: Sequence[Any], place: str, found: Talk) -> None:
+def _assistant(content: Sequence[Any], place: str, talk: Talk) -> None:
     texts: list[str] = []
     thoughts: list[str] = []
     calls: list[Json] = []
-    number = len(found.messages)
+    number = len(talk.messages)
     kinds = ("text", "tool_use", "thinking", "redacted_thinking")
     for index, block in enumerate(content):
         here = f"{place}.content[{index}]"
@@ -83,21 +83,21 @@ def _assistant(content: Sequence[Any], place: str, found: Talk) -> None:
         elif kind == "thinking":
             thoughts.append(_text(block, "thinking", here))
         elif kind == "redacted_thinking":
-            found.warnings.append(f"{here}: redacted thinking cannot be read here and was left out")
+            talk.warnings.append(f"{here}: redacted thinking cannot be read here and was left out")
         else:
             given = block.get("input")
             if not isinstance(given, Mapping):
                 raise BadRequest(f"{here}: input is an object", field=f"{here}.input")
             function = {"name": _text(block, "name", here), "arguments": json.dumps(given, ensure_ascii=False)}
             inner = f"messages[{number}].tool_calls[{len(calls)}]"
-            found.places |= {inner: here, f"{inner}.function": here}
+            talk.places |= {inner: here, f"{inner}.function": here}
             calls.append({"id": _text(block, "id", here), "type": "function", "function": function})
     message: Json = {"role": "assistant", "content": BETWEEN.join(texts)}
     if thoughts:
         message["reasoning_content"] = BETWEEN.join(thoughts)
     if calls:
         message["tool_calls"] = calls
-    found.add(message, place)
+    talk.add(message, place)
 
 
 def _texts(blocks: Any, place: str) -> str:
@@ -124,7 +124,7 @@ def _kind(block: Any, place: str, known: Sequence[str]) -> str:
 
 
 def _text(block: Mapping[str, Any], name: str, place: str) -> str:
-    found = block.get(name)
-    if not isinstance(found, str):
-        raise BadRequest(f"{place}: {name} is {'missing' if found is None else 'not a text'}", field=f"{place}.{name}")
-    return found
+    value = block.get(name)
+    if not isinstance(value, str):
+        raise BadRequest(f"{place}: {name} is {'missing' if value is None else 'not a text'}", field=f"{place}.{name}")
+    return value

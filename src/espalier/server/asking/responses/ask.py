@@ -82,21 +82,21 @@ def summary_of(body: ResponsesBody) -> str | None:
 
 def _chat_fields(body: ResponsesBody, tools: Tools, process: Process, warnings: list[str]) -> Json:
     """The fields of a chat body that this body's own fields stand for."""
-    found: Json = {}
+    fields: Json = {}
     if body.max_output_tokens is not None:
-        found["max_completion_tokens"] = body.max_output_tokens
-    found |= _tool_fields(body, tools)
+        fields["max_completion_tokens"] = body.max_output_tokens
+    fields |= _tool_fields(body, tools)
     shape = None if body.text is None else body.text.format
     if shape is not None and shape.type != "text":
-        found["response_format"] = {"type": shape.type}
+        fields["response_format"] = {"type": shape.type}
         if shape.type == "json_schema":
             named = {"name": shape.name, "schema": shape.schema_, "strict": shape.strict}
-            found["response_format"]["json_schema"] = {k: v for k, v in named.items() if v is not None}
+            fields["response_format"]["json_schema"] = {k: v for k, v in named.items() if v is not None}
     if body.text is not None and body.text.verbosity not in (None, "medium"):
         warnings.append("text.verbosity has no effect here")
     if body.top_logprobs is not None or LOGPROBS in _read_include(body, warnings):
-        found |= {"logprobs": True, "top_logprobs": body.top_logprobs or 0}
-    return found | _reasoning_fields(body, process, warnings)
+        fields |= {"logprobs": True, "top_logprobs": body.top_logprobs or 0}
+    return fields | _reasoning_fields(body, process, warnings)
 
 
 def _tool_fields(body: ResponsesBody, tools: Tools) -> Json:
@@ -130,9 +130,9 @@ def _reasoning_fields(body: ResponsesBody, process: Process, warnings: list[str]
     if not can_reason(engine):
         warnings.append("reasoning has no effect: the model shows no reasoning markers")
         return {}
-    found = thinking_fields(engine, wanted=True, effort=asked.effort)
+    fields = thinking_fields(engine, wanted=True, effort=asked.effort)
     ours = {} if body.espalier is None else body.espalier.model_dump(exclude_unset=True, exclude_none=True)
-    return found | {"espalier": {"reasoning": "auto"} | ours}
+    return fields | {"espalier": {"reasoning": "auto"} | ours}
 
 
 def _input_limit(body: ResponsesBody, process: Process) -> int | None:

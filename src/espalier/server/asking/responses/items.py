@@ -38,7 +38,7 @@ class Conversation(Talk):
 def conversation_of(items: Sequence[Any], *, field_name: str = "input", first: int = 0) -> Conversation:
     """The messages of the items. first: the number of items before them that came from the store, and have no place in
     the body. Raises BadRequest and UnsupportedParameter naming the item."""
-    found = Conversation()
+    conversation = Conversation()
     for index, item in enumerate(items):
         place = f"{field_name}[{index - first}]" if index >= first else "previous_response_id"
         if not isinstance(item, Mapping):
@@ -50,56 +50,56 @@ def conversation_of(items: Sequence[Any], *, field_name: str = "input", first: i
                 f"{place}: items of type {str(kind)[:60]!r} cannot be read here", hint=f"one of: {', '.join(READERS)}",
                 field=f"{place}.type",
             )  # fmt: skip
-        reader(item, place, found)
-    return found
+        reader(item, place, conversation)
+    return conversation
 
 
-def _message(item: Mapping[str, Any], place: str, found: Conversation) -> None:
+def _message(item: Mapping[str, Any], place: str, conversation: Conversation) -> None:
     role = item.get("role")
     if role not in ROLES:
         raise BadRequest(f"{place}: the role is one of {', '.join(ROLES)}", field=f"{place}.role")
     content = text_of(item.get("content"), f"{place}.content")
     if role != "assistant":
-        found.add({"role": role, "content": content}, place)
+        conversation.add({"role": role, "content": content}, place)
         return
-    found.own(place, "content")["content"] = content
+    conversation.own(place, "content")["content"] = content
 
 
-def _call(item: Mapping[str, Any], place: str, found: Conversation) -> None:
+def _call(item: Mapping[str, Any], place: str, conversation: Conversation) -> None:
     arguments = _text(item, "arguments", place)
-    _add_call(item, arguments or "{}", place, found)
+    _add_call(item, arguments or "{}", place, conversation)
 
 
-def _custom_call(item: Mapping[str, Any], place: str, found: Conversation) -> None:
-    _add_call(item, json.dumps({INPUT: _text(item, "input", place)}, ensure_ascii=False), place, found)
+def _custom_call(item: Mapping[str, Any], place: str, conversation: Conversation) -> None:
+    _add_call(item, json.dumps({INPUT: _text(item, "input", place)}, ensure_ascii=False), place, conversation)
 
 
-def _add_call(item: Mapping[str, Any], arguments: str, place: str, found: Conversation) -> None:
+def _add_call(item: Mapping[str, Any], arguments: str, place: str, conversation: Conversation) -> None:
     call = {
         "id": _text(item, "call_id", place), "type": "function",
         "function": {"name": _text(item, "name", place), "arguments": arguments},
     }  # fmt: skip
-    message = found.own(place, "call")
+    message = conversation.own(place, "call")
     calls = message.setdefault("tool_calls", [])
-    here = f"messages[{len(found.messages) - 1}].tool_calls[{len(calls)}]"
-    found.places |= {here: place, f"{here}.function": place, f"{here}.id": f"{place}.call_id"}
+    here = f"messages[{len(conversation.messages) - 1}].tool_calls[{len(calls)}]"
+    conversation.places |= {here: place, f"{here}.function": place, f"{here}.id": f"{place}.call_id"}
     calls.append(call)
 
 
-def _output(item: Mapping[str, Any], place: str, found: Conversation) -> None:
+def _output(item: Mapping[str, Any], place: str, conversation: Conversation) -> None:
     output = text_of(item.get("output"), f"{place}.output")
-    found.add({"role": "tool", "tool_call_id": _text(item, "call_id", place), "content": output}, place)
-    found.places[f"messages[{len(found.messages) - 1}].content"] = f"{place}.output"
+    conversation.add({"role": "tool", "tool_call_id": _text(item, "call_id", place), "content": output}, place)
+    conversation.places[f"messages[{len(conversation.messages) - 1}].content"] = f"{place}.output"
 
 
-def _reasoning(item: Mapping[str, Any], place: str, found: Conversation) -> None:
+def _reasoning(item: Mapping[str, Any], place: str, conversation: Conversation) -> None:
     """What the model thought: the text itself, or its summary."""
     parts = [*_parts(item, "content", place), *([] if item.get("content") else _parts(item, "summary", place))]
     if not parts:
         if item.get("encrypted_content"):
-            found.warnings.append(f"{place}: encrypted reasoning cannot be read here and was left out")
+            conversation.warnings.append(f"{place}: encrypted reasoning cannot be read here and was left out")
         return
-    found.own(place, "reasoning")["reasoning_content"] = "\n\n".join(parts)
+    conversation.own(place, "reasoning")["reasoning_content"] = "\n\n".join(parts)
 
 
 def _parts(item: Mapping[str, Any], name: str, place: str) -> list[str]:
@@ -108,8 +108,8 @@ def _parts(item: Mapping[str, Any], name: str, place: str) -> list[str]:
         return []
     if not isinstance(given, list):
         raise BadRequest(f"{place}: {name} is a list", field=f"{place}.{name}")
-    return [_text(one if isinstance(one, Mapping) else {}, "text", f"{place}.{name}[{i}]")
-            for i, one in enumerate(given)]  # fmt: skip
+    return [_text(part if isinstance(part, Mapping) else {}, "text", f"{place}.{name}[{i}]")
+            for i, part in enumerate(given)]  # fmt: skip
 
 
 def text_of(content: Any, place: str) -> str:
@@ -131,10 +131,10 @@ def text_of(content: Any, place: str) -> str:
 
 
 def _text(item: Mapping[str, Any], name: str, place: str) -> str:
-    found = item.get(name)
-    if not isinstance(found, str):
-        raise BadRequest(f"{place}: {name} is {'missing' if found is None else 'not a text'}", field=f"{place}.{name}")
-    return found
+    value = item.get(name)
+    if not isinstance(value, str):
+        raise BadRequest(f"{place}: {name} is {'missing' if value is None else 'not a text'}", field=f"{place}.{name}")
+    return value
 
 
 READERS: Mapping[str, Callable[[Mapping[str, Any], str, Conversation], None]] = {

@@ -50,9 +50,9 @@ def read_tools(given: Sequence[Mapping[str, Any]] | None, choice: Any) -> Tools:
         shown.append(echo)
         if kind == "custom":
             custom.add(inner["name"])
-    found = _choice(choice, custom)
+    converted = _choice(choice, custom)
     return Tools(
-        tools=made, choice=found if made else None, shown=shown, shown_choice="auto" if choice is None else choice,
+        tools=made, choice=converted if made else None, shown=shown, shown_choice="auto" if choice is None else choice,
         custom=frozenset(custom),
     )  # fmt: skip
 
@@ -131,15 +131,15 @@ def _choice(given: Any, custom: set[str]) -> Any:
             hint="function, custom or allowed_tools", field="tool_choice.type",
         )  # fmt: skip
     if kind == "allowed_tools" and isinstance(given.get("tools"), list):
-        return {**given, "tools": [_read_allowed_tool(one, i) for i, one in enumerate(given["tools"])]}
+        return {**given, "tools": [_read_allowed_tool(tool, i) for i, tool in enumerate(given["tools"])]}
     return given
 
 
-def _read_allowed_tool(one: Any, index: int) -> Any:
-    kind = one.get("type") if isinstance(one, Mapping) else None
+def _read_allowed_tool(tool: Any, index: int) -> Any:
+    kind = tool.get("type") if isinstance(tool, Mapping) else None
     if kind not in MAKERS:
         raise UnsupportedParameter(
             f"tool_choice.tools[{index}]: tools of type {str(kind)[:60]!r} cannot be called here",
             hint="function or custom", field=f"tool_choice.tools[{index}].type",
         )  # fmt: skip
-    return {**one, "type": "function"}
+    return {**tool, "type": "function"}

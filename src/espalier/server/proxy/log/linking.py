@@ -71,10 +71,14 @@ class Linking:
         with self._lock:
             passing.end = end
             running = [
-                one.start for one in self._passing if one.end is None or (one.sides is not None and one.link is None)
+                passing_one.start
+                for passing_one in self._passing
+                if passing_one.end is None or (passing_one.sides is not None and passing_one.link is None)
             ]
             oldest = min(running, default=end)
-            self._passing = [one for one in self._passing if one.end is None or one.end > oldest or one is passing]
+            self._passing = [
+                other for other in self._passing if other.end is None or other.end > oldest or other is passing
+            ]
 
     def decide(self, passing: Passing, *, is_last: bool = False) -> Decision:
         """What is known of a reply by now. is_last: whether requests that still run are waited for no longer."""
@@ -98,8 +102,8 @@ class Linking:
         sides, news = passing.sides, self._window.news
         assert sides is not None
         events, spans, has_all = self._window.since(passing.start)
-        taken = {one.key for one in self._passing if one is not passing}
-        others = any(one is not passing and self._overlap(one, passing) for one in self._passing)
+        taken = {other.key for other in self._passing if other is not passing}
+        others = any(other is not passing and self._overlap(other, passing) for other in self._passing)
         # A task that goes on after the reply is another's, if there is another that it can be of.
         end = passing.end if others else None
         mine = {key for key, span in spans.items() if key not in taken and (end is None or span.last < end)}
@@ -130,7 +134,7 @@ class Linking:
         group = self._group(passing, looked)
         if len(group) == 1:
             return (looked.survey.shared(link.reason, looked.options) if link.candidates else link), True
-        is_final = all(one.end is not None for one in group)
+        is_final = all(member.end is not None for member in group)
         what = f"{len(set().union(*group.values()))} tasks, {len(group)} requests at once"
         decided = certain(group) if len(group) <= MOST_AT_ONCE else {}
         if passing not in decided:
@@ -149,22 +153,24 @@ class Linking:
         if not looked.survey.may_be_empty:
             return False
         tasks = {key for key, fit in looked.survey.found.items() if fit.events}
-        others = {one: self._options(one) & tasks for one in self._passing if one is not passing and one.key is None}
+        others = {
+            other: self._options(other) & tasks for other in self._passing if other is not passing and other.key is None
+        }
         return len(assigned(others)) == len(tasks)
 
     def _group(self, passing: Passing, looked: _Looked) -> dict[Passing, set[TaskKey]]:
         """The requests that compete for tasks with this one, themselves and through others, with their options."""
         group = {passing: set(looked.options)}
         tasks = set(looked.options)
-        rest = [one for one in self._passing if one is not passing and one.key is None and not one.is_void]
-        options = {one: self._options(one) for one in rest}
+        rest = [other for other in self._passing if other is not passing and other.key is None and not other.is_void]
+        options = {other: self._options(other) for other in rest}
         while True:
-            joining = [one for one in rest if one not in group and options[one] & tasks]
+            joining = [other for other in rest if other not in group and options[other] & tasks]
             if not joining:
                 return group
-            for one in joining:
-                group[one] = options[one]
-                tasks |= options[one]
+            for candidate in joining:
+                group[candidate] = options[candidate]
+                tasks |= options[candidate]
 
     def _options(self, passing: Passing) -> set[TaskKey]:
         """The tasks that a request may be of; all since it began, while it runs or without a reply."""
@@ -174,11 +180,11 @@ class Linking:
         if passing.sides is not None:
             return set(self._look(passing).options)
         _, spans, _ = self._window.since(passing.start)
-        taken = {one.key for one in self._passing}
+        taken = {other.key for other in self._passing}
         return {
             key for key, span in spans.items()
             if key not in taken and (passing.end is None or span.first < passing.end)
         }  # fmt: skip
 
-    def _overlap(self, one: Passing, other: Passing) -> bool:
-        return (one.end is None or one.end >= other.start) and (other.end is None or other.end >= one.start)
+    def _overlap(self, passing: Passing, other: Passing) -> bool:
+        return (passing.end is None or passing.end >= other.start) and (other.end is None or other.end >= passing.start)

@@ -59,12 +59,12 @@ class LogMode:
             log.info("a request is not traced: its body is too long", extra=_fields(exchange))
             await exchange.pass_through(body)
             return
-        one = _One(self, exchange, self._linking.begin(await self.poll(exchange)))
+        proxied = _One(self, exchange, self._linking.begin(await self.poll(exchange)))
         try:
-            await exchange.incoming.while_there(one.serve(body))
+            await exchange.incoming.while_there(proxied.serve(body))
         finally:
-            if not one.is_traced:
-                self.end(one.passing, await self.poll(exchange))
+            if not proxied.is_traced:
+                self.end(proxied.passing, await self.poll(exchange))
 
     async def poll(self, exchange: Exchange | None = None) -> int:
         """Read what is new in the log; returns how many events there were so far."""
@@ -129,8 +129,8 @@ class LogMode:
         """Wait while the log may still lag behind, and the events of the reply are not there."""
         for look in range(LOOKS):
             await self.poll(exchange)
-            decisions = [await asyncio.to_thread(self._linking.decide, one) for one in outputs]
-            has_all = all(one.combined.data["summary"]["rejected_steps"] for one in decisions)
+            decisions = [await asyncio.to_thread(self._linking.decide, output) for output in outputs]
+            has_all = all(decision.combined.data["summary"]["rejected_steps"] for decision in decisions)
             if look + 1 == LOOKS or (has_all and not self._window.news.is_cut):
                 break
             await asyncio.sleep(SETTLING_SECONDS / LOOKS)

@@ -26,7 +26,7 @@ class Kinds:
                 for low, high in symbol.ranges:
                     edges.update((low, high + 1))
         self._edges = sorted(edges)
-        self._has_tokens = any(isinstance(one, Token) for one in program.symbols)
+        self._has_tokens = any(isinstance(symbol, Token) for symbol in program.symbols)
         self._chars: dict[int, int] = {}
         self._numbers: dict[object, int] = {}
         self._next = count(2)
@@ -37,18 +37,18 @@ class Kinds:
 
     def of_char(self, char: int) -> int:
         """The kind of a code point."""
-        found = self._chars.get(char)
-        if found is None:
-            found = self._chars[char] = bisect_right(self._edges, char)
-        return found
+        number = self._chars.get(char)
+        if number is None:
+            number = self._chars[char] = bisect_right(self._edges, char)
+        return number
 
     def of_token(self, token: int, begun: Part) -> int:
         """The kind of a token after a part of a character."""
         if begun == WHOLE:
-            found = int(self._whole[token])
-            if found < 0:
-                found = self._whole[token] = self._made(token, begun)
-            return found
+            kind = int(self._whole[token])
+            if kind < 0:
+                kind = self._whole[token] = self._made(token, begun)
+            return kind
         known = self._begun.get((token, begun))
         if known is None:
             known = self._begun[token, begun] = self._made(token, begun)
@@ -58,10 +58,10 @@ class Kinds:
         """The kinds of `(n,)` tokens."""
         if begun != WHOLE:
             return [self.of_token(token, begun) for token in tokens.tolist()]
-        found: NDArray[np.int32] = self._whole[tokens]
-        for place in np.flatnonzero(found < 0).tolist():
-            found[place] = self.of_token(int(tokens[place]), WHOLE)
-        return list(found.tolist())
+        kinds: NDArray[np.int32] = self._whole[tokens]
+        for place in np.flatnonzero(kinds < 0).tolist():
+            kinds[place] = self.of_token(int(tokens[place]), WHOLE)
+        return list(kinds.tolist())
 
     def _made(self, token: int, begun: Part) -> int:
         if token in self._pieces.eog:
@@ -78,5 +78,5 @@ class Kinds:
 
     def _numbered(self, key: object) -> int:
         """The number of a kind; no two kinds have one, also where two threads come upon them at once."""
-        found = self._numbers.get(key)
-        return self._numbers.setdefault(key, next(self._next)) if found is None else found
+        number = self._numbers.get(key)
+        return self._numbers.setdefault(key, next(self._next)) if number is None else number

@@ -21,8 +21,8 @@ _ENDS = re.compile(rb"(?i)(?:</|\[/|<\|end)[^\s<\[]{0,24}" + _TAG)
 def thinks(text: bytes) -> bool:
     """Whether a model may be thinking after this text, in which the server suspends a lazy grammar. Which tags are
     those of the template it does not tell, so that all that look like one count."""
-    begins = [one.start() for one in _BEGINS.finditer(text)]
-    ends = [one.start() for one in _ENDS.finditer(text)]
+    begins = [match.start() for match in _BEGINS.finditer(text)]
+    ends = [match.start() for match in _ENDS.finditer(text)]
     return bool(begins) and max(begins) > max(ends, default=-1)
 
 
@@ -47,10 +47,10 @@ class Triggers:
         """Of `grammar_triggers`. Raises UpstreamError for those that cannot be followed."""
         tokens, patterns = set(), []
         try:
-            for one in data:
-                kind, value = Kind(one["type"]), str(one["value"])
+            for trigger in data:
+                kind, value = Kind(trigger["type"]), str(trigger["value"])
                 if kind is Kind.TOKEN:
-                    tokens.add(int(one["token"]))
+                    tokens.add(int(trigger["token"]))
                     continue
                 if kind is Kind.WORD:
                     value = re.escape(value)
@@ -80,14 +80,14 @@ class Awaited:
         self._places.append((token, len(self._text)))
         self._text += piece
         for pattern in self._triggers.patterns:
-            if (found := pattern.search(self._text)) is None:
+            if (match := pattern.search(self._text)) is None:
                 continue
             groups = range(1, pattern.groups + 1)
-            start = next((found.start(one) for one in groups if found.group(one)), found.start())
+            start = next((match.start(group) for group in groups if match.group(group)), match.start())
             ends = [begin for _, begin in self._places[1:]] + [len(self._text)]
             return [
-                (one, self._text[max(begin, start) : end])
-                for (one, begin), end in zip(self._places, ends, strict=True)
+                (begin_place, self._text[max(begin, start) : end])
+                for (begin_place, begin), end in zip(self._places, ends, strict=True)
                 if end > start
             ]
         return None

@@ -44,7 +44,7 @@ class States:
     def __init__(self, program: Program, pieces: Pieces, kinds: Kinds | None = None) -> None:
         """kinds: of this program and these pieces, None to find them anew."""
         self.program, self.pieces = program, pieces
-        self._has_tokens = any(isinstance(one, Token) for one in program.symbols)
+        self._has_tokens = any(isinstance(symbol, Token) for symbol in program.symbols)
         self._kinds = kinds or Kinds(program, pieces)
         self._tops: list[int] = [-1]  # by stack id
         self._rests: list[int] = [-1]
@@ -70,15 +70,15 @@ class States:
     def after(self, state: State, char: int) -> State:
         """The state after a code point; `dead` if none may follow."""
         kind = self._kinds.of_char(char)
-        found = state.after.get(kind)
-        if found is None:
+        following = state.after.get(kind)
+        if following is None:
             stacks: set[int] = set()
             for stack in state.stacks:
                 symbol = self.top(stack)
                 if isinstance(symbol, Chars) and symbol.matches(char):
                     stacks.update(self._popped(stack))
-            found = state.after[kind] = self._state(stacks)
-        return found
+            following = state.after[kind] = self._state(stacks)
+        return following
 
     def top(self, stack: int) -> Chars | Token | None:
         """The symbol that must come next; None for the empty stack."""
@@ -89,7 +89,7 @@ class States:
 
     def rules(self, state: State) -> list[str]:
         """The rules in which the stacks are, without repetition."""
-        return list(dict.fromkeys(self.program.names[self._tops[one]] for one in state.stacks if one != EMPTY))
+        return list(dict.fromkeys(self.program.names[self._tops[stack]] for stack in state.stacks if stack != EMPTY))
 
     def accept(self, state: State, token: int, begun: Part) -> tuple[State, Part]:
         """The state and the part of a character after a token that ends no text; `dead` if the grammar refuses it."""
@@ -117,18 +117,18 @@ class States:
     def allows(self, state: State, token: int, begun: Part) -> bool:
         """Whether the grammar takes this token."""
         kind = self._kinds.of_token(token, begun)
-        found = state.verdicts.get(kind)
-        if found is None:
-            found = state.verdicts[kind] = self._allows(state, token, begun)
-        return found
+        verdict = state.verdicts.get(kind)
+        if verdict is None:
+            verdict = state.verdicts[kind] = self._allows(state, token, begun)
+        return verdict
 
     def allowed(self, state: State, tokens: NDArray[np.int64], begun: Part) -> NDArray[np.bool_]:
         """`(n,) bool`, which of `(n,)` tokens the grammar takes."""
-        found = [*map(state.verdicts.get, self._kinds.of_tokens(tokens, begun))]
-        for place, verdict in enumerate(found):
+        verdicts = [*map(state.verdicts.get, self._kinds.of_tokens(tokens, begun))]
+        for place, verdict in enumerate(verdicts):
             if verdict is None:
-                found[place] = self.allows(state, int(tokens[place]), begun)
-        return np.array(found, dtype=np.bool_)
+                verdicts[place] = self.allows(state, int(tokens[place]), begun)
+        return np.array(verdicts, dtype=np.bool_)
 
     def _allows(self, state: State, token: int, begun: Part) -> bool:
         if token in self.pieces.eog:
@@ -157,20 +157,20 @@ class States:
 
     def mask(self, state: State, begun: Part) -> NDArray[np.bool_]:
         """All allowed tokens, `(V,) bool`; not to be written."""
-        found = state.masks.get(begun)
-        if found is None:
-            found = np.zeros(len(self.pieces), dtype=np.bool_)
+        mask = state.masks.get(begun)
+        if mask is None:
+            mask = np.zeros(len(self.pieces), dtype=np.bool_)
             if EMPTY in state.stacks:
-                found[list(self.pieces.eog)] = True
+                mask[list(self.pieces.eog)] = True
             if begun != WHOLE or self._has_tokens:
                 for token in self.pieces.ordinary():
                     check()
-                    found[token] = self._allows(state, token, begun)
+                    mask[token] = self._allows(state, token, begun)
             else:
-                self._walk(state, self.pieces.trie, found)
-            found.setflags(write=False)
-            state.masks[begun] = found
-        return found
+                self._walk(state, self.pieces.trie, mask)
+            mask.setflags(write=False)
+            state.masks[begun] = mask
+        return mask
 
     def _walk(self, state: State, trie: Node, out: NDArray[np.bool_]) -> None:
         todo = [(state, trie)]
@@ -204,29 +204,29 @@ class States:
         return _blame(reason, self.rules(state), done, self._expected(state))
 
     def _expected(self, state: State) -> str:
-        found = list(dict.fromkeys(_shown(self.top(stack)) for stack in state.stacks))
-        more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
-        return ", ".join(found[:SHOWN]) + more if found else "nothing"
+        symbols = list(dict.fromkeys(_shown(self.top(stack)) for stack in state.stacks))
+        more = f" and {len(symbols) - SHOWN} more" if len(symbols) > SHOWN else ""
+        return ", ".join(symbols[:SHOWN]) + more if symbols else "nothing"
 
     def _state(self, stacks: Iterable[int]) -> State:
         key = tuple(sorted(set(stacks)))
-        found = self._states.get(key)
-        if found is None:
+        state = self._states.get(key)
+        if state is None:
             if len(self._states) >= MOST_STATES:
                 raise LimitExceeded("the grammar has more states than are followed")
-            found = self._states[key] = State(key)
-        return found
+            state = self._states[key] = State(key)
+        return state
 
     def _stack(self, place: int, rest: int) -> int:
         key = (place, rest)
-        found = self._stacks.get(key)
-        if found is None:
+        stack = self._stacks.get(key)
+        if stack is None:
             if len(self._tops) >= MOST_STACKS:
                 raise LimitExceeded("the grammar has more stacks than are followed")
-            found = self._stacks[key] = len(self._tops)
+            stack = self._stacks[key] = len(self._tops)
             self._tops.append(place)
             self._rests.append(rest)
-        return found
+        return stack
 
     def _popped(self, stack: int) -> tuple[int, ...]:
         """The stacks after the top symbol."""
@@ -235,27 +235,27 @@ class States:
 
     def _advanced(self, stack: int) -> tuple[int, ...]:
         """The stacks whose top is a symbol to be matched, or that are empty."""
-        found = self._grown.get(stack)
-        if found is not None:
-            return found
+        known = self._grown.get(stack)
+        if known is not None:
+            return known
         symbols, rules = self.program.symbols, self.program.rules
         seen, todo, out = {stack}, [stack], []
         while todo:
             check()
-            one = todo.pop()
-            symbol = None if one == EMPTY else symbols[self._tops[one]]
+            current = todo.pop()
+            symbol = None if current == EMPTY else symbols[self._tops[current]]
             if not isinstance(symbol, Ref):
-                out.append(one)
+                out.append(current)
                 continue
-            place, rest = self._tops[one] + 1, self._rests[one]
+            place, rest = self._tops[current] + 1, self._rests[current]
             below = rest if symbols[place] is None else self._stack(place, rest)
             for start in rules[symbol.rule]:
                 grown = below if symbols[start] is None else self._stack(start, below)
                 if grown not in seen:
                     seen.add(grown)
                     todo.append(grown)
-        found = self._grown[stack] = tuple(out)
-        return found
+        known = self._grown[stack] = tuple(out)
+        return known
 
 
 def _blame(reason: str, rules: list[str], offset: int, expected: str) -> Blame:

@@ -106,12 +106,12 @@ class Pieces:
 
     def decoded(self, token: int, begun: Part) -> Decoded:
         key = (token, begun)
-        found = self._decoded.get(key)
-        if found is None:
-            found = self._decoded[key] = decode(self.pieces[token], begun)
+        decoded = self._decoded.get(key)
+        if decoded is None:
+            decoded = self._decoded[key] = decode(self.pieces[token], begun)
             if len(self._decoded) > 4 * len(self.pieces) + 1000:
-                self._decoded = {key: found}
-        return found
+                self._decoded = {key: decoded}
+        return decoded
 
     def ordinary(self) -> Iterator[int]:
         """The ids that end no text and are not void."""

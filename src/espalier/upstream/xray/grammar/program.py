@@ -112,54 +112,54 @@ class _Compiler:
             self._owner = name
             body = rule.body
             options = body.options if isinstance(body, Alternative) else (body,)
-            self._rules[self._numbers[name]] = [fold(one, self._symbols) for one in options]
+            self._rules[self._numbers[name]] = [fold(option, self._symbols) for option in options]
         symbols: list[Symbol] = []
         names: list[str] = []
         rules: list[tuple[int, ...]] = []
         for owner, alternatives in zip(self._owners, self._rules, strict=True):
             starts = []
-            for one in alternatives:
+            for alternative in alternatives:
                 starts.append(len(symbols))
-                symbols += [*one, None]
-                names += [owner] * (len(one) + 1)
+                symbols += [*alternative, None]
+                names += [owner] * (len(alternative) + 1)
             rules.append(tuple(starts))
         return Program(symbols=tuple(symbols), rules=tuple(rules), names=tuple(names))
 
     def _symbols(self, node: Node, parts: list[list[Symbol]]) -> list[Symbol]:
         check()
-        found: list[Symbol]
+        symbols: list[Symbol]
         match node:
             case Literal():
-                found = [Chars(((ord(char), ord(char)),)) for char in node.text]
+                symbols = [Chars(((ord(char), ord(char)),)) for char in node.text]
             case CharClass():
-                found = [Chars(node.ranges, node.negated)]
+                symbols = [Chars(node.ranges, node.negated)]
             case AnyChar():
-                found = [Chars(None)]
+                symbols = [Chars(None)]
             case TokenRef():
-                found = [Token(self._token(node), node.negated)]
+                symbols = [Token(self._token(node), node.negated)]
             case RuleRef():
-                found = [Ref(self._number(node.name))]
+                symbols = [Ref(self._number(node.name))]
             case Sequence():
-                found = [symbol for part in parts for symbol in part]
+                symbols = [symbol for part in parts for symbol in part]
             case Alternative():
-                found = [self._rule(parts)]
+                symbols = [self._rule(parts)]
             case Repeat():
-                found = self._repeated(parts[0], node)
-        self._size += len(found)
+                symbols = self._repeated(parts[0], node)
+        self._size += len(symbols)
         if self._size > MOST_SYMBOLS:
             raise GrammarError("the grammar is too large to be followed")
-        return found
+        return symbols
 
     def _repeated(self, item: list[Symbol], node: Repeat) -> list[Symbol]:
-        one = item if len(item) == 1 else [self._rule([item])]
-        first = one * node.min
+        repeated = item if len(item) == 1 else [self._rule([item])]
+        first = repeated * node.min
         if node.max is None or node.max > UNBOUNDED:
             number = self._new([])
-            self._rules[number] = [[*one, Ref(number)], []]
+            self._rules[number] = [[*repeated, Ref(number)], []]
             return [*first, Ref(number)]
         rest: list[Symbol] = []
         for _ in range(node.max - node.min):
-            rest = [self._rule([[*one, *rest], []])]
+            rest = [self._rule([[*repeated, *rest], []])]
         return [*first, *rest]
 
     def _rule(self, alternatives: list[list[Symbol]]) -> Ref:
@@ -168,7 +168,7 @@ class _Compiler:
     def _new(self, alternatives: list[list[Symbol]]) -> int:
         self._rules.append(alternatives)
         self._owners.append(self._owner)
-        self._size += 1 + sum(len(one) for one in alternatives)
+        self._size += 1 + sum(len(alternative) for alternative in alternatives)
         return len(self._rules) - 1
 
     def _number(self, name: str) -> int:
@@ -179,7 +179,7 @@ class _Compiler:
     def _token(self, node: TokenRef) -> int:
         if node.id is not None:
             return node.id
-        found = self._special.get(node.text or "")
-        if found is None:
+        token = self._special.get(node.text or "")
+        if token is None:
             raise GrammarError(f"{node.text} is no special token of this model")
-        return found
+        return token

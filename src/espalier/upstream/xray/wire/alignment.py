@@ -18,8 +18,8 @@ def is_cut(text: bytes) -> bool:
 
 def with_entries(pieces: Sequence[bytes]) -> list[bool]:
     """For each token of an output whether the server gives its probabilities. pieces: what each adds to the text."""
-    found, tail = [], b""
+    tokens, tail = [], b""
     for piece in pieces:
         tail = (tail + piece)[-8:]
-        found.append(not is_cut(tail))
-    return found
+        tokens.append(not is_cut(tail))
+    return tokens

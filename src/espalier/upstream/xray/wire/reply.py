@@ -55,13 +55,13 @@ def stripped(raw: bytes, asked: Asked, tolds: Tolds) -> tuple[bytes, bool]:
     """One JSON object of the reply, or its list of them, as the client gets it; and whether it says why a text has
     ended. Raises UpstreamError for anything else."""
     text = raw.decode("latin-1")
-    found = parsed(text, WITH_LISTS) if asked.top else parsed(text, INSIDE, ENTRIES)
+    reply = parsed(text, WITH_LISTS) if asked.top else parsed(text, INSIDE, ENTRIES)
     edits: list[Edit] = []
-    objects = found.items if isinstance(found.data, list) else [found]
-    for one in objects:
-        _learn(one.data, asked, tolds)
-        edits += _edits(one, asked)
-    return edited(text, edits).encode("latin-1"), any(is_last(one.data) for one in objects)
+    objects = reply.items if isinstance(reply.data, list) else [reply]
+    for schema_object in objects:
+        _learn(schema_object.data, asked, tolds)
+        edits += _edits(schema_object, asked)
+    return edited(text, edits).encode("latin-1"), any(is_last(parsed_object.data) for parsed_object in objects)
 
 
 def is_last(data: Mapping[str, Any]) -> bool:
@@ -72,8 +72,8 @@ def is_last(data: Mapping[str, Any]) -> bool:
     return isinstance(choices, list) and bool(choices) and choices[0].get("finish_reason") is not None
 
 
-def _edits(found: Value, asked: Asked) -> Iterator[Edit]:
-    members = found.members
+def _edits(value: Value, asked: Asked) -> Iterator[Edit]:
+    members = value.members
     if asked.dialect == "completion":
         yield from _probabilities(members.get("completion_probabilities"), asked)
         settings = members.get("generation_settings")
@@ -129,7 +129,7 @@ def _settings(settings: Value, asked: Asked) -> Iterator[Edit]:
 
 
 def _learn(data: Mapping[str, Any], asked: Asked, tolds: Tolds) -> None:
-    choices = [one for one in data.get("choices") or () if isinstance(one, Mapping)]
+    choices = [choice for choice in data.get("choices") or () if isinstance(choice, Mapping)]
     if asked.outputs > 1 and asked.dialect != "completion" and not choices:
         return  # the counts of a stream, which do not say of which output
     told = tolds.setdefault(_index(choices[0] if choices else data, 0), Told())
@@ -149,13 +149,13 @@ def _learn_one(data: Mapping[str, Any], asked: Asked, told: Told, choices: Seque
         if place is not None and place > 0:
             told.count = max(told.count, place)
             for back, entry in enumerate(reversed(entries)):
-                told.entries[place - 1 - back] = found = _entry(entry)
-                if found.chosen is not None:
-                    told.ids[place - 1 - back] = found.chosen
+                told.entries[place - 1 - back] = reply_entry = _entry(entry)
+                if reply_entry.chosen is not None:
+                    told.ids[place - 1 - back] = reply_entry.chosen
             if isinstance(ids, list) and len(ids) == 1 and not entries:
                 told.ids[place - 1] = ids[0]
     elif isinstance(ids, list):
-        told.tokens, told.listed = ids, [_entry(one) for one in entries]
+        told.tokens, told.listed = ids, [_entry(entry) for entry in entries]
         told.count = len(ids)
     if isinstance(verbose.get("generation_settings"), Mapping):
         told.settings = decoded(verbose["generation_settings"])
@@ -172,7 +172,7 @@ def _learn_one(data: Mapping[str, Any], asked: Asked, told: Told, choices: Seque
 def _learn_rest(choice: Mapping[str, Any], asked: Asked, first: Told, told: Told, index: int) -> None:
     """Learn of a further output in a reply that tells settings and tokens of the first only."""
     entries = entries_of({"choices": [choice]})
-    told.is_rest, told.listed = True, [_entry(one) for one in entries]
+    told.is_rest, told.listed = True, [_entry(entry) for entry in entries]
     told.reply_id, told.model = first.reply_id, first.model
     if first.settings is not None and type(seed := first.settings.get("seed")) is int:
         told.settings = {**first.settings, "seed": asked.seed_of(seed, index)}
@@ -184,8 +184,8 @@ def _learn_rest(choice: Mapping[str, Any], asked: Asked, first: Told, told: Told
 
 
 def _index(data: Mapping[str, Any], place: int) -> int:
-    found = data.get("index")
-    return found if type(found) is int else place
+    index = data.get("index")
+    return index if type(index) is int else place
 
 
 def _prefill(settings: Mapping[str, Any], asked: Asked) -> str:
@@ -195,8 +195,8 @@ def _prefill(settings: Mapping[str, Any], asked: Asked) -> str:
     return "" if is_theirs or settings.get("grammar_lazy") else str(settings.get("generation_prompt") or "")
 
 
-def _entry(one: Any) -> Entry:
-    return one if isinstance(one, Entry) else entry_of(one)
+def _entry(entry: Any) -> Entry:
+    return entry if isinstance(entry, Entry) else entry_of(entry)
 
 
 def _learn_text(data: Mapping[str, Any], choices: Sequence[Mapping[str, Any]], told: Told) -> None:
@@ -213,7 +213,10 @@ def _learn_text(data: Mapping[str, Any], choices: Sequence[Mapping[str, Any]], t
 def _position(data: Mapping[str, Any], verbose: Mapping[str, Any]) -> int | None:
     """How many tokens there are with this chunk."""
     timings = data.get("timings")
-    for one in (verbose.get("tokens_predicted"), timings.get("predicted_n") if isinstance(timings, Mapping) else None):
-        if type(one) is int:
-            return one
+    for count in (
+        verbose.get("tokens_predicted"),
+        timings.get("predicted_n") if isinstance(timings, Mapping) else None,
+    ):
+        if type(count) is int:
+            return count
     return None

@@ -68,9 +68,13 @@ class Asked:
         if not isinstance(messages, list):
             prompt = self.prompt_of(index)
             return prompt[:PROMPT_SHOWN] if isinstance(prompt, str) else ""
-        for one in reversed(messages):
-            if isinstance(one, Mapping) and one.get("role") == "user" and isinstance(one.get("content"), str):
-                return str(one["content"])[:PROMPT_SHOWN]
+        for message in reversed(messages):
+            if (
+                isinstance(message, Mapping)
+                and message.get("role") == "user"
+                and isinstance(message.get("content"), str)
+            ):
+                return str(message["content"])[:PROMPT_SHOWN]
         return ""
 
     def prompt_of(self, index: int) -> Any:
@@ -127,7 +131,7 @@ def _untraceable(data: Mapping[str, Any]) -> str | None:
     if _copies(data) is None:
         return f"its n is no whole number from 1 to {MOST_COPIES}"
     prompt = data.get("prompt")
-    if any(isinstance(one, Mapping) for one in (prompt, *(prompt if isinstance(prompt, list) else ()))):
+    if any(isinstance(prompt_part, Mapping) for prompt_part in (prompt, *(prompt if isinstance(prompt, list) else ()))):
         return "its prompt is an object"
     return None
 
@@ -143,7 +147,7 @@ def _copies(data: Mapping[str, Any]) -> int | None:
 
 def _has_several(prompt: list[Any]) -> bool:
     """A list with a number in it is one prompt, of tokens and texts."""
-    return bool(prompt) and not any(type(one) is int for one in prompt)
+    return bool(prompt) and not any(type(token) is int for token in prompt)
 
 
 def _top(dialect: Dialect, data: Mapping[str, Any]) -> int:
@@ -152,11 +156,11 @@ def _top(dialect: Dialect, data: Mapping[str, Any]) -> int:
     if dialect == "chat" and wanted is True:
         given = data.get("top_logprobs")
         return given if type(given) is int else DEFAULT_TOP
-    for one in (data.get("n_probs"), wanted):
-        if type(one) is int:
-            return max(0, one)
-        if type(one) is bool and dialect != "chat":
-            return int(one)
+    for value in (data.get("n_probs"), wanted):
+        if type(value) is int:
+            return max(0, value)
+        if type(value) is bool and dialect != "chat":
+            return int(value)
     return 0
 
 

@@ -54,18 +54,18 @@ def parsed(text: str, inside: frozenset[str], made: Made | None = None) -> Value
     try:
         place = _skipped(text, 0)
         if text[place : place + 1] == "[":
-            found = _array(text, place, inside, made or {}, "")
-            if not found.data or not all(isinstance(one, dict) for one in found.data):
+            value = _array(text, place, inside, made or {}, "")
+            if not value.data or not all(isinstance(entry, dict) for entry in value.data):
                 raise ValueError("no list of objects")
         elif text[place : place + 1] == "{":
-            found = _object(text, place, inside, made or {})
+            value = _object(text, place, inside, made or {})
         else:
             raise ValueError("no object")
     except (ValueError, IndexError, RecursionError) as error:
         raise UpstreamError(f"the reply is no JSON object: {error}") from error
-    if _skipped(text, found.end) != len(text):
+    if _skipped(text, value.end) != len(text):
         raise UpstreamError("the reply goes on after its JSON object")
-    return found
+    return value
 
 
 def text_of(data: Any) -> str:
@@ -85,7 +85,7 @@ def decoded(data: Any) -> Any:
 def edited(text: str, edits: Iterable[tuple[int, int, str]]) -> str:
     """The text with each part from start to end replaced. Parts do not overlap, but one may hold others: it wins."""
     made, place = [], 0
-    for start, end, new in sorted(edits, key=lambda one: (one[0], -one[1])):
+    for start, end, new in sorted(edits, key=lambda edit: (edit[0], -edit[1])):
         if start < place:
             continue
         made += [text[place:start], new]
@@ -95,8 +95,8 @@ def edited(text: str, edits: Iterable[tuple[int, int, str]]) -> str:
 
 
 def _skipped(text: str, place: int) -> int:
-    found = _SPACE.match(text, place)
-    return place if found is None else found.end()
+    match = _SPACE.match(text, place)
+    return place if match is None else match.end()
 
 
 def _value(text: str, place: int, inside: frozenset[str], made: Made, name: str | None) -> Value:
@@ -111,7 +111,7 @@ def _value(text: str, place: int, inside: frozenset[str], made: Made, name: str 
 
 
 def _object(text: str, start: int, inside: frozenset[str], made: Made) -> Value:
-    found = Value({}, start, start)
+    inner = Value({}, start, start)
     place = _skipped(text, start + 1)
     before: int | None = None
     last: Member | None = None
@@ -125,30 +125,30 @@ def _object(text: str, start: int, inside: frozenset[str], made: Made) -> Value:
         value = _value(text, colon + 1, inside, made, name if name in inside else None)
         if last is not None:
             last.after = place
-        last = found.members[name] = Member(place, value, before)
-        found.data[name] = value.data
+        last = inner.members[name] = Member(place, value, before)
+        inner.data[name] = value.data
         place = _skipped(text, value.end)
         if text[place] == ",":
             before, place = place, _skipped(text, place + 1)
         elif text[place] != "}":
             raise ValueError(f"no comma at {place}")
-    found.end = place + 1
-    return found
+    inner.end = place + 1
+    return inner
 
 
 def _array(text: str, start: int, inside: frozenset[str], made: Made, name: str) -> Value:
-    found, make = Value([], start, start), made.get(name)
+    inner, make = Value([], start, start), made.get(name)
     place = _skipped(text, start + 1)
     while text[place] != "]":
         value = _value(text, place, inside, made, name if make is None else None)
         if make is not None:
             value.data = make(value.data)
-        found.items.append(value)
-        found.data.append(value.data)
+        inner.items.append(value)
+        inner.data.append(value.data)
         place = _skipped(text, value.end)
         if text[place] == ",":
             place = _skipped(text, place + 1)
         elif text[place] != "]":
             raise ValueError(f"no comma at {place}")
-    found.end = place + 1
-    return found
+    inner.end = place + 1
+    return inner

@@ -78,8 +78,8 @@ class BaseGrammarBackend:
 
     def _init_value_dispatch(self, key: tuple[str, str], require_reasoning: bool) -> BaseGrammarObject:
         make = getattr(self, f"dispatch_{key[0]}", None)
-        found: BaseGrammarObject = self.dispatch_fallback(*key) if make is None else make(key[1])
-        return found
+        grammar: BaseGrammarObject = self.dispatch_fallback(*key) if make is None else make(key[1])
+        return grammar
 
     def get_cached_or_future_value(
         self, key: tuple[str, str], require_reasoning: bool
