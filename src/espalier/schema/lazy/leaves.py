@@ -14,7 +14,7 @@ from functools import cache, lru_cache
 from espalier.automata.languages.dfa import Dfa
 from espalier.automata.lazy.explored import Explored, Place
 from espalier.automata.lazy.linear import Linear, Table
-from espalier.automata.lazy.rules import Start
+from espalier.automata.lazy.rules import NoRules
 from espalier.errors import LimitExceeded
 from espalier.grammar.ast import (
     EMPTY,
@@ -106,22 +106,11 @@ def inlined(name: str) -> Node:
 _spelled_class = lru_cache(maxsize=4096)(spelled_class)
 
 
-class _NoRules:
-    def start_of(self, name: str) -> Start:
-        raise AssertionError(f"a shared automaton refers to the rule {name}")
-
-    def cost_of(self, name: str) -> int:
-        raise AssertionError(f"a shared automaton refers to the rule {name}")
-
-    def shared(self, node: Node) -> None:
-        return None
-
-
 class Leaves:
     """The shared table."""
 
     def __init__(self) -> None:
-        self.explored = Explored(_NoRules(), is_shared=True)
+        self.explored = Explored(NoRules(), is_shared=True)
         self._known: dict[tuple[LeafCase, str, str], Leaf] = {}
         self._structure: dict[Node, Place | None] = {}
 
