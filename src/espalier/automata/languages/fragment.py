@@ -216,11 +216,13 @@ def minimise(fragment: Fragment, *, max_edges: int = 2_000_000) -> Fragment:
     count = 0
     for state, (edges, row) in enumerate(zip(fragment.edges, fragment.symbols, strict=True)):
         check_time()
-        for label, targets in (*edges, *row):
+        for members, _ in edges:
+            if members not in letters:
+                letters[members] = [i for i, part in enumerate(parts) if part & members]
+        labelled: list[tuple[ByteSet | Symbol, Targets]] = [*edges, *row]
+        for label, targets in labelled:
             if len(targets) != 1 or count > max_edges:
                 return fragment
-            if label not in letters:
-                letters[label] = [i for i, part in enumerate(parts) if part & label]
             tails.append(state)
             heads.append(targets[0])
             labels.append(letters[label])
@@ -258,7 +260,8 @@ def _blocks(final: list[bool], tails: list[int], heads: list[int], labels: list[
         table[before, letter] = after
         blocks = equal_states(table, np.array(final), most=MAX_ROUNDS)
         if blocks is not None:
-            return blocks.tolist()
+            numbers: list[int] = blocks.tolist()
+            return numbers
     number: dict[int, int] = {}
     refined = _refine_states(final, before.tolist(), after.tolist(), letter.tolist())
     return [number.setdefault(block, len(number)) for block in refined.block_of]
