@@ -51,14 +51,14 @@ def to_gbnf(
     """
     if isinstance(form, Contracted):
         form.contract.check()
-    found = convert(form, whitespace=whitespace, indent=indent, separators=separators, style=style)
-    if found.gaps:
-        first = found.gaps[0]
-        more = f", and {len(found.gaps) - 1} more" if len(found.gaps) > 1 else ""
+    converted = convert(form, whitespace=whitespace, indent=indent, separators=separators, style=style)
+    if converted.gaps:
+        first = converted.gaps[0]
+        more = f", and {len(converted.gaps) - 1} more" if len(converted.gaps) > 1 else ""
         raise UnsupportedError(
             f"{first.keyword} at {first.pointer or 'the top'} cannot be enforced: {first.text}{more}"
         )
-    return printed(found)
+    return printed(converted)
 
 
 def renamed(converted: Converted, root: str) -> Converted:

@@ -25,13 +25,13 @@ OLD = {"required_first": "required-first"}
 HINT = f"{', '.join(ORDERS)}, or a list of the names that come first"
 
 
-def read_order(given: Any) -> Order:
+def read_order(value: Any) -> Order:
     """The order that a user gives: a name or a list of property names. Raises SpecError."""
-    if isinstance(given, str):
-        found = OLD.get(given, given)
-        if found not in ORDERS:
-            raise SpecError(f"unknown order {given!r}", hint=HINT, field="order")
-        return found
-    if not isinstance(given, Sequence) or any(not isinstance(name, str) for name in given):
+    if isinstance(value, str):
+        order = OLD.get(value, value)
+        if order not in ORDERS:
+            raise SpecError(f"unknown order {value!r}", hint=HINT, field="order")
+        return order
+    if not isinstance(value, Sequence) or any(not isinstance(name, str) for name in value):
         raise SpecError("order is a name, or a list of property names", hint=HINT, field="order")
-    return tuple(given)
+    return tuple(value)

@@ -58,8 +58,8 @@ class _Reader:
         # With a line for each field, a description may contain commas.
         self.lines = "\n" in text.strip()
 
-    def error(self, message: str, place: int | None = None) -> SchemaError:
-        at = self.place if place is None else place
+    def error(self, message: str, position: int | None = None) -> SchemaError:
+        at = self.place if position is None else position
         shown = excerpt(self.text, at)
         return SchemaError(f"{message}, at character {at}: {shown}", hint='for example "name, age int, tags str[]"')
 
@@ -89,11 +89,11 @@ class _Reader:
         start = self.place
         if not self.text.startswith('"', start):
             return None
-        found = self.matched(STRING)
-        if found is None:
+        text = self.matched(STRING)
+        if text is None:
             raise self.error("the quoted text does not end", start)
         try:
-            value = json.loads(found)
+            value = json.loads(text)
         except ValueError as error:
             raise self.error("the quoted text is not a JSON string", start) from error
         return str(value)
@@ -109,8 +109,8 @@ class _Reader:
             name = self.quoted()
             name = name if name is not None else self.matched(WORD)
             if name is None:
-                found = repr(self.text[start]) if start < len(self.text) else "the end"
-                raise self.error(f"a field name was expected, not {found}")
+                shown = repr(self.text[start]) if start < len(self.text) else "the end"
+                raise self.error(f"a field name was expected, not {shown}")
             if name in properties:
                 raise self.error(f"{name!r} occurs twice", start)
             properties[name], optional = self.field(end, depth)
@@ -138,14 +138,14 @@ class _Reader:
         self.skip(BLANK)
         stops = ["\n", *([] if self.lines else [","]), *([end] if end else [])]
         start = self.place
-        found = self.quoted()
+        text = self.quoted()
         self.skip(BLANK)
-        if found is not None and (self.place == len(self.text) or self.text[self.place] in (*stops, ",")):
-            return found
+        if text is not None and (self.place == len(self.text) or self.text[self.place] in (*stops, ",")):
+            return text
         self.place = start
         stop = min((at for s in stops if (at := self.text.find(s, self.place)) >= 0), default=len(self.text))
-        found, self.place = self.text[self.place : stop], stop
-        return found.strip().removesuffix(",").rstrip()
+        text, self.place = self.text[self.place : stop], stop
+        return text.strip().removesuffix(",").rstrip()
 
     def type(self, depth: int) -> dict[str, Any]:
         start = self.place
@@ -169,7 +169,7 @@ class _Reader:
 
     def choices(self) -> dict[str, Any]:
         """`a|b|"c, d")`, including the closing bracket."""
-        found: list[str] = []
+        values: list[str] = []
         while True:
             self.skip(SPACE)
             start = self.place
@@ -177,11 +177,11 @@ class _Reader:
             value = value if value is not None else self.matched(CHOICE)
             if value is None:
                 raise self.error("a choice was expected")
-            if value in found:
+            if value in values:
                 raise self.error(f"{value!r} occurs twice", start)
-            found.append(value)
+            values.append(value)
             self.skip(SPACE)
             if self.take(")"):
-                return {"type": "string", "enum": found}
+                return {"type": "string", "enum": values}
             if not self.take("|"):
                 raise self.error("'|' or ')' was expected")

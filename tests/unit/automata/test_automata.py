@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from espalier.automata.languages.algebra import language
 from espalier.automata.languages.dfa import Dfa
 from espalier.automata.languages.fragment import determinise, disjoint, free_of_epsilon, minimise, refine
 from espalier.automata.languages.network import build_network
@@ -89,7 +90,8 @@ def letters(*texts: str):
     ],
 )
 def test_automata_are_minimal_and_right(node, pattern, states):
-    found = Dfa.of_node(node)
+    found = language(node)
+    assert found is not None
     assert len(found) == states
     for length in range(8):
         for number in range(3**length):

@@ -13,6 +13,7 @@ from espalier import Vocab
 from espalier.automata.joint.ends import JointEnds
 from espalier.automata.joint.lengths import ENDLESS, Lengths, needs_no_wide_characters
 from espalier.automata.joint.machine import JointMachine
+from espalier.automata.languages.algebra import language
 from espalier.automata.languages.dfa import Dfa
 from espalier.automata.languages.network import build_network
 from espalier.automata.masks.pushdown import PushdownMachine
@@ -53,7 +54,7 @@ def machine(source: str, vocab: Vocab):
     trie = build_trie(vocab.tokens)
     if "::=" in source:
         return PushdownMachine(build_network(parse(source)), vocab, trie, needs_bytes=False)
-    return RegularMachine(Dfa.of_node(parse_regex(source)), vocab, trie)
+    return RegularMachine(language(parse_regex(source)), vocab, trie)
 
 
 def made(sources: list[str], vocab: Vocab) -> JointMachine | None:

@@ -1,10 +1,27 @@
 """The joint machine: a `Machine` whose states are tuples of its members' states.
 
 A token is allowed if every member takes it and the joint state after it can still reach a common end. The intersection
-of the members' masks is not enough for that: each member might be able to go on, and none in the way of another. So the
-tokens that all members take are grouped by the joint state that they lead to, and each such state is judged once
-(`search.py`); few tokens are judged one by one. A joint state is made when it is met, and its mask is kept, both within
-bounds. It knows no EOS and no constraint.
+of the members' masks is not enough for that: each member might be able to go on, and none in the way of another.
+
+    ax|by      0 --a--> 1 --x--> 2          (0, 0) --a--> (1, 1) --x--> (2, 2)   a common end
+               0 --b--> 3 --y--> 2          (0, 0) --b--> (3, 3)                 y or z: no byte for both
+    ax|bz      the same with z for y
+
+    >>> from espalier.automata.languages.algebra import language
+    >>> from espalier.automata.masks.regular import RegularMachine
+    >>> from espalier.grammar.regex.parse import parse_regex
+    >>> from espalier.tokens.trie import build_trie
+    >>> vocab = Vocab.bytes()
+    >>> trie = build_trie(vocab.tokens)
+    >>> members = [RegularMachine(language(parse_regex(regex)), vocab, trie) for regex in ("ax|by", "ax|bz")]
+    >>> joint = JointMachine(members, vocab)
+    >>> allowed = [masks.allowed_ids(machine.mask(machine.start), vocab.width) for machine in (*members, joint)]
+    >>> [bytes(ids.tolist()) for ids in allowed]
+    [b'ab', b'ab', b'a']
+
+So the tokens that all members take are grouped by the joint state that they lead to, and each such state is judged
+once (`search.py`: here `b` is refused, because the search ends at (3, 3) without an end); few tokens are judged one by
+one. A joint state is made when it is met, and its mask is kept, both within bounds. It knows no EOS and no constraint.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from espalier.automata.languages.network import MAX_STATES, Network, build_netwo
 from espalier.automata.languages.nfa import ByteSet, bytes_in, class_masks
 from espalier.automata.languages.words import word_table
 from espalier.errors import GrammarError, LimitExceeded
-from espalier.grammar.ast import Grammar, Node, Rule
+from espalier.grammar.ast import Grammar
 from espalier.time_limit import check as check_time
 
 MAX_PRODUCT = 600_000
@@ -62,11 +62,6 @@ class Dfa:
         """The DFA of exactly these texts. Raises GrammarError if there are none."""
         words_table = word_table([word.encode() if isinstance(word, str) else word for word in words])
         return trimmed(words_table.classes, words_table.table, words_table.ends, words_table.start)
-
-    @staticmethod
-    def of_node(node: Node, *, max_states: int = MAX_STATES) -> Dfa:
-        """The DFA of an expression without rule and token references. Raises GrammarError, LimitExceeded."""
-        return Dfa.of_grammar(Grammar.of([Rule("root", node)]), max_states=max_states)
 
     @staticmethod
     def of_grammar(grammar: Grammar, *, max_states: int = MAX_STATES) -> Dfa:

@@ -11,13 +11,22 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
+import numpy as np
+
 from espalier.automata.languages.nfa import ByteSet, Nfa, Symbol, closure
+from espalier.automata.languages.rounds import equal_states
 from espalier.errors import LimitExceeded
 from espalier.grammar.ast import Position
 from espalier.time_limit import check as check_time
 
 Targets = tuple[int, ...]
 T = TypeVar("T")
+FEW_EDGES = 4_000
+"""Up to so many edges, refining edge by edge is as fast as in rounds over whole arrays."""
+MAX_CELLS = 4_000_000
+"""The most states times letters of the table for such rounds."""
+MAX_ROUNDS = 8
+"""A DFA that takes more rounds is a deep one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,44 +202,40 @@ def minimise(fragment: Fragment, *, max_edges: int = 2_000_000) -> Fragment:
     more than `max_edges` edges.
 
     Valmari and Lehtinen's algorithm, which refines states and edges in turn and needs no dead state: O(m log m) for m
-    edges, also for deep automata such as counted repetitions. (Safety filters have shallow automata with dense tables,
-    for which the whole-array rounds in `constraints/safety/automaton.py` are ten times faster.)
+    edges, also for deep automata such as counted repetitions. Many edges are first tried in whole-array rounds
+    (`rounds.py`), which are ten times as fast where few rounds do.
     """
     parts = refine(members for edges in fragment.edges for members, _ in edges)
-    letters: dict[ByteSet, list[int]] = {}
+    letters: dict[ByteSet | Symbol, list[int]] = {}
     symbols = sorted({symbol for row in fragment.symbols for symbol, _ in row})
-    symbol_letter = {symbol: len(parts) + i for i, symbol in enumerate(symbols)}
+    for number, symbol in enumerate(symbols, len(parts)):
+        letters[symbol] = [number]
     tails: list[int] = []
     heads: list[int] = []
-    labels: list[int] = []
+    labels: list[list[int]] = []
+    count = 0
     for state, (edges, row) in enumerate(zip(fragment.edges, fragment.symbols, strict=True)):
         check_time()
-        for members, targets in edges:
-            if len(targets) != 1 or len(tails) > max_edges:
-                return fragment
+        for members, _ in edges:
             if members not in letters:
                 letters[members] = [i for i, part in enumerate(parts) if part & members]
-            for letter in letters[members]:
-                tails.append(state)
-                heads.append(targets[0])
-                labels.append(letter)
-        for symbol, targets in row:
-            if len(targets) != 1:
+        labelled: list[tuple[ByteSet | Symbol, Targets]] = [*edges, *row]
+        for label, targets in labelled:
+            if len(targets) != 1 or count > max_edges:
                 return fragment
             tails.append(state)
             heads.append(targets[0])
-            labels.append(symbol_letter[symbol])
-    blocks = _refine_states(fragment.final, tails, heads, labels)
-    if len(blocks.first) == len(fragment):
+            labels.append(letters[label])
+            count += len(letters[label])
+    of = _blocks(fragment.final, tails, heads, labels, len(parts) + len(symbols))
+    first: dict[int, int] = {}  # block -> its first state
+    for state, block in enumerate(of):
+        first.setdefault(block, state)
+    if len(first) == len(fragment):
         return fragment
-    # Blocks are numbered in the order of their first state, so state 0 stays first.
-    order = sorted(range(len(blocks.first)), key=lambda b: min(blocks.members(b)))
-    number = {block: i for i, block in enumerate(order)}
-    of = [number[block] for block in blocks.block_of]
     out = Fragment(edges=[], symbols=[], final=[], leaf=[])
-    for block in order:
+    for state in first.values():
         check_time()
-        state = min(blocks.members(block))
         joined: dict[Targets, ByteSet] = {}
         for members, (target,) in fragment.edges[state]:
             joined[(of[target],)] = joined.get((of[target],), 0) | members
@@ -239,6 +244,27 @@ def minimise(fragment: Fragment, *, max_edges: int = 2_000_000) -> Fragment:
         out.final.append(fragment.final[state])
         out.leaf.append(fragment.leaf[state])
     return out
+
+
+def _blocks(final: list[bool], tails: list[int], heads: list[int], labels: list[list[int]], letters: int) -> list[int]:
+    """The block of each state: equal states share one. Blocks are numbered in the order of their first state. labels:
+    the letters of each edge."""
+    if not tails:
+        return [int(accepts != final[0]) for accepts in final]
+    sizes = [len(some) for some in labels]
+    each = np.repeat(np.arange(len(tails)), sizes)  # (m,)
+    before, after = np.array(tails)[each], np.array(heads)[each]
+    letter = np.array([number for some in labels for number in some])
+    if len(each) > FEW_EDGES and len(final) * letters <= MAX_CELLS:
+        table = np.full((len(final), letters), -1, dtype=np.int32)  # (S, C)
+        table[before, letter] = after
+        blocks = equal_states(table, np.array(final), most=MAX_ROUNDS)
+        if blocks is not None:
+            numbers: list[int] = blocks.tolist()
+            return numbers
+    number: dict[int, int] = {}
+    refined = _refine_states(final, before.tolist(), after.tolist(), letter.tolist())
+    return [number.setdefault(block, len(number)) for block in refined.block_of]
 
 
 class _Partition:

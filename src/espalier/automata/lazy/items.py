@@ -17,9 +17,8 @@ from typing import Any
 
 from espalier.automata.languages.nfa import DONE, ByteSet, utf8_edges
 from espalier.automata.lazy.costs import Utf8, least_bytes, least_without, narrowed, rest_of_character
-from espalier.automata.lazy.linear import ENDLESS, Linear, State
+from espalier.automata.lazy.linear import ENDLESS, Linear, State, Walked
 from espalier.automata.lazy.rules import Rules, Start
-from espalier.automata.lazy.walked import Walked
 from espalier.grammar.ast import (
     Alternative,
     AnyChar,

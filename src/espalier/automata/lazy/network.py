@@ -1,10 +1,30 @@
 """A network that grows: positions of rules explored on demand, numbered when they are first an edge's target.
 
-It has the attributes of `languages/network.py:Network` that stacks and machines use. `meet` works out what can be read
-at a position; `masks`, `moves` and `calls` have true entries only for those that were met. Whoever puts a position on a
-stack calls `follow_calls`. Machines hold a lock while they walk; `meet`
-has one of its own. Whoever
-knows which positions are in use calls `forget` when `is_full`; a number is then given to another position.
+A position is a set of items, what is left to be read in each way that the text so far can be taken (`items.py`). What
+can be read there is worked out when a walk first comes by:
+
+    ab|ac*     0 {ab, ac*} --a--> 1 {b, c*, end} --b--> 3 {end}
+                                  1              --c--> 2 {c*, end} --c--> 2
+
+    >>> from espalier.automata.lazy.explored import Explored
+    >>> from espalier.automata.lazy.rules import NoRules
+    >>> from espalier.grammar.regex.parse import parse_regex
+    >>> explored = Explored(NoRules())
+    >>> network = LazyNetwork(explored.start([explored.items.begin(parse_regex("ab|ac*"))]))
+    >>> len(network.places), network.least          # the start alone, one byte from the end
+    (1, [1])
+    >>> network.move(0, ord("a")), len(network.places)
+    ((1,), 2)
+    >>> network.move(1, ord("b")), network.move(1, ord("c")), len(network.places)
+    ((3,), (2,), 4)
+    >>> network.final
+    [False, True, True, True]
+
+It is a `PositionNetwork` (`masks/positions.py`), as `languages/network.py:Network` is, whose positions are all known
+from the start. `meet` works out what can be read at a position; `masks`, `moves` and `calls` have true entries only
+for those that were met. Whoever puts a position on a stack calls `follow_calls`. Machines hold a lock while they walk;
+`meet` has one of its own. Whoever knows which positions are in use calls `forget` when `is_full`; a number is then
+given to another position.
 """
 
 from __future__ import annotations

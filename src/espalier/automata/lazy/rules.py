@@ -27,6 +27,19 @@ class Later:
         return self._place
 
 
+class NoRules:
+    """For expressions that name no rule."""
+
+    def start_of(self, name: str) -> Start:
+        raise AssertionError(f"an expression without rules refers to the rule {name}")
+
+    def cost_of(self, name: str) -> int:
+        raise AssertionError(f"an expression without rules refers to the rule {name}")
+
+    def shared(self, node: Node) -> None:
+        return None
+
+
 class Rules(Protocol):
     """The rules that expressions name."""
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Protocol
 
 import numpy as np
@@ -23,28 +23,60 @@ class PositionNetwork(Protocol):
     `edges` asks for them. No method raises, but for LimitExceeded where a network grows past its bound.
     """
 
-    #: The letter of each byte, `(256,) uint8`.
-    classes: NDArray[np.uint8]
-    #: The token references that `tokens` counts.
-    refs: tuple[TokenRef, ...]
-    #: The first position of the start rule.
-    start: int
-    #: By position: (first position of the called rule, position to return to).
-    calls: list[tuple[tuple[int, int], ...]]
-    #: By position: (number of a token reference, positions after it).
-    tokens: list[tuple[tuple[int, Targets], ...]]
-    #: The sets of positions that a letter leads to.
-    moves: list[tuple[Targets, ...]]
-    #: The rule may end here.
-    final: list[bool]
-    #: The rule ends here and nothing can be read, so a call need not return here.
-    pure: list[bool]
-    #: The least number of bytes and tokens that finish the rule.
-    least: list[int]
-    #: A byte or a token is read at this very position.
-    live: list[bool]
-    #: Something is read here, no rule is called, and the rule cannot end.
-    plain: list[bool]
+    @property
+    def classes(self) -> NDArray[np.uint8]:
+        """The letter of each byte, `(256,) uint8`."""
+        ...
+
+    @property
+    def refs(self) -> tuple[TokenRef, ...]:
+        """The token references that `tokens` counts."""
+        ...
+
+    @property
+    def start(self) -> int:
+        """The first position of the start rule."""
+        ...
+
+    @property
+    def calls(self) -> list[tuple[tuple[int, int], ...]]:
+        """By position: (first position of the called rule, position to return to)."""
+        ...
+
+    @property
+    def tokens(self) -> list[tuple[tuple[int, Targets], ...]]:
+        """By position: (number of a token reference, positions after it)."""
+        ...
+
+    @property
+    def moves(self) -> list[tuple[Targets, ...]]:
+        """The sets of positions that a letter leads to."""
+        ...
+
+    @property
+    def final(self) -> list[bool]:
+        """The rule may end here."""
+        ...
+
+    @property
+    def pure(self) -> list[bool]:
+        """The rule ends here and nothing can be read, so a call need not return here."""
+        ...
+
+    @property
+    def least(self) -> list[int]:
+        """The least number of bytes and tokens that finish the rule."""
+        ...
+
+    @property
+    def live(self) -> list[bool]:
+        """A byte or a token is read at this very position."""
+        ...
+
+    @property
+    def plain(self) -> list[bool]:
+        """Something is read here, no rule is called, and the rule cannot end."""
+        ...
 
     @property
     def letters(self) -> int:
@@ -68,7 +100,7 @@ class PositionNetwork(Protocol):
         """The bytes that can be read."""
         ...
 
-    def needed_bytes(self) -> Sequence[int]:
+    def needed_bytes(self) -> bytes:
         """Every byte that some position may read."""
         ...
 

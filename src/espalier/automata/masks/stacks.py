@@ -1,14 +1,40 @@
 """The states of the pushdown automaton: sets of stacks of network positions, interned and shared (a graph-structured
 stack).
 
-A set of stacks is a map from each top position to the set of stacks below it, plus whether it holds the empty stack.
-Equal sets are one object, so nullable loops and ambiguity only merge equal parts, and each set can cache its
-transitions. A call whose return position has nothing left to do pushes nothing (tail call), so right recursion does
-not grow the stack, even if each call is followed by the same repetition.
+A network has the positions of each rule (`positions.py`). A rule that calls another one is left at a position, and goes
+on at a second one when the call returns; a stack holds those positions, one for each open call. A text may be read in
+several ways, so a state is a set of stacks:
 
-In a *state*, a pair (position, below) stands for the bytes and tokens that can be read at that very position. In a
-*frame*, it stands for everything the position can continue with, calls and returns included. `close` computes the
-state of a frame. It knows no vocabulary and no masks.
+    root ::= "[" root? "]"           0 --"["--> 1 --"]"--> 2 ends
+                                                1 --root--> 3 --"]"--> 2
+
+    after "[["    0 --> 3 --> 3 --> .      a third "[" can be read; the calls then return to 3, to 3, to the end
+                  1 ---------> 3 --> .     or the "]" of the second one
+
+    >>> from espalier.automata.languages.network import build_network
+    >>> from espalier.grammar.parser import parse
+    >>> network = build_network(parse('root ::= "[" root? "]"'))
+    >>> automaton = StackAutomaton(network)
+    >>> state = automaton.start
+    >>> for byte in b"[[":
+    ...     state = automaton.step(state, network.classes[byte])
+    >>> [(top, automaton.pushed(below)) for top, below in state.items]
+    [(0, (3, 3)), (1, (3,))]
+
+A set of stacks is a map from each top position to the set of stacks below it, plus whether it holds the empty stack
+(the dot above). Equal sets are one object, `3 --> .` in both rows, so nullable loops and ambiguity only merge equal
+parts, and each set can cache its transitions:
+
+    >>> (_, deep), (_, flat) = state.items
+    >>> deep.items[0][1] is flat
+    True
+
+A call whose return position has nothing left to do pushes nothing (tail call), so right recursion does not grow the
+stack, even if each call is followed by the same repetition.
+
+In a *state*, a pair (position, below) stands for the bytes and tokens that can be read at that very position: 0 and 1
+above. In a *frame*, it stands for everything the position can continue with, calls and returns included: after "[[" the
+frame is 1 alone. `close` computes the state of a frame. This module knows no vocabulary and no masks.
 """
 
 from __future__ import annotations

@@ -234,7 +234,8 @@ def _automaton(compiled: Compiled) -> Dfa | Network | LazyNetwork | None:
     machine = compiled.machine if isinstance(compiled, AutomatonCompiled) else None
     if isinstance(machine, RegularMachine):
         return machine.dfa
-    return machine.network if isinstance(machine, PushdownMachine) else None
+    network = machine.network if isinstance(machine, PushdownMachine) else None
+    return network if isinstance(network, Network | LazyNetwork) else None
 
 
 def states(automaton: Dfa | Network | LazyNetwork) -> int:

@@ -26,7 +26,7 @@ MOST_FILES = 64
 """One version of Espalier makes some twenty; older ones are removed."""
 KIND = KeptKind(
     name="safety filter", suffix=SUFFIX, layout=1, reader=FILTER,
-    sources=("constraints/safety/*.py", "grammar/*.py", "grammar/regex/*.py"),
+    sources=("constraints/safety/*.py", "automata/languages/rounds.py", "grammar/*.py", "grammar/regex/*.py"),
 )  # fmt: skip
 
 Segments: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]

@@ -26,27 +26,22 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from espalier.errors import GrammarError, RegexError, UnsupportedError
+from espalier.errors import RegexError
 from espalier.grammar.ast import (
     EMPTY,
     NEVER,
     AnyChar,
     CharClass,
-    Grammar,
     LazyRepeat,
     Literal,
     Node,
     Position,
     Repeat,
-    Rule,
 )
-from espalier.grammar.check import LLAMA_CPP_REPEATS, check
-from espalier.grammar.printer import print_grammar
 from espalier.grammar.ranges import Ranges, complement
 from espalier.grammar.regex.anchors import MAX_COPIES, Contexts, Left, Piece, Right, TooManyCopies, at, ends, starts
 from espalier.grammar.regex.classes import both_cases, has_cases, scalars
 from espalier.grammar.regex.escapes import SURROGATE, Escapes
-from espalier.grammar.rewrite import portable
 from espalier.time_limit import check as check_time
 
 MAX_COUNT = 1_000_000
@@ -87,26 +82,6 @@ def parse_regex(pattern: str, *, flags: str = "", keeps_lazy: bool = False) -> N
     exactly. The result is NEVER for a pattern that matches no text.
     """
     return _Parser(pattern, flags, keeps_lazy=keeps_lazy).parse()
-
-
-def regex_to_gbnf(pattern: str, *, flags: str = "") -> str:
-    """The same as a grammar in llama.cpp's GBNF, with the rule `root`.
-
-    Raises what `parse_regex` raises, RegexError if nothing matches, and UnsupportedError if llama.cpp would refuse or
-    widen the counts.
-    """
-    node = parse_regex(pattern, flags=flags)
-    if node is NEVER:
-        raise RegexError("it matches no text at all", offset=0, pattern=pattern, hint="an anchor can never hold")
-    try:
-        grammar = portable(Grammar.of([Rule("root", node)]))
-    except GrammarError as error:
-        raise RegexError(error.message, offset=0, pattern=pattern, hint=error.hint) from error
-    for finding in check(grammar):
-        if finding.code == "llama-cpp":
-            hint = f"keep counts, and their products, to {LLAMA_CPP_REPEATS}"
-            raise UnsupportedError(f"the expression {finding.message.partition(' ')[2]}", hint=hint, field="regex")
-    return print_grammar(grammar)
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ from functools import cache, lru_cache
 from espalier.automata.languages.dfa import Dfa
 from espalier.automata.lazy.explored import Explored, Place
 from espalier.automata.lazy.linear import Linear, Table
-from espalier.automata.lazy.rules import Start
+from espalier.automata.lazy.rules import NoRules
 from espalier.errors import LimitExceeded
 from espalier.grammar.ast import (
     EMPTY,
@@ -106,22 +106,11 @@ def inlined(name: str) -> Node:
 _spelled_class = lru_cache(maxsize=4096)(spelled_class)
 
 
-class _NoRules:
-    def start_of(self, name: str) -> Start:
-        raise AssertionError(f"a shared automaton refers to the rule {name}")
-
-    def cost_of(self, name: str) -> int:
-        raise AssertionError(f"a shared automaton refers to the rule {name}")
-
-    def shared(self, node: Node) -> None:
-        return None
-
-
 class Leaves:
     """The shared table."""
 
     def __init__(self) -> None:
-        self.explored = Explored(_NoRules(), is_shared=True)
+        self.explored = Explored(NoRules(), is_shared=True)
         self._known: dict[tuple[LeafCase, str, str], Leaf] = {}
         self._structure: dict[Node, Place | None] = {}
 
@@ -132,17 +121,17 @@ class Leaves:
     def leaf(self, case: LeafCase, keyword: str = "pattern") -> Leaf:
         """The automaton of a case. keyword: that of its patterns, in gaps."""
         key = (case, keyword, owner())
-        found = self._known.get(key)
-        if found is None:  # worked out without a lock: another schema must not wait for a costly pattern of this one
+        leaf = self._known.get(key)
+        if leaf is None:  # worked out without a lock: another schema must not wait for a costly pattern of this one
             automaton, remarks = converted(case, keyword)
-            made = Leaf(None if automaton is None else self.start(automaton), remarks)
-            found = self._known.setdefault(key, made)
-        return found
+            fresh = Leaf(None if automaton is None else self.start(automaton), remarks)
+            leaf = self._known.setdefault(key, fresh)
+        return leaf
 
     def start(self, automaton: Node | Linear) -> Place | None:
         """The first position of an expression or an automaton; None where no text fits."""
-        found = self.explored.start([self.explored.items.begin(automaton)])
-        return found if found.core else None
+        place = self.explored.start([self.explored.items.begin(automaton)])
+        return place if place.core else None
 
     def structure(self, node: Node) -> Place | None:
         """The first position of brackets, commas and whitespace; None for other expressions."""
@@ -151,16 +140,16 @@ class Leaves:
                 return None
         elif not isinstance(node, Repeat | Sequence) or node == EMPTY:
             return None
-        found = self._structure.get(node)
-        if found is None:
+        start = self._structure.get(node)
+        if start is None:
             todo: list[Node] = [node]
             while todo:
-                one = todo.pop()
-                if not _is_structure(one):
+                part = todo.pop()
+                if not _is_structure(part):
                     return None
-                todo += one.children()
-            found = self._structure[node] = self.start(node)
-        return found
+                todo += part.children()
+            start = self._structure[node] = self.start(node)
+        return start
 
     def after(self, prefix: Node, start: Place) -> Place:
         """A position from which this expression is read, and then what is read from `start`, a position of this
@@ -208,13 +197,13 @@ def _string(case: String, keyword: str) -> tuple[Node | Table | None, Remarks]:
     rules = StringRules(book)
     rules.remarks(case, "")
     content = rules.content(case, "", keyword)
-    found: Node | Table | None
+    automaton: Node | Table | None
     if isinstance(content, Dfa):
-        found = quoted_dfa(content, book)
+        automaton = quoted_dfa(content, book)
     else:
-        found = None if content is None else seq(QUOTE, content, QUOTE)
-    gaps, notes = (tuple((one.keyword, one.text) for one in some) for some in (book.gaps, book.notes))
-    return found, Remarks(gaps=gaps, notes=notes)
+        automaton = None if content is None else seq(QUOTE, content, QUOTE)
+    gaps, notes = (tuple((remark.keyword, remark.text) for remark in some) for some in (book.gaps, book.notes))
+    return automaton, Remarks(gaps=gaps, notes=notes)
 
 
 def quoted_dfa(dfa: Dfa, book: RuleBook) -> Node | Table:

@@ -39,8 +39,8 @@ class LazyObjects(ObjectRules):
 
     def any_order(self, case: Object, members: list[Member], others: Others, context: RuleContext) -> AnyOrder:
         plain = ObjectRules.any_order(self, case, members, others, context)
-        given = {one.name: getattr(plain, one.name) for one in fields(plain)}
-        return KeyedAnyOrder(**given, declared=tuple(members), colon=self.colon(), member_of=self.member_of)
+        values = {known.name: getattr(plain, known.name) for known in fields(plain)}
+        return KeyedAnyOrder(**values, declared=tuple(members), colon=self.colon(), member_of=self.member_of)
 
     def constant(self, members: list[Node], context: RuleContext) -> Node:
         return self.rule(self.every_order(members, context))
@@ -149,7 +149,7 @@ class KeyedAnyOrder(AnyOrder):
 
     def member_costs(self, cost: Cost) -> list[int]:
         colon = cost(self.colon)
-        return [len(one.key.encode()) + colon + cost(one.value) for one in self.declared]
+        return [len(member.key.encode()) + colon + cost(member.value) for member in self.declared]
 
     def key_costs(self, cost: Cost) -> Callable[[int, Hashable], int]:
         costs, least, order = self.member_costs(cost), self.least(cost), self._order
@@ -160,8 +160,8 @@ class KeyedAnyOrder(AnyOrder):
             """What is left after a member that neither is required nor counts."""
             if place not in ends:
                 ends.clear()
-                found = least(place._replace(others=1) if place == Written() else place)
-                ends[place] = found
+                bytes_left = least(place._replace(others=1) if place == Written() else place)
+                ends[place] = bytes_left
             return ends[place]
 
         def of_key(key: int, place: Hashable) -> int:

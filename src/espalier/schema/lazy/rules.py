@@ -115,14 +115,14 @@ class SchemaRules(NodeLowering):
 
     def _value(self, node: NodeId, depth: int) -> Node:
         """A reference to the rule of a node at a depth; NEVER where no value fits."""
-        found = self._values.get((node, depth))
-        if found is None:
-            found = self._values[node, depth] = self._new_value(node, depth)
-        if self._current is not None and isinstance(found, RuleRef):
-            used = self._by_name[found.name]
+        reference = self._values.get((node, depth))
+        if reference is None:
+            reference = self._values[node, depth] = self._new_value(node, depth)
+        if self._current is not None and isinstance(reference, RuleRef):
+            used = self._by_name[reference.name]
             if isinstance(used, _Rule):
                 self._current.uses.append(used)
-        return found
+        return reference
 
     def _new_value(self, node: NodeId, depth: int) -> Node:
         if self._is_never(node):
@@ -183,25 +183,25 @@ class SchemaRules(NodeLowering):
         """See `LazyObjects`. All schemas share what leads to a value, and a value without structure with it."""
         if self._named:
             return join(QUOTE, join(colon, value))
-        found = self._members_of.get(value)
-        if found is None:
+        member = self._members_of.get(value)
+        if member is None:
             leaf = self._by_name[value.name] if isinstance(value, RuleRef) else None
             if isinstance(leaf, Place) and leaf.explored is self._leaves.explored:
-                found = self._leaf_ref(self._leaves.after(join(QUOTE, colon), leaf))
+                member = self._leaf_ref(self._leaves.after(join(QUOTE, colon), leaf))
             else:
-                found = join(self._leaf_ref(self._leaves.start(join(QUOTE, colon))), value)
-            self._members_of[value] = found
-        return found
+                member = join(self._leaf_ref(self._leaves.start(join(QUOTE, colon))), value)
+            self._members_of[value] = member
+        return member
 
     def _leaf_ref(self, start: Place | None) -> Node:
         if start is None:
             return NEVER
-        found = self._leaf_refs.get(start)
-        if found is None:
+        reference = self._leaf_refs.get(start)
+        if reference is None:
             name = f"l{len(self._leaf_refs)}"
             self._by_name[name] = start
-            found = self._leaf_refs[start] = RuleRef(name)
-        return found
+            reference = self._leaf_refs[start] = RuleRef(name)
+        return reference
 
     def _undeclared(self, wanted: String, declared: tuple[str, ...], pointer: str) -> Node:
         start = self._noted(self._leaves.leaf(wanted, "patternProperties"), pointer)
@@ -209,16 +209,16 @@ class SchemaRules(NodeLowering):
             return self._leaf_ref(start)
         explored = self._table(self._current)
         words = tuple(sorted(quoted(name).encode() for name in declared))
-        found = explored.items.excepted(start, words, 0, explored.items.end)
-        return self._leaf_ref(explored.start([found]) if found.least < ENDLESS else None)
+        rest = explored.items.excepted(start, words, 0, explored.items.end)
+        return self._leaf_ref(explored.start([rest]) if rest.least < ENDLESS else None)
 
     def _table(self, rule: _Rule | None) -> Explored:
         return self._explored if rule is None or rule.explored is None else rule.explored
 
-    def _of_names(self, found: Dfa | None, pointer: str) -> Node:
-        if found is None:
+    def _of_names(self, names: Dfa | None, pointer: str) -> Node:
+        if names is None:
             return NEVER
-        return self._leaf_ref(self._leaves.start(quoted_dfa(found, self._book)))
+        return self._leaf_ref(self._leaves.start(quoted_dfa(names, self._book)))
 
     # Costs
 
@@ -237,9 +237,9 @@ class SchemaRules(NodeLowering):
             changed = False
             for rule in order:
                 check_time()
-                found = self._cost_of(rule)
-                if found != rule.cost:
-                    rule.cost, changed = found, True
+                cost = self._cost_of(rule)
+                if cost != rule.cost:
+                    rule.cost, changed = cost, True
 
     def _cost_of(self, rule: _Rule) -> int:
         costs = [
@@ -255,8 +255,8 @@ class SchemaRules(NodeLowering):
 
     def cost_of(self, name: str) -> int:
         """See `Rules`."""
-        found = self._by_name[name]
-        return found.least if isinstance(found, Place) else found.cost
+        rule = self._by_name[name]
+        return rule.least if isinstance(rule, Place) else rule.cost
 
     # Positions
 
@@ -266,8 +266,8 @@ class SchemaRules(NodeLowering):
 
     def start_of(self, name: str) -> Start:
         """See `Rules`."""
-        found = self._by_name[name]
-        return found if isinstance(found, Place) else self._place(found)
+        rule = self._by_name[name]
+        return rule if isinstance(rule, Place) else self._place(rule)
 
     def _place(self, rule: _Rule) -> Place:
         if rule.place is None:

@@ -30,7 +30,7 @@ def engine_contract(base: Contract, hazards: Sequence[Hazard], engine: str) -> C
         others = ", ".join(name for name in ENGINES if name not in OURS)
         raise UnknownName(f"there is no table of what {engine!r} drops", hint=f"known: {others}", field="engine")
     asserted = {entry.pointer for entry in base.entries if entry.verdict != "annotation"}
-    kept = tuple(
+    entries = tuple(
         Entry(pointer=entry.pointer, keyword=entry.keyword, verdict="enforced") if entry.pointer in asserted else entry
         for entry in base.entries
     )
@@ -42,7 +42,7 @@ def engine_contract(base: Contract, hazards: Sequence[Hazard], engine: str) -> C
     unseen = [f"{pointer}/" for pointer, verdict, _ in changes if verdict == "checked"]
     unseen += [f"{entry.pointer}/" for entry in base.entries if entry.verdict == "annotation" and entry.note]
     seen = [change for change in changes if not f"{change[0]}/".startswith(tuple(unseen)) or change[1] == "checked"]
-    return Contract(kept).with_changes(seen)
+    return Contract(entries).with_changes(seen)
 
 
 def _dropped(hazard: Hazard, engine: str, asserted: set[str]) -> Iterator[Change]:

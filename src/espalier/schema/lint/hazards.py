@@ -60,7 +60,7 @@ def hazards(schema: Node) -> list[Hazard]:
     Raises SchemaError for a schema that is not JSON, contains itself, or is nested too deeply.
     """
     schema = _plain(schema)
-    found = [
+    hazards_met = [
         hazard
         for pointer, node in subschemas(schema)
         for hazard in (
@@ -69,7 +69,7 @@ def hazards(schema: Node) -> list[Hazard]:
             else _boolean(pointer)
         )
     ]
-    return _gathered([*found, *_root(schema)])
+    return _gathered([*hazards_met, *_root(schema)])
 
 
 def _plain(schema: Any) -> Any:
@@ -83,21 +83,21 @@ def _plain(schema: Any) -> Any:
     return plain
 
 
-def _gathered(found: list[Hazard]) -> list[Hazard]:
+def _gathered(hazards_met: list[Hazard]) -> list[Hazard]:
     """The hazards, with one for each code in ONCE."""
     counts: dict[str, int] = {}
-    for hazard in found:
+    for hazard in hazards_met:
         counts[hazard.code] = counts.get(hazard.code, 0) + 1
-    kept, seen = [], set()
-    for hazard in found:
+    gathered, seen = [], set()
+    for hazard in hazards_met:
         if hazard.code not in ONCE:
-            kept.append(hazard)
+            gathered.append(hazard)
         elif hazard.code not in seen:
             seen.add(hazard.code)
             more = counts[hazard.code] - 1
             text = f"{hazard.message}; {more} more like it" if more else hazard.message
-            kept.append(Hazard(pointer=hazard.pointer, code=hazard.code, message=text, engines=hazard.engines))
-    return kept
+            gathered.append(Hazard(pointer=hazard.pointer, code=hazard.code, message=text, engines=hazard.engines))
+    return gathered
 
 
 def types(node: Mapping[str, Any]) -> frozenset[str]:
@@ -196,8 +196,8 @@ def may_overlap(a: Node, b: Node, whole: Node) -> bool:
 
 
 def _values(node: Mapping[str, Any]) -> list[Any] | None:
-    found = [node["const"]] if "const" in node else node.get("enum")
-    return found if isinstance(found, list) else None
+    values = [node["const"]] if "const" in node else node.get("enum")
+    return values if isinstance(values, list) else None
 
 
 def _common(a: list[Any] | None, b: list[Any] | None) -> bool:
@@ -226,23 +226,23 @@ def _requires_forbidden_name(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool
 
 
 def _required(node: Mapping[str, Any]) -> frozenset[str]:
-    found = node.get("required")
-    return frozenset(found) if isinstance(found, list) else frozenset()
+    names = node.get("required")
+    return frozenset(names) if isinstance(names, list) else frozenset()
 
 
 def _properties(node: Mapping[str, Any]) -> Mapping[str, Any]:
-    found = node.get("properties")
-    return found if isinstance(found, Mapping) else {}
+    properties = node.get("properties")
+    return properties if isinstance(properties, Mapping) else {}
 
 
 def _patterns(pointer: str, node: Mapping[str, Any], whole: Node) -> Iterator[Hazard]:
     places = {f"{pointer}/pattern": node.get("pattern")}
     if isinstance(node.get("patternProperties"), Mapping):
         places |= {f"{pointer}/patternProperties": text for text in node["patternProperties"]}
-    for place, text in places.items():
+    for at, text in places.items():
         if isinstance(text, str):
             for code, message, engines in pattern_hazards(text):
-                yield Hazard(pointer=place, code=code, message=f"{message}: {text[:60]}", engines=engines)
+                yield Hazard(pointer=at, code=code, message=f"{message}: {text[:60]}", engines=engines)
     if _says(node, "pattern", "format") and _says(node, "minLength", "maxLength"):
         yield Hazard(
             pointer=pointer,

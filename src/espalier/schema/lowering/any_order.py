@@ -92,8 +92,8 @@ class AnyOrder:
 
     def least(self, cost: Cost) -> Callable[[State], int]:
         costs = self.member_costs(cost)
-        needed = [(one, 1 << i) for i, one in enumerate(costs) if self.required >> i & 1]
-        spare = sorted((one, 1 << i) for i, one in enumerate(costs) if not self.required >> i & 1)
+        needed = [(price, 1 << i) for i, price in enumerate(costs) if self.required >> i & 1]
+        spare = sorted((price, 1 << i) for i, price in enumerate(costs) if not self.required >> i & 1)
         other, prices = cost(self.others.any()), self.others.prices(cost)
         first, between = cost(self.layout.first(self.depth)), cost(self.layout.between(self.depth))
         empty, close = cost(self._close(is_empty=True)), cost(self._close(is_empty=False))

@@ -59,8 +59,8 @@ class ArgumentRules(ObjectRules):
 
     def _at(self, prop: Property, context: RuleContext) -> str:
         """The pointer of a property: the node's own, unless a reference leads elsewhere."""
-        found = self.pointer(prop.node)
-        return found if found.endswith(below("", prop.name)) else below(context.pointer, "properties", prop.name)
+        written = self.pointer(prop.node)
+        return written if written.endswith(below("", prop.name)) else below(context.pointer, "properties", prop.name)
 
     def key(self, name: str) -> str:
         return name
@@ -74,13 +74,13 @@ class ArgumentRules(ObjectRules):
         inside = replace(context, base=f"{context.base}-key")
         self.book.note(context.pointer, keyword, OTHERS)
         try:
-            found = both(self.strings.language(wanted, keyword, context.pointer), argument_names())
-            found = found if allowed is None else both(found, allowed)
-            return NEVER if found is None else self.text(found.minimised(), inside)
+            names = both(self.strings.language(wanted, keyword, context.pointer), argument_names())
+            names = names if allowed is None else both(names, allowed)
+            return NEVER if names is None else self.text(names.minimised(), inside)
         except LimitExceeded as error:
             self.book.gap(context.pointer, keyword, error.message)
-        found = without(argument_names(), Dfa.of_words(declared) if declared else None)
-        return NEVER if found is None else self.text(found, inside)
+        names = without(argument_names(), Dfa.of_words(declared) if declared else None)
+        return NEVER if names is None else self.text(names, inside)
 
 
 def unwritable(name: str) -> str:

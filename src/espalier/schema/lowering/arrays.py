@@ -132,13 +132,13 @@ class ArrayRules:
         self, case: Array, prefix: list[Node], others: Node, low: int, high: int | None, context: RuleContext
     ) -> Linear | None:
         """Counts items and matching items, each as far as it matters. None, and a gap, for too many states."""
-        wanted = tuple(Matching(least=one.least, most=one.most) for one in case.contains)
+        wanted = tuple(Matching(least=matching.least, most=matching.most) for matching in case.contains)
         most_items = max(low, len(prefix), 1) if high is None else high
         states = most_items + 1
-        for one in wanted:
-            states *= one.cap + 1
+        for matching in wanted:
+            states *= matching.cap + 1
         if states > MAX_STATES:
-            fits = ", ".join(str(one.cap) for one in wanted)
+            fits = ", ".join(str(matching.cap) for matching in wanted)
             text = f"up to {most_items} items and {fits} of them that fit are too many to count at a time"
             self.book.gap(context.pointer, "contains", text)
             return None
@@ -164,14 +164,14 @@ class ArrayRules:
             if values is None:
                 self.book.gap(context.pointer, "uniqueItems", f"items are not one of at most {MAX_UNIQUE} values")
                 return None
-            found: dict[int, None] = {}
+            numbers: dict[int, None] = {}
             for value in values:
                 which = key(value)
                 if which not in number:
                     number[which] = len(spelled)
                     spelled.append(self._spelled(value, node, context))
-                found[number[which]] = None
-            sets.append(list(found))
+                numbers[number[which]] = None
+            sets.append(list(numbers))
         if len(spelled) > MAX_UNIQUE:
             text = f"items are one of {len(spelled)} values; at most {MAX_UNIQUE} are told apart"
             self.book.gap(context.pointer, "uniqueItems", text)
@@ -199,37 +199,37 @@ class ArrayRules:
 
     def _most_values(self, nodes: Sequence[NodeId]) -> int | None:
         """At most so many different items of these nodes are possible; None where there is no plain limit."""
-        found: set[Hashable] = set()
+        keys: set[Hashable] = set()
         ranges = 0
         for node in dict.fromkeys(nodes):
-            for one in self.cases(node):
-                match one:
+            for case in self.cases(node):
+                match case:
                     case Values(values=values):
-                        found |= set(map(key, values))
+                        keys |= set(map(key, values))
                     case Null():
-                        found.add(key(None))
+                        keys.add(key(None))
                     case Boolean():
-                        found |= {key(False), key(True)}
+                        keys |= {key(False), key(True)}
                     case Number(integer=True, minimum=Fraction() as least, maximum=Fraction() as most):
                         ranges += max(0, floor(most) - ceil(least) + 1)
                     case _:
                         return None
-        return len(found) + ranges
+        return len(keys) + ranges
 
     def _values(self, node: NodeId) -> list[Any] | None:
         """The values of a node, None where they are not few."""
-        found: list[Any] = []
+        listed: list[Any] = []
         for case in self.cases(node):
             match case:
                 case Values(values=values) if len(values) <= MAX_UNIQUE * 4:
-                    found += values
+                    listed += values
                 case Null():
-                    found.append(None)
+                    listed.append(None)
                 case Boolean():
-                    found += [False, True]
+                    listed += [False, True]
                 case _:
                     return None
-        return found
+        return listed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -288,7 +288,7 @@ class _Counting(_Bracketed):
         items: int
         counts: tuple[int, ...]
         items, counts = state
-        is_met = all(count >= one.least for count, one in zip(counts, self.wanted, strict=True))
+        is_met = all(count >= matching.least for count, matching in zip(counts, self.wanted, strict=True))
         row: list[tuple[Node, State]] = []
         if items >= self.low and is_met:
             row.append((self.close(items), END))
@@ -296,7 +296,7 @@ class _Counting(_Bracketed):
             return row
         more = items + 1 if self.high is not None else min(items + 1, self.most_items)
         at = min(items, len(self.nodes) - 1)
-        if is_met and all(one.most is None for one in self.wanted):
+        if is_met and all(matching.most is None for matching in self.wanted):
             return [*row, (self.item(self.nodes[at], items), (more, counts))]
         for matches, node in self.kinds[at]:
             after = self._counted(counts, matches)
@@ -306,13 +306,13 @@ class _Counting(_Bracketed):
 
     def _counted(self, counts: tuple[int, ...], matches: int) -> tuple[int, ...] | None:
         """The counts after an item that matches these; None for too many."""
-        found = [count + (matches >> i & 1) for i, count in enumerate(counts)]
-        for i, one in enumerate(self.wanted):
-            if one.most is None:
-                found[i] = min(found[i], one.least)
-            elif found[i] > one.most:
+        counted = [count + (matches >> i & 1) for i, count in enumerate(counts)]
+        for i, matching in enumerate(self.wanted):
+            if matching.most is None:
+                counted[i] = min(counted[i], matching.least)
+            elif counted[i] > matching.most:
                 return None
-        return tuple(found)
+        return tuple(counted)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

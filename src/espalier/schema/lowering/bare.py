@@ -56,11 +56,11 @@ class BareRules(NodeRules):
     def _values(self, case: Values, context: RuleContext) -> Node:
         options: list[Node] = []
         for value in case.values:
-            found = self._constant(value)
-            if found is None:
+            constant = self._constant(value)
+            if constant is None:
                 self._book.note(context.pointer, "enum", f"{value!r:.60} cannot be written without quotes: left out")
             else:
-                options.append(found)
+                options.append(constant)
         return choice(options) if options else NEVER
 
     def _constant(self, value: Any) -> Node | None:
@@ -97,12 +97,12 @@ class QuotedStrings(RawStrings):
         return self._written_cases[case]
 
     def _new(self, case: String, base: str, pointer: str, keyword: str) -> Node:
-        found = self.language(case, keyword, pointer)
-        if found is None:
+        texts = self.language(case, keyword, pointer)
+        if texts is None:
             return NEVER
-        found = found.minimised() if len(found) <= MAX_MINIMISED else found
+        texts = texts.minimised() if len(texts) <= MAX_MINIMISED else texts
         try:
-            text = self._text(found, RuleContext(base=base, pointer=pointer, depth=0))
+            text = self._text(texts, RuleContext(base=base, pointer=pointer, depth=0))
         except LimitExceeded as error:
             self._book.gap(pointer, keyword, error.message)
             return NEVER
@@ -117,14 +117,14 @@ class BareObjects(ObjectRules):
     text: Callable[[Dfa, RuleContext], Node]
 
     def automaton(self, case: Object, context: RuleContext) -> Linear | None:
-        kept = tuple(prop for prop in case.properties if re.fullmatch(NAME, prop.name))
+        writable = tuple(prop for prop in case.properties if re.fullmatch(NAME, prop.name))
         for prop in case.properties:
-            if prop not in kept:
+            if prop not in writable:
                 self.book.note(context.pointer, "properties", f"the name {prop.name!r} needs quotes: it is left out")
                 if prop.required:
                     return None
         # Names that are left out need quotes, so no undeclared name is one of them.
-        return super(BareObjects, self).automaton(replace(case, properties=kept), context)
+        return super(BareObjects, self).automaton(replace(case, properties=writable), context)
 
     def key(self, name: str) -> str:
         return name
@@ -133,6 +133,6 @@ class BareObjects(ObjectRules):
         keyword = "patternProperties" if group.patterns else "additionalProperties"
         wanted = String(patterns=group.patterns, not_patterns=group.not_patterns, excluded=declared)
         self.book.note(context.pointer, keyword, TWICE)
-        found = both(self.strings.language(wanted, keyword, context.pointer), language(parse_regex(NAME)))
-        found = found if allowed is None else both(found, allowed)
-        return NEVER if found is None else self.text(found.minimised(), replace(context, base=f"{context.base}-key"))
+        names = both(self.strings.language(wanted, keyword, context.pointer), language(parse_regex(NAME)))
+        names = names if allowed is None else both(names, allowed)
+        return NEVER if names is None else self.text(names.minimised(), replace(context, base=f"{context.base}-key"))

@@ -59,25 +59,25 @@ def characters(dfa: Dfa) -> tuple[list[dict[int, Ranges]], list[bool], list[int]
 
     def runs_of(state: int, low: int, high: int) -> list[Run]:
         """Bytes with the same target, from `low` to `high`."""
-        found = runs.get(state)
-        if found is None:
+        row_runs = runs.get(state)
+        if row_runs is None:
             row = dfa.table[state][dfa.classes]  # (256,); of all states at once it would be gigabytes
             cuts = [0, *(np.flatnonzero(row[1:] != row[:-1]) + 1).tolist(), 256]
-            found = [(a, b - 1, int(row[a])) for a, b in pairwise(cuts) if row[a] >= 0]
-            runs[state] = found
-        return [(max(a, low), min(b, high), after) for a, b, after in found if a <= high and b >= low]
+            row_runs = [(a, b - 1, int(row[a])) for a, b in pairwise(cuts) if row[a] >= 0]
+            runs[state] = row_runs
+        return [(max(a, low), min(b, high), after) for a, b, after in row_runs if a <= high and b >= low]
 
     def tail(state: int, more: int) -> list[Run]:
         """The values of `more` continuation bytes after `state`; at most three deep."""
         if more == 0:
             return [(0, 0, state)]
-        found = tails.get((state, more))
-        if found is None:
-            found = []
+        tail_runs = tails.get((state, more))
+        if tail_runs is None:
+            tail_runs = []
             for low, high, after in runs_of(state, 0x80, 0xBF):
-                found += spread(low - 0x80, high - 0x80, tail(after, more - 1), 6 * (more - 1))
-            tails[state, more] = found
-        return found
+                tail_runs += spread(low - 0x80, high - 0x80, tail(after, more - 1), 6 * (more - 1))
+            tails[state, more] = tail_runs
+        return tail_runs
 
     for state in order:  # grows as states are met
         check_time()

@@ -142,10 +142,10 @@ def _padded(value: int, places: int) -> str:
 def _fraction(low: str, high: str) -> Node:
     """The point and the digits after it (or nothing), for digit strings from `low` to `high` of one length."""
     zero = low.strip("0") == ""
-    found = _either(_digits_between(low, high))
-    if found == alt():
-        return EMPTY if zero else found
-    after = join(Literal("."), found)
+    between = _either(_digits_between(low, high))
+    if between == alt():
+        return EMPTY if zero else between
+    after = join(Literal("."), between)
     return Repeat(after, 0, 1) if zero else after
 
 

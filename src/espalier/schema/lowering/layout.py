@@ -72,9 +72,9 @@ def _flat(item: Node, key: Node, run: Node = EMPTY) -> Layout:
 def _separator(text: str, mark: str) -> Node:
     try:
         node = parse_regex(text)
-        found = language(node)
+        texts = language(node)
         blanks = r"[ \t\r\n]{0,1000}"
-        if found is not None and without(found, language(parse_regex(f"{blanks}{mark}{blanks}"))) is None:
+        if texts is not None and without(texts, language(parse_regex(f"{blanks}{mark}{blanks}"))) is None:
             return node
     except EspalierError as error:
         raise SpecError(f"separators: {error}", field="separators") from error

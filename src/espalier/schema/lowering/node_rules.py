@@ -149,16 +149,16 @@ class NodeRules(NodeLowering):
     def _number(self, case: Number, context: RuleContext) -> Node:
         if case in self._numbers:
             return self._numbers[case]
-        found = spelled(case)
-        self._book.note("", "number spelling", found.note)
-        for keyword, text in found.gaps:
+        number = spelled(case)
+        self._book.note("", "number spelling", number.note)
+        for keyword, text in number.gaps:
             self._book.gap(context.pointer, keyword, text)
-        if found.limit is not None:
-            self._book.limit(context.pointer, found.limit)
-        if isinstance(found.node, str):
-            return self._book.basic(found.node)
-        node = self._language(found.node, context) if isinstance(found.node, Dfa) else found.node
-        if not found.gaps and sum(1 for _ in postorder(node)) > MANY_NODES:
+        if number.limit is not None:
+            self._book.limit(context.pointer, number.limit)
+        if isinstance(number.node, str):
+            return self._book.basic(number.node)
+        node = self._language(number.node, context) if isinstance(number.node, Dfa) else number.node
+        if not number.gaps and sum(1 for _ in postorder(node)) > MANY_NODES:
             node = self._book.add(self._book.name(f"{context.base}-number", context.pointer), node)
             self._numbers[case] = node
         return node

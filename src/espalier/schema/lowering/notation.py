@@ -45,6 +45,6 @@ def is_argument(name: str) -> bool:
 def argument_names() -> Dfa:
     """The ASCII names for which `is_argument` holds. Names beyond ASCII depend on NFKC, which an automaton cannot
     do."""
-    found = without(language(parse_regex("[A-Za-z_][A-Za-z0-9_]*")), Dfa.of_words(sorted(RESERVED)))
-    assert found is not None
-    return found
+    names = without(language(parse_regex("[A-Za-z_][A-Za-z0-9_]*")), Dfa.of_words(sorted(RESERVED)))
+    assert names is not None
+    return names

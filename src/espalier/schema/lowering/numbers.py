@@ -177,8 +177,8 @@ def _step(case: Number) -> Fraction | None:
     factors = [abs(factor) for factor in case.multiples if factor] + ([Fraction(1)] if case.integer else [])
     if not factors:
         return None
-    found = Fraction(lcm(*(f.numerator for f in factors)), gcd(*(f.denominator for f in factors)))
-    return _in_decimals(found)
+    step = Fraction(lcm(*(f.numerator for f in factors)), gcd(*(f.denominator for f in factors)))
+    return _in_decimals(step)
 
 
 def _in_decimals(step: Fraction) -> Fraction:
@@ -259,8 +259,8 @@ def _written(number: int, places: int) -> list[str]:
     sign, (before, after) = "-" if number < 0 else "", divmod(abs(number), 10**places)
     fraction = str(after).zfill(places) if places else ""
     bare = len(fraction.rstrip("0"))
-    found = [f"{sign}{before}.{fraction[:n]}" for n in range(max(1, bare), places + 1)]
-    return found if bare else [f"{sign}{before}", *found]
+    pointed = [f"{sign}{before}.{fraction[:n]}" for n in range(max(1, bare), places + 1)]
+    return pointed if bare else [f"{sign}{before}", *pointed]
 
 
 def _spellings(value: Fraction) -> Node:

@@ -223,31 +223,31 @@ class ObjectRules:
         if allowed is None:
             wanted = String(patterns=group.patterns, not_patterns=group.not_patterns, excluded=declared)
             return self.strings.node(wanted, f"{context.base}-key", context.pointer, keyword="patternProperties")
-        found = self._allowed(group, declared, allowed, context)
-        return self.strings.of_dfa(found, f"{context.base}-key", context.pointer)
+        names = self._allowed(group, declared, allowed, context)
+        return self.strings.of_dfa(names, f"{context.base}-key", context.pointer)
 
     def _allowed(self, group: Rest, declared: tuple[str, ...], allowed: Dfa, context: RuleContext) -> Dfa | None:
         """The undeclared names of a group that `propertyNames` allows."""
         wanted = String(patterns=group.patterns, not_patterns=group.not_patterns, excluded=declared)
-        found = self.strings.language(wanted, "patternProperties", context.pointer)
+        names = self.strings.language(wanted, "patternProperties", context.pointer)
         try:
-            return both(found, allowed)
+            return both(names, allowed)
         except LimitExceeded as error:
             self.book.gap(context.pointer, "propertyNames", error.message)
-            return found
+            return names
 
     def _named(self, node: NodeId, pointer: str) -> Dfa | None:
         """The names that a node allows, None where it allows none."""
-        found: Dfa | None = None
+        names: Dfa | None = None
         for case in self.cases(node):
-            one: Dfa | None = None
+            some: Dfa | None = None
             if isinstance(case, String):
                 self.strings.remarks(case, f"{pointer}/propertyNames")
-                one = self.strings.language(case, "propertyNames", pointer)
+                some = self.strings.language(case, "propertyNames", pointer)
             elif isinstance(case, Values) and (words := [v for v in case.values if isinstance(v, str)]):
-                one = Dfa.of_words(words)
-            found = either(found, one)
-        return found
+                some = Dfa.of_words(words)
+            names = either(names, some)
+        return names
 
 
 class Member(NamedTuple):

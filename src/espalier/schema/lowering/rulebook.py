@@ -218,7 +218,7 @@ def quoted(text: str) -> str:
 def escaped(text: str) -> str:
     """A text as it stands between the quotes of a JSON string, each character in its one spelling."""
     plain = encode_basestring(text)[1:-1]
-    return SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", plain) if SURROGATE.search(plain) else plain
+    return SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", plain) if SURROGATE.search(plain) else plain
 
 
 def spelled_class(ranges: Ranges) -> Node:
@@ -249,4 +249,4 @@ def basic_rule(constants: Constants, name: str) -> Node:
 def _basics(constants: Constants) -> Grammar:
     words = {f"{{{name}}}": word for name, word in asdict(constants).items()}
     text = "".join(f"{name} ::= {body}\n" for name, body in BASICS.items())
-    return parse(re.sub(r"\{(?:null|true|false)\}", lambda found: words[found[0]], text), root="string")
+    return parse(re.sub(r"\{(?:null|true|false)\}", lambda match: words[match[0]], text), root="string")

@@ -88,21 +88,21 @@ def _in_any_order(value: Any, layout: Layout, depth: int, constants: Constants, 
         parts = inner.values() if isinstance(inner, dict) else inner if isinstance(inner, list) else ()
         held += [(part, layout.deeper(at)) for part in parts]
     nodes: list[Node] = [EMPTY] * len(held)
-    for place in reversed(range(len(held))):
+    for number in reversed(range(len(held))):
         check_time()
-        inner, at = held[place]
+        inner, at = held[number]
         if not isinstance(inner, dict | list) or not inner:
-            nodes[place] = literal(inner, layout, at, constants)
+            nodes[number] = literal(inner, layout, at, constants)
             continue
-        parts = nodes[first[place] : first[place] + len(inner)]
+        parts = nodes[first[number] : first[number] + len(inner)]
         if isinstance(inner, dict):
             named = zip(inner, parts, strict=True)
-            nodes[place] = members([join(Literal(quoted(name)), join(layout.colon, part)) for name, part in named], at)
+            nodes[number] = members([join(Literal(quoted(name)), join(layout.colon, part)) for name, part in named], at)
             continue
         node = join(layout.last(at), Literal("]"))
         for part in reversed(parts[1:]):
             node = join(layout.between(at), join(part, node))
-        nodes[place] = join(Literal("["), join(layout.first(at), join(parts[0], node)))
+        nodes[number] = join(Literal("["), join(layout.first(at), join(parts[0], node)))
     return nodes[0]
 
 

@@ -56,12 +56,12 @@ class StringRules:
                 self._book.note(pointer, "format", f"{name}: {NARROWER[name]}")
 
     def _written(self, case: String, base: str, pointer: str, keyword: str) -> Node:
-        found = self.content(case, pointer, keyword)
-        if found is None:
+        content = self.content(case, pointer, keyword)
+        if content is None:
             return NEVER
-        if isinstance(found, Dfa):
-            return self.of_dfa(found, base, pointer)
-        return seq(QUOTE, found, QUOTE)
+        if isinstance(content, Dfa):
+            return self.of_dfa(content, base, pointer)
+        return seq(QUOTE, content, QUOTE)
 
     def content(self, case: String, pointer: str, keyword: str) -> Node | Dfa | None:
         """What stands between the quotes: an expression, or an automaton over the characters of the value; None for
@@ -76,14 +76,14 @@ class StringRules:
         """The values as an automaton over characters, without quotes and escapes. A pattern that has none is a gap."""
         return self._automaton(self._possible(case, keyword, pointer)[0], pointer)
 
-    def of_dfa(self, found: Dfa | None, base: str, pointer: str) -> Node:
+    def of_dfa(self, dfa: Dfa | None, base: str, pointer: str) -> Node:
         """A string with a value of this language, with its quotes."""
-        if found is None:
+        if dfa is None:
             return NEVER
-        if len(found) <= MAX_MINIMISED:
-            found = found.minimised()
+        if len(dfa) <= MAX_MINIMISED:
+            dfa = dfa.minimised()
         try:
-            content, rules = dfa_rules(found, self._book.spell, self._book.fresh(base, pointer))
+            content, rules = dfa_rules(dfa, self._book.spell, self._book.fresh(base, pointer))
         except LimitExceeded as error:
             self._book.gap(pointer, "pattern", error.message)
             return self._book.basic("string")
@@ -93,9 +93,9 @@ class StringRules:
 
     def _possible(self, case: String, keyword: str, pointer: str) -> tuple[String, list[Pattern]]:
         """The case without patterns and formats that have no automaton (each becomes a gap), and its patterns."""
-        kept: dict[str, list[str]] = {"patterns": [], "not_patterns": []}
+        possible: dict[str, list[str]] = {"patterns": [], "not_patterns": []}
         read_ones: list[Pattern] = []
-        for kind in kept:
+        for kind in possible:
             for text in getattr(case, kind):
                 pattern = read(text)
                 try:
@@ -106,17 +106,17 @@ class StringRules:
                 except (UnsupportedError, LimitExceeded) as error:
                     self._book.gap(pointer, keyword if kind == "patterns" else "not", str(error))
                     continue
-                kept[kind].append(text)
+                possible[kind].append(text)
                 if kind == "patterns":
                     read_ones.append(pattern)
         formats = tuple(name for name in case.formats if name in FORMATS)
         for name in case.formats:
             if name not in FORMATS:
                 self._book.gap(pointer, "format", f"{name} is not a regular language that is known here")
-        found = replace(
-            case, patterns=tuple(kept["patterns"]), not_patterns=tuple(kept["not_patterns"]), formats=formats
+        narrowed = replace(
+            case, patterns=tuple(possible["patterns"]), not_patterns=tuple(possible["not_patterns"]), formats=formats
         )
-        return found, read_ones
+        return narrowed, read_ones
 
     def _direct(self, case: String, patterns: list[Pattern]) -> Node | None:
         """The expression, without building an automaton, where a single demand determines it; else None."""
@@ -140,7 +140,7 @@ class StringRules:
 
     def _automaton(self, case: String, pointer: str) -> Dfa | None:
         """The intersection of all demands. A demand that makes it too large is left out and becomes a gap."""
-        found = self._every()
+        texts = self._every()
         demands: list[tuple[str, Callable[[], Dfa | None], bool]] = [
             *(("format", lambda name=name: language(parse_regex(FORMATS[name])), True) for name in case.formats),
             *(("pattern", lambda text=text: read(text).dfa(), True) for text in case.patterns),
@@ -150,31 +150,31 @@ class StringRules:
             demands.append(("not", lambda: Dfa.of_words(words), False))
         for keyword, make, wanted in demands:
             try:
-                found = both(found, make()) if wanted else without(found, make())
+                texts = both(texts, make()) if wanted else without(texts, make())
             except LimitExceeded as error:
                 self._book.gap(pointer, keyword, error.message)
-        return self._of_length(found, case.min_length, case.max_length, pointer)
+        return self._of_length(texts, case.min_length, case.max_length, pointer)
 
     def _every(self) -> Dfa | None:
         """The values of strings without any demand."""
         return every_text()
 
-    def _of_length(self, found: Dfa | None, low: int, high: int | None, pointer: str) -> Dfa | None:
+    def _of_length(self, texts: Dfa | None, low: int, high: int | None, pointer: str) -> Dfa | None:
         """With bounds on the length. Where counting would take too many states, the longest texts are left out."""
-        if found is None or (low == 0 and high is None):
-            return found
-        room = MAX_COUNTED // len(found)
-        if low > room and not is_finite(found):
+        if texts is None or (low == 0 and high is None):
+            return texts
+        room = MAX_COUNTED // len(texts)
+        if low > room and not is_finite(texts):
             self._book.gap(pointer, "minLength", f"{low} characters are too many to count next to a pattern")
             low = 0
-        if high is not None and high > room and not is_finite(found):
+        if high is not None and high > room and not is_finite(texts):
             self._book.note(pointer, "maxLength", f"at most {max(low, room)} characters, as there is a pattern as well")
             high = max(low, room)
         try:
-            return both(found, of_length(low, high))
+            return both(texts, of_length(low, high))
         except LimitExceeded as error:
             self._book.gap(pointer, "minLength" if high is None else "maxLength", error.message)
-            return found
+            return texts
 
 
 def lengths(node: Node) -> tuple[int, int | None]:
@@ -220,8 +220,8 @@ def is_finite(dfa: Dfa) -> bool:
     return done == len(dfa)
 
 
-def _least(one: int | None, other: int | None) -> int | None:
-    return other if one is None else one if other is None else min(one, other)
+def _least(first: int | None, other: int | None) -> int | None:
+    return other if first is None else first if other is None else min(first, other)
 
 
 def _is_text(word: str) -> bool:

@@ -140,10 +140,10 @@ class TaggedRules(NodeRules):
 
     def _raw(self, node: NodeId, types: Types) -> Node:
         """The rule of a value with its closing tag; NEVER where no value can be written."""
-        found = self._raw_nodes.get((node, types))
-        if found is None:
-            found = self._raw_nodes[node, types] = self._new_raw(node, types)
-        return found
+        raw = self._raw_nodes.get((node, types))
+        if raw is None:
+            raw = self._raw_nodes[node, types] = self._new_raw(node, types)
+        return raw
 
     def _new_raw(self, node: NodeId, types: Types) -> Node:
         cases = () if node == self._form.false else self._form.cases(node)
@@ -158,7 +158,7 @@ class TaggedRules(NodeRules):
                 options.append(self._text(case, types, context))
             else:
                 options.append(self._case(case, context))
-        body = choice([one for one in options if one is not NEVER])
+        body = choice([option for option in options if option is not NEVER])
         if not options or body == NEVER:
             return NEVER
         name = self._book.name(context.base, pointer)
@@ -166,28 +166,28 @@ class TaggedRules(NodeRules):
 
     def _value_of(self, values: tuple[Any, ...], types: Types, context: RuleContext) -> list[Node]:
         """Constants; texts that cannot be written are left out."""
-        found: list[Node] = []
+        nodes: list[Node] = []
         raw = raw_texts(self._tags.after_value, types)
         for value in values:
             if not isinstance(value, str):
-                found.append(literal(value, self._layout, 0))
+                nodes.append(literal(value, self._layout, 0))
             elif raw is not None and raw.accepts(value.encode("utf-8", "surrogatepass")):
-                found.append(Literal(value) if value else EMPTY)
+                nodes.append(Literal(value) if value else EMPTY)
             else:
                 self._book.note(context.pointer, "enum", f"{value!r:.60} cannot be written as raw text: it is left out")
-        return found
+        return nodes
 
     def _text(self, case: String, types: Types, context: RuleContext) -> Node:
         """Raw text that satisfies a case."""
         rules = RawStrings(self._book, raw_texts(self._tags.after_value, types))
         rules.remarks(case, context.pointer)
-        found = rules.language(case, "pattern", context.pointer)
-        if found is None:
+        texts = rules.language(case, "pattern", context.pointer)
+        if texts is None:
             return NEVER
-        if len(found) <= MAX_MINIMISED:
-            found = found.minimised()
+        if len(texts) <= MAX_MINIMISED:
+            texts = texts.minimised()
         try:
-            return self._language(found, context)
+            return self._language(texts, context)
         except LimitExceeded as error:
             self._book.gap(context.pointer, "pattern", error.message)
             return NEVER
@@ -217,13 +217,13 @@ class TagRules(ObjectRules):
 
     def writable(self, case: Object, context: RuleContext) -> Object:
         """The object without optional properties whose names end early. Raises SchemaError for a required one."""
-        kept = tuple(prop for prop in case.properties if self.tags.after_name not in prop.name)
+        writable = tuple(prop for prop in case.properties if self.tags.after_name not in prop.name)
         for prop in case.properties:
-            if prop not in kept:
+            if prop not in writable:
                 if prop.required:
                     raise SchemaError(unwritable(prop.name), pointer=below(context.pointer, "properties", prop.name))
                 self.book.note(context.pointer, "properties", f"{unwritable(prop.name)}: it is left out")
-        return replace(case, properties=kept)
+        return replace(case, properties=writable)
 
     def key(self, name: str) -> str:
         return f"{self.tags.key}{name}"
@@ -235,23 +235,23 @@ class TagRules(ObjectRules):
         keyword = "patternProperties" if group.patterns else "additionalProperties"
         wanted = String(patterns=group.patterns, not_patterns=group.not_patterns, excluded=declared)
         self.book.note(context.pointer, keyword, TWICE)
-        found = both(
+        names = both(
             self.strings.language(wanted, keyword, context.pointer), search([self.tags.after_name.encode()]).avoiding
         )
-        found = found if allowed is None else both(found, allowed)
-        if found is None:
+        names = names if allowed is None else both(names, allowed)
+        if names is None:
             return NEVER
         inside = replace(context, base=f"{context.base}-key")
-        return join(Literal(self.tags.key), self.text(found.minimised(), inside))
+        return join(Literal(self.tags.key), self.text(names.minimised(), inside))
 
 
 @lru_cache(maxsize=256)
 def raw_texts(close: str, types: Types) -> Dfa | None:
     """The texts that are read as strings: without the closing tag, and not like JSON of another type."""
-    found: Dfa | None = search([close.encode()]).avoiding
+    texts: Dfa | None = search([close.encode()]).avoiding
     for name in sorted(types & LOOKS.keys()):
-        found = without(found, both(every_text(), language(parse_regex(LOOKS[name]))))
-    return None if found is None else found.minimised()
+        texts = without(texts, both(every_text(), language(parse_regex(LOOKS[name]))))
+    return None if texts is None else texts.minimised()
 
 
 def unwritable(name: str) -> str:

@@ -111,7 +111,7 @@ def kinds(
 ) -> tuple[ItemKind, ...]:
     """The items at an index that satisfy these literals by which of `contains` they match, the ones that match most
     first."""
-    found: list[ItemKind] = []
+    item_kinds: list[ItemKind] = []
     counting = sum(1 << i for i, side in enumerate(sides) if side.first <= index)
     for matches in reversed(range(1 << len(sides))):
         if matches & ~counting:
@@ -119,8 +119,8 @@ def kinds(
         chosen = [side.match if matches >> i & 1 else side.other for i, side in enumerate(sides) if counting >> i & 1]
         node = graph.node((*literals, *(literal for literal in chosen if literal is not None)))
         if node != graph.false:
-            found.append(ItemKind(matches=matches, node=node))
-    return tuple(found)
+            item_kinds.append(ItemKind(matches=matches, node=node))
+    return tuple(item_kinds)
 
 
 def unevaluated_items(branch: Branch, literal: SchemaLiteral, others: SchemaLiteral) -> None:
@@ -189,10 +189,10 @@ def either(branch: Branch, literal: SchemaLiteral, options: list[SchemaLiteral])
     if any(option.constant > 0 for option in options):
         return next(option for option in options if option.constant > 0)
     kids = {"anyOf": {i: option.subschema for i, option in enumerate(options)}}
-    made = literal.subschema.derive(
+    derived = literal.subschema.derive(
         ("any", tuple(options)), {"anyOf": [option.subschema.value for option in options]}, kids
     )
-    return branch.table.literal(made, literal, True)
+    return branch.table.literal(derived, literal, True)
 
 
 def applied(branch: Branch, literal: SchemaLiteral) -> Iterator[SchemaLiteral]:

@@ -172,8 +172,8 @@ class Branch:
 
     def restrict(self, values: dict[Any, Any], at: str) -> None:
         """The value is one of these (by key)."""
-        kept = {k: v for k, v in (self.values if self.values is not None else values).items() if k in values}
-        self.values = {k: v for k, v in kept.items() if type_of(v) == self.kind and k not in self.excluded}
+        common = {k: v for k, v in (self.values if self.values is not None else values).items() if k in values}
+        self.values = {k: v for k, v in common.items() if type_of(v) == self.kind and k not in self.excluded}
         if not self.values:
             raise Contradiction(at)
 

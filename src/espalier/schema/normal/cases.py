@@ -33,14 +33,14 @@ def number(facts: NumberFacts, excluded: list[Any]) -> Number:
         if step is not None and not step % factor:
             raise Contradiction(*whys)
     outside = [exact(value) for value in excluded]
-    kept = tuple(v for v in outside if _inside(v, low, strict_low, high, strict_high) and not (step and v % step))
+    inside = tuple(v for v in outside if _inside(v, low, strict_low, high, strict_high) and not (step and v % step))
     if step is not None and low is not None and high is not None:
         first = math.ceil(low / step) + (strict_low and not low % step)
         last = math.floor(high / step) - (strict_high and not high % step)
-        held = {v / step for v in kept}
+        held = {v / step for v in inside}
         if last - first + 1 <= len(held):
             raise Contradiction(*whys)
-    elif low is not None and low == high and low in kept:
+    elif low is not None and low == high and low in inside:
         raise Contradiction(*whys)
     if facts.integer and multiples and multiples[0].denominator == 1:
         multiples = [m for m in multiples if m != 1]
@@ -52,7 +52,7 @@ def number(facts: NumberFacts, excluded: list[Any]) -> Number:
         exclusive_maximum=strict_high,
         multiples=tuple(multiples),
         not_multiples=tuple(facts.not_multiples),
-        excluded=kept,
+        excluded=inside,
     )
 
 
@@ -64,20 +64,20 @@ def _inside(value: Fraction, low: Fraction | None, sl: bool, high: Fraction | No
 
 def _common(factors: list[Fraction]) -> Fraction:
     """The least common multiple of the factors."""
-    found = factors[0]
+    common = factors[0]
     for factor in factors[1:]:
-        found = Fraction(
-            math.lcm(found.numerator * factor.denominator, factor.numerator * found.denominator),
-            found.denominator * factor.denominator,
+        common = Fraction(
+            math.lcm(common.numerator * factor.denominator, factor.numerator * common.denominator),
+            common.denominator * factor.denominator,
         )
-    return found
+    return common
 
 
 def string(facts: StringFacts, excluded: list[Any]) -> String:
     """The case of a string. Raises Contradiction where only the empty string would be left and is excluded."""
     low, high = facts.length.least, facts.length.most
-    kept = tuple(v for v in excluded if len(v) >= low and (high is None or len(v) <= high))
-    if high == 0 and kept:
+    fitting = tuple(v for v in excluded if len(v) >= low and (high is None or len(v) <= high))
+    if high == 0 and fitting:
         raise Contradiction(facts.length.most_at)
     return String(
         min_length=low,
@@ -85,7 +85,7 @@ def string(facts: StringFacts, excluded: list[Any]) -> String:
         patterns=tuple(facts.patterns),
         not_patterns=tuple(facts.not_patterns),
         formats=tuple(facts.formats),
-        excluded=kept,
+        excluded=fitting,
     )
 
 
@@ -171,7 +171,7 @@ def _array(case: Array, empty: Empty, false: NodeId) -> Array | None:
         )
     if most is not None and most <= 1:
         unique = False
-    if not any(one.least or one.most is not None for one in contains):
+    if not any(matching.least or matching.most is not None for matching in contains):
         contains, kinds = [], ()
     return Array(
         prefix=prefix,

@@ -87,26 +87,26 @@ class _Closing:
         todo = [store.main.root]
         met: set[Subschema] = set()
         while todo:
-            one = todo.pop()
-            if one in met:
+            subschema = todo.pop()
+            if subschema in met:
                 continue
-            met.add(one)
-            aside = [kid for keyword in ASIDE for kid in _kids(one, keyword)]
+            met.add(subschema)
+            aside = [kid for keyword in ASIDE for kid in _kids(subschema, keyword)]
             for kid in aside:
                 self.partial.update(self._below(kid))
-            choices += [options for part in self.parts(one) if (options := _kids(part, "oneOf"))]
-            inner = self._alone(one)
+            choices += [options for part in self.parts(subschema) if (options := _kids(part, "oneOf"))]
+            inner = self._alone(subschema)
             if inner is not None:
                 todo += inner
                 continue
-            self.whole[one] = None
-            parts = list(self.parts(one))
+            self.whole[subschema] = None
+            parts = list(self.parts(subschema))
             self.partial.update(parts[1:])
             inner = _apart(parts)
             for kid in (kid for part in parts for kid in _values_in(part) if kid not in inner):
                 self.partial.update(self._below(kid))
             todo += inner
-        self.whole = {one: None for one in self.whole if one.resource.document is store.main}
+        self.whole = {subschema: None for subschema in self.whole if subschema.resource.document is store.main}
         self._open_options(choices)
 
     def _open_options(self, choices: list[list[Subschema]]) -> None:
@@ -178,22 +178,22 @@ class _Closing:
             seen.update(inner)
         return facts
 
-    def _alone(self, one: Subschema) -> list[Subschema] | None:
+    def _alone(self, subschema: Subschema) -> list[Subschema] | None:
         """The schemas of which each alone says what the value is, where this one says nothing itself; else None."""
-        if not isinstance(one.value, dict):
+        if not isinstance(subschema.value, dict):
             return []
-        said = [name for name in one.value if name not in ANNOTATIONS and name not in ("$defs", "definitions")]
-        said = [name for name in said if name in one.resource.draft.keywords]
-        if "$ref" in said and (one.resource.draft.ref_alone or len(said) == 1):
-            return [self._store.resolve(one, one.value["$ref"], "$ref")[0]]
+        said = [name for name in subschema.value if name not in ANNOTATIONS and name not in ("$defs", "definitions")]
+        said = [name for name in said if name in subschema.resource.draft.keywords]
+        if "$ref" in said and (subschema.resource.draft.ref_alone or len(said) == 1):
+            return [self._store.resolve(subschema, subschema.value["$ref"], "$ref")[0]]
         if len(said) == 1 and said[0] in OPTIONS:
-            options = _kids(one, said[0])
+            options = _kids(subschema, said[0])
             return options if said[0] != "allOf" or len(options) == 1 else None
         return None
 
-    def parts(self, one: Subschema) -> Iterator[Subschema]:
+    def parts(self, subschema: Subschema) -> Iterator[Subschema]:
         """The schema, and all that apply to the same value with it."""
-        todo, seen = [one], {one}
+        todo, seen = [subschema], {subschema}
         while todo:
             current = todo.pop()
             yield current
@@ -205,9 +205,9 @@ class _Closing:
                     seen.add(kid)
                     todo.append(kid)
 
-    def _below(self, one: Subschema) -> Iterator[Subschema]:
+    def _below(self, subschema: Subschema) -> Iterator[Subschema]:
         """Every schema that one leads to."""
-        todo, seen = [one], {one}
+        todo, seen = [subschema], {subschema}
         while todo:
             current = todo.pop()
             yield current
@@ -218,11 +218,15 @@ class _Closing:
                         todo.append(kid)
 
 
-def _says_more(one: Subschema) -> bool:
+def _says_more(subschema: Subschema) -> bool:
     """Whether a schema says what undeclared names are, or lists its values."""
-    if not isinstance(one.value, dict):
+    if not isinstance(subschema.value, dict):
         return False
-    return says_others(one.value, one.resource.draft.keywords) or "enum" in one.value or "const" in one.value
+    return (
+        says_others(subschema.value, subschema.resource.draft.keywords)
+        or "enum" in subschema.value
+        or "const" in subschema.value
+    )
 
 
 def _apart(parts: list[Subschema]) -> list[Subschema]:
@@ -237,9 +241,9 @@ def _apart(parts: list[Subschema]) -> list[Subschema]:
     ]
 
 
-def _kids(one: Subschema, keyword: str) -> list[Subschema]:
-    kid = one.kids.get(keyword)
-    if kid is None or keyword not in one.resource.draft.keywords:
+def _kids(subschema: Subschema, keyword: str) -> list[Subschema]:
+    kid = subschema.kids.get(keyword)
+    if kid is None or keyword not in subschema.resource.draft.keywords:
         return []
     return list(kid.values()) if isinstance(kid, dict) else [kid]
 
@@ -248,13 +252,13 @@ OF_ITEMS = ("items", "prefixItems", "additionalItems", "unevaluatedItems")
 VALUES = ("properties", "patternProperties", "additionalProperties", "unevaluatedProperties", *OF_ITEMS)
 
 
-def _values_in(one: Subschema) -> list[Subschema]:
+def _values_in(subschema: Subschema) -> list[Subschema]:
     """The schemas of the values inside the value of one."""
-    return [kid for keyword in VALUES for kid in _kids(one, keyword)]
+    return [kid for keyword in VALUES for kid in _kids(subschema, keyword)]
 
 
-def _declared(one: Subschema) -> Iterator[str]:
-    schema = one.value
+def _declared(subschema: Subschema) -> Iterator[str]:
+    schema = subschema.value
     if not isinstance(schema, dict):
         return
     yield from schema.get("properties", ())

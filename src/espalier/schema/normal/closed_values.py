@@ -66,10 +66,10 @@ class ClosedValues:
                 continue
             applied = (*applied, literal)
             todo += self._in_place(literal, value)
-            options = [self._inner(literal, one) for one in _kids(literal, "anyOf")]
-            holding = [one for one in options if one.constant >= 0 and self._judge.holds(one, value)]
+            options = [self._inner(literal, kid) for kid in _kids(literal, "anyOf")]
+            holding = [option for option in options if option.constant >= 0 and self._judge.holds(option, value)]
             if len(holding) > 1:
-                for chosen in (*([one] for one in holding), holding):
+                for chosen in (*([option] for option in holding), holding):
                     yield from self._ways_to_apply([*todo, *chosen], applied, value)
                 return
             todo += holding
@@ -81,10 +81,10 @@ class ClosedValues:
             if name == "ref":
                 yield self._inner(literal, self._table.target(literal, stated))
             elif name == "all":
-                yield from (self._inner(literal, one) for one in _kids(literal, "allOf"))
+                yield from (self._inner(literal, kid) for kid in _kids(literal, "allOf"))
             elif name == "one":
-                options = (self._inner(literal, one) for one in _kids(literal, "oneOf"))
-                yield from (one for one in options if one.constant >= 0 and self._judge.holds(one, value))
+                options = (self._inner(literal, kid) for kid in _kids(literal, "oneOf"))
+                yield from (option for option in options if option.constant >= 0 and self._judge.holds(option, value))
             elif name == "if":
                 condition = self._inner(literal, literal.subschema.kids["if"])
                 is_met = self._judge.holds(condition, value)
@@ -95,7 +95,7 @@ class ClosedValues:
                     yield self._inner(literal, chosen)
             elif name == "dependent_schemas" and isinstance(value, dict):
                 kids: Mapping[str, Subschema] = literal.subschema.kids.get(stated) or {}
-                yield from (self._inner(literal, one) for name, one in kids.items() if name in value)
+                yield from (self._inner(literal, kid) for name, kid in kids.items() if name in value)
 
     def _errors_with(self, applied: tuple[SchemaLiteral, ...], value: Any, path: str) -> list[str]:
         if any(name == "values" for literal in applied for name, _ in literal.ops):
@@ -125,10 +125,10 @@ class ClosedValues:
         for literal in applied:
             kids = literal.subschema.kids
             mine = [kids["properties"][name]] if name in kids.get("properties", ()) else []
-            mine += [one for pattern, one in kids.get("patternProperties", {}).items() if found(pattern, name)]
+            mine += [kid for pattern, kid in kids.get("patternProperties", {}).items() if found(pattern, name)]
             if not mine and "additionalProperties" in kids:
                 mine = [kids["additionalProperties"]]
-            stated += [self._inner(literal, one) for one in mine]
+            stated += [self._inner(literal, kid) for kid in mine]
             if "unevaluatedProperties" in kids:
                 unevaluated.append(self._inner(literal, kids["unevaluatedProperties"]))
         return stated or unevaluated

@@ -228,12 +228,12 @@ class ObjectFacts(Facts):
 
 def cover(group: ObjectGroup, name: str) -> tuple[SchemaLiteral, ...]:
     """The literals of a group for the value of a name; the group keeps the answer."""
-    if (kept := group.found.get(name)) is not None:
-        return kept
+    if (covering := group.found.get(name)) is not None:
+        return covering
     stated = [group.properties[name]] if name in group.properties else []
     stated += [literal for pattern, literal in group.patterns if found(pattern, name)]
     if not stated and group.rest is not None and name not in group.properties:
         stated = [group.rest]
     # A matching pattern or a declaration excludes `additionalProperties`, even if it asserts nothing itself.
-    group.found[name] = kept = tuple(literal for literal in stated if literal.constant <= 0)
-    return kept
+    group.found[name] = covering = tuple(literal for literal in stated if literal.constant <= 0)
+    return covering

@@ -43,7 +43,7 @@ def contract_of(
                 whole.add(subschema)
                 stack.append(subschema)
     entries: dict[str, Entry] = {}
-    hints = {one.pointer: one.hint for one in unknown_keywords(store.main.contents)}
+    hints = {keyword.pointer: keyword.hint for keyword in unknown_keywords(store.main.contents)}
 
     def enter(pointer: str, keyword: str, verdict: KeywordVerdict, note: str = "") -> None:
         if pointer not in entries:
@@ -102,7 +102,7 @@ def reading(keyword: str, value: Any, at: str) -> str:
         return ""
     patterns = [value] if keyword == "pattern" else list(value)
     ends = keyword == "patternProperties" or not NEGATING.isdisjoint(split(at))
-    signs = list(dict.fromkeys(sign for one in patterns for sign in signs_read_otherwise(one, ends=ends)))
+    signs = list(dict.fromkeys(sign for pattern in patterns for sign in signs_read_otherwise(pattern, ends=ends)))
     return f"as ECMA-262 reads it; Python's re, and so jsonschema, reads {' '.join(signs)} otherwise" if signs else ""
 
 
@@ -116,31 +116,33 @@ def places_of(store: SchemaStore, reached: set[Subschema], contract: Contract, p
     """Where in the user's schema a keyword stands that holds for the values of the schema at `pointer`: there, or in
     the schemas that apply to the same values. Where none of these has it, wherever it stands: a node of the normal form
     has one pointer, and may come from several schemas."""
-    asserted = [one.pointer for one in contract.entries if one.keyword == keyword and one.verdict != "annotation"]
+    asserted = [
+        entry.pointer for entry in contract.entries if entry.keyword == keyword and entry.verdict != "annotation"
+    ]
     known = set(asserted)
     start = store.main.subschemas.get(pointer)
     queue = [] if start is None else [start]
     seen = set(queue)
-    found: list[str] = []
+    places: list[str] = []
     for subschema in queue:  # grows as schemas are met
         if (at := subschema.at(keyword)) in known:
-            found.append(at)
+            places.append(at)
         applied: list[Subschema] = []
         for name, kid in subschema.kids.items():
             if name in IN_PLACE:
                 applied += kid.values() if isinstance(kid, dict) else [kid]
         if subschema in reached and isinstance(subschema.value, dict) and "$ref" in subschema.value:
             applied.append(store.resolve(subschema, subschema.value["$ref"], "$ref")[0])
-        for one in applied:
-            if one not in seen and one in reached:
-                seen.add(one)
-                queue.append(one)
-    return found or asserted or [f"{pointer}/{keyword}" if keyword else pointer]
+        for other in applied:
+            if other not in seen and other in reached:
+                seen.add(other)
+                queue.append(other)
+    return places or asserted or [f"{pointer}/{keyword}" if keyword else pointer]
 
 
 def inside(subschema: Subschema) -> list[Subschema]:
     """The subschemas directly inside one."""
-    found: list[Subschema] = []
+    subschemas: list[Subschema] = []
     for kid in subschema.kids.values():
-        found += kid.values() if isinstance(kid, dict) else [kid]
-    return found
+        subschemas += kid.values() if isinstance(kid, dict) else [kid]
+    return subschemas

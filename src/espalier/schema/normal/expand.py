@@ -99,30 +99,30 @@ class Expansion:
         return places_of(self._store, self._table.reached, self.contract, pointer, keyword)
 
     def cases(self, node: NodeId) -> tuple[Case, ...]:
-        found = self._graph.nodes[node].cases
-        if found is None:
+        cases = self._graph.nodes[node].cases
+        if cases is None:
             with self._lock:
-                found = self._find_cases(node)
-        return found
+                cases = self._find_cases(node)
+        return cases
 
     def pointer(self, node: NodeId) -> str:
         return self._graph.pointer(node)
 
     def _find_cases(self, node: NodeId) -> tuple[Case, ...]:
-        graph, found = self._graph, self._graph.nodes[node]
-        if found.cases is None:
+        graph, known = self._graph, self._graph.nodes[node]
+        if known.cases is None:
             graph.settle(node)
-            if found.empty:
-                found.cases = ()
+            if known.empty:
+                known.cases = ()
             else:
                 raw = graph.raw(node)
                 for case in raw:
                     for child in led_to(case):
                         graph.settle(child)
                 # Trimming makes properties required that the schema does not name so: order them first.
-                kept = (trimmed(self._in_order(case), graph.is_empty, FALSE) for case in raw)
-                found.cases = tuple(map(self._in_any_order, simplified(case for case in kept if case is not None)))
-        return found.cases
+                possible = (trimmed(self._in_order(case), graph.is_empty, FALSE) for case in raw)
+                known.cases = tuple(map(self._in_any_order, simplified(case for case in possible if case is not None)))
+        return known.cases
 
     def _reachable(self) -> list[NodeId]:
         """All nodes that a value can enter, the root first."""

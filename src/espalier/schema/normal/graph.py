@@ -88,20 +88,20 @@ class Graph:
 
     def node(self, literals: tuple[SchemaLiteral, ...]) -> NodeId:
         """The node of the values that satisfy all of these. Raises LimitExceeded."""
-        kept = frozenset([literal for literal in literals if literal.constant <= 0])
-        known = self._ids.get(kept)
+        demands = frozenset([literal for literal in literals if literal.constant <= 0])
+        known = self._ids.get(demands)
         if known is not None:
             return known
-        if any(literal.constant < 0 for literal in kept):
-            self._ids[kept] = FALSE
+        if any(literal.constant < 0 for literal in demands):
+            self._ids[demands] = FALSE
             return FALSE
-        self._joined += len(kept) > 1
+        self._joined += len(demands) > 1
         if self._joined > MAX_JOINED or len(self.nodes) > MAX_NODES:
-            at = min(kept, key=lambda literal: literal.rank).subschema.at() or "the top"
+            at = min(demands, key=lambda literal: literal.rank).subschema.at() or "the top"
             raise LimitExceeded(f"the schema takes too many nodes ({len(self.nodes):,}); the last is for {at}")
-        self._ids[kept] = made = len(self.nodes)
-        self.nodes.append(GraphNode(tuple(sorted(kept, key=lambda literal: literal.rank))))
-        return made
+        self._ids[demands] = number = len(self.nodes)
+        self.nodes.append(GraphNode(tuple(sorted(demands, key=lambda literal: literal.rank))))
+        return number
 
     def pointer(self, node: NodeId) -> str:
         """The pointer of the first positive literal of a node, or of its first literal."""
@@ -117,12 +117,12 @@ class Graph:
 
     def raw(self, node: NodeId) -> tuple[Case, ...]:
         """The cases of a node; they may lead to empty nodes. Raises SchemaError, UnsupportedError, LimitExceeded."""
-        found = self.nodes[node]
-        if found.raw is None:
-            before, self._current = self._current, found
-            found.running = True
+        known = self.nodes[node]
+        if known.raw is None:
+            before, self._current = self._current, known
+            known.running = True
             try:
-                found.raw = self._expand(found)
+                known.raw = self._expand(known)
             except RegexError as error:
                 where = self.pointer(node) or "the top"
                 message = f"a pattern at {where} cannot be used: {error.message}"
@@ -131,9 +131,9 @@ class Graph:
                 where = self.pointer(node) or "the top"
                 raise LimitExceeded(f"the schemas that apply at {where} refer to one another too deeply") from None
             finally:
-                found.running = False
+                known.running = False
                 self._current = before
-        return found.raw
+        return known.raw
 
     def _expand(self, node: GraphNode) -> tuple[Case, ...]:
         values, undecided = self.inspector.finite(node.literals)
@@ -164,7 +164,7 @@ class Graph:
         except Contradiction as why:
             node.reasons.append(why.pointers)
             return []
-        found: list[Case] = []
+        cases: list[Case] = []
         for branch in grow(start, MAX_CASES, node.reasons):
             try:
                 built = list(assemble(branch, self))
@@ -172,15 +172,15 @@ class Graph:
                 node.reasons.append(why.pointers)
                 continue
             if branch.values is not None:
-                kept, undecided = self.inspector.filtered(list(branch.values.values()), node.literals)
-                built = [Values(values=tuple(kept))] if kept else []
+                fitting, undecided = self.inspector.filtered(list(branch.values.values()), node.literals)
+                built = [Values(values=tuple(fitting))] if fitting else []
                 if undecided is not None:
                     node.left[undecided] = UNJUDGED
-            found += built
+            cases += built
             node.left.update({pointer: note for pointer, note in branch.left if pointer not in node.left})
-            if len(found) > MAX_CASES:
+            if len(cases) > MAX_CASES:
                 raise Overflow
-        return found
+        return cases
 
     def branch(self, node: GraphNode, kind: int, level: int = EXACT) -> Branch:
         """The literals of a node on one branch, its choices still open. Raises Contradiction."""
@@ -250,23 +250,23 @@ class Graph:
 def simplified(cases: Iterable[Case]) -> tuple[Case, ...]:
     """The cases without duplicates, without those that a generic case includes, without arrays of unique items that an
     array with repeats plainly includes, and with all finite sets as one."""
-    kept: dict[Case, None] = {}
+    distinct: dict[Case, None] = {}
     values: dict[Any, Any] = {}
     at = 0
     for case in cases:
         if isinstance(case, Values):
-            at = at if values else len(kept)
+            at = at if values else len(distinct)
             values.update({key(value): value for value in case.values})
         else:
-            kept[case] = None
-    wide = {type(case) for case in kept if case in _GENERIC}
-    found = [case for case in kept if case in _GENERIC or type(case) not in wide]
-    repeating = [case for case in found if isinstance(case, Array) and not case.unique]
+            distinct[case] = None
+    wide = {type(case) for case in distinct if case in _GENERIC}
+    needed = [case for case in distinct if case in _GENERIC or type(case) not in wide]
+    repeating = [case for case in needed if isinstance(case, Array) and not case.unique]
     if repeating:
-        found = [case for case in found if not any(_includes(one, case) for one in repeating)]
+        needed = [case for case in needed if not any(_includes(other, case) for other in repeating)]
     if values:
-        found.insert(min(at, len(found)), Values(values=tuple(values.values())))
-    return tuple(found)
+        needed.insert(min(at, len(needed)), Values(values=tuple(values.values())))
+    return tuple(needed)
 
 
 def _includes(wide: Array, case: Case) -> bool:
@@ -282,5 +282,5 @@ def _includes(wide: Array, case: Case) -> bool:
     return all(_at(wide, i) in (ANYTHING, _at(case, i)) or _at(case, i) == FALSE for i in places)
 
 
-def _at(case: Array, place: int) -> NodeId:
-    return case.prefix[place] if place < len(case.prefix) else case.items
+def _at(case: Array, index: int) -> NodeId:
+    return case.prefix[index] if index < len(case.prefix) else case.items

@@ -78,15 +78,15 @@ class Inspector:
                 denied: int = mask & ~BITS["number"] if whole else mask
                 return ANY_TYPE & ~denied
             return ANY_TYPE
-        found = ANY_TYPE
+        types = ANY_TYPE
         for name, value in literal.ops:
             if name == "type":
-                found &= value[0]
+                types &= value[0]
             elif name in ("ref", "all") and depth < MAX_REFERENCES:
                 for inner in self._applied(literal, name, value):
                     if inner.constant <= 0:
-                        found &= 0 if inner.constant else self._mask(inner, depth + 1)
-        return found
+                        types &= 0 if inner.constant else self._mask(inner, depth + 1)
+        return types
 
     def _applied(self, literal: SchemaLiteral, name: str, value: Any) -> list[SchemaLiteral]:
         """The literals that a `$ref` or `allOf` applies to the same value."""
@@ -109,7 +109,7 @@ class Inspector:
             literal = self.table.literal(literal.subschema.kids["not"], literal, True)
         if not literal.positive or depth > MAX_REFERENCES:
             return None
-        found: dict[Any, Any] | None = None
+        shortest: dict[Any, Any] | None = None
         for name, value in literal.ops:
             listed: list[dict[Any, Any] | None] = []
             if name == "values":
@@ -117,9 +117,9 @@ class Inspector:
             elif name in ("ref", "all"):
                 listed = [self._listed(inner, depth + 1) for inner in self._applied(literal, name, value)]
             for values in listed:
-                if values is not None and (found is None or len(values) < len(found)):
-                    found = values
-        return found
+                if values is not None and (shortest is None or len(values) < len(shortest)):
+                    shortest = values
+        return shortest
 
     def finite(self, literals: tuple[SchemaLiteral, ...]) -> tuple[list[Any] | None, str | None]:
         """All values that satisfy these, None where no literal lists its values. Second: the pointer of a literal that
@@ -127,10 +127,10 @@ class Inspector:
         known = frozenset(literals)
         if known not in self._finite:
             lists = [values for values in map(self._listed, literals) if values is not None]
-            found: tuple[list[Any] | None, str | None] = (None, None)
+            listed: tuple[list[Any] | None, str | None] = (None, None)
             if lists:
-                found = self.filtered(list(min(lists, key=len).values()), literals)
-            self._finite[known] = found
+                listed = self.filtered(list(min(lists, key=len).values()), literals)
+            self._finite[known] = listed
         return self._finite[known]
 
     def filtered(self, values: list[Any], literals: tuple[SchemaLiteral, ...]) -> tuple[list[Any], str | None]:
@@ -146,15 +146,15 @@ class Inspector:
                 if not whole:
                     values = [value for value in values if type_of(value) & mask]
                     continue
-            kept = []
+            fitting = []
             for value in values:
                 try:
                     if self.judge.holds(literal, value):
-                        kept.append(value)
+                        fitting.append(value)
                 except Undecided:
-                    kept.append(value)
+                    fitting.append(value)
                     undecided = literal.subschema.at()
-            values = kept
+            values = fitting
         return values, undecided
 
     # Contradiction and implication

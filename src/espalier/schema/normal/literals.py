@@ -51,17 +51,17 @@ class SchemaLiteral:
 
     def all_origins(self) -> list[str]:
         """The pointers of all keywords known so far to cause the negation; if none does, the subschema's pointer."""
-        found: dict[str, None] = {}
+        pointers: dict[str, None] = {}
         stack, seen = [self], {self}
         while stack:
             check_time()
             for origin in stack.pop().origins:
                 if isinstance(origin, str):
-                    found[origin] = None
+                    pointers[origin] = None
                 elif origin not in seen:
                     seen.add(origin)
                     stack.append(origin)
-        return list(found) or [self.subschema.at()]
+        return list(pointers) or [self.subschema.at()]
 
     @property
     def rank(self) -> tuple[int, bool]:
@@ -144,11 +144,11 @@ class LiteralTable:
             seen.add(subschema)
             subschema = self.target(SchemaLiteral(subschema, scope, True, 0, ops), ops[0][1])
         constant = (-1 if subschema.value is False else 0 if ops else 1) * (1 if positive else -1)
-        made = SchemaLiteral(subschema, scope, positive, constant, ops)
+        literal = SchemaLiteral(subschema, scope, positive, constant, ops)
         if origin and not positive:
-            made.origins[origin] = None
-        self._known[subschema, scope, positive] = made
-        return made
+            literal.origins[origin] = None
+        self._known[subschema, scope, positive] = literal
+        return literal
 
     def _operations(self, subschema: Subschema) -> tuple[Operation, ...]:
         if subschema.ops is None:
@@ -159,23 +159,23 @@ class LiteralTable:
                 if read
                 else ()
             )
-        found: tuple[Operation, ...] = subschema.ops
-        return found
+        ops: tuple[Operation, ...] = subschema.ops
+        return ops
 
     def target(self, literal: SchemaLiteral, keyword: str) -> Subschema:
         """The target of a literal's `$ref`, `$dynamicRef` or `$recursiveRef`. Raises SchemaError, UnsupportedError."""
         subschema = literal.subschema
         if keyword == "$recursiveRef":
-            found = subschema.resource.root
-            if found.resource.recursive:
+            target = subschema.resource.root
+            if target.resource.recursive:
                 for resource in reversed(literal.scope):
                     if not resource.recursive:
                         break
-                    found = resource.root
-            return found
-        found, fragment = self.store.resolve(subschema, subschema.value[keyword], keyword)
-        if keyword == "$dynamicRef" and found.resource.dynamic.get(fragment) is found:
+                    target = resource.root
+            return target
+        target, fragment = self.store.resolve(subschema, subschema.value[keyword], keyword)
+        if keyword == "$dynamicRef" and target.resource.dynamic.get(fragment) is target:
             for resource in literal.scope:
                 if fragment in resource.dynamic:
                     return resource.dynamic[fragment]
-        return found
+        return target

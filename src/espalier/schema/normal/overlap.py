@@ -23,11 +23,11 @@ _COUNT = re.compile(r"\{[0-9,]*[0-9]+")
 
 
 @owned_cache(4096)
-def may_overlap(one: str, two: str) -> bool:
+def may_overlap(pattern: str, two: str) -> bool:
     """False only where no text matches both patterns."""
-    if one == two:
+    if pattern == two:
         return True
-    first, second = _language(one), _language(two)
+    first, second = _language(pattern), _language(two)
     if first is None or second is None:
         return True
     try:
@@ -39,11 +39,11 @@ def may_overlap(one: str, two: str) -> bool:
 @owned_cache(1024)
 def _language(pattern: str) -> Dfa | None:
     """All texts with a match; None where that is expensive to find, or empty."""
-    counts = [int(number) for found in _COUNT.findall(pattern) for number in re.findall("[0-9]+", found)]
+    counts = [int(number) for count in _COUNT.findall(pattern) for number in re.findall("[0-9]+", count)]
     if len(pattern) > MAX_LENGTH or max(counts, default=0) > MAX_COUNT or len(counts) > 8:
         return None
     try:
-        found = read(pattern).dfa()
+        texts = read(pattern).dfa()
     except (RegexError, UnsupportedError, GrammarError, LimitExceeded):
         return None
-    return None if found is None or len(found) > MAX_STATES else found
+    return None if texts is None or len(texts) > MAX_STATES else texts

@@ -60,10 +60,10 @@ def _why_empty(graph: Graph, node: GraphNode) -> list[tuple[str, ...]]:
         return [tuple(literal.subschema.at() for literal in node.literals if literal.constant < 0)]
     if graph.inspector.finite(node.literals)[0] is not None:
         return [stated(node.literals)]
-    found = list(node.reasons)
+    reasons = list(node.reasons)
     for kind in TYPES:
         try:
             graph.branch(node, kind)
         except Contradiction as why:
-            found.append(why.pointers)
-    return found
+            reasons.append(why.pointers)
+    return reasons

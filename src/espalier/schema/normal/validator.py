@@ -44,15 +44,17 @@ def _extended(base: Any, search: Search) -> Any:
         for name, rule in _rules(search, is_2019="$recursiveRef" in base.VALIDATORS).items()
         if name in base.VALIDATORS
     }  # a draft has no keyword of a later one
-    made: Any = extend(base, {name: _looking(rule) for name, rule in rules.items()})  # type: ignore[no-untyped-call]  # not in its stubs
-    evolve = made.evolve
+    extended: Any = extend(base, {name: _looking(rule) for name, rule in rules.items()})  # type: ignore[no-untyped-call]  # not in its stubs
+    evolve = extended.evolve
 
     def evolve_with_rules(self: Any, **changes: Any) -> Any:
         """`evolve` takes the plain class for a schema that names its draft, as does the root behind `$ref: "#"`."""
         evolved = evolve(self, **changes)
         if type(evolved) is type(self):
             return evolved
-        kind = made if type(evolved) is base else validator_class(type(evolved), None if search is found else search)
+        kind = (
+            extended if type(evolved) is base else validator_class(type(evolved), None if search is found else search)
+        )
         return kind(
             evolved.schema,
             format_checker=evolved.format_checker,
@@ -60,8 +62,8 @@ def _extended(base: Any, search: Search) -> Any:
             _resolver=evolved._resolver,
         )
 
-    made.evolve = evolve_with_rules
-    return made
+    extended.evolve = evolve_with_rules
+    return extended
 
 
 def _looking(rule: Callable[..., Any]) -> Callable[..., Any]:
@@ -125,9 +127,9 @@ def _rules(search: Search, *, is_2019: bool) -> dict[str, Callable[..., Any]]:
                 resolved = _REFERENCES[keyword](validator._resolver, schema[keyword])
                 yield validator.evolve(schema=resolved.contents, _resolver=resolved.resolver), resolved.contents
         if isinstance(value, dict):
-            yield from ((validator, one) for name, one in schema.get("dependentSchemas", {}).items() if name in value)
+            yield from ((validator, kid) for name, kid in schema.get("dependentSchemas", {}).items() if name in value)
         for keyword in ("allOf", "oneOf", "anyOf"):
-            yield from ((validator, one) for one in schema.get(keyword, ()) if holds(validator, one, value))
+            yield from ((validator, kid) for kid in schema.get(keyword, ()) if holds(validator, kid, value))
         if "if" in schema:
             fits = holds(validator, schema["if"], value)
             names = ("if", "then") if fits else ("else",)
@@ -141,7 +143,7 @@ def _rules(search: Search, *, is_2019: bool) -> dict[str, Callable[..., Any]]:
         for keyword in ("additionalProperties", "unevaluatedProperties"):
             if keyword in schema:
                 names |= {name for name, part in value.items() if holds(validator, schema[keyword], part)}
-        return names.union(*(evaluated(inner, value, one) for inner, one in applied(validator, value, schema)))
+        return names.union(*(evaluated(inner, value, kid) for inner, kid in applied(validator, value, schema)))
 
     def evaluated_items(validator: Any, value: Any, schema: Any) -> set[int]:
         """Positions that the keywords of a schema of 2019-09 evaluate: `contains` evaluates none there."""
@@ -153,19 +155,19 @@ def _rules(search: Search, *, is_2019: bool) -> dict[str, Callable[..., Any]]:
         if _UNEVALUATED_ITEMS in schema:
             positions |= {at for at, part in enumerate(value) if holds(validator, schema[_UNEVALUATED_ITEMS], part)}
         return positions.union(
-            *(evaluated_items(inner, value, one) for inner, one in applied(validator, value, schema))
+            *(evaluated_items(inner, value, kid) for inner, kid in applied(validator, value, schema))
         )
 
     def unevaluated_properties(validator: Any, wanted: Any, value: Any, schema: Any) -> Iterator[Any]:
         if validator.is_type(value, "object"):
-            known = evaluated(validator, value, {key: one for key, one in schema.items() if key != _UNEVALUATED})
+            known = evaluated(validator, value, {key: inner for key, inner in schema.items() if key != _UNEVALUATED})
             for name in value:
                 if name not in known and next(validator.descend(value[name], wanted, path=name), None) is not None:
                     yield ValidationError(f"Unevaluated properties are not allowed ({name!r} was unexpected)")
 
     def unevaluated_items(validator: Any, wanted: Any, value: Any, schema: Any) -> Iterator[Any]:
         if validator.is_type(value, "array"):
-            others = {key: one for key, one in schema.items() if key != _UNEVALUATED_ITEMS}
+            others = {key: inner for key, inner in schema.items() if key != _UNEVALUATED_ITEMS}
             known = evaluated_items(validator, value, others)
             for at, part in enumerate(value):
                 if at not in known and not holds(validator, wanted, part):

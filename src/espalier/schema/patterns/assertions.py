@@ -103,24 +103,24 @@ class _Parser:
         )
 
     def options(self) -> Part:
-        found = [self.sequence()]
+        options = [self.sequence()]
         while self.text.startswith("|", self.at):
             self.at += 1
-            found.append(self.sequence())
-        if all(isinstance(one, Text) for one in found):
-            return Text("|".join(one.text for one in found if isinstance(one, Text)))
-        return found[0] if len(found) == 1 else OneOf(tuple(found))
+            options.append(self.sequence())
+        if all(isinstance(option, Text) for option in options):
+            return Text("|".join(option.text for option in options if isinstance(option, Text)))
+        return options[0] if len(options) == 1 else OneOf(tuple(options))
 
     def sequence(self) -> Part:
-        found: list[Part] = []
+        parts: list[Part] = []
         while self.at < len(self.text) and self.text[self.at] not in "|)":
             check_time()
             part = self.repeated()
-            if isinstance(part, Text) and found and isinstance(found[-1], Text):
-                found[-1] = Text(found[-1].text + part.text)
+            if isinstance(part, Text) and parts and isinstance(parts[-1], Text):
+                parts[-1] = Text(parts[-1].text + part.text)
             else:
-                found.append(part)
-        return found[0] if len(found) == 1 else InOrder(tuple(found)) if found else Text("")
+                parts.append(part)
+        return parts[0] if len(parts) == 1 else InOrder(tuple(parts)) if parts else Text("")
 
     def repeated(self) -> Part:
         start = self.at
@@ -195,8 +195,8 @@ class _Reader:
         self._collect(whole)
         ends_in_word = language(parse_regex(f"(?s:.*){WORD}"))
         wanted = [Dfa.of_words([""]), ends_in_word, *map(self._ends_in, self._behind)]
-        self._left, self._holds = _product([one for one in wanted if one is not None])
-        self._absent = [one is None for one in wanted]
+        self._left, self._holds = _product([dfa for dfa in wanted if dfa is not None])
+        self._absent = [dfa is None for dfa in wanted]
         ways = {state: both(every_text(), self._way(self._left.start, state)) for state in _between(self._left)}
         self._contexts = {state: way for state, way in ways.items() if way is not None}
         if len(self._contexts) > MAX_CONTEXTS:
@@ -209,10 +209,10 @@ class _Reader:
             case Assert(body=Text() | Assert() | InOrder() | OneOf() | Rounds() as body):
                 self._collect(body)
             case InOrder(parts) | OneOf(parts):
-                for one in parts:
-                    self._collect(one)
-            case Rounds(one, _, _):
-                self._collect(one)
+                for inner in parts:
+                    self._collect(inner)
+            case Rounds(inner, _, _):
+                self._collect(inner)
             case _:
                 pass
 
@@ -235,8 +235,8 @@ class _Reader:
         return bool(self._holds[left][which - sum(self._absent[:which])])
 
     def search(self) -> Dfa | None:
-        found = self._read(self._whole, dict.fromkeys(self._contexts, every_text()))
-        return _joined([(way, found[left]) for left, way in self._contexts.items()])
+        table = self._read(self._whole, dict.fromkeys(self._contexts, every_text()))
+        return _joined([(way, table[left]) for left, way in self._contexts.items()])
 
     def _read(self, part: Part, after: Table) -> Table:
         """The texts that start with the part and go on as `after` says."""
@@ -245,44 +245,44 @@ class _Reader:
             case Text(text):
                 return self._text(text, after)
             case InOrder(parts):
-                for one in reversed(parts):
-                    after = self._read(one, after)
+                for inner in reversed(parts):
+                    after = self._read(inner, after)
                 return after
             case OneOf(parts):
-                tables = [self._read(one, after) for one in parts]
+                tables = [self._read(option, after) for option in parts]
                 return {left: reduce(either, (table[left] for table in tables)) for left in self._contexts}
-            case Rounds(one, low, high):
+            case Rounds(inner, low, high):
                 if high is None or high > MAX_ROUNDS:
                     raise UnsupportedError(
                         f"an assertion inside a repetition of more than {MAX_ROUNDS} rounds cannot be enforced: the "
                         f"pattern {self._pattern[:200]!r}",
                         field="pattern",
                     )
-                found = after
+                rest = after
                 for rounds in range(high, 0, -1):
-                    more = self._read(one, found)
+                    more = self._read(inner, rest)
                     skips = rounds > low
-                    found = {left: either(more[left], after[left]) if skips else more[left] for left in self._contexts}
-                return found
+                    rest = {left: either(more[left], after[left]) if skips else more[left] for left in self._contexts}
+                return rest
             case Assert():
                 return {left: self._asserted(part, left, after[left]) for left in self._contexts}
 
-    def _asserted(self, one: Assert, left: Left, after: Dfa | None) -> Dfa | None:
+    def _asserted(self, assertion: Assert, left: Left, after: Dfa | None) -> Dfa | None:
         if after is None:
             return None
-        if one.kind == "^":
+        if assertion.kind == "^":
             return after if self._is(left, 0) else None
-        if one.kind == "$":
+        if assertion.kind == "$":
             return both(after, Dfa.of_words([""]))
-        if one.kind in ("\\b", "\\B"):
-            return self._boundary(left, after, is_inside=one.kind == "\\B")
-        if one.kind in ("(?<=", "(?<!"):
-            wanted = one.kind == "(?<="
-            holds = self._is(left, 2 + self._behind.index(one.source))
+        if assertion.kind in ("\\b", "\\B"):
+            return self._boundary(left, after, is_inside=assertion.kind == "\\B")
+        if assertion.kind in ("(?<=", "(?<!"):
+            wanted = assertion.kind == "(?<="
+            holds = self._is(left, 2 + self._behind.index(assertion.source))
             return after if holds == wanted else None
-        assert one.body is not None
-        wanted = one.kind == "(?="
-        ahead = self._read(one.body, dict.fromkeys(self._contexts, every_text()))[left]
+        assert assertion.body is not None
+        wanted = assertion.kind == "(?="
+        ahead = self._read(assertion.body, dict.fromkeys(self._contexts, every_text()))[left]
         return both(after, ahead) if wanted else without(after, ahead)
 
     def _boundary(self, left: Left, after: Dfa, *, is_inside: bool) -> Dfa | None:
@@ -295,15 +295,15 @@ class _Reader:
             return after
         if text not in self._known:
             self._known[text] = language(parse_regex(self._translated(text)))
-        found = self._known[text]
-        if found is None:
+        texts = self._known[text]
+        if texts is None:
             return dict.fromkeys(self._contexts)
-        if len({id(one) for one in after.values()}) == 1:
-            whole = _joined([(found, next(iter(after.values())))])
+        if len({id(dfa) for dfa in after.values()}) == 1:
+            whole = _joined([(texts, next(iter(after.values())))])
             return dict.fromkeys(self._contexts, whole)
         if text not in self._moves:
-            pairs = [(one, other) for one in self._contexts for other in self._contexts]
-            ways = {pair: both(found, self._way(*pair)) for pair in pairs}
+            pairs = [(start, other) for start in self._contexts for other in self._contexts]
+            ways = {pair: both(texts, self._way(*pair)) for pair in pairs}
             self._moves[text] = {pair: way for pair, way in ways.items() if way is not None}
         moves = self._moves[text]
         return {
@@ -330,52 +330,52 @@ def _between(left: Dfa) -> list[Left]:
 
 def _joined(pairs: list[tuple[Dfa | None, Dfa | None]]) -> Dfa | None:
     """The union of concatenations. Raises LimitExceeded."""
-    made = Assembly()
+    assembly = Assembly()
     root = Fragment(edges=[[], []], symbols=[[], []], final=[False, True], leaf=[None, None])
-    made.rule(root, "")
+    assembly.rule(root, "")
     for first, second in pairs:
         if first is None or second is None:
             continue
         root.edges.append([])
-        root.symbols.append([(made.embed(second, ""), (1,))])
+        root.symbols.append([(assembly.embed(second, ""), (1,))])
         root.final.append(False)
         root.leaf.append(None)
-        root.symbols[0].append((made.embed(first, ""), (len(root.edges) - 1,)))
+        root.symbols[0].append((assembly.embed(first, ""), (len(root.edges) - 1,)))
     if not root.symbols[0]:
         return None
     try:
-        found = made.dfa(max_states=MAX_SIZE)
+        dfa = assembly.dfa(max_states=MAX_SIZE)
     except GrammarError:
         return None
-    if found is None:
+    if dfa is None:
         raise LimitExceeded(f"a pattern with assertions needs an automaton of more than {MAX_SIZE} states")
-    return found
+    return dfa
 
 
 def _product(parts: list[Dfa]) -> tuple[Dfa, list[tuple[bool, ...]]]:
     """One automaton that runs all of these, complete; and which of them accept in each of its states."""
-    whole = [completed(one) for one in parts]
-    rows = [one.table[:, one.classes] for one in whole]  # (S, 256) each
-    order = [tuple(one.start for one in whole)]
+    whole = [completed(part) for part in parts]
+    rows = [part.table[:, part.classes] for part in whole]  # (S, 256) each
+    order = [tuple(part.start for part in whole)]
     number = {order[0]: 0}
     table: list[list[int]] = []
     for state in order:  # grows as states are met
         check_time()
         after = np.stack([row[at] for row, at in zip(rows, state, strict=True)], axis=1).tolist()  # (256, parts)
         line: list[int] = []
-        for one in map(tuple, after):
-            if one not in number:
-                number[one] = len(order)
-                order.append(one)
-            line.append(number[one])
+        for reached in map(tuple, after):
+            if reached not in number:
+                number[reached] = len(order)
+                order.append(reached)
+            line.append(number[reached])
         table.append(line)
         if len(order) > MAX_STATES:
             raise LimitExceeded("a pattern has look-behinds that are too long")
     columns, classes = np.unique(np.array(table, dtype=np.int32), axis=1, return_inverse=True)
-    found = Dfa(
+    product = Dfa(
         classes=classes.reshape(-1).astype(np.uint8),
         table=np.ascontiguousarray(columns),
         accepting=np.zeros(len(order), dtype=np.bool_),
     )
-    holds = [tuple(not one.accepting[at] for one, at in zip(whole, state, strict=True)) for state in order]
-    return found, holds
+    holds = [tuple(not part.accepting[at] for part, at in zip(whole, state, strict=True)) for state in order]
+    return product, holds

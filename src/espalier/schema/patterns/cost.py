@@ -60,6 +60,6 @@ def _is_quick(pattern: str, length: int) -> bool:
         if ways[-1] > WAYS:
             return False
     total = length + 1 if pattern.startswith("^") and options[0] > 1 else 1
-    for one, other in zip(ways, options, strict=True):
-        total *= one * other
+    for count, other in zip(ways, options, strict=True):
+        total *= count * other
     return total <= WAYS

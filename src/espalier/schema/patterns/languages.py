@@ -41,11 +41,11 @@ class Pattern:
 
     def dfa(self) -> Dfa | None:
         """The texts that contain a match; None for no text. Raises UnsupportedError, LimitExceeded."""
-        found: Dfa | None = every_text()
+        texts: Dfa | None = every_text()
         for text, wanted in self.parts:
             part = _search_dfa(text)
-            found = both(found, part) if wanted else without(found, part)
-        return found
+            texts = both(texts, part) if wanted else without(texts, part)
+        return texts
 
 
 def read(pattern: str) -> Pattern:
@@ -56,12 +56,12 @@ def read(pattern: str) -> Pattern:
         return Pattern(pattern, ((pattern, True),))
     parts: list[tuple[str, bool]] = []
     at = 1
-    while found := _LOOK_AHEAD.match(pattern, at):
+    while match := _LOOK_AHEAD.match(pattern, at):
         check_time()
         end = _group_end(pattern, at)
         if end is None:
             return Pattern(pattern, ((pattern, True),))
-        parts.append((f"^(?:{pattern[found.end() : end]})", found[1] == "="))
+        parts.append((f"^(?:{pattern[match.end() : end]})", match[1] == "="))
         at = end + 1
     rest = pattern[at:]
     if _has_bar(rest):  # the look-ahead belongs to the first option only
@@ -79,12 +79,12 @@ def _search_dfa(text: str) -> Dfa | None:
     if not _is_hard(text):
         return language(searched(text))
     try:
-        found: Dfa | None = None
-        for one in without_references(text, _translated):
-            found = either(found, asserted(one, _translated))
+        texts: Dfa | None = None
+        for spelled in without_references(text, _translated):
+            texts = either(texts, asserted(spelled, _translated))
     except RegexError as error:
         raise UnsupportedError(f"the pattern {text[:200]!r}: {error.message}", field="pattern") from error
-    return found
+    return texts
 
 
 def _translated(text: str) -> str:
@@ -106,9 +106,9 @@ def _ours(
     error: RegexError | UnsupportedError, pattern: str, lead: int, origin: Callable[[int], int]
 ) -> UnsupportedError:
     """The same error, with its offset in the pattern that the user wrote."""
-    found = re.search(r"^(.*?),? at offset (\d+):", error.message, re.DOTALL)
-    what, place = (found[1], origin(int(found[2]) - lead)) if found else (error.message, 0)
-    message = f"{what}, at offset {place} of the pattern {pattern[:200]!r}"
+    match = re.search(r"^(.*?),? at offset (\d+):", error.message, re.DOTALL)
+    what, offset = (match[1], origin(int(match[2]) - lead)) if match else (error.message, 0)
+    message = f"{what}, at offset {offset} of the pattern {pattern[:200]!r}"
     return UnsupportedError(message, hint=error.hint, field="pattern")
 
 
@@ -133,7 +133,7 @@ def _has_bar(pattern: str) -> bool:
 
 def _symbols(pattern: str, start: int) -> list[tuple[int, str]]:
     """The characters, with offsets, that are neither escaped nor in a class."""
-    found: list[tuple[int, str]] = []
+    symbols: list[tuple[int, str]] = []
     i, in_class = start, False
     while i < len(pattern):
         check_time()
@@ -145,6 +145,6 @@ def _symbols(pattern: str, start: int) -> list[tuple[int, str]]:
         elif char == "[":
             in_class = True
         else:
-            found.append((i, char))
+            symbols.append((i, char))
         i += 1
-    return found
+    return symbols

@@ -49,31 +49,31 @@ class _Use:
 def without_references(pattern: str, translated: Callable[[str], str]) -> list[str]:
     """Patterns that match together what the pattern matches; itself alone without references. translated: as
     in `assertions.asserted`. Raises UnsupportedError."""
-    found, done = [pattern], []
-    while found:
+    waiting, done = [pattern], []
+    while waiting:
         check_time()
-        one = found.pop()
-        groups, uses = _scan(one)
+        current = waiting.pop()
+        groups, uses = _scan(current)
         if not uses:
-            done.append(one)
+            done.append(current)
             continue
         group = next((g for i, g in enumerate(groups, 1) if uses[0].group in (str(i), g.name)), None)
-        if group is None or not 0 <= group.end <= uses[0].start or one.startswith("(?i"):
+        if group is None or not 0 <= group.end <= uses[0].start or current.startswith("(?i"):
             raise _refused(pattern, "its group is not closed before it, or letters count in both cases")
-        if one[group.end : group.end + 1] in tuple("*+?{") or uses[0].path[: len(group.path)] != group.path:
+        if current[group.end : group.end + 1] in tuple("*+?{") or uses[0].path[: len(group.path)] != group.path:
             raise _refused(pattern, "its group may be left out or repeated")
-        texts = _texts(one[group.inner : group.end - 1], translated)
-        if texts is None or len(texts) + len(found) + len(done) > MAX_TEXTS:
+        texts = _texts(current[group.inner : group.end - 1], translated)
+        if texts is None or len(texts) + len(waiting) + len(done) > MAX_TEXTS:
             raise _refused(pattern, f"its group has more than {MAX_TEXTS} texts, or too long ones")
-        head = one[group.start : group.inner]
+        head = current[group.start : group.inner]
         same = [use for use in uses if use.group == uses[0].group and use.path[: len(group.path)] == group.path]
         for text in texts:
             spelled = "".join(f"\\u{{{ord(char):x}}}" for char in text)
-            parts, at = [one[: group.start], head, spelled, ")"], group.end
+            parts, at = [current[: group.start], head, spelled, ")"], group.end
             for use in same:
-                parts += [one[at : use.start], f"(?:{spelled})"]
+                parts += [current[at : use.start], f"(?:{spelled})"]
                 at = use.end
-            found.append("".join(parts) + one[at:])
+            waiting.append("".join(parts) + current[at:])
     return done
 
 
@@ -99,10 +99,10 @@ def _scan(pattern: str) -> tuple[list[_Group], list[_Use]]:
     while at < len(pattern):
         char = pattern[at]
         if char == "\\":
-            found = None if in_class else REFERENCE.match(pattern, at)
-            if found:
-                uses.append(_Use(at, found.end(), found[1] or found[2], path()))
-            at = found.end() if found else at + 2
+            match = None if in_class else REFERENCE.match(pattern, at)
+            if match:
+                uses.append(_Use(at, match.end(), match[1] or match[2], path()))
+            at = match.end() if match else at + 2
             continue
         if in_class:
             in_class = char != "]"
@@ -133,8 +133,8 @@ def _texts(inner: str, translated: Callable[[str], str]) -> list[str] | None:
     """All texts of an expression, None if there are too many."""
     if REFERENCE.search(inner):
         return None
-    found = language(parse_regex(translated(inner)))
-    return [] if found is None else _words(found)
+    texts = language(parse_regex(translated(inner)))
+    return [] if texts is None else _words(texts)
 
 
 def _words(dfa: Dfa) -> list[str] | None:

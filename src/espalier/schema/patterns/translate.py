@@ -59,14 +59,14 @@ def translate(
     places: list[tuple[int, int]] = []  # (offset in the output, offset in the pattern)
     length = 0
 
-    def put(text: str, place: int) -> None:
+    def put(text: str, offset: int) -> None:
         nonlocal length
-        places.append((length, place))
+        places.append((length, offset))
         out.append(text)
         length += len(text)
 
     def origin(offset: int) -> int:
-        return max((place for start, place in places if start <= offset), default=0)
+        return max((offset_there for start, offset_there in places if start <= offset), default=0)
 
     def refused(what: str, start: int, hint: str) -> UnsupportedError:
         message = f"{what} cannot be enforced, at offset {start} of the pattern {pattern[:200]!r}"

@@ -154,9 +154,9 @@ def _first_that_fits(options: tuple[Any, ...], value: Any, pointer: str) -> Any:
 
 
 def _one_of(options: Mapping[Any, tuple[Any, Any]], value: Any, pointer: str) -> Any:
-    for plain, made in options.values():
+    for plain, option in options.values():
         if plain == value and isinstance(plain, bool) == isinstance(value, bool):
-            return made
+            return option
     known = ", ".join(_shown(plain) for plain, _ in options.values())
     raise BuildError(f"{_shown(value)} is none of {known}", pointer=pointer)
 
@@ -164,18 +164,18 @@ def _one_of(options: Mapping[Any, tuple[Any, Any]], value: Any, pointer: str) ->
 def _members(tp: Any, value: Any, pointer: str) -> Any:
     cls = typing.get_origin(tp) or tp
     known = {member.name: member for member in members(tp, name_of(tp)) or ()}
-    given = _object(value, pointer)
-    for name in given:
+    fields_given = _object(value, pointer)
+    for name in fields_given:
         if name not in known:
             raise BuildError(f"{name_of(cls)} has no {name!r}", pointer=below(pointer, name))
     for name, member in known.items():
-        if member.required and name not in given:
+        if member.required and name not in fields_given:
             raise BuildError(f"{name_of(cls)} requires {name!r}", pointer=pointer)
-    made = {name: build(known[name].type, v, pointer=below(pointer, name)) for name, v in given.items()}
+    values = {name: build(known[name].type, v, pointer=below(pointer, name)) for name, v in fields_given.items()}
     if is_function(cls) or is_typed_dict(cls):
-        return made
+        return values
     try:
-        return cls(**made)
+        return cls(**values)
     except (TypeError, ValueError) as error:
         raise BuildError(f"{name_of(cls)} rejects its fields: {error}", pointer=pointer) from error
 
@@ -186,10 +186,10 @@ def _pydantic(tp: Any, value: Any, pointer: str) -> Any:
         return tp.model_validate(value) if is_pydantic_model(tp) else package.TypeAdapter(tp).validate_python(value)
     except package.ValidationError as error:
         first = error.errors(include_url=False)[0]
-        place = pointer
+        at = pointer
         for part in first["loc"]:
-            place = below(place, part)
-        raise BuildError(f"{name_of(tp)}: {first['msg']}", pointer=place) from error
+            at = below(at, part)
+        raise BuildError(f"{name_of(tp)}: {first['msg']}", pointer=at) from error
 
 
 def _items(value: Any, kind: Any, pointer: str) -> list[Any]:
@@ -205,17 +205,17 @@ def _tuple(kinds: tuple[Any, ...], value: Any, pointer: str) -> tuple[Any, ...]:
         return tuple(items)
     if len(items) != len(kinds):
         raise BuildError(f"{len(items)} items, but {len(kinds)} are needed", pointer=pointer)
-    made = zip(kinds, items, strict=True)
-    return tuple(build(kind, item, pointer=below(pointer, i)) for i, (kind, item) in enumerate(made))
+    pairs = zip(kinds, items, strict=True)
+    return tuple(build(kind, item, pointer=below(pointer, i)) for i, (kind, item) in enumerate(pairs))
 
 
 def _mapping(kinds: tuple[Any, ...], value: Any, pointer: str) -> dict[Any, Any]:
-    given = _object(value, pointer)
+    members = _object(value, pointer)
     if not kinds:
-        return dict(given)
+        return dict(members)
     return {
         build(kinds[0], name, pointer=below(pointer, name)): build(kinds[1], v, pointer=below(pointer, name))
-        for name, v in given.items()
+        for name, v in members.items()
     }
 
 

@@ -221,10 +221,10 @@ class _Writer:
     def pydantic_schema(self, tp: Any, path: str) -> Schema:
         """The schema that pydantic writes. Raises SchemaError where it writes none."""
         try:
-            made = tp.model_json_schema() if is_pydantic_model(tp) else pydantic().TypeAdapter(tp).json_schema()
+            schema = tp.model_json_schema() if is_pydantic_model(tp) else pydantic().TypeAdapter(tp).json_schema()
         except pydantic().errors.PydanticUserError as error:
             raise SchemaError(f"{path}: {str(error).splitlines()[0]}") from error
-        return dict(made)
+        return dict(schema)
 
 
 def _bare_name(tp: Any) -> str:

@@ -87,19 +87,19 @@ def members(tp: Any, path: str) -> list[Member] | None:
         return None
     hints = _hints(cls, path)
     parameters = getattr(cls, "__parameters__", ())
-    given = dict(zip(parameters, typing.get_args(tp), strict=False))
-    found = reader(cls, hints, path)
-    return [dataclasses.replace(m, type=substituted(m.type, given)) for m in found] if given else found
+    arguments = dict(zip(parameters, typing.get_args(tp), strict=False))
+    listed = reader(cls, hints, path)
+    return [dataclasses.replace(m, type=substituted(m.type, arguments)) for m in listed] if arguments else listed
 
 
-def substituted(tp: Any, given: Mapping[Any, Any]) -> Any:
+def substituted(tp: Any, arguments: Mapping[Any, Any]) -> Any:
     """A type with its type variables replaced by the given types."""
     if isinstance(tp, TypeVar):
-        return given.get(tp, tp)
+        return arguments.get(tp, tp)
     parameters = getattr(tp, "__parameters__", ())
     if not parameters or isinstance(tp, type):
         return tp
-    return tp[tuple(given.get(p, p) for p in parameters)]
+    return tp[tuple(arguments.get(p, p) for p in parameters)]
 
 
 def unwrapped(tp: Any) -> tuple[Any, list[Any]]:
@@ -152,14 +152,14 @@ def argument_texts(text: str | None) -> dict[str, str]:
     """Descriptions of parameters from an `Args:` section in Google style and from `:param name:` lines."""
     if not text:
         return {}
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     lines = inspect.cleandoc(text).splitlines()
     for line in lines:
         if match := re.match(r":param (?:[^:]*\s)?(\w+):\s*(.+)", line.strip()):
-            found[match.group(1)] = match.group(2).strip()
+            texts[match.group(1)] = match.group(2).strip()
     start = next((i for i, line in enumerate(lines) if re.fullmatch(r"(Args|Arguments|Parameters):", line)), None)
     if start is None:
-        return found
+        return texts
     last, indent = "", 0
     for line in lines[start + 1 :]:
         if line.strip() and not line[0].isspace():
@@ -168,10 +168,10 @@ def argument_texts(text: str | None) -> dict[str, str]:
         match = re.match(r"\s+\*{0,2}(\w+)\s*(?:\([^)]*\))?:\s*(.*)", line)
         if match and (not last or depth <= indent):
             last, indent = match.group(1), depth
-            found[last] = match.group(2).strip()
+            texts[last] = match.group(2).strip()
         elif line.strip() and last:
-            found[last] = f"{found[last]} {line.strip()}".strip()
-    return found
+            texts[last] = f"{texts[last]} {line.strip()}".strip()
+    return texts
 
 
 def _hints(cls: Any, path: str) -> dict[str, Any]:
@@ -235,7 +235,7 @@ def _function_members(function: Any, hints: Mapping[str, Any], path: str) -> lis
         parameters = inspect.signature(function).parameters
     except (ValueError, TypeError) as error:
         raise SchemaError(f"{path}: its parameters are not known", hint="wrap it in a function of Python") from error
-    found = []
+    listed = []
     for i, (name, parameter) in enumerate(parameters.items()):
         if i == 0 and name in ("self", "cls") and name not in hints:
             continue  # a method that was taken from its class
@@ -244,7 +244,7 @@ def _function_members(function: Any, hints: Mapping[str, Any], path: str) -> lis
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue  # a model passes no arguments there
         empty = parameter.default is parameter.empty
-        found.append(
+        listed.append(
             Member(
                 name=name,
                 type=hints.get(name, Any),
@@ -253,7 +253,7 @@ def _function_members(function: Any, hints: Mapping[str, Any], path: str) -> lis
                 description=texts.get(name, ""),
             )
         )
-    return found
+    return listed
 
 
 READERS: tuple[tuple[Callable[[Any], bool], Callable[[Any, Mapping[str, Any], str], list[Member]]], ...] = (

@@ -21,15 +21,15 @@ def check_document(schema: Any, documents: Mapping[str, Any] | None = None) -> N
     seen: set[int] = set()
     todo = [store.main.root]
     while todo:
-        one = todo.pop()
-        if id(one) in seen or not isinstance(one.value, dict):
+        subschema = todo.pop()
+        if id(subschema) in seen or not isinstance(subschema.value, dict):
             continue
-        seen.add(id(one))
-        if "$ref" in one.value:
+        seen.add(id(subschema))
+        if "$ref" in subschema.value:
             with suppress(UnsupportedError):  # in a document that is not at hand, which a judge may know
-                todo.append(store.resolve(one, one.value["$ref"], "$ref")[0])
-            if one.resource.draft.ref_alone:
+                todo.append(store.resolve(subschema, subschema.value["$ref"], "$ref")[0])
+            if subschema.resource.draft.ref_alone:
                 continue
-        for keyword, kid in one.kids.items():
+        for keyword, kid in subschema.kids.items():
             if keyword not in DEFINITIONS:
                 todo += [kid] if isinstance(kid, Subschema) else kid.values()

@@ -61,9 +61,9 @@ class Subschema:
     def derive(self, key: Any, value: Any, kids: dict[str, Any] | None = None) -> Subschema:
         """A schema that the document does not have, with the pointer and draft of this one; made once for each key."""
         if key not in self.derived:
-            made = Subschema(value, self.pointer, self.resource, self.order, self.depth)
-            made.kids = kids or {}
-            self.derived[key] = made
+            derived = Subschema(value, self.pointer, self.resource, self.order, self.depth)
+            derived.kids = kids or {}
+            self.derived[key] = derived
         return self.derived[key]
 
 
@@ -118,8 +118,8 @@ class SchemaStore:
         while self.wanted:
             check_time()
             subschema, uri = self.wanted.pop()
-            if uri not in self.resources and (found := self.fetch(uri)) is not None:
-                self.add(found, uri, f"{uri}#", subschema)
+            if uri not in self.resources and (contents := self.fetch(uri)) is not None:
+                self.add(contents, uri, f"{uri}#", subschema)
 
     def add(self, contents: Any, uri: str, shown: str, source: Subschema | None = None) -> Document:
         document = Document(contents, shown)
@@ -168,10 +168,10 @@ class SchemaStore:
             check_time()
             subschema = stack.pop()
             if isinstance(subschema.value, dict):
-                found: list[Subschema] = []
+                kids: list[Subschema] = []
                 for keyword, value in subschema.value.items():
-                    self.index_keyword(document, subschema, keyword, value, found)
-                stack.extend(reversed(found))
+                    self.index_keyword(document, subschema, keyword, value, kids)
+                stack.extend(reversed(kids))
         return root
 
     def index(self, document: Document, schema: Any, pointer: str, resource: Resource, depth: int) -> Subschema:
@@ -226,7 +226,7 @@ class SchemaStore:
             resource.recursive = True
 
     def index_keyword(
-        self, document: Document, subschema: Subschema, keyword: str, value: Any, found: list[Subschema]
+        self, document: Document, subschema: Subschema, keyword: str, value: Any, kids: list[Subschema]
     ) -> None:
         draft = subschema.resource.draft
         if keyword not in draft.keywords and keyword not in DEFINITIONS:
@@ -248,7 +248,7 @@ class SchemaStore:
             steps = (keyword, *key)
             pointer = below(subschema.pointer, *steps)
             kid = self.index(document, schema, pointer, subschema.resource, subschema.depth + len(steps))
-            found.append(kid)
+            kids.append(kid)
             if not key:
                 subschema.kids[keyword] = kid
             else:
@@ -272,10 +272,10 @@ class SchemaStore:
                 field="schema",
             )
         fragment = unquote(fragment)
-        found = self.inside(resource, fragment)
-        if found is None:
+        target = self.inside(resource, fragment)
+        if target is None:
             raise SchemaError(f"the reference {reference!r} leads to nothing", pointer=subschema.at(keyword))
-        return found, fragment
+        return target, fragment
 
     def inside(self, resource: Resource, fragment: str) -> Subschema | None:
         """The schema at a pointer or anchor of a resource. A target that no keyword leads to (a schema under an unknown

@@ -70,7 +70,7 @@ class Unknown(JsonRecord):
     def hint(self) -> str:
         if not self.meant:
             return "a property belongs in `properties`"
-        return f"did you mean {' or '.join(f'`{one}`' for one in self.meant)}?"
+        return f"did you mean {' or '.join(f'`{word}`' for word in self.meant)}?"
 
     def __str__(self) -> str:
         return f"{self.pointer} is no keyword of JSON Schema and asserts nothing: {self.hint}"
@@ -78,7 +78,7 @@ class Unknown(JsonRecord):
 
 def unknown_keywords(schema: Node) -> tuple[Unknown, ...]:
     """The unknown keywords that were probably meant to assert or describe something, in the order of the text."""
-    found: list[Unknown] = []
+    unknown: list[Unknown] = []
     nodes = list(subschemas(schema))
     for pointer, node in nodes:
         if not isinstance(node, Mapping):
@@ -88,8 +88,8 @@ def unknown_keywords(schema: Node) -> tuple[Unknown, ...]:
                 continue
             meant = meant_by(keyword, node[keyword])
             if meant or (_is_misplaced(node, keyword) and not _is_referred_to(nodes, below(pointer, keyword))):
-                found.append(Unknown(below(pointer, keyword), keyword, meant))
-    return tuple(found)
+                unknown.append(Unknown(below(pointer, keyword), keyword, meant))
+    return tuple(unknown)
 
 
 def meant_by(keyword: str, value: Any) -> tuple[str, ...]:
@@ -98,15 +98,15 @@ def meant_by(keyword: str, value: Any) -> tuple[str, ...]:
         return ()
     if keyword in OTHER_WORDS:
         words = OTHER_WORDS[keyword]
-        return words if any(_fits(one, value) for one in words) or keyword in ("optional", "mandatory") else ()
+        return words if any(_fits(word, value) for word in words) or keyword in ("optional", "mandatory") else ()
     plain = _plain(keyword)
-    if same := sorted(one for one in KEYWORDS if _plain(one) == plain and one != "id"):
+    if same := sorted(known for known in KEYWORDS if _plain(known) == plain and known != "id"):
         # Such as `$default`, which is not `default`.
         is_marked = keyword[0] == "$" != same[0][0] and same[0] in ANNOTATIONS
-        return () if is_marked else tuple(one for one in same if _may_be(one, value))
-    near = sorted((away, one) for one in KEYWORDS if (away := _away(keyword, one)) <= _reach(one))
-    found = [(away, one) for away, one in near if _is_typo(one, value, away)]
-    return tuple(one for away, one in found if away == found[0][0])
+        return () if is_marked else tuple(known for known in same if _may_be(known, value))
+    near = sorted((away, known) for known in KEYWORDS if (away := _away(keyword, known)) <= _reach(known))
+    typos = [(away, known) for away, known in near if _is_typo(known, value, away)]
+    return tuple(known for away, known in typos if away == typos[0][0])
 
 
 def type_meant(name: Any) -> str | None:
@@ -115,14 +115,14 @@ def type_meant(name: Any) -> str | None:
         return None
     if (small := name.lower()) in (*TYPES, *TYPE_WORDS):
         return TYPE_WORDS.get(small, small)
-    near = sorted((away, one) for one in TYPES if (away := distance(small, one, 2)) <= 2)
+    near = sorted((away, known) for known in TYPES if (away := distance(small, known, 2)) <= 2)
     return near[0][1] if near else None
 
 
 def hint_for(keyword: str, value: Any) -> str | None:
     """What to write instead of a value of the wrong shape, as far as that can be guessed."""
     names = value if isinstance(value, list) else [value]
-    meant = [one for one in map(type_meant, names) if one] if keyword == "type" else []
+    meant = [meant_type for meant_type in map(type_meant, names) if meant_type] if keyword == "type" else []
     return f"did you mean {' and '.join(map(repr, meant))}?".replace("'", '"') if meant else None
 
 
@@ -138,8 +138,8 @@ def _away(keyword: str, known: str) -> int:
         return far
     if keyword[:1] == "$" and known[0] != "$":
         return far
-    found = distance(keyword, known, 2)
-    return far if found == 2 and keyword[:1] != known[:1] else found
+    steps = distance(keyword, known, 2)
+    return far if steps == 2 and keyword[:1] != known[:1] else steps
 
 
 def _is_typo(known: str, value: Any, away: int) -> bool:
@@ -154,7 +154,7 @@ def _may_be(known: str, value: Any) -> bool:
 def _fits(known: str, value: Any) -> bool:
     """Whether the value has the shape that some draft asks of the keyword."""
     if known in ASSERTIONS:
-        return any(known in one.keywords and misshapen(one, known, value) is None for one in DRAFTS.values())
+        return any(known in draft.keywords and misshapen(draft, known, value) is None for draft in DRAFTS.values())
     if known in ("$defs", "definitions", "contentSchema", "$vocabulary"):
         return isinstance(value, Mapping)
     if known in _TEXTS:
@@ -176,8 +176,8 @@ def _is_misplaced(node: Mapping[str, Any], keyword: str) -> bool:
 def _is_referred_to(nodes: list[tuple[str, Node]], pointer: str) -> bool:
     """Whether a reference of the document leads to a pointer, or below it."""
     references = (node["$ref"] for _, node in nodes if isinstance(node, Mapping) and isinstance(node.get("$ref"), str))
-    targets = (local_pointer(one) for one in references)
-    return any(one is not None and f"{one}/".startswith(f"{pointer}/") for one in targets)
+    targets = (local_pointer(reference) for reference in references)
+    return any(target is not None and f"{target}/".startswith(f"{pointer}/") for target in targets)
 
 
 def _plain(keyword: str) -> str:

@@ -63,8 +63,8 @@ def differing(branch: Branch, literal: SchemaLiteral, value: Any) -> list[Altern
 
 def other_than(branch: Branch, literal: SchemaLiteral, value: Any) -> SchemaLiteral:
     """The literal `not {"const": value}`."""
-    made = literal.subschema.derive(("const", key(value)), {"enum": [value]})
-    return branch.table.literal(made, literal, False, literal)
+    derived = literal.subschema.derive(("const", key(value)), {"enum": [value]})
+    return branch.table.literal(derived, literal, False, literal)
 
 
 def ref_holds(branch: Branch, literal: SchemaLiteral, value: Any) -> None:
@@ -120,7 +120,7 @@ def one_fails(branch: Branch, literal: SchemaLiteral, value: Any) -> list[Altern
     subschemas = list(kids(literal, "oneOf").values())
     held = [within(branch, literal, subschema, True) for subschema in subschemas]
     ways: list[Alternative] = [tuple(("add", within(branch, literal, p, False), literal) for p in subschemas)]
-    ways += [(("add", one, literal), ("add", two, literal)) for i, one in enumerate(held) for two in held[:i]]
+    ways += [(("add", first, literal), ("add", two, literal)) for i, first in enumerate(held) for two in held[:i]]
     return ways
 
 

@@ -34,8 +34,8 @@ class Inexpressible(Exception):
 
 def kids(literal: SchemaLiteral, keyword: str) -> dict[Any, Subschema]:
     """The subschemas of a keyword that holds several, by name or index."""
-    found: dict[Any, Subschema] = literal.subschema.kids.get(keyword) or {}
-    return found
+    subschemas: dict[Any, Subschema] = literal.subschema.kids.get(keyword) or {}
+    return subschemas
 
 
 def within(

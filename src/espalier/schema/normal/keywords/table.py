@@ -64,7 +64,7 @@ class KeywordRules:
                 holds(branch, literal, value)
 
     def ways_to_fail(self, literal: SchemaLiteral, branch: Branch) -> list[Alternative] | None:
-        found: list[Alternative] = []
+        alternatives: list[Alternative] = []
         missing = ""
         for name, value in literal.ops:
             kinds, _, fails = OPERATIONS[name]
@@ -77,8 +77,8 @@ class KeywordRules:
                 continue
             if ways is None:
                 return None
-            found += ways
+            alternatives += ways
         if missing:
             branch.leave(literal, f"that {missing} fails cannot be expressed")
             return None
-        return found
+        return alternatives
