@@ -111,7 +111,7 @@ def test_llama_cpp_s_names_on_the_command_line_and_in_python(run):
     with pytest.raises(SamplingError, match="repetition_penalty is given already"):
         make_request("hi", repetition_penalty=1.2, repeat_penalty=1.3)
     code, _, err = run("generate", "-m", "fake", "-o", "repetition_penalty", "1", "-o", "repeat_penalty", "2", "hi")
-    assert (code, "repetition_penalty is given twice" in err) == (2, True)
+    assert (code, "--repetition-penalty is given twice" in err) == (2, True)
     with pytest.raises(SamplingError) as caught:
         own_option("repeat_penalt", 1)
     assert "did you mean 'repeat_penalty'" in caught.value.hint

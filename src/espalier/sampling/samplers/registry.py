@@ -1,8 +1,8 @@
 """All samplers, in the default order. The config's fields, the names in other servers and the chain follow from them.
 
 To add a sampler: a pure function and its `Sampler` in the module of its kind (a new kind is a module of its own, and a
-place in `SAMPLERS`), a typed line in `SamplingConfig`, a line in the server's `SamplingFields` if requests may name it,
-and a row in docs/sampling.md.
+place in `SAMPLERS`), `python scripts/option_tables.py`, which writes the type of its options, and a row in
+docs/sampling.md.
 """
 
 from __future__ import annotations
