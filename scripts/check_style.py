@@ -5,6 +5,10 @@ numba keeps a compiled kernel until the file that defines it changes, and does n
 which it calls, or a number of another file, has changed. A module of kernels that imports others of ours therefore has
 a line `# compiled with:` with a digest of those files: a change there is a change here too. `--stamp` writes the lines.
 
+Names that say nothing are counted (classes named by a participle, class names that several classes have, variables
+`found` and `one`): no more of them than `style_budgets.json` allows, whose numbers only fall. `--budgets` lowers them
+to what the tree has; `measure_code.py --names` lists the names.
+
 It reads source text only; it knows nothing of what the code does.
 """
 
@@ -12,11 +16,19 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import json
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+if not __package__:  # run as a program: then only this folder is on the path
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from scripts.measure_code import trees_of, vague_names  # see above
+
+BUDGETS = Path("scripts", "style_budgets.json")
+"""The most names of each kind, by the figure of `measure_code.vague_names`."""
 FOLDERS = ("src", "tests", "scripts", "benchmarks")
 MAX_LINES = 500
 NAMELESS = frozenset({"util", "utils", "helper", "helpers", "common", "misc"})
@@ -39,7 +51,7 @@ def check(root: Path) -> list[str]:
             findings.append(
                 (path, "what its kernels are compiled with has changed: run scripts/check_style.py --stamp")
             )
-    return [f"{path.relative_to(root)}: {problem}" for path, problem in sorted(findings)]
+    return [f"{path.relative_to(root)}: {problem}" for path, problem in sorted(findings)] + _over_budget(root)
 
 
 def stamps(root: Path) -> dict[Path, str]:
@@ -65,6 +77,32 @@ def stamp(root: Path) -> None:
         text = STAMP.sub("", path.read_text(encoding="utf-8"))
         end = [found.end() for found in re.finditer(r"^(from .*|import .*|\))\n\n", text, re.MULTILINE)][-1]
         path.write_text(f"{text[:end]}# compiled with: {digest}\n\n{text[end:].lstrip()}", encoding="utf-8")
+
+
+def lower_budgets(root: Path) -> list[str]:
+    """Lower each budget to what the tree has, and never raise one. Returns what is over its budget."""
+    counts, path = _vague_counts(root), root / BUDGETS
+    budgets = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    lowered = {figure: min(count, budgets.get(figure, count)) for figure, count in counts.items()}
+    path.write_text(json.dumps(lowered, indent=2) + "\n", encoding="utf-8")
+    return _over_budget(root)
+
+
+def _vague_counts(root: Path) -> dict[str, int]:
+    return {figure: names.total() for figure, names in vague_names(trees_of(root).values()).items()}
+
+
+def _over_budget(root: Path) -> list[str]:
+    path = root / BUDGETS
+    if not path.is_file():
+        return []
+    budgets = json.loads(path.read_text(encoding="utf-8"))
+    return [
+        f"{BUDGETS}: {count} {figure}, {budgets.get(figure, 0)} at most: name things by what they are "
+        "(scripts/measure_code.py --names lists them)"
+        for figure, count in _vague_counts(root).items()
+        if count > budgets.get(figure, 0)
+    ]
 
 
 def _problems(path: Path, root: Path) -> Iterator[str]:
@@ -114,6 +152,8 @@ def main() -> int:
     root = Path(__file__).resolve().parent.parent
     if "--stamp" in sys.argv[1:]:
         stamp(root)
+    if "--budgets" in sys.argv[1:]:
+        lower_budgets(root)
     findings = check(root)
     for finding in findings:
         print(finding)

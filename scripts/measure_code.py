@@ -13,7 +13,7 @@ import ast
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -73,32 +73,36 @@ def functions(tree: ast.AST) -> int:
     return sum(isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) for node in ast.walk(tree))
 
 
+def trees_of(root: Path) -> dict[Path, ast.Module]:
+    """The syntax trees of the modules in `root/src`, by path."""
+    return {path: ast.parse(path.read_text("utf-8")) for path in sorted((root / "src").rglob("*.py"))}
+
+
+def vague_names(trees: Iterable[ast.Module]) -> dict[str, Counter[str]]:
+    """Names that a reader cannot understand alone, by figure: the figures that `check_style.py` holds to a budget."""
+    trees = list(trees)
+    classes = Counter(node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    return {
+        "classes named by a participle": Counter(name for tree in trees for name in participle_classes(tree)),
+        "`found` and `one` as bindings": Counter(name for tree in trees for name in bindings(tree) if name in VAGUE),
+        "class names with several meanings": Counter({name: count for name, count in classes.items() if count > 1}),
+    }
+
+
 def measure() -> tuple[dict[str, int], dict[str, Counter[str]]]:
     """The figures by name, and the names behind those that count names."""
     figures: dict[str, int] = {}
     for folder in FOLDERS:
         figures[f"lines in {folder}"] = sum(len(path.read_text("utf-8").splitlines()) for path in modules(folder))
     texts = {path: path.read_text("utf-8") for path in modules("src")}
-    trees = {path: ast.parse(text) for path, text in texts.items()}
+    trees = trees_of(ROOT)
     names: dict[str, Counter[str]] = {
-        "classes named by a participle": Counter(name for tree in trees.values() for name in participle_classes(tree)),
-        "`found` and `one` as bindings": Counter(
-            name for tree in trees.values() for name in bindings(tree) if name in VAGUE
-        ),
+        **vague_names(trees.values()),
         "strings that stand for code": Counter(
             name for path, tree in trees.items() if path.name != "exports.py" for name in code_strings(tree)
         ),
         "numeric constants at module level": Counter(
             name for tree in trees.values() for name in number_constants(tree)
-        ),
-        "class names with several meanings": Counter(
-            {
-                name: count
-                for name, count in Counter(
-                    node.name for tree in trees.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)
-                ).items()
-                if count > 1
-            }
         ),
     }
     figures["modules in src"] = len(texts)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.check_style import FOLDERS, MAX_LINES, check, stamp
+from scripts.check_style import BUDGETS, FOLDERS, MAX_LINES, check, lower_budgets, stamp
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -19,6 +19,34 @@ def plant(root: Path, path: str, source: str) -> None:
 
 def test_this_tree_has_no_findings() -> None:
     assert check(ROOT) == []
+
+
+VAGUE = [
+    ("class Taken: ...\n", "1 classes named by a participle, 0 at most"),
+    ("def f():\n    found = 1\n", "1 `found` and `one` as bindings, 0 at most"),
+    ("def f(one): ...\n", "1 `found` and `one` as bindings, 0 at most"),
+    ("class Place: ...\n", "2 class names with several meanings, 0 at most"),
+]
+
+
+@pytest.mark.parametrize(("source", "problem"), VAGUE)
+def test_a_name_that_says_nothing_is_over_the_budget(tmp_path: Path, source: str, problem: str) -> None:
+    plant(tmp_path, "src/pkg/places.py", "class Place: ...\nclass Seed: ...\nclass Placed_(Place): ...\n")
+    (tmp_path / BUDGETS).parent.mkdir()
+    assert lower_budgets(tmp_path) == check(tmp_path) == []
+    plant(tmp_path, "src/pkg/other.py", source)
+    assert [finding.partition(": ")[2].partition(":")[0] for finding in check(tmp_path)] == [problem]
+    assert lower_budgets(tmp_path) == check(tmp_path)  # a budget is never raised
+
+
+def test_a_budget_falls_with_the_tree_and_stays_there(tmp_path: Path) -> None:
+    (tmp_path / BUDGETS).parent.mkdir()
+    plant(tmp_path, "src/a.py", "found = one = 1\n")
+    assert lower_budgets(tmp_path) == []
+    plant(tmp_path, "src/a.py", "found = 1\n")
+    assert lower_budgets(tmp_path) == []
+    plant(tmp_path, "src/a.py", "found = one = 1\n")
+    assert len(check(tmp_path)) == 1
 
 
 @pytest.mark.parametrize("folder", FOLDERS)

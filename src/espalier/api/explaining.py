@@ -38,7 +38,7 @@ class Explanation:
         return recommended(self.trials or ())
 
     def to_json(self, edge: Edge = "python") -> dict[str, Any]:
-        """edge: in whose words remedies are told."""
+        """edge: in whose words remedies are written."""
         if self.result.trace is None:
             raise AssertionError("a trace was asked for")
         explanation = explained(self.result.trace, edge, seed=self.result.seed)
@@ -119,7 +119,7 @@ def trials_json(trials: Sequence[Trial], edge: Edge) -> dict[str, Any]:
 
 
 def explained(trace: Trace, edge: Edge, /, **more: Any) -> dict[str, Any]:
-    """What a trace says, unshortened. edge: in whose words remedies are told.
+    """What a trace says, unshortened. edge: in whose words remedies are written.
     more: further fields, after the model's name."""
     return {
         "text": trace.text,

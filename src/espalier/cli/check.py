@@ -45,7 +45,7 @@ def command(
         str | None, typer.Option(help="checked: accept keywords that are only checked afterwards.", metavar="VERDICT")
     ] = None,
     allow_unknown: Annotated[
-        bool, typer.Option("--allow-unknown", help="Unknown keywords are told, and are no fault.")
+        bool, typer.Option("--allow-unknown", help="Unknown keywords are listed, and are no fault.")
     ] = False,
     show_all: Annotated[bool, typer.Option("--all", help="Show annotations and other engines' hazards too.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,

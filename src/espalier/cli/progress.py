@@ -116,8 +116,8 @@ def counting(what: str) -> Iterator[Counted]:
 
 @contextmanager
 def stepping(every: int) -> Iterator[Callable[[str, int], None]]:
-    """A bar a stage, for work whose end is not known: call what it gives with the stage's name and how many are done.
-    every: so many are one move of the bar."""
+    """One progress bar per stage, for work whose end is not known: call what it gives with the stage's name and how
+    many are done. every: the bar is redrawn after so many."""
     from rich import progress as bars  # noqa: PLC0415
 
     columns = (bars.TextColumn("{task.description}"), bars.BarColumn(), bars.MofNCompleteColumn())

@@ -122,8 +122,8 @@ class _PhraseReasons:
         ending = read + refused[:1]
         before = phrase[: -len(ending)] if len(phrase) > len(ending) else b""
         comes = ending if before else phrase
-        event = f"after {_shown(before)} comes {_shown(comes)}" if before else f"here comes {_shown(comes)}"
-        return f"{event}: it would complete the banned {_shown(phrase)}"
+        event = f"after {_shown(before)}, {_shown(comes)}" if before else _shown(comes)
+        return f"{event} would complete the banned {_shown(phrase)}"
 
 
 class _Phrases:

@@ -64,7 +64,7 @@ class Job:
 
 
 class Taken(NamedTuple):
-    """A token was taken. text: may be shown now."""
+    """One sampled token. text: the text that may be shown after it."""
 
     token: int
     text: str

@@ -1,4 +1,4 @@
-"""Opens and reads files of others: a size limit before anything is read, and no waiting for what never comes.
+"""Opens and reads files from other programs: a size limit before anything is read, and no waiting for what never comes.
 
 A path may name a pipe (`<(command)` of a shell does), which is read within limits of time; devices and sockets are
 refused, since they may never end. The kinds of files are in `limits.py`.

@@ -91,7 +91,7 @@ def _constraint(case: TestCase, output: MeasuredOutput) -> Reasons:
 def _format(case: TestCase, output: MeasuredOutput) -> Reasons:
     if case.expected_format is not None:
         yield from _check_pattern(
-            case.expected_format, case, output, "constrain the text with a grammar, or mend the expression"
+            case.expected_format, case, output, "constrain the text with a grammar, or fix the expression"
         )
 
 
@@ -176,7 +176,7 @@ def _tool_call(case: TestCase, output: MeasuredOutput) -> Reasons:
         return
     faults = [list(_mismatches(wanted, arguments)) for arguments in named]
     if all(faults):
-        yield min(faults, key=len)[0], "narrow the tool's schema (enum, const, pattern), or mend the prompt"
+        yield min(faults, key=len)[0], "narrow the tool's schema (enum, const, pattern), or change the prompt"
 
 
 def calls_of(result: Result) -> list[tuple[str, Mapping[str, Any]]]:

@@ -1,4 +1,5 @@
-"""The report of a batch: verdicts, costs by path over all items, the dearest values, findings with remedies, outliers.
+"""The report of a batch: verdicts, costs by path over all items, the most expensive values, findings with remedies,
+outliers.
 
 It sums figures of items one by one, in flat memory, and knows neither a database nor a model.
 """
@@ -11,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-DEAREST = 10
+MOST_EXPENSIVE = 10
 OUTLIERS = 10
 MOST_PATHS = 2_000
 """Paths that are summed apart: items of a list have a path each."""
@@ -90,7 +91,7 @@ class Summing:
             costs.tax_nats += cost["tax_nats"]
             costs.removed += cost["removed_mass"] * cost["tokens"]
         for value in figures["values"]:
-            _keep(self._values, value["tax_nats"], item["line"], {**_name_item(item), **value}, DEAREST)
+            _keep(self._values, value["tax_nats"], item["line"], {**_name_item(item), **value}, MOST_EXPENSIVE)
         _keep(self._outliers, figures["tax_nats"], item["line"],
               {**_name_item(item), "tax_nats": figures["tax_nats"], "steps": steps}, OUTLIERS)  # fmt: skip
         for finding in figures["findings"]:
@@ -155,7 +156,8 @@ def _name_item(item: Mapping[str, Any]) -> dict[str, Any]:
 def _keep(
     heap: list[tuple[float, float, dict[str, Any]]], cost: float, line: int, row: dict[str, Any], most: int
 ) -> None:
-    """Keep the `most` dearest; the line decides between equals, and two of one item differ in nothing that matters."""
+    """Keep the `most` most expensive; the line decides between equals, and two of one item differ in nothing that
+    matters."""
     entry = (cost, -line - len(heap) / 1e9, row)
     if len(heap) < most:
         heapq.heappush(heap, entry)

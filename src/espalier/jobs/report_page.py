@@ -31,7 +31,7 @@ def render(report: Mapping[str, Any], *, title: str = "Batch report", traces: st
         ((path or "(its keys and punctuation)", False), (cost["items"], True), (f"{cost['tokens']:.0f}", True),
          (f"{cost['tax_nats']:.2f}", True), (f"{cost['removed_mass']:.1%}", True)) for path, cost in paths
     )))  # fmt: skip
-    parts.append(_table("Dearest values", ("item", "path", "value", "#nats"), (
+    parts.append(_table("Most expensive values", ("item", "path", "value", "#nats"), (
         ((cost["custom_id"], False), (cost["path"], False), (cost["value"], False),
          (f"{cost['tax_nats']:.2f}", True))
         for cost in report["dearest_values"]

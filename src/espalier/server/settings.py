@@ -98,10 +98,10 @@ class ServerSettings:
     )
     allow_query_token: Annotated[bool, Field("Whether a key may be in the URL: `?token=...`.")] = False
     wordlist_server_compat: Annotated[bool, Field("Statuses and errors as the word-list server has them.")] = False
-    strict_fields: Annotated[bool, Field("Whether unknown fields of a request are refused; else they are told.")] = (
-        False
-    )
-    strict_model: Annotated[bool, Field("Whether another model's name is refused; else it is told.")] = False
+    strict_fields: Annotated[
+        bool, Field("Whether unknown fields of a request are refused; else a warning names them.")
+    ] = False
+    strict_model: Annotated[bool, Field("Whether another model's name is refused; else a warning says so.")] = False
     schema_formats: Annotated[
         Literal["assert", "annotate"], Field("Whether `format` is enforced in schemas of requests, or a remark.")
     ] = "assert"

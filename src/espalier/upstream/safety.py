@@ -1,4 +1,4 @@
-"""What of a safety filter can be had from an engine without logits, and what the user is told of the rest.
+"""What of a safety filter can be had from an engine without logits, and the notes for the user about the rest.
 
 A grammar holds the patterns that fit into it (`constraints/safety/written.py`), where the form of the text, if it has
 one, is regular. Where the tokens are known, those that complete a match by themselves get a bias. The finished text is

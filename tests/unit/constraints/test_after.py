@@ -360,7 +360,7 @@ def test_refusals_say_where_they_stand():
     assert (refused.member, refused.offset) == ("after.regex", 8)
     late = walked(compiled, "x", "x")
     assert late.explain(ord("y")).reason == (
-        'at most 2 tokens may come before the marker "</think>": here comes "<", not "y"'
+        'at most 2 tokens may come before the marker "</think>": here the constraint requires "<", not "y"'
     )
     (wide,) = tokens_of(one.vocab, "     ")
     behind = walked(compiled, "</", "think", ">")
@@ -374,7 +374,7 @@ def test_refusals_say_where_they_stand():
     with pytest.raises(TokenRefused, match="after forbids"):
         start.advance(256)
     schema = one.compile(After(END, JsonSchema(USER)))
-    assert schema.matcher().explain(spanning).reason == 'here comes "{", not "x"'
+    assert schema.matcher().explain(spanning).reason == 'here the constraint requires "{", not "x"'
     assert walked(schema, "</", "think", ">{").explain(ord("x")).member == "after.json_schema"
 
 

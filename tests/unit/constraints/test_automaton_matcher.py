@@ -198,7 +198,7 @@ def test_explain_names_rule_place_offset_and_what_was_expected():
     assert told.position.startswith("line ")
     assert "a digit" in told.expected
     assert '"t"' in told.expected
-    assert told.reason.startswith("here comes ")
+    assert told.reason.startswith("here the constraint requires ")
     matcher = after(found, '{"a": tr')
     told = matcher.explain(found.trie.segment(b"x")[0])
     assert told.rule == "value"
@@ -217,7 +217,7 @@ def test_explain_counts_the_bytes_that_were_still_viable():
     matcher = compile_grammar(parse(source), Gbnf(source), vocab, trie).matcher()
     told = matcher.explain(256)
     assert (told.offset, told.rule, told.position, told.expected) == (3, "answer", "line 2, column 12", '"e"')
-    assert told.reason == """after "tru" comes "e", not "st\""""
+    assert told.reason == """after "tru" the constraint requires "e", not "st\""""
     told = matcher.explain(257)
     assert (told.offset, told.rule, told.expected) == (3, "name", '"x"')
     matcher.advance(ord("t"))

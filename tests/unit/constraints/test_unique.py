@@ -337,7 +337,7 @@ def test_the_refusal_names_the_item_and_the_place() -> None:
     assert (told.member, told.rule, told.offset) == ("json_schema", "/properties/a", 0)
     with pytest.raises(TokenRefused, match='the item "abc" is in the array already'):
         matcher.advance(ord('"'))
-    assert matcher.explain(0).reason.startswith("here comes")
+    assert matcher.explain(0).reason.startswith("here the constraint requires")
     with pytest.raises(ValueError, match="is allowed"):
         matcher.explain(ord("d"))
 

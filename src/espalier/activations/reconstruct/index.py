@@ -35,7 +35,7 @@ def prompt_hash(prompt: str) -> bytes:
 
 
 class Index:
-    """A context manager. One thread."""
+    """Use as a context manager, from one thread."""
 
     def __init__(self, folder: Path | None = None) -> None:
         """folder: where the file lies while it is needed. Raises OutputError."""

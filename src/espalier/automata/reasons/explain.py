@@ -127,8 +127,8 @@ def blame(explainer: Explainer, vocab: Vocab, state: State, token: int, member: 
         reason = "no sequence of tokens completes the text after it"
     else:
         shown = data[:offset].decode("utf-8", "replace")
-        went = f"after {quoted(shown)} comes" if offset else "here comes"
-        reason = f"{went} {wanted}, not {_shown(data[offset:])}"
+        where = f"after {quoted(shown)}" if offset else "here"
+        reason = f"{where} the constraint requires {wanted}, not {_shown(data[offset:])}"
     return Blame(
         member=member,
         reason=reason,

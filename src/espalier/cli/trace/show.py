@@ -119,9 +119,9 @@ def _tokens(trace: Trace, to: Console, limit: int) -> None:
         last = record.step
         shown = printable(record.text, newline="↵\n") or ("⟨end⟩" if record.is_special else "⟨⟩")
         if is_plain:
-            dear = record.tax_nats >= LEVELS[1][0]
+            expensive = record.tax_nats >= LEVELS[1][0]
             mark = "^" if record.was_rejected else "?" if record.is_unknown and not is_blind else ""
-            line.append(f"{mark}{f'[{shown}]' if dear else shown}")
+            line.append(f"{mark}{f'[{shown}]' if expensive else shown}")
         else:
             style = next(style for below, style in LEVELS if record.tax_nats < below or math.isinf(below))
             unknown = record.is_unknown and not is_blind
@@ -152,12 +152,12 @@ def _costs(title: str, costs: dict[str, dict[str, float]] | None, to: Console, l
 
 def _worst(trace: Trace, to: Console, limit: int) -> None:
     paths = {token.step: token.path for token in trace.by_token()}
-    dear = sorted((step for step in trace.steps if step.tax_nats > 0), key=lambda step: (-step.tax_nats, step.step))
-    if not dear:
+    by_cost = sorted((step for step in trace.steps if step.tax_nats > 0), key=lambda step: (-step.tax_nats, step.step))
+    if not by_cost:
         return
     to.print(Text("\nmost expensive tokens", style="bold"))
     table = _table(("step", "token", "nats", "removed", "model wanted", "where"))
-    for record in dear[:limit]:
+    for record in by_cost[:limit]:
         wish = (
             record.rejected
             if record.rejected is not None and not record.pre_masking
@@ -171,7 +171,7 @@ def _worst(trace: Trace, to: Console, limit: int) -> None:
             "" if wish is None else f"{visible(wish.text)} {wish.prob:.2f}",
             printable(record.rule or paths.get(record.step) or "", newline="\\n"),
         )
-    _print_table(table, to, len(dear) - limit)
+    _print_table(table, to, len(by_cost) - limit)
 
 
 def show_findings(findings: Sequence[Finding], to: Console) -> None:

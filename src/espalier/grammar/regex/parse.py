@@ -61,10 +61,10 @@ _POSIX = re.compile(r"\[([:.=])\^?\w*\1\]")
 _REPEATS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 _REGULAR = "only what a finite automaton can decide is taken"
 _REFUSED_GROUPS = {
-    "=": ("look-ahead", "say in place what may stand there"),
-    "!": ("negative look-ahead", "say in place what may stand there, for example with a class [^...]"),
-    "<=": ("look-behind", "say in place what may stand there"),
-    "<!": ("negative look-behind", "say in place what may stand there, for example with a class [^...]"),
+    "=": ("look-ahead", "list the allowed values here"),
+    "!": ("negative look-ahead", "list the allowed values here, for example with a class [^...]"),
+    "<=": ("look-behind", "list the allowed values here"),
+    "<!": ("negative look-behind", "list the allowed values here, for example with a class [^...]"),
     ">": ("an atomic group", "it changes what matches; (?:...) does not"),
     "(": ("a conditional", "write both cases out with `|`"),
     "P=": ("a back-reference", _REGULAR),

@@ -77,7 +77,7 @@ def comparison_text(comparison: Comparison) -> str:
     )
     for label, names in (
         ("Broken", comparison.broken),
-        ("Mended", comparison.mended),
+        ("Fixed", comparison.mended),
         ("Not compared", comparison.left_out),
     ):
         if names:

@@ -48,7 +48,7 @@ def check_config(config: Any, *, tells_tokens: bool) -> None:
     they need real tokens. Raises CapabilityError."""
     if getattr(config, "speculative_config", None) is not None:
         raise CapabilityError(
-            "speculative decoding verifies several tokens in rows that a logits processor is not told of",
+            "speculative decoding verifies several tokens in rows that a logits processor does not see",
             hint="serve without speculative decoding", field="speculative_config",
         )  # fmt: skip
     scheduler = getattr(config, "scheduler_config", None)

@@ -82,7 +82,7 @@ class ConstraintProcessor(LogitsProcessor):
             raise ValueError(f"espalier: {error}") from error
 
     def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
-        """Raises CapabilityError for an engine whose rows we are not told of, VocabError."""
+        """Raises CapabilityError for an engine that does not pass us its rows, VocabError."""
         check_config(vllm_config, tells_tokens=hasattr(LogitsProcessor, "needs_output_token_ids"))
         self._pin = bool(is_pin_memory) and device.type == "cuda"
         self._compiler: Compiler = _app().compiler(self.vocab_of(vllm_config))

@@ -130,7 +130,7 @@ class Generation:
             raise
 
     def _reword_error(self, error: EspalierError) -> EspalierError:
-        """The error as the client is told of it."""
+        """The error in the words that the client reads."""
         if isinstance(error, Cancelled):  # not by us: nobody would read this any more
             return Unavailable("the server is closing", hint="send the request again")
         if isinstance(error, LimitExceeded) and _may_cost(self.asked):

@@ -108,7 +108,7 @@ class Asked(ReplyOptions):
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """Everything that the client is told of its request."""
+        """All warnings and hints about the request."""
         return Told(hints=self.hints, warnings=self.warnings).lines()
 
     def named(self, error: EspalierError) -> EspalierError:

@@ -1,4 +1,5 @@
-"""What the report of a batch needs of each item: verdict, costs by path, dearest values, findings. Small JSON."""
+"""What the report of a batch needs of each item: verdict, costs by path, most expensive values, findings. Small
+JSON."""
 
 from __future__ import annotations
 
@@ -34,17 +35,17 @@ def figures_of(outputs: Sequence[Result]) -> dict[str, Any] | None:
         return more or None
     figures = result.trace.summary()
     paths: Mapping[str, Mapping[str, float]] = figures["by_path"] or {}
-    dearest = sorted(paths.items(), key=lambda cost: -cost[1]["tax_nats"])
+    by_cost = sorted(paths.items(), key=lambda cost: -cost[1]["tax_nats"])
     errors = [] if result.verdict is None else list(result.verdict.errors[:3])
     return {
         "steps": figures["total_steps"], "tax_nats": figures["total_tax_nats"],
         "removed_mass": figures["mean_removed_mass"], "changed_steps": figures["changed_steps"],
         "rejected_steps": figures["rejected_steps"], "forced_steps": figures["forced_steps"],
         "finish_reason": result.finish_reason, "errors": [error[:SHOWN] for error in errors],
-        "by_path": dict(dearest[:PATHS]),
+        "by_path": dict(by_cost[:PATHS]),
         "values": [
             {"path": path, "tax_nats": cost["tax_nats"], "value": _show_value(result.parsed, path)}
-            for path, cost in dearest[:VALUES] if path and cost["tax_nats"] > 0
+            for path, cost in by_cost[:VALUES] if path and cost["tax_nats"] > 0
         ],
         "findings": _findings(result, result.trace, figures["total_tax_nats"]),
         **more,

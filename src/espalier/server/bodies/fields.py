@@ -156,7 +156,8 @@ _KINDS = {
     dict: "an object", bool: "true or false", str: "a text", int: "a whole number", NUMBER: "a number"
 }  # fmt: skip
 MOST_UNKNOWN = 16
-"""Unknown fields that are told; more are refused, since looking for the nearest name of each takes time."""
+"""Unknown fields that the reply names in a warning; more are refused, since looking for the nearest name of each takes
+time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

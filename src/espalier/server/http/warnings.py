@@ -1,4 +1,4 @@
-"""The header `warning`: what a client is told of its request beside the reply. It knows no field."""
+"""The header `warning`: warnings about a request, sent beside the reply. It knows no field."""
 
 from __future__ import annotations
 

@@ -27,8 +27,8 @@ whoever sends a request then waits five times as long until it is read, while th
 POLL_SECONDS = 0.003
 LOOK_SECONDS = 0.05
 STUCK_SECONDS = 0.5
-"""By the clock: whose turn it is loses it after so long, however little it computes, if another one waits: it waits for
-somebody itself, or runs code that does not look."""
+"""A worker gives up its turn after so long by the clock if another is waiting, even if it used little CPU: it waits for
+something itself, or runs code that does not check whose turn it is."""
 
 
 class Heavy(Protocol):

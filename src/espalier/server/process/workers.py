@@ -309,9 +309,9 @@ class Workers:
         task.cpu_charged = now
 
     def _free_place(self, task: _Task) -> bool:
-        """Free the task's place, which who is told of its end may have at once, count the thread as idle, unless there
-        are enough, and let the next tasks begin. Returns whether the thread is kept. It has still to tell the result,
-        which cannot fail: no task is handed to a thread that may yet do so."""
+        """Free the task's place, which whoever learns of its end may have at once, count the thread as idle, unless
+        there are enough, and let the next tasks begin. Returns whether the thread is kept. It has still to tell the
+        result, which cannot fail: no task is handed to a thread that may yet do so."""
         with self._lock:
             self._tasks.discard(task)
             if task.is_long:

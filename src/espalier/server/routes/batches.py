@@ -114,7 +114,8 @@ async def prioritise_batch(request: Request, batch_id: str) -> Response:
 
 @router.get("/v1/batches/{batch_id}/report", responses=documented(*STATUSES))
 async def get_report(request: Request, batch_id: str) -> Response:
-    """Verdicts, costs by path over all items that have ended, the dearest values, findings with remedies, outliers."""
+    """Verdicts, costs by path over all items that have ended, the most expensive values, findings with remedies,
+    outliers."""
     return JsonResponse(await in_store(request, lambda store, caller: _report(store, batch_id, caller)))
 
 

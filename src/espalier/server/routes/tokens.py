@@ -41,7 +41,7 @@ router = APIRouter(tags=["tokens"], responses=documented(*GENERATION_ERRORS))
 
 @dataclass(frozen=True, slots=True)
 class Read(Generic[T]):
-    """A body that was read, and what its client is told of it."""
+    """A parsed body, and the warnings about it."""
 
     body: T
     lines: Sequence[str] = ()

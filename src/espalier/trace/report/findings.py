@@ -89,7 +89,7 @@ BREAK_LOOPS = Remedy(
 )
 ANOTHER_STRATEGY = Remedy(
     action="another_strategy",
-    about="sample faithfully: {how} weighs what masking would book as likely",
+    about="masking overstates unlikely continuations here: {how} corrects for it",
     change={"strategy": "smc"},
 )
 LET_IT_THINK = Remedy(

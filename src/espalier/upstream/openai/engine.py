@@ -54,7 +54,7 @@ class Repairs:
             counts["broken"] += is_broken
 
     def to_json(self) -> dict[str, dict[str, int | bool]]:
-        """By kind. sent: whether the server was told of the constraint."""
+        """By kind. sent: whether the constraint was sent to the server."""
         with self._lock:
             return {kind: dict(counts) for kind, counts in self._kinds.items()}
 
@@ -247,8 +247,8 @@ class OpenAIEngine(UpstreamEngine):
 
 
 def not_sent(spec: Spec | None) -> str:
-    """The note on a constraint that the server is not told of."""
-    return f"{'' if spec is None else spec.kind} is only checked: the server cannot hold it, and was not told of it"
+    """The note on a constraint that is not sent to the server."""
+    return f"{'' if spec is None else spec.kind} is only checked: the server cannot hold it, and it was not sent"
 
 
 def _summarise_end(last: Chunk, usage: Mapping[str, Any], notes: tuple[str, ...]) -> Told:
