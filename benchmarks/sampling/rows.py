@@ -155,9 +155,7 @@ def draws(rows: Rows, count: int) -> tuple[float, float]:
 @numba.njit
 def _draw_rows(rows, bits, tokens, said, losses, settings, room, favourites, chance, uniform, out):  # type: ignore[no-untyped-def]
     for row in range(rows.shape[0]):
-        drawn = draw_row(
-            rows[row], bits[row], tokens, said, losses, settings, room, favourites[row], chance, uniform
-        )
+        drawn = draw_row(rows[row], bits[row], tokens, said, losses, settings, room, favourites[row], chance, uniform)
         out[row] = drawn[0]
 
 

@@ -50,7 +50,8 @@ def observe(
     first = None if rejected is None else Scored(rejected.token, rejected.prob, rejected.logit)
     refused = row.favourite if first is None else first.token
     inputs = draw.inputs
-    if inputs is not None and row.is_common and not (watch.lists or questions.has_members):
+    lists = watch.lists
+    if not lists and inputs is not None and row.is_common and not questions.has_members:
         sums = _sum(row, mask, inputs)
         if sums is not None:
             why = refused if watch.says_why and (first is not None or not sums.is_best) else None
@@ -58,7 +59,7 @@ def observe(
             top, logit = float(row.raw[row.favourite]), float(row.raw[draw.token])
             make = partial(_record_sums, row.context.step, row.vocab, draw[:3], first, sums, top, logit, why, answers)
             return make() if watch.at_once else StepRecord.later(make)
-    if inputs is not None and draw.drawn is None and watch.lists:
+    if lists and inputs is not None and draw.drawn is None:
         copied, bits = inputs.copied(), None if mask is None else mask.copy()
         answers = questions.kept(bits, draw.token, refused)
         later = new_tuple(Draw, (*draw[:3], copied, None))

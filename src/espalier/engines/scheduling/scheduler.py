@@ -16,9 +16,9 @@ methods are for any thread. It knows no requests, no text and no engine. ::
             5 tell       deliver what was posted: Taken, Outcome, error
 
 An example: A, a prompt of 700 tokens, and B, one of 3, are submitted while C generates; `prefill_chunk` is 512, and
-each has another owner. Round 1: A and B join and ask for their prompts; the pass takes 1 token of C, 509 of A and 3 of B. B
-has its whole answer and posts a `Taken`, as does C; A waits. Round 2: 1 token each of B and C, the last 191 of A; all
-three post. Later C's plan returns an `Outcome`: its lane is dropped, its prompt's sequence may be kept for a later
+each has another owner. Round 1: A and B join and ask for their prompts; the pass takes 1 token of C, 509 of A and 3 of
+B. B has its whole answer and posts a `Taken`, as does C; A waits. Round 2: 1 token each of B and C, the last 191 of A;
+all three post. Later C's plan returns an `Outcome`: its lane is dropped, its prompt's sequence may be kept for a later
 prompt, its room goes to the next ticket in the same round.
 """
 
