@@ -2,8 +2,9 @@
 
     python scripts/measure_code.py            one line a figure
     python scripts/measure_code.py --names    the classes, bindings and strings behind the figures
+    python scripts/measure_code.py --warm     the functions and files that one warm token touches
 
-It reads source text only. `check_style.py` holds some of these figures to a budget that only falls.
+Without `--warm` it reads source text only. `check_style.py` holds some of these figures to a budget that only falls.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("src", "tests", "benchmarks", "scripts", "examples")
@@ -117,10 +120,49 @@ def measure() -> tuple[dict[str, int], dict[str, Counter[str]]]:
     return figures, names
 
 
+def touched(trace: str = "steps") -> Counter[str]:
+    """The functions of ours that one warm token calls, as `file: function`, with how often; those of the fake model are
+    left out. A token of a schema, at a trace level."""
+    import espalier  # noqa: PLC0415  # the other figures need no import
+    from espalier.engines import fake  # noqa: PLC0415
+
+    source, calls, depth = str(Path(espalier.__file__).parent), Counter[str](), 0
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        nonlocal depth
+        code = frame.f_code
+        is_model = code.co_filename == fake.__file__
+        if event == "return":
+            depth -= is_model
+        elif event == "call":
+            depth += is_model
+            if not depth and code.co_filename.startswith(source):
+                calls[f"{code.co_filename[len(source) + 1 :]}: {code.co_qualname}"] += 1
+
+    schema = {"type": "array", "items": {"type": "string"}, "minItems": 500}
+    options: Any = {"trace": trace, "max_tokens": 200, "seed": 1}
+    with espalier.load("fake") as engine:
+        events = engine.stream("x", constraint=espalier.JsonSchema(schema), **options)
+        for _ in range(60):
+            next(events)
+        sys.setprofile(note)
+        next(events)
+        sys.setprofile(None)
+        events.close()  # type: ignore[attr-defined]  # it is a generator
+    return calls
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--names", action="store_true", help="also the names behind the figures")
+    parser.add_argument("--warm", action="store_true", help="what one warm token touches; it runs the fake model")
     options = parser.parse_args(arguments)
+    if options.warm:
+        calls = touched()
+        for name, count in sorted(calls.items()):
+            print(f"{count:4}  {name}")
+        print(f"{len(calls)} functions in {len({name.split(':')[0] for name in calls})} files")
+        return 0
     figures, names = measure()
     for figure, count in figures.items():
         print(f"{figure:40}{count:>9,}")

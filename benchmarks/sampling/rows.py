@@ -13,7 +13,6 @@ from typing import Any
 
 import numba
 import numpy as np
-from espalier.sampling.fast.whole import arguments, coded
 
 from benchmarks.harness import Table, microseconds
 from espalier import SamplingConfig, Vocab
@@ -28,6 +27,7 @@ from espalier.engines.scheduling.drive import drive
 from espalier.sampling.chain import Chain
 from espalier.sampling.draw import RandomStream
 from espalier.sampling.fast.kernels.rows import draw_row
+from espalier.sampling.fast.program import inputs_of, program_of
 from espalier.tokens import mask as masks
 
 WIDTHS, BATCHES = (2304, 32_000, 131_072), (1, 8, 32)
@@ -130,19 +130,21 @@ def draws(rows: Rows, count: int) -> tuple[float, float]:
     chain = Chain(CONFIGS["the default"])
     chain.start(list(range(100, 164)))
     bits = masks.from_ids(np.random.default_rng(1).choice(width, size=count, replace=False), width)
-    settings = chain.kept(coded)
-    if settings is None:
+    program = chain.kept(program_of)
+    if program is None:
         raise AssertionError("the default is drawn in a kernel")
-    asked: list[Any] = [arguments(row, bits, chain, settings, settings.drawing, int(row.argmax())) for row in rows]
-    shared, favourites = asked[0][2:7], np.array([one[7] for one in asked])
+    inputs: list[Any] = [
+        inputs_of(row, bits, chain, program, program.drawing, int(row.argmax()), 0.0, 0.4) for row in rows
+    ]
+    shared, favourites = inputs[0][2:7], np.array([each.favourite for each in inputs])
     stacked, tokens = np.stack([bits] * len(rows)), np.empty(len(rows), dtype=np.int64)
 
     def single() -> None:
-        for one in asked:
-            draw_row(*one, 0.4)
+        for each in inputs:
+            draw_row(*each)
 
     def together() -> None:
-        _draw_rows(rows, stacked, *shared, favourites, 0.4, tokens)
+        _draw_rows(rows, stacked, *shared, favourites, 0.0, 0.4, tokens)
 
     found: list[list[float]] = [[], []]
     for _ in range(20 * ROUNDS):
@@ -152,12 +154,10 @@ def draws(rows: Rows, count: int) -> tuple[float, float]:
 
 
 @numba.njit
-def _draw_rows(rows, bits, permitted, tokens, produced, settings, room, favourites, uniform, out):  # type: ignore[no-untyped-def]
+def _draw_rows(rows, bits, tokens, said, losses, settings, room, favourites, chance, uniform, out):  # type: ignore[no-untyped-def]
     for row in range(rows.shape[0]):
-        found = draw_row(
-            rows[row], bits[row], permitted, tokens, produced, settings, room, favourites[row], uniform
-        )  # fmt: skip
-        out[row] = found[0]
+        drawn = draw_row(rows[row], bits[row], tokens, said, losses, settings, room, favourites[row], chance, uniform)
+        out[row] = drawn[0]
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ QUOTED = re.compile(r"`([^`\n]+)`")
 MOST = {
     "AnyOf": 3,
     "hermes": 2,
-    "xtc_threshold": 6,
+    "xtc_threshold": 7,
     "awrs": 3,
     "ess_threshold": 3,
     "schema_order": 9,

@@ -207,8 +207,9 @@ def test_a_step_whose_numbers_no_kernel_holds_builds_its_mask_once(monkeypatch, 
     def counted(row, _, **more):
         return steps.decide_late(row, lambda: built.append(1) or mask, lambda token: token == 5, **more)
 
-    real = rows.draw_inputs
-    monkeypatch.setattr(rows, "draw_inputs", lambda inputs: real(inputs) if is_drawn else (-1, 0.0, 0.0))
+    if not is_drawn:
+        monkeypatch.setattr(rows, "program_of", lambda _: None)
+        monkeypatch.setattr(Chain, "kept", lambda chain, make: make(chain))
     monkeypatch.setattr(observed, "_sum", lambda *_: None)
     found, _ = decided(counted, np.arange(WIDTH, dtype=np.float32), None, "default", [1], 0, "summary")
     assert (found.token, len(built)) == (5, 1)

@@ -12,11 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from espalier import SamplingConfig, Vocab
+from espalier.decoding.step.allowed import allowed_bits
 from espalier.sampling.chain import Chain
 from espalier.sampling.config import DEFAULT_ORDER
 from espalier.sampling.config_names import OPENAI_ORDER
 from espalier.sampling.draw import RandomStream, draw, pick
-from espalier.sampling.fast.program import CODES, draw_inputs, heated, inputs_of, list_inputs, program_of
+from espalier.sampling.fast.kernels import rows as rows_kernels
+from espalier.sampling.fast.program import CODES, heated, inputs_of, list_inputs, program_of
 from espalier.sampling.fit import fit
 from espalier.sampling.samplers.registry import TRANSFORMS
 from espalier.tokens import mask as masks
@@ -103,8 +105,9 @@ def same(row, bits, chain, seed, show=0):
     stream, before = RandomStream(seed), row.copy()
     chance, uniform = stream.next(), stream.next()
     program = chain.kept(program_of)
-    inputs = inputs_of(row, bits, chain, program, program.drawing, int(row.argmax()), chance, uniform)
-    token, prob, logit = draw_inputs(inputs)
+    allowed = allowed_bits(row, bits, BYTES, chain)
+    inputs = inputs_of(row, allowed, chain, program, program.drawing, int(row.argmax()), chance, uniform)
+    token, prob, logit = rows_kernels.draw_row(*inputs)
     listed = list_inputs(inputs, show or row.shape[0])
     assert np.array_equal(row, before)
     expected = plain(row, bits, chain, chance, uniform)
@@ -177,7 +180,7 @@ def test_inputs_that_were_copied_draw_the_same_after_the_chain_has_gone_on():
     chain.start([1, 2, 3])
     program = chain.kept(program_of)
     inputs = inputs_of(row, allow(700, 1, 300), chain, program, program.drawing, int(row.argmax()), 0.0, 0.3)
-    drawn, later = draw_inputs(inputs), inputs.copied()
+    drawn, later = rows_kernels.draw_row(*inputs), inputs.copied()
     row[:] = 0.0
     for token in range(50):
         chain.on_token(token)

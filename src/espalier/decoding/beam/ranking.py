@@ -200,7 +200,7 @@ def _shares(ranked: Ranked, tokens: Sequence[int], top_k: int) -> DrawnToken:
     """The most probable allowed tokens and `tokens`, with probabilities over all allowed tokens."""
     values = ranked.left.values
     total = measure(values, None).log_total
-    mine, _ = ranked.left.find(np.array(sorted(tokens), dtype=np.intp))
+    mine = ranked.left.places_of(np.array(sorted(tokens), dtype=np.intp))
     places = np.union1d(leaders(values, top_k), mine) if top_k else mine
     chosen = values[places].astype(np.float64)  # (n,)
     ids, gains = ranked.left.ids_of(places), (chosen + ranked.offset).astype(np.float32)

@@ -1,4 +1,30 @@
-"""One step: from raw logits and a token mask to a token and its record. Mask, sampler chain, draw, in this order."""
+"""One step: from raw logits and a token mask to a token and its record. Mask, sampler chain, draw, in this order.
+
+::
+
+    raw (V,)  ─────────────┐        mask (W,)                chain, stream
+                           │           │                          │
+    row.py        Row: favourite, bans, filters, min_tokens       │
+                           │                                      │
+                           ▼                                      ▼
+    program.py    settings: biases, samplers in their order, as numbers
+                           │
+            kernels/rows.py│draw_row ──── -1 ────┐  the last digits of a sum would decide,
+                           │                     │  or mirostat, a plug-in, nothing allowed
+                           │              Chain.shape, pick      (sampling/samplers/)
+                           ▼                     ▼
+                  Draw: token, probability, logit, what it was drawn with
+                           │
+                           ├── level off ──▶ no record
+    observed.py            ├── summary ────▶ sums now (kernels/steps.py), record when it is read
+                           ├── steps, full, a short row ──▶ copies now, record and lists when they are read
+                           └── a long row, filters, DRY, mirostat ──▶ record and lists now
+
+An example. The row is ln of 0.5, 0.25, 0.125, 0.125, the mask allows tokens 1, 2 and 3, the config has `top_k=2` and
+else nothing, and the stream's next number is 0.7. The favourite is token 0, which the mask refuses: `was_changed`. Z is
+0.5, so the tax is ln 2. top_k keeps 1 and 2 (of the equal 2 and 3 the lower id), with 2/3 and 1/3. The sum of these in
+order of id passes 0.7 at token 2: it is taken, with probability 1/3 and `logprob` ln 0.125.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +36,10 @@ from espalier.decoding.matcher_questions import NO_MATCHER, MatcherQuestions
 from espalier.decoding.step.allowed import NEG_INF
 from espalier.decoding.step.observed import lists_at_once, observe, record_row
 from espalier.decoding.step.record import Watch
-from espalier.decoding.step.row import Decision, Draw, Row
+from espalier.decoding.step.row import Decision, Draw, row_of
 from espalier.sampling.chain import Chain
 from espalier.sampling.draw import DrawnToken, RandomStream
+from espalier.sampling.fast.program import new_tuple
 from espalier.sampling.filters import FilterContext
 from espalier.tokens.mask import Logits, Mask
 from espalier.tokens.vocab import Vocab
@@ -41,10 +68,10 @@ def decide(
 
     Raises BadLogits for NaN, +inf or nothing finite, DeadEnd where nothing is allowed.
     """
-    row = Row(raw, vocab, chain, stream, context)
+    row = row_of(raw, vocab, chain, stream, context)
     draw = row.draw(mask, questions, max(1, watch.top_k) if watch.lists and lists_at_once(row, watch) else 0)
     record = observe(row, mask, draw, None, watch, questions) if watch.is_on else None
-    return Decision(draw.token, draw.prob, record)
+    return new_tuple(Decision, (draw.token, draw.prob, record))
 
 
 def decide_late(
@@ -65,7 +92,7 @@ def decide_late(
     refused or the step is recorded, and else not at all. A second draw takes `chain.draws_per_token` numbers more. The
     blame is the reason why the drawn token was refused, or, where it was not, why the top choice was.
     """
-    row = Row(raw, vocab, chain, stream, context)
+    row = row_of(raw, vocab, chain, stream, context)
     show = max(1, watch.top_k) if watch.lists and lists_at_once(row, watch) else 0
     draw, rejected = row.draw(None, questions, show), None
     if not allows(draw.token):
@@ -98,7 +125,7 @@ def record_forced(
     if not watch.is_on:
         return None
     nothing = RandomStream(0, 0)  # nothing is drawn from it
-    row = Row(raw, vocab, chain, nothing, context)
+    row = row_of(raw, vocab, chain, nothing, context)
     flags = row.allowed(mask).flags
     alive = row.biased > NEG_INF  # (V,) bool
     if not bool((alive if flags is None else alive & flags).any()):

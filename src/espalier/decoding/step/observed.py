@@ -35,7 +35,7 @@ MANY = 256
 def lists_at_once(row: Row, watch: Watch) -> bool:
     """Whether the candidates of a draw are listed with the draw, at a level that lists them."""
     chain, program = row.chain, row.program
-    if watch.at_once or row.has_filters or row.is_early or row.raw.shape[0] > SHORT:
+    if watch.at_once or row.is_changed or row.raw.shape[0] > SHORT:
         return True
     if program is None or program.has_dry:
         return True
@@ -50,7 +50,8 @@ def observe(
     first = None if rejected is None else Scored(rejected.token, rejected.prob, rejected.logit)
     refused = row.favourite if first is None else first.token
     inputs = draw.inputs
-    if inputs is not None and row.is_common and not (watch.lists or questions.has_members):
+    lists = watch.lists
+    if not lists and inputs is not None and row.is_common and not questions.has_members:
         sums = _sum(row, mask, inputs)
         if sums is not None:
             why = refused if watch.says_why and (first is not None or not sums.is_best) else None
@@ -58,11 +59,11 @@ def observe(
             top, logit = float(row.raw[row.favourite]), float(row.raw[draw.token])
             make = partial(_record_sums, row.context.step, row.vocab, draw[:3], first, sums, top, logit, why, answers)
             return make() if watch.at_once else StepRecord.later(make)
-    if inputs is not None and draw.drawn is None and watch.lists:
+    if lists and inputs is not None and draw.drawn is None:
         copied, bits = inputs.copied(), None if mask is None else mask.copy()
         answers = questions.kept(bits, draw.token, refused)
         later = new_tuple(Draw, (*draw[:3], copied, None))
-        return StepRecord.later(partial(record_row, row.copied(copied.row), bits, later, first, watch, answers))
+        return StepRecord.later(partial(record_row, row._replace(raw=copied.row), bits, later, first, watch, answers))
     return record_row(row, mask, draw, first, watch, questions)
 
 
@@ -132,9 +133,9 @@ def _sum(row: Row, mask: Mask | None, inputs: RowInputs) -> StepSums | None:
     if program is None or (bits is not None and not (bits.shape[0] and bits.flags.carray)):
         return None
     has_mask, is_greedy, favourite = bits is not None, chain.config.is_greedy, row.favourite
-    raw, _, permitted, tokens, said, losses, _, room, *_ = inputs
+    raw, _, tokens, said, losses, _, room, *_ = inputs
     total, spread, inside, inside_spread, share, count, is_best = kernels("steps").sum_step(
-        raw, bits if has_mask else NOTHING, permitted, tokens, said, losses, program.summing,
+        raw, bits if has_mask else NOTHING, tokens, said, losses, program.summing,
         room if room.shape[0] else np.empty_like(raw), favourite, not is_greedy,
     )  # fmt: skip
     if has_mask and (inside < TINY or (share < 0.0 and not is_greedy)):

@@ -17,7 +17,8 @@ from espalier.decoding.step.stages import favourite_of
 from espalier.errors import DeadEnd
 from espalier.sampling.chain import Chain
 from espalier.sampling.draw import DrawnToken, RandomStream, pick
-from espalier.sampling.fast.program import RowInputs, draw_inputs, inputs_of, list_inputs, new_tuple, program_of
+from espalier.sampling.fast.candidates import kernels
+from espalier.sampling.fast.program import Program, RowInputs, inputs_of, list_inputs, new_tuple, program_of
 from espalier.sampling.filters import FilterContext
 from espalier.sampling.samplers.context import TransformContext
 from espalier.tokens import mask as masks
@@ -66,38 +67,38 @@ class Allowed(NamedTuple):
     before: NDArray[np.bool_] | None
 
 
-class Row:
-    """One row of logits, `(V,) float32`, not changed. It can be drawn from as often as a strategy likes.
+class Row(NamedTuple):
+    """One row of logits, not changed, from `row_of`. It can be drawn from as often as a strategy likes."""
 
-    Raises BadLogits for NaN, +inf or nothing finite.
-    """
-
-    __slots__ = (
-        "_biased", "chain", "context", "favourite", "has_filters", "is_early", "program", "raw", "stream", "vocab",
-    )  # fmt: skip
-
-    def __init__(self, raw: Logits, vocab: Vocab, chain: Chain, stream: RandomStream, context: FilterContext) -> None:
-        self.raw, self.vocab, self.chain, self.stream, self.context = raw, vocab, chain, stream, context
-        #: the most probable token
-        self.favourite = favourite_of(raw, context.step)
-        self.has_filters = len(chain.filters) > 0
-        #: whether `min_tokens` holds back the ends of the text
-        self.is_early = context.step < chain.config.min_tokens
-        #: what the kernel is told; None where only the plain functions know what to do
-        self.program = chain.kept(program_of)
-        self._biased: Logits | None = None
+    #: `(V,) float32`
+    raw: Logits
+    vocab: Vocab
+    chain: Chain
+    stream: RandomStream
+    context: FilterContext
+    #: the most probable token
+    favourite: int
+    #: what the kernel is told; None where only the plain functions know what to do
+    program: Program | None
+    #: whether filters change the logits, or `min_tokens` holds back the ends of the text
+    is_changed: bool
+    #: after biases, bans of the config and filters, where `is_changed`
+    changed: Logits | None
 
     @property
     def is_common(self) -> bool:
         """Whether only a constraint bans tokens here, so that one kernel sums up the step."""
-        return self.program is not None and self.program.is_common and not (self.has_filters or self.is_early)
+        return self.program is not None and self.program.is_common and not self.is_changed
+
+    @property
+    def is_early(self) -> bool:
+        """Whether `min_tokens` holds back the ends of the text."""
+        return self.context.step < self.chain.config.min_tokens
 
     @property
     def biased(self) -> Logits:
-        """After biases, bans of the config and filters; `raw` itself where there are none."""
-        if self._biased is None:
-            self._biased = self.chain.bias(self.raw, self.context)
-        return self._biased
+        """After biases, bans of the config and filters, `(V,) float32`; `raw` itself where there are none."""
+        return self.chain.fitted.apply(self.raw) if self.changed is None else self.changed
 
     def allowed(self, mask: Mask | None) -> Allowed:
         """mask: the constraint's, `(W,) int32`; None without one, or where it is not asked."""
@@ -119,13 +120,17 @@ class Row:
 
         Raises DeadEnd, naming the constraint, field or filter that left no token; then no number was taken.
         """
-        chain, stream, row, favourite, program = self.chain, self.stream, self.raw, self.favourite, self.program
+        row, _, chain, stream, _, favourite, program, _, _ = self
         chance = stream.next() if chain.needs_chance else 0.0
         uniform = stream.next()
         if program is not None:
-            bits, settings = real(None, self.vocab) if mask is None else mask, program.drawing
-            if self.has_filters or self.is_early:
-                row, bits, settings = self.biased, self.allowed(mask).bits, program.drawing_biased
+            if chain.fitted.permitted is not None:  # bans of the config
+                mask_left = allowed_bits(row, mask, self.vocab, chain)
+            else:
+                mask_left = real(None, self.vocab) if mask is None else mask
+            bits, settings = mask_left, program.drawing
+            if self.changed is not None:
+                row, bits, settings = self.changed, self.allowed(mask).bits, program.drawing_biased
                 favourite = int(row.argmax())
             inputs = inputs_of(row, bits, chain, program, settings, favourite, chance, uniform)
             if show:
@@ -133,7 +138,7 @@ class Row:
                 if listed is not None:
                     return new_tuple(Draw, (*listed[:3], inputs, listed))
             else:
-                token, prob, logit = draw_inputs(inputs)
+                token, prob, logit = kernels("rows").draw_row(*inputs)
                 if token >= 0:
                     return new_tuple(Draw, (token, prob, logit, inputs, None))
         try:
@@ -159,11 +164,10 @@ class Row:
         allowed = permitted(mask, self.vocab, self.raw.shape[0])
         return dead_end(allowed, self.raw, self.chain, self.context.step, questions)
 
-    def copied(self, raw: Logits) -> Row:
-        """The same with other logits, for after the model has overwritten its own."""
-        other = object.__new__(Row)
-        other.raw, other.vocab, other.chain, other.stream = raw, self.vocab, self.chain, self.stream
-        other.context, other.favourite = self.context, self.favourite
-        other.has_filters, other.is_early, other.program = self.has_filters, self.is_early, self.program
-        other._biased = None
-        return other
+
+def row_of(raw: Logits, vocab: Vocab, chain: Chain, stream: RandomStream, context: FilterContext) -> Row:
+    """Raises BadLogits for NaN, +inf or nothing finite, and what filters raise."""
+    is_changed = context.step < chain.config.min_tokens or len(chain.filters) > 0
+    changed = chain.bias(raw, context) if is_changed else None
+    favourite, program = favourite_of(raw, context.step), chain.kept(program_of)
+    return new_tuple(Row, (raw, vocab, chain, stream, context, favourite, program, is_changed, changed))

@@ -113,7 +113,7 @@ class PreparedRun:
         were not computed."""
         if isinstance(happened, Taken):
             deltas = self._heard(happened.text)
-            if happened.record is not None:
+            if happened.record is not None and self.request.recorders:
                 for one in self._recorders():
                     one.step(happened.record)
             record = self._asked_of(happened.record)
@@ -127,7 +127,7 @@ class PreparedRun:
                 deltas=deltas,
                 prompt_tokens=len(self.job.prompt),
                 cached_tokens=reused,
-                measured=self._measured(),
+                measured=() if self._scores is None else self._measured(),
             )
         deltas = self.deltas(happened.tail, is_last=True)
         result = self.result(happened, reused)

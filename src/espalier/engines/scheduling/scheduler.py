@@ -1,8 +1,25 @@
 """Continuous batching: many plans on one StepModel, joining and leaving between steps. The core, without a thread.
 
 `round` does one step: cancelled plans leave, waiting plans that fit join, one forward pass runs (`passes.py`), and
-every plan with an answer goes on. One thread calls `round` and `end` (`service.py`, or a test); the other methods are
-for any thread. It knows no requests, no text and no engine.
+every plan with an answer goes on. One thread calls `round` and `end` (`service.py`, `drive.py`, or a test); the other
+methods are for any thread. It knows no requests, no text and no engine. ::
+
+    submit, cancel               any thread
+      │
+      ▼
+    Admission.waiting  ── begin_next: in fair order, if its room fits ──▶  Lane: plan, sequences
+                                                                            │  ▲
+    round:  1 leave      cancelled and late tickets end                     │  │ lane.advance: plan.send(answer)
+            2 join       tickets that fit become lanes                  need│  │ answer: rows of logits
+            3 pass       Passes.run: one model.extend for all lanes  ◀──────┘  │
+            4 advance    plans with an answer run to their next need ──────────┘
+            5 tell       deliver what was posted: Taken, Outcome, error
+
+An example: A, a prompt of 700 tokens, and B, one of 3, are submitted while C generates; `prefill_chunk` is 512, and
+each has another owner. Round 1: A and B join and ask for their prompts; the pass takes 1 token of C, 509 of A and 3 of
+B. B has its whole answer and posts a `Taken`, as does C; A waits. Round 2: 1 token each of B and C, the last 191 of A;
+all three post. Later C's plan returns an `Outcome`: its lane is dropped, its prompt's sequence may be kept for a later
+prompt, its room goes to the next ticket in the same round.
 """
 
 from __future__ import annotations

@@ -38,6 +38,10 @@ class Candidates(NamedTuple):
     def ids_of(self, places: Places) -> Places:
         return places if self.ids is None else self.ids[places]
 
+    def places_of(self, tokens: NDArray[np.intp]) -> Places:
+        """The indices of these tokens `(n,)`, all of which are candidates."""
+        return tokens if self.ids is None else np.searchsorted(self.ids, tokens)
+
 
 def allowed(row: Logits, bits: Mask | None, room: Logits) -> Candidates:
     """The allowed candidates of a row. row: `(V,) float32`. bits: `(W,) int32` with no bit set from V on, or None for

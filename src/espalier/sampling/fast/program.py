@@ -1,7 +1,7 @@
 """What a sampler chain tells the kernels of `kernels/`: which token is drawn, and p' of a row, in one call each.
 
-All samplers of Espalier are covered, in any order. Mirostat and plug-ins' samplers have to see all logits in Python:
-for them, and where a kernel says that the last digits of a sum would decide, the caller asks the plain functions.
+The samplers of `CODES` are covered, in any order. Mirostat and plug-ins' samplers have to see all logits in Python: for
+them, and where a kernel says that the last digits of a sum would decide, the caller asks the plain functions.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Program(NamedTuple):
 def program_of(chain: Chain) -> Program | None:
     """None where only the plain functions know what to do. Ask for `chain.kept(program_of)`."""
     config, fitted = chain.config, chain.fitted
-    if chain.takes_whole_rows:
+    if chain.takes_whole_rows or not CODES.keys() >= {*chain.running, *chain.heating}:
         return None
     biases = [*fitted.ids.tolist(), *fitted.biases.tolist()]
 
@@ -110,11 +110,10 @@ def program_of(chain: Chain) -> Program | None:
 
 
 class RowInputs(NamedTuple):
-    """What `draw_row` takes, in its order."""
+    """What the kernel `draw_row` takes, in its order."""
 
     row: Logits
     bits: Mask
-    permitted: Mask
     tokens: NDArray[np.int64]
     said: NDArray[np.int64]
     losses: NDArray[np.float64]
@@ -126,8 +125,8 @@ class RowInputs(NamedTuple):
 
     def copied(self) -> RowInputs:
         """The same after the model, the matcher and the chain have gone on."""
-        row, bits, permitted, tokens, said, lost, settings, _, *rest = self
-        copies = row.copy(), bits.copy(), permitted, tokens.copy(), said.copy(), lost, settings, NO_ROOM, *rest
+        row, bits, tokens, said, lost, settings, _, *rest = self
+        copies = row.copy(), bits.copy(), tokens.copy(), said.copy(), lost, settings, NO_ROOM, *rest
         return new_tuple(RowInputs, copies)
 
 
@@ -145,16 +144,14 @@ def inputs_of(
     chance: float = 0.0,
     uniform: float = 0.0,
 ) -> RowInputs:
-    """row: `(V,) float32` without NaN and +inf. bits: `(W,) int32`, what is allowed besides the bans of the config; ids
-    beyond it are forbidden; None for all. favourite: the index of the row's first maximum."""
-    permitted = chain.fitted.permitted
+    """row: `(V,) float32` without NaN and +inf. bits: `(W,) int32`, what is allowed; ids beyond it are forbidden; None
+    for all. favourite: the index of the row's first maximum."""
     tokens, said = chain.past.counts() if program.has_penalties else NO_COUNTS
     return new_tuple(
         RowInputs,
         (
             row if row.flags.carray else np.require(row, dtype=np.float32, requirements=("C", "W")),
             NOTHING if bits is None else bits if bits.flags.carray else np.require(bits, requirements=("C", "W")),
-            NOTHING if permitted is None else permitted,
             tokens,
             said,
             dry_losses(chain) if program.has_dry else NO_LOSSES,
@@ -165,13 +162,6 @@ def inputs_of(
             uniform,
         ),
     )
-
-
-def draw_inputs(inputs: RowInputs) -> tuple[int, float, float]:
-    """The token, its probability, and its logit after the samplers; the token is -1 where the plain functions have to
-    decide, and where nothing is allowed."""
-    drawn: tuple[int, float, float] = kernels("rows").draw_row(*inputs)
-    return drawn
 
 
 def list_inputs(inputs: RowInputs, show: int) -> DrawnToken | None:

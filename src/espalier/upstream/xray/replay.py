@@ -1,7 +1,22 @@
 """Goes through one reply token by token: which token the sampler drew first, and whether the grammar refused it.
 
 Where a step cannot be decided, each possibility is followed, and what contradicts a later token is dropped. It makes no
-requests: whoever steps through it says what the server reported for each token.
+requests: whoever steps through it says what the server reported for each token. ::
+
+    what the server reported ──▶ Chain.draw, with the server's next number ──▶ first: what it drew from all tokens
+                                                                                 │
+               the grammar allows it ◀───────────────────────────────────────────┤
+                 │                                                               ▼
+                 │                       the grammar refuses it: Chain.draw over what it allows, with the number after
+                 ▼                                                               ▼
+    the reply's token is that one?  yes: accepted, checked    the reply's token is that one?  yes: rejected, checked
+                                    no: the path is dropped                                   no: the path is dropped
+    no path is left: the replay has lost its place, and the outcomes from here on are unknown
+
+An example. The server reports a, b and c with 0.6, 0.3 and 0.1, and its next numbers are 0.5 and 0.8. Best first, the
+sum reaches 0.5 at a: a was drawn first. If the reply has a, the outcome is "accepted". If the grammar refuses a, the
+chain runs over b and c, with 0.75 and 0.25, and the second number is reached at c. If the reply has c, the outcome is
+"rejected", with a as the token that was refused; if it has b, this path is dropped.
 """
 
 from __future__ import annotations

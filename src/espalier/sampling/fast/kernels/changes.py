@@ -111,7 +111,7 @@ def _dynamic(values: Array, best: float, low: float, spread: float, exponent: fl
     above = low + spread * min(1.0, (entropy + SLACK) / math.log(count)) ** exponent
     if np.float32(below) != np.float32(above) or not SMALL <= below <= LARGE:
         return -1.0
-    return above
+    return float(above)
 
 
 @numba.njit(cache=True, nogil=True, boundscheck=False, error_model="numpy")

@@ -34,7 +34,7 @@ from espalier.sampling.fast.kernels.leading import sigma_edge
 from espalier.sampling.fast.kernels.places import ranked, taken
 from espalier.tokens.mask import LARGEST
 
-# compiled with: 91a5fb9b
+# compiled with: 1db3e8e7
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are in the docstrings
 

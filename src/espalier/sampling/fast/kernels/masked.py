@@ -11,19 +11,15 @@ Array: TypeAlias = Any  # numpy arrays; shapes and types are in the docstrings
 
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
-def words_of(width: int, bits: Array, permitted: Array) -> Array:
-    """The mask, (W,) uint32, of a row of `width` that two masks leave; (0,) for all. bits, permitted: int32, ids beyond
-    them are forbidden; (0,) allows everything."""
-    if not bits.shape[0] and not permitted.shape[0]:
+def words_of(width: int, bits: Array) -> Array:
+    """The mask, (W,) uint32, of a row of `width`; (0,) for all. bits: (w,) int32, ids beyond them are forbidden; (0,)
+    allows everything."""
+    if not bits.shape[0]:
         return np.empty(0, dtype=np.uint32)
     count = (width + 31) >> 5
     words = np.zeros(count, dtype=np.uint32)
-    first = bits if bits.shape[0] else permitted
-    for word in range(min(count, first.shape[0])):
-        words[word] = np.uint32(first[word])
-    if bits.shape[0] and permitted.shape[0]:
-        for word in range(count):
-            words[word] &= np.uint32(permitted[word]) if word < permitted.shape[0] else np.uint32(0)
+    for word in range(min(count, bits.shape[0])):
+        words[word] = np.uint32(bits[word])
     if width & 31:
         words[count - 1] &= np.uint32((1 << (width & 31)) - 1)
     return words

@@ -37,7 +37,7 @@ from espalier.sampling.fast.kernels.places import taken
 from espalier.sampling.fast.kernels.sums import find_mass
 from espalier.tokens.mask import LARGEST
 
-# compiled with: af3d2e1d
+# compiled with: 9586a812
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are in the docstrings
 
@@ -51,14 +51,13 @@ TINY = 1e-250  # a smaller sum of weights has lost digits
 def _keeps_all(settings: Array, number: int, chance: float) -> bool:
     """Whether a sampler removes no token at this step."""
     code = settings[FIRST + SIZE * number]
-    return code >= PENALTIES or (code == XTC and chance > settings[FIRST + SIZE * number + 1])
+    return bool(code >= PENALTIES or (code == XTC and chance > settings[FIRST + SIZE * number + 1]))
 
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
 def show_row(
     row: Array,
     bits: Array,
-    permitted: Array,
     tokens: Array,
     said: Array,
     losses: Array,
@@ -75,14 +74,14 @@ def show_row(
     have to decide: a sum is in doubt, or a logit leaves float32's range. Of a long row without truncation at least the
     `show` most probable candidates are listed, all that tie with them, and the token; none for 0.
 
-    bits, permitted (W,) int32: masks; ids beyond them are forbidden, (0,) allows everything. settings (n,) float64: as
+    bits (W,) int32: a mask; ids beyond it are forbidden, (0,) allows everything. settings (n,) float64: as
     `codes.py` says. tokens, said, losses: as in `change`. favourite: the first of the largest of the row. room (V,)
     float32 is overwritten. chance: xtc's number.
     """
     width = row.shape[0]
     no_ids, no_values, no_probs = np.empty(0, np.int64), np.empty(0, np.float32), np.empty(0, np.float64)
     nothing = -1, 0.0, 0.0, no_ids, no_values, no_probs
-    words = words_of(width, bits, permitted)
+    words = words_of(width, bits)
     samplers, is_greedy, has_biases = int(settings[SAMPLERS]), settings[GREEDY] != 0.0, settings[BIASES] != 0.0
     if is_greedy and not has_biases and samplers < 2 and is_set(words, favourite):
         is_best = samplers == 0
@@ -202,7 +201,6 @@ def _draw_long(
 def draw_row(
     row: Array,
     bits: Array,
-    permitted: Array,
     tokens: Array,
     said: Array,
     losses: Array,
@@ -213,6 +211,6 @@ def draw_row(
     uniform: float,
 ) -> tuple[int, float, float]:
     """`show_row` without the candidates: the token, or -1, its probability and its logit after the samplers."""
-    show = np.int64(0)  # a literal would be compiled for itself
-    drawn = show_row(row, bits, permitted, tokens, said, losses, settings, room, favourite, chance, uniform, show)
+    show: Any = np.int64(0)  # a literal would be compiled for itself
+    drawn = show_row(row, bits, tokens, said, losses, settings, room, favourite, chance, uniform, show)
     return drawn[0], drawn[1], drawn[2]

@@ -13,7 +13,7 @@ from espalier.sampling.fast.kernels.masked import is_set, ones, words_of
 from espalier.sampling.fast.kernels.sums import share_of, sum_row
 from espalier.tokens.mask import LARGEST
 
-# compiled with: 685e5d90
+# compiled with: 085ff571
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are in the docstrings
 
@@ -22,7 +22,6 @@ Array: TypeAlias = Any  # numpy arrays; shapes and types are in the docstrings
 def sum_step(
     row: Array,
     bits: Array,
-    permitted: Array,
     tokens: Array,
     said: Array,
     losses: Array,
@@ -38,7 +37,7 @@ def sum_step(
     of the allowed tokens after biases and samplers, -1 without `wants_share` and where it has to be computed otherwise;
     how many are allowed; and whether `favourite` is.
     """
-    words = words_of(row.shape[0], bits, permitted)
+    words = words_of(row.shape[0], bits)
     total, spread, inside, inside_spread = sum_row(row, words, np.float64(row[favourite]))
     share = -1.0
     if not words.shape[0]:
