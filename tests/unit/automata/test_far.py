@@ -91,12 +91,12 @@ def test_a_build_over_the_callers_limit_ends_in_the_process(
 
 
 def test_without_a_limit_nothing_is_sent_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(builds.Builds, "_started", lambda self: pytest.fail("a process was started"))
+    monkeypatch.setattr(builds.Builds, "_start_processes", lambda self: pytest.fail("a process was started"))
     assert isinstance(FarAutomata().build(Source(form="regex", text="a{1,200}")), Dfa)
 
 
 def test_quick_builds_stay_in_the_callers_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(builds.Builds, "_started", lambda self: pytest.fail("a process was started"))
+    monkeypatch.setattr(builds.Builds, "_start_processes", lambda self: pytest.fail("a process was started"))
     with time_limit(10):
         assert isinstance(FarAutomata().build(Source(form="regex", text="[ab]{1,5}")), Dfa)
 

@@ -20,6 +20,7 @@ from espalier.decoding.step.record import Watch
 from espalier.sampling.chain import Chain
 from espalier.sampling.config import SamplingConfig
 from espalier.sampling.draw import RandomStream
+from espalier.sampling.fast.candidates import allowed
 from espalier.sampling.filters import FilterContext
 from espalier.sampling.fit import Fitted, fit
 from espalier.tokens import mask as masks
@@ -60,6 +61,8 @@ def warm_steps(vocab: Vocab) -> None:
         fitted = fit(config, vocab, _no_tokens)
         for share, watch in product(SHARES, WATCHES):
             _step(noise, _mask(vocab.width, share), watch, vocab, config, fitted)
+    for share in SHARES:  # what beams and particles rank
+        allowed(noise, _mask(vocab.width, share), np.empty_like(noise))
 
 
 def _step(raw: Logits, mask: Mask | None, watch: Watch, vocab: Vocab, config: SamplingConfig, fitted: Fitted) -> None:
