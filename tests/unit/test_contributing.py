@@ -14,7 +14,7 @@ QUOTED = re.compile(r"`([^`\n]+)`")
 MOST = {
     "AnyOf": 4,
     "hermes": 2,
-    "xtc_threshold": 8,
+    "xtc_threshold": 9,
     "awrs": 4,
     "ess_threshold": 5,
     "huggingface": 1,

@@ -98,7 +98,7 @@ for strategy in STRATEGIES.names():
     more = {"num_beams": 3} if strategy == "beam" else {"particles": 3} if strategy in FAITHFUL else {}
     engine.generate("abc", raw=True, max_tokens=3, seed=1, constraint=constraints[1], strategy=strategy, **more)
 later = loaded()
-assert later["espalier.sampling.fast.kernels.sums.mass_by_bucket"]
+assert later["espalier.sampling.fast.kernels.rows.draw_row"]
 print(used, [name for name, count in later.items() if count != before.get(name, 0)])
 """
 

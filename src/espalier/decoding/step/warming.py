@@ -20,6 +20,7 @@ from espalier.decoding.step.record import Watch
 from espalier.sampling.chain import Chain
 from espalier.sampling.config import SamplingConfig
 from espalier.sampling.draw import RandomStream
+from espalier.sampling.fast.candidates import allowed
 from espalier.sampling.filters import FilterContext
 from espalier.sampling.fit import Fitted, fit
 from espalier.tokens import mask as masks
@@ -58,6 +59,8 @@ def warm_steps(vocab: Vocab) -> None:
     for sampler in SAMPLERS:
         config = SamplingConfig(**sampler)
         fitted = fit(config, vocab, _no_tokens)
+        for share in SHARES:
+            allowed(noise, _mask(vocab.width, share), noise.copy())  # what beams look at
         for share, watch in product(SHARES, WATCHES):
             _step(noise, _mask(vocab.width, share), watch, vocab, config, fitted)
 
