@@ -59,8 +59,6 @@ def warm_steps(vocab: Vocab) -> None:
     for sampler in SAMPLERS:
         config = SamplingConfig(**sampler)
         fitted = fit(config, vocab, _no_tokens)
-        for share in SHARES:
-            allowed(noise, _mask(vocab.width, share), noise.copy())  # what beams look at
         for share, watch in product(SHARES, WATCHES):
             _step(noise, _mask(vocab.width, share), watch, vocab, config, fitted)
     for share in SHARES:  # what beams and particles rank
