@@ -32,13 +32,27 @@ SIZES = (100, 300)
 LARGE = 3_000
 TOLERANCE = 1e-4
 PROMPTS = [
-    "Generate user info", "What is 7 + 5?", "What is the capital of France?", "¿Cuál es la capital de España?",
-    "Read the file /etc/hosts", "What is the weather in Madrid?", "Is Paris in France?", "Tell me a story about a cat.",
-    "Extract the name: Ada Lovelace was born in London.", "Genera los datos de un usuario", "List three colors",
-    "Is this review positive? I loved it.", "Copy this: 東京 😀 naïve", "Write a long list of numbers, please.",
-    "Hello!", "Send an email to ana.silva@example.com about lunch", "Show the files of this folder",
-    '{"name": "Ada"} What is the name?', "Cuéntame un cuento", "x",
-]  # fmt: skip
+    "Generate user info",
+    "What is 7 + 5?",
+    "What is the capital of France?",
+    "¿Cuál es la capital de España?",
+    "Read the file /etc/hosts",
+    "What is the weather in Madrid?",
+    "Is Paris in France?",
+    "Tell me a story about a cat.",
+    "Extract the name: Ada Lovelace was born in London.",
+    "Genera los datos de un usuario",
+    "List three colors",
+    "Is this review positive? I loved it.",
+    "Copy this: 東京 😀 naïve",
+    "Write a long list of numbers, please.",
+    "Hello!",
+    "Send an email to ana.silva@example.com about lunch",
+    "Show the files of this folder",
+    '{"name": "Ada"} What is the name?',
+    "Cuéntame un cuento",
+    "x",
+]
 LONG = "Once upon a time there was a cat that had read many books. " * 30 + "Tell me a story about it."
 Found = list[tuple[tuple[int, ...], float]]
 
@@ -68,19 +82,31 @@ class Bench:
 
     def ours(self, prompt: str, beams: int, constraint: Spec | None, trace: str = "off") -> Found:
         result = self.engine.generate(
-            prompt, constraint=constraint, strategy="beam", num_beams=beams, max_tokens=TOKENS, repetition_penalty=1.0,
+            prompt,
+            constraint=constraint,
+            strategy="beam",
+            num_beams=beams,
+            max_tokens=TOKENS,
+            repetition_penalty=1.0,
             trace=trace,
-        )  # fmt: skip
+        )
         return [(result.token_ids, result.score)]
 
     def theirs(self, prompt: str, beams: int, **more: Any) -> Found:
         ids = torch.tensor([self.engine.engine.prompt_ids(make_request(prompt))])
         with torch.inference_mode():
             out = self.model.generate(
-                ids, attention_mask=torch.ones_like(ids), do_sample=False, num_beams=beams, max_new_tokens=TOKENS,
-                eos_token_id=self.eos, pad_token_id=self.eos[0], return_dict_in_generate=True, output_scores=True,
+                ids,
+                attention_mask=torch.ones_like(ids),
+                do_sample=False,
+                num_beams=beams,
+                max_new_tokens=TOKENS,
+                eos_token_id=self.eos,
+                pad_token_id=self.eos[0],
+                return_dict_in_generate=True,
+                output_scores=True,
                 **more,
-            )  # fmt: skip
+            )
         row = out.sequences[0, ids.shape[1] :].tolist()
         ends = [at for at, token in enumerate(row) if token in self.eos]
         return [(tuple(row[: ends[0] + 1] if ends else row), float(out.sequences_scores[0]))]

@@ -23,7 +23,7 @@ from jsonschema.validators import validator_for
 from benchmarks.schema.cases import Case, Missing, real
 from espalier.api import make_request
 from espalier.constraints.spec import JsonSchema
-from espalier.engines.base import Event, Finished
+from espalier.engines.base import Event, FinishEvent
 from espalier.engines.fake import FakeStepModel, noise
 from espalier.engines.local.engine import LocalEngine
 from espalier.errors import CapabilityError, EspalierError, InputError
@@ -53,9 +53,19 @@ def engine() -> LocalEngine:
 
 def run(one: LocalEngine, schema: Any, *, max_tokens: int, on_budget: str, seed: int = 1) -> Iterator[Event]:
     request = make_request(
-        "x", constraint=JsonSchema(schema), max_tokens=max_tokens, on_budget=on_budget, seed=seed, trace="off",
-        temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, repetition_penalty=1.0, raw=True,
-    )  # fmt: skip
+        "x",
+        constraint=JsonSchema(schema),
+        max_tokens=max_tokens,
+        on_budget=on_budget,
+        seed=seed,
+        trace="off",
+        temperature=1.0,
+        top_k=0,
+        top_p=1.0,
+        min_p=0.0,
+        repetition_penalty=1.0,
+        raw=True,
+    )
     return one.run([request])
 
 
@@ -74,7 +84,7 @@ def judge(one: LocalEngine, case: Case, limit: int, tally: Tally) -> None:
         if error.http_status != 400:
             tally.failures.append(f"{case.id} at {limit}: {type(error).__name__}: {error.message}")
         return
-    assert isinstance(finished, Finished)
+    assert isinstance(finished, FinishEvent)
     result = finished.result
     schema = json.loads(json.dumps(case.schema))
     try:

@@ -18,7 +18,7 @@ import torch
 import espalier
 from benchmarks.harness import Table, in_turns, ratio
 from benchmarks.record import RECORD
-from espalier.engines.base import Finished
+from espalier.engines.base import FinishEvent
 from espalier.wiring import demo_model
 
 PARTICLES, TOKENS, ROUNDS = 8, 64, 5
@@ -58,13 +58,22 @@ def once(
 ) -> tuple[float, float]:
     """Tokens a second, and the acceptance."""
     options: dict[str, Any] = {
-        "constraint": constraint, "ignore_eos": constraint is None, "max_tokens": TOKENS, "seed": seed, "trace": "off",
-        "temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0, "strategy": strategy,
-    }  # fmt: skip
+        "constraint": constraint,
+        "ignore_eos": constraint is None,
+        "max_tokens": TOKENS,
+        "seed": seed,
+        "trace": "off",
+        "temperature": 1.0,
+        "top_k": 0,
+        "top_p": 1.0,
+        "min_p": 0.0,
+        "repetition_penalty": 1.0,
+        "strategy": strategy,
+    }
     many = {"n": PARTICLES} if strategy == "mask" else {"particles": PARTICLES}
     requests = engine.requests("Generate user info", **many, **options)[0]
     began = time.perf_counter()
-    ends = [event.result for event in engine.engine.run(requests) if isinstance(event, Finished)]
+    ends = [event.result for event in engine.engine.run(requests) if isinstance(event, FinishEvent)]
     seconds = time.perf_counter() - began
     if any(len(one.token_ids) != TOKENS for one in ends):
         raise AssertionError("a text has ended before the limit")

@@ -32,19 +32,41 @@ YEARS = {"type": "integer", "minimum": 18, "maximum": 99}
 FIELDS: dict[str, dict[str, Any]] = {
     "user": {"name": NAME, "email": STRING, "age": YEARS, "role": {"enum": ["administrator", "editor", "member"]}},
     "flags": {"name": NAME, "newsletter_enabled": {"type": "boolean"}, "two_factor_enabled": {"type": "boolean"}},
-    "server": {"host": STRING, "port": {"enum": [80, 443, 8080]}, "enabled": {"type": "boolean"},
-               "protocol": {"enum": ["http", "https"]}},
-    "ticket": {"priority": {"enum": ["low", "medium", "high"]}, "status": {"enum": ["open", "closed", "in_progress"]},
-               "assigned_to": NAME, "category": {"enum": ["billing", "technical", "account"]}},
-    "review": {"sentiment": {"enum": ["positive", "negative", "neutral"]}, "is_spam": {"type": "boolean"},
-               "language": {"enum": ["english", "spanish", "german"]}},
-    "call": {"name": {"enum": ["get_weather", "read_file", "send_email"]}, "city": NAME,
-             "unit": {"enum": ["celsius", "fahrenheit"]}},
-    "order": {"customer_name": NAME, "delivery_method": {"enum": ["standard", "express", "pickup"]},
-              "quantity": {"type": "integer", "minimum": 1, "maximum": 9}, "gift_wrapped": {"type": "boolean"}},
-    "event": {"event_type": {"enum": ["created", "updated", "deleted"]}, "user_name": NAME,
-              "severity": {"enum": ["information", "warning", "critical"]}, "acknowledged": {"type": "boolean"}},
-}  # fmt: skip
+    "server": {
+        "host": STRING,
+        "port": {"enum": [80, 443, 8080]},
+        "enabled": {"type": "boolean"},
+        "protocol": {"enum": ["http", "https"]},
+    },
+    "ticket": {
+        "priority": {"enum": ["low", "medium", "high"]},
+        "status": {"enum": ["open", "closed", "in_progress"]},
+        "assigned_to": NAME,
+        "category": {"enum": ["billing", "technical", "account"]},
+    },
+    "review": {
+        "sentiment": {"enum": ["positive", "negative", "neutral"]},
+        "is_spam": {"type": "boolean"},
+        "language": {"enum": ["english", "spanish", "german"]},
+    },
+    "call": {
+        "name": {"enum": ["get_weather", "read_file", "send_email"]},
+        "city": NAME,
+        "unit": {"enum": ["celsius", "fahrenheit"]},
+    },
+    "order": {
+        "customer_name": NAME,
+        "delivery_method": {"enum": ["standard", "express", "pickup"]},
+        "quantity": {"type": "integer", "minimum": 1, "maximum": 9},
+        "gift_wrapped": {"type": "boolean"},
+    },
+    "event": {
+        "event_type": {"enum": ["created", "updated", "deleted"]},
+        "user_name": NAME,
+        "severity": {"enum": ["information", "warning", "critical"]},
+        "acknowledged": {"type": "boolean"},
+    },
+}
 PROMPTS = ("Generate user info", "Describe a server with host, port and enabled.", "What is the weather in Madrid?")
 WAYS = ("free", "mask", "jump")
 

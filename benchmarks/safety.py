@@ -37,11 +37,7 @@ from tests.safety_rates.corpus import corpus
 
 ROOT = Path(__file__).parents[1]
 BEGUN = ("then rm -r", "password", "4111 1111 1111 111", "how to make a ", "cat x | ba", "AKIAIOSF")
-TEXTS = {
-    "source (Python)": ("src", "*.py"),
-    "tests (Python)": ("tests", "*.py"),
-    "docs (Markdown)": ("docs", "*.md"),
-}
+TEXTS = {"source (Python)": ("src", "*.py"), "tests (Python)": ("tests", "*.py"), "docs (Markdown)": ("docs", "*.md")}
 
 
 TEXTS_MET = 200
@@ -95,10 +91,15 @@ def steps() -> None:
 
     places = {"nothing in progress": [b"The quick brown fox. "], "in progress": [text.encode() for text in BEGUN]}
     print()
-    shown = Table({
-        "µs a step, V = 131,072": "<28", "without": ">10.1f", "maximum": ">10.1f", "ratio": ">8.2f",
-        "first time": ">12.0f",
-    })  # fmt: skip
+    shown = Table(
+        {
+            "µs a step, V = 131,072": "<28",
+            "without": ">10.1f",
+            "maximum": ">10.1f",
+            "ratio": ">8.2f",
+            "first time": ">12.0f",
+        }
+    )
     for name, texts in places.items():
         bare: list[float] = []
         filtered: list[float] = []

@@ -104,11 +104,20 @@ def _arguments(name: str, about: str, options: Iterable[Option]) -> str:
 
 
 def _setters() -> str:
-    lines = ["class CommonSetters:", '    """A setter for each of the options that every edge shows first."""', "",
-             "    def sampling(self, **fields: Any) -> Self:", "        raise NotImplementedError"]  # fmt: skip
+    lines = [
+        "class CommonSetters:",
+        '    """A setter for each of the options that every edge shows first."""',
+        "",
+        "    def sampling(self, **fields: Any) -> Self:",
+        "        raise NotImplementedError",
+    ]
     for option in COMMON:
-        lines += ["", f"    def {option.name}(self, value: {option.argument}) -> Self:",
-                  f'        """{option.help}"""', f"        return self.sampling({option.name}=value)"]  # fmt: skip
+        lines += [
+            "",
+            f"    def {option.name}(self, value: {option.argument}) -> Self:",
+            f'        """{option.help}"""',
+            f"        return self.sampling({option.name}=value)",
+        ]
     return "\n".join(lines) + "\n"
 
 
@@ -146,8 +155,14 @@ def _rows(options: Mapping[str, Option]) -> Iterator[str]:
     for name, option in options.items():
         inner = None if name in FIELDS else f"espalier.{name}"
         theirs = (option.openai or inner, option.llama)
-        cells = (f"`{name}`", option.help, f"`{option.argument}`{_range(option)}", _shown(option.default),
-                 _shown(option.off), *(f"`{word}`" if word else "" for word in (_flag(option), *theirs)))  # fmt: skip
+        cells = (
+            f"`{name}`",
+            option.help,
+            f"`{option.argument}`{_range(option)}",
+            _shown(option.default),
+            _shown(option.off),
+            *(f"`{word}`" if word else "" for word in (_flag(option), *theirs)),
+        )
         yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 

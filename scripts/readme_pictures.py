@@ -81,11 +81,14 @@ def side_by_side(free: espalier.Result, bound: espalier.Result) -> str:
         [
             ("without", "espalier generate --seed 2", free.text, "not JSON: prose and a fence around it", RED),
             (
-                "with", "espalier generate --seed 2 --schema user.schema.json", bound.text,
-                f"valid; {cost_of(bound)}{taken}", GREEN,
+                "with",
+                "espalier generate --seed 2 --schema user.schema.json",
+                bound.text,
+                f"valid; {cost_of(bound)}{taken}",
+                GREEN,
             ),
         ],
-    )  # fmt: skip
+    )
 
 
 def panels(label: str, each: list[tuple[str, str, str, str, str]]) -> str:

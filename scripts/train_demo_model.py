@@ -309,8 +309,7 @@ def train(settings: Settings, *, tokenizer: Tokenizer | None = None, quiet: bool
     corpus_tokens = sum(len(row.ids) for row in rows)
     if not quiet:
         print(
-            f"{len(kept)} samples, {corpus_tokens} tokens, {len(held)} held out, ready in {prepared:.0f} s",
-            flush=True,
+            f"{len(kept)} samples, {corpus_tokens} tokens, {len(held)} held out, ready in {prepared:.0f} s", flush=True
         )
     seen, step, curve = 0, 0, []
     next_look = settings.tokens // 16
@@ -343,12 +342,7 @@ def train(settings: Settings, *, tokenizer: Tokenizer | None = None, quiet: bool
     report = {
         "settings": asdict(settings),
         "parameters": sum(p.numel() for p in model.parameters()),
-        "corpus": {
-            "samples": len(samples),
-            "trained_on": len(kept),
-            "held_out": len(held),
-            "tokens": corpus_tokens,
-        },
+        "corpus": {"samples": len(samples), "trained_on": len(kept), "held_out": len(held), "tokens": corpus_tokens},
         "tokens_seen": seen,
         "steps": step,
         "curve": curve,

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from espalier.jobs.values import Answer, Batch, Fault, Item, Plan
+from espalier.jobs.values import Batch, BatchPlan, InputFault, ItemAnswer, WorkItem
 from espalier.store import migrate
 from espalier.store.batches.open import BatchStore
 from espalier.store.db import open_database
@@ -38,22 +38,22 @@ class Echo:
     def __init__(self) -> None:
         self.seen: list[str] = []
 
-    def check(self, endpoint: str, body: Mapping[str, Any], options: Mapping[str, Any], kind: str) -> Answer | None:
+    def check(self, endpoint: str, body: Mapping[str, Any], options: Mapping[str, Any], kind: str) -> ItemAnswer | None:
         if "wrong" in body:
-            return Answer(status=400, body={"error": {"message": "wrong", "code": "bad_request"}}, request_id="r")
+            return ItemAnswer(status=400, body={"error": {"message": "wrong", "code": "bad_request"}}, request_id="r")
         return None
 
-    def check_job(self, endpoint: str, options: Mapping[str, Any], kind: str) -> Fault | None:
+    def check_job(self, endpoint: str, options: Mapping[str, Any], kind: str) -> InputFault | None:
         return None
 
-    async def execute(self, item: Item) -> Answer:
+    async def execute(self, item: WorkItem) -> ItemAnswer:
         self.seen.append(item.custom_id)
         return answer(item.body.get("prompt", ""), item.body.get("status", 200))
 
 
-def answer(text: str = "", status: int = 200) -> Answer:
+def answer(text: str = "", status: int = 200) -> ItemAnswer:
     body = {"text": text} if status < 300 else {"error": {"message": text, "code": "failed"}}
-    return Answer(status=status, body=body, request_id="req", prompt_tokens=2, completion_tokens=3, valid=True)
+    return ItemAnswer(status=status, body=body, request_id="req", prompt_tokens=2, completion_tokens=3, valid=True)
 
 
 def line(number: int, **body: Any) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def submit(store: BatchStore, lines: Sequence[Mapping[str, Any]] | bytes, **plan
     """A new batch, not validated yet."""
     content = lines if isinstance(lines, bytes) else jsonl(lines)
     given = {"caller": "me", "endpoint": ROUTE, "input_file": upload(store, content), **plan}
-    return store.batches.create(Plan(**given))
+    return store.batches.create(BatchPlan(**given))
 
 
 def found(store: BatchStore, batch_id: str) -> Batch:
@@ -116,8 +116,10 @@ def postgres() -> Iterator[str]:
         data = folder / "data"
         subprocess.run(
             [*as_user, str(programs / "initdb"), "-D", str(data), "-U", "espalier", "-A", "trust", "--no-sync"],
-            check=True, capture_output=True, cwd=folder,
-        )  # fmt: skip
+            check=True,
+            capture_output=True,
+            cwd=folder,
+        )
         run = [*as_user, str(programs / "pg_ctl"), "-D", str(data), "-w"]
         port = free_port()
         options = f"-h 127.0.0.1 -p {port} -k {folder} -F"

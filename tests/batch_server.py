@@ -40,8 +40,13 @@ def serve(folder: Path, lease: float) -> None:
         return made
 
     opening.open_batches = opened
-    config = settings(batch_jobs="true", database_url=f"sqlite:///{folder}/e.db", batch_job_pipeline_size="4",
-                      batch_job_temp_dir=str(folder / "files"), step_seconds="60")  # fmt: skip
+    config = settings(
+        batch_jobs="true",
+        database_url=f"sqlite:///{folder}/e.db",
+        batch_job_pipeline_size="4",
+        batch_job_temp_dir=str(folder / "files"),
+        step_seconds="60",
+    )
     app = make_app(WISH, config=config)
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))

@@ -18,7 +18,7 @@ from typing import Any
 
 from espalier.errors import EspalierError
 from espalier.jobs.ports import Executor
-from espalier.jobs.values import Answer, Item
+from espalier.jobs.values import ItemAnswer, WorkItem
 from espalier.jobs.worker import Tally, Worker
 from espalier.store.batches import stages
 from tests.batch_jobs import Echo, open_batches
@@ -79,7 +79,7 @@ class Slow(Echo):
         super().__init__()
         self._seconds = seconds
 
-    async def execute(self, item: Item) -> Answer:
+    async def execute(self, item: WorkItem) -> ItemAnswer:
         await asyncio.sleep(self._seconds)
         return await super().execute(item)
 
@@ -91,7 +91,7 @@ class Together(Echo):
         super().__init__()
         self._folder, self._workers = folder, workers
 
-    async def execute(self, item: Item) -> Answer:
+    async def execute(self, item: WorkItem) -> ItemAnswer:
         (self._folder / f"holds-{os.getpid()}").touch()
         while sum(1 for _ in self._folder.glob("holds-*")) < self._workers:
             await asyncio.sleep(0.01)
@@ -108,8 +108,15 @@ async def main(
     async def work(executor: Executor) -> None:
         said.send(READY)
         while True:
-            worker = Worker(queue=store.queue, executor=executor, pipeline=pipeline, until_idle=True, beat=lease / 5,
-                            idle=0.2, tally=tally)  # fmt: skip
+            worker = Worker(
+                queue=store.queue,
+                executor=executor,
+                pipeline=pipeline,
+                until_idle=True,
+                beat=lease / 5,
+                idle=0.2,
+                tally=tally,
+            )
             try:
                 await worker.run()
                 return
@@ -125,12 +132,12 @@ async def main(
         from espalier.engines.fake import open_engine
         from espalier.server.batching.executor import ServerExecutor
         from espalier.server.process.opening import Parts, open_process
-        from espalier.settings import Settings
+        from espalier.settings import KernelSettings
         from espalier.wiring import App
         from tests.server_app import espalier, in_this_process, settings
 
         engine = espalier.LoadedEngine(open_engine(wish='{"name": "Ada", "age": 36}'))
-        parts = Parts(app=App(Settings()), engine=engine, judge=in_this_process, takes_batches=False)
+        parts = Parts(app=App(KernelSettings()), engine=engine, judge=in_this_process, takes_batches=False)
         async with open_process(settings(), parts, ()) as process:
             await work(ServerExecutor(process))
     store.database.close()

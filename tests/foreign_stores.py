@@ -19,11 +19,16 @@ def sha(prompt: str) -> str:
 def logged(question: str, response: str, *, form: str = f"user: {QUESTION}", **more: Any) -> dict[str, Any]:
     """The metadata of one request, as the server of June 2025 wrote them."""
     return {
-        "prompt": form.format(question), "response": response, "input_length": 15, "model": "meta-llama/Llama-3.1-8B",
-        "trim_position": None, "timestamp": 1703123456.789, "has_activations": True,
+        "prompt": form.format(question),
+        "response": response,
+        "input_length": 15,
+        "model": "meta-llama/Llama-3.1-8B",
+        "trim_position": None,
+        "timestamp": 1703123456.789,
+        "has_activations": True,
         "compression_metadata": {"compression": "none"},
         "logging_config": {"target_layers": "all", "sequence_mode": "all"},
-    } | more  # fmt: skip
+    } | more
 
 
 def write_lmdb(path: Path, values: Mapping[str, bytes], *, map_size: int = 1 << 26) -> None:
@@ -40,11 +45,7 @@ def keyed(entries: Sequence[Mapping[str, Any]], keys: Sequence[str] | None) -> d
 
 
 def write_pair(
-    path: Path,
-    entries: Sequence[Mapping[str, Any]],
-    keys: Sequence[str] | None = None,
-    *,
-    map_size: int = 1 << 26,
+    path: Path, entries: Sequence[Mapping[str, Any]], keys: Sequence[str] | None = None, *, map_size: int = 1 << 26
 ) -> Path:
     """The two environments: that of vectors (here without any), and that of metadata, which is read."""
     write_lmdb(path, {"x": b"not to be read"})
@@ -105,6 +106,10 @@ def write_capture(path: Path, entries: Sequence[Mapping[str, Any]], keys: Sequen
 
 
 WRITERS = {
-    "lmdb": write_pair, "lmdb-single": write_single, "zarr": write_zarr, "json": write_json, "json-old": write_old_json,
+    "lmdb": write_pair,
+    "lmdb-single": write_single,
+    "zarr": write_zarr,
+    "json": write_json,
+    "json-old": write_old_json,
     "memmap": write_capture,
-}  # fmt: skip
+}

@@ -10,7 +10,11 @@ import multiprocessing
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(
     [
-        "pytest", "tests.batch_worker", "tests.server_app", "espalier.engines.fake",
-        "espalier.server.batching.executor", "tests.unit.activations.test_store",
+        "pytest",
+        "tests.batch_worker",
+        "tests.server_app",
+        "espalier.engines.fake",
+        "espalier.server.batching.executor",
+        "tests.unit.activations.test_store",
     ]
-)  # fmt: skip
+)

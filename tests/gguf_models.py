@@ -102,9 +102,17 @@ def spm_words(*, merges: int = 120, padded_to: int | None = None) -> Words:
     kinds = [UNKNOWN, CONTROL, CONTROL, *([BYTE] * 256), *([NORMAL] * (len(merged) + len(chars)))]
     scores = [0.0] * 259 + [-float(rank) for rank in range(len(merged))] + [-1000.0 - i for i in range(len(chars))]
     words = Words(
-        model="llama", pre="default", tokens=tuple(tokens), kinds=tuple(kinds), scores=tuple(scores),
-        bos=1, eos=2, unk=0, add_bos=True, add_space_prefix=True,
-    )  # fmt: skip
+        model="llama",
+        pre="default",
+        tokens=tuple(tokens),
+        kinds=tuple(kinds),
+        scores=tuple(scores),
+        bos=1,
+        eos=2,
+        unk=0,
+        add_bos=True,
+        add_space_prefix=True,
+    )
     return words.padded(padded_to) if padded_to else words
 
 
@@ -189,8 +197,12 @@ def write_gemma3(path: Path, words: Words, *, window: int = 16, layers: int = 6,
     writer.add_sliding_window(window)
     shapes = _transformer(words.width, hidden, feed_forward, layers, head, heads, kv_heads)
     for i in range(layers):
-        for name, size in (("post_attention_norm", hidden), ("post_ffw_norm", hidden), ("attn_q_norm", head),
-                           ("attn_k_norm", head)):  # fmt: skip
+        for name, size in (
+            ("post_attention_norm", hidden),
+            ("post_ffw_norm", hidden),
+            ("attn_q_norm", head),
+            ("attn_k_norm", head),
+        ):
             shapes[f"blk.{i}.{name}.weight"] = (size,)
     return _finish(writer, shapes, seed, scale)
 
@@ -209,10 +221,17 @@ def write_mamba(path: Path, words: Words, *, hidden: int = 32, layers: int = 2, 
     shapes: dict[str, tuple[int, ...]] = {"token_embd.weight": (words.width, hidden), "output_norm.weight": (hidden,)}
     for i in range(layers):
         parts = {
-            "attn_norm.weight": (hidden,), "ssm_in.weight": (2 * inner, hidden), "ssm_conv1d.weight": (inner, kernel),
-            "ssm_conv1d.bias": (inner,), "ssm_x.weight": (rank + 2 * state, inner), "ssm_dt.weight": (inner, rank),
-            "ssm_dt.bias": (inner,), "ssm_a": (inner, state), "ssm_d": (inner,), "ssm_out.weight": (hidden, inner),
-        }  # fmt: skip
+            "attn_norm.weight": (hidden,),
+            "ssm_in.weight": (2 * inner, hidden),
+            "ssm_conv1d.weight": (inner, kernel),
+            "ssm_conv1d.bias": (inner,),
+            "ssm_x.weight": (rank + 2 * state, inner),
+            "ssm_dt.weight": (inner, rank),
+            "ssm_dt.bias": (inner,),
+            "ssm_a": (inner, state),
+            "ssm_d": (inner,),
+            "ssm_out.weight": (hidden, inner),
+        }
         shapes |= {f"blk.{i}.{name}": shape for name, shape in parts.items()}
     return _finish(writer, shapes, 0, 0.2)
 
@@ -234,10 +253,12 @@ def write_bert(path: Path, *, hidden: int = 32, layers: int = 1, context: int = 
     writer.add_pad_token_id(0)
     writer.add_mask_token_id(4)
     shapes: dict[str, tuple[int, ...]] = {
-        "token_embd.weight": (words.width, hidden), "token_types.weight": (2, hidden),
+        "token_embd.weight": (words.width, hidden),
+        "token_types.weight": (2, hidden),
         "position_embd.weight": (context, hidden),
-        "token_embd_norm.weight": (hidden,), "token_embd_norm.bias": (hidden,),
-    }  # fmt: skip
+        "token_embd_norm.weight": (hidden,),
+        "token_embd_norm.bias": (hidden,),
+    }
     for i in range(layers):
         for name in ("attn_q", "attn_k", "attn_v", "attn_output"):
             shapes[f"blk.{i}.{name}.weight"] = (hidden, hidden)
@@ -299,9 +320,11 @@ def _writer(
     if words.model == "gpt2":
         writer.add_token_merges(words.merges)
     specials = (
-        (writer.add_bos_token_id, words.bos), (writer.add_eos_token_id, words.eos),
-        (writer.add_eot_token_id, words.eot), (writer.add_unk_token_id, words.unk),
-    )  # fmt: skip
+        (writer.add_bos_token_id, words.bos),
+        (writer.add_eos_token_id, words.eos),
+        (writer.add_eot_token_id, words.eot),
+        (writer.add_unk_token_id, words.unk),
+    )
     for add, token in specials:
         if token is not None:
             add(token)
@@ -334,21 +357,23 @@ def _transformer(
     shapes: dict[str, tuple[int, ...]] = {"token_embd.weight": (width, hidden)}
     for i in range(layers):
         parts = {
-            "attn_norm": (hidden,), "attn_q": (heads * head, hidden), "attn_k": (kv_heads * head, hidden),
-            "attn_v": (kv_heads * head, hidden), "attn_output": (hidden, heads * head), "ffn_norm": (hidden,),
-            "ffn_gate": (feed_forward, hidden), "ffn_up": (feed_forward, hidden), "ffn_down": (hidden, feed_forward),
-        }  # fmt: skip
+            "attn_norm": (hidden,),
+            "attn_q": (heads * head, hidden),
+            "attn_k": (kv_heads * head, hidden),
+            "attn_v": (kv_heads * head, hidden),
+            "attn_output": (hidden, heads * head),
+            "ffn_norm": (hidden,),
+            "ffn_gate": (feed_forward, hidden),
+            "ffn_up": (feed_forward, hidden),
+            "ffn_down": (hidden, feed_forward),
+        }
         shapes |= {f"blk.{i}.{name}.weight": shape for name, shape in parts.items()}
     shapes["output_norm.weight"] = (hidden,)
     return shapes
 
 
 def _finish(
-    writer: Any,
-    shapes: dict[str, tuple[int, ...]],
-    seed: int,
-    scale: float,
-    dtype: type[np.floating[Any]] = np.float32,
+    writer: Any, shapes: dict[str, tuple[int, ...]], seed: int, scale: float, dtype: type[np.floating[Any]] = np.float32
 ) -> Path:
     """Write everything, the weights drawn from a normal distribution; norms are near 1, and a state decays."""
     generator = np.random.default_rng(seed)

@@ -139,9 +139,14 @@ class LlamaGrammar:
     """One grammar along one sequence. `mask` runs over the whole vocabulary, as its sampler does on a refusal."""
 
     def __init__(
-        self, vocab: LlamaVocab, text: str, root: str = "root", *, patterns: list[str] | None = None,
+        self,
+        vocab: LlamaVocab,
+        text: str,
+        root: str = "root",
+        *,
+        patterns: list[str] | None = None,
         tokens: tuple[int, ...] = (),
-    ) -> None:  # fmt: skip
+    ) -> None:
         """patterns, tokens: triggers of a lazy grammar; patterns is None for one that holds from the start."""
         self.lib, self.vocab = library(), vocab
         if patterns is None:

@@ -26,9 +26,7 @@ def samplers() -> ctypes.CDLL:
     lib = library()
     signatures: dict[str, list[object]] = {
         "llama_sampler_init_penalties": [c_int32, c_int32, c_float, c_float, c_float],
-        "llama_sampler_init_dry": [
-            c_void_p, c_float, c_float, c_int32, c_int32, POINTER(c_char_p), c_size_t,
-        ],
+        "llama_sampler_init_dry": [c_void_p, c_float, c_float, c_int32, c_int32, POINTER(c_char_p), c_size_t],
         "llama_sampler_init_top_n_sigma": [c_float],
         "llama_sampler_init_top_k": [c_int32],
         "llama_sampler_init_typical": [c_float, c_size_t],
@@ -39,7 +37,7 @@ def samplers() -> ctypes.CDLL:
         "llama_sampler_init_temp_ext": [c_float, c_float, c_float],
         "llama_sampler_init_mirostat": [c_int32, c_uint32, c_float, c_float, c_int32],
         "llama_sampler_init_mirostat_v2": [c_uint32, c_float, c_float],
-    }  # fmt: skip
+    }
     for name, arguments in signatures.items():
         function = getattr(lib, name)
         function.restype, function.argtypes = c_void_p, arguments
@@ -51,8 +49,11 @@ def make(name: str, config: SamplingConfig, width: int, *, vocab: LlamaVocab | N
     lib = samplers()
     made = {
         "penalties": lambda: lib.llama_sampler_init_penalties(
-            width, config.repetition_window if config.repetition_window >= 0 else FOREVER, config.repetition_penalty,
-            config.frequency_penalty, config.presence_penalty,
+            width,
+            config.repetition_window if config.repetition_window >= 0 else FOREVER,
+            config.repetition_penalty,
+            config.frequency_penalty,
+            config.presence_penalty,
         ),
         "dry": lambda: _dry(config, vocab),
         "top_n_sigma": lambda: lib.llama_sampler_init_top_n_sigma(config.top_n_sigma),
@@ -60,13 +61,11 @@ def make(name: str, config: SamplingConfig, width: int, *, vocab: LlamaVocab | N
         "typical_p": lambda: lib.llama_sampler_init_typical(config.typical_p or 1.0, config.min_keep),
         "top_p": lambda: lib.llama_sampler_init_top_p(config.top_p, config.min_keep),
         "min_p": lambda: lib.llama_sampler_init_min_p(config.min_p, config.min_keep),
-        "xtc": lambda: lib.llama_sampler_init_xtc(
-            config.xtc_probability, config.xtc_threshold, config.min_keep, seed
-        ),
+        "xtc": lambda: lib.llama_sampler_init_xtc(config.xtc_probability, config.xtc_threshold, config.min_keep, seed),
         "temperature": lambda: lib.llama_sampler_init_temp_ext(
             config.temperature, config.dynatemp_range, config.dynatemp_exponent
         ),
-    }  # fmt: skip
+    }
     return int(made[name]())
 
 
@@ -75,10 +74,15 @@ def _dry(config: SamplingConfig, vocab: LlamaVocab | None) -> int:
     texts = (c_char_p * len(config.dry_breakers))(*[text.encode() for text in config.dry_breakers])
     return int(
         samplers().llama_sampler_init_dry(
-            vocab.handle, config.dry_multiplier, config.dry_base, config.dry_allowed_length,
-            config.dry_window if config.dry_window >= 0 else FOREVER, texts, len(config.dry_breakers),
+            vocab.handle,
+            config.dry_multiplier,
+            config.dry_base,
+            config.dry_allowed_length,
+            config.dry_window if config.dry_window >= 0 else FOREVER,
+            texts,
+            len(config.dry_breakers),
         )
-    )  # fmt: skip
+    )
 
 
 class LlamaChain:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from espalier.errors import Unavailable, UpstreamError
-from espalier.upstream.link import Link
+from espalier.upstream.link import ServerLink
 from espalier.upstream.llama_server.client import LlamaServer
 from tests.ports import free_port
 
@@ -41,7 +41,7 @@ def llama_server_program(model: Path, *more: str) -> Iterator[str]:
         waiting = threading.Event()  # never set
         while True:
             try:
-                LlamaServer(Link(address)).health()
+                LlamaServer(ServerLink(address)).health()
                 break
             except (Unavailable, UpstreamError):
                 assert process.poll() is None, "llama-server did not start"

@@ -18,15 +18,28 @@ from tests.server_app import events
 Json = dict[str, Any]
 USAGE = {"input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"}
 REASONS = {"end_turn", "max_tokens", "stop_sequence", "tool_use", "model_context_window_exceeded"}
-ERRORS = {"invalid_request_error", "authentication_error", "permission_error", "not_found_error", "request_too_large",
-          "rate_limit_error", "api_error", "overloaded_error", "timeout_error"}  # fmt: skip
+ERRORS = {
+    "invalid_request_error",
+    "authentication_error",
+    "permission_error",
+    "not_found_error",
+    "request_too_large",
+    "rate_limit_error",
+    "api_error",
+    "overloaded_error",
+    "timeout_error",
+}
 FIELDS: dict[str, dict[str, type]] = {
     "text": {"text": str},
     "thinking": {"thinking": str, "signature": str},
     "tool_use": {"id": str, "name": str, "input": dict},
 }
-DELTAS = {"text_delta": ("text", "text"), "thinking_delta": ("thinking", "thinking"),
-          "signature_delta": ("thinking", "signature"), "input_json_delta": ("tool_use", "partial_json")}  # fmt: skip
+DELTAS = {
+    "text_delta": ("text", "text"),
+    "thinking_delta": ("thinking", "thinking"),
+    "signature_delta": ("thinking", "signature"),
+    "input_json_delta": ("tool_use", "partial_json"),
+}
 
 
 def checked(message: Json, *, begins: bool = False) -> Json:

@@ -14,7 +14,7 @@ from espalier import Gbnf
 from espalier.constraints.base import Compiled, Matcher
 from espalier.constraints.compiler import Compiler, ConstraintKind
 from espalier.constraints.kinds import KINDS
-from espalier.constraints.matching.base import WrappingCompiled, WrappingMatcher
+from espalier.constraints.matching.base import CompiledWrapper, WrappingMatcher
 from espalier.constraints.spec import Spec
 
 
@@ -26,7 +26,7 @@ class Opaque(Spec):
     grammar: str
 
 
-class OpaqueCompiled(WrappingCompiled):
+class OpaqueCompiled(CompiledWrapper):
     def __init__(self, spec: Opaque, inner: Compiled) -> None:
         super().__init__(inner)
         self._spec = spec

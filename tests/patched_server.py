@@ -126,15 +126,15 @@ class PatchedServer:
         pre = [{**self._named(one), "prob": float(wanted[one]), "logit": float(row[one])} for one in best]
         post = [{**self._named(one), "logit": float(row[one]) if allowed[one] else -math.inf} for one in best]
         order = np.argsort(-choice.taken.probs)[:TOP]
-        chain = [
-            {**self._named(choice.taken.ids[one]), "prob": float(choice.taken.probs[one])} for one in order
-        ]  # fmt: skip
+        chain = [{**self._named(choice.taken.ids[one]), "prob": float(choice.taken.probs[one])} for one in order]
         return {
             "step": step,
             "rejected": {**self._named(choice.rejected.token), "prob": float(choice.rejected.prob)},
-            "pre_masking": pre, "post_grammar": post, "post_chain": chain,
+            "pre_masking": pre,
+            "post_grammar": post,
+            "post_chain": chain,
             "resampled": {**self._named(choice.taken.token), "prob": float(choice.taken.prob)},
-        }  # fmt: skip
+        }
 
     def _named(self, token: Any) -> dict[str, Any]:
         number = int(token)

@@ -20,16 +20,23 @@ from tests.server_process import clean_environment
 
 LOOKS, STARTS = 1200, 5
 SETTINGS = {
-    "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled", "RAY_worker_niceness": "0", "RAY_ADDRESS": "",
-    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60", "RAY_DEDUP_LOGS": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_AUTH_MODE": "disabled",
+    "RAY_worker_niceness": "0",
+    "RAY_ADDRESS": "",
+    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
+    "RAY_DEDUP_LOGS": "0",
     # A busy machine starts late and answers late; a dead process is told by its closed connection.
     "RAY_worker_register_timeout_seconds": "600",
-    "RAY_health_check_initial_delay_ms": "60000", "RAY_health_check_period_ms": "1000",
+    "RAY_health_check_initial_delay_ms": "60000",
+    "RAY_health_check_period_ms": "1000",
     "RAY_health_check_timeout_ms": "60000",
     # A proxy asks a replica how busy it is, and asks another one after a tenth of a second; here it waits.
-    "RAY_SERVE_QUEUE_LENGTH_RESPONSE_DEADLINE_S": "60", "RAY_SERVE_MAX_QUEUE_LENGTH_RESPONSE_DEADLINE_S": "60",
-    "HOST": "", "PORT": "",
-}  # fmt: skip
+    "RAY_SERVE_QUEUE_LENGTH_RESPONSE_DEADLINE_S": "60",
+    "RAY_SERVE_MAX_QUEUE_LENGTH_RESPONSE_DEADLINE_S": "60",
+    "HOST": "",
+    "PORT": "",
+}
 
 
 @dataclass
@@ -88,11 +95,21 @@ def _start(cluster: RayCluster, folder: Path, port: int, cpus: int) -> subproces
     """A node; None where Ray has given up waiting for it, which it does after half a minute on a busy machine."""
     folder.mkdir(exist_ok=True)
     command = [
-        sys.executable, "-m", "ray.scripts.scripts", "start", "--block", f"--num-cpus={cpus}", "--num-gpus=0",
-        "--node-ip-address=127.0.0.1", "--object-store-memory=80000000", "--min-worker-port=0", "--max-worker-port=0",
+        sys.executable,
+        "-m",
+        "ray.scripts.scripts",
+        "start",
+        "--block",
+        f"--num-cpus={cpus}",
+        "--num-gpus=0",
+        "--node-ip-address=127.0.0.1",
+        "--object-store-memory=80000000",
+        "--min-worker-port=0",
+        "--max-worker-port=0",
         "--include-log-monitor=false",
-        f"--dashboard-agent-listen-port={free_port()}", f"--runtime-env-agent-port={free_port()}",
-    ]  # fmt: skip
+        f"--dashboard-agent-listen-port={free_port()}",
+        f"--runtime-env-agent-port={free_port()}",
+    ]
     if cluster.nodes:
         command.append(f"--address={cluster.address}")
     else:

@@ -147,8 +147,7 @@ def content(response: Json) -> Json:
 
 
 def text_of(response: Json) -> str:
-    return "".join(part["text"] for item in response["output"] if item["type"] == "message"
-                   for part in item["content"])  # fmt: skip
+    return "".join(part["text"] for item in response["output"] if item["type"] == "message" for part in item["content"])
 
 
 def calls_of(response: Json) -> list[Json]:

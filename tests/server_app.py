@@ -27,7 +27,7 @@ from espalier.server.ports import Caller, Finish
 from espalier.server.process.pools import make_pools
 from espalier.server.process.state import Process
 from espalier.server.settings import ServerSettings, settings_of
-from espalier.settings import Settings
+from espalier.settings import KernelSettings
 from espalier.wiring import App
 
 
@@ -55,10 +55,19 @@ def make_process(config: ServerSettings | None = None, **parts: Any) -> Process:
     """A Process over the fake model, without an application. It generates nothing."""
     engine = parts.pop("engine", None) or fake_engine()
     given: dict[str, Any] = {
-        "settings": config or settings(), "app": App(Settings()), "engine": engine, "scheduler": Stuck(engine.engine),
-        "names": ("fake",), "gate": OneKeyGate(), "meter": CountingMeter(), "pools": make_pools(waiting=1),
-        "spans": NoSpans(), "store": None, "started": 0, "fingerprint": "fp_test",
-    }  # fmt: skip
+        "settings": config or settings(),
+        "app": App(KernelSettings()),
+        "engine": engine,
+        "scheduler": Stuck(engine.engine),
+        "names": ("fake",),
+        "gate": OneKeyGate(),
+        "meter": CountingMeter(),
+        "pools": make_pools(waiting=1),
+        "spans": NoSpans(),
+        "store": None,
+        "started": 0,
+        "fingerprint": "fp_test",
+    }
     return Process(**given | parts)
 
 
@@ -70,7 +79,11 @@ def make_app(
     **parts: Any,
 ) -> FastAPI:
     """A server over the fake model, or another engine. It judges in this process if no judge is given."""
-    given: dict[str, Any] = {"app": App(Settings()), "engine": engine or fake_engine(wish), "judge": in_this_process}
+    given: dict[str, Any] = {
+        "app": App(KernelSettings()),
+        "engine": engine or fake_engine(wish),
+        "judge": in_this_process,
+    }
     return create_app(config or settings(), **given | parts)
 
 

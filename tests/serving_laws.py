@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from espalier.decoding.plan import Outcome, Plan, Taken
+from espalier.decoding.plan import Outcome, Plan, SampledToken
 from espalier.decoding.ports import Append, Extend, Need, Rows, SequenceId
 from espalier.engines.fake import FakeStepModel, noise
 from espalier.engines.scheduling.lanes import PlanEvent, Ticket
@@ -82,7 +82,7 @@ def greedy(prompt: tuple[int, ...], length: int) -> Plan:
     while True:
         assert answer is not None
         tokens.append(best(answer[0][-1]))
-        yield Taken(token=tokens[-1], text="", record=None)
+        yield SampledToken(token=tokens[-1], text="", record=None)
         if len(tokens) == length:
             return done(tokens)
         answer = yield Need(append=(Append(branch=0, tokens=(tokens[-1],)),))
@@ -100,7 +100,7 @@ def rewinding(prompt: tuple[int, ...], length: int) -> Plan:
         assert answer is not None
         assert answer[0].shape == (5, WIDTH)
         tokens.append(best(answer[0][2]))
-        yield Taken(token=tokens[-1], text="", record=None)
+        yield SampledToken(token=tokens[-1], text="", record=None)
         assert (yield Need(truncate=((0, len(prompt) + step),))) == {}
         answer = yield Need(append=(Append(branch=0, tokens=(tokens[-1],), logits="none"),))
         assert answer is not None
@@ -128,15 +128,15 @@ def forking(prompt: tuple[int, ...], length: int) -> Plan:
         assert answer is not None
         a, b = best(answer[left][-1]), best(answer[right][1])
         tokens.append((a + b) % WIDTH)
-        yield Taken(token=tokens[-1], text="", record=None)
+        yield SampledToken(token=tokens[-1], text="", record=None)
         current = left if a < b else right
         yield Need(free=(left if current == right else right,))
     return done(tokens)
 
 
-def drive_plainly(model: FakeStepModel, plan: Plan) -> list[Taken | Outcome]:
+def drive_plainly(model: FakeStepModel, plan: Plan) -> list[SampledToken | Outcome]:
     """The events of one plan, each need carried out as its docstring says: the oracle of the scheduler."""
-    events: list[Taken | Outcome] = []
+    events: list[SampledToken | Outcome] = []
     branches: dict[int, SequenceId] = {}
     answer: dict[int, Rows] | None = None
     while True:
@@ -170,8 +170,10 @@ def drive_plainly(model: FakeStepModel, plan: Plan) -> list[Taken | Outcome]:
 
 
 PLANS: dict[str, tuple[Callable[[tuple[int, ...], int], Plan], int]] = {
-    "greedy": (greedy, 1), "rewinding": (rewinding, 1), "forking": (forking, 3),
-}  # fmt: skip
+    "greedy": (greedy, 1),
+    "rewinding": (rewinding, 1),
+    "forking": (forking, 3),
+}
 """And how many sequences each can come to hold."""
 CUTTING = frozenset({"rewinding", "forking"})
 
@@ -202,7 +204,7 @@ class World:
     def _hear(self, batch: Sequence[tuple[Ticket, PlanEvent]]) -> None:
         for one, event in batch:
             before = self.said.setdefault(one, [])
-            assert not before or isinstance(before[-1], Taken), "something was said after the end"
+            assert not before or isinstance(before[-1], SampledToken), "something was said after the end"
             before.append(event)
 
     def submit(self, one: Ticket) -> Ticket:

@@ -15,7 +15,7 @@ from espalier.schema.form import (
     NodeId,
     NormalForm,
     Null,
-    Number,
+    NumberForm,
     Object,
     Rest,
     String,
@@ -62,7 +62,7 @@ def fits_boolean(shapes: NormalForm, case: Boolean, value: Any) -> bool:
     return isinstance(value, bool)
 
 
-def fits_number(shapes: NormalForm, case: Number, value: Any) -> bool:
+def fits_number(shapes: NormalForm, case: NumberForm, value: Any) -> bool:
     if not is_number(value):
         return False
     number = exact(value)
@@ -155,7 +155,7 @@ READERS: dict[type[Case], Callable[[NormalForm, Any, Any], bool]] = {
     Values: fits_values,
     Null: fits_null,
     Boolean: fits_boolean,
-    Number: fits_number,
+    NumberForm: fits_number,
     String: fits_string,
     Array: fits_array,
     Object: fits_object,

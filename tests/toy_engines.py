@@ -25,10 +25,14 @@ from tests.oracle import validator
 
 PERSON = {
     "type": "object",
-    "properties": {"name": {"type": "string", "maxLength": 6}, "age": {"type": "integer", "minimum": 0, "maximum": 99},
-                   "tags": {"type": "array", "items": {"enum": ["a", "b", "c"]}, "maxItems": 3}},
-    "required": ["name", "age"], "additionalProperties": False,
-}  # fmt: skip
+    "properties": {
+        "name": {"type": "string", "maxLength": 6},
+        "age": {"type": "integer", "minimum": 0, "maximum": 99},
+        "tags": {"type": "array", "items": {"enum": ["a", "b", "c"]}, "maxItems": 3},
+    },
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
 ARITHMETIC = 'root ::= term ("+" term){0,3}\nterm ::= [0-9]{1,3} | "(" root ")"'
 BANNED = ("no", "never")
 Oracle = Callable[[str], bool]
@@ -97,10 +101,17 @@ def params_of(kind: str | None, **more: Any) -> Any:
 
 def config_of(**given: Any) -> Any:
     """vLLM's configuration, as far as a processor reads it."""
-    return SimpleNamespace(
-        speculative_config=None, scheduler_config=SimpleNamespace(async_scheduling=False),
-        parallel_config=SimpleNamespace(rank=0), additional_config={}, model_config=SimpleNamespace(),
-    ) if not given else SimpleNamespace(**{**vars(config_of()), **given})  # fmt: skip
+    return (
+        SimpleNamespace(
+            speculative_config=None,
+            scheduler_config=SimpleNamespace(async_scheduling=False),
+            parallel_config=SimpleNamespace(rank=0),
+            additional_config={},
+            model_config=SimpleNamespace(),
+        )
+        if not given
+        else SimpleNamespace(**{**vars(config_of()), **given})
+    )
 
 
 class ToyVllm:
@@ -207,8 +218,14 @@ def requests_of(rng: random.Random, compiled: Mapping[str, Compiled], count: int
     for _ in range(count):
         kind = rng.choice([*ASKED, None])
         matcher = None if kind is None else compiled[kind].matcher()
-        found.append(ToyRequest(kind, params_of(kind, **more) if kind else params_of(None), matcher,
-                                most=rng.choice([6, 60]) if kind else 8))  # fmt: skip
+        found.append(
+            ToyRequest(
+                kind,
+                params_of(kind, **more) if kind else params_of(None),
+                matcher,
+                most=rng.choice([6, 60]) if kind else 8,
+            )
+        )
     return found
 
 
@@ -244,8 +261,9 @@ class ToySglang:
         self.rng.shuffle(self.rows)
         if not self.rows:
             return
-        logits = torch.randn((len(self.rows), self.vocab.width),
-                             generator=torch.Generator().manual_seed(self.rng.getrandbits(32)))  # fmt: skip
+        logits = torch.randn(
+            (len(self.rows), self.vocab.width), generator=torch.Generator().manual_seed(self.rng.getrandbits(32))
+        )
         before = logits.clone()
         first = next((grammar for _, grammar in self.rows if grammar is not None), None)
         if first is not None:

@@ -28,9 +28,13 @@ CHAINS: dict[str, dict[str, Any]] = {
     "min_p 0.4": PLAIN | {"min_p": 0.4},
     "xtc 0.5 from 0.2": PLAIN | {"xtc_probability": 0.5, "xtc_threshold": 0.2},
     "mirostat 2, 1 bit": {
-        "temperature": 1.0, "repetition_penalty": 1.0, "mirostat": 2, "mirostat_tau": 1.0, "mirostat_eta": 0.5,
+        "temperature": 1.0,
+        "repetition_penalty": 1.0,
+        "mirostat": 2,
+        "mirostat_tau": 1.0,
+        "mirostat_eta": 0.5,
     },
-}  # fmt: skip
+}
 
 Weights = dict[int, float]
 

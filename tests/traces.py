@@ -105,8 +105,13 @@ def _record(i: int, indent: str, filler: int) -> Iterator[Wish]:
     yield from (_free(first, ("John", "Jane", "Alice")), _free(second), _free(third))
     yield from (_plain('",'), _space(inner), *_key("age", '":'))
     prose = (("thirty", 0.55), ('"', 0.31), ("unknown", 0.06))
-    blame = Blame(member="json_schema", rule="/properties/age", reason="an integer starts with a digit or `-`",
-                  offset=0, expected="a digit or `-`")  # fmt: skip
+    blame = Blame(
+        member="json_schema",
+        rule="/properties/age",
+        reason="an integer starts with a digit or `-`",
+        offset=0,
+        expected="a digit or `-`",
+    )
     yield _plain(" ")
     yield Wish(age.encode(), 0.04, prose, forbid_rivals=True, blame=blame)
     yield from (_plain(","), _space(inner), *_key("email", '": "', rivals=(("e", 0.3), ("mail", 0.11))))
@@ -116,21 +121,37 @@ def _record(i: int, indent: str, filler: int) -> Iterator[Wish]:
     yield from (_plain(","), _space(inner), *_key("bio", '": "'))
     yield from (Wish(b"\xf0\x9f", 0.12, _some(WORDS)), Wish(b"\x8c\xbf", 0.97), _free("\u00a0caf\u00e9"))
     yield from (_free(FILLER[j % len(FILLER)]) for j in range(filler))
-    stop = Blame(member="json_schema", rule="/additionalProperties", reason="no further property is allowed",
-                 offset=1, expected="`}`")  # fmt: skip
+    stop = Blame(
+        member="json_schema",
+        rule="/additionalProperties",
+        reason="no further property is allowed",
+        offset=1,
+        expected="`}`",
+    )
     yield Wish(b'"', 0.4, (('",', 0.44), (" and", 0.05)), forbid_rivals=True, blame=stop)
     yield from (_space(f"\n{indent}"), _plain("}"))
 
 
 def _start(token: str) -> Wish:
-    blame = Blame(member="json_schema", rule="/", reason="the output starts with an object or an array", offset=0,
-                  expected=f"`{token}`")  # fmt: skip
+    blame = Blame(
+        member="json_schema",
+        rule="/",
+        reason="the output starts with an object or an array",
+        offset=0,
+        expected=f"`{token}`",
+    )
     return Wish(token.encode(), 0.0021, _some(PROSE, 0.62), forbid_rivals=True, blame=blame)
 
 
 def _key(name: str, end: str, rivals: tuple[tuple[str, float], ...] = ()) -> tuple[Wish, Wish]:
-    blame = Blame(member="json_schema", rule="/required", reason=f"the next property is {name!r}", offset=0,
-                  expected=f"`{name}`", position="properties, in their order")  # fmt: skip
+    blame = Blame(
+        member="json_schema",
+        rule="/required",
+        reason=f"the next property is {name!r}",
+        offset=0,
+        expected=f"`{name}`",
+        position="properties, in their order",
+    )
     if not rivals:
         return Wish(name.encode(), 0.88, (("id", 0.05),), forbid_rivals=True), _plain(end)
     return Wish(name.encode(), 0.13, rivals, forbid_rivals=True, blame=blame, forced=True), _plain(end)

@@ -50,8 +50,11 @@ def warm_shell(folder: Path) -> Iterator[Path]:
     address = str(folder / "socket")
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.warm_shell", address],
-        cwd=ROOT, env=clean_environment(), stdout=subprocess.PIPE, start_new_session=True,
-    )  # fmt: skip
+        cwd=ROOT,
+        env=clean_environment(),
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
     assert process.stdout is not None
     try:
         if process.stdout.readline() != READY:

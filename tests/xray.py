@@ -8,18 +8,32 @@ import numpy as np
 
 from espalier import SamplingConfig
 from espalier.sampling.fit import fit
-from espalier.upstream.xray.distribution import Level, Reported
+from espalier.upstream.xray.distribution import Level, ReportedTokens
 from espalier.upstream.xray.grammar.pieces import Pieces
 
 NAMES = {
-    "temperature": "temperature", "dynatemp_range": "dynatemp_range", "dynatemp_exponent": "dynatemp_exponent",
-    "top_k": "top_k", "top_p": "top_p", "min_p": "min_p", "top_n_sigma": "top_n_sigma", "min_keep": "min_keep",
-    "xtc_probability": "xtc_probability", "xtc_threshold": "xtc_threshold", "repetition_penalty": "repeat_penalty",
-    "repetition_window": "repeat_last_n", "frequency_penalty": "frequency_penalty",
-    "presence_penalty": "presence_penalty", "dry_multiplier": "dry_multiplier", "dry_base": "dry_base",
-    "dry_allowed_length": "dry_allowed_length", "dry_window": "dry_penalty_last_n", "mirostat": "mirostat",
-    "mirostat_tau": "mirostat_tau", "mirostat_eta": "mirostat_eta",
-}  # fmt: skip
+    "temperature": "temperature",
+    "dynatemp_range": "dynatemp_range",
+    "dynatemp_exponent": "dynatemp_exponent",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "top_n_sigma": "top_n_sigma",
+    "min_keep": "min_keep",
+    "xtc_probability": "xtc_probability",
+    "xtc_threshold": "xtc_threshold",
+    "repetition_penalty": "repeat_penalty",
+    "repetition_window": "repeat_last_n",
+    "frequency_penalty": "frequency_penalty",
+    "presence_penalty": "presence_penalty",
+    "dry_multiplier": "dry_multiplier",
+    "dry_base": "dry_base",
+    "dry_allowed_length": "dry_allowed_length",
+    "dry_window": "dry_penalty_last_n",
+    "mirostat": "mirostat",
+    "mirostat_tau": "mirostat_tau",
+    "mirostat_eta": "mirostat_eta",
+}
 """Our names -> llama-server's."""
 SAMPLERS = {"typical_p": "typ_p"}
 
@@ -37,7 +51,7 @@ def settings_of(config: SamplingConfig, *, seed: int, grammar: str = "") -> dict
     }
 
 
-def reported(row: np.ndarray, count: int = 0, *, off: float | None = None) -> Reported:
+def reported(row: np.ndarray, count: int = 0, *, off: float | None = None) -> ReportedTokens:
     """What the server reports of `(V,) float32` logits: the best `count` tokens, 0 for all. off: how far the level of
     the logits may be off; None does not tell it."""
     top = float(row.max())
@@ -45,7 +59,7 @@ def reported(row: np.ndarray, count: int = 0, *, off: float | None = None) -> Re
     logprobs = ((row - np.float32(top)) - total).astype(np.float32)
     order = np.argsort(-row, kind="stable")[: count or row.shape[0]]
     level = None if off is None else Level(float(top) + float(total), off)
-    return Reported(ids=order.astype(np.int64), logprobs=logprobs[order], width=row.shape[0], level=level)
+    return ReportedTokens(ids=order.astype(np.int64), logprobs=logprobs[order], width=row.shape[0], level=level)
 
 
 def sampler_of(engine: Any, config: SamplingConfig, grammar: str | None, *, seed: int) -> Any:

@@ -118,10 +118,14 @@ def requests(count: int, samplers: Iterable[str] = SAMPLERS) -> list[One]:
         turn = place // len(every)
         found.append(
             One(
-                sampler=sampler, path=path, is_stream=is_stream, grammar=grammar, seed=1 + place,
+                sampler=sampler,
+                path=path,
+                is_stream=is_stream,
+                grammar=grammar,
+                seed=1 + place,
                 count=COUNTS[(place // len(names) + turn) % len(COUNTS)],
             )
-        )  # fmt: skip
+        )
     return found
 
 
@@ -133,9 +137,16 @@ def truth_of(server: LlamaServer, engine: Any, one: One, prompt: str) -> tuple[l
     fields = dict(SAMPLERS[one.sampler])
     said = server.post(
         "/completion",
-        {"prompt": ids, "n_predict": TOKENS, "seed": one.seed, "grammar": GRAMMARS[one.grammar], "n_probs": width,
-         "return_tokens": True, **fields},
-    )  # fmt: skip
+        {
+            "prompt": ids,
+            "n_predict": TOKENS,
+            "seed": one.seed,
+            "grammar": GRAMMARS[one.grammar],
+            "n_probs": width,
+            "return_tokens": True,
+            **fields,
+        },
+    )
     tokens = said["tokens"]
     rows = list(rows_of(server, said, ids, engine))
     if one.sampler == "repeat":
@@ -171,9 +182,14 @@ def rows_of(server: LlamaServer, said: Mapping[str, Any], prompt: list[int], eng
         if entry is None:
             entry = server.post(
                 "/completion",
-                {"prompt": [*prompt, *tokens[:place]], "n_predict": 1, "n_probs": vocab.width, "temperature": 0,
-                 "grammar": 'root ::= "a"'},
-            )["completion_probabilities"][0]  # fmt: skip
+                {
+                    "prompt": [*prompt, *tokens[:place]],
+                    "n_predict": 1,
+                    "n_probs": vocab.width,
+                    "temperature": 0,
+                    "grammar": 'root ::= "a"',
+                },
+            )["completion_probabilities"][0]
         elif entry["id"] != tokens[place]:
             raise RuntimeError(f"entry {place} is of token {entry['id']}, not {tokens[place]}")
         yield read_entry(entry_of(entry), vocab.width).row()

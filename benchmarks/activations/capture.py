@@ -30,11 +30,19 @@ def make_model(folder: Path) -> int:
     torch.manual_seed(0)
     made = LlamaForCausalLM(
         LlamaConfig(
-            vocab_size=2304, hidden_size=768, intermediate_size=2048, num_hidden_layers=14, num_attention_heads=12,
-            num_key_value_heads=12, max_position_embeddings=1024, tie_word_embeddings=True, bos_token_id=0,
-            eos_token_id=2, pad_token_id=0,
+            vocab_size=2304,
+            hidden_size=768,
+            intermediate_size=2048,
+            num_hidden_layers=14,
+            num_attention_heads=12,
+            num_key_value_heads=12,
+            max_position_embeddings=1024,
+            tie_word_embeddings=True,
+            bos_token_id=0,
+            eos_token_id=2,
+            pad_token_id=0,
         )
-    )  # fmt: skip
+    )
     made.save_pretrained(folder)
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
         shutil.copy(demo_model() / name, folder)

@@ -18,26 +18,33 @@ import numpy as np
 
 from espalier.activations.reconstruct.run import reconstruct
 from espalier.activations.store.base import ActivationStore
-from espalier.activations.store.record import Captured, RequestRecord
+from espalier.activations.store.record import CapturedVectors, RequestRecord
 from tests.foreign_stores import logged, write_pair
 
 REQUESTS, POSITIONS, LAYERS, HIDDEN = 24, 128, 16, 1024
 ROWS = 100_000
 
 
-def requests() -> list[Captured]:
+def requests() -> list[CapturedVectors]:
     rng = np.random.default_rng(0)
     vectors = {("residual", n): rng.normal(size=(POSITIONS, HIDDEN)).astype(np.float16) for n in range(LAYERS)}
     return [
-        Captured(
+        CapturedVectors(
             RequestRecord(
-                prompt=f"prompt {number}", response="r", model="m", input_length=1, timestamp=float(number),
-                positions=tuple(range(POSITIONS)), sites=("residual",), layers=tuple(range(LAYERS)), hidden=HIDDEN,
+                prompt=f"prompt {number}",
+                response="r",
+                model="m",
+                input_length=1,
+                timestamp=float(number),
+                positions=tuple(range(POSITIONS)),
+                sites=("residual",),
+                layers=tuple(range(LAYERS)),
+                hidden=HIDDEN,
             ),
             vectors,
         )
         for number in range(REQUESTS)
-    ]  # fmt: skip
+    ]
 
 
 def writing(folder: Path) -> tuple[float, float, float]:
@@ -74,8 +81,11 @@ def rebuild(folder: Path) -> None:
     spent = os.times()
     # Not ru_maxrss: that of a parent is inherited.
     peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
-    print(report.written, spent.user + spent.system + spent.children_user + spent.children_system,
-          int(peak.split()[1]) / 1024)  # fmt: skip
+    print(
+        report.written,
+        spent.user + spent.system + spent.children_user + spent.children_system,
+        int(peak.split()[1]) / 1024,
+    )
 
 
 def main() -> None:
@@ -88,9 +98,11 @@ def main() -> None:
             part.mkdir()
             fill(part, rows)
             done = subprocess.run(
-                [sys.executable, "-m", "benchmarks.activations.store", str(part)], check=True, capture_output=True,
+                [sys.executable, "-m", "benchmarks.activations.store", str(part)],
+                check=True,
+                capture_output=True,
                 text=True,
-            )  # fmt: skip
+            )
             written, taken, peak = map(float, done.stdout.split())
             print(f"reconstruct: {written:,.0f} rows, {written / taken:,.0f} rows/s of CPU time, peak {peak:.0f} MB")
 

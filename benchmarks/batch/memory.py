@@ -26,7 +26,7 @@ class Forgetful(Echo):
 
 
 async def run(count: int) -> None:
-    from espalier.jobs.values import Plan
+    from espalier.jobs.values import BatchPlan
 
     with tempfile.TemporaryDirectory() as folder:
         store = open_batches(f"sqlite:///{folder}/e.db", Path(folder))
@@ -34,7 +34,7 @@ async def run(count: int) -> None:
             for number in range(count):
                 file.write(as_lines([line(number, more="x" * 500)]))
             row = store.files.add(file, caller="me", filename="in.jsonl")
-        made = store.batches.create(Plan(caller="me", endpoint="/v1/completions", input_file=row["id"]))
+        made = store.batches.create(BatchPlan(caller="me", endpoint="/v1/completions", input_file=row["id"]))
         await Worker(queue=store.queue, executor=Forgetful(), pipeline=64, until_idle=True).run()
         assert found(store, made.id).counts.completed == count
         assert sum(1 for _ in store.results.lines(made.id, "all")) == count

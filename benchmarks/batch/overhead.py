@@ -16,8 +16,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from espalier import api
-from espalier.engines.base import Finished
-from espalier.jobs.values import Item, Lease
+from espalier.engines.base import FinishEvent
+from espalier.jobs.values import Lease, WorkItem
 from espalier.jobs.worker import Worker
 from espalier.server.batching.executor import ServerExecutor
 from espalier.server.process.opening import Parts, open_process
@@ -54,7 +54,7 @@ async def bare(process: Process, count: int) -> None:
         )
         running = await asyncio.to_thread(process.scheduler.submit, request)
         async for event in running.events():
-            if isinstance(event, Finished):
+            if isinstance(event, FinishEvent):
                 return
 
     await gather(count, one)
@@ -65,8 +65,11 @@ async def routes(process: Process, count: int) -> None:
 
     async def one(number: int) -> None:
         lease = Lease(batch="b", line=number, fence=1)
-        await executor.execute(Item(lease=lease, custom_id="c", caller="me", endpoint=ROUTE, kind="openai",
-                                    body=body(number), size=100))  # fmt: skip
+        await executor.execute(
+            WorkItem(
+                lease=lease, custom_id="c", caller="me", endpoint=ROUTE, kind="openai", body=body(number), size=100
+            )
+        )
 
     await gather(count, one)
 

@@ -9,7 +9,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from espalier.jobs.values import Ended
+from espalier.jobs.values import ItemEnd
 from tests.batch_jobs import Echo, answer, line, open_batches, postgres, postgres_folder, submit
 
 TOGETHER = 16
@@ -30,15 +30,18 @@ def measure(name: str, url: str, folder: Path, count: int) -> None:
         if not items:
             break
         began = time.perf_counter()
-        store.queue.record("w", [Ended(lease=one.lease, answer=answer("x" * 200)) for one in items])
+        store.queue.record("w", [ItemEnd(lease=one.lease, answer=answer("x" * 200)) for one in items])
         records += time.perf_counter() - began
         done += len(items)
     began = time.perf_counter()
     store.queue.tend("w")
     ended = time.perf_counter() - began
     store.database.close()
-    print(f"{name:<12}{count / read:10,.0f} lines read{done / claims:10,.0f} claims{done / records:10,.0f} results a "
-          f"second; {ended:.2f} s to sum up", flush=True)  # fmt: skip
+    print(
+        f"{name:<12}{count / read:10,.0f} lines read{done / claims:10,.0f} claims{done / records:10,.0f} results a "
+        f"second; {ended:.2f} s to sum up",
+        flush=True,
+    )
 
 
 def main(count: int = 2000) -> None:

@@ -69,21 +69,31 @@ def cases() -> dict[str, tuple[Spec, str]]:
         "arithmetic": (AllOf(Gbnf(ARITHMETIC.read_text()), Safety("strict")), "(1 + 2) * (33 - 4) / 5 + 6 * 7 - 8 * 9"),
         "two grammars": (AllOf(JsonObject(), Gbnf(FLAT)), '{"name": "Ada", "tags": ["math", "poetry"]}'),
         "free": (Free({"<tool_call>": Region(JsonObject(), end="</tool_call>")}), said),
-        "free x ban": (AllOf(Free({"<tool>": Region(JsonObject(), end="</tool>")}), Ban(PHRASES)),
-                       said.replace("_call", "")),
-    }  # fmt: skip
+        "free x ban": (
+            AllOf(Free({"<tool>": Region(JsonObject(), end="</tool>")}), Ban(PHRASES)),
+            said.replace("_call", ""),
+        ),
+    }
 
 
-TWELVE = JsonSchema({
-    "type": "object",
-    "properties": {f"field_{i}": {"type": "string"} for i in range(12)},
-    "required": [f"field_{i}" for i in range(12)],
-    "additionalProperties": False,
-})  # fmt: skip
-TOOLS = ToolCalls({
-    "search": {"type": "object", "properties": {"query": {"type": "string"}, "most": {"type": "integer"}},
-               "required": ["query"], "additionalProperties": False},
-})  # fmt: skip
+TWELVE = JsonSchema(
+    {
+        "type": "object",
+        "properties": {f"field_{i}": {"type": "string"} for i in range(12)},
+        "required": [f"field_{i}" for i in range(12)],
+        "additionalProperties": False,
+    }
+)
+TOOLS = ToolCalls(
+    {
+        "search": {
+            "type": "object",
+            "properties": {"query": {"type": "string"}, "most": {"type": "integer"}},
+            "required": ["query"],
+            "additionalProperties": False,
+        }
+    }
+)
 ARITHMETIC = Path(__file__).parents[2] / "examples" / "arithmetic.gbnf"
 FLAT = r"""
 root ::= "{" pair (", " pair)* "}"
@@ -101,10 +111,20 @@ def in_json(words: list[str]) -> Wordlist:
 def main() -> None:
     made = tekken()
     made.compiler().compile(AllOf(JsonObject(), Regex("[^x]*"))).matcher().mask()  # numba compiles or loads
-    table = Table({
-        "constraint": ">16", "tokens": ">11.0f", "members ms": ">11.1f", "join ms": ">11.1f", "first ms": ">11.1f",
-        "cold µs": ">11.1f", "warm µs": ">11.1f", "ratio": ">11.2f", "shares µs": ">11.1f", "MB": ">11.1f",
-    })  # fmt: skip
+    table = Table(
+        {
+            "constraint": ">16",
+            "tokens": ">11.0f",
+            "members ms": ">11.1f",
+            "join ms": ">11.1f",
+            "first ms": ">11.1f",
+            "cold µs": ">11.1f",
+            "warm µs": ">11.1f",
+            "ratio": ">11.2f",
+            "shares µs": ">11.1f",
+            "MB": ">11.1f",
+        }
+    )
     for name, (spec, text) in cases().items():
         if len(sys.argv) > 1 and sys.argv[0].endswith("compositions.py") and sys.argv[1] not in name:
             continue

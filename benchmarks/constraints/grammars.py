@@ -80,10 +80,19 @@ def main(argv: list[str] | None = None) -> None:
     # What the tokenizers hold is not ours to collect while we measure.
     gc.collect()
     gc.freeze()
-    table = Table({
-        "grammar": ">12", "tokens": ">12", "compile": ">12.1f", "cold": ">12.1f", "warm µs": ">12.2f",
-        "llg compile": ">12.1f", "llg cold": ">12.1f", "llg again": ">12.1f", "cold ÷ llg": ">12.2f",
-    })  # fmt: skip
+    table = Table(
+        {
+            "grammar": ">12",
+            "tokens": ">12",
+            "compile": ">12.1f",
+            "cold": ">12.1f",
+            "warm µs": ">12.2f",
+            "llg compile": ">12.1f",
+            "llg cold": ">12.1f",
+            "llg again": ">12.1f",
+            "cold ÷ llg": ">12.2f",
+        }
+    )
     for name, source in sources(arguments.folder).items():
         tokens = sampled(made, name, source, arguments.tokens)
         *found, taken = medians(measured(made, source, tokens, clock) for _ in range(arguments.rounds))

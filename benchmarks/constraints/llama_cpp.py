@@ -28,10 +28,17 @@ def main() -> None:
         write_vocab_gguf(made.vocab, path)
         llama = LlamaVocab(path)
     walk_ours(ours(made, 'root ::= "a" root "b" | "c"'), made.encode("aacbb"))  # numba compiles or loads
-    table = Table({
-        "grammar": ">14", "tokens": ">14", "cold µs": ">14.1f", "warm µs": ">14.2f", "llama.cpp µs": ">14.1f",
-        "÷ cold": ">14.1f", "÷ warm": ">14.0f",
-    })  # fmt: skip
+    table = Table(
+        {
+            "grammar": ">14",
+            "tokens": ">14",
+            "cold µs": ">14.1f",
+            "warm µs": ">14.2f",
+            "llama.cpp µs": ">14.1f",
+            "÷ cold": ">14.1f",
+            "÷ warm": ">14.0f",
+        }
+    )
     for name, source in sources().items():
         tokens = sampled(made, name, source, TOKENS)
         rounds = []

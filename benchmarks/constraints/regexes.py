@@ -33,10 +33,19 @@ CASES = {
 
 def main() -> None:
     made = tekken()
-    table = Table({
-        "pattern": ">18", "tokens": ">12", "compile": ">12.2f", "cold": ">12.2f", "warm µs": ">12.2f",
-        "llg compile": ">12.2f", "llg cold": ">12.2f", "llg warm µs": ">12.2f", "cold ÷ llg": ">12.2f",
-    })  # fmt: skip
+    table = Table(
+        {
+            "pattern": ">18",
+            "tokens": ">12",
+            "compile": ">12.2f",
+            "cold": ">12.2f",
+            "warm µs": ">12.2f",
+            "llg compile": ">12.2f",
+            "llg cold": ">12.2f",
+            "llg warm µs": ">12.2f",
+            "cold ÷ llg": ">12.2f",
+        }
+    )
     for name, (pattern, text) in CASES.items():
         tokens = made.encode(text)
         found = medians(measured(made, pattern, tokens) for _ in range(ROUNDS))

@@ -90,10 +90,18 @@ def through_llguidance(given: dict[str, Any], compiler: Compiler) -> Compiled:
 def main() -> None:
     made = tekken()
     alike = np.array([b"\x7f" not in token and b"\\u" not in token for token in made.vocab.tokens])  # (V,)
-    table = Table({
-        "tools": ">11", "": ">11", "build ms": ">12.1f", "again ms": ">12.1f", "first ms": ">12.1f",
-        "worst ms": ">12.1f", "cold µs": ">12.1f", "warm µs": ">12.1f",
-    })  # fmt: skip
+    table = Table(
+        {
+            "tools": ">11",
+            "": ">11",
+            "build ms": ">12.1f",
+            "again ms": ">12.1f",
+            "first ms": ">12.1f",
+            "worst ms": ">12.1f",
+            "cold µs": ">12.1f",
+            "warm µs": ">12.1f",
+        }
+    )
     for count, given in [(count, tools(count)) for count in COUNTS] + [(COUNTS[-1], lowered_tools(COUNTS[-1]))]:
         texts = [made.encode(text) for text in calls(list(given))]
         seen = []

@@ -26,17 +26,33 @@ from espalier.tokens.vocab import Vocab
 ROUNDS = 3
 TOKENS = 1_750
 SIZES = (3_000, 10_000, 50_000)
-LIMITS = LLParserLimits(initial_lexer_fuel=10_000_000, step_lexer_fuel=10_000_000, max_grammar_size=5_000_000,
-                        step_max_items=2_000_000, max_lexer_states=2_500_000)  # fmt: skip
+LIMITS = LLParserLimits(
+    initial_lexer_fuel=10_000_000,
+    step_lexer_fuel=10_000_000,
+    max_grammar_size=5_000_000,
+    step_max_items=2_000_000,
+    max_lexer_states=2_500_000,
+)
 
 
 def main() -> None:
     made = tekken()
     words = spanish()
-    table = Table({
-        "words": ">11", "build": ">11.1f", "cold": ">11.1f", "second": ">11.1f", "states": ">11", "llg build": ">11.1f",
-        "llg cold": ">11.1f", "llg second": ">11.1f", " cold": ">10.1f", " second": ">11.1f", " built": ">11.1f",
-    })  # fmt: skip
+    table = Table(
+        {
+            "words": ">11",
+            "build": ">11.1f",
+            "cold": ">11.1f",
+            "second": ">11.1f",
+            "states": ">11",
+            "llg build": ">11.1f",
+            "llg cold": ">11.1f",
+            "llg second": ">11.1f",
+            " cold": ">10.1f",
+            " second": ">11.1f",
+            " built": ">11.1f",
+        }
+    )
     for size in SIZES:
         spec = Wordlist(words[:size], lang="es", capitals="anywhere", max_run=3)
         texts = [text_of(made.vocab, words[:size], seed) for seed in (1, 2)]

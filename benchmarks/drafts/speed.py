@@ -75,9 +75,11 @@ def main(
     torch.set_num_threads(1)
     compared = ("draft/free", "draft/mask", "a token", "tokens/pass")
     table = Table(
-        {"characters a second of CPU": "<40"} | dict.fromkeys(WAYS, ">12.0f") | dict.fromkeys(compared, ">12.2f")
+        {"characters a second of CPU": "<40"}
+        | dict.fromkeys(WAYS, ">12.0f")
+        | dict.fromkeys(compared, ">12.2f")
         | {"  said/drafted by source": ""}
-    )  # fmt: skip
+    )
     for model, name in product(models, names):
         with ExitStack() as stack:
             engine = stack.enter_context(opened(model, name, file, stack))

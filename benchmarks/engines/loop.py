@@ -62,9 +62,14 @@ def compare(title, engine, model, tokenizer, *, new: int) -> None:  # type: igno
     def theirs(processors: list) -> int:  # type: ignore[type-arg]
         with torch.inference_mode():
             out = model.generate(
-                ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=new, min_new_tokens=new,
-                pad_token_id=0, logits_processor=processors,
-            )  # fmt: skip
+                ids,
+                attention_mask=torch.ones_like(ids),
+                do_sample=False,
+                max_new_tokens=new,
+                min_new_tokens=new,
+                pad_token_id=0,
+                logits_processor=processors,
+            )
         return int(out.shape[1] - ids.shape[1])
 
     def processor() -> list[ConstraintLogitsProcessor]:

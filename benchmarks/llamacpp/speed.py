@@ -39,9 +39,15 @@ ROUNDS = 5
 CONTEXT = 512
 SEQUENCES = (1, 4, 8)
 PROMPTS = (
-    "Generate user info", "What is 7 + 5?", "Write a long list of numbers, please.", "Extract the names: Ada, Bo",
-    "List three colors", "Tell me a story about a cat.", "¿Cuál es la capital de España?", "Hello!",
-)  # fmt: skip
+    "Generate user info",
+    "What is 7 + 5?",
+    "Write a long list of numbers, please.",
+    "Extract the names: Ada, Bo",
+    "List three colors",
+    "Tell me a story about a cat.",
+    "¿Cuál es la capital de España?",
+    "Hello!",
+)
 SCHEMA = {
     "type": "array",
     "minItems": 50,  # so that no text ends early
@@ -108,19 +114,32 @@ def main(threads: int | None = None, rounds: int = ROUNDS, large: Path | None = 
 
 def compare(title: str, path: Path, *, new: int, threads: int, rounds: int) -> None:
     print(f"\n{title} ({path.stat().st_size / 1e6:.0f} MB), {new} tokens a sequence")
-    table = Table({
-        "sequences": "<11", "": "<22", "ours tok/s": ">12.1f", "theirs tok/s": ">14.1f", "ratio": ">8.2f",
-        "CPU": ">8.2f", "glue µs": ">10.0f", "step µs": ">10.0f",
-    })  # fmt: skip
+    table = Table(
+        {
+            "sequences": "<11",
+            "": "<22",
+            "ours tok/s": ">12.1f",
+            "theirs tok/s": ">14.1f",
+            "ratio": ">8.2f",
+            "CPU": ">8.2f",
+            "glue µs": ">10.0f",
+            "step µs": ">10.0f",
+        }
+    )
     for count in SEQUENCES:
         serving = llama_server(path, sequences=count, context=CONTEXT, threads=threads, exact=False)
         with counted() as decodes, serving as server:
             if count == SEQUENCES[0]:
                 print(f"llama-server: {server.build}")
             engine = espalier.load(
-                str(path), context=CONTEXT, sequences=count, kv_size=CONTEXT * count, threads=threads, kv_type="f16",
+                str(path),
+                context=CONTEXT,
+                sequences=count,
+                kv_size=CONTEXT * count,
+                threads=threads,
+                kv_type="f16",
                 flash_attention="auto",
-            )  # fmt: skip
+            )
             with engine:
                 show(table, count, measured(engine, server, decodes, count=count, new=new, rounds=rounds))
 

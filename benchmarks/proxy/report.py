@@ -98,10 +98,17 @@ def main(arguments: list[str] | None = None) -> None:
             with proxy(server.address, folder, []) as (url, pid):
                 soak(url, pid, given.requests)
             return
-        table = Table({
-            " ": "12", "  ": "11", "ms a token": ">11.2f", "added": ">8.2f", "tokens/s": ">10.0f", "share": ">7.2f",
-            "CPU ms a token": ">16.2f",
-        })  # fmt: skip
+        table = Table(
+            {
+                " ": "12",
+                "  ": "11",
+                "ms a token": ">11.2f",
+                "added": ">8.2f",
+                "tokens/s": ">10.0f",
+                "share": ">7.2f",
+                "CPU ms a token": ">16.2f",
+            }
+        )
         for stream in (False, True):
             how = "stream" if stream else "whole"
             for name in given.modes:

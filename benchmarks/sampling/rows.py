@@ -33,10 +33,7 @@ from espalier.tokens import mask as masks
 WIDTHS, BATCHES = (2304, 32_000, 131_072), (1, 8, 32)
 TOKENS, ROUNDS, POOL = 64, 9, 16
 SCHEMA = JsonSchema({"type": "array", "items": {"type": "string"}, "minItems": 500})
-CONFIGS = {
-    "the default": SamplingConfig(),
-    "greedy": SamplingConfig(temperature=0.0, repetition_penalty=1.0),
-}
+CONFIGS = {"the default": SamplingConfig(), "greedy": SamplingConfig(temperature=0.0, repetition_penalty=1.0)}
 
 
 class TableModel:
@@ -119,9 +116,14 @@ def loop(model: TableModel, vocab: Vocab, config: SamplingConfig, constraint: Co
 
 def job(vocab: Vocab, config: SamplingConfig, constraint: Compiled | None, number: int) -> Job:
     return Job(
-        vocab=vocab, prompt=(65, 66, 67), matcher=None if constraint is None else constraint.matcher(),
-        chain=Chain(config), stream=RandomStream(7, number), max_tokens=TOKENS, watch=Watch("off"),
-    )  # fmt: skip
+        vocab=vocab,
+        prompt=(65, 66, 67),
+        matcher=None if constraint is None else constraint.matcher(),
+        chain=Chain(config),
+        stream=RandomStream(7, number),
+        max_tokens=TOKENS,
+        watch=Watch("off"),
+    )
 
 
 def draws(rows: Rows, count: int) -> tuple[float, float]:

@@ -64,10 +64,18 @@ def main() -> None:
 
 
 def steps(size: int) -> None:
-    table = Table({
-        "µs a step": "<28", "ours": ">10.1f", "llama.cpp": ">10.1f", "with fill": ">10.1f", "transform": ">10.0f",
-        "÷ llama": ">10.2f", "÷ fill": ">10.2f", "÷ transf.": ">10.1f",
-    })  # fmt: skip
+    table = Table(
+        {
+            "µs a step": "<28",
+            "ours": ">10.1f",
+            "llama.cpp": ">10.1f",
+            "with fill": ">10.1f",
+            "transform": ">10.0f",
+            "÷ llama": ">10.2f",
+            "÷ fill": ">10.2f",
+            "÷ transf.": ">10.1f",
+        }
+    )
     for name, (config, count) in CASES.items():
         ours, *others = medians(measured(config, count, size))
         table.row(name, ours, *others, *(other / ours for other in others))

@@ -101,8 +101,9 @@ def llguidance(backend: LlgBackend, rows: list[list[int]], logits: torch.Tensor)
 def xgrammar(vocab: Vocab, rows: list[list[int]], logits: torch.Tensor) -> Step:
     import xgrammar as xg
 
-    info = xg.TokenizerInfo(list(vocab.tokens), xg.VocabType.RAW, vocab_size=vocab.width,
-                            stop_token_ids=list(vocab.eos_ids))  # fmt: skip
+    info = xg.TokenizerInfo(
+        list(vocab.tokens), xg.VocabType.RAW, vocab_size=vocab.width, stop_token_ids=list(vocab.eos_ids)
+    )
     grammar = xg.GrammarCompiler(info).compile_grammar(espalier.to_xgrammar(JsonSchema(SCHEMA)))
     matchers = [xg.GrammarMatcher(grammar) for _ in rows]
     mask = xg.allocate_token_bitmask(len(rows), vocab.width)
@@ -127,10 +128,7 @@ def main() -> None:
     for size in SIZES:
         rows = documents[:size]
         logits = torch.zeros((size, vocab.width))
-        made = {
-            "ours": partial(ours, vocab, rows, logits),
-            "llguidance": partial(llguidance, backend, rows, logits),
-        }  # fmt: skip
+        made = {"ours": partial(ours, vocab, rows, logits), "llguidance": partial(llguidance, backend, rows, logits)}
         if find_spec("xgrammar") is not None:
             made["xgrammar"] = partial(xgrammar, vocab, rows, logits)
         for build in made.values():  # warm: kernels, masks by state

@@ -50,8 +50,13 @@ class Measured:
 
 def ask(url: str, tokens: int, number: int) -> float:
     """Seconds of one stream."""
-    body = {"messages": [{"role": "user", "content": f"item {number}"}], "max_tokens": tokens + 50, "stream": True,
-            "grammar": "root ::= " + " ".join(['("a" | "b")'] * tokens), "seed": number}  # fmt: skip
+    body = {
+        "messages": [{"role": "user", "content": f"item {number}"}],
+        "max_tokens": tokens + 50,
+        "stream": True,
+        "grammar": "root ::= " + " ".join(['("a" | "b")'] * tokens),
+        "seed": number,
+    }
     began = time.monotonic()
     with httpx2.stream("POST", f"{url}/v1/chat/completions", json=body, timeout=600) as reply:
         text = "".join(reply.iter_lines())
@@ -78,9 +83,14 @@ def measure(url: str, pids: Sequence[int], *, replicas: int, at_once: int, token
         works = list(pool.map(lambda number: ask(url, tokens, number), range(requests)))
         wall, cpu = time.monotonic() - began, cpu_of(pids) - cpu
     found = Measured(
-        replicas=replicas, at_once=at_once, tokens=tokens, per_second=requests / wall, cpu=cpu / requests,
-        median=statistics.median(works), works=works,
-    )  # fmt: skip
+        replicas=replicas,
+        at_once=at_once,
+        tokens=tokens,
+        per_second=requests / wall,
+        cpu=cpu / requests,
+        median=statistics.median(works),
+        works=works,
+    )
     who = f"{replicas} replicas" if replicas else "plain server"
     print(
         f"{who}, {at_once} at once, {tokens} tokens: {found.per_second:.2f} requests/s, "
@@ -123,11 +133,17 @@ def main() -> None:
                 with on_ray(cluster, model, replicas, port, folder) as server:
                     pids = [pid for name in OURS for pid in cluster.pids(name)]
                     found += [
-                        measure(server.url, pids, replicas=replicas, at_once=at_once, tokens=tokens,
-                                requests=max(given.requests, at_once))
+                        measure(
+                            server.url,
+                            pids,
+                            replicas=replicas,
+                            at_once=at_once,
+                            tokens=tokens,
+                            requests=max(given.requests, at_once),
+                        )
                         for at_once in ((1, 4, 8, 16) if replicas == 1 else (8 * replicas,))
                         for tokens in (SHORT, LONG)
-                    ]  # fmt: skip
+                    ]
     report(found)
     if given.out is not None:
         given.out.write_text(json.dumps(as_json(found), indent=1))

@@ -117,12 +117,7 @@ def _outcome(case: Case, compile: Compile, seconds: float, *, as_given: bool) ->
         elif other:
             wrong.append(text)
     return Outcome(
-        case=case,
-        accepted=accepted,
-        wrong=tuple(wrong),
-        spelled=tuple(spelled),
-        lost=tuple(lost),
-        broken=tuple(broken),
+        case=case, accepted=accepted, wrong=tuple(wrong), spelled=tuple(spelled), lost=tuple(lost), broken=tuple(broken)
     )
 
 

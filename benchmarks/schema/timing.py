@@ -40,12 +40,7 @@ class Times:
 
 
 def measure(
-    cases: Sequence[Case],
-    one: CompileSchema,
-    other: CompileSchema,
-    vocab: Vocab,
-    *,
-    rounds: int = ROUNDS,
+    cases: Sequence[Case], one: CompileSchema, other: CompileSchema, vocab: Vocab, *, rounds: int = ROUNDS
 ) -> tuple[Times, Times, list[str]]:
     """The times of both engines, and the ids of schemas that took too long. Schemas that either refuses are left
     out."""

@@ -49,12 +49,18 @@ def burst(
     """One request for each message, all at once, each of which runs to its last token. Raises RuntimeError where one
     does not: then the number of tokens would not be known."""
     bodies = [
-        json.dumps({
-            "messages": [{"role": "user", "content": message}], "max_tokens": tokens, "stream": True, "seed": seed,
-            **more, **server.body(schema),
-        }).encode()
+        json.dumps(
+            {
+                "messages": [{"role": "user", "content": message}],
+                "max_tokens": tokens,
+                "stream": True,
+                "seed": seed,
+                **more,
+                **server.body(schema),
+            }
+        ).encode()
         for seed, message in enumerate(messages)
-    ]  # fmt: skip
+    ]
     start = time.perf_counter()
     replies = asyncio.run(_all(server, bodies))
     took = time.perf_counter() - start

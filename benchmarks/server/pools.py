@@ -44,8 +44,10 @@ def heavy(number: int) -> dict[str, Any]:
 
 
 CASES: dict[str, tuple[Callable[[int], dict[str, Any]], int]] = {
-    "schema": (schema, RUNS), "light pattern": (light, RUNS), "heavy pattern": (heavy, HEAVY_RUNS),
-}  # fmt: skip
+    "schema": (schema, RUNS),
+    "light pattern": (light, RUNS),
+    "heavy pattern": (heavy, HEAVY_RUNS),
+}
 
 
 @contextmanager

@@ -112,10 +112,18 @@ def transformers(folder: Path, *, threads: int, rounds: int) -> None:
 def overhead(folder: Path) -> None:
     """A round of the scheduler and its parts, on both engines."""
     print("\na round of the scheduler, demo model, µs of its thread")
-    table = Table({
-        "engine": "<14", "lanes": ">6", "round": ">9.0f", "model": ">9.0f", "plans": ">9.0f", "scheduler": ">11.0f",
-        "a lane": ">9.1f", "share": ">8.1%",
-    })  # fmt: skip
+    table = Table(
+        {
+            "engine": "<14",
+            "lanes": ">6",
+            "round": ">9.0f",
+            "model": ">9.0f",
+            "plans": ">9.0f",
+            "scheduler": ">11.0f",
+            "a lane": ">9.1f",
+            "share": ">8.1%",
+        }
+    )
     size = {"context": CONTEXT, "kv_size": max(AT_ONCE) * CONTEXT, "threads": 1}
     for name, path, options in (("llama.cpp", folder / "demo.gguf", size), ("transformers", folder, {})):
         with espalier.load(str(path), **options) as engine:
@@ -146,10 +154,17 @@ def _row(
 
 
 def _table(last: str) -> Table:
-    return Table({
-        "at once": "<9", "server": "<24", "tok/s": ">9.0f", "first ms": ">10.0f", "p95 ms": ">9.0f", last: ">11.2f",
-        "bar": ">6",
-    })  # fmt: skip
+    return Table(
+        {
+            "at once": "<9",
+            "server": "<24",
+            "tok/s": ">9.0f",
+            "first ms": ">10.0f",
+            "p95 ms": ">9.0f",
+            last: ">11.2f",
+            "bar": ">6",
+        }
+    )
 
 
 def _load() -> str:

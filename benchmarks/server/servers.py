@@ -58,9 +58,11 @@ def missing(name: str) -> str | None:
 @contextmanager
 def ours(model: Path, *, threads: int, **environ: str) -> Iterator[Server]:
     """`espalier serve` with its defaults, except for what all servers have in common. environ: more settings."""
-    common = {} if model.is_dir() else {
-        "ESPALIER_THREADS": str(threads), "ESPALIER_CONTEXT": str(CONTEXT), "ESPALIER_KV_TYPE": "f16",
-    }  # fmt: skip
+    common = (
+        {}
+        if model.is_dir()
+        else {"ESPALIER_THREADS": str(threads), "ESPALIER_CONTEXT": str(CONTEXT), "ESPALIER_KV_TYPE": "f16"}
+    )
     usual = {"OMP_NUM_THREADS": str(threads), "STORE_TRACES": "never", "LOG_LEVEL": "WARNING"}
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -84,9 +86,15 @@ def llama_cpp_python(model: Path, *, threads: int) -> Iterator[Server]:
     """`python -m llama_cpp.server`. A stream is not interrupted by the next request, which by default it is."""
     port = free_port()
     options = {
-        "model": model, "port": port, "n_ctx": CONTEXT, "n_threads": threads, "n_threads_batch": threads,
-        "interrupt_requests": False, "verbose": False, "flash_attn": True,
-    }  # fmt: skip
+        "model": model,
+        "port": port,
+        "n_ctx": CONTEXT,
+        "n_threads": threads,
+        "n_threads_batch": threads,
+        "interrupt_requests": False,
+        "verbose": False,
+        "flash_attn": True,
+    }
     flags = [part for name, value in options.items() for part in (f"--{name}", str(value))]
     process = subprocess.Popen(
         [sys.executable, "-m", "llama_cpp.server", *flags], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL

@@ -59,10 +59,7 @@ class Sample:
     def as_json(self) -> dict[str, Any]:
         if self.text:
             return {"kind": self.kind, "text": self.text}
-        return {
-            "kind": self.kind,
-            "messages": [{"role": role, "content": content} for role, content in self.messages],
-        }
+        return {"kind": self.kind, "messages": [{"role": role, "content": content} for role, content in self.messages]}
 
 
 def draw_turn(rng: Random) -> Turn:

@@ -107,12 +107,7 @@ def _tool(rng: Random) -> tuple[str, str, dict[str, Any]]:
         ),
         (
             16,
-            (
-                "What is the weather in {3}?",
-                "How is the weather in {3}?",
-                "Weather in {3}",
-                "Is it raining in {3}?",
-            ),
+            ("What is the weather in {3}?", "How is the weather in {3}?", "Weather in {3}", "Is it raining in {3}?"),
             _call("get_weather", city=city),
         ),
         (
@@ -121,16 +116,8 @@ def _tool(rng: Random) -> tuple[str, str, dict[str, Any]]:
             _call("list_files", path=folder),
         ),
         (6, ("Delete the file {0}", "Remove {0}", "Delete {0}"), _call("delete_file", path=path)),
-        (
-            7,
-            ("Send an email to {5} about {6}", "Email {5} about {6}"),
-            _call("send_email", to=email, subject=subject),
-        ),
-        (
-            5,
-            ("Set a timer for {7} minutes", "Start a timer for {7} minutes"),
-            _call("set_timer", minutes=minutes),
-        ),
+        (7, ("Send an email to {5} about {6}", "Email {5} about {6}"), _call("send_email", to=email, subject=subject)),
+        (5, ("Set a timer for {7} minutes", "Start a timer for {7} minutes"), _call("set_timer", minutes=minutes)),
         (4, ("Set an alarm for {8}", "Wake me up at {8}"), _call("set_alarm", time=clock)),
         (5, ("Remind me to {9}", "Add a task: {9}"), _call("add_task", task=task)),
         (4, ("What time is it in {3}?", "Tell me the time in {3}"), _call("get_time", city=city)),
@@ -161,14 +148,7 @@ def tool_call(rng: Random) -> Turn:
 
 def tool_names(rng: Random, wanted: str) -> list[str]:
     """Tools for a system prompt: the one needed among others."""
-    others: tuple[str, ...] = (
-        "read_file",
-        "write_file",
-        "search",
-        "get_weather",
-        "list_files",
-        "delete_file",
-    )
+    others: tuple[str, ...] = ("read_file", "write_file", "search", "get_weather", "list_files", "delete_file")
     others += ("send_email", "set_timer", "get_time")
     names = rng.sample([name for name in others if name != wanted], rng.randint(1, 3))
     names.insert(rng.randint(0, len(names)), wanted)
@@ -250,10 +230,7 @@ def extraction(rng: Random) -> Turn:
         product, amount = rng.choice(w.PRODUCTS), rng.randint(2, 9)
         made = {"name": who.name, "product": product, "quantity": amount}
         text = rng.choice(
-            (
-                f"{who.name} bought {amount} of the {product}.",
-                f"{who.name} ordered {amount} of the {product}.",
-            )
+            (f"{who.name} bought {amount} of the {product}.", f"{who.name} ordered {amount} of the {product}.")
         )
     keys = rng.sample(list(made), rng.randint(1, len(made))) if rng.random() < 0.3 else list(made)
     made = {key: made[key] for key in keys}
@@ -310,12 +287,7 @@ def shell(rng: Random) -> Turn:
     ask, line = ask.format(*parts), line.format(*parts)
     lowered = ask[0].lower() + ask[1:]
     user = rng.choice(
-        (
-            f"Shell command: {lowered}",
-            f"Write a shell command: {lowered}",
-            f"Bash: {lowered}",
-            f"Bash: {lowered}",
-        )
+        (f"Shell command: {lowered}", f"Write a shell command: {lowered}", f"Bash: {lowered}", f"Bash: {lowered}")
     )
     reply = f"```bash\n{line}\n```" if rng.random() < 0.3 else line
     return Turn(kind="shell", user=user, reply=reply, thought=f"The command is {line}.", short=line)
@@ -346,9 +318,5 @@ def value(rng: Random) -> Turn:
     made = make(rng)
     asks = (f"Give me {name}.", f"Generate {name}.", f"Write {name}.", f"Give me {name}")
     return Turn(
-        kind="value",
-        user=maybe_polite(rng, rng.choice(asks)),
-        reply=made,
-        short=made,
-        thought=f"I need {name}.",
+        kind="value", user=maybe_polite(rng, rng.choice(asks)), reply=made, short=made, thought=f"I need {name}."
     )

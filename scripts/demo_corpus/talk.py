@@ -51,16 +51,10 @@ ENGLISH_CHAT: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
         ("What is constrained decoding?", "Explain constrained decoding."),
         ("Constrained decoding lets a model choose only tokens that keep the output valid.",),
     ),
-    (
-        ("What is a token?", "Explain tokens."),
-        ("A token is a small piece of text that a model reads or writes.",),
-    ),
+    (("What is a token?", "Explain tokens."), ("A token is a small piece of text that a model reads or writes.",)),
 )
 SPANISH_CHAT: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
-    (
-        ("Hola", "¡Hola!", "Hola!", "Buenas", "hola"),
-        ("¡Hola! ¿En qué puedo ayudarte?",),
-    ),
+    (("Hola", "¡Hola!", "Hola!", "Buenas", "hola"), ("¡Hola! ¿En qué puedo ayudarte?",)),
     (("Buenos días", "¡Buenos días!"), ("¡Buenos días! ¿En qué puedo ayudarte?",)),
     (("Buenas noches", "¡Buenas noches!"), ("¡Buenas noches! Que descanses.",)),
     (("¿Cómo estás?", "Hola, ¿cómo estás?", "¿Qué tal?"), ("Estoy muy bien, gracias. ¿Y tú?",)),
@@ -155,10 +149,7 @@ def fact(rng: Random) -> Turn:
                 thought=f"The user asks for the capital of {country}. It is {capital}.",
                 short=capital,
             )
-        asks_language = (
-            f"Which language do people speak in {country}?",
-            f"What language is spoken in {country}?",
-        )
+        asks_language = (f"Which language do people speak in {country}?", f"What language is spoken in {country}?")
         return Turn(
             kind="fact",
             user=rng.choice(asks_language),
@@ -350,11 +341,7 @@ def story(rng: Random) -> Turn:
     animal = rng.choice(w.STORY_ANIMALS)
     one = f"an {animal}" if animal[0] in "aeiou" else f"a {animal}"
     user = rng.choice(
-        (
-            f"Tell me a short story about {one}.",
-            f"Write a tiny story about {one}.",
-            f"Tell me a story about {one}.",
-        )
+        (f"Tell me a short story about {one}.", f"Write a tiny story about {one}.", f"Tell me a story about {one}.")
     )
     return Turn(
         kind="story",

@@ -17,39 +17,88 @@ PAGES = {
     "constraints": (
         "Constraints",
         [
-            "JsonSchema", "JsonObject", "Regex", "Choice", "Gbnf", "Wordlist", "Ban", "Safety", "ToolCalls", "AllOf",
-            "AnyOf", "After", "Thinking", "Free", "Region", "SoftJson", "SoftWordlist", "CategoryCodeInjection",
-            "CategoryCredentials", "CategoryPII", "CategoryProfanity", "CategoryViolence", "CategoryDangerous",
+            "JsonSchema",
+            "JsonObject",
+            "Regex",
+            "Choice",
+            "Gbnf",
+            "Wordlist",
+            "Ban",
+            "Safety",
+            "ToolCalls",
+            "AllOf",
+            "AnyOf",
+            "After",
+            "Thinking",
+            "Free",
+            "Region",
+            "SoftJson",
+            "SoftWordlist",
+            "CategoryCodeInjection",
+            "CategoryCredentials",
+            "CategoryPII",
+            "CategoryProfanity",
+            "CategoryViolence",
+            "CategoryDangerous",
         ],
     ),
     "schemas": (
         "Schemas and grammars",
         [
-            "compile", "contract", "hazards", "schema_of", "build", "parse_shorthand", "schema_to_gbnf",
-            "to_llguidance", "to_xgrammar", "JSONObjectGrammar", "ToolCallGrammar", "tool_call_schema",
-            "multi_tool_call_schema", "tools_of",
+            "compile",
+            "contract",
+            "hazards",
+            "schema_of",
+            "build",
+            "parse_shorthand",
+            "schema_to_gbnf",
+            "to_llguidance",
+            "to_xgrammar",
+            "JSONObjectGrammar",
+            "ToolCallGrammar",
+            "tool_call_schema",
+            "multi_tool_call_schema",
+            "tools_of",
         ],
     ),
     "sampling": (
         "Sampling and presets",
         [
-            "SamplingConfig", "Decoding", "Preset", "PresetBuilder", "get_preset", "ChatConfig", "CodeGenerationConfig",
-            "CreativeConfig", "DeterministicConfig", "StructuredOutputConfig",
+            "SamplingConfig",
+            "Decoding",
+            "Preset",
+            "PresetBuilder",
+            "get_preset",
+            "ChatConfig",
+            "CodeGenerationConfig",
+            "CreativeConfig",
+            "DeterministicConfig",
+            "StructuredOutputConfig",
         ],
     ),
     "traces": ("Traces and recorders", ["Trace", "Recorder", "MemoryRecorder", "JsonLinesRecorder", "RejectionLog"]),
     "filters": (
         "Filters for a loop of your own",
         [
-            "FilterChain", "FilterContext", "Priority", "LogitBias", "TokenBan", "MatcherFilter", "GrammarFilter",
-            "JsonSchemaFilter", "JsonModeProcessor", "JsonState", "ToolCallFilter", "SafetyFilter",
+            "FilterChain",
+            "FilterContext",
+            "Priority",
+            "LogitBias",
+            "TokenBan",
+            "MatcherFilter",
+            "GrammarFilter",
+            "JsonSchemaFilter",
+            "JsonModeProcessor",
+            "JsonState",
+            "ToolCallFilter",
+            "SafetyFilter",
         ],
     ),
     "more": (
         "Vocabularies, tests, agents, errors",
         ["Vocab", "analyse_vocab", "Harness", "TestCase", "Report", "LogitTool", "Activations", "EspalierError"],
     ),
-}  # fmt: skip
+}
 
 
 def pages() -> dict[str, str]:
@@ -66,9 +115,12 @@ def pages() -> dict[str, str]:
         [
             "# Python\n\nWhat `import espalier` offers, made from the docstrings. Each name is imported when it is"
             " first used, so that `import espalier` stays light.\n",
-            "| page | names |", "|---|---|", *rows, "",
+            "| page | names |",
+            "|---|---|",
+            *rows,
+            "",
         ]
-    )  # fmt: skip
+    )
     return made
 
 

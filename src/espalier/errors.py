@@ -131,9 +131,14 @@ class PromptTooLong(InputError):
     """The prompt does not fit the model's context."""
 
     def __init__(
-        self, message: str | None = None, *, hint: str | None = None, field: str | None = None,
-        tokens: int | None = None, context: int | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        message: str | None = None,
+        *,
+        hint: str | None = None,
+        field: str | None = None,
+        tokens: int | None = None,
+        context: int | None = None,
+    ) -> None:
         """tokens: of the prompt, None if they were not counted. context: the tokens that fit."""
         self.tokens, self.context = tokens, context
         super().__init__(message, hint=hint, field=field)
@@ -145,8 +150,11 @@ class PromptTooLong(InputError):
         return cls(
             f"this model's maximum context length is {context} tokens: the prompt has {size}, which exceeds the "
             "available context size",
-            hint=f"shorten it to at most {context - 1} tokens", field="prompt", tokens=tokens, context=context,
-        )  # fmt: skip
+            hint=f"shorten it to at most {context - 1} tokens",
+            field="prompt",
+            tokens=tokens,
+            context=context,
+        )
 
 
 class TemplateError(InputError):

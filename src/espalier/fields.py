@@ -153,11 +153,11 @@ def entries(table: type) -> Mapping[str, DeclaredField]:
     for field in dataclasses.fields(table):
         declared = [extra for extra in getattr(hints[field.name], "__metadata__", ()) if isinstance(extra, Field)]
         if declared:
-            declared_fields[field.name] = _declared(field, hints[field.name].__origin__, declared[0])
+            declared_fields[field.name] = _declare_field(field, hints[field.name].__origin__, declared[0])
     return declared_fields
 
 
-def _declared(field_of_class: dataclasses.Field[Any], hint: Any, field: Field) -> DeclaredField:
+def _declare_field(field_of_class: dataclasses.Field[Any], hint: Any, field: Field) -> DeclaredField:
     """hint: a type such as `int`, `str | None`, `Literal["a", "b"]` or `tuple[int, ...]`."""
     members = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     kind = next(member for member in members if member is not types.NoneType)

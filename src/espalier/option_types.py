@@ -54,12 +54,7 @@ class SamplingValues:
     #: How many of the last tokens are searched for repetitions; 0 is off, -1 is all.
     dry_window: int = -1
     #: Texts over which a repetition does not extend.
-    dry_breakers: tuple[str, ...] = (
-        "\n",
-        ":",
-        '"',
-        "*",
-    )
+    dry_breakers: tuple[str, ...] = ("\n", ":", '"', "*")
     #: Keeps the logits within this many standard deviations of the largest; 0 is off.
     top_n_sigma: float = UNSET
     #: Keeps the tokens of the most typical surprise until their mass exceeds this; 0 and 1 are off.

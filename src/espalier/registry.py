@@ -222,10 +222,5 @@ class Registry(Generic[T]):
             elif others:
                 refusal = f"{', '.join(sorted(others))} declares this name too"
             yield Plugin(
-                kind=self.kind,
-                name=point.name,
-                target=point.value,
-                package=package,
-                version=version,
-                refusal=refusal,
+                kind=self.kind, name=point.name, target=point.value, package=package, version=version, refusal=refusal
             )

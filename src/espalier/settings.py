@@ -34,7 +34,7 @@ def _cache_folder(text: str) -> Path | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class KernelSettings:
     """Values of the settings. options: defaults for opening a model; an engine is given those that it takes. Without a
     cache_dir nothing is kept between runs; without a config_dir there are no presets of the user's."""
 
@@ -47,9 +47,11 @@ class Settings:
     config_dir: Annotated[Path | None, Field("Where the user's own files are, such as presets.", parse=_folder)] = None
     logs: Annotated[
         str | None,
-        Field("What is logged of each generation: off, figures, content; none: as `espalier logs on` says.",
-              choices=LOG_LEVELS),
-    ] = None  # fmt: skip
+        Field(
+            "What is logged of each generation: off, figures, content; none: as `espalier logs on` says.",
+            choices=LOG_LEVELS,
+        ),
+    ] = None
     #: Values of options of requests that hold where nothing else states one, by name.
     request_defaults: Mapping[str, Any] = field(default_factory=dict)
 
@@ -66,7 +68,7 @@ class Settings:
             if entry.name in REQUEST:
                 value = self.request_defaults.get(entry.name)
             else:
-                value = getattr(self if entry.name in entries(Settings) else self.options, entry.name)
+                value = getattr(self if entry.name in entries(KernelSettings) else self.options, entry.name)
             values[variable] = tuple(map(str, value)) if isinstance(value, tuple) else value
         return values
 
@@ -88,17 +90,17 @@ REQUEST = {option.name: _request_field(option) for option in FROM_ENVIRONMENT}
 
 
 def _table() -> dict[str, DeclaredField]:
-    own, options = entries(Settings), entries(EngineOptions)
+    own, options = entries(KernelSettings), entries(EngineOptions)
     first = {"model": own["model"]}
     every = first | dict(options) | dict(own) | REQUEST
     return {f"ESPALIER_{name.upper()}": entry for name, entry in every.items()}
 
 
 VARIABLES: Mapping[str, DeclaredField] = MappingProxyType(_table())
-"""Each variable, and the field of Settings or EngineOptions that it is read into."""
+"""Each variable, and the field of KernelSettings or EngineOptions that it is read into."""
 
 
-def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
+def read_settings(environ: Mapping[str, str] | None = None) -> KernelSettings:
     """Settings from the variables in VARIABLES. An empty variable is not set; items of a list are separated by commas.
 
     Raises InputError naming the variable for a wrong value, and for an unknown `ESPALIER_…` name: a misspelt setting
@@ -119,10 +121,10 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
         "cache_dir": Path(env.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "espalier",
         "config_dir": Path(env.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "espalier",
     }
-    return Settings(**folders | given, options=replace(DEFAULT, **options), request_defaults=requests)
+    return KernelSettings(**folders | given, options=replace(DEFAULT, **options), request_defaults=requests)
 
 
-def log_level(settings: Settings) -> str:
+def log_level(settings: KernelSettings) -> str:
     """One of LOG_LEVELS: what the settings say, else the file that `espalier logs on` writes, else `off`. Raises
     InputError for a file that says something else."""
     if settings.logs is not None:
@@ -138,6 +140,6 @@ def log_level(settings: Settings) -> str:
     return said
 
 
-def log_switch(settings: Settings) -> Path | None:
+def log_switch(settings: KernelSettings) -> Path | None:
     """The file that `espalier logs on` writes; None without a folder of the user's."""
     return None if settings.config_dir is None else settings.config_dir / LOG_SWITCH

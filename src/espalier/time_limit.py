@@ -84,10 +84,10 @@ def time_limit(
     """
     if seconds is None and cancelled is None and pace is None and spent is None:
         return nullcontext()
-    return _Limited(seconds, what, clock, since, cancelled, pace, spent)
+    return _TimeLimit(seconds, what, clock, since, cancelled, pace, spent)
 
 
-class _Limited:
+class _TimeLimit:
     """A class, since a generator would cost microseconds at each step of each text."""
 
     __slots__ = ("_cancelled", "_clock", "_pace", "_seconds", "_since", "_spent", "_token", "_what")
@@ -162,14 +162,14 @@ class WorkLock:
             _HELD.missed.look_at, _HELD.missed = -math.inf, None
 
 
-class _Held(threading.local):
+class _HeldLocks(threading.local):
     """missed: the limit whose `pace` was due while a lock was held; the next check without one makes up for it."""
 
     count = 0
     missed: _Limit | None = None
 
 
-_HELD = _Held()
+_HELD = _HeldLocks()
 
 
 def _look(limit: _Limit) -> None:

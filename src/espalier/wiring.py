@@ -1,4 +1,4 @@
-"""The composition root: builds an App from Settings. No other module reads settings."""
+"""The composition root: builds an App from KernelSettings. No other module reads settings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from espalier.engines.protocols import Engine
 from espalier.errors import InputError, UnknownModel
 from espalier.registry import forbid_plugins
 from espalier.sampling.presets.catalogue import Presets
-from espalier.settings import Settings, log_level, log_switch, read_settings
+from espalier.settings import KernelSettings, log_level, log_switch, read_settings
 from espalier.store.preset_shelf import PresetShelf
 from espalier.store.writer import LogWriter
 from espalier.tokens.vocab import Vocab
@@ -33,7 +33,7 @@ COMPILERS_KEPT = 4  # vocabularies whose trie and compiled specs are kept by `co
 class App:
     """What a process shares: settings, presets, the default engine, a compiler for each vocabulary."""
 
-    def __init__(self, settings: Settings, *, database_url: Callable[[], str | None] | None = None) -> None:
+    def __init__(self, settings: KernelSettings, *, database_url: Callable[[], str | None] | None = None) -> None:
         """database_url: says where logs and presets are stored; it gives None for a SQLite file in the user's data
         folder. Without it no presets are looked for in a store."""
         self.settings = settings
@@ -129,7 +129,7 @@ def demo_model() -> Path:
 
 
 def build_app(
-    settings: Settings | None = None,
+    settings: KernelSettings | None = None,
     *,
     environ: Mapping[str, str] | None = None,
     database_url: Callable[[], str | None] | None = None,

@@ -23,15 +23,21 @@ Edge = Literal["cli", "python", "http", "tool"]
 OWN = IN_ESPALIER | {"allow", "safety", "soft", "trace"}
 """Settings that stand in the `espalier` of a request body; all others stand in the body itself."""
 FLAGS: Mapping[str, str] = {
-    "JsonSchema": "--schema SCHEMA", "Regex": "--regex PATTERN", "Choice": "--choice TEXT", "Gbnf": "--grammar FILE",
-    "JsonObject": "--json-object", "Ban": "--ban TEXT",
-}  # fmt: skip
+    "JsonSchema": "--schema SCHEMA",
+    "Regex": "--regex PATTERN",
+    "Choice": "--choice TEXT",
+    "Gbnf": "--grammar FILE",
+    "JsonObject": "--json-object",
+    "Ban": "--ban TEXT",
+}
 """Constraint -> its flag."""
 FIELDS: Mapping[str, str] = {
-    "JsonSchema": '"structured_outputs": {"json": ...}', "Regex": '"structured_outputs": {"regex": ...}',
-    "Choice": '"structured_outputs": {"choice": [...]}', "Gbnf": '"structured_outputs": {"grammar": ...}',
+    "JsonSchema": '"structured_outputs": {"json": ...}',
+    "Regex": '"structured_outputs": {"regex": ...}',
+    "Choice": '"structured_outputs": {"choice": [...]}',
+    "Gbnf": '"structured_outputs": {"grammar": ...}',
     "JsonObject": '"structured_outputs": {"json_object": true}',
-}  # fmt: skip
+}
 """Constraint -> its field of a request body; others are an `espalier.constraint`."""
 ANY_CONSTRAINT = '"espalier": {"constraint": {"kind": ...}}'
 

@@ -55,10 +55,16 @@ class Reader:
         path = os.pathsep.join([str(self.programs), str(Path(sys.executable).parent), os.environ["PATH"]])
         home = {"HOME": str(self.folder / "home"), "PATH": path, "COLUMNS": "100"}
         return subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", self.here(script)], cwd=self.folder, env=clean_environment(**home),
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False, text=True, timeout=LONGEST,
+            ["bash", "-euo", "pipefail", "-c", self.here(script)],
+            cwd=self.folder,
+            env=clean_environment(**home),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            check=False,
+            text=True,
+            timeout=LONGEST,
             stderr=subprocess.STDOUT if joined else subprocess.PIPE,
-        )  # fmt: skip
+        )
 
     def here(self, text: str) -> str:
         """The text with the server's address in place of the usual one; an error of curl then fails the block."""

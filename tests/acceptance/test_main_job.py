@@ -13,7 +13,7 @@ transformers = pytest.importorskip("transformers")
 
 import espalier  # noqa: E402
 from espalier.api import make_request  # noqa: E402
-from espalier.engines.base import Finished  # noqa: E402
+from espalier.engines.base import FinishEvent  # noqa: E402
 from espalier.integrations.transformers import ConstraintLogitsProcessor  # noqa: E402
 from espalier.wiring import demo_model  # noqa: E402
 
@@ -88,7 +88,7 @@ def test_hundreds_of_seeds_every_finished_output_validates(eng):
             make_request(PROMPTS[seed % len(PROMPTS)], seed=seed, temperature=0.7 + 0.8 * (seed % 3), **wild)
             for seed in range(block, block + 40)
         ]
-        results = [event.result for event in eng.engine.run(requests) if isinstance(event, Finished)]
+        results = [event.result for event in eng.engine.run(requests) if isinstance(event, FinishEvent)]
         for result in results:
             if result.finish_reason == "stop":
                 finished += 1

@@ -68,9 +68,15 @@ def run(script: str, cwd: Path, programs: Path | None = None) -> subprocess.Comp
     folders = [*filter(None, [programs]), Path(sys.executable).parent, os.environ["PATH"]]
     path = os.pathsep.join(map(str, folders))
     return subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", script], cwd=cwd, env=clean_environment() | {"PATH": path},
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=600,
-    )  # fmt: skip
+        ["bash", "-euo", "pipefail", "-c", script],
+        cwd=cwd,
+        env=clean_environment() | {"PATH": path},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
 
 
 def test_only_known_languages_stand_in_the_readme() -> None:

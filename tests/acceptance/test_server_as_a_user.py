@@ -110,9 +110,12 @@ def test_the_sdk_with_our_base_url(server: ServerProcess) -> None:
     with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as client:
         (model,) = client.models.list()
         found = client.chat.completions.create(
-            model=model.id, messages=MESSAGES, temperature=0, max_tokens=64,
+            model=model.id,
+            messages=MESSAGES,
+            temperature=0,
+            max_tokens=64,
             response_format={"type": "json_schema", "json_schema": {"name": "user", "strict": True, "schema": SCHEMA}},
-        )  # fmt: skip
+        )
     jsonschema.validate(json.loads(found.choices[0].message.content), SCHEMA)
 
 
@@ -190,8 +193,12 @@ def test_run_chat_starts_workers(tmp_path: Path) -> None:
         shim.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m espalier "$@"\n')
         shim.chmod(0o755)
     path = f"{tmp_path / 'bin'}:{clean_environment()['PATH']}"
-    env = {"PORT": str(free_port()), "UVICORN_WORKERS": "2", "PATH": path,
-           "DATABASE_URL": f"sqlite:///{tmp_path / 'a.db'}"}  # fmt: skip
+    env = {
+        "PORT": str(free_port()),
+        "UVICORN_WORKERS": "2",
+        "PATH": path,
+        "DATABASE_URL": f"sqlite:///{tmp_path / 'a.db'}",
+    }
     server = start("-m", "fake", cwd=tmp_path, env=env, command=["bash", str(script)])
     try:
         server.until_ready()

@@ -17,10 +17,7 @@ from tests.traces import as_json, sample_trace
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
-]
+pytestmark = [pytest.mark.browser, pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")]
 QUIET = [
     "--no-sandbox",
     "--disable-gpu",
@@ -304,10 +301,13 @@ def test_faults_come_first_and_remedies_are_text(open_page):
     findings = [
         {"code": "x", "severity": "note", "message": "worth <b>knowing</b>", "steps": [3], "remedies": []},
         {
-            "code": "y", "severity": "fault", "message": "it repeats itself", "steps": [9],
+            "code": "y",
+            "severity": "fault",
+            "message": "it repeats itself",
+            "steps": [9],
             "remedies": [{"action": "a", "text": "<img src=x> penalise it", "change": {}}],
         },
-    ]  # fmt: skip
+    ]
     page = open_page(render(sample_trace(20).to_json(), findings=findings))
     shown = page.locator("#findings .findings > li").all_inner_texts()
     assert "it repeats itself" in shown[0]
@@ -320,9 +320,14 @@ def test_faults_come_first_and_remedies_are_text(open_page):
 def test_how_it_was_decoded_and_what_was_taken_back_is_said(open_page):
     weighing = {"log_weight": -12.5, "ess": 5.25, "particles": 8, "acceptance": 0.5, "log_z": -9.0}
     trace = dataclasses.replace(
-        sample_trace(20), strategy="smc", decoding={"strategy": "smc", "particles": 8}, closed_by_budget=True,
-        rewinds=(Rewind(step=4, tokens=(7, 8), text="<i>no</i>"),), score=-3.5, weighing=weighing,
-    )  # fmt: skip
+        sample_trace(20),
+        strategy="smc",
+        decoding={"strategy": "smc", "particles": 8},
+        closed_by_budget=True,
+        rewinds=(Rewind(step=4, tokens=(7, 8), text="<i>no</i>"),),
+        score=-3.5,
+        weighing=weighing,
+    )
     page = open_page(trace)
     page.locator("#settings > summary").click()
     page.locator("#about details summary").last.click()

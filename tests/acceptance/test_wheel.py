@@ -49,10 +49,7 @@ def home(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("venv")
     run(sys.executable, "-m", "venv", "--without-pip", home, cwd=home)
     python = home / "bin" / "python"
-    run(
-        *(sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index", wheel),
-        cwd=home,
-    )
+    run(*(sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index", wheel), cwd=home)
     paths = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
     site = run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=home).strip()
     Path(site, "dependencies.pth").write_text("".join(f"{path}\n" for path in sorted(paths)))
@@ -92,16 +89,7 @@ def test_it_generates_json_from_another_folder(home: Path, bare_env: dict[str, s
     pytest.importorskip("torch", reason="the extra transformers is not installed")
     pytest.importorskip("transformers", reason="transformers is not installed")
     shutil.copy(ROOT / "examples" / "user.schema.json", tmp_path / "user.json")
-    command = (
-        "generate",
-        "--schema",
-        "user.json",
-        "--seed",
-        "1",
-        "--trace",
-        "trace.html",
-        "Generate user info",
-    )
+    command = ("generate", "--schema", "user.json", "--seed", "1", "--trace", "trace.html", "Generate user info")
     printed = run(home / "bin" / "espalier", *command, cwd=tmp_path, env=bare_env)
     jsonschema.validate(json.loads(printed), json.loads((tmp_path / "user.json").read_text()))
     assert "<html" in (tmp_path / "trace.html").read_text(encoding="utf-8").lower()

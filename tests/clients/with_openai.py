@@ -123,8 +123,12 @@ def responses() -> None:
 
 
 def batches() -> None:
-    line = {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions",
-            "body": {"model": MODEL, "messages": ASK, "max_tokens": 4}}  # fmt: skip
+    line = {
+        "custom_id": "a",
+        "method": "POST",
+        "url": "/v1/chat/completions",
+        "body": {"model": MODEL, "messages": ASK, "max_tokens": 4},
+    }
     upload = client.files.create(file=("in.jsonl", io.BytesIO(json.dumps(line).encode())), purpose="batch")
     batch = client.batches.create(input_file_id=upload.id, endpoint="/v1/chat/completions", completion_window="24h")
     until = time.monotonic() + 60

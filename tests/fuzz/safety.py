@@ -7,8 +7,8 @@ from collections import Counter
 from functools import cache
 from random import Random
 
-from espalier.constraints.safety.catalogue import CATEGORIES, PATTERNS, Pattern
-from espalier.constraints.safety.judge import NotSearched, find
+from espalier.constraints.safety.catalogue import CATEGORIES, PATTERNS, SafetyPattern
+from espalier.constraints.safety.judge import UnsearchablePattern, find
 from espalier.constraints.safety.spec import Custom, Safety
 from espalier.errors import EspalierError
 from espalier.grammar.ast import Grammar, Rule
@@ -58,7 +58,7 @@ class SafetyFuzzer(CaseFuzzer):
         def by_judge(text: str) -> bool | None:
             try:
                 return not find(spec, text) if len(text) <= LONGEST else None
-            except NotSearched:
+            except UnsearchablePattern:
                 return None
 
         def by_again(text: str) -> bool | None:
@@ -77,7 +77,7 @@ class SafetyFuzzer(CaseFuzzer):
         )
 
 
-def _near(random: Random, spec: Safety, enabled: tuple[Pattern, ...]) -> str:
+def _near(random: Random, spec: Safety, enabled: tuple[SafetyPattern, ...]) -> str:
     """A text around something that the filter may catch."""
     draw = random.random()
     if draw < 0.4 and enabled:
@@ -150,7 +150,7 @@ WIDE = {i: i + 0xFEE0 for i in range(0x21, 0x7F)}
 
 
 @cache
-def _sampler(pattern: Pattern) -> SentenceSampler:
+def _sampler(pattern: SafetyPattern) -> SentenceSampler:
     """Draws texts of a built-in pattern with its context."""
     node = parse_regex(f"(?:{pattern.before})(?:{pattern.itself})(?:{pattern.after})")
     return SentenceSampler(Grammar.of([Rule("root", node)]))

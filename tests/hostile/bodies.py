@@ -16,9 +16,12 @@ def doubling(levels: int) -> Json:
     for level in range(1, levels + 1):
         below = {"$ref": f"#/$defs/l{level - 1}"}
         rules[f"l{level}"] = {
-            "type": "object", "required": ["c"], "additionalProperties": False, "properties": {"c": below},
+            "type": "object",
+            "required": ["c"],
+            "additionalProperties": False,
+            "properties": {"c": below},
             "allOf": [{"properties": {"c": below}}],
-        }  # fmt: skip
+        }
     return {"$defs": rules, "$ref": f"#/$defs/l{levels}"}
 
 
@@ -40,11 +43,15 @@ def choices(count: int) -> Json:
     return {
         "type": "object",
         "allOf": [
-            {"anyOf": [{"properties": {f"p{i}": {"type": "integer"}}, "required": [f"p{i}"]},
-                       {"properties": {f"q{i}": {"type": "string"}}, "required": [f"q{i}"]}]}
+            {
+                "anyOf": [
+                    {"properties": {f"p{i}": {"type": "integer"}}, "required": [f"p{i}"]},
+                    {"properties": {f"q{i}": {"type": "string"}}, "required": [f"q{i}"]},
+                ]
+            }
             for i in range(count)
         ],
-    }  # fmt: skip
+    }
 
 
 def conditions(count: int) -> Json:
@@ -76,8 +83,10 @@ SCHEMAS: dict[str, Any] = {
     "multiple of 999983": {"type": "integer", "multipleOf": 999983, "minimum": -(10**18), "maximum": 10**18},
     "multiple of a millionth": {"type": "number", "multipleOf": 0.000001, "minimum": -1e9, "maximum": 1e9},
     "multiple of 200 digits": {"type": "integer", "multipleOf": 10**199 + 7},
-    "multiples of five primes": {"type": "integer",
-                                 "allOf": [{"multipleOf": p} for p in (9973, 9967, 9949, 9941, 9931)]},
+    "multiples of five primes": {
+        "type": "integer",
+        "allOf": [{"multipleOf": p} for p in (9973, 9967, 9949, 9941, 9931)],
+    },
     "bounds of 300 digits": {"type": "integer", "minimum": -(10**300), "maximum": 10**300 + 1},
     "enum of 3000 objects": objects(3000),
     "enum of 6000 objects": objects(6000),
@@ -91,32 +100,59 @@ SCHEMAS: dict[str, Any] = {
     "40 conditions": conditions(40),
     "nested not": nested_not(60),
     "100 levels": deep(100),
-    "recursive any of": {"$defs": {"n": {"anyOf": [{"type": "array", "items": {"$ref": "#/$defs/n"}}, {"type": "object",
-        "additionalProperties": {"$ref": "#/$defs/n"}}, {"type": "string"}]}}, "$ref": "#/$defs/n"},
+    "recursive any of": {
+        "$defs": {
+            "n": {
+                "anyOf": [
+                    {"type": "array", "items": {"$ref": "#/$defs/n"}},
+                    {"type": "object", "additionalProperties": {"$ref": "#/$defs/n"}},
+                    {"type": "string"},
+                ]
+            }
+        },
+        "$ref": "#/$defs/n",
+    },
     "200 patterns in all of": {"type": "string", "allOf": [{"pattern": f"[a-z]{{{i % 7}}}{i}"} for i in range(200)]},
     "300 objects in one of": {"oneOf": [{"type": "object", "properties": {"k": {"const": i}}} for i in range(300)]},
-    "200 pattern properties": {"type": "object", "patternProperties": {f"^[a-z]{{1,9}}{i}": {"type": "integer"}
-                                                                        for i in range(200)}},
-    "unique items of a long array": {"type": "array", "items": {"type": "integer"}, "uniqueItems": True,
-                                     "minItems": 300},
-    "contains and unique": {"type": "array", "items": {"type": "string"}, "contains": {"const": "a"},
-                            "uniqueItems": True},
+    "200 pattern properties": {
+        "type": "object",
+        "patternProperties": {f"^[a-z]{{1,9}}{i}": {"type": "integer"} for i in range(200)},
+    },
+    "unique items of a long array": {
+        "type": "array",
+        "items": {"type": "integer"},
+        "uniqueItems": True,
+        "minItems": 300,
+    },
+    "contains and unique": {
+        "type": "array",
+        "items": {"type": "string"},
+        "contains": {"const": "a"},
+        "uniqueItems": True,
+    },
     "10000 items at least": {"type": "array", "items": {"type": "integer"}, "minItems": 10_000},
     "100000 characters at least": {"type": "string", "minLength": 100_000},
     "9999 repeated pattern": {"type": "string", "pattern": "^(?:a{0,99}b){0,999}$"},
-    "60 dependent schemas": {"type": "object", "dependentSchemas": {f"p{i}": {"required": [f"p{i + 1}"]}
-                                                                     for i in range(60)}},
-    "unevaluated properties": {"type": "object", "anyOf": [{"properties": {f"p{i}": {}}} for i in range(60)],
-                                "unevaluatedProperties": False},
+    "60 dependent schemas": {
+        "type": "object",
+        "dependentSchemas": {f"p{i}": {"required": [f"p{i + 1}"]} for i in range(60)},
+    },
+    "unevaluated properties": {
+        "type": "object",
+        "anyOf": [{"properties": {f"p{i}": {}}} for i in range(60)],
+        "unevaluatedProperties": False,
+    },
     "property names of a pattern": {"type": "object", "propertyNames": {"pattern": "^(a|aa|aaa){1,400}$"}},
-    "300 date-times": {"type": "object", "properties": {f"d{i}": {"type": "string", "format": "date-time"}
-                                                         for i in range(300)}},
+    "300 date-times": {
+        "type": "object",
+        "properties": {f"d{i}": {"type": "string", "format": "date-time"} for i in range(300)},
+    },
     "5000 unused definitions": {"$defs": {f"u{i}": {"type": "object"} for i in range(5000)}, "type": "integer"},
     "a key of 60000 letters": {"type": "object", "properties": {"k" * 60_000: {"type": "integer"}}},
     "backtracking pattern": {"type": "string", "pattern": "^(a|a)*$", "minLength": 30},
     "backtracking names": {"type": "object", "properties": {"a" * 40 + "!": {}}, "patternProperties": {"^(a+)+$": {}}},
     "constant of 5000 members": {"const": {f"k{i}": [i, {"v": "x" * 20}] for i in range(5000)}},
-}  # fmt: skip
+}
 
 REGEXES: dict[str, str] = {
     "unicode letters 900": r"\p{L}{900}.*\p{N}{500}",
@@ -143,7 +179,7 @@ GRAMMARS: dict[str, str] = {
     + "\n".join(f'r{n} ::= "a" r{n + 1} | [a-z]{{1,9}} r{(n * 7919) % 9000} | ""' for n in range(9000))
     + '\nr9000 ::= "z"',
     "ambiguous": 'root ::= root root | "a" | "aa" | ""',
-    "forty rules r r": "\n".join(['root ::= r0', *(f'r{i} ::= r{i + 1} r{i + 1}' for i in range(40)), 'r40 ::= "a"?']),
+    "forty rules r r": "\n".join(["root ::= r0", *(f"r{i} ::= r{i + 1} r{i + 1}" for i in range(40)), 'r40 ::= "a"?']),
     "3000 groups": "root ::= " + "(" * 3000 + '"a"' + ")" * 3000,
     "100000 repetitions": 'root ::= ("a" [b-z]?){1,100000}',
     "one megabyte of text": 'root ::= "' + "a" * 1_000_000 + '"',
@@ -152,7 +188,7 @@ GRAMMARS: dict[str, str] = {
     "left recursion": "root ::= r0\n"
     + "\n".join(f'r{i} ::= r{i} r{i + 1} | "x"' for i in range(300))
     + '\nr300 ::= "y"',
-}  # fmt: skip
+}
 
 
 def text_of(size: int, piece: str = "All work and no play makes Jack a dull boy. ") -> str:

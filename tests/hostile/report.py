@@ -146,8 +146,11 @@ def run(
             if number % EVERY == 0:
                 quiet = _quiet(victims)
                 found.quiet.append(quiet)
-                say(f"-- quiet: p99 {quiet.p99 * 1e3:.0f} ms, worst {quiet.worst * 1e3:.0f} ms, cpu "
-                    f"{quiet.cpu_p99 * 1e3:.0f} ms", flush=True)  # fmt: skip
+                say(
+                    f"-- quiet: p99 {quiet.p99 * 1e3:.0f} ms, worst {quiet.worst * 1e3:.0f} ms, cpu "
+                    f"{quiet.cpu_p99 * 1e3:.0f} ms",
+                    flush=True,
+                )
             one = _attacked(attack, server, victims, str(Path(name) / "espalier.db"), keys=keys, seconds=seconds)
             one = replace(one, quiet_p99=found.quiet[-1].p99)
             found.found.append(one)
@@ -193,9 +196,11 @@ def _taken(victims: Sequence[Victim]) -> Noticed:
     """What both noticed, together."""
     both = [one.take() for one in victims]
     return Noticed(
-        gaps=[gap for one in both for gap in one.gaps], firsts=[gap for one in both for gap in one.firsts],
-        faults=[fault for one in both for fault in one.faults], cpu=[used for one in both for used in one.cpu],
-    )  # fmt: skip
+        gaps=[gap for one in both for gap in one.gaps],
+        firsts=[gap for one in both for gap in one.firsts],
+        faults=[fault for one in both for fault in one.faults],
+        cpu=[used for one in both for used in one.cpu],
+    )
 
 
 def _attacked(
@@ -207,9 +212,15 @@ def _attacked(
     over, statuses, lock = threading.Event(), Counter[str](), threading.Lock()
     port = int(server.url.rpartition(":")[2])
     shot = Shot(
-        host="127.0.0.1", port=port, database=database, method=attack.method, path=attack.path, body=sent,
-        headers=_headers(ATTACKER if keys else None) | attack.headers, over=over,
-    )  # fmt: skip
+        host="127.0.0.1",
+        port=port,
+        database=database,
+        method=attack.method,
+        path=attack.path,
+        body=sent,
+        headers=_headers(ATTACKER if keys else None) | attack.headers,
+        over=over,
+    )
 
     def act() -> None:
         for _ in range(attack.times):
@@ -242,11 +253,20 @@ def _attacked(
     for thread in threads:
         thread.join(5)
     return Found(
-        name=attack.name, p99=noticed.p99(), cpu=max(noticed.cpu, default=0.0), cpu_p99=noticed.cpu_p99(),
-        gap=max(noticed.gaps, default=0.0), first=max(noticed.firsts, default=0.0),
-        faults=[*noticed.faults, *after.faults], statuses=dict(statuses), took=took, memory=gained, settled=settled,
-        threads=count, alive=alive,
-    )  # fmt: skip
+        name=attack.name,
+        p99=noticed.p99(),
+        cpu=max(noticed.cpu, default=0.0),
+        cpu_p99=noticed.cpu_p99(),
+        gap=max(noticed.gaps, default=0.0),
+        first=max(noticed.firsts, default=0.0),
+        faults=[*noticed.faults, *after.faults],
+        statuses=dict(statuses),
+        took=took,
+        memory=gained,
+        settled=settled,
+        threads=count,
+        alive=alive,
+    )
 
 
 def _settled(server: ServerProcess, before: int) -> float | None:
@@ -267,10 +287,15 @@ def _terminated(
     for attack in [one for one in attacks if one.path == "/v1/completions"][:3]:
         body = attack.body()
         shot = Shot(
-            host=host, port=port, database=str(Path(name) / "espalier.db"), method=attack.method, path=attack.path,
-            body=None if body is None else encoded(body), headers=_headers(ATTACKER if keys else None),
+            host=host,
+            port=port,
+            database=str(Path(name) / "espalier.db"),
+            method=attack.method,
+            path=attack.path,
+            body=None if body is None else encoded(body),
+            headers=_headers(ATTACKER if keys else None),
             over=threading.Event(),
-        )  # fmt: skip
+        )
 
         def act(attack: Attack = attack, shot: Shot = shot) -> None:
             with suppress(Exception):  # the server ends meanwhile
@@ -323,9 +348,12 @@ def summary(one: Run) -> str:
         f"memory not back in {SETTLED_SECONDS:g} s: {sum(found.settled is None for found in one.found)} attacks",
         f"SIGTERM under attack: {', '.join(f'{ended:.1f}' for ended in one.ended)} s with a drain of {DRAIN} s",
         *(f"  miss: {found.name}: {why}" for found, why in misses),
-        *(f"  worst: {found.name}: p99 {found.p99 * 1e3:.0f} ms, gap {found.gap * 1e3:.0f} ms, "
-          f"first token {found.first * 1e3:.0f} ms" for found in worst),
-    ]  # fmt: skip
+        *(
+            f"  worst: {found.name}: p99 {found.p99 * 1e3:.0f} ms, gap {found.gap * 1e3:.0f} ms, "
+            f"first token {found.first * 1e3:.0f} ms"
+            for found in worst
+        ),
+    ]
     return "\n".join(lines)
 
 
@@ -335,9 +363,12 @@ def as_json(one: Run) -> Mapping[str, Any]:
 
 def from_json(found: Mapping[str, Any]) -> Run:
     return Run(
-        model=found["model"], keys=found["keys"], ended=found["ended"],
-        quiet=[Quiet(**one) for one in found["quiet"]], found=[Found(**one) for one in found["found"]],
-    )  # fmt: skip
+        model=found["model"],
+        keys=found["keys"],
+        ended=found["ended"],
+        quiet=[Quiet(**one) for one in found["quiet"]],
+        found=[Found(**one) for one in found["found"]],
+    )
 
 
 def chosen(only: Sequence[str], part: str) -> list[Attack]:

@@ -98,8 +98,14 @@ def test_a_long_array_of_unique_items_is_no_dead_end(server: ServerProcess) -> N
 @pytest.mark.parametrize("is_stream", [False, True])
 def test_what_bans_leave_nothing_of_is_an_error_of_the_request(server: ServerProcess, is_stream: bool) -> None:
     """Bans of another field than the constraint's, known only while the text is made."""
-    body = PLAIN | {"espalier": {"constraint": {"kind": "all_of", "members": [
-        {"kind": "regex", "pattern": "(ab)*c"}, {"kind": "ban", "phrases": ["a", "c"]}]}}}  # fmt: skip
+    body = PLAIN | {
+        "espalier": {
+            "constraint": {
+                "kind": "all_of",
+                "members": [{"kind": "regex", "pattern": "(ab)*c"}, {"kind": "ban", "phrases": ["a", "c"]}],
+            }
+        }
+    }
     if not is_stream:
         reply = attack(server, body)
         assert 400 <= reply.status_code < 500, reply.text
@@ -145,8 +151,9 @@ def test_verdicts_whose_clients_left_keep_nobody(server: ServerProcess) -> None:
 def saved_large_trace(server: ServerProcess, folder: Path) -> str:
     """The id of a trace of the attacker, of 900 steps: thirty are made, and these many times over. Making all would be
     half of the test's time."""
-    made = attack(server, PLAIN | {
-        "max_tokens": 30, "ignore_eos": True, "logprobs": 5, "espalier": {"trace": "steps"}}).json()  # fmt: skip
+    made = attack(
+        server, PLAIN | {"max_tokens": 30, "ignore_eos": True, "logprobs": 5, "espalier": {"trace": "steps"}}
+    ).json()
     small = made["choices"][0].get("trace_id") or made["espalier"]["outputs"][0]["trace_id"]
     trace = server.get(f"/traces/{small}", headers=bearer(ATTACKER)).json()
     steps = [one | {"index": at} for at, one in enumerate(trace["steps"] * 30)]
@@ -183,30 +190,68 @@ def test_readers_of_a_large_trace_end_nobody_else(server: ServerProcess, folder:
 RARE = [chr(0x4E00 + i) for i in range(20_000)]
 COSTLY: dict[str, tuple[str, Callable[[], Any]]] = {
     "line 1: multiples of 999983": (
-        "/v1/completions", lambda: PLAIN | {"json_schema": {
-            "type": "integer", "multipleOf": 999983, "minimum": -(10**18), "maximum": 10**18}}),
+        "/v1/completions",
+        lambda: (
+            PLAIN | {"json_schema": {"type": "integer", "multipleOf": 999983, "minimum": -(10**18), "maximum": 10**18}}
+        ),
+    ),
     "a filter of 1900 rare letters": (
-        "/v1/chat/completions", lambda: {"messages": [{"role": "user", "content": "a"}], "max_tokens": 5, "espalier": {
-            "safety": {"patterns": [{"regex": "".join(RARE[:1900])}, {"regex": "|".join(RARE[2000:2900])}]}}}),
+        "/v1/chat/completions",
+        lambda: {
+            "messages": [{"role": "user", "content": "a"}],
+            "max_tokens": 5,
+            "espalier": {
+                "safety": {"patterns": [{"regex": "".join(RARE[:1900])}, {"regex": "|".join(RARE[2000:2900])}]}
+            },
+        },
+    ),
     "a filter of 4000 phrases of rare letters": (
-        "/v1/chat/completions", lambda: {"messages": [{"role": "user", "content": "a"}], "max_tokens": 5, "espalier": {
-            "safety": {"patterns": ["".join(RARE[5 * i : 5 * i + 5]) for i in range(4000)]}}}),
+        "/v1/chat/completions",
+        lambda: {
+            "messages": [{"role": "user", "content": "a"}],
+            "max_tokens": 5,
+            "espalier": {"safety": {"patterns": ["".join(RARE[5 * i : 5 * i + 5]) for i in range(4000)]}},
+        },
+    ),
     "line 4: a pattern of two classes": (
-        "/v1/completions", lambda: PLAIN | {"structured_outputs": {"regex": r"\p{L}{900}.*\p{N}{500}"}}),
+        "/v1/completions",
+        lambda: PLAIN | {"structured_outputs": {"regex": r"\p{L}{900}.*\p{N}{500}"}},
+    ),
     "line 4: pieces of 1.9 MB": ("/tokenize", lambda: {"content": text_of(LARGE), "with_pieces": True}),
     "line 6: a long safety expression": (
-        "/v1/chat/completions", lambda: {"messages": [{"role": "user", "content": "a"}], "max_tokens": 5,
-                                         "espalier": {"safety": {"patterns": [{"regex": "a" * 2001}]}}}),
+        "/v1/chat/completions",
+        lambda: {
+            "messages": [{"role": "user", "content": "a"}],
+            "max_tokens": 5,
+            "espalier": {"safety": {"patterns": [{"regex": "a" * 2001}]}},
+        },
+    ),
     "line 6: a long phrase": (
-        "/v1/chat/completions", lambda: {"messages": [{"role": "user", "content": "a"}], "max_tokens": 5,
-                                         "espalier": {"safety": {"patterns": ["a" * 1001]}}}),
+        "/v1/chat/completions",
+        lambda: {
+            "messages": [{"role": "user", "content": "a"}],
+            "max_tokens": 5,
+            "espalier": {"safety": {"patterns": ["a" * 1001]}},
+        },
+    ),
     "line 6: safety of another kind": (
-        "/v1/chat/completions", lambda: {"messages": [{"role": "user", "content": "a"}], "max_tokens": 5,
-                                         "espalier": {"safety": {"kind": "regex", "pattern": "a"}}}),
+        "/v1/chat/completions",
+        lambda: {
+            "messages": [{"role": "user", "content": "a"}],
+            "max_tokens": 5,
+            "espalier": {"safety": {"kind": "regex", "pattern": "a"}},
+        },
+    ),
     "line 6: a language of 5000 letters": (
-        "/v1/chat/completions", lambda: {"messages": [{"role": "user", "content": "a"}], "max_tokens": 5,
-                                         "vocab_lang": "x" * 5000, "vocab_n_words": 100}),
-}  # fmt: skip
+        "/v1/chat/completions",
+        lambda: {
+            "messages": [{"role": "user", "content": "a"}],
+            "max_tokens": 5,
+            "vocab_lang": "x" * 5000,
+            "vocab_n_words": 100,
+        },
+    ),
+}
 
 
 @pytest.mark.parametrize("name", COSTLY)

@@ -24,10 +24,15 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="memory and CPU time are read from /proc"),
 ]
 SHORT = (
-    "schema: doubling references 20", "regex: backtracking for the judge", "body: logit_bias of 1.9 MB",
-    "tokens: 1.9 MB with pieces", "traces: into a locked store", "connection: leaves while compiling",
-    "connection: half closed", "words: a language of 5000 letters",
-)  # fmt: skip
+    "schema: doubling references 20",
+    "regex: backtracking for the judge",
+    "body: logit_bias of 1.9 MB",
+    "tokens: 1.9 MB with pieces",
+    "traces: into a locked store",
+    "connection: leaves while compiling",
+    "connection: half closed",
+    "words: a language of 5000 letters",
+)
 ENDING_SECONDS = 60
 """For the process to end after the drain: far below what waits for it, and far above what a loaded machine takes."""
 

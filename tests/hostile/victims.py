@@ -12,14 +12,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
-          "required": ["name", "age"], "additionalProperties": False}  # fmt: skip
+SCHEMA = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
 BODIES: dict[str, tuple[str, dict[str, Any]]] = {
     "plain": ("/v1/completions", {"prompt": "Once upon a time", "max_tokens": 60, "ignore_eos": True, "stream": True}),
-    "json": ("/v1/chat/completions", {
-        "messages": [{"role": "user", "content": "Generate user info"}], "max_tokens": 60, "stream": True,
-        "response_format": {"type": "json_schema", "json_schema": {"name": "user", "schema": SCHEMA}}}),
-}  # fmt: skip
+    "json": (
+        "/v1/chat/completions",
+        {
+            "messages": [{"role": "user", "content": "Generate user info"}],
+            "max_tokens": 60,
+            "stream": True,
+            "response_format": {"type": "json_schema", "json_schema": {"name": "user", "schema": SCHEMA}},
+        },
+    ),
+}
 
 
 @dataclass

@@ -25,8 +25,12 @@ from espalier.store.batches.queue import ItemQueue
 ROOT = Path(__file__).resolve().parents[2]
 CHAT = "/v1/chat/completions"
 WISHED = '{"name": "Ada Lovelace", "age": 36}'
-SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
-          "required": ["name", "age"], "additionalProperties": False}  # fmt: skip
+SCHEMA = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
 
 
 @pytest.fixture(autouse=True)

@@ -31,18 +31,26 @@ pytestmark = pytest.mark.slow
 LEASE = 2.0
 SCHEMAS = [
     {"type": "object", "properties": {"name": {"type": "string", "maxLength": 8}}, "required": ["name"]},
-    {"type": "object", "properties": {"age": {"type": "integer", "minimum": 3, "maximum": 99}}, "required": ["age"],
-     "additionalProperties": False},
+    {
+        "type": "object",
+        "properties": {"age": {"type": "integer", "minimum": 3, "maximum": 99}},
+        "required": ["age"],
+        "additionalProperties": False,
+    },
     {"enum": ["yes", "no", 3]},
     {"type": "array", "items": {"type": "boolean"}, "minItems": 1, "maxItems": 3},
-]  # fmt: skip
+]
 HAS_POSTGRES = importlib.util.find_spec("psycopg") is not None and postgres_folder() is not None
 
 
-@pytest.fixture(params=[
-    "sqlite",
-    pytest.param("postgresql", marks=pytest.mark.skipif(not HAS_POSTGRES, reason="no PostgreSQL (Debian: postgresql)")),
-])  # fmt: skip
+@pytest.fixture(
+    params=[
+        "sqlite",
+        pytest.param(
+            "postgresql", marks=pytest.mark.skipif(not HAS_POSTGRES, reason="no PostgreSQL (Debian: postgresql)")
+        ),
+    ]
+)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BatchStore]:
     with contextlib.ExitStack() as stack:
         url = f"sqlite:///{tmp_path}/e.db" if request.param == "sqlite" else stack.enter_context(postgres())
@@ -112,8 +120,12 @@ def test_workers_killed_at_random_moments_leave_one_result_for_each_item(store: 
 def test_items_of_the_engine_survive_kills_and_satisfy_their_schemas(store: BatchStore) -> None:
     def given(number: int) -> dict[str, Any]:
         schema = {"name": "x", "schema": SCHEMAS[number % len(SCHEMAS)]}
-        body = {"messages": [{"role": "user", "content": f"{number}"}], "max_tokens": 60, "seed": number,
-                "response_format": {"type": "json_schema", "json_schema": schema}}  # fmt: skip
+        body = {
+            "messages": [{"role": "user", "content": f"{number}"}],
+            "max_tokens": 60,
+            "seed": number,
+            "response_format": {"type": "json_schema", "json_schema": schema},
+        }
         return {"custom_id": f"c{number}", "method": "POST", "url": "/v1/chat/completions", "body": body}
 
     rng, count = random.Random(3), 120

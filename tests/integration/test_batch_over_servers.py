@@ -66,10 +66,14 @@ def prompt_of(asked: Asked) -> str:
 
 def write(path: Path, count: int, **more: Any) -> None:
     lines = [
-        {"custom_id": f"c{i}", "method": "POST", "url": CHAT,
-         "body": {"messages": [{"role": "user", "content": str(i)}], "temperature": 0, "max_tokens": 8, **more}}
+        {
+            "custom_id": f"c{i}",
+            "method": "POST",
+            "url": CHAT,
+            "body": {"messages": [{"role": "user", "content": str(i)}], "temperature": 0, "max_tokens": 8, **more},
+        }
         for i in range(count)
-    ]  # fmt: skip
+    ]
     path.write_text("".join(json.dumps(one) + "\n" for one in lines))
 
 

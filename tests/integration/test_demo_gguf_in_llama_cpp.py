@@ -8,10 +8,17 @@ from tests.llama_grammar import LlamaVocab
 transformers = pytest.importorskip("transformers")
 
 TEXTS = [
-    "Generate user info", "What is 7 + 5? 1234567890", "¡Hola! ¿Cómo estás? año 2026", "東京 😀 naïve\r\n\t x  y",
-    '{"name": "Ada", "tags": ["a b", "c\\n"]}', "it's we'll I'd   trailing   ", "<|im_start|>user\nHi<|im_end|>\n",
-    "<think>\nno\n</think>\n\nyes", "ls *.py && rm -rf ./x_1", "",
-]  # fmt: skip
+    "Generate user info",
+    "What is 7 + 5? 1234567890",
+    "¡Hola! ¿Cómo estás? año 2026",
+    "東京 😀 naïve\r\n\t x  y",
+    '{"name": "Ada", "tags": ["a b", "c\\n"]}',
+    "it's we'll I'd   trailing   ",
+    "<|im_start|>user\nHi<|im_end|>\n",
+    "<think>\nno\n</think>\n\nyes",
+    "ls *.py && rm -rf ./x_1",
+    "",
+]
 
 
 def test_llama_cpp_splits_text_as_the_tokenizer_does():

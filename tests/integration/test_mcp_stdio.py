@@ -97,8 +97,12 @@ def test_a_hundred_calls_at_once_are_each_what_they_are_alone(tmp_path: Path, fl
 def process(tmp_path: Path, flags: list[str]) -> Iterator[subprocess.Popen[bytes]]:
     with subprocess.Popen(
         [sys.executable, "-m", "espalier", "mcp", *flags],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(tmp_path), cwd=tmp_path,
-    ) as made:  # fmt: skip
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(tmp_path),
+        cwd=tmp_path,
+    ) as made:
         yield made
         made.kill()
 

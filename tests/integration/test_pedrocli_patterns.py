@@ -17,7 +17,7 @@ transformers = pytest.importorskip("transformers", reason="transformers is not i
 
 import espalier  # noqa: E402
 from espalier.constraints.verdict import judge  # noqa: E402
-from espalier.settings import Settings  # noqa: E402
+from espalier.settings import KernelSettings  # noqa: E402
 from espalier.wiring import App, demo_model  # noqa: E402
 
 SCHEMA = {
@@ -77,7 +77,7 @@ def test_pattern_3_deterministic_json(demo_engine):
 
 def test_the_builder_example():
     """NewPresetBuilder("my_preset").Description(...)....SafetyPreset("standard").BuildAndRegister()"""
-    app = App(Settings())
+    app = App(KernelSettings())
     custom = (
         espalier.PresetBuilder("my_preset")
         .description("Custom JSON generation")
@@ -95,9 +95,13 @@ def test_the_builder_example():
 @pytest.mark.slow
 def test_the_builder_example_on_the_demo_model(demo_engine):
     custom = (
-        espalier.PresetBuilder("my_preset").temperature(0.2).top_k(50).grammar(espalier.JSONObjectGrammar)
-        .safety_preset("standard").build()
-    )  # fmt: skip
+        espalier.PresetBuilder("my_preset")
+        .temperature(0.2)
+        .top_k(50)
+        .grammar(espalier.JSONObjectGrammar)
+        .safety_preset("standard")
+        .build()
+    )
     result = demo_engine.generate("Generate user info", preset=custom, seed=1)
     assert isinstance(json.loads(result.text), dict)
     assert judge(espalier.Safety("standard"), result.text).valid is not False

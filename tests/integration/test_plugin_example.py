@@ -26,9 +26,13 @@ from tests.server_app import client, settings
 
 pytest.importorskip("hatchling", reason="hatchling, which builds the example, is not installed")
 NAMES = {
-    "constraints": "luhn", "engines": "parrot", "strategies": "cold", "samplers": "top_a",
-    "tool_formats": "double_brackets", "exporters": "markdown",
-}  # fmt: skip
+    "constraints": "luhn",
+    "engines": "parrot",
+    "strategies": "cold",
+    "samplers": "top_a",
+    "tool_formats": "double_brackets",
+    "exporters": "markdown",
+}
 TOOL = {"name": "add", "parameters": {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"]}}
 
 
@@ -105,8 +109,27 @@ def test_cli(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: py
     Path("card.json").write_text('{"kind": "luhn", "length": 7}')
     Path("tools.json").write_text(json.dumps([TOOL]))
     model = ["--engine", "parrot", "--model", "Polly"]
-    assert main_code(["generate", "x", *model, "--constraint", "card.json", "--seed", "2", "-o", "top_a", "0.5",
-                      "--strategy", "cold", "--trace", "t.json"]) == 0  # fmt: skip
+    assert (
+        main_code(
+            [
+                "generate",
+                "x",
+                *model,
+                "--constraint",
+                "card.json",
+                "--seed",
+                "2",
+                "-o",
+                "top_a",
+                "0.5",
+                "--strategy",
+                "cold",
+                "--trace",
+                "t.json",
+            ]
+        )
+        == 0
+    )
     text = capsys.readouterr().out.strip()
     assert len(text) == 7
     assert is_luhn(text)

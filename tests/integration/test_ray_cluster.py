@@ -39,13 +39,19 @@ pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="the extra [ray] is not installed"),
 ]
 REPLICA = "x-espalier-replica"
-PERSON = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 9}, "age": {"type": "integer"}},
-          "required": ["name", "age"], "additionalProperties": False}  # fmt: skip
+PERSON = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "maxLength": 9}, "age": {"type": "integer"}},
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
 CONSTRAINTS: list[dict[str, Any]] = [
-    {}, {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": PERSON}}},
-    {"grammar": 'root ::= "(" root ")" | [a-z]'}, {"response_format": {"type": "json_object"}},
+    {},
+    {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": PERSON}}},
+    {"grammar": 'root ::= "(" root ")" | [a-z]'},
+    {"response_format": {"type": "json_object"}},
     {"espalier": {"constraint": {"kind": "regex", "pattern": "[a-f]{3,9}"}}},
-]  # fmt: skip
+]
 HAS_POSTGRES = importlib.util.find_spec("psycopg") is not None and postgres_folder() is not None
 SHORTER = {"espalier": {"constraint": {"kind": "regex", "pattern": "[a-z ]{250,300}"}}, "max_tokens": 300}
 LONG = {"espalier": {"constraint": {"kind": "regex", "pattern": "[a-z ]{700,800}"}}, "max_tokens": 800}
@@ -92,9 +98,12 @@ def server(cluster: RayCluster, database: str, tmp_path_factory: pytest.TempPath
     folder = tmp_path_factory.mktemp("serve")
     (folder / "keys.toml").write_text(KEYS)
     settings = {
-        "DATABASE_URL": database, "RAY_AUTH_MODE": "disabled", "DRAIN_SECONDS": "2",
-        "API_KEYS_FILE": str(folder / "keys.toml"), "BATCH_JOB_TEMP_DIR": str(folder / "uploads"),
-    }  # fmt: skip
+        "DATABASE_URL": database,
+        "RAY_AUTH_MODE": "disabled",
+        "DRAIN_SECONDS": "2",
+        "API_KEYS_FILE": str(folder / "keys.toml"),
+        "BATCH_JOB_TEMP_DIR": str(folder / "uploads"),
+    }
     flags = ["--ray", "--address", cluster.address, "--replicas", "2", "-m", "fake", "--port", str(free_port())]
     found = start(*flags, cwd=folder, env=settings)
     found.headers = FREE
@@ -108,8 +117,13 @@ def server(cluster: RayCluster, database: str, tmp_path_factory: pytest.TempPath
 
 
 def asked(number: int) -> dict[str, Any]:
-    return {"messages": [{"role": "user", "content": f"item {number % 50}"}], "seed": number, "max_tokens": 40,
-            "temperature": (number % 3) / 2, **CONSTRAINTS[number % len(CONSTRAINTS)]}  # fmt: skip
+    return {
+        "messages": [{"role": "user", "content": f"item {number % 50}"}],
+        "seed": number,
+        "max_tokens": 40,
+        "temperature": (number % 3) / 2,
+        **CONSTRAINTS[number % len(CONSTRAINTS)],
+    }
 
 
 def said(reply: Any) -> tuple[str, str]:
@@ -203,8 +217,10 @@ def test_traces_limits_and_batches_of_both_replicas_are_in_one_postgresql(server
         assert found.status_code == 200
         assert found.headers[REPLICA] != reply.headers[REPLICA]
     began = time.monotonic()
-    tight = [server.post("/v1/chat/completions", {**body, "max_tokens": 1}, headers={**sessions[number % 2], **TIGHT})
-             for number in range(16)]  # fmt: skip
+    tight = [
+        server.post("/v1/chat/completions", {**body, "max_tokens": 1}, headers={**sessions[number % 2], **TIGHT})
+        for number in range(16)
+    ]
     taken, given_back = sum(reply.status_code == 200 for reply in tight), (time.monotonic() - began) / 10
     assert 6 <= taken <= 7 + given_back, "six a minute, whoever is asked"
     assert len({reply.headers[REPLICA] for reply in tight}) == 2
@@ -214,8 +230,9 @@ def test_traces_limits_and_batches_of_both_replicas_are_in_one_postgresql(server
         for number in range(10)
     )
     options = {"headers": {**FREE, **one}, "timeout": 60, "verify": False}
-    uploaded = httpx2.post(f"{server.url}/v1/files", files={"file": ("in.jsonl", content)}, data={"purpose": "batch"},
-                           **options)  # fmt: skip
+    uploaded = httpx2.post(
+        f"{server.url}/v1/files", files={"file": ("in.jsonl", content)}, data={"purpose": "batch"}, **options
+    )
     wanted = {"input_file_id": uploaded.json()["id"], "endpoint": "/v1/chat/completions", "completion_window": "24h"}
     made = server.post("/v1/batches", wanted, headers=other).json()
 
@@ -228,10 +245,14 @@ def test_traces_limits_and_batches_of_both_replicas_are_in_one_postgresql(server
     answers = {line["custom_id"]: said(line["response"]["body"]) for line in map(json.loads, lines)}
     assert answers == {f"c{number}": alone()[number] for number in range(10)}
     with psycopg.connect(database) as connection:
-        counts = [connection.execute(query).fetchone() for query in (
-            "select count(*) from traces", "select count(*) from rates where name like '%tight%'",
-            "select count(*) from batch_results",
-        )]  # fmt: skip
+        counts = [
+            connection.execute(query).fetchone()
+            for query in (
+                "select count(*) from traces",
+                "select count(*) from rates where name like '%tight%'",
+                "select count(*) from batch_results",
+            )
+        ]
     assert counts[0][0] >= 2
     assert counts[1:] == [(1,), (10,)]
 

@@ -17,8 +17,12 @@ from espalier.wiring import demo_model
 
 TOOLS = read_tools(json.loads((demo_model().parents[1] / "examples" / "tools.json").read_text()))
 SCHEMAS = {tool.name: tool.schema for tool in TOOLS}
-PROMPTS = ("Read the file /etc/hosts", "What is the weather in Madrid?", "What is the capital of France?",
-           "Send an email to ana.silva@example.com about lunch")  # fmt: skip
+PROMPTS = (
+    "Read the file /etc/hosts",
+    "What is the weather in Madrid?",
+    "What is the capital of France?",
+    "Send an email to ana.silva@example.com about lunch",
+)
 SEEDS = 200
 SEEDS_OF_OTHER_CHOICES = 80
 """The grammar fixes more of the text than where the model may choose to call."""
@@ -133,8 +137,13 @@ def test_parser_and_constraint_agree_in_the_formats_of_other_models(eng, name, c
 
 def test_the_model_thinks_first_and_then_calls(eng):
     result = eng.generate(
-        "Read the file /etc/hosts", tools=TOOLS, tool_choice="required", reasoning="auto", system="Think first.",
-        temperature=0, max_tokens=200,
-    )  # fmt: skip
+        "Read the file /etc/hosts",
+        tools=TOOLS,
+        tool_choice="required",
+        reasoning="auto",
+        system="Think first.",
+        temperature=0,
+        max_tokens=200,
+    )
     assert result.verdict.valid is True
     assert result.tool_calls[0].name in SCHEMAS

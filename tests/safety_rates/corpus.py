@@ -13,8 +13,19 @@ from collections.abc import Callable
 
 WHO = ("Amina", "Jonas", "the reviewer", "our neighbour", "Dr. Okafor", "the team", "Li Wei", "somebody", "the caller")
 DID = ("repaired", "described", "measured", "sold", "returned", "printed", "translated", "counted", "photographed")
-WHAT = ("the old bicycle", "a report on rainfall", "two maps", "the harbour lights", "bath bombs", "the password rules",
-        "an account of the trial", "the secret garden", "a card game", "the index", "a bank of clouds")  # fmt: skip
+WHAT = (
+    "the old bicycle",
+    "a report on rainfall",
+    "two maps",
+    "the harbour lights",
+    "bath bombs",
+    "the password rules",
+    "an account of the trial",
+    "the secret garden",
+    "a card game",
+    "the index",
+    "a bank of clouds",
+)
 WHERE = ("in the library", "near the station", "before lunch", "at 14:30", "on page 212", "in March 2024", "by hand")
 NOUN = ("order", "user", "invoice", "token", "session", "branch", "image", "queue", "record", "sample", "card", "key")
 VERB = ("load", "save", "parse", "count", "remove", "merge", "render", "check", "send", "build")
@@ -67,9 +78,16 @@ def _numbers(stream: random.Random) -> str:
     rows = []
     for _ in range(8):
         date = f"20{_number(stream, 2)}-{stream.randrange(1, 13):02}-{stream.randrange(1, 29):02}"
-        columns = [date, _number(stream, 6), f"{stream.uniform(-99, 99):.4f}", f"{stream.randrange(10**6):,}",
-                   f"{stream.randrange(256)}.{stream.randrange(256)}.0.{stream.randrange(256)}",
-                   _number(stream, stream.randint(1, 12)), f"#{_number(stream, 5)}", f"{stream.random()}"]  # fmt: skip
+        columns = [
+            date,
+            _number(stream, 6),
+            f"{stream.uniform(-99, 99):.4f}",
+            f"{stream.randrange(10**6):,}",
+            f"{stream.randrange(256)}.{stream.randrange(256)}.0.{stream.randrange(256)}",
+            _number(stream, stream.randint(1, 12)),
+            f"#{_number(stream, 5)}",
+            f"{stream.random()}",
+        ]
         rows.append((" | " if stream.random() < 0.5 else ",").join(columns))
     return "\n".join(rows) + "\n"
 

@@ -13,9 +13,19 @@ from espalier.constraints.safety.spec import Safety
 FOLDER = Path(__file__).parent / "tables"
 WITH_TABLE = tuple(name for name in CATEGORIES if name not in NEEDS_LIST)
 PHRASES = (
-    "krump", "gut punch", "d'oh", "zorb", "va-va-voom", "ñandú", "blast it", "skarn the foe", "maul", "end it all",
-    "son of a biscuit", "snuggle club",
-)  # fmt: skip
+    "krump",
+    "gut punch",
+    "d'oh",
+    "zorb",
+    "va-va-voom",
+    "ñandú",
+    "blast it",
+    "skarn the foe",
+    "maul",
+    "end it all",
+    "son of a biscuit",
+    "snuggle club",
+)
 """Harmless stand-ins for the lists of users."""
 WIDE = {i: i + 0xFEE0 for i in range(0x21, 0x7F) if chr(i).isalnum()}
 
@@ -93,11 +103,25 @@ def _of_phrases() -> list[Row]:
     caught, left = [], []
     for phrase in PHRASES:
         caught += [
-            phrase, f"well, {phrase}!", f"({phrase.upper()})", f"x {phrase.title()}\n", f'"{phrase}"', f"{phrase}.",
-            phrase.translate(WIDE), f"日 {phrase}, 本", f"a {phrase}; b {phrase}",
-        ]  # fmt: skip
+            phrase,
+            f"well, {phrase}!",
+            f"({phrase.upper()})",
+            f"x {phrase.title()}\n",
+            f'"{phrase}"',
+            f"{phrase}.",
+            phrase.translate(WIDE),
+            f"日 {phrase}, 本",
+            f"a {phrase}; b {phrase}",
+        ]
         left += [
-            f"x{phrase}", f"{phrase}s", f"un{phrase}able", f"{phrase}_", f"_{phrase}", f"1{phrase}", f"{phrase}é",
-            phrase[:-1], phrase[1:],
-        ]  # fmt: skip
+            f"x{phrase}",
+            f"{phrase}s",
+            f"un{phrase}able",
+            f"{phrase}_",
+            f"_{phrase}",
+            f"1{phrase}",
+            f"{phrase}é",
+            phrase[:-1],
+            phrase[1:],
+        ]
     return [*(Row(text, True, source) for text in caught), *(Row(text, False, source) for text in left)]

@@ -119,9 +119,7 @@ def test_every_contract_holds_on_this_tree() -> None:
             id="engine-imports-engine",
         ),
         pytest.param(
-            ENGINES,
-            {"engines/local/planted.py": "import espalier.engines.fake"},
-            id="shared-module-imports-engine",
+            ENGINES, {"engines/local/planted.py": "import espalier.engines.fake"}, id="shared-module-imports-engine"
         ),
         pytest.param(EDGES, {"api/planted.py": "from espalier.engines.local.engine import LocalEngine"}, id="edge"),
         pytest.param(

@@ -18,7 +18,7 @@ from espalier.harness.checks import Failure
 from espalier.harness.results import CaseResult, Report, Sample
 from espalier.json_record import FIRST, INTERNAL, NEEDED, OMITTED, Json, JsonRecord, in_json
 from espalier.trace.records import Trace, trace_of
-from espalier.trace.steps import Drafted, Rewind
+from espalier.trace.steps import DraftTokens, Rewind
 from espalier.trace.summary import summarise
 from tests.traces import sample_trace
 
@@ -26,10 +26,28 @@ REPLACEMENTS: tuple[Any, ...] = (None, True, 7, 1.5, "x", [], {}, ["x"], {"x": 1
 FREE = ("sampling", "decoding", "weighing", "constraint", "soft")
 """Objects of the metadata that a trace does not look into, but for each `kind` of a constraint."""
 NULLABLE = {
-    "constraint", "verdict", "score", "weighing", "logprob", "logit", "rejected", "z_sampled", "blame", "rule",
-    "offset", "position", "expected", "was_changed", "bounds", "max_tokens", "path", "by_path", "by_rule",
-    "refused_favourites", "taken_back",
-}  # fmt: skip
+    "constraint",
+    "verdict",
+    "score",
+    "weighing",
+    "logprob",
+    "logit",
+    "rejected",
+    "z_sampled",
+    "blame",
+    "rule",
+    "offset",
+    "position",
+    "expected",
+    "was_changed",
+    "bounds",
+    "max_tokens",
+    "path",
+    "by_path",
+    "by_rule",
+    "refused_favourites",
+    "taken_back",
+}
 """And `removed_by` of a summary."""
 FAR = {"logit", "logprob"}
 """Numbers that nothing sums: they may be as large as a float is."""
@@ -62,9 +80,7 @@ class Branch(JsonRecord):
     by_name: dict[str, Leaf] | None = None
 
 
-LEAF = {
-    "count": 2, "bytes": [1, 2], "tax_nats": 0.5, "double": 1.0, "token": {"name": "a", "id": 3}, "reason": None,
-}  # fmt: skip
+LEAF = {"count": 2, "bytes": [1, 2], "tax_nats": 0.5, "double": 1.0, "token": {"name": "a", "id": 3}, "reason": None}
 
 
 def test_fields_and_properties_stand_where_they_are_declared():
@@ -94,7 +110,7 @@ def test_fields_and_properties_stand_where_they_are_declared():
         ({"leaves": [{k: v for k, v in LEAF.items() if k != "reason"}]}, "leaves[0] has no 'reason'"),
         ({"leaves": ["x" * 1000]}, f"leaves[0] is not an object but '{'x' * 59}"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_field_is_named_with_what_it_should_be_and_what_was_there(data, message):
     with pytest.raises(InputError) as caught:
         Branch.from_json(data)
@@ -108,14 +124,21 @@ def whole_trace() -> dict[str, Any]:
     steps = tuple(replace(step, bounds=(0.0, 0.5), blame=blame, note="n", is_unknown=True) for step in trace.steps[-3:])
     sums = summarise(trace.steps, trace.constraint, trace.text)
     full = replace(
-        trace, steps=steps, rewinds=(Rewind(step=1, tokens=(4, 5), text="x", blame=blame),), level="summary",
-        drafts=(Drafted(step=1, source="prompt", drafted=3, accepted=2),), score=0.5, prompt_ids=(1, 2),
-        weighing={"log_weight": 0.5}, decoding={"strategy": "mask"}, soft=({"kind": "soft"},),
+        trace,
+        steps=steps,
+        rewinds=(Rewind(step=1, tokens=(4, 5), text="x", blame=blame),),
+        level="summary",
+        drafts=(DraftTokens(step=1, source="prompt", drafted=3, accepted=2),),
+        score=0.5,
+        prompt_ids=(1, 2),
+        weighing={"log_weight": 0.5},
+        decoding={"strategy": "mask"},
+        soft=({"kind": "soft"},),
         setup={"before": "", "stream": 1, "max_tokens": 9, "filters": ["f"]},
         sums=replace(
             sums, refused_favourites={"pii": {"email": 1}}, taken_back={"pii": {"email": 2}}, removed_by={"a": 0.5}
         ),
-    )  # fmt: skip
+    )
     whole: dict[str, Any] = json.loads(json.dumps(full.to_json()))
     return whole
 

@@ -47,17 +47,24 @@ FOREIGN_FIELD = Sampler(name="wide", transform=None, fields=(Number(name="top_k"
 @pytest.fixture
 def plugged(tmp_path: Path) -> Iterator[None]:
     declare(
-        tmp_path, "bad-parts",
+        tmp_path,
+        "bad-parts",
         {
-            "constraints": {"absent": "bad_parts:X", "regex": "bad_parts:X", "faulty": "odd_parts:FAULTY",
-                            "other": "odd_parts:FAULTY", "number": "odd_parts:NUMBER", "whole": "odd_parts:FaultyKind"},
+            "constraints": {
+                "absent": "bad_parts:X",
+                "regex": "bad_parts:X",
+                "faulty": "odd_parts:FAULTY",
+                "other": "odd_parts:FAULTY",
+                "number": "odd_parts:NUMBER",
+                "whole": "odd_parts:FaultyKind",
+            },
             "strategies": {"twice": "odd_parts:NUMBER", "leaves": "leaving:X"},
             "samplers": {"wide": "odd_parts:FOREIGN_FIELD", "top_k": "odd_parts:NUMBER"},
             "exporters": {"page": "odd_parts:NUMBER"},
             "constraint": {"misspelt": "odd_parts:FAULTY"},
         },
         {"bad_parts": BROKEN, "odd_parts": WRONG, "leaving": "raise SystemExit(3)\n"},
-    )  # fmt: skip
+    )
     declare(tmp_path, "second", {"strategies": {"twice": "odd_parts:NUMBER"}}, {})
     with on_path(tmp_path):
         yield
@@ -71,21 +78,24 @@ def test_each_is_listed_with_its_reason(plugged: None) -> None:
         ("constraints", "number", "bad-parts"): ("broken", "a value of type int, not a ConstraintKind"),
         ("constraints", "other", "bad-parts"): ("broken", "its specs have the kind 'faulty'"),
         ("constraints", "whole", "bad-parts"): (
-            "broken", "the class FaultyKind: declare an object of it, FaultyKind()",
+            "broken",
+            "the class FaultyKind: declare an object of it, FaultyKind()",
         ),
         ("constraints", "regex", "bad-parts"): (
-            "refused", "Espalier itself has this name, and a plug-in replaces nothing",
+            "refused",
+            "Espalier itself has this name, and a plug-in replaces nothing",
         ),
         ("strategies", "leaves", "bad-parts"): ("broken", "SystemExit: 3"),
         ("strategies", "twice", "bad-parts"): ("refused", "second declares this name too"),
         ("strategies", "twice", "second"): ("refused", "bad-parts declares this name too"),
         ("samplers", "top_k", "bad-parts"): (
-            "refused", "Espalier itself has this name, and a plug-in replaces nothing",
+            "refused",
+            "Espalier itself has this name, and a plug-in replaces nothing",
         ),
         ("samplers", "wide", "bad-parts"): ("broken", "its field 'top_k' does not begin with 'wide'"),
         ("exporters", "page", "bad-parts"): ("broken", "a value of type int, not a function"),
         ("constraint", "misspelt", "bad-parts"): ("refused", "there is no group espalier.constraint"),
-    }  # fmt: skip
+    }
 
 
 def test_a_broken_one_is_named_where_it_is_used_and_breaks_nothing_else(plugged: None) -> None:

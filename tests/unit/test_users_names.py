@@ -26,14 +26,29 @@ PEDRO = {
     "name": "pedro",
     "description": "as PedroCLI writes it",
     "config": {
-        "temperature": 0, "top_k": 1, "top_p": 1, "min_p": 0, "typical_p": 0, "repetition_penalty": 1,
-        "repetition_window": 0, "frequency_penalty": 0, "presence_penalty": 0, "logit_bias": None,
-        "sampler_order": ["temperature", "top_k", "top_p", "min_p"], "mirostat": 0, "mirostat_tau": 0,
-        "mirostat_eta": 0, "seed": 0, "max_tokens": 200, "stop": None,
+        "temperature": 0,
+        "top_k": 1,
+        "top_p": 1,
+        "min_p": 0,
+        "typical_p": 0,
+        "repetition_penalty": 1,
+        "repetition_window": 0,
+        "frequency_penalty": 0,
+        "presence_penalty": 0,
+        "logit_bias": None,
+        "sampler_order": ["temperature", "top_k", "top_p", "min_p"],
+        "mirostat": 0,
+        "mirostat_tau": 0,
+        "mirostat_eta": 0,
+        "seed": 0,
+        "max_tokens": 200,
+        "stop": None,
     },
     "filters": [{"type": "json_object", "enabled": True, "options": {}}],
-    "grammar": OBJECT, "json_schema": "", "safety_preset": "",
-}  # fmt: skip
+    "grammar": OBJECT,
+    "json_schema": "",
+    "safety_preset": "",
+}
 
 
 @pytest.fixture
@@ -104,8 +119,22 @@ def test_llama_cpp_s_names_of_options(given, found):
 
 
 def test_llama_cpp_s_names_on_the_command_line_and_in_python(run):
-    code, out, _ = run("generate", "-m", "fake", "-o", "temp", "0", "-o", "repeat_penalty", "1.2", "--json",
-                       "-o", "n_predict", "5", "hi")  # fmt: skip
+    code, out, _ = run(
+        "generate",
+        "-m",
+        "fake",
+        "-o",
+        "temp",
+        "0",
+        "-o",
+        "repeat_penalty",
+        "1.2",
+        "--json",
+        "-o",
+        "n_predict",
+        "5",
+        "hi",
+    )
     assert (code, json.loads(out)["usage"]["completion_tokens"]) == (0, 5)
     assert make_request("hi", repeat_penalty=1.2, repeat_last_n=9).sampling.repetition_window == 9
     with pytest.raises(SamplingError, match="repetition_penalty is given already"):
@@ -140,8 +169,9 @@ def test_a_built_in_grammar_by_its_name():
 
 
 def test_schema_to_gbnf_writes_what_the_schema_allows():
-    text = espalier.schema_to_gbnf({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"],
-                                    "additionalProperties": False})  # fmt: skip
+    text = espalier.schema_to_gbnf(
+        {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], "additionalProperties": False}
+    )
     accepts = espalier.compile(espalier.Gbnf(text)).accepts
     assert accepts('{"a": 1}')
     assert not accepts('{"a": "1"}')
@@ -225,9 +255,13 @@ def test_filters_of_a_chain_join_the_constraint_of_a_request_and_others_run():
     used = espalier.GrammarFilter('root ::= "ab"', vocab)
     used.on_token(ord("a"))
     chain = espalier.FilterChain(
-        [espalier.GrammarFilter("@list", vocab, name="list"), used, espalier.TokenBan([7]),
-         espalier.SafetyFilter(vocab).add_custom_banned_pattern("x")]
-    )  # fmt: skip
+        [
+            espalier.GrammarFilter("@list", vocab, name="list"),
+            used,
+            espalier.TokenBan([7]),
+            espalier.SafetyFilter(vocab).add_custom_banned_pattern("x"),
+        ]
+    )
     request = make_request("hi", filters=chain, constraint=espalier.Ban(["y"]))
     assert request.constraint == espalier.AllOf(
         espalier.Ban(["y"]), espalier.Gbnf("@list"), espalier.Safety(patterns=["x"])
@@ -247,9 +281,11 @@ def test_the_logits_processor_joins_what_it_is_given():
     safety = {"patterns": ["x"], "categories": ["hate"]}
     one = ConstraintLogitsProcessor(espalier.Ban(["@"]), tokenizer=tokenizer, preset=mine, safety=safety)
     assert one.compiled.spec == espalier.AllOf(
-        espalier.Gbnf("@list"), espalier.Ban(["@"]), espalier.Ban(["z"]),
+        espalier.Gbnf("@list"),
+        espalier.Ban(["@"]),
+        espalier.Ban(["z"]),
         espalier.Safety(patterns=["x"], categories=["hate"]),
-    )  # fmt: skip
+    )
     assert one.notes == (
         "the sampling of the preset 'mine' is not applied: give it to generate itself",
         "safety: hate: nothing is enforced: it needs a list, and there is none",

@@ -98,9 +98,11 @@ def test_what_stands_in_the_key_espalier_is_a_field_there_and_nowhere_else() -> 
 def test_a_remedy_is_said_in_the_words_of_each_edge() -> None:
     edges = ("cli", "python", "http", "tool")
     assert [f.SHOW_THE_SCHEMA.how(edge) for edge in edges] == [
-        "--schema-in-prompt", "schema_in_prompt=True", '"espalier": {"schema_in_prompt": true}',
+        "--schema-in-prompt",
+        "schema_in_prompt=True",
+        '"espalier": {"schema_in_prompt": true}',
         '"schema_in_prompt": true',
-    ]  # fmt: skip
+    ]
     assert f.BREAK_LOOPS.how("http") == '"dry_multiplier": 0.8'
     for remedy in (one for one in vars(f).values() if isinstance(one, f.Remedy)):
         assert "{how}" not in "".join(remedy.said(edge) for edge in edges)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.activations.store.record import Captured, RequestRecord
+from espalier.activations.store.record import CapturedVectors, RequestRecord
 from espalier.errors import InputError
 from espalier.trace.records import Trace
 from espalier.trace.steps import StepRecord
@@ -55,7 +55,9 @@ def join(record: RequestRecord, trace: Trace | None) -> Iterator[JoinedToken]:
         )
 
 
-def decisions(captured: Captured, trace: Trace, *, site: str, layer: int) -> tuple[NDArray[Any], list[StepRecord]]:
+def decisions(
+    captured: CapturedVectors, trace: Trace, *, site: str, layer: int
+) -> tuple[NDArray[Any], list[StepRecord]]:
     """The vectors that tokens were drawn from, `(tokens, hidden)`, and the step of each: tokens without such a vector
     are left out. Raises InputError as `join`, and where the site or layer was not captured."""
     values = captured.vectors.get((site, layer))

@@ -67,7 +67,7 @@ class Meta(NamedTuple):
     transaction: int
 
 
-class Node(NamedTuple):
+class LeafRow(NamedTuple):
     """One row of a leaf. data: the value, or for a big one the number of its first overflow page. size: the value's."""
 
     key: bytes
@@ -92,7 +92,7 @@ class Page:
     def __len__(self) -> int:
         return (self.lower - _HEAD.size) // 2
 
-    def node(self, place: int) -> Node:
+    def node(self, place: int) -> LeafRow:
         """Raises BadPage."""
         (at,) = struct.unpack_from("<H", self.data, _HEAD.size + 2 * place)
         if at < self.lower or at + _NODE.size > len(self.data):
@@ -102,7 +102,7 @@ class Page:
         held = 0 if not self.is_leaf else 8 if flags & BIG else size
         if begin + held > len(self.data):
             raise BadPage(f"row {place} does not fit into the page")
-        return Node(self.data[at + _NODE.size : begin], flags, self.data[begin : begin + held], size)
+        return LeafRow(self.data[at + _NODE.size : begin], flags, self.data[begin : begin + held], size)
 
     def child(self, place: int) -> tuple[bytes, int]:
         """The least key and the page of a subtree; of the first one the key is empty. Raises BadPage."""
@@ -147,7 +147,7 @@ class PageFile:
             raise BadPage(f"its header says that rows end at byte {lower} and begin at byte {upper}")
         return Page(number, flags, lower, data)
 
-    def value(self, node: Node) -> bytes:
+    def value(self, node: LeafRow) -> bytes:
         """The value of a row. Raises BadPage."""
         if not node.flags & BIG:
             return node.data
@@ -206,7 +206,7 @@ class PageFile:
         return max(SIZES, key=named)
 
 
-def nodes_of(page: Page) -> Iterator[tuple[int, Node | BadPage]]:
+def nodes_of(page: Page) -> Iterator[tuple[int, LeafRow | BadPage]]:
     """Every row of a leaf with its place, or what is wrong with it."""
     for place in range(len(page)):
         try:

@@ -43,10 +43,13 @@ FORMS = {
     **SCHEMA,
     "regex": {"type": "string", "description": "A regular expression that the whole answer matches."},
     "choices": {
-        "type": "array", "items": TEXT, "minItems": 1, "description": "The answer is exactly one of these texts.",
+        "type": "array",
+        "items": TEXT,
+        "minItems": 1,
+        "description": "The answer is exactly one of these texts.",
     },
     "constraint": {"type": "object", "description": 'Any constraint by its kind: {"kind": "wordlist", ...}.'},
-}  # fmt: skip
+}
 """What the form of the answer is. All that are given hold together."""
 
 
@@ -105,8 +108,14 @@ def _word_error(error: Any) -> str:
         return f"{value} is not of type {kinds if isinstance(kinds, str) else ' or '.join(kinds)}"
     if error.validator == "enum":
         return f"{value} is none of {', '.join(map(str, error.validator_value))}"
-    rules = {"minimum": "less than", "exclusiveMinimum": "not above", "maximum": "more than",
-             "minItems": "fewer items than", "maxItems": "more items than", "minLength": "shorter than"}  # fmt: skip
+    rules = {
+        "minimum": "less than",
+        "exclusiveMinimum": "not above",
+        "maximum": "more than",
+        "minItems": "fewer items than",
+        "maxItems": "more items than",
+        "minLength": "shorter than",
+    }
     if error.validator in rules:
         return f"{value} is {rules[error.validator]} {error.validator_value}"
     return f"{value} is not valid: {error.validator} {str(error.validator_value)[:MOST_SHOWN]}"

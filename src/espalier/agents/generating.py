@@ -58,12 +58,25 @@ ANSWER: Mapping[str, Any] = {
     },
     "errors": {"type": "array", "items": {"type": "string"}, "description": "What the validator found."},
     "notes": {
-        "type": "array", "items": {"type": "string"}, "description": "What was replaced, and what is not enforced.",
+        "type": "array",
+        "items": {"type": "string"},
+        "description": "What was replaced, and what is not enforced.",
     },
     "trace_id": {"type": ["string", "null"], "description": "Of the stored trace: explain_trace, trace://{id}."},
-}  # fmt: skip
-ALWAYS = ("text", "content", "token_count", "prompt_tokens", "finish_reason", "stop_reason", "seed", "valid", "errors",
-          "notes", "trace_id")  # fmt: skip
+}
+ALWAYS = (
+    "text",
+    "content",
+    "token_count",
+    "prompt_tokens",
+    "finish_reason",
+    "stop_reason",
+    "seed",
+    "valid",
+    "errors",
+    "notes",
+    "trace_id",
+)
 FINDING = {
     "type": "object",
     "properties": {"severity": {"type": "string"}, "message": {"type": "string"}},
@@ -142,8 +155,9 @@ def _generate_tool_call(arguments: Arguments, desk: Desk) -> Question:
         if call is None or call.parsed is None:
             raise GenerationError(
                 f"the call was not finished within the limit; the text is {_shorten(result.text)}",
-                hint="a larger max_tokens", field="max_tokens",
-            )  # fmt: skip
+                hint="a larger max_tokens",
+                field="max_tokens",
+            )
         made = {"name": call.name, "arguments": call.parsed}
         return answer(result, trace_id) | {"tool_call": made, "raw_text": result.text}
 
@@ -323,11 +337,7 @@ EXPLAIN = Verb(
     about="Generate once, and explain what the constraint cost: the tax in nats, where, why, and what to do about it.",
     properties={**PROMPT, **SYSTEM, **FORMS, **CLOSED, **SHARED, **REASONING},
     required=("prompt",),
-    output={
-        **EXPLANATION,
-        "seed": {"type": "integer"},
-        "trace_id": {"type": ["string", "null"]},
-    },
+    output={**EXPLANATION, "seed": {"type": "integer"}, "trace_id": {"type": ["string", "null"]}},
     always=(*EXPLANATION, "seed", "trace_id"),
     asks=explain_question,
     is_read_only=False,

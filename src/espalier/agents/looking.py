@@ -16,7 +16,7 @@ from espalier.constraints.filters.matcher import schema_spec
 from espalier.constraints.json_schema.check import check_schema
 from espalier.constraints.json_schema.instances import read_instances
 from espalier.constraints.safety.catalogue import CATEGORIES as SAFETY_CATEGORIES
-from espalier.constraints.safety.judge import NotSearched, find
+from espalier.constraints.safety.judge import UnsearchablePattern, find
 from espalier.constraints.safety.parts import checked_parts
 from espalier.constraints.safety.spec import Safety, safety_of
 from espalier.errors import CapabilityError, InputError, UnsupportedError
@@ -115,7 +115,7 @@ def _safety_check(arguments: Arguments, desk: Desk) -> Answer:
         raise InputError("the text is not valid Unicode", field="text")
     try:
         caught = find(spec, text)
-    except NotSearched as error:
+    except UnsearchablePattern as error:
         raise UnsupportedError(str(error), hint="repeat less within what is repeated", field="patterns") from error
     return {"safe": not caught, "caught": [finding.to_json() for finding in caught], "enforced": list(spec.describe())}
 

@@ -35,7 +35,7 @@ TOOLS: Mapping[str, Verb] = {**VERBS, LOGIT.name: LOGIT}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class VerbCall:
     """A call that was read. verb: what is done. arguments: valid under its schema. shape: from the verb's answer to the
     tool's. tool: what was called."""
 
@@ -49,15 +49,15 @@ class Call:
         return blamed(error, self.tool.properties, self.arguments)
 
 
-def read_call(name: str, arguments: Any) -> Call:
+def read_call(name: str, arguments: Any) -> VerbCall:
     """Raises UnknownName for a tool that there is not, InputError naming the argument."""
     tool = TOOLS.get(name)
     if tool is None:
         raise UnknownName(f"there is no tool {name!r:.80}", hint=f"there are: {', '.join(TOOLS)}", field="name")
     if tool is LOGIT:
         verb, values = logit.split(tool, VERBS, arguments)
-        return Call(tool=tool, verb=verb, arguments=values, shape=partial(logit.shaped, verb))
-    return Call(tool=tool, verb=tool, arguments=checked(tool.input_schema, arguments), shape=_same)
+        return VerbCall(tool=tool, verb=verb, arguments=values, shape=partial(logit.shaped, verb))
+    return VerbCall(tool=tool, verb=tool, arguments=checked(tool.input_schema, arguments), shape=_same)
 
 
 def failure(name: str, message: str) -> Answer | None:

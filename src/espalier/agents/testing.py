@@ -16,9 +16,18 @@ MOST_RUNS = 1000
 """Iterations of all cases of one call."""
 CONFIG = tuple(name for name in SAMPLING if name != "max_tokens")
 SAME = (
-    "preset", "grammar", "system_prompt", "expected_format", "expected_json", "banned_content", "required_content",
-    "iterations", "max_tokens", "safety_preset", "strategy",
-)  # fmt: skip
+    "preset",
+    "grammar",
+    "system_prompt",
+    "expected_format",
+    "expected_json",
+    "banned_content",
+    "required_content",
+    "iterations",
+    "max_tokens",
+    "safety_preset",
+    "strategy",
+)
 """Arguments with the name of the case's field."""
 
 
@@ -93,7 +102,10 @@ TEST_CONFIG = Verb(
         "banned_content": {"type": "array", "items": TEXT},
         "required_content": {"type": "array", "items": TEXT},
         "cases": {
-            "type": "array", "items": {"type": "object"}, "minItems": 1, "maxItems": MOST_CASES,
+            "type": "array",
+            "items": {"type": "object"},
+            "minItems": 1,
+            "maxItems": MOST_CASES,
             "description": "In place of test_prompts: cases as files of `espalier test` state them.",
         },
     },
@@ -109,4 +121,4 @@ TEST_CONFIG = Verb(
     answers=_test_config,
     runs=iterations_of,
     is_read_only=False,
-)  # fmt: skip
+)

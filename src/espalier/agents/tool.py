@@ -11,11 +11,11 @@ from typing import Any
 
 from espalier.agents.arguments import told
 from espalier.agents.runs import Runs
-from espalier.agents.table import TOOLS, Call, failure, read_call
+from espalier.agents.table import TOOLS, VerbCall, failure, read_call
 from espalier.agents.verb import Answer, Desk, Question
 from espalier.api.loaded import LoadedEngine
 from espalier.api.use_cases import default_app
-from espalier.engines.base import Finished, Request, Result
+from espalier.engines.base import FinishEvent, Request, Result
 from espalier.engines.serving.direct import DirectService
 from espalier.errors import CapabilityError, EspalierError, GenerationError, InputError, NotAvailable
 from espalier.trace.records import Trace
@@ -26,7 +26,7 @@ CALLER = "anonymous"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class ToolReply:
     """The answer to a call. data: JSON values, valid under the tool's output schema; where it failed, `error` has the
     message, the hint and the field."""
 
@@ -67,18 +67,19 @@ class LogitTool:
             {"name": verb.name, "description": verb.about, "input_schema": verb.input_schema} for verb in TOOLS.values()
         ]
 
-    def call(self, name: str, arguments: Any) -> Reply:
+    def call(self, name: str, arguments: Any) -> ToolReply:
         """Do what a model asks for. arguments: a mapping, or the JSON text in which OpenAI's models write them. Every
         error of ours is an answer, none is raised."""
         try:
-            return Reply(data=self._call(name, arguments))
+            return ToolReply(data=self._call(name, arguments))
         except EspalierError as error:
             message = told(error)
             shaped = failure(name, message)
             if shaped is None:
-                shaped = {"error": {"message": error.message, "hint": error.hint, "field": error.field,
-                                    "code": error.code}}  # fmt: skip
-            return Reply(data=shaped, is_error=True, error=error)
+                shaped = {
+                    "error": {"message": error.message, "hint": error.hint, "field": error.field, "code": error.code}
+                }
+            return ToolReply(data=shaped, is_error=True, error=error)
 
     def _call(self, name: str, arguments: Any) -> Answer:
         call = read_call(name, _parse_arguments(arguments) if isinstance(arguments, str) else arguments)
@@ -87,7 +88,7 @@ class LogitTool:
         except EspalierError as error:
             raise call.blamed(error) from error.__cause__
 
-    def _answer(self, call: Call) -> Answer:
+    def _answer(self, call: VerbCall) -> Answer:
         engine = self._engine
         if engine is None:
             raise CapabilityError(
@@ -124,7 +125,7 @@ def _serve_directly(engine: LoadedEngine) -> DirectService:
 
 def _finish_requests(engine: LoadedEngine, requests: list[Request]) -> Result:
     for event in engine.engine.run(requests):
-        if isinstance(event, Finished):
+        if isinstance(event, FinishEvent):
             return event.result
     raise GenerationError("the run ended without a result")
 

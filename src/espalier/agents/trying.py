@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from espalier.agents.generating import EXPLAIN, EXPLANATION, explain_question
 from espalier.agents.verb import Answer, Arguments, Desk, Verb
 from espalier.api.explaining import explained, remedies_of, trials_json
-from espalier.engines.base import Event, Finished, Request
+from espalier.engines.base import Event, FinishEvent, Request
 from espalier.errors import GenerationError, InputError
 from espalier.harness.compare.remedies import SEEDS, tried
 from espalier.trace.report.diagnose import diagnose
@@ -40,7 +40,7 @@ def _try_remedies(arguments: Arguments, desk: Desk) -> Answer:
             yield from service.submit(request)
 
     try:
-        ends = (event for event in run([make(**question.options)]) if isinstance(event, Finished))
+        ends = (event for event in run([make(**question.options)]) if isinstance(event, FinishEvent))
         first = next(ends, None)
         if first is None:
             raise GenerationError("the run ended without a result")
@@ -48,9 +48,7 @@ def _try_remedies(arguments: Arguments, desk: Desk) -> Answer:
         if trace is None:
             raise AssertionError("a trace was asked for")
         named = remedies_of(diagnose(trace), trace)[:MOST_REMEDIES]
-        trials = tried(
-            named, question.options, make=make, run=run, seeds=_seeds(arguments), progress=desk.told
-        )  # fmt: skip
+        trials = tried(named, question.options, make=make, run=run, seeds=_seeds(arguments), progress=desk.told)
     finally:
         service.close()
     return explained(trace, "tool", seed=first.result.seed) | trials_json(trials, "tool")

@@ -3,13 +3,7 @@
 
 from espalier.api.installed import plugins
 from espalier.api.loaded import LoadedEngine
-from espalier.api.requests import (
-    check_text,
-    make_request,
-    outputs_of,
-    soft_specs,
-    split_prompts,
-)
+from espalier.api.requests import check_text, make_request, outputs_of, soft_specs, split_prompts
 from espalier.api.use_cases import (
     PresetBuilder,
     compile,  # noqa: A004  # as re.compile

@@ -11,7 +11,7 @@ from typing import Any
 
 from espalier.api.loaded import LoadedEngine
 from espalier.api.requests import make_request
-from espalier.engines.base import Finished, Request, Result
+from espalier.engines.base import FinishEvent, Request, Result
 from espalier.engines.capabilities import check_capabilities
 from espalier.errors import InputError
 from espalier.harness.compare.remedies import SEEDS, Trial, recommendation, recommended, tried
@@ -68,7 +68,7 @@ def explain(
             "there is no constraint to explain", hint=OptionText(constraint("JsonSchema")), field="constraint"
         )
     check_capabilities(engine.engine, request)
-    result = next(event.result for event in engine.run([request]) if isinstance(event, Finished))
+    result = next(event.result for event in engine.run([request]) if isinstance(event, FinishEvent))
     findings = tuple(diagnose(_require_trace(result)))
     trials = None
     if try_remedies:
@@ -97,9 +97,13 @@ def try_all(
         return request
 
     return tried(
-        remedies_of(findings, trace), options, make=make, seeds=seeds, progress=progress,
+        remedies_of(findings, trace),
+        options,
+        make=make,
+        seeds=seeds,
+        progress=progress,
         run=lambda requests: engine.run(requests, route=route),
-    )  # fmt: skip
+    )
 
 
 def remedies_of(findings: Sequence[Finding], trace: Trace) -> list[Remedy]:

@@ -19,13 +19,22 @@ from espalier.trace.report.export import EXPORTERS
 from espalier.version import __version__
 
 REGISTRIES: tuple[Registry[Any], ...] = (
-    KINDS, SOFT_KINDS, ENGINES, STRATEGIES, PLUGGED, WIRE_FORMATS, EXPORTERS, GRAMMARS, CALL_PARSERS, VOCABS,
-)  # fmt: skip
+    KINDS,
+    SOFT_KINDS,
+    ENGINES,
+    STRATEGIES,
+    PLUGGED,
+    WIRE_FORMATS,
+    EXPORTERS,
+    GRAMMARS,
+    CALL_PARSERS,
+    VOCABS,
+)
 """All that plug-ins can add to, in the order of the list."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listed(JsonRecord):
+class InstalledName(JsonRecord):
     """One name. package: "espalier" for a built-in. state: `built-in`, `ready`, `broken`, `refused`, or `off` where
     plug-ins are switched off; reason: why it cannot be used."""
 
@@ -37,20 +46,20 @@ class Listed(JsonRecord):
     reason: str = ""
 
 
-def plugins(*, builtins: bool = False) -> tuple[Listed, ...]:
+def plugins(*, builtins: bool = False) -> tuple[InstalledName, ...]:
     """What the plug-ins of the installed packages declare, by kind; each is imported to see whether it can be used.
 
     builtins: with Espalier's own names of each kind, which are not imported. An entry point of a group that Espalier
     does not have is refused.
     """
-    names: list[Listed] = []
+    names: list[InstalledName] = []
     for registry in REGISTRIES:
         if builtins:
             names += (_own(registry.kind, name) for name in registry.builtins())
         for plugin in registry.plugins():
             usable, why = registry.state(plugin)
             names.append(
-                Listed(
+                InstalledName(
                     kind=plugin.kind,
                     name=plugin.name,
                     package=plugin.package,
@@ -69,10 +78,10 @@ def plugins(*, builtins: bool = False) -> tuple[Listed, ...]:
             package, version = ("", "") if point.dist is None else (point.dist.name, point.dist.version)
             kind = group.removeprefix(PREFIX)
             names.append(
-                Listed(kind=kind, name=point.name, package=package, version=version, state=state, reason=reason)
+                InstalledName(kind=kind, name=point.name, package=package, version=version, state=state, reason=reason)
             )
     return tuple(names)
 
 
-def _own(kind: str, name: str) -> Listed:
-    return Listed(kind=kind, name=name, package="espalier", version=__version__, state="built-in")
+def _own(kind: str, name: str) -> InstalledName:
+    return InstalledName(kind=kind, name=name, package="espalier", version=__version__, state="built-in")

@@ -8,7 +8,7 @@ from typing import Any, Unpack, overload
 from espalier.api.logged import logged
 from espalier.api.options import GenerateOptions, with_options
 from espalier.api.requests import Prompt, make_request, outputs_of, split_prompts
-from espalier.engines.base import Capabilities, Event, Finished, Message, Request, Result
+from espalier.engines.base import Capabilities, Event, FinishEvent, Message, Request, Result
 from espalier.engines.capabilities import check_capabilities
 from espalier.engines.protocols import Engine, ServingEngine
 from espalier.errors import CapabilityError
@@ -98,14 +98,14 @@ class LoadedEngine:
         requests, single = self.requests(prompt, **options)
         done: dict[int, Result] = {}
         for event in self.run(requests):
-            if isinstance(event, Finished):
+            if isinstance(event, FinishEvent):
                 done[event.index] = event.result
         results = [done[i] for i in range(len(requests))]
         return results[0] if single else results
 
     @with_options
     def stream(self, prompt: Prompt | Sequence[Prompt], /, **options: Unpack[GenerateOptions]) -> Iterator[Event]:
-        """Like `generate`, token by token: `TokenEvent`s and, per prompt, one `Finished` with the Result.
+        """Like `generate`, token by token: `TokenEvent`s and, per prompt, one `FinishEvent` with the Result.
 
         The request is checked at once, not at the first event. Closing the iterator stops the generation.
         """

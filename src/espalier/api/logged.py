@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from espalier.api.log_rows import log_row
-from espalier.engines.base import Event, Finished, Request, Result
+from espalier.engines.base import Event, FinishEvent, Request, Result
 from espalier.errors import EspalierError
 
 if TYPE_CHECKING:
@@ -38,16 +38,23 @@ def _follow_run(
         total = time.monotonic() - began
         log.put(
             lambda: log_row(
-                requests[index], result, model=engine.name, caller=LOCAL, with_content=log.with_content,
+                requests[index],
+                result,
+                model=engine.name,
+                caller=LOCAL,
+                with_content=log.with_content,
                 compiler=engine.compiler,
-                engine=kind, route=route, total=total, error=error,
+                engine=kind,
+                route=route,
+                total=total,
+                error=error,
                 request_id=requests[index].request_id or f"{group}-{index}",
             )
-        )  # fmt: skip
+        )
 
     try:
         for event in engine.run(requests):
-            if isinstance(event, Finished):
+            if isinstance(event, FinishEvent):
                 left.discard(event.index)
                 put(event.index, event.result, None)
             yield event

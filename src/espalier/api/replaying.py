@@ -19,7 +19,7 @@ from espalier.constraints.spec import Spec
 from espalier.decoding.options import Decoding
 from espalier.decoding.plan import Outcome, Plan
 from espalier.decoding.ports import StepModel
-from espalier.decoding.replay import Replay, Replayed, replay_plan, replay_rows
+from espalier.decoding.replay import ReplayResult, SequenceReplay, replay_plan, replay_rows
 from espalier.decoding.strategies import STRATEGIES
 from espalier.engines.base import Request
 from espalier.engines.capabilities import check_capabilities
@@ -48,7 +48,7 @@ class Replaying:
     source: Source
     is_own: bool
     strategy: str
-    replayed: Replayed | None
+    replayed: ReplayResult | None
     diff: TraceDiff
     trace: Trace
     note: str = ""
@@ -118,7 +118,7 @@ def replay(
     if make_take is None or going_back or (is_own and trace.rewinds):
         return _rerun(trace, setting, spec, prepared, decoding, is_own=is_own, going_back=going_back, note=note)
     is_rounded = setting.model is None
-    run = Replay(prepared.job, trace.steps, take=make_take(prepared.job), is_own=is_own, is_rounded=is_rounded)
+    run = SequenceReplay(prepared.job, trace.steps, take=make_take(prepared.job), is_own=is_own, is_rounded=is_rounded)
     if setting.model is not None:
         _drive(setting.model, replay_plan(run))
     else:
@@ -165,9 +165,10 @@ class _ReplaySetting:
 def _check(trace: Trace) -> None:
     if trace.sums is not None:
         raise InputError(
-            "this trace kept no steps", hint="record them: --trace-level steps, or full to replay without a model",
+            "this trace kept no steps",
+            hint="record them: --trace-level steps, or full to replay without a model",
             field="trace",
-        )  # fmt: skip
+        )
     if not trace.steps:
         raise InputError("this trace has no steps", field="trace")
     filters = trace.setup.get("filters") or ()
@@ -257,9 +258,16 @@ def _prepare(trace: Trace, setting: _ReplaySetting, spec: Spec | None, decoding:
 
 
 def _rerun(
-    trace: Trace, setting: _ReplaySetting, spec: Spec | None, prepared: PreparedRun, decoding: Decoding,
-    *, is_own: bool, going_back: bool, note: str,
-) -> Replaying:  # fmt: skip
+    trace: Trace,
+    setting: _ReplaySetting,
+    spec: Spec | None,
+    prepared: PreparedRun,
+    decoding: Decoding,
+    *,
+    is_own: bool,
+    going_back: bool,
+    note: str,
+) -> Replaying:
     """Run again from the start, with the same seed, and compare the result with the trace."""
     if setting.model is None:
         what = spec.kind if going_back and spec is not None else decoding.strategy

@@ -279,8 +279,12 @@ def _chat_fields(
             _refuse_typos(tool, place)
     choice = read_choice(tool_choice)
     choice.allowed(given)
-    details = {"tool_choice": choice.mode == "required", "tool_format": tool_format is not None,
-               "max_calls": max_calls is not None, "parallel_tool_calls": not parallel_tool_calls}  # fmt: skip
+    details = {
+        "tool_choice": choice.mode == "required",
+        "tool_format": tool_format is not None,
+        "max_calls": max_calls is not None,
+        "parallel_tool_calls": not parallel_tool_calls,
+    }
     alone = [name for name, is_given in details.items() if is_given]
     if alone and not given:
         raise InputError(OptionText(Setting(alone[0]), " needs ", Setting("tools")), field=alone[0])

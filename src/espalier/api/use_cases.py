@@ -209,8 +209,9 @@ def _spec_of(constraint: Spec | Compiled) -> Spec:
             marker = next(iter(constraint.spelled.values())).decode("utf-8", "replace")
             raise CapabilityError(
                 f"{constraint.spec.kind} takes the special token {marker} as text here, which no grammar of another "
-                "engine says", field="constraint",
-            )  # fmt: skip
+                "engine says",
+                field="constraint",
+            )
         return constraint.spec
     raise InputError(f"a constraint is a Spec or a Compiled, not {type(constraint).__name__}", field="constraint")
 
@@ -237,7 +238,7 @@ def try_preset(preset: Preset, *, app: App | None = None) -> tuple[str, ...]:
     return (*notes, *unenforced(whole))
 
 
-class PresetBuilder(preset_values.PresetBuilder):
+class PresetBuilder(preset_values.BasePresetBuilder):
     """A preset step by step: `PresetBuilder("mine").temperature(0.2).grammar("@json_object").build_and_register()`."""
 
     def build_and_register(self, app: App | None = None) -> Preset:

@@ -39,11 +39,7 @@ class Tool:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not NAME.fullmatch(self.name):
-            raise InputError(
-                f"{self.name!r} is no name for a tool",
-                hint="1 to 64 of A-Z a-z 0-9 _ - .",
-                field="name",
-            )
+            raise InputError(f"{self.name!r} is no name for a tool", hint="1 to 64 of A-Z a-z 0-9 _ - .", field="name")
         if not isinstance(self.description, str):
             raise InputError(f"the description of {self.name} is not text", field="description")
         if self.strict not in (None, True, False):
@@ -60,9 +56,10 @@ class Tool:
             raise InputError(f"the tool {self.name} has no schema", hint=_NO_ARGUMENTS, field="parameters")
         if not isinstance(schema, Mapping):
             raise InputError(
-                f"the schema of {self.name} is an object, not {type(schema).__name__}", hint=_NO_ARGUMENTS,
+                f"the schema of {self.name} is an object, not {type(schema).__name__}",
+                hint=_NO_ARGUMENTS,
                 field="parameters",
-            )  # fmt: skip
+            )
         try:
             text = json.dumps(schema, ensure_ascii=False, allow_nan=False)
         except (TypeError, ValueError, RecursionError) as error:
@@ -220,8 +217,11 @@ def _read_name(data: Any, where: str) -> str:
     inner = data.get("function", data) if isinstance(data, Mapping) else None
     name = inner.get("name") if isinstance(inner, Mapping) else None
     if not isinstance(name, str):
-        raise InputError("a choice of a tool needs its name", hint='{"type": "function", "function": {"name": ...}}',
-                         field=f"{where}.function.name")  # fmt: skip
+        raise InputError(
+            "a choice of a tool needs its name",
+            hint='{"type": "function", "function": {"name": ...}}',
+            field=f"{where}.function.name",
+        )
     return name
 
 
@@ -260,8 +260,4 @@ class ToolCall:
 
     def to_json(self) -> dict[str, Any]:
         """OpenAI's shape."""
-        return {
-            "id": self.id,
-            "type": "function",
-            "function": {"name": self.name, "arguments": self.arguments},
-        }
+        return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": self.arguments}}

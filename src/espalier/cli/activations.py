@@ -25,7 +25,7 @@ from espalier.cli.flags.inputs import Raw, System
 from espalier.cli.flags.model import EngineFlags, Model, load
 from espalier.cli.flags.sampling import SamplingFlags, check_single
 from espalier.cli.flags.store import app_with_store
-from espalier.engines.base import Finished
+from espalier.engines.base import FinishEvent
 from espalier.errors import InputError
 from espalier.trace.records import Trace
 
@@ -62,12 +62,20 @@ def capture_command(
     loaded_app = app_with_store()
     requests = [
         api.make_request(
-            prompt, constraint=constraint.spec(), preset=sampling.preset, presets=loaded_app.presets, system=system,
-            raw=raw, trace="steps", activations=asked, **constraint.schema_options(loaded_app),
-            **sampling.fields(), **decoding.options(),
+            prompt,
+            constraint=constraint.spec(),
+            preset=sampling.preset,
+            presets=loaded_app.presets,
+            system=system,
+            raw=raw,
+            trace="steps",
+            activations=asked,
+            **constraint.schema_options(loaded_app),
+            **sampling.fields(),
+            **decoding.options(),
         )
         for prompt in prompts
-    ]  # fmt: skip
+    ]
     for request in requests:
         check_single(request.sampling)
     with load(model, engine, loaded_app) as loaded:
@@ -75,7 +83,7 @@ def capture_command(
             api.check_capabilities(loaded.engine, request)
         with ActivationStore(store, write=True) as target:
             for event in loaded.engine.run(requests):
-                if isinstance(event, Finished):
+                if isinstance(event, FinishEvent):
                     for key, captured in capture.stored(target, event.result):
                         record = captured.record
                         output.data(key)
@@ -256,12 +264,15 @@ def _trace(store: Path, record: RequestRecord, given: str | None) -> Trace | Non
 def _json(token: JoinedToken) -> dict[str, Any]:
     step = token.step
     return {
-        "token": token.token, "token_id": token.token_id, "own_row": token.own, "source_row": token.source,
+        "token": token.token,
+        "token_id": token.token_id,
+        "own_row": token.own,
+        "source_row": token.source,
         "text": step.text if step else None,
         "wanted": step.pre_masking[0].to_json() if step and step.pre_masking else None,
         "rejected": step.rejected.to_json() if step and step.rejected else None,
         "tax_nats": step.tax_nats if step else None,
-    }  # fmt: skip
+    }
 
 
 def _vector(values: Any, token: JoinedToken) -> list[float] | None:
@@ -271,9 +282,11 @@ def _vector(values: Any, token: JoinedToken) -> list[float] | None:
 def _brief(record: RequestRecord) -> dict[str, Any]:
     names = ("model", "timestamp", "input_length", "dtype", "request_id", "trace_id", "run_id", "prompt", "response")
     return {name: getattr(record, name) for name in names} | {
-        "positions": len(record.positions), "layers": list(record.layers), "sites": list(record.sites),
+        "positions": len(record.positions),
+        "layers": list(record.layers),
+        "sites": list(record.sites),
         "hidden": record.hidden,
-    }  # fmt: skip
+    }
 
 
 def _text(record: RequestRecord) -> str:

@@ -22,7 +22,7 @@ from espalier.cli.flags.store import app_with_store
 from espalier.cli.generate import report
 from espalier.constraints.spec import Spec
 from espalier.decoding.options import OPTIONS, Decoding
-from espalier.engines.base import Event, Finished, Result
+from espalier.engines.base import Event, FinishEvent, Result
 from espalier.errors import EspalierError, InputError
 from espalier.sampling.config import SamplingConfig
 from espalier.sampling.presets.spec import Preset
@@ -37,7 +37,7 @@ HELP = """\
 
 
 @dataclass
-class Conversation:
+class ChatSession:
     """The state of a chat."""
 
     engine: api.LoadedEngine
@@ -90,7 +90,7 @@ def command(
     with load(model, engine, app) as loaded:
         output.note(described(model, engine, loaded, app))
         output.note("/help for commands, Ctrl-D to leave")
-        conversation = Conversation(
+        conversation = ChatSession(
             loaded,
             request.sampling,
             spec if spec is None or not constraint.closed else spec.closing(True),
@@ -106,7 +106,7 @@ def command(
         talk(conversation)
 
 
-def talk(conversation: Conversation) -> None:
+def talk(conversation: ChatSession) -> None:
     """Read lines until the end of input or /quit. An error in one line is printed, and the chat goes on."""
     while True:
         try:
@@ -127,7 +127,7 @@ def talk(conversation: Conversation) -> None:
             output.fail(error)
 
 
-def answer(conversation: Conversation, line: str) -> None:
+def answer(conversation: ChatSession, line: str) -> None:
     """Send one line and stream the answer. Ctrl-C stops the answer; its text so far stays in the conversation."""
     conversation.messages.append({"role": "user", "content": line})
     shown: list[str] = []
@@ -137,7 +137,7 @@ def answer(conversation: Conversation, line: str) -> None:
             for event in events:
                 output.piece(event.text)
                 shown.append(event.text)
-                if isinstance(event, Finished):
+                if isinstance(event, FinishEvent):
                     conversation.last = event.result
     except KeyboardInterrupt:
         was_stopped = True
@@ -154,7 +154,7 @@ def answer(conversation: Conversation, line: str) -> None:
         report(conversation.last)
 
 
-def _stream(conversation: Conversation) -> Generator[Event, None, None]:
+def _stream(conversation: ChatSession) -> Generator[Event, None, None]:
     """The events of an answer, as a generator that can be closed. It renders and compiles at its first event."""
     requests, _ = conversation.engine.requests(
         conversation.prompt(),
@@ -168,7 +168,7 @@ def _stream(conversation: Conversation) -> Generator[Event, None, None]:
     yield from conversation.engine.run(requests, route="espalier chat")
 
 
-def switch(conversation: Conversation, line: str) -> None:
+def switch(conversation: ChatSession, line: str) -> None:
     """Run one /command. Raises InputError for an unknown command or a wrong argument."""
     name, _, rest = line[1:].partition(" ")
     rest = rest.strip()
@@ -178,7 +178,7 @@ def switch(conversation: Conversation, line: str) -> None:
     run(conversation, rest)
 
 
-def _constrain(conversation: Conversation, **given: Any) -> None:
+def _constrain(conversation: ChatSession, **given: Any) -> None:
     # Bans and filters of the command line stay.
     spec = conversation.safety.join(ConstraintFlags(**given, ban=conversation.ban).spec())
     if spec is not None:
@@ -208,18 +208,18 @@ def _words(rest: str) -> list[str]:
         raise InputError(f"the choices cannot be read: {error}", hint='quote as in a shell: /choice "a b" c') from error
 
 
-def _reset(conversation: Conversation, rest: str) -> None:
+def _reset(conversation: ChatSession, rest: str) -> None:
     conversation.messages.clear()
     conversation.last = None
     output.note("a new conversation")
 
 
-def _system(conversation: Conversation, rest: str) -> None:
+def _system(conversation: ChatSession, rest: str) -> None:
     conversation.system = rest or None
     _reset(conversation, rest)
 
 
-def _strategy(conversation: Conversation, rest: str) -> None:
+def _strategy(conversation: ChatSession, rest: str) -> None:
     """Options of the old strategy are dropped: beams mean nothing to another one."""
     name = _need(rest, "the name of a strategy")
     options = ((OPTIONS[option], value) for option, value in conversation.decoding.options_given.items())
@@ -230,7 +230,7 @@ def _strategy(conversation: Conversation, rest: str) -> None:
     output.note(f"strategy: {name}")
 
 
-def _trace(conversation: Conversation, rest: str) -> None:
+def _trace(conversation: ChatSession, rest: str) -> None:
     path = _need(rest, "a file name")
     target = check_trace_path(path)
     if conversation.last is None or conversation.last.trace is None:
@@ -240,7 +240,7 @@ def _trace(conversation: Conversation, rest: str) -> None:
     output.note(f"trace: {path}")
 
 
-COMMANDS: dict[str, Callable[[Conversation, str], None]] = {
+COMMANDS: dict[str, Callable[[ChatSession, str], None]] = {
     "help": lambda c, rest: output.note(HELP),
     "schema": lambda c, rest: _constrain(c, schema=_need(rest, "a schema")),
     "regex": lambda c, rest: _constrain(c, regex=_need(rest, "a pattern")),

@@ -22,7 +22,7 @@ from espalier.cli.vocab.reading import read_vocab
 from espalier.constraints.json_schema.check import CompileCost, SchemaReport, check_schema
 from espalier.constraints.json_schema.instances import Instance, read_instances
 from espalier.errors import InputError, UnsupportedError
-from espalier.schema.contract import VERDICTS, Contract, Entry
+from espalier.schema.contract import VERDICTS, Contract, ContractEntry
 from espalier.schema.lint.engine_limits import ENGINES
 from espalier.tokens.vocab import Vocab
 
@@ -158,9 +158,12 @@ def cost_lines(cost: CompileCost) -> list[str]:
     tables = f", {memory}{' of tables' if cost.measured == 'tables' else ''}"
     return [
         f"compiled    in {cost.seconds * 1000:,.1f} ms: {built}{tables}",
-        *_field("vocabulary", f"{shown(cost.vocab)}, {cost.tokens:,} ids, {cost.allowed:,} allowed at the start; "
-                f"first mask in {cost.first_mask * 1000:,.2f} ms"),
-    ]  # fmt: skip
+        *_field(
+            "vocabulary",
+            f"{shown(cost.vocab)}, {cost.tokens:,} ids, {cost.allowed:,} allowed at the start; "
+            f"first mask in {cost.first_mask * 1000:,.2f} ms",
+        ),
+    ]
 
 
 def _field(name: str, text: str) -> list[str]:
@@ -187,7 +190,7 @@ def contract_table(contract: Contract, *, show_all: bool) -> Iterator[str]:
         yield from (" " * indent + line for line in rest)
 
 
-def name(entry: Entry) -> str:
+def name(entry: ContractEntry) -> str:
     """The pointer of an entry; an entry of no single keyword is named by its subject."""
     return entry.pointer or (f"({entry.keyword})" if entry.keyword else "(the whole)")
 

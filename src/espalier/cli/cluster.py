@@ -15,7 +15,7 @@ from espalier.server.settings import FIELDS
 from espalier.version import __version__
 
 if TYPE_CHECKING:
-    from espalier.server.cluster.plan import Plan
+    from espalier.server.cluster.plan import ClusterPlan
     from espalier.server.environment import Environment
     from espalier.server.settings import ServerSettings
 
@@ -35,7 +35,7 @@ def travelling(environment: Environment) -> dict[str, str]:
 
 
 def serve_on_ray(
-    environment: Environment, settings: ServerSettings, plan: Plan, address: str | None, keys: int
+    environment: Environment, settings: ServerSettings, plan: ClusterPlan, address: str | None, keys: int
 ) -> list[int]:
     """Serve until a signal; returns the signals that ended it. Raises EspalierError where it could not begin."""
     need_ray()

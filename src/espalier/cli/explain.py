@@ -24,7 +24,7 @@ from espalier.cli.flags.store import app_with_store
 from espalier.cli.flags.tools import ReasoningFlags
 from espalier.cli.flags.tracing import TraceFile
 from espalier.cli.progress import counting
-from espalier.engines.base import Finished, Result
+from espalier.engines.base import FinishEvent, Result
 from espalier.errors import InputError
 from espalier.harness.compare.remedies import SEEDS, trials_text
 from espalier.trace.measure import word_of
@@ -94,7 +94,9 @@ def command(
     for note in request.notes:
         output.note(note)
     with load(model, engine, app) as loaded:
-        result = next(event.result for event in run(loaded, request, command="explain") if isinstance(event, Finished))
+        result = next(
+            event.result for event in run(loaded, request, command="explain") if isinstance(event, FinishEvent)
+        )
         if result.trace is None:
             raise AssertionError("a trace was asked for")
         if not as_json:
@@ -103,9 +105,15 @@ def command(
         if try_remedies:
             with counting("runs") as progress:
                 trials = try_all(
-                    diagnose(result.trace), result.trace, asked, options, engine=loaded, seeds=seeds,
-                    progress=progress, route="espalier explain",
-                )  # fmt: skip
+                    diagnose(result.trace),
+                    result.trace,
+                    asked,
+                    options,
+                    engine=loaded,
+                    seeds=seeds,
+                    progress=progress,
+                    route="espalier explain",
+                )
     if as_json:
         tried = {} if trials is None else trials_json(trials, "cli")
         output.data_json(explained(result.trace, "cli", seed=result.seed) | tried)

@@ -28,7 +28,7 @@ from espalier.cli.flags.tracing import TraceFlags
 from espalier.cli.flags.words import WordFlags
 from espalier.constraints.soft.spec import SoftJson
 from espalier.constraints.verdict import REPORT
-from espalier.engines.base import Event, Finished, Result
+from espalier.engines.base import Event, FinishEvent, Result
 from espalier.errors import InputError
 
 
@@ -135,7 +135,7 @@ def show(events: Iterable[Event], *, live: bool, split: bool = False) -> Result:
                 show_delta(delta)
         elif live:
             output.piece(event.text)
-        if isinstance(event, Finished):
+        if isinstance(event, FinishEvent):
             return event.result
     raise AssertionError("a run always ends in Finished")
 

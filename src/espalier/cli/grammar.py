@@ -24,7 +24,7 @@ from espalier.constraints.json_schema.typos import typo_notes
 from espalier.constraints.spec import Gbnf
 from espalier.errors import InputError, LimitExceeded, VocabError
 from espalier.grammar.ast import Grammar
-from espalier.grammar.check import Finding, check, validate
+from espalier.grammar.check import GrammarFinding, check, validate
 from espalier.grammar.parser import parse
 from espalier.grammar.printer import print_grammar
 from espalier.grammar.sample import SentenceSampler
@@ -79,13 +79,13 @@ def check_command(grammar: File, root: Root = "root", as_json: AsJson = False) -
     raise typer.Exit(1 if failed else 0)
 
 
-def too_large(text: str, root: str) -> list[Finding]:
+def too_large(text: str, root: str) -> list[GrammarFinding]:
     """A finding for a grammar whose automaton exceeds the limits, which only compiling shows."""
     try:
         with working("compiling the grammar"):
             api.compile(Gbnf(text, root=root))
     except LimitExceeded as error:
-        return [Finding(severity="error", code="too-large", message=error.message, hint=error.hint)]
+        return [GrammarFinding(severity="error", code="too-large", message=error.message, hint=error.hint)]
     except VocabError:
         return []  # it names tokens, which the byte vocabulary does not have; a model's may
     return []

@@ -15,20 +15,31 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
-from espalier.cli.table import COMMANDS, EXAMPLES, Entry
+from espalier.cli.table import COMMANDS, EXAMPLES, CommandEntry
 from espalier.nearest import did_you_mean
 
 COMMON, ARGUMENTS, EXAMPLE = "Options", "Arguments", "Examples"
 OVERRIDE = ("-o", "--option")
 BOLD, PLAIN = "\x1b[1m", "\x1b[0m"
 THEIRS = {
-    "--max-new-tokens": "--max-tokens", "--n-predict": "--max-tokens", "--predict": "--max-tokens",
+    "--max-new-tokens": "--max-tokens",
+    "--n-predict": "--max-tokens",
+    "--predict": "--max-tokens",
     "-n": "--max-tokens",
-    "--temp": "--temperature", "--json-schema": "--schema", "--guided-json": "--schema", "--output-type": "--schema",
-    "--guided-regex": "--regex", "--guided-choice": "--choice", "--guided-grammar": "--grammar",
-    "--grammar-file": "--grammar", "--prompt": "the prompt as an argument", "-p": "the prompt as an argument",
-    "--system-prompt": "--system", "--json-mode": "--json-object", "--repeat-penalty": "--repetition-penalty",
-}  # fmt: skip
+    "--temp": "--temperature",
+    "--json-schema": "--schema",
+    "--guided-json": "--schema",
+    "--output-type": "--schema",
+    "--guided-regex": "--regex",
+    "--guided-choice": "--choice",
+    "--guided-grammar": "--grammar",
+    "--grammar-file": "--grammar",
+    "--prompt": "the prompt as an argument",
+    "-p": "the prompt as an argument",
+    "--system-prompt": "--system",
+    "--json-mode": "--json-object",
+    "--repeat-penalty": "--repetition-penalty",
+}
 """What other programs call a flag -> ours."""
 
 
@@ -95,7 +106,7 @@ class WithOverrides(GroupedCommand):
 class OnDemand(MutableMapping[str, Any]):
     """The commands of a table by name, each imported when it is asked for."""
 
-    def __init__(self, table: dict[str, Entry]) -> None:
+    def __init__(self, table: dict[str, CommandEntry]) -> None:
         self._table = table
         self._made: dict[str, Any] = {}
 
@@ -140,7 +151,7 @@ class Root(TyperGroup):
         write_examples(formatter, "espalier ")
 
 
-def _make_command(name: str, entry: Entry) -> Any:
+def _make_command(name: str, entry: CommandEntry) -> Any:
     module, _, attribute = entry.target.partition(":")
     target = getattr(import_module(f"espalier.cli.{module}"), attribute)
     if isinstance(target, typer.Typer):
@@ -149,8 +160,12 @@ def _make_command(name: str, entry: Entry) -> Any:
         return group
     home, _, name_of_class = entry.command_class.partition(":")
     cls = getattr(import_module(f"espalier.cli.{home}"), name_of_class)
-    app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False,
-                      context_settings={"help_option_names": ["-h", "--help"]})  # fmt: skip
+    app = typer.Typer(
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        add_completion=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
     app.command(name, short_help=entry.help, cls=cls)(target)
     command = get_command(app)
     command.name = name

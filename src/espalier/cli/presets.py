@@ -77,8 +77,12 @@ def _number(config: dict[str, Any], name: str) -> str:
 def _reason(row: dict[str, Any]) -> str:
     """Why a preset cannot be used, without its name."""
     reason = str(row["problem"])
-    for subject in (f"cannot read the preset {row['source']}", f"the preset {row['source']}", row["source"],
-                    f"the preset {row['name']!r}"):  # fmt: skip
+    for subject in (
+        f"cannot read the preset {row['source']}",
+        f"the preset {row['source']}",
+        row["source"],
+        f"the preset {row['name']!r}",
+    ):
         if reason.startswith(subject):
             return reason.removeprefix(subject).removeprefix(":").lstrip()
     return reason
@@ -108,15 +112,11 @@ def show_command(name: Name, as_json: AsJson = False) -> None:
 
 @app.command("add", short_help="Save a preset of your own.", cls=WithOverrides)
 def add_command(
-    source: Annotated[
-        str,
-        typer.Argument(help="A name, or a TOML or JSON file; `-` is stdin.", metavar="NAME|FILE"),
-    ],
+    source: Annotated[str, typer.Argument(help="A name, or a TOML or JSON file; `-` is stdin.", metavar="NAME|FILE")],
     description: Annotated[str, typer.Option(help="What the preset is for.")] = "",
     like: Annotated[str | None, typer.Option(help="Start from another preset.", metavar="NAME")] = None,
     option: Annotated[
-        list[str] | None,
-        typer.Option("-o", "--option", help="A sampling field; repeat it.", metavar="KEY VALUE"),
+        list[str] | None, typer.Option("-o", "--option", help="A sampling field; repeat it.", metavar="KEY VALUE")
     ] = None,
     grammar: Annotated[str | None, typer.Option(help="A GBNF grammar file, or @NAME.", metavar="FILE")] = None,
     root: Annotated[

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 ENGINE = pytest.StashKey[Any]()
 
 
-class CaseFailed(Exception):
+class CaseFailure(Exception):
     """A case did not pass. result: all that is known of it."""
 
     def __init__(self, result: CaseResult) -> None:
@@ -85,10 +85,10 @@ class CaseItem(pytest.Item):
         (result,) = harness.add(self.case).run().results
         self.add_report_section("call", "espalier", "\n".join(result.outputs))
         if not result.passed:
-            raise CaseFailed(result)
+            raise CaseFailure(result)
 
     def repr_failure(self, excinfo: Any, style: Any = None) -> Any:
-        if not isinstance(excinfo.value, CaseFailed):
+        if not isinstance(excinfo.value, CaseFailure):
             return super().repr_failure(excinfo, style)
 
         return str(excinfo.value.result)

@@ -71,9 +71,16 @@ def command(
     templates = templates_of(known or (), texts, chat=_chat(chat_template) if chat_template else None)
     with progress.stepping(ROWS_A_TICK) as step:
         report = reconstruct(
-            qa_output_path, lmdb_path, output_path, templates=templates, rules=rules, allow_empty=allow_empty,
-            salvage=salvage, tell=output.note if verbose else lambda _: None, step=step,
-        )  # fmt: skip
+            qa_output_path,
+            lmdb_path,
+            output_path,
+            templates=templates,
+            rules=rules,
+            allow_empty=allow_empty,
+            salvage=salvage,
+            tell=output.note if verbose else lambda _: None,
+            step=step,
+        )
     for line in report.lines(RULES[duplicates]):
         output.note(line)
     if report_path is not None:

@@ -16,7 +16,7 @@ from espalier.cli.flags.inputs import read_text
 from espalier.cli.flags.safety import read_lists, warn_unenforced
 from espalier.cli.progress import working
 from espalier.constraints.safety.catalogue import CATEGORIES, NEEDS_LIST, PATTERNS, PRESET_TEXTS, PRESETS
-from espalier.constraints.safety.judge import Finding, NotSearched, find
+from espalier.constraints.safety.judge import SafetyMatch, UnsearchablePattern, find
 from espalier.constraints.safety.parts import checked_parts
 from espalier.constraints.safety.spec import Safety
 from espalier.errors import UnsupportedError
@@ -65,7 +65,7 @@ def check_command(
     try:
         with working("building the safety filter"):
             matches = find(spec, data)
-    except NotSearched as error:
+    except UnsearchablePattern as error:
         raise UnsupportedError(str(error), hint="repeat less within what is repeated", field="patterns") from error
     if as_json:
         output.data_json({"caught": [match.to_json() for match in matches], "enforced": spec.describe()})
@@ -78,7 +78,7 @@ def check_command(
     raise typer.Exit(1 if matches else 0)
 
 
-def _line(finding: Finding) -> str:
+def _line(finding: SafetyMatch) -> str:
     shown = finding.text if len(finding.text) <= SHOWN else f"{finding.text[: SHOWN - 1]}…"
     where = "\tin decoded text" if finding.decoded else ""
     return f"{finding.category}/{finding.pattern}\tcharacters {finding.start}-{finding.end}\t{shown!r}{where}"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CommandEntry:
     """One command. target: `module:attribute` in `espalier.cli`, a function or a Typer app. panel: the heading of help
     under which it stands. command_class: the class of the command, `module:attribute` in `espalier.cli`."""
 
@@ -23,28 +23,28 @@ LLAMA = "llama.generate:WithLlamaFlags"
 RUN, LOOK, SERVE, MORE = "Generate", "Look, without generating", "Serve", "Many prompts, tests and stores"
 
 COMMANDS = {
-    "generate": Entry("generate:command", "Generate text under a constraint.", RUN, LLAMA),
-    "explain": Entry("explain:command", "Explain what a constraint costs, where and why.", RUN, OVERRIDES),
-    "chat": Entry("chat:command", "Talk with a model.", RUN, OVERRIDES),
-    "trace": Entry("trace.commands:app", "Show, merge, compare and replay traces.", RUN),
-    "check": Entry("check:command", "Show what an engine enforces of a JSON Schema.", LOOK),
-    "grammar": Entry("grammar:app", "Check, print, sample, try and convert GBNF grammars.", LOOK),
-    "wordlist": Entry("wordlist:app", "Build, list and check against word lists.", LOOK),
-    "safety": Entry("safety:app", "Show what safety filters catch.", LOOK),
-    "vocab": Entry("vocab.command:command", "Show what is in a tokenizer's vocabulary.", LOOK),
-    "presets": Entry("presets:app", "List, show, add and remove presets.", LOOK),
-    "config": Entry("config:app", "Show the settings and where they come from.", LOOK),
-    "plugins": Entry("plugins:command", "List the plug-ins of installed packages.", LOOK),
-    "doctor": Entry("doctor:command", "Show what is installed and what can run.", LOOK),
-    "serve": Entry("serve:command", "Serve a model over HTTP, to any OpenAI client.", SERVE),
-    "proxy": Entry("proxy:command", "Trace what constraints do in a llama-server.", SERVE),
-    "mcp": Entry("mcp:command", "Offer the verbs to agents as MCP tools.", SERVE),
-    "logs": Entry("logs.commands:app", "List, show and search the log of generations.", SERVE),
-    "batch": Entry("batch.commands:app", "Run many prompts, on the spot or in the background.", MORE),
-    "test": Entry("testing:command", "Prove a configuration with test cases.", MORE),
-    "eval": Entry("evaluate:app", "Judge generated answers.", MORE),
-    "activations": Entry("activations:app", "Capture hidden states and look after their stores.", MORE),
-    "reconstruct": Entry("reconstruct:command", "Rebuild an inference file from logged requests.", MORE),
+    "generate": CommandEntry("generate:command", "Generate text under a constraint.", RUN, LLAMA),
+    "explain": CommandEntry("explain:command", "Explain what a constraint costs, where and why.", RUN, OVERRIDES),
+    "chat": CommandEntry("chat:command", "Talk with a model.", RUN, OVERRIDES),
+    "trace": CommandEntry("trace.commands:app", "Show, merge, compare and replay traces.", RUN),
+    "check": CommandEntry("check:command", "Show what an engine enforces of a JSON Schema.", LOOK),
+    "grammar": CommandEntry("grammar:app", "Check, print, sample, try and convert GBNF grammars.", LOOK),
+    "wordlist": CommandEntry("wordlist:app", "Build, list and check against word lists.", LOOK),
+    "safety": CommandEntry("safety:app", "Show what safety filters catch.", LOOK),
+    "vocab": CommandEntry("vocab.command:command", "Show what is in a tokenizer's vocabulary.", LOOK),
+    "presets": CommandEntry("presets:app", "List, show, add and remove presets.", LOOK),
+    "config": CommandEntry("config:app", "Show the settings and where they come from.", LOOK),
+    "plugins": CommandEntry("plugins:command", "List the plug-ins of installed packages.", LOOK),
+    "doctor": CommandEntry("doctor:command", "Show what is installed and what can run.", LOOK),
+    "serve": CommandEntry("serve:command", "Serve a model over HTTP, to any OpenAI client.", SERVE),
+    "proxy": CommandEntry("proxy:command", "Trace what constraints do in a llama-server.", SERVE),
+    "mcp": CommandEntry("mcp:command", "Offer the verbs to agents as MCP tools.", SERVE),
+    "logs": CommandEntry("logs.commands:app", "List, show and search the log of generations.", SERVE),
+    "batch": CommandEntry("batch.commands:app", "Run many prompts, on the spot or in the background.", MORE),
+    "test": CommandEntry("testing:command", "Prove a configuration with test cases.", MORE),
+    "eval": CommandEntry("evaluate:app", "Judge generated answers.", MORE),
+    "activations": CommandEntry("activations:app", "Capture hidden states and look after their stores.", MORE),
+    "reconstruct": CommandEntry("reconstruct:command", "Rebuild an inference file from logged requests.", MORE),
 }
 
 EXAMPLES = {

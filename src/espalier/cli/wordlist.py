@@ -16,7 +16,7 @@ from espalier.cli.flags.groups import sub_app
 from espalier.cli.flags.inputs import read_text
 from espalier.cli.progress import working
 from espalier.constraints.words.judge import line_and_column
-from espalier.constraints.words.report import Found, WordReport, oov_report
+from espalier.constraints.words.report import WordCount, WordReport, oov_report
 from espalier.constraints.words.spec import Wordlist
 from espalier.errors import EspalierError, InputError, OutputError, UnknownName
 from espalier.lexicon.build import build_words, list_text
@@ -35,8 +35,7 @@ def build_command(
     lang: Annotated[str, typer.Argument(help="A language code such as es.", metavar="LANG")],
     count: Annotated[int, typer.Option("-n", "--count", help="How many words.")] = 10_000,
     target: Annotated[
-        str | None,
-        typer.Option("-o", "--output", help="Default: LANG.txt in the word list folder.", metavar="FILE"),
+        str | None, typer.Option("-o", "--output", help="Default: LANG.txt in the word list folder.", metavar="FILE")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
 ) -> None:
@@ -182,7 +181,7 @@ def table(report: WordReport, text: str) -> list[str]:
     return lines
 
 
-def _section(title: str, counted: tuple[Found, ...], *, ranks: bool = False, codes: bool = False) -> list[str]:
+def _section(title: str, counted: tuple[WordCount, ...], *, ranks: bool = False, codes: bool = False) -> list[str]:
     if not counted:
         return []
     lines = ["", title, f"  {'count':>6}  {'first at':<10}  {'word' if not codes else 'character'}"]

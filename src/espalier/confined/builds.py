@@ -56,9 +56,15 @@ class Builds:
             self._start_processes()[0].start()
 
     def build(
-        self, make: Callable[[], T], *, run: Remote, given: Mapping[str, Any], read: Callable[[bytes], T],
-        near: Callable[[], T] | None = None, is_near: bool = True,
-    ) -> T:  # fmt: skip
+        self,
+        make: Callable[[], T],
+        *,
+        run: Remote,
+        given: Mapping[str, Any],
+        read: Callable[[bytes], T],
+        near: Callable[[], T] | None = None,
+        is_near: bool = True,
+    ) -> T:
         """What `make` returns: made here where there is no limit, or where it is quick. Otherwise a worker process
         calls `run`, a function of a module that returns `answered(given, ...)`, and `read` reads its file. given: JSON.
         near: makes the same, or raises Elsewhere where it knows beforehand that it is not quick. is_near: whether it is

@@ -11,15 +11,15 @@ LARGEST = 64_000_000
 """Bytes of a message; a larger one is refused by whoever sends it."""
 
 
-class TooLarge(ValueError):
+class FrameTooLarge(ValueError):
     """The message is larger than LARGEST."""
 
 
 def packed(message: Any) -> bytes:
-    """Raises TooLarge."""
+    """Raises FrameTooLarge."""
     body = json.dumps(message, separators=(",", ":")).encode()
     if len(body) > LARGEST:
-        raise TooLarge(f"a message of {len(body)} bytes; at most {LARGEST} are sent")
+        raise FrameTooLarge(f"a message of {len(body)} bytes; at most {LARGEST} are sent")
     return HEAD.pack(len(body)) + body
 
 

@@ -103,8 +103,9 @@ class Processes:
         `time_limit.check` of the calling thread does, which ends the call, ConfinedError (also where the process does
         not start in time), Unavailable once closed.
         """
-        message = frames.packed({"run": import_name(run), "given": given, "seconds": seconds, "what": what,
-                                 "kill": seconds + GRACE_SECONDS})  # fmt: skip
+        message = frames.packed(
+            {"run": import_name(run), "given": given, "seconds": seconds, "what": what, "kill": seconds + GRACE_SECONDS}
+        )
         process = self._take_process(owner)
         try:
             self._wait_until_ready(process)
@@ -120,13 +121,7 @@ class Processes:
                 self._changed.notify_all()
 
     def _call_process(
-        self,
-        process: _Process,
-        message: bytes,
-        seconds: float,
-        what: str,
-        ends: bool,
-        used: Callable[[float], None],
+        self, process: _Process, message: bytes, seconds: float, what: str, ends: bool, used: Callable[[float], None]
     ) -> Any:
         reply: dict[str, Any] | None = None
         before = process.cpu()

@@ -8,13 +8,13 @@ from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 from espalier.automata.languages.dfa import Dfa
 from espalier.automata.masks.machine import Machine, State
-from espalier.automata.phrases.occurrences import Search, avoiding, search
+from espalier.automata.phrases.occurrences import PhraseSearch, avoiding, search
 from espalier.automata.reasons.describe import quoted
 from espalier.automata.reasons.explain import RulePosition
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.matching.automaton import compile_dfa
-from espalier.constraints.matching.undoable import UndoableCompiled
+from espalier.constraints.matching.undoable import CompiledUndoable
 from espalier.constraints.spec import Spec, check_text
 from espalier.constraints.verdict import Verdict
 from espalier.errors import SpecError
@@ -94,7 +94,7 @@ def compile_ban(spec: Ban, compiler: Compiler) -> Compiled:
     phrases = search([phrase.encode() for phrase in spec.phrases])
     compiled = compile_dfa(phrases.avoiding, spec, compiler.vocab, compiler.trie)
     compiled.explain_with(lambda: _PhraseReasons(compiled.machine, phrases, spec))
-    return UndoableCompiled(compiled, _Phrases(phrases)) if spec.rewinds else compiled
+    return CompiledUndoable(compiled, _Phrases(phrases)) if spec.rewinds else compiled
 
 
 def ban_language(spec: Ban, compiler: Compiler) -> Dfa:
@@ -105,7 +105,7 @@ def ban_language(spec: Ban, compiler: Compiler) -> Dfa:
 class _PhraseReasons:
     """Explains a refusal by the phrase that the token would complete."""
 
-    def __init__(self, machine: Machine, phrases: Search, spec: Ban) -> None:
+    def __init__(self, machine: Machine, phrases: PhraseSearch, spec: Ban) -> None:
         self.machine = machine
         self._search = phrases
         self._phrases = frozenset(phrase.encode() for phrase in spec.phrases)
@@ -122,14 +122,14 @@ class _PhraseReasons:
         ending = read + refused[:1]
         before = phrase[: -len(ending)] if len(phrase) > len(ending) else b""
         comes = ending if before else phrase
-        event = f"after {_shown(before)}, {_shown(comes)}" if before else _shown(comes)
-        return f"{event} would complete the banned {_shown(phrase)}"
+        event = f"after {_show_bytes(before)}, {_show_bytes(comes)}" if before else _show_bytes(comes)
+        return f"{event} would complete the banned {_show_bytes(phrase)}"
 
 
 class _Phrases:
     """The `Reader` of phrases: a search state stands for the longest phrase prefix that the text ends with."""
 
-    def __init__(self, phrases: Search) -> None:
+    def __init__(self, phrases: PhraseSearch) -> None:
         self._search = phrases
 
     def begun(self, state: State, text: bytearray) -> int:
@@ -143,7 +143,7 @@ class _Phrases:
         return self._search.first(state, data) or 0
 
 
-def _shown(data: bytes) -> str:
+def _show_bytes(data: bytes) -> str:
     return quoted(data.decode("utf-8", "replace"))
 
 

@@ -79,7 +79,7 @@ class Composite(Protocol):
 
 
 @runtime_checkable
-class Ruled(Protocol):
+class RuleNames(Protocol):
     """Implemented besides `Matcher` by matchers whose text has named parts."""
 
     def rule_of(self, token: int) -> str | None:
@@ -88,7 +88,7 @@ class Ruled(Protocol):
         ...
 
 
-class Place(Protocol):
+class BlamePosition(Protocol):
     """Where a matcher stood. It answers for that place after the matcher has moved on, in any thread."""
 
     def explain(self, token: int) -> Blame:
@@ -97,15 +97,15 @@ class Place(Protocol):
         ...
 
     def rule_of(self, token: int) -> str | None:
-        """As in `Ruled`."""
+        """As in `RuleNames`."""
         ...
 
 
 @runtime_checkable
-class Placed(Protocol):
+class DeferredBlames(Protocol):
     """Implemented besides `Matcher` by matchers whose explanations can wait until somebody reads them."""
 
-    def place(self) -> Place | None:
+    def place(self) -> BlamePosition | None:
         """Where the matcher stands, in constant time and memory; it answers as the matcher would now. None where it
         cannot. Changes nothing."""
         ...

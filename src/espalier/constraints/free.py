@@ -138,10 +138,12 @@ class Free(Spec):
         if not isinstance(triggers, Mapping):
             raise SpecError("triggers are an object of regions", field="triggers")
         try:
-            return cls({
-                trigger: [Region.from_json(value) for value in (listed if isinstance(listed, list) else [listed])]
-                for trigger, listed in triggers.items()
-            })  # fmt: skip
+            return cls(
+                {
+                    trigger: [Region.from_json(value) for value in (listed if isinstance(listed, list) else [listed])]
+                    for trigger, listed in triggers.items()
+                }
+            )
         except RecursionError:
             raise SpecError("the constraints are nested too deeply", field="triggers") from None
 
@@ -305,9 +307,11 @@ class _Judging:
     def _verdict(self, valid: bool | None, errors: Iterable[str]) -> Verdict:
         breaks: Promise = "checked" if self._is_loose else "enforced"
         return Verdict(
-            valid=valid, judge=" and ".join(["search", *sorted(self._judges - {"none"})]), errors=tuple(errors)[:5],
+            valid=valid,
+            judge=" and ".join(["search", *sorted(self._judges - {"none"})]),
+            errors=tuple(errors)[:5],
             breaks=breaks if valid is False else None,
-        )  # fmt: skip
+        )
 
     def _after(self, start: int) -> Iterator[int]:
         """Offsets where free text may resume after the first region from `start` on; -1 if there is no region."""

@@ -89,9 +89,14 @@ class ConfinedJudge:
                 took: list[float] = []
                 try:
                     verdict = self._call(
-                        tried, task, QUICK_SECONDS, what, owner,
-                        still=lambda: not self._is_slow(owner, key), used=took.append,
-                    )  # fmt: skip
+                        tried,
+                        task,
+                        QUICK_SECONDS,
+                        what,
+                        owner,
+                        still=lambda: not self._is_slow(owner, key),
+                        used=took.append,
+                    )
                     self._note(owner, key, is_quick=sum(took) < SURE_SECONDS)
                     return verdict
                 except OutOfTime:
@@ -125,9 +130,15 @@ class ConfinedJudge:
             self._charge(owner, spent)
 
         answer = processes.call(
-            judged, task, seconds=seconds, what=what, owner=owner,
-            ends=processes is self._slow, still=still, used=charge,
-        )  # fmt: skip
+            judged,
+            task,
+            seconds=seconds,
+            what=what,
+            owner=owner,
+            ends=processes is self._slow,
+            still=still,
+            used=charge,
+        )
         return Verdict(
             valid=answer["valid"], judge=answer["judge"], errors=tuple(answer["errors"]), breaks=answer.get("breaks")
         )

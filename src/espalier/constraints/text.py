@@ -10,7 +10,7 @@ import subprocess
 import warnings
 
 from espalier.automata.languages.dfa import Dfa
-from espalier.automata.languages.far import Source
+from espalier.automata.languages.far import AutomatonSource
 from espalier.automata.languages.network import Network
 from espalier.constraints import slow_patterns
 from espalier.constraints.base import Compiled
@@ -40,14 +40,14 @@ def regex_grammar(spec: Regex) -> Grammar:
     return _regex(spec).grammar()
 
 
-def _regex(spec: Regex) -> Source:
-    return Source(form="regex", text=spec.pattern)
+def _regex(spec: Regex) -> AutomatonSource:
+    return AutomatonSource(form="regex", text=spec.pattern)
 
 
 def compile_choice(spec: Choice, compiler: Compiler) -> Compiled:
     """Raises SpecError for a text that is not valid Unicode, LimitExceeded for more choices than an automaton holds."""
     _check_options(spec)
-    source = Source(form="words", words=tuple(spec.options))
+    source = AutomatonSource(form="words", words=tuple(spec.options))
     return compile_source(source, spec, compiler.far, compiler.vocab, compiler.trie)
 
 
@@ -68,8 +68,8 @@ def gbnf_grammar(spec: Gbnf) -> Grammar:
     return _gbnf(spec).grammar()
 
 
-def _gbnf(spec: Gbnf) -> Source:
-    return Source(form="gbnf", text=spec.grammar, root=spec.root)
+def _gbnf(spec: Gbnf) -> AutomatonSource:
+    return AutomatonSource(form="gbnf", text=spec.grammar, root=spec.root)
 
 
 def gbnf_language(spec: Gbnf, compiler: Compiler) -> Dfa | Network:

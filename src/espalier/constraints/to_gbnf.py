@@ -39,8 +39,9 @@ def portable(spec: Spec, compiler: Compiler, *, before: str = "") -> str:
 
 def refused(spec: Spec, why: str, hint: str | None = None) -> CapabilityError:
     """The error for a constraint that no grammar expresses."""
-    return CapabilityError(f"{spec.kind} cannot be written as a grammar for llama.cpp: {why}", hint=hint,
-                           field="constraint")  # fmt: skip
+    return CapabilityError(
+        f"{spec.kind} cannot be written as a grammar for llama.cpp: {why}", hint=hint, field="constraint"
+    )
 
 
 def grammar_of(spec: Spec, compiler: Compiler, before: str) -> Grammar:
@@ -57,9 +58,10 @@ def of_automaton(spec: Spec, compiler: Compiler) -> Grammar:
     automaton = compiler.language(spec, wanted_by="a grammar for llama.cpp")
     if not isinstance(automaton, Dfa):
         raise refused(
-            spec, "its parts are not regular, and only together they say what is allowed",
+            spec,
+            "its parts are not regular, and only together they say what is allowed",
             "leave out a part, or use a sampler of our own",
-        )  # fmt: skip
+        )
     return of_dfa(automaton)
 
 

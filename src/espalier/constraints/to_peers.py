@@ -41,7 +41,7 @@ HEADER = '%llguidance {"no_forcing": true}\n'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dialect:
+class GrammarDialect:
     """How one engine writes the leaves. name: of a rule, by its number. literal, ranges: of a text and of sorted ranges
     of code points. empty: the empty text."""
 
@@ -76,15 +76,17 @@ def _grammar(spec: Spec, compiler: Compiler, engine: str) -> Grammar:
         grammar = trim(portable(trim(grammar_of(spec, compiler, ""))))
     except (UnsupportedError, LimitExceeded, GrammarError) as error:
         why = error.message.replace("llama.cpp", engine)
-        raise CapabilityError(f"{spec.kind} cannot be written for {engine}: {why}", hint=error.hint,
-                              field="constraint") from error  # fmt: skip
+        raise CapabilityError(
+            f"{spec.kind} cannot be written for {engine}: {why}", hint=error.hint, field="constraint"
+        ) from error
     for rule in grammar.rules.values():
         for node in postorder(rule.body):
             if isinstance(node, TokenRef):
                 raise CapabilityError(
                     f"{spec.kind} cannot be written for {engine}: it names the token {node.spelling}, and each engine "
-                    "has its own way of taking special tokens", field="constraint",
-                )  # fmt: skip
+                    "has its own way of taking special tokens",
+                    field="constraint",
+                )
             if isinstance(node, CharClass) and not node.scalars():
                 raise CapabilityError(f"{spec.kind} cannot be written for {engine}: it has no text", field="constraint")
     return grammar
@@ -101,7 +103,7 @@ def _is_recursive(grammar: Grammar) -> bool:
     return False
 
 
-def _write_grammar(grammar: Grammar, dialect: Dialect, line: str, *, first: str) -> str:
+def _write_grammar(grammar: Grammar, dialect: GrammarDialect, line: str, *, first: str) -> str:
     ordered = [grammar.root, *(name for name in grammar.rules if name != grammar.root)]
     names = {name: first if place == 0 else dialect.name(place) for place, name in enumerate(ordered)}
 
@@ -158,15 +160,24 @@ def _c_class(ranges: tuple[tuple[int, int], ...]) -> str:
     return f"[{''.join(_c(low) if low == high else f'{_c(low)}-{_c(high)}' for low, high in ranges)}]"
 
 
-ONE_TERMINAL = Dialect(
-    engine="llguidance", name=lambda place: f"R{place}", ranges=_rust_class, empty='""',
+ONE_TERMINAL = GrammarDialect(
+    engine="llguidance",
+    name=lambda place: f"R{place}",
+    ranges=_rust_class,
+    empty='""',
     literal=lambda text: f"/{''.join(_rust(ord(c)) for c in text)}/",
-)  # fmt: skip
-SCANNERLESS = Dialect(
-    engine="llguidance", name=lambda place: f"r{place}", ranges=_rust_class, empty='""',
+)
+SCANNERLESS = GrammarDialect(
+    engine="llguidance",
+    name=lambda place: f"r{place}",
+    ranges=_rust_class,
+    empty='""',
     literal=lambda text: " ".join(_rust_class(((ord(c), ord(c)),)) for c in text).join(("(", ")")),
-)  # fmt: skip
-XGRAMMAR = Dialect(
-    engine="xgrammar", name=lambda place: f"r{place}", ranges=_c_class, empty='""',
+)
+XGRAMMAR = GrammarDialect(
+    engine="xgrammar",
+    name=lambda place: f"r{place}",
+    ranges=_c_class,
+    empty='""',
     literal=lambda text: f'"{"".join(_c(ord(c)) for c in text)}"',
-)  # fmt: skip
+)

@@ -14,7 +14,7 @@ from espalier.automata.languages.network import Network
 from espalier.automata.masks.machine import Machine
 
 
-class Clash(NamedTuple):
+class RepeatedItem(NamedTuple):
     """A repeated item. item: as written. offset: in the data, of the byte that ends it. pointer: the array's. is_name:
     it is a repeated name of an object instead. items: how many are remembered in all that is open."""
 
@@ -38,7 +38,7 @@ class Tracker(Protocol):
     @property
     def start(self) -> Hashable: ...
 
-    def feed(self, point: Hashable, data: bytes) -> Hashable | Clash:
+    def feed(self, point: Hashable, data: bytes) -> Hashable | RepeatedItem:
         """The point after more text, or the first repeated item."""
         ...
 
@@ -80,7 +80,7 @@ class WatchedLanguage:
     automaton: Dfa | Network
     #: None where the automaton is enough.
     tracker: Tracker | None = None
-    #: See `unique.matcher.ItemsCompiled`.
+    #: See `unique.matcher.CompiledUniqueItems`.
     is_easy: bool = False
     #: Every text is one JSON object or array, so its last bracket ends it.
     is_document: bool = False

@@ -6,7 +6,7 @@ from __future__ import annotations
 from espalier.decoding.matcher_questions import MatcherQuestions
 from espalier.decoding.plan import Job, Plan, Strategy, Take
 from espalier.decoding.step.decide import decide
-from espalier.decoding.step.row import Decision
+from espalier.decoding.step.row import TokenDecision
 from espalier.decoding.timed_mask import TimedMask
 from espalier.decoding.walk import walk
 from espalier.sampling.filters import FilterContext
@@ -23,11 +23,17 @@ def take_masked(job: Job, timed: TimedMask) -> Take:
     """The function that takes one token."""
     matcher, questions = job.matcher, MatcherQuestions(job.matcher)
 
-    def take(raw: Logits, context: FilterContext) -> Decision:
+    def take(raw: Logits, context: FilterContext) -> TokenDecision:
         return decide(
-            raw, timed.mask(matcher), vocab=job.vocab, chain=job.chain, stream=job.stream, context=context,
-            watch=job.watch, questions=questions,
-        )  # fmt: skip
+            raw,
+            timed.mask(matcher),
+            vocab=job.vocab,
+            chain=job.chain,
+            stream=job.stream,
+            context=context,
+            watch=job.watch,
+            questions=questions,
+        )
 
     return take
 

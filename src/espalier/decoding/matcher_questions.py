@@ -1,8 +1,7 @@
 """Asks a matcher what the record of a step needs besides its mask: why a token is refused, members' masks, the rule.
 
-The only module of `decoding` that looks for the optional protocols of matchers: `Composite`, `Ruled`, `Placed`. It
-knows no logits and no strategy.
-"""
+The only module of `decoding` that looks for the optional protocols of matchers: `Composite`, `RuleNames`,
+`DeferredBlames`. It knows no logits and no strategy."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias, TypeVar, cast
 
 from espalier.automata.reasons.blame import Blame
-from espalier.constraints.base import Composite, Matcher, Place, Placed, Ruled
+from espalier.constraints.base import BlamePosition, Composite, DeferredBlames, Matcher, RuleNames
 from espalier.errors import LimitExceeded, NotAvailable
 from espalier.time_limit import granted, left, time_limit
 from espalier.tokens import mask as masks
@@ -34,7 +33,7 @@ class Answers(Protocol):
         ...
 
     def rule_of(self, token: int) -> str | None:
-        """As in `Ruled`; None where the matcher has no rules, and where the rule cannot be known."""
+        """As in `RuleNames`; None where the matcher has no rules, and where the rule cannot be known."""
         ...
 
     def member_names(self) -> tuple[str, ...]:
@@ -60,8 +59,8 @@ class MatcherQuestions(Answers):
         # Checks of a protocol are slower than a warm mask: they are made once, and `about` keeps their answers.
         self._matcher = matcher
         self._composite = matcher if isinstance(matcher, Composite) else None
-        self._ruled = matcher if isinstance(matcher, Ruled) else None
-        self._placed = matcher if isinstance(matcher, Placed) else None
+        self._ruled = matcher if isinstance(matcher, RuleNames) else None
+        self._placed = matcher if isinstance(matcher, DeferredBlames) else None
         self._patience = _Patience()
 
     def about(self, fork: Matcher | None) -> MatcherQuestions:
@@ -69,8 +68,8 @@ class MatcherQuestions(Answers):
         other = object.__new__(MatcherQuestions)
         other._matcher = fork
         other._composite = None if self._composite is None else cast(Composite, fork)
-        other._ruled = None if self._ruled is None else cast(Ruled, fork)
-        other._placed = None if self._placed is None else cast(Placed, fork)
+        other._ruled = None if self._ruled is None else cast(RuleNames, fork)
+        other._placed = None if self._placed is None else cast(DeferredBlames, fork)
         other._patience = self._patience
         return other
 
@@ -84,7 +83,7 @@ class MatcherQuestions(Answers):
         """Whether `kept` leaves all answers for later."""
         return self._matcher is None or self.place() is not None
 
-    def place(self) -> Place | None:
+    def place(self) -> BlamePosition | None:
         """What answers later; None where the answers have to be had at once."""
         if self._placed is None:
             return None
@@ -106,7 +105,7 @@ class MatcherQuestions(Answers):
         place = self.place()
         if place is not None:
             return _AtPlace(members, mask, place, self._patience)
-        return _Answered(members, None if refused is None else self.why_refused(refused), self.rule_of(token))
+        return _ImmediateAnswers(members, None if refused is None else self.why_refused(refused), self.rule_of(token))
 
     def why_refused(self, token: int) -> Blame | None:
         if self._matcher is None or self._matcher.allows(token):
@@ -138,7 +137,7 @@ class _AtPlace(Answers):
 
     __slots__ = ("_mask", "_members", "_patience", "_place", "_seconds")
 
-    def __init__(self, members: NamedMasks, mask: Mask | None, place: Place, patience: _Patience) -> None:
+    def __init__(self, members: NamedMasks, mask: Mask | None, place: BlamePosition, patience: _Patience) -> None:
         self._members, self._mask, self._place = members, mask, place
         self._patience, self._seconds = patience, granted()
 
@@ -168,7 +167,7 @@ class _AtPlace(Answers):
             return None
 
 
-class _Answered(Answers):
+class _ImmediateAnswers(Answers):
     """The answers of a matcher that cannot answer later."""
 
     __slots__ = ("_members", "_rule", "_why")

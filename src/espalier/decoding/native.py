@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from espalier.constraints.base import Matcher
 from espalier.decoding.matcher_questions import MatcherQuestions
-from espalier.decoding.plan import Job, Plan, Taken
+from espalier.decoding.plan import Job, Plan, SampledToken
 from espalier.decoding.ports import Append, Need, answered
-from espalier.decoding.step.record import RowRecords, Scored
+from espalier.decoding.step.record import RowRecords, ScoredToken
 from espalier.decoding.step.stages import CONSTRAINT, favourite_of, shares
 from espalier.decoding.text.run import EndRule, TextRun
 from espalier.errors import CapabilityError, GenerationError, SamplingError
@@ -106,9 +106,10 @@ def check_native(config: SamplingConfig, *, strategy: str, soft: int, filters: i
         raise SamplingError(f"seed: {config.seed} must be below {SEEDS - stream} for llama.cpp", field="seed")
     if 0 < config.temperature < HOTTEST:
         raise SamplingError(
-            f"temperature: {config.temperature:g} is too close to 0 for llama.cpp", hint="0 is greedy",
+            f"temperature: {config.temperature:g} is too close to 0 for llama.cpp",
+            hint="0 is greedy",
             field="temperature",
-        )  # fmt: skip
+        )
     for name in (name for name, kind in FIELDS.items() if isinstance(kind, Number)):
         value = float(getattr(config, name))
         if abs(value) > LARGEST or (name == "repetition_penalty" and value < 1 / LARGEST):
@@ -126,7 +127,7 @@ def native_plan(job: Job, sampler: NativeSampler) -> Plan:
 
 def _steps(job: Job, sampler: NativeSampler) -> Plan:
     matcher, run = job.matcher, TextRun(EndRule(job))
-    writer = _Writer(job) if job.watch.is_on else None
+    writer = _NativeRecordWriter(job) if job.watch.is_on else None
     sampler.accept_prompt(job.prompt)
     answer = yield Need(append=(Append(branch=0, tokens=job.prompt),))
     while True:
@@ -142,7 +143,7 @@ def _steps(job: Job, sampler: NativeSampler) -> Plan:
         sampler.accept(token)
         if writer is not None:
             writer.taken(token)
-        yield Taken(token=token, text=run.take(token), record=record)
+        yield SampledToken(token=token, text=run.take(token), record=record)
         if run.ending is not None:
             return run.outcome(matcher)
         answer = yield Need(append=(Append(branch=0, tokens=(token,)),))
@@ -160,7 +161,7 @@ def _disagree(job: Job, matcher: Matcher, token: int, step: int) -> GenerationEr
     )
 
 
-class _Writer:
+class _NativeRecordWriter:
     """Makes the step records: what our mask removed, and what the sampler drew from."""
 
     def __init__(self, job: Job) -> None:
@@ -207,12 +208,12 @@ class _Writer:
             vocab=job.vocab,
             watch=job.watch,
             questions=self._questions,
-            rejected=None if first is None else Scored(first.token, first.prob, first.logit),
+            rejected=None if first is None else ScoredToken(first.token, first.prob, first.logit),
             bans=self._bans,
             removed_by=removed,
             z_sampled=z_sampled,
         )
-        return rows.record(Scored(drawn.token, drawn.prob, drawn.logit))
+        return rows.record(ScoredToken(drawn.token, drawn.prob, drawn.logit))
 
 
 def _heating(config: SamplingConfig) -> SamplingConfig:

@@ -205,9 +205,7 @@ class Decoding(DecodingValues):
         unknown = [name for name in data if name not in OPTIONS]
         if unknown:
             raise InputError(
-                f"decoding has no field {unknown[0]!r}",
-                hint=nearest_or_all(unknown[0], OPTIONS),
-                field=unknown[0],
+                f"decoding has no field {unknown[0]!r}", hint=nearest_or_all(unknown[0], OPTIONS), field=unknown[0]
             )
         return Decoding(**data)
 

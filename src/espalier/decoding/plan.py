@@ -1,8 +1,7 @@
 """The interface of strategies: a `Job` goes in, a plan yields tokens and model requests, an `Outcome` comes out.
 
-A plan is a generator without I/O. It yields `Need` (and is sent an `Answer`) or `Taken` (and is sent None), and returns
-an `Outcome`.
-"""
+A plan is a generator without I/O. It yields `Need` (and is sent an `Answer`) or `SampledToken` (and is sent None), and
+returns an `Outcome`."""
 
 from __future__ import annotations
 
@@ -17,14 +16,14 @@ from espalier.decoding.line_limit import LineLimit
 from espalier.decoding.options import Decoding, Sequences, single
 from espalier.decoding.ports import Answer, Need
 from espalier.decoding.step.record import Watch
-from espalier.decoding.step.row import Decision
+from espalier.decoding.step.row import TokenDecision
 from espalier.sampling.chain import Chain
 from espalier.sampling.config import SamplingConfig
 from espalier.sampling.draw import RandomStream
 from espalier.sampling.filters import FilterContext
 from espalier.tokens.mask import Logits
 from espalier.tokens.vocab import Vocab
-from espalier.trace.records import Drafted, Rewind, StepRecord
+from espalier.trace.records import DraftTokens, Rewind, StepRecord
 
 FinishReason = Literal["stop", "length"]
 
@@ -63,7 +62,7 @@ class Job:
         return FilterContext(step=len(tokens), prompt=self.prompt, generated=generated)
 
 
-class Taken(NamedTuple):
+class SampledToken(NamedTuple):
     """One sampled token. text: the text that may be shown after it."""
 
     token: int
@@ -109,7 +108,7 @@ class Drafting:
 
     passes: int
     tokens: int
-    drafts: tuple[Drafted, ...] = ()
+    drafts: tuple[DraftTokens, ...] = ()
 
     @property
     def drafted(self) -> int:
@@ -147,7 +146,7 @@ class Outcome:
     where they were not timed. closed_by_budget: whether the token limit determined the end of the text. rewinds: the
     tokens that were taken back. score: set by beam search. weighing: set by particle strategies. drafting: set by
     `draft`. others: the further texts of this run, best first; records: the steps of
-    such a text, which no Taken has reported.
+    such a text, which no SampledToken has reported.
     """
 
     tokens: tuple[int, ...]
@@ -166,9 +165,9 @@ class Outcome:
     others: tuple[Outcome, ...] = ()
 
 
-Plan: TypeAlias = Generator[Need | Taken, Answer | None, Outcome]
+Plan: TypeAlias = Generator[Need | SampledToken, Answer | None, Outcome]
 MakePlan: TypeAlias = Callable[[Job], Plan]
-Take: TypeAlias = Callable[[Logits, FilterContext], Decision]
+Take: TypeAlias = Callable[[Logits, FilterContext], TokenDecision]
 """From `(V,) float32` logits, which must not be kept, and the filters' context to a decision. Does not change the
 chain."""
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from espalier.decoding.matcher_questions import MatcherQuestions
 from espalier.decoding.plan import Job, Plan, Strategy, Take
 from espalier.decoding.step.decide import decide, decide_late
-from espalier.decoding.step.row import Decision
+from espalier.decoding.step.row import TokenDecision
 from espalier.decoding.timed_mask import TimedMask
 from espalier.decoding.walk import walk
 from espalier.sampling.filters import FilterContext
@@ -28,7 +28,7 @@ def take_late(job: Job, timed: TimedMask) -> Take:
     """The function that takes one token."""
     matcher, questions = job.matcher, MatcherQuestions(job.matcher)
 
-    def take_free(raw: Logits, context: FilterContext) -> Decision:
+    def take_free(raw: Logits, context: FilterContext) -> TokenDecision:
         # Nothing can be refused: bans of `ignore_eos` and of the config belong to the chain, not to a constraint.
         return decide(
             raw, timed.mask(None), vocab=job.vocab, chain=job.chain, stream=job.stream, context=context, watch=job.watch
@@ -37,11 +37,18 @@ def take_late(job: Job, timed: TimedMask) -> Take:
     if matcher is None:
         return take_free
 
-    def take(raw: Logits, context: FilterContext) -> Decision:
+    def take(raw: Logits, context: FilterContext) -> TokenDecision:
         return decide_late(
-            raw, lambda: timed.timed(matcher.mask), matcher.allows, vocab=job.vocab, chain=job.chain,
-            stream=job.stream, context=context, watch=job.watch, questions=questions,
-        )  # fmt: skip
+            raw,
+            lambda: timed.timed(matcher.mask),
+            matcher.allows,
+            vocab=job.vocab,
+            chain=job.chain,
+            stream=job.stream,
+            context=context,
+            watch=job.watch,
+            questions=questions,
+        )
 
     return take
 

@@ -21,7 +21,7 @@ from espalier.automata.reasons.blame import Blame
 from espalier.decoding.matcher_questions import MatcherQuestions
 from espalier.decoding.plan import Job, Outcome, Plan, Take
 from espalier.decoding.ports import Append, Need, answered
-from espalier.decoding.step.row import Decision
+from espalier.decoding.step.row import TokenDecision
 from espalier.errors import DeadEnd
 from espalier.json_record import Json, JsonRecord
 from espalier.sampling.filters import FilterContext
@@ -83,7 +83,7 @@ class ReplayedStep(JsonRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replayed:
+class ReplayResult:
     """The result of a replay. steps: the replayed ones, up to the stored end or to a refused token. records: those of
     the same steps, with the stored token as the taken one and the drawn token as `resampled`. first: the first
     divergence, None where there is none. stored: the number of stored steps. end: the divergence that ended the replay,
@@ -146,7 +146,7 @@ class Replayed:
         }
 
 
-class Replay:
+class SequenceReplay:
     """One running replay of one sequence.
 
     job: not started, with the constraint, chain and stream to replay with, at trace level `steps` or `full`. steps: the
@@ -206,9 +206,9 @@ class Replay:
         self._ids.append(token)
         return len(self._steps) < len(self._stored)
 
-    def found(self) -> Replayed:
+    def found(self) -> ReplayResult:
         """The result so far."""
-        return Replayed(
+        return ReplayResult(
             steps=tuple(self._steps),
             records=tuple(self._records),
             first=self._first,
@@ -255,7 +255,7 @@ class Replay:
             rule=self._questions.rule_of(stored.token_id),
         )
 
-    def _prob(self, raw: Logits, context: FilterContext, stored: StepRecord, decision: Decision) -> float | None:
+    def _prob(self, raw: Logits, context: FilterContext, stored: StepRecord, decision: TokenDecision) -> float | None:
         """The probability of the token, for `Chain.on_token`. Only mirostat uses it."""
         job = self._job
         if not job.chain.config.mirostat or self._is_own:
@@ -322,7 +322,7 @@ def restored(found: Distribution) -> Logits:
     return (found.logits.astype(np.float32) + np.float32(found.top)).astype(np.float32)
 
 
-def replay_plan(run: Replay) -> Plan:
+def replay_plan(run: SequenceReplay) -> Plan:
     """Replay through a model, one token per forward pass, as in the generation: passes of other lengths round
     differently."""
     following: tuple[int, ...] = run.job.prompt
@@ -333,7 +333,7 @@ def replay_plan(run: Replay) -> Plan:
         following = (run.ids[-1],)
 
 
-def replay_rows(run: Replay, rows: Iterable[Distribution]) -> None:
+def replay_rows(run: SequenceReplay, rows: Iterable[Distribution]) -> None:
     """Replay through the stored distributions, one for each step, without a model."""
     for row in rows:
         if not run.step(restored(row)):

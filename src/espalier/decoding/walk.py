@@ -5,7 +5,7 @@ It knows neither masks nor draws: the strategy passes a function from logits to 
 
 from __future__ import annotations
 
-from espalier.decoding.plan import Job, Plan, Take, Taken
+from espalier.decoding.plan import Job, Plan, SampledToken, Take
 from espalier.decoding.ports import Append, Need, answered
 from espalier.decoding.text.run import EndRule, TextRun
 from espalier.decoding.timed_mask import TimedMask
@@ -22,7 +22,7 @@ def walk(job: Job, take: Take, timed: TimedMask) -> Plan:
         if matcher is not None:
             matcher.advance(token)
         job.chain.on_token(token, decision.prob)
-        yield Taken(token=token, text=run.take(token), record=decision.record)
+        yield SampledToken(token=token, text=run.take(token), record=decision.record)
         if run.ending is not None:
             return run.outcome(matcher, mask_seconds=timed.seconds)
         answer = yield Need(append=(Append(branch=0, tokens=(token,)),))

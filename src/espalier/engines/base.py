@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from espalier.activations.capture.options import Activations
-from espalier.activations.store.record import Captured
+from espalier.activations.store.record import CapturedVectors
 from espalier.chat.reading.deltas import Delta, Turn
 from espalier.chat.reasoning import Reasoning
 from espalier.chat.tools import AUTO, Tool, ToolCall, ToolChoice
@@ -161,7 +161,7 @@ class Result:
     others: tuple[Result, ...] = ()
     records: tuple[StepRecord, ...] = field(default=(), compare=False, repr=False)
     notes: tuple[str, ...] = ()
-    activations: Captured | None = field(default=None, compare=False, repr=False)
+    activations: CapturedVectors | None = field(default=None, compare=False, repr=False)
     prompt_tokens: tuple[PromptToken, ...] = field(default=(), compare=False, repr=False)
 
     @property
@@ -237,7 +237,7 @@ class TokenEvent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finished:
+class FinishEvent:
     """The end of one request of the batch. `text` is the last held-back piece, `deltas` the last held-back deltas."""
 
     index: int
@@ -246,7 +246,7 @@ class Finished:
     deltas: tuple[Delta, ...] = ()
 
 
-Event: TypeAlias = TokenEvent | Finished
+Event: TypeAlias = TokenEvent | FinishEvent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,10 +44,11 @@ def _check_activations(name: str, can: Capabilities, asked: Activations) -> None
     if lacking:
         raise CapabilityError(
             f"{name} does not give its hidden states" + (f" of {lacking[0]}" if can.activations else ""),
-            hint=f"it gives: {', '.join(can.activations)}" if can.activations
+            hint=f"it gives: {', '.join(can.activations)}"
+            if can.activations
             else "load the model's folder (safetensors): the transformers engine gives them",
             field="activations",
-        )  # fmt: skip
+        )
 
 
 def _check_without_logits(name: str, request: Request) -> None:

@@ -146,11 +146,7 @@ def noise(tokens: tuple[int, ...], width: int, scale: float = 1.0) -> Logits:
 
 
 def open_engine(
-    model: str = "fake",
-    *,
-    options: EngineOptions = DEFAULT,
-    folders: Folders = NOWHERE,
-    wish: str = DEFAULT_WISH,
+    model: str = "fake", *, options: EngineOptions = DEFAULT, folders: Folders = NOWHERE, wish: str = DEFAULT_WISH
 ) -> LocalEngine:
     """`espalier.load("fake")`: bytes in, bytes out. Raises InputError for any option except `tool_format`."""
     options.check_only("fake", TAKES)

@@ -20,9 +20,16 @@ from espalier.tokens.tokenizer_json import check_tokenizer
 from espalier.tokens.trial import try_expressions
 
 SMALL = (
-    "config.json", "generation_config.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
-    "chat_template.json", "model.safetensors.index.json", "pytorch_model.bin.index.json", "vocab.json",
-)  # fmt: skip
+    "config.json",
+    "generation_config.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.json",
+    "model.safetensors.index.json",
+    "pytorch_model.bin.index.json",
+    "vocab.json",
+)
 SUFFIXES = frozenset({".json", ".jinja", ".model", ".txt", ".safetensors", ".bin", ".pt", ".tiktoken"})
 WEIGHTS = frozenset({".safetensors", ".bin", ".pt"})
 LARGEST = 1 << 31
@@ -76,8 +83,9 @@ def check_config(config: Mapping[str, Any], source: str, *, weights: int) -> Non
             if type(rows) is int and type(width) is int and rows * width > PER_BYTE * weights:
                 raise InputError(
                     f"{source} states {rows:,} times {width:,} embeddings, which do not fit into {weights:,} bytes",
-                    hint=HINT, field="model",
-                )  # fmt: skip
+                    hint=HINT,
+                    field="model",
+                )
 
 
 def _numbers(value: Any, where: str = "") -> Iterator[tuple[str, int]]:

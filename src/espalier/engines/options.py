@@ -71,19 +71,27 @@ class EngineOptions:
     ] = None
     draft_model: Annotated[
         str | None,
-        Field("Smaller model with the same vocabulary, which drafts for --strategy draft.", flags=("--draft-model",),
-              metavar="MODEL"),
-    ] = None  # fmt: skip
+        Field(
+            "Smaller model with the same vocabulary, which drafts for --strategy draft.",
+            flags=("--draft-model",),
+            metavar="MODEL",
+        ),
+    ] = None
     tool_format: Annotated[str | None, Field("Wire format of calls, if the chat template does not tell.")] = None
     sequences: Annotated[
-        int | None,
-        Field("GGUF: sequences at once.", least=1, most=INT32, flags=("--parallel", "-np"), metavar="N"),
+        int | None, Field("GGUF: sequences at once.", least=1, most=INT32, flags=("--parallel", "-np"), metavar="N")
     ] = None
     context: Annotated[
         int | None,
-        Field("GGUF: context of one sequence, in tokens.", least=2, most=INT32, flags=("--ctx-size", "-c"), metavar="N",
-              hint="a prompt is at least one token, and its answer another"),
-    ] = None  # fmt: skip
+        Field(
+            "GGUF: context of one sequence, in tokens.",
+            least=2,
+            most=INT32,
+            flags=("--ctx-size", "-c"),
+            metavar="N",
+            hint="a prompt is at least one token, and its answer another",
+        ),
+    ] = None
     gpu_layers: Annotated[
         int | None,
         Field(
@@ -109,27 +117,35 @@ class EngineOptions:
     ] = None
     kv_unified: Annotated[
         bool | None,
-        Field("GGUF: whether all sequences share one KV cache, or each has its own.",
-              flags=("--kv-unified/--no-kv-unified", "-kvu/-no-kvu")),
-    ] = None  # fmt: skip
+        Field(
+            "GGUF: whether all sequences share one KV cache, or each has its own.",
+            flags=("--kv-unified/--no-kv-unified", "-kvu/-no-kvu"),
+        ),
+    ] = None
     batch_size: Annotated[
-        int | None,
-        Field("GGUF: tokens of one decode.", least=1, most=INT32, flags=("--batch-size", "-b"), metavar="N"),
+        int | None, Field("GGUF: tokens of one decode.", least=1, most=INT32, flags=("--batch-size", "-b"), metavar="N")
     ] = None
     flash_attention: Annotated[
         str | None,
-        Field(f"GGUF: flash attention: {', '.join(FLASH_ATTENTION)}.", choices=FLASH_ATTENTION,
-              flags=("--flash-attn", "-fa"), metavar="WHEN"),
-    ] = None  # fmt: skip
+        Field(
+            f"GGUF: flash attention: {', '.join(FLASH_ATTENTION)}.",
+            choices=FLASH_ATTENTION,
+            flags=("--flash-attn", "-fa"),
+            metavar="WHEN",
+        ),
+    ] = None
     lora: Annotated[
         tuple[Lora, ...],
         Field("GGUF: a LoRA adapter; repeat it.", parse=parse_lora, flags=("--lora",), metavar="FILE[:SCALE]"),
     ] = ()
     engine: Annotated[
         str | None,
-        Field("What runs the model, if its name does not tell: llama-server, openai, llama-cli, a plug-in's.",
-              flags=("--engine",), metavar="NAME"),
-    ] = None  # fmt: skip
+        Field(
+            "What runs the model, if its name does not tell: llama-server, openai, llama-cli, a plug-in's.",
+            flags=("--engine",),
+            metavar="NAME",
+        ),
+    ] = None
     url: Annotated[
         str | None, Field("Address of a llama-server or OpenAI-compatible server.", flags=("--url",), metavar="URL")
     ] = None
@@ -142,14 +158,23 @@ class EngineOptions:
     ] = None
     repair: Annotated[
         int | None,
-        Field("openai: take constraints that the server cannot hold, check all, and ask again up to N times.", least=0,
-              most=100, flags=("--repair",), metavar="N"),
-    ] = None  # fmt: skip
+        Field(
+            "openai: take constraints that the server cannot hold, check all, and ask again up to N times.",
+            least=0,
+            most=100,
+            flags=("--repair",),
+            metavar="N",
+        ),
+    ] = None
     schema_as: Annotated[
         str | None,
-        Field("llama-server: send schemas as our grammar (gbnf), or leave them to its own json_schema.",
-              choices=SCHEMAS_AS, flags=("--schema-as",), metavar="FORM"),
-    ] = None  # fmt: skip
+        Field(
+            "llama-server: send schemas as our grammar (gbnf), or leave them to its own json_schema.",
+            choices=SCHEMAS_AS,
+            flags=("--schema-as",),
+            metavar="FORM",
+        ),
+    ] = None
     binary: Annotated[
         str | None,
         Field("llama-cli: path of llama-completion, or of an old llama-cli.", flags=("--binary",), metavar="FILE"),

@@ -58,10 +58,7 @@ SCHEMA_ORDER = PropertyOrder(
     error=InputError,
 )
 CLOSED = Flag(
-    name="closed",
-    default=None,
-    help="Objects of schemas take no names beyond their `properties`.",
-    error=InputError,
+    name="closed", default=None, help="Objects of schemas take no names beyond their `properties`.", error=InputError
 )
 OF_SCHEMAS = (SCHEMA_ORDER, CLOSED)
 """Options that hold for every schema of a request that does not say so itself."""

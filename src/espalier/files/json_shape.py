@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from espalier.errors import TooLarge
-from espalier.files.limits import Reader
+from espalier.files.limits import FileLimits
 from espalier.files.reading import shortened
 
 _STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
@@ -20,7 +20,7 @@ _SMALL = 64
 """Texts of so few bytes have no shape worth a look."""
 
 
-def check_shape(text: str | bytes, reader: Reader, source: str) -> None:
+def check_shape(text: str | bytes, reader: FileLimits, source: str) -> None:
     """Raises TooLarge naming the source for a text of more levels or values than the reader takes."""
     if len(text) < _SMALL:
         return
@@ -39,7 +39,7 @@ def check_shape(text: str | bytes, reader: Reader, source: str) -> None:
         )
 
 
-def check_toml(text: str, reader: Reader, source: str) -> None:
+def check_toml(text: str, reader: FileLimits, source: str) -> None:
     """As `check_shape`, for TOML, whose brackets are JSON's. Python's reader takes the square of the parts of a dotted
     key in time, so these are counted too. Raises TooLarge."""
     check_shape(text, reader, source)

@@ -20,7 +20,7 @@ from typing import TypeVar
 
 from espalier.errors import InputError
 from espalier.files.code import digest_of_code
-from espalier.files.limits import Reader
+from espalier.files.limits import FileLimits
 from espalier.files.reading import read_bytes
 from espalier.time_limit import check
 
@@ -43,7 +43,7 @@ class KeptKind:
     suffix: str
     layout: int
     sources: tuple[str, ...]
-    reader: Reader
+    reader: FileLimits
 
 
 def kept_or_made(
@@ -87,7 +87,7 @@ def kept_or_made(
     return value
 
 
-def kept(path: Path, what: str, reader: Reader) -> memoryview | None:
+def kept(path: Path, what: str, reader: FileLimits) -> memoryview | None:
     """The body of a kept file; None if it is not there, cannot be read, is damaged or is not `what`. A warning is
     logged for all but the first."""
     try:
@@ -104,7 +104,7 @@ def kept(path: Path, what: str, reader: Reader) -> memoryview | None:
     return body
 
 
-def keep(path: Path, what: str, body: bytes, reader: Reader) -> None:
+def keep(path: Path, what: str, body: bytes, reader: FileLimits) -> None:
     """Write a file that `kept` reads: a temporary one that is renamed, so that readers see a whole file or none. If the
     folder cannot be written, a warning is logged."""
     try:

@@ -16,7 +16,7 @@ KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reader:
+class FileLimits:
     """One kind of file and its limits."""
 
     #: what errors call it
@@ -37,33 +37,15 @@ class Reader:
     time: str = "by size"
 
 
-PROMPT = Reader(noun="prompt", bytes=64 * MIB)
-TEXT = Reader(noun="text", bytes=64 * MIB)
-SCHEMA = Reader(noun="schema", bytes=32 * MIB, depth=128, values=2_000_000)
-CONSTRAINT = Reader(
-    noun="constraint",
-    bytes=32 * MIB,
-    error=SpecError,
-    depth=128,
-    values=2_000_000,
-)
-TOOLS = Reader(noun="tools", bytes=32 * MIB, depth=128, values=2_000_000)
-INSTANCES = Reader(
-    noun="instances",
-    bytes=64 * MIB,
-    depth=128,
-    values=2_000_000,
-    count="1,000,000 documents",
-)
-GRAMMAR = Reader(noun="grammar", bytes=4 * MIB)
-PRESET = Reader(
-    noun="preset",
-    bytes=MIB,
-    field="preset",
-    depth=64,
-    values=1_000_000,
-)
-WORDS = Reader(
+PROMPT = FileLimits(noun="prompt", bytes=64 * MIB)
+TEXT = FileLimits(noun="text", bytes=64 * MIB)
+SCHEMA = FileLimits(noun="schema", bytes=32 * MIB, depth=128, values=2_000_000)
+CONSTRAINT = FileLimits(noun="constraint", bytes=32 * MIB, error=SpecError, depth=128, values=2_000_000)
+TOOLS = FileLimits(noun="tools", bytes=32 * MIB, depth=128, values=2_000_000)
+INSTANCES = FileLimits(noun="instances", bytes=64 * MIB, depth=128, values=2_000_000, count="1,000,000 documents")
+GRAMMAR = FileLimits(noun="grammar", bytes=4 * MIB)
+PRESET = FileLimits(noun="preset", bytes=MIB, field="preset", depth=64, values=1_000_000)
+WORDS = FileLimits(
     noun="word list",
     bytes=64 * MIB,
     error=SpecError,
@@ -72,14 +54,14 @@ WORDS = Reader(
     values=4_000_000,
     count="2,000,000 words of 1,000 characters",
 )
-PHRASES = Reader(
+PHRASES = FileLimits(
     noun="list",
     bytes=64 * MIB,
     field="lists",
     count="20,000 phrases of 1,000 characters",
     time="the limit on compiling",
 )
-BATCH = Reader(
+BATCH = FileLimits(
     noun="batch input",
     bytes=200 * MIB,
     field="file",
@@ -87,34 +69,22 @@ BATCH = Reader(
     values=2_000_000,
     count="50,000 lines of 8,000,000 bytes; depth and values are those of a line",
 )
-TRACE = Reader(noun="trace", bytes=128 * MIB, depth=64, values=8_000_000)
-SIDECAR = Reader(
-    noun="sidecar",
-    bytes=2 * GIB,
-    count="5 arrays; 32 times the file's bytes unpacked, or 64 MiB; a row for each step",
+TRACE = FileLimits(noun="trace", bytes=128 * MIB, depth=64, values=8_000_000)
+SIDECAR = FileLimits(
+    noun="sidecar", bytes=2 * GIB, count="5 arrays; 32 times the file's bytes unpacked, or 64 MiB; a row for each step"
 )
-LOG = Reader(
+LOG = FileLimits(
     noun="rejection log",
     bytes=4 * GIB,
     depth=64,
     values=4_000_000,
     count="64 MiB an event, 1,000 fields beside the events",
 )
-REPLY = Reader(
-    noun="response",
-    bytes=128 * MIB,
-    field="response",
-    depth=64,
-    values=8_000_000,
+REPLY = FileLimits(noun="response", bytes=128 * MIB, field="response", depth=64, values=8_000_000)
+STORED = FileLimits(
+    noun="stored trace", bytes=128 * MIB, depth=64, values=8_000_000, count="the bytes are those unpacked"
 )
-STORED = Reader(
-    noun="stored trace",
-    bytes=128 * MIB,
-    depth=64,
-    values=8_000_000,
-    count="the bytes are those unpacked",
-)
-TOKENIZER = Reader(
+TOKENIZER = FileLimits(
     noun="tokenizer.json",
     bytes=128 * MIB,
     error=VocabError,
@@ -123,21 +93,11 @@ TOKENIZER = Reader(
     count="ids below 2^20, pieces of 65,536 characters; a normalizer lengthens a text 128 times",
     time="5 s of a process of its own for expressions that are not known",
 )
-PIECES = Reader(
-    noun="SentencePiece model",
-    bytes=128 * MIB,
-    error=VocabError,
-    count="ids below 2^20",
+PIECES = FileLimits(noun="SentencePiece model", bytes=128 * MIB, error=VocabError, count="ids below 2^20")
+VOCABULARY = FileLimits(
+    noun="vocabulary", bytes=128 * MIB, error=VocabError, depth=64, values=8_000_000, count="4,000,000 tokens"
 )
-VOCABULARY = Reader(
-    noun="vocabulary",
-    bytes=128 * MIB,
-    error=VocabError,
-    depth=64,
-    values=8_000_000,
-    count="4,000,000 tokens",
-)
-MODEL_JSON = Reader(
+MODEL_JSON = FileLimits(
     noun="model file",
     bytes=32 * MIB,
     field="model",
@@ -145,7 +105,7 @@ MODEL_JSON = Reader(
     values=2_000_000,
     count="numbers up to 2^31, 8,192 layers or experts, no more embeddings than weights",
 )
-TEMPLATE = Reader(
+TEMPLATE = FileLimits(
     noun="chat template",
     bytes=256 * KIB,
     error=TemplateError,
@@ -153,47 +113,22 @@ TEMPLATE = Reader(
     count="16 Mi characters of a text; 64 Mi in all, and 64 for each given",
     time="2 s of CPU for each rendering",
 )
-GGUF = Reader(
+GGUF = FileLimits(
     noun="GGUF file",
     bytes=16 << 40,
     field="model",
     count="1 GiB of header, 65,536 keys, 65,536 tensors, 4,194,304 texts of a list, texts of 16 MiB",
 )
-FILTER = Reader(
-    noun="automaton of a safety filter",
-    bytes=16 * MIB,
-    count="the states and classes that it states",
+FILTER = FileLimits(noun="automaton of a safety filter", bytes=16 * MIB, count="the states and classes that it states")
+WORD_DFA = FileLimits(noun="automaton of a word list", bytes=64 * MIB, count="the states and classes that it states")
+TRIE = FileLimits(noun="token trie", bytes=GIB, count="the nodes of its vocabulary")
+SETTINGS = FileLimits(noun="settings file", bytes=MIB, field="ENV_FILE")
+KEYS = FileLimits(noun="file of keys", bytes=MIB, field="API_KEYS_FILE", depth=64, values=1_000_000)
+ACTIVATION_INDEX = FileLimits(
+    noun="index of a store", bytes=64 * GIB, field="store", depth=64, values=4_000_000, count="a line is an entry"
 )
-WORD_DFA = Reader(
-    noun="automaton of a word list",
-    bytes=64 * MIB,
-    count="the states and classes that it states",
-)
-TRIE = Reader(noun="token trie", bytes=GIB, count="the nodes of its vocabulary")
-SETTINGS = Reader(noun="settings file", bytes=MIB, field="ENV_FILE")
-KEYS = Reader(
-    noun="file of keys",
-    bytes=MIB,
-    field="API_KEYS_FILE",
-    depth=64,
-    values=1_000_000,
-)
-ACTIVATION_INDEX = Reader(
-    noun="index of a store",
-    bytes=64 * GIB,
-    field="store",
-    depth=64,
-    values=4_000_000,
-    count="a line is an entry",
-)
-ACTIVATION_OLD_INDEX = Reader(
-    noun="index of a store",
-    bytes=GIB,
-    field="store",
-    depth=64,
-    values=16_000_000,
-)
-ACTIVATION_ENTRY = Reader(
+ACTIVATION_OLD_INDEX = FileLimits(noun="index of a store", bytes=GIB, field="store", depth=64, values=16_000_000)
+ACTIVATION_ENTRY = FileLimits(
     noun="entry of a store",
     bytes=64 * MIB,
     field="store",
@@ -201,7 +136,7 @@ ACTIVATION_ENTRY = Reader(
     values=1_000_000,
     count="16,000,000 characters of a text, 100,000 values of its messages",
 )
-QA_FILE = Reader(
+QA_FILE = FileLimits(
     noun="QA file",
     bytes=64 * GIB,
     field="qa_output_path",
@@ -209,16 +144,11 @@ QA_FILE = Reader(
     values=1_000_000,
     count="64 MiB a line, which the other limits are for",
 )
-CASES = Reader(
-    noun="file of cases",
-    bytes=MIB,
-    field="cases",
-    depth=64,
-    values=100_000,
-    count="10,000 cases; no aliases in YAML",
+CASES = FileLimits(
+    noun="file of cases", bytes=MIB, field="cases", depth=64, values=100_000, count="10,000 cases; no aliases in YAML"
 )
 
-READERS: Mapping[str, Reader] = MappingProxyType(
+READERS: Mapping[str, FileLimits] = MappingProxyType(
     {
         "prompt": PROMPT,
         "text": TEXT,

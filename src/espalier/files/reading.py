@@ -15,7 +15,7 @@ import time
 from typing import IO, Any, BinaryIO, cast
 
 from espalier.errors import TooLarge
-from espalier.files.limits import MIB, Reader, size_text
+from espalier.files.limits import MIB, FileLimits, size_text
 
 FIRST_SECONDS = 10.0
 """How long a pipe may take to give its first byte."""
@@ -25,19 +25,19 @@ CHUNK = 1 << 16
 _FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
-def read_bytes(path: str | os.PathLike[str], reader: Reader) -> bytes:
+def read_bytes(path: str | os.PathLike[str], reader: FileLimits) -> bytes:
     """The content of a file. Raises TooLarge, and the reader's error, both naming the file."""
     with open_file(path, reader) as file:
         return read_within(file, reader, os.fspath(path))
 
 
-def read_text(path: str | os.PathLike[str], reader: Reader) -> str:
+def read_text(path: str | os.PathLike[str], reader: FileLimits) -> str:
     """The text of a UTF-8 file, without its byte order mark, its line ends as `\\n`. Raises as `read_bytes`, and the
     reader's error naming the byte that is not UTF-8."""
     return decoded(read_bytes(path, reader), reader, os.fspath(path))
 
 
-def decoded(data: bytes, reader: Reader, source: str) -> str:
+def decoded(data: bytes, reader: FileLimits, source: str) -> str:
     """Bytes as `read_text` gives them. Raises the reader's error."""
     try:
         text = data.decode("utf-8-sig")
@@ -47,7 +47,7 @@ def decoded(data: bytes, reader: Reader, source: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
 
 
-def read_stdin(reader: Reader) -> str:
+def read_stdin(reader: FileLimits) -> str:
     """The text of standard input, as `read_text` reads a file. Raises the reader's error, TooLarge."""
     if sys.stdin is None:  # closed by the caller
         raise reader.error("there is no standard input", **_field(reader, "stdin"))
@@ -60,7 +60,7 @@ def read_stdin(reader: Reader) -> str:
     return decoded(read_within(buffer, reader, "standard input"), reader, "standard input")
 
 
-def open_file(path: str | os.PathLike[str], reader: Reader) -> BinaryIO:
+def open_file(path: str | os.PathLike[str], reader: FileLimits) -> BinaryIO:
     """A file opened for reading, seekable; the content of a pipe is copied first. Raises TooLarge, and the reader's
     error for what cannot be read, is a folder or a device, or a pipe into which nothing is written."""
     name = os.fspath(path)
@@ -87,7 +87,7 @@ def open_file(path: str | os.PathLike[str], reader: Reader) -> BinaryIO:
             os.close(handle)
 
 
-def read_within(file: IO[bytes], reader: Reader, source: str) -> bytes:
+def read_within(file: IO[bytes], reader: FileLimits, source: str) -> bytes:
     """The rest of a file that may be larger than its status says. Raises TooLarge, and the reader's error."""
     try:
         data = file.read(reader.bytes + 1)
@@ -98,7 +98,7 @@ def read_within(file: IO[bytes], reader: Reader, source: str) -> bytes:
     return data
 
 
-def too_large(reader: Reader, source: str, size: int | None = None) -> TooLarge:
+def too_large(reader: FileLimits, source: str, size: int | None = None) -> TooLarge:
     """The error for a file above the limit."""
     shown_size = "" if size is None else f" ({size:,} bytes)"
     return TooLarge(
@@ -125,7 +125,7 @@ def _fault(status: os.stat_result) -> str:
     return "it is a device" if stat.S_ISCHR(mode) or stat.S_ISBLK(mode) else "it is not a file"
 
 
-def _copy_pipe(handle: int, reader: Reader, name: str) -> BinaryIO:
+def _copy_pipe(handle: int, reader: FileLimits, name: str) -> BinaryIO:
     """A copy of what comes from a pipe. The handle does not block, and stays open."""
     copy: Any = tempfile.SpooledTemporaryFile(max_size=16 * MIB)  # noqa: SIM115  # the caller closes it
     try:
@@ -153,9 +153,9 @@ def _copy_pipe(handle: int, reader: Reader, name: str) -> BinaryIO:
         raise
 
 
-def _unreadable(reader: Reader, name: str, reason: str) -> Exception:
+def _unreadable(reader: FileLimits, name: str, reason: str) -> Exception:
     return reader.error(f"cannot read the {reader.noun} {shortened(name)}: {reason}", **_field(reader))
 
 
-def _field(reader: Reader, usual: str | None = None) -> dict[str, Any]:
+def _field(reader: FileLimits, usual: str | None = None) -> dict[str, Any]:
     return {"field": usual or reader.field or reader.noun}

@@ -28,7 +28,7 @@ from espalier.grammar.ast import Grammar, Node, Position, Repeat, Rule, fold
 from espalier.grammar.rewrite import nullable_loops, remove_left_recursion
 
 __all__ = [
-    "Finding",
+    "GrammarFinding",
     "check",
     "left_recursive_cycles",
     "nullable",
@@ -47,7 +47,7 @@ NEAR_NAMES, NEAR_RULES = 20, 5000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class GrammarFinding:
     """One fact to report about a grammar.
 
     code: no-root, undefined-rule, empty-language (errors: the grammar cannot be used); dead-rule, unreachable-rule,
@@ -67,7 +67,7 @@ class Finding:
         return f"{self.severity}: {where}{self.message}{f' ({self.hint})' if self.hint else ''}"
 
 
-def check(grammar: Grammar) -> list[Finding]:
+def check(grammar: Grammar) -> list[GrammarFinding]:
     """All findings: errors first, then warnings, then notes; each kind in the grammar's order."""
     alive = productive(grammar)
     return [*_errors(grammar, alive), *_warnings(grammar, alive), *_notes(grammar)]
@@ -86,9 +86,9 @@ def validate(grammar: Grammar, alive: frozenset[str] | None = None) -> None:
         )
 
 
-def _errors(grammar: Grammar, alive: frozenset[str]) -> Iterator[Finding]:
+def _errors(grammar: Grammar, alive: frozenset[str]) -> Iterator[GrammarFinding]:
     if grammar.root not in grammar.rules:
-        yield Finding(severity="error", code="no-root", message=f"there is no rule named {grammar.root!r}")
+        yield GrammarFinding(severity="error", code="no-root", message=f"there is no rule named {grammar.root!r}")
     undefined: dict[str, None] = {}
     for rule in grammar.rules.values():
         for ref in references(rule.body):
@@ -96,7 +96,7 @@ def _errors(grammar: Grammar, alive: frozenset[str]) -> Iterator[Finding]:
                 continue
             undefined[ref.name] = None
             near = _near(ref.name, grammar) if len(undefined) <= NEAR_NAMES else []
-            yield Finding(
+            yield GrammarFinding(
                 severity="error",
                 code="undefined-rule",
                 message=f"rule {ref.name!r} is used and never defined",
@@ -106,7 +106,7 @@ def _errors(grammar: Grammar, alive: frozenset[str]) -> Iterator[Finding]:
             )
     if grammar.root in grammar.rules and grammar.root not in alive:
         rule = grammar.rules[grammar.root]
-        yield Finding(
+        yield GrammarFinding(
             severity="error",
             code="empty-language",
             message=f"rule {rule.name!r} derives no finite sentence",
@@ -116,7 +116,7 @@ def _errors(grammar: Grammar, alive: frozenset[str]) -> Iterator[Finding]:
         )
 
 
-def _warnings(grammar: Grammar, alive: frozenset[str]) -> Iterator[Finding]:
+def _warnings(grammar: Grammar, alive: frozenset[str]) -> Iterator[GrammarFinding]:
     used = reachable(grammar)
     for rule in grammar.rules.values():
         if rule.name not in alive and rule.name != grammar.root:
@@ -127,7 +127,7 @@ def _warnings(grammar: Grammar, alive: frozenset[str]) -> Iterator[Finding]:
         yield _about(rule, "warning", "replaced-rule", "is defined again later; only the later one counts")
 
 
-def _notes(grammar: Grammar) -> Iterator[Finding]:
+def _notes(grammar: Grammar) -> Iterator[GrammarFinding]:
     empty = nullable_costs(grammar)
     for cycle in left_recursive_cycles(grammar, left_references(grammar, empty)):
         message = f"starts with itself: {arrows(cycle)}. It is rewritten here; llama.cpp refuses it"
@@ -142,8 +142,8 @@ def _notes(grammar: Grammar) -> Iterator[Finding]:
             yield _about(rule, "note", "llama-cpp", counts)
 
 
-def _about(rule: Rule, severity: Severity, code: str, message: str, position: Position | None = None) -> Finding:
-    return Finding(
+def _about(rule: Rule, severity: Severity, code: str, message: str, position: Position | None = None) -> GrammarFinding:
+    return GrammarFinding(
         severity=severity,
         code=code,
         message=f"rule {rule.name!r} {message}",

@@ -33,7 +33,7 @@ _Sized = tuple[Node, int, int]
 
 def within_limits(grammar: Grammar) -> Grammar:
     """A grammar of the same language; the argument itself where no limit is exceeded. Raises LimitExceeded."""
-    made = _Lifted(grammar)
+    made = _RuleLifter(grammar)
     rules = [Rule(rule.name, made.body(rule), rule.position) for rule in grammar.rules.values()]
     limited = grammar if not made.rules else grammar.with_rules([*rules, *made.rules.values()])
     if len(limited.rules) > MAX_RULES:
@@ -42,7 +42,7 @@ def within_limits(grammar: Grammar) -> Grammar:
     return limited
 
 
-class _Lifted:
+class _RuleLifter:
     """Moves large parts of rule bodies into rules of their own."""
 
     def __init__(self, grammar: Grammar) -> None:

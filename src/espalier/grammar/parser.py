@@ -76,7 +76,7 @@ def parse(source: str | bytes, *, root: str = "root") -> Grammar:
     Raises GrammarError with line, column and excerpt for the first error.
     """
     text = _decode(source) if isinstance(source, bytes) else source
-    return _Parser(text).grammar(root)
+    return _GbnfParser(text).grammar(root)
 
 
 def _decode(source: bytes) -> str:
@@ -84,12 +84,12 @@ def _decode(source: bytes) -> str:
         return source.decode("utf-8")
     except UnicodeDecodeError as error:
         before = source[: error.start].decode("utf-8")
-        reader = _Parser(before + source[error.start :].decode("utf-8", "replace"))
+        reader = _GbnfParser(before + source[error.start :].decode("utf-8", "replace"))
         reader.fail(f"byte 0x{source[error.start]:02x} is not UTF-8", len(before), hint="save the grammar as UTF-8")
 
 
 @dataclass(slots=True)
-class _Group:
+class _GbnfGroup:
     """A group being read; the outermost one is the rule's body."""
 
     opened: int
@@ -103,7 +103,7 @@ class _Group:
         self.item_start = start
 
 
-class _Parser:
+class _GbnfParser:
     """i: the offset of the next character. lines: the offsets at which lines start. split: see `note_split`."""
 
     def __init__(self, text: str) -> None:
@@ -155,9 +155,7 @@ class _Parser:
         if not match:
             if self.peek() == "|":
                 self.fail(
-                    "a rule cannot start with `|`",
-                    start,
-                    hint="end the line before with `|`, or use parentheses",
+                    "a rule cannot start with `|`", start, hint="end the line before with `|`, or use parentheses"
                 )
             self.stray("where a rule should start")
         self.i = match.end()
@@ -171,7 +169,7 @@ class _Parser:
         return Rule(match[0], self.body(match[0]), self.at(start))
 
     def body(self, name: str) -> Node:
-        stack = [_Group(self.i)]
+        stack = [_GbnfGroup(self.i)]
         while True:
             check_time()
             start, char, group = self.i, self.peek(), stack[-1]
@@ -184,7 +182,7 @@ class _Parser:
                 group.add(RuleRef(match[0], self.at(start)), start)
             elif char == "(":
                 self.i += 1
-                stack.append(_Group(start))
+                stack.append(_GbnfGroup(start))
                 self.space(lines=True)
                 continue
             elif char == ")" and len(stack) > 1:
@@ -204,16 +202,16 @@ class _Parser:
         self.end_of_rule(name, stack)
         return self.close(stack.pop())
 
-    def close_option(self, group: _Group) -> None:
+    def close_option(self, group: _GbnfGroup) -> None:
         start = group.items[0].position if group.items else None
         group.options.append(seq(*group.items, position=start) if group.items else EMPTY)
         group.items, group.item_start = [], -1
 
-    def close(self, group: _Group) -> Node:
+    def close(self, group: _GbnfGroup) -> Node:
         self.close_option(group)
         return alt(*group.options, position=self.at(group.opened))
 
-    def end_of_rule(self, name: str, stack: list[_Group]) -> None:
+    def end_of_rule(self, name: str, stack: list[_GbnfGroup]) -> None:
         char = self.peek()
         items = stack[-1].items
         if items and isinstance(items[-1], RuleRef) and self.text.startswith("::=", self.i):
@@ -323,9 +321,7 @@ class _Parser:
         self.i += negated
         if self.peek() != "<":
             self.fail(
-                "`!` negates a token reference only",
-                start,
-                hint="!<name> or !<[id]>; a class is negated as [^...]",
+                "`!` negates a token reference only", start, hint="!<name> or !<[id]>; a class is negated as [^...]"
             )
         if not self.text.startswith("<[", self.i):
             match = _TOKEN.match(self.text, self.i)
@@ -340,7 +336,7 @@ class _Parser:
         self.i += 2
         return TokenRef(None, number, negated, self.at(start))
 
-    def repeat(self, group: _Group, *, nested: bool) -> None:
+    def repeat(self, group: _GbnfGroup, *, nested: bool) -> None:
         start, char = self.i, self.peek()
         if group.item_start < 0:
             hint = "* + ? {m,n} stand after a literal, class, group, token or rule name"
@@ -391,7 +387,7 @@ class _Parser:
         what = "literal" if self.text[self.split] == '"' else "class"
         return f"the {what} opened in {self.at(self.split)} runs over the end of its line: is its end missing?"
 
-    ATOMS: ClassVar[dict[str, Callable[[_Parser], Node]]] = {
+    ATOMS: ClassVar[dict[str, Callable[[_GbnfParser], Node]]] = {
         '"': literal,
         "[": char_class,
         ".": any_char,

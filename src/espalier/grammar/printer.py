@@ -86,10 +86,7 @@ def _parts(node: Sequence | Alternative | Repeat) -> list[Node | str]:
             del parts[:1]
         case Repeat(item, low, high):
             # A repetition of a repetition needs parentheses too: not every parser accepts x{2}{2}.
-            parts = [
-                *_group_parts(item, grouped=isinstance(item, Alternative | Sequence | Repeat)),
-                _count(low, high),
-            ]
+            parts = [*_group_parts(item, grouped=isinstance(item, Alternative | Sequence | Repeat)), _count(low, high)]
         case _:
             assert_never(node)
     return parts

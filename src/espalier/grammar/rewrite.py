@@ -157,7 +157,7 @@ def portable(grammar: Grammar, *, root: str = "root") -> Grammar:
 
 
 @dataclass(frozen=True, slots=True)
-class _Split:
+class _LeftRecursion:
     """heads: (rule of the group, tail) pairs. base: the rest, which starts with no such rule and is never empty, or
     None. empty: whether the expression can be empty."""
 
@@ -206,40 +206,40 @@ class _Nonempty:
                 hint="make parts of it rules that are never empty",
             )
 
-    def split(self, node: Node, group: frozenset[str]) -> _Split:
-        def visit(node: Node, parts: list[_Split]) -> _Split:
+    def split(self, node: Node, group: frozenset[str]) -> _LeftRecursion:
+        def visit(node: Node, parts: list[_LeftRecursion]) -> _LeftRecursion:
             self.count(1 + len(parts))
             match node:
                 case RuleRef(name):
                     empty = name in self.nullable
                     if name in group:
-                        return _Split(((name, EMPTY),), None, empty)
-                    return _Split((), RuleRef(self.name(name), node.position), empty)
+                        return _LeftRecursion(((name, EMPTY),), None, empty)
+                    return _LeftRecursion((), RuleRef(self.name(name), node.position), empty)
                 case Sequence(items):
                     return self._sequence(items, parts)
                 case Alternative():
                     heads = tuple(head for part in parts for head in part.heads)
                     bases = [part.base for part in parts if part.base is not None]
-                    return _Split(heads, alt(*bases) if bases else None, any(part.empty for part in parts))
+                    return _LeftRecursion(heads, alt(*bases) if bases else None, any(part.empty for part in parts))
                 case Repeat():
                     return self._repeat(node, parts[0])
                 case _:
-                    return _Split((), node, False)
+                    return _LeftRecursion((), node, False)
 
         return fold(node, visit)
 
-    def _repeat(self, node: Repeat, part: _Split) -> _Split:
+    def _repeat(self, node: Repeat, part: _LeftRecursion) -> _LeftRecursion:
         empty = part.empty or node.min == 0
         if node.max == 0 or (part.base is None and not part.heads):
-            return _Split((), None, empty)
+            return _LeftRecursion((), None, empty)
         if not part.heads and part.base is not None:
             low = 1 if part.empty else max(node.min, 1)
-            return _Split((), _repeat(part.base, low, node.max, node), empty)
+            return _LeftRecursion((), _repeat(part.base, low, node.max, node), empty)
         low = 0 if part.empty else max(node.min - 1, 0)
         rest = _repeat(node.item, low, None if node.max is None else node.max - 1, node)
-        return _Split(*_then(part, rest), empty)
+        return _LeftRecursion(*_then(part, rest), empty)
 
-    def _sequence(self, items: tuple[Node, ...], parts: list[_Split]) -> _Split:
+    def _sequence(self, items: tuple[Node, ...], parts: list[_LeftRecursion]) -> _LeftRecursion:
         heads: list[tuple[str, Node]] = []
         bases: list[Node] = []
         empty = True
@@ -251,7 +251,7 @@ class _Nonempty:
             if not part.empty:
                 empty = False
                 break
-        return _Split(tuple(heads), alt(*bases) if bases else None, empty)
+        return _LeftRecursion(tuple(heads), alt(*bases) if bases else None, empty)
 
 
 def _solve(
@@ -306,7 +306,7 @@ def _close(edges: dict[str, set[str]]) -> None:
                 targets |= edges[middle]
 
 
-def _then(part: _Split, rest: Node) -> tuple[tuple[tuple[str, Node], ...], Node | None]:
+def _then(part: _LeftRecursion, rest: Node) -> tuple[tuple[tuple[str, Node], ...], Node | None]:
     """The heads and the base of a split, each followed by `rest`."""
     heads = tuple((name, _join(tail, rest)) for name, tail in part.heads)
     return heads, None if part.base is None else _join(part.base, rest)

@@ -54,7 +54,7 @@ class Sample(JsonRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Summary(JsonRecord):
+class RunSummary(JsonRecord):
     """Rates are shares of all iterations, so that one that ended in an error counts as failed. Latencies in seconds,
     over the iterations without an error; 0 without any."""
 
@@ -123,9 +123,9 @@ class CaseResult:
         return self.total_passed >= self.case.min_success_rate * len(self.samples) - 1e-9
 
     @property
-    def summary(self) -> Summary:
+    def summary(self) -> RunSummary:
         count, latencies = len(self.samples), self.latencies
-        return Summary(
+        return RunSummary(
             total_iterations=count,
             success_rate=self.total_passed / count,
             format_pass_rate=self.format_passed / count,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self
 
 from espalier.constraints.joining.presets import merged
-from espalier.engines.base import Finished, Request, Result
+from espalier.engines.base import FinishEvent, Request, Result
 from espalier.engines.protocols import ServingEngine
 from espalier.errors import EspalierError, GenerationError, InputError
 from espalier.harness.cases.case import TestCase
@@ -39,7 +39,7 @@ class Generates(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Prepared:
+class _PreparedCase:
     """A case and its request for the first iteration, or why there is none."""
 
     case: TestCase
@@ -102,11 +102,11 @@ class Harness:
         seconds = self._clock() - start
         return Report(model=self._engine.name, results=tuple(results), seconds=seconds, seed=self._seed)
 
-    def _prepare(self, case: TestCase) -> _Prepared:
+    def _prepare(self, case: TestCase) -> _PreparedCase:
         try:
-            return _Prepared(case, self._request(case))
+            return _PreparedCase(case, self._request(case))
         except EspalierError as error:
-            return _Prepared(case, None, str(error))
+            return _PreparedCase(case, None, str(error))
 
     def _request(self, case: TestCase) -> Request:
         own = merged(case.own())
@@ -133,7 +133,7 @@ class Harness:
             request = replace(request, constraint=None, soft=(), filters=(), sampling=sampling, notes=())
         return request
 
-    def _generate(self, prepared: Sequence[_Prepared]) -> list[tuple[Sample, ...]]:
+    def _generate(self, prepared: Sequence[_PreparedCase]) -> list[tuple[Sample, ...]]:
         """The samples of every case: cases with a limit on latency one iteration at a time, after the others."""
         samples: list[list[Sample]] = [[Sample(error=plan.error)] * plan.case.iterations for plan in prepared]
         runnable = [(number, plan) for number, plan in enumerate(prepared) if plan.request is not None]
@@ -171,7 +171,7 @@ class Harness:
             service.close()  # ends what still runs
         return [tuple(row) for row in samples]
 
-    def _sample(self, service: ServingEngine, plan: _Prepared, index: int) -> Sample:
+    def _sample(self, service: ServingEngine, plan: _PreparedCase, index: int) -> Sample:
         """One iteration."""
         assert plan.request is not None
         case = plan.case
@@ -196,7 +196,7 @@ class Harness:
             token_ids=result.token_ids,
         )
 
-    def _warm(self, service: ServingEngine, plan: _Prepared) -> None:
+    def _warm(self, service: ServingEngine, plan: _PreparedCase) -> None:
         """One token that is not measured: the constraint is compiled then, and kernels are loaded."""
         assert plan.request is not None
         with suppress(EspalierError):  # the measured run says the same
@@ -216,7 +216,7 @@ def rejection_rate(result: Result) -> float | None:
 def _result(service: ServingEngine, request: Request, seconds: float | None) -> Result:
     """Raises EspalierError, DeadlineExceeded among them."""
     for event in service.submit(request, deadline=seconds):
-        if isinstance(event, Finished):
+        if isinstance(event, FinishEvent):
             return event.result
     raise GenerationError("the run ended without a result")
 

@@ -23,7 +23,7 @@ FIELDS = (*CONSTRAINTS, "report", "id")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class EngineConstraint:
     """What one request asks for. notes: what of it does not hold. report: whether the tax of each step is told. id: the
     caller's name for the request, "" without one."""
 
@@ -33,7 +33,7 @@ class Asked:
     id: str = ""
 
 
-def read_asked(extra: Mapping[str, Any] | None, app: App) -> Asked | None:
+def read_asked(extra: Mapping[str, Any] | None, app: App) -> EngineConstraint | None:
     """What stands under `espalier`, an object or its JSON text; None if nothing does. Raises InputError and its
     subclasses, naming the field, CapabilityError, UnknownName."""
     given = (extra or {}).get(KEY)
@@ -61,7 +61,7 @@ def read_asked(extra: Mapping[str, Any] | None, app: App) -> Asked | None:
         who="a logits processor",
         elsewhere="the engine's own logit_bias",
     )
-    return Asked(spec=joint.spec, notes=joint.notes, report=report, id=own_id)
+    return EngineConstraint(spec=joint.spec, notes=joint.notes, report=report, id=own_id)
 
 
 def _object(given: Any) -> Mapping[str, Any]:

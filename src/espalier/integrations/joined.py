@@ -18,7 +18,7 @@ from espalier.errors import InputError
 from espalier.sampling.presets.spec import Preset
 
 
-class Joined(NamedTuple):
+class ConstraintWithNotes(NamedTuple):
     """spec: all that holds. notes: what does not hold, for the user."""
 
     spec: Spec
@@ -35,7 +35,7 @@ def joined(
     bad_words: Sequence[str] = (),
     who: str = "this processor",
     elsewhere: str = "generate(suppress_tokens=...)",
-) -> Joined:
+) -> ConstraintWithNotes:
     """Join what a request asks for; only the constraint and the bad words of a preset hold.
 
     who, elsewhere: for messages: who enforces, and where tokens can be banned instead. Raises InputError and its
@@ -58,4 +58,4 @@ def joined(
     if spec is None:
         raise InputError("there is nothing to enforce", hint="a constraint, or a preset with one", field="constraint")
     check_only_masks(spec, "a logits processor", field="constraint")
-    return Joined(spec, (*notes, *unenforced(spec)))
+    return ConstraintWithNotes(spec, (*notes, *unenforced(spec)))

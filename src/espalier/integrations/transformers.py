@@ -138,8 +138,7 @@ class ConstraintLogitsProcessor(LogitsProcessor):
             child.advance(tokens[-1])
         except TokenRefused as error:
             raise TokenRefused(
-                f"a masked token was taken: {error.message}",
-                hint="put the constraint last in the list of processors",
+                f"a masked token was taken: {error.message}", hint="put the constraint last in the list of processors"
             ) from error
         return child
 

@@ -1,8 +1,7 @@
 """Reads the input of a batch, item by item in flat memory, and finds faults with their lines: JSON Lines, or a list.
 
-What is wrong with the form of a line is a `Fault`, which refuses the batch. What is wrong with a body is for a route to
-say. It knows neither routes nor databases.
-"""
+What is wrong with the form of a line is a `InputFault`, which refuses the batch. What is wrong with a body is for a
+route to say. It knows neither routes nor databases."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from typing import Any, BinaryIO
 from espalier.errors import InputError, TooLarge
 from espalier.files.json_shape import check_shape
 from espalier.files.limits import BATCH
-from espalier.jobs.values import Fault
+from espalier.jobs.values import InputFault
 
 MOST_LINES = 50_000
 LINE_BYTES = 8_000_000
@@ -30,7 +29,7 @@ _SPACE = " \t\r\n"
 class Refused(InputError):
     """This is not the input of a batch."""
 
-    def __init__(self, fault: Fault) -> None:
+    def __init__(self, fault: InputFault) -> None:
         self.fault = fault
         super().__init__(fault.message, field=fault.param)
 
@@ -53,32 +52,32 @@ class LineReader:
     most: int = MOST_LINES
     _ids: dict[bytes, int] = field(default_factory=dict)  # digests, so that long ids take no more room than short ones
 
-    def read(self, file: BinaryIO) -> Iterator[Line | Fault]:
+    def read(self, file: BinaryIO) -> Iterator[Line | InputFault]:
         """Every line, or what is wrong with it; empty lines are left out. Ends after a fault of the whole file."""
         count = 0
         for number, raw in enumerate(_raw_lines(file), 1):
             if raw is None:
                 count += 1
-                yield Fault(code="line_too_long", message=f"the line has over {LINE_BYTES:,} bytes", line=number)
+                yield InputFault(code="line_too_long", message=f"the line has over {LINE_BYTES:,} bytes", line=number)
                 continue
             if not raw.strip():
                 continue
             count += 1
             if count > self.most:
-                yield Fault(code="too_many_lines", message=f"a batch has at most {self.most:,} lines", line=number)
+                yield InputFault(code="too_many_lines", message=f"a batch has at most {self.most:,} lines", line=number)
                 return
             try:
                 yield self._line(number, raw.removeprefix(b"\xef\xbb\xbf") if number == 1 else raw)
             except Refused as error:
                 yield error.fault
         if not count:
-            yield Fault(code="empty_file", message="the file has no lines")
+            yield InputFault(code="empty_file", message="the file has no lines")
 
     def _line(self, number: int, raw: bytes) -> Line:
         fields = parse(raw, line=number)
 
         def wrong(code: str, message: str, param: str) -> Refused:
-            return Refused(Fault(code=code, message=message, line=number, param=param))
+            return Refused(InputFault(code=code, message=message, line=number, param=param))
 
         if not isinstance(fields, dict):
             raise wrong("invalid_json_line", "the line is no JSON object", "body")
@@ -126,7 +125,7 @@ def parse(raw: bytes, *, line: int | None = None) -> Any:
             json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError, TooLarge) as error:
         why = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-        raise Refused(Fault(code="invalid_json_line", message=f"this is not JSON: {why}", line=line)) from error
+        raise Refused(InputFault(code="invalid_json_line", message=f"this is not JSON: {why}", line=line)) from error
     return value
 
 
@@ -155,23 +154,23 @@ class ListReader:
             self._at += 1
         if self._next() != "[":
             parse((self._text[self._at :] + "".join(self._pieces)).strip().encode())  # says so if it is no JSON at all
-            raise Refused(Fault(code="no_list", message="Input file must contain a JSON list."))
+            raise Refused(InputFault(code="no_list", message="Input file must contain a JSON list."))
         self._at += 1
         count, goes_on = 0, self._next() != "]"
         while goes_on:
             self._next()
             count += 1
             if count > self._most:
-                raise Refused(Fault(code="too_many_lines", message=f"a batch has at most {self._most:,} items"))
+                raise Refused(InputFault(code="too_many_lines", message=f"a batch has at most {self._most:,} items"))
             yield self._value()
             following = self._next()
             if following not in (",", "]"):
-                raise Refused(Fault(code="invalid_json", message=f"after item {count} comes neither , nor ]"))
+                raise Refused(InputFault(code="invalid_json", message=f"after item {count} comes neither , nor ]"))
             goes_on = following == ","
             self._at += goes_on
         self._at += 1
         if self._next():
-            raise Refused(Fault(code="invalid_json", message="something follows the list"))
+            raise Refused(InputFault(code="invalid_json", message="something follows the list"))
 
     def _more(self) -> bool:
         piece = next(self._pieces, None)
@@ -194,7 +193,7 @@ class ListReader:
             except (ValueError, RecursionError) as error:
                 if len(self._text) - self._at <= LINE_BYTES and self._more():
                     continue
-                raise Refused(Fault(code="invalid_json", message=f"this is not JSON: {error}")) from error
+                raise Refused(InputFault(code="invalid_json", message=f"this is not JSON: {error}")) from error
             if end == len(self._text) and self._more():  # a number may go on
                 continue
             start, self._at = self._at, end
@@ -211,8 +210,8 @@ def _decode_file(file: BinaryIO) -> Iterator[str]:
             rest = b""
         except UnicodeDecodeError as error:
             if error.end < len(piece) - 3 or error.reason == "invalid start byte":
-                raise Refused(Fault(code="invalid_json", message="the file is not UTF-8")) from error
+                raise Refused(InputFault(code="invalid_json", message="the file is not UTF-8")) from error
             rest = piece[error.start :]
             yield piece[: error.start].decode()
     if rest:
-        raise Refused(Fault(code="invalid_json", message="the file is not UTF-8"))
+        raise Refused(InputFault(code="invalid_json", message="the file is not UTF-8"))

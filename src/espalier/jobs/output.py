@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from espalier.jobs.values import Answer, Lease
+from espalier.jobs.values import ItemAnswer, Lease
 
 Json = dict[str, Any]
 
 
-def output_line(lease: Lease, answer: Answer) -> Json:
+def output_line(lease: Lease, answer: ItemAnswer) -> Json:
     """A line of the output or the error file, but for its `custom_id`, which the reader of the results adds."""
     response = None
     if answer.error is None:
@@ -29,9 +29,11 @@ def with_custom_id(line: Mapping[str, Any], custom_id: str) -> Json:
 
 def never_run(batch: str, line: int, code: str) -> Json:
     """The line of an item that was cancelled, or whose batch expired: it has no result."""
-    why = {"batch_cancelled": "the batch was cancelled before this item ran",
-           "batch_expired": "the batch expired before this item ran"}[code]  # fmt: skip
-    answer = Answer(status=0, body=None, request_id="", error={"code": code, "message": why})
+    why = {
+        "batch_cancelled": "the batch was cancelled before this item ran",
+        "batch_expired": "the batch expired before this item ran",
+    }[code]
+    answer = ItemAnswer(status=0, body=None, request_id="", error={"code": code, "message": why})
     return output_line(Lease(batch=batch, line=line, fence=0), answer)
 
 

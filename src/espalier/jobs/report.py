@@ -20,7 +20,7 @@ EXAMPLES = 3
 
 
 @dataclass(slots=True)
-class _Path:
+class _PathTotals:
     items: int = 0
     tokens: float = 0.0
     tax_nats: float = 0.0
@@ -48,7 +48,7 @@ class Summing:
         self.tax = self.removed = 0.0
         self.measured = 0
         self.lost_paths = 0
-        self._paths: dict[str, _Path] = {}
+        self._paths: dict[str, _PathTotals] = {}
         self._findings: dict[str, _FindingSums] = {}
         self._values: list[tuple[float, float, dict[str, Any]]] = []
         self._outliers: list[tuple[float, float, dict[str, Any]]] = []
@@ -85,15 +85,20 @@ class Summing:
             if general not in self._paths and len(self._paths) >= MOST_PATHS:
                 self.lost_paths += 1
                 continue
-            costs = self._paths.setdefault(general, _Path())
+            costs = self._paths.setdefault(general, _PathTotals())
             costs.items += 1
             costs.tokens += cost["tokens"]
             costs.tax_nats += cost["tax_nats"]
             costs.removed += cost["removed_mass"] * cost["tokens"]
         for value in figures["values"]:
             _keep(self._values, value["tax_nats"], item["line"], {**_name_item(item), **value}, MOST_EXPENSIVE)
-        _keep(self._outliers, figures["tax_nats"], item["line"],
-              {**_name_item(item), "tax_nats": figures["tax_nats"], "steps": steps}, OUTLIERS)  # fmt: skip
+        _keep(
+            self._outliers,
+            figures["tax_nats"],
+            item["line"],
+            {**_name_item(item), "tax_nats": figures["tax_nats"], "steps": steps},
+            OUTLIERS,
+        )
         for finding in figures["findings"]:
             summary = self._findings.setdefault(finding["code"], _FindingSums(severity=finding["severity"]))
             summary.items += 1
@@ -108,15 +113,22 @@ class Summing:
         order = ("fault", "cost", "note")
         paths = sorted(self._paths.items(), key=lambda pair: -pair[1].tax_nats)
         return {
-            "items": dict(self.states), "verdicts": dict(self.verdicts), "errors": dict(self.errors.most_common(20)),
-            "finish_reasons": dict(self.finish), "tokens": dict(self.tokens), "measured": self.measured,
-            "tax_nats": self.tax, "tax_nats_per_token": self.tax / steps if steps else 0.0,
+            "items": dict(self.states),
+            "verdicts": dict(self.verdicts),
+            "errors": dict(self.errors.most_common(20)),
+            "finish_reasons": dict(self.finish),
+            "tokens": dict(self.tokens),
+            "measured": self.measured,
+            "tax_nats": self.tax,
+            "tax_nats_per_token": self.tax / steps if steps else 0.0,
             "removed_mass": self.removed / steps if steps else 0.0,
             "rejected_rate": self.steps["rejected"] / drawn if drawn else 0.0,
             "changed_share": self.steps["changed"] / steps if steps else 0.0,
             "by_path": {
                 path: {
-                    "items": costs.items, "tokens": costs.tokens, "tax_nats": costs.tax_nats,
+                    "items": costs.items,
+                    "tokens": costs.tokens,
+                    "tax_nats": costs.tax_nats,
                     "removed_mass": costs.removed / costs.tokens if costs.tokens else 0.0,
                 }
                 for path, costs in paths
@@ -124,15 +136,20 @@ class Summing:
             "paths_left_out": self.lost_paths,
             "dearest_values": [value for _, _, value in sorted(self._values, key=lambda value: -value[0])],
             "findings": [
-                {"code": code, "severity": summary.severity, "items": summary.items, "examples": summary.examples,
-                 "remedies": list(summary.remedies)}
+                {
+                    "code": code,
+                    "severity": summary.severity,
+                    "items": summary.items,
+                    "examples": summary.examples,
+                    "remedies": list(summary.remedies),
+                }
                 for code, summary in sorted(
                     self._findings.items(), key=lambda two: (order.index(two[1].severity), -two[1].items)
                 )
             ],
             "outliers": [item for _, _, item in sorted(self._outliers, key=lambda item: -item[0])],
             "invalid": self._invalid,
-        }  # fmt: skip
+        }
 
 
 def report_of(items: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

@@ -18,37 +18,93 @@ def render(report: Mapping[str, Any], *, title: str = "Batch report", traces: st
     """traces: the address of a trace's page, with `{id}`; None writes ids without a link."""
     tokens = report["tokens"]
     facts = {
-        "items": _list_counts(report["items"]), "verdicts": _list_counts(report["verdicts"]) or "none",
-        "errors": _list_counts(report["errors"]) or "none", "finish reasons": _list_counts(report["finish_reasons"]),
+        "items": _list_counts(report["items"]),
+        "verdicts": _list_counts(report["verdicts"]) or "none",
+        "errors": _list_counts(report["errors"]) or "none",
+        "finish reasons": _list_counts(report["finish_reasons"]),
         "tokens": f"{tokens['prompt']} of prompts, {tokens['completion']} of answers",
         "tax": f"{report['tax_nats']:.2f} nats, {report['tax_nats_per_token']:.3f} a token",
         "removed mass": f"{report['removed_mass']:.1%}",
         "rejected, changed": f"{report['rejected_rate']:.1%} of drawn tokens, {report['changed_share']:.1%} of steps",
-    }  # fmt: skip
+    }
     parts = [_table("", ("", ""), (((name, False), (text, False)) for name, text in facts.items()))]
     paths = report["by_path"].items()
-    parts.append(_table("Costs by path", ("path", "#items", "#tokens", "#nats", "#removed"), (
-        ((path or "(its keys and punctuation)", False), (cost["items"], True), (f"{cost['tokens']:.0f}", True),
-         (f"{cost['tax_nats']:.2f}", True), (f"{cost['removed_mass']:.1%}", True)) for path, cost in paths
-    )))  # fmt: skip
-    parts.append(_table("Most expensive values", ("item", "path", "value", "#nats"), (
-        ((cost["custom_id"], False), (cost["path"], False), (cost["value"], False),
-         (f"{cost['tax_nats']:.2f}", True))
-        for cost in report["dearest_values"]
-    )))  # fmt: skip
-    parts.append(_table("Why, and what to do", ("finding", "#items", "examples", "to do"), (
-        ((f"{finding['severity']}: {finding['code']}", False), (finding["items"], True),
-         ("\n".join(finding["examples"]), False), ("\n".join(finding["remedies"]), False))
-        for finding in report["findings"]
-    )))  # fmt: skip
-    parts.append(_table("Not valid", ("item", "errors", "trace"), (
-        ((item["custom_id"], False), ("\n".join(item["errors"]), False), (_Trace(item.get("trace_id"), traces), False))
-        for item in report["invalid"]
-    )))  # fmt: skip
-    parts.append(_table("Outliers", ("item", "#line", "#nats", "#tokens", "trace"), (
-        ((item["custom_id"], False), (item["line"], True), (f"{item['tax_nats']:.2f}", True), (item["steps"], True),
-         (_Trace(item.get("trace_id"), traces), False)) for item in report["outliers"]
-    )))  # fmt: skip
+    parts.append(
+        _table(
+            "Costs by path",
+            ("path", "#items", "#tokens", "#nats", "#removed"),
+            (
+                (
+                    (path or "(its keys and punctuation)", False),
+                    (cost["items"], True),
+                    (f"{cost['tokens']:.0f}", True),
+                    (f"{cost['tax_nats']:.2f}", True),
+                    (f"{cost['removed_mass']:.1%}", True),
+                )
+                for path, cost in paths
+            ),
+        )
+    )
+    parts.append(
+        _table(
+            "Most expensive values",
+            ("item", "path", "value", "#nats"),
+            (
+                (
+                    (cost["custom_id"], False),
+                    (cost["path"], False),
+                    (cost["value"], False),
+                    (f"{cost['tax_nats']:.2f}", True),
+                )
+                for cost in report["dearest_values"]
+            ),
+        )
+    )
+    parts.append(
+        _table(
+            "Why, and what to do",
+            ("finding", "#items", "examples", "to do"),
+            (
+                (
+                    (f"{finding['severity']}: {finding['code']}", False),
+                    (finding["items"], True),
+                    ("\n".join(finding["examples"]), False),
+                    ("\n".join(finding["remedies"]), False),
+                )
+                for finding in report["findings"]
+            ),
+        )
+    )
+    parts.append(
+        _table(
+            "Not valid",
+            ("item", "errors", "trace"),
+            (
+                (
+                    (item["custom_id"], False),
+                    ("\n".join(item["errors"]), False),
+                    (_Trace(item.get("trace_id"), traces), False),
+                )
+                for item in report["invalid"]
+            ),
+        )
+    )
+    parts.append(
+        _table(
+            "Outliers",
+            ("item", "#line", "#nats", "#tokens", "trace"),
+            (
+                (
+                    (item["custom_id"], False),
+                    (item["line"], True),
+                    (f"{item['tax_nats']:.2f}", True),
+                    (item["steps"], True),
+                    (_Trace(item.get("trace_id"), traces), False),
+                )
+                for item in report["outliers"]
+            ),
+        )
+    )
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}"><title>{escape(title)}</title>'

@@ -15,7 +15,7 @@ Kind = Literal["openai", "seed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fault(JsonRecord):
+class InputFault(JsonRecord):
     """One thing that is wrong with an input. line: from 1; None for the whole file. param: the field."""
 
     code: str
@@ -25,7 +25,7 @@ class Fault(JsonRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class BatchPlan:
     """What a new batch is made from. window: seconds until it expires, None for never. priority: higher ones first.
     options: of the kind; for `seed` the job's parameters. output_seconds: how long the results are kept."""
 
@@ -41,7 +41,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Counts:
+class ItemCounts:
     """Items by how they stand. failed: poison items included."""
 
     total: int = 0
@@ -58,14 +58,14 @@ class Batch:
     ended. at: the time of each state that was reached, by the state's name."""
 
     id: str
-    plan: Plan
+    plan: BatchPlan
     state: BatchState
     created: float
     expires: float | None
     is_paused: bool
-    counts: Counts
+    counts: ItemCounts
     at: Mapping[str, float]
-    errors: tuple[Fault, ...] = ()
+    errors: tuple[InputFault, ...] = ()
     output_file: str | None = None
     error_file: str | None = None
     usage: Mapping[str, int] | None = None
@@ -80,7 +80,7 @@ class NewItem:
     custom_id: str
     body: Mapping[str, Any]
     size: int
-    answer: Answer | None = None
+    answer: ItemAnswer | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +93,7 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Item:
+class WorkItem:
     """An item that a worker has. size: bytes of the body. attempts: how often it was tried before and failed.
     losses: how often a worker died with it. options: of the batch."""
 
@@ -110,7 +110,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class ItemAnswer:
     """How an item ended. status: as an HTTP server would answer. body: the JSON of the reply or of the error. valid:
     the verdict, None if there is none. figures: what the report sums. error: a code and a message, for an item that no
     route has answered; then there is no body. passes: seconds after which the same item may be answered otherwise,
@@ -134,9 +134,9 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class ItemEnd:
     """What a worker records of an item. again: seconds until it is tried again; None: the answer is its result."""
 
     lease: Lease
-    answer: Answer
+    answer: ItemAnswer
     again: float | None = None

@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 from espalier.errors import EspalierError, Overloaded, ReplicaLost, Unavailable
 from espalier.jobs.ports import Executor, Queue
 from espalier.jobs.retry import Retry
-from espalier.jobs.values import Answer, Ended, Item, Lease
+from espalier.jobs.values import ItemAnswer, ItemEnd, Lease, WorkItem
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -74,12 +74,12 @@ class Worker:
     beat: float = BEAT_SECONDS
     idle: float = IDLE_SECONDS
     rng: random.Random = field(default_factory=random.Random)
-    told: Callable[[Ended], None] = lambda _: None
+    told: Callable[[ItemEnd], None] = lambda _: None
     tally: Tally = field(default_factory=Tally)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _running: dict[Lease, asyncio.Task[None]] = field(default_factory=dict)
-    _ahead: list[Item] = field(default_factory=list)
-    _ended: list[Ended] = field(default_factory=list)
+    _ahead: list[WorkItem] = field(default_factory=list)
+    _ended: list[ItemEnd] = field(default_factory=list)
     _back: list[Lease] = field(default_factory=list)
     _lost: list[Lease] = field(default_factory=list)
     _tending: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -149,7 +149,7 @@ class Worker:
             begun = True
         return begun
 
-    async def _execute(self, item: Item) -> None:
+    async def _execute(self, item: WorkItem) -> None:
         try:
             try:
                 answer = await self._answer(item)
@@ -161,12 +161,12 @@ class Worker:
                 self._back.append(item.lease)
                 return
             again = None if answer.is_good else self.retry.after(answer.status, item.attempts, self.rng, answer.passes)
-            self._ended.append(Ended(lease=item.lease, answer=answer, again=again))
+            self._ended.append(ItemEnd(lease=item.lease, answer=answer, again=again))
         finally:
             self._running.pop(item.lease, None)
             self._wake.set()
 
-    async def _answer(self, item: Item) -> Answer | None:
+    async def _answer(self, item: WorkItem) -> ItemAnswer | None:
         """How the item ended, None if it is to be given back."""
         while True:
             try:
@@ -269,6 +269,6 @@ class Worker:
             raise
 
 
-def failed(code: str, message: str, *, status: int = 500) -> Answer:
+def failed(code: str, message: str, *, status: int = 500) -> ItemAnswer:
     """The answer for an item that no route has answered."""
-    return Answer(status=status, body=None, request_id="", error={"code": code, "message": message})
+    return ItemAnswer(status=status, body=None, request_id="", error={"code": code, "message": message})

@@ -22,6 +22,17 @@ from espalier.json_record.reading import JsonRecord, Mismatch, mismatch, object_
 from espalier.json_record.writing import write_json
 
 __all__ = [
-    "FIRST", "INTERNAL", "NEEDED", "OMITTED",
-    "Json", "JsonRecord", "Mismatch", "in_json", "mismatch", "object_of", "read_json", "reader_of", "write_json",
-]  # fmt: skip
+    "FIRST",
+    "INTERNAL",
+    "NEEDED",
+    "OMITTED",
+    "Json",
+    "JsonRecord",
+    "Mismatch",
+    "in_json",
+    "mismatch",
+    "object_of",
+    "read_json",
+    "reader_of",
+    "write_json",
+]

@@ -29,9 +29,8 @@ def _writer(record: type) -> Callable[[Any], dict[str, Any]]:
     names: dict[str, Any] = {}
     objects = {key: _display([_item(part, names) for part in parts]) for key, parts in inner.items()}
     items = [
-        f"{part.json.within!r}: {objects[part.json.within]}" if part.json.within else _item(part, names)
-        for part in top
-    ]  # fmt: skip
+        f"{part.json.within!r}: {objects[part.json.within]}" if part.json.within else _item(part, names) for part in top
+    ]
     made: Callable[[Any], dict[str, Any]] = eval(f"lambda r: {_display(items)}", names)
     return made
 

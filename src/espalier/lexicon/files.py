@@ -48,11 +48,7 @@ def check_word(word: str, what: str, field: str) -> str:
     if any(c.isspace() or unicodedata.category(c) == "Cc" for c in word):
         raise SpecError(f"{what} is not one word: {word!r}", hint="one word each, without spaces", field=field)
     if unicodedata.category(word[0])[0] == "M" or all(unicodedata.category(c) == "Cf" for c in word):
-        raise SpecError(
-            f"{what} is not a word: {word!r}",
-            hint="it starts with a mark, or is invisible",
-            field=field,
-        )
+        raise SpecError(f"{what} is not a word: {word!r}", hint="it starts with a mark, or is invisible", field=field)
     return word
 
 
@@ -69,9 +65,10 @@ class WordFiles:
         there."""
         if extra is not None and not extra.is_dir():
             raise InputError(
-                f"there is no folder {extra} of word lists", hint="make it, or leave ESPALIER_WORDLIST_DIR out",
+                f"there is no folder {extra} of word lists",
+                hint="make it, or leave ESPALIER_WORDLIST_DIR out",
                 field="ESPALIER_WORDLIST_DIR",
-            )  # fmt: skip
+            )
         package = Path(str(files("espalier")))
         shipped = [package / "_wordlists", package.parents[1] / "wordlists"]
         return WordFiles([*([extra] if extra else []), *(folder for folder in shipped if folder.is_dir())])

@@ -13,7 +13,7 @@ import numpy as np
 
 from espalier.sampling.config import SamplingConfig
 from espalier.sampling.filters import FilterChain, FilterContext, LogitFilter
-from espalier.sampling.fit import NOTHING_FITTED, Fitted, needs_fit
+from espalier.sampling.fit import NOTHING_FITTED, FittedConfig, needs_fit
 from espalier.sampling.history import History
 from espalier.sampling.samplers.context import TransformContext
 from espalier.sampling.samplers.mirostat import first_mu, mirostat, next_mu
@@ -40,7 +40,7 @@ class Chain:
         config: SamplingConfig,
         filters: FilterChain | Iterable[LogitFilter] = (),
         *,
-        fitted: Fitted | None = None,
+        fitted: FittedConfig | None = None,
     ) -> None:
         if fitted is None and needs_fit(config):
             raise ValueError("this config names tokens: fit it to a vocabulary first")

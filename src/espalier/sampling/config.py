@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from espalier.errors import SamplingError
 from espalier.nearest import nearest_or_all
 from espalier.option_types import UNSET, SamplingValues
-from espalier.sampling.fields import Biases, Flag, Ids, Names, Option, Seed, Texts, Whole, shown, with_help
+from espalier.sampling.fields import Biases, Flag, Names, Option, Seed, Texts, TokenIds, Whole, shown, with_help
 from espalier.sampling.samplers.mirostat import MIROSTAT_FIELDS, WITH_MIROSTAT
 from espalier.sampling.samplers.plugged import PLUGGED, ExtraField, sampler_named, samplers_in
 from espalier.sampling.samplers.registry import SAMPLERS
@@ -75,7 +75,7 @@ FIELDS: dict[str, Option] = {
             openai="bad_words",
             elsewhere=(("bad_words_ids", "transformers"),),
         ),
-        Ids(
+        TokenIds(
             name="allowed_ids",
             default=None,
             help="The only tokens that are drawn.",
@@ -133,7 +133,7 @@ FIELDS: dict[str, Option] = {
             metavar="TEXT",
             common=8,
         ),
-        Ids(
+        TokenIds(
             name="stop_ids",
             default=(),
             help="Tokens that end the answer.",

@@ -29,10 +29,16 @@ LLAMA_FIELDS = {name: one.llama for name, one in FIELDS.items() if one.llama is 
 LLAMA_OTHER = {"typ_p": "typical_p", "n": "n", "max_tokens": "max_tokens"}
 """Other names that llama.cpp accepts -> our name."""
 LLAMA_FLAGS = {
-    "temp": "temperature", "typical": "typical_p", "predict": "max_tokens", "top_nsigma": "top_n_sigma",
-    "dynatemp_exp": "dynatemp_exponent", "mirostat_lr": "mirostat_eta", "mirostat_ent": "mirostat_tau",
-    "dry_sequence_breaker": "dry_breakers", "reverse_prompt": "stop",
-}  # fmt: skip
+    "temp": "temperature",
+    "typical": "typical_p",
+    "predict": "max_tokens",
+    "top_nsigma": "top_n_sigma",
+    "dynatemp_exp": "dynatemp_exponent",
+    "mirostat_lr": "mirostat_eta",
+    "mirostat_ent": "mirostat_tau",
+    "dry_sequence_breaker": "dry_breakers",
+    "reverse_prompt": "stop",
+}
 """Options of llama.cpp's commands that its requests call otherwise -> our name."""
 FOREIGN = {name: (whose, option.name) for option in FIELDS.values() for name, whose in option.elsewhere}
 """What other libraries call a sampling field -> whose name it is, and ours."""
@@ -45,8 +51,10 @@ LLAMA_SAMPLERS = {name: one.llama for name, one in SAMPLERS.items() if one.llama
 LETTERS = {sampler.letter: name for name, sampler in SAMPLERS.items() if sampler.letter}
 """llama.cpp's letter of a sampler -> our name."""
 SPELLED = {theirs.replace("_", ""): ours for ours, theirs in LLAMA_SAMPLERS.items()} | {
-    "nucleus": "top_p", "temp": "temperature", "typ": "typical_p",
-}  # fmt: skip
+    "nucleus": "top_p",
+    "temp": "temperature",
+    "typ": "typical_p",
+}
 """llama.cpp's name of a sampler, and its other names, in lower case and without `_` and `-` -> our name."""
 MIROSTAT_RUNS_WITHOUT = ("penalties", "dry")
 """Samplers of llama.cpp's chain that mirostat switches off there, beside the truncations."""
@@ -93,7 +101,7 @@ def from_llama(data: Mapping[str, Any]) -> SamplingConfig:
         if data.get(name) is not None and data[name] not in off:
             raise SamplingError(f"{name} is not supported here", hint="leave it out", field=name)
     given = {name: value for name, value in data.items() if name not in LLAMA_OFF}
-    asked = _renamed(_without_nulls(given, LLAMA_NAMES), LLAMA_FIELDS, LLAMA_OTHER)
+    asked = _rename_fields(_without_nulls(given, LLAMA_NAMES), LLAMA_FIELDS, LLAMA_OTHER)
     if asked.get("typical_p") == 0:
         raise SamplingError(
             "typical_p: 0 leaves llama.cpp a single token, and is off here", hint="1 is off there", field="typical_p"
@@ -201,7 +209,7 @@ def from_openai(data: Mapping[str, Any]) -> SamplingConfig:
     the whole text: repetition counts prompt and output, the others the output. Raises SamplingError in OpenAI's names.
     """
     _check_mapping(data)
-    asked = _renamed(_without_nulls(data, OPENAI_NAMES), OPENAI_FIELDS, OPENAI_OTHER)
+    asked = _rename_fields(_without_nulls(data, OPENAI_NAMES), OPENAI_FIELDS, OPENAI_OTHER)
     if asked.get("top_k") == -1:
         asked["top_k"] = 0
     if "logit_bias" in asked:
@@ -258,7 +266,7 @@ def _without_nulls(data: Mapping[str, Any], names: Iterable[str]) -> dict[str, A
     return {name: value for name, value in data.items() if value is not None or name not in known}
 
 
-def _renamed(data: Mapping[str, Any], fields: Mapping[str, str], others: Mapping[str, str]) -> dict[str, Any]:
+def _rename_fields(data: Mapping[str, Any], fields: Mapping[str, str], others: Mapping[str, str]) -> dict[str, Any]:
     """Rename the fields of `data` to ours. Raises SamplingError for an unknown name, and for two names of one field
     that disagree."""
     ours = {theirs: name for name, theirs in fields.items()} | dict(others)
@@ -332,8 +340,9 @@ def _order(given: Any) -> list[str]:
     one letter each, as in `--sampler-seq`. Raises SamplingError for a name that llama.cpp does not have, or that we do
     not support."""
     if not isinstance(given, str | Iterable):
-        raise SamplingError("samplers: a list of names", hint=f"known: {', '.join(LLAMA_SAMPLERS.values())}",
-                            field="samplers")  # fmt: skip
+        raise SamplingError(
+            "samplers: a list of names", hint=f"known: {', '.join(LLAMA_SAMPLERS.values())}", field="samplers"
+        )
     names = [name for name in given.split(";") if name] if isinstance(given, str) else list(given)
     if isinstance(given, str) and len(names) == 1 and names[0] not in SPELLED and set(names[0]) <= LETTERS.keys():
         return [LETTERS[letter] for letter in names[0]]

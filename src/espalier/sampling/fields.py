@@ -292,7 +292,7 @@ class Choice(Option):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ids(Option):
+class TokenIds(Option):
     """Token ids, from any iterable. A default of None means that None stays None, and that an empty list is refused;
     with a default of () None is an empty list, and a single id a list of one."""
 

@@ -290,7 +290,7 @@ def _kind_of(value: Any) -> str:
     return f"an array of {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
 
 
-class Renamed:
+class RenamedFilter:
     """A filter under another name."""
 
     def __init__(self, inner: LogitFilter, name: str) -> None:
@@ -310,8 +310,8 @@ class Renamed:
     def reset(self) -> None:
         self.inner.reset()  # type: ignore[attr-defined]  # optional in the protocol
 
-    def fork(self) -> Renamed:
-        return Renamed(self.inner.fork(), self.name)
+    def fork(self) -> RenamedFilter:
+        return RenamedFilter(self.inner.fork(), self.name)
 
 
 def distinct(filters: Iterable[LogitFilter]) -> list[LogitFilter]:
@@ -322,7 +322,7 @@ def distinct(filters: Iterable[LogitFilter]) -> list[LogitFilter]:
         while name in named:
             count += 1
             name = f"{member.name} {count}"
-        named[name] = member if count == 1 else Renamed(member, name)
+        named[name] = member if count == 1 else RenamedFilter(member, name)
     return list(named.values())
 
 

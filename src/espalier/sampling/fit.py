@@ -22,7 +22,7 @@ from espalier.tokens.vocab import Vocab
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Fitted:
+class FittedConfig:
     """A config resolved for one vocabulary; immutable and shared by forks.
 
     ids, biases: `(n,) intp` and `(n,) float32`, the finite part of `logit_bias`. bans: (field, `(V,) bool` with True
@@ -72,7 +72,7 @@ def biased(logits: NDArray[np.float32], biases: NDArray[np.float32]) -> NDArray[
     return np.where(old > -np.inf, np.clip(old + biases, -LARGEST, LARGEST), -np.inf)
 
 
-NOTHING_FITTED = Fitted(ids=np.empty(0, dtype=np.intp), biases=np.empty(0, dtype=np.float32))
+NOTHING_FITTED = FittedConfig(ids=np.empty(0, dtype=np.intp), biases=np.empty(0, dtype=np.float32))
 
 
 def needs_fit(config: SamplingConfig) -> bool:
@@ -80,7 +80,7 @@ def needs_fit(config: SamplingConfig) -> bool:
     return bool(config.logit_bias or config.allowed_ids is not None or config.min_tokens or "dry" in config.active)
 
 
-def fit(config: SamplingConfig, vocab: Vocab, encode: Callable[[str], Sequence[int]]) -> Fitted:
+def fit(config: SamplingConfig, vocab: Vocab, encode: Callable[[str], Sequence[int]]) -> FittedConfig:
     """encode: text to ids without special tokens added. Raises SamplingError for an id outside V, and for a text of
     `logit_bias` that has no tokens."""
     if not needs_fit(config):
@@ -104,7 +104,7 @@ def fit(config: SamplingConfig, vocab: Vocab, encode: Callable[[str], Sequence[i
         banned[[token for token, value in added.items() if value == -math.inf]] = True
         bans.append(("logit_bias", banned))
     finite = {token: value for token, value in added.items() if value != -math.inf}
-    return Fitted(
+    return FittedConfig(
         ids=np.array(list(finite), dtype=np.intp),
         biases=np.clip(np.array(list(finite.values()), dtype=np.float64), -LARGEST, LARGEST).astype(np.float32),
         bans=tuple(bans),
@@ -113,7 +113,7 @@ def fit(config: SamplingConfig, vocab: Vocab, encode: Callable[[str], Sequence[i
     )
 
 
-def check_ends(fitted: Fitted, vocab: Vocab) -> None:
+def check_ends(fitted: FittedConfig, vocab: Vocab) -> None:
     """Check that a constrained text can end. Raises SamplingError naming the field whose bans leave no EOS token."""
     left = list(vocab.eos_ids)
     for name, banned in fitted.bans:

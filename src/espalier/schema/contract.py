@@ -33,7 +33,7 @@ SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry(JsonRecord):
+class ContractEntry(JsonRecord):
     """pointer: to the keyword in the user's schema; in another document, after that document's address."""
 
     pointer: str
@@ -46,14 +46,14 @@ class Entry(JsonRecord):
 class Contract:
     """The entries of all keywords, in the order of the text."""
 
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[ContractEntry, ...] = ()
 
     @property
     def worst(self) -> KeywordVerdict:
         """The worst verdict; `enforced` where nothing is asserted."""
         return max((entry.verdict for entry in self.entries), key=_RANK.__getitem__, default="enforced")
 
-    def by_verdict(self, *verdicts: KeywordVerdict) -> tuple[Entry, ...]:
+    def by_verdict(self, *verdicts: KeywordVerdict) -> tuple[ContractEntry, ...]:
         return tuple(entry for entry in self.entries if entry.verdict in verdicts)
 
     def to_json(self) -> list[dict[str, str]]:
@@ -61,7 +61,7 @@ class Contract:
 
     @classmethod
     def from_json(cls, data: Iterable[dict[str, Any]]) -> Contract:
-        return cls(tuple(Entry(**entry) for entry in data))
+        return cls(tuple(ContractEntry(**entry) for entry in data))
 
     def narrow(self, pointer: str, note: str) -> Contract:
         """The contract with this keyword narrowed. A worse verdict stays, with the note added."""
@@ -87,11 +87,11 @@ class Contract:
             old = entries.get(pointer)
             if old is None:
                 keyword = (split(pointer) or [""])[-1]
-                old = Entry(pointer=pointer, keyword=keyword, verdict=verdict)
+                old = ContractEntry(pointer=pointer, keyword=keyword, verdict=verdict)
             worse = max(old.verdict, verdict, key=_RANK.__getitem__)
             notes = [part for part in (old.note, note) if part]
             shown = old.note if note in old.note.split("; ") else "; ".join(notes)
-            entries[pointer] = Entry(pointer=pointer, keyword=old.keyword, verdict=worse, note=shown)
+            entries[pointer] = ContractEntry(pointer=pointer, keyword=old.keyword, verdict=worse, note=shown)
         return Contract(tuple(entries.values()))
 
     def check(self, allow: Collection[KeywordVerdict] | KeywordVerdict = ()) -> None:

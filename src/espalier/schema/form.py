@@ -3,7 +3,7 @@ list.
 
     {"properties": {"n": {"type": ["integer", "null"]}}, "type": "object"}
     root      (Object(properties=(Property(name="n", node=2),), rest=(Rest(node=1),)),)
-    node 2    (Null(), Number(integer=True))
+    node 2    (Null(), NumberForm(integer=True))
 
 Code that enforces schemas reads this and nothing else: references, drafts, `allOf`, `not`, `if` and the like are
 resolved. The cases of a node may overlap; a value is valid if it fits at least one. It knows neither tokens nor text.
@@ -40,7 +40,7 @@ class Boolean:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Number:
+class NumberForm:
     """Numbers within bounds. integer: whole numbers only (1.0 is whole). multiples: a value is a multiple of
     each. not_multiples: a value is a multiple of none. excluded: values that are not allowed."""
 
@@ -153,7 +153,7 @@ class Object:
     any_order: bool = False
 
 
-Case: TypeAlias = Values | Null | Boolean | Number | String | Array | Object
+Case: TypeAlias = Values | Null | Boolean | NumberForm | String | Array | Object
 
 
 def fewest(meets: Sequence[int], missing: int) -> int | None:

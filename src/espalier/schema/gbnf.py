@@ -23,13 +23,13 @@ from espalier.schema.contract import Contract
 from espalier.schema.form import NormalForm
 from espalier.schema.lowering.convert import convert
 from espalier.schema.lowering.notation import DocumentStyle
-from espalier.schema.lowering.rulebook import Converted
+from espalier.schema.lowering.rulebook import SchemaGrammar
 
 RULE_NAME = re.compile(r"[A-Za-z0-9-]+")
 
 
 @runtime_checkable
-class Contracted(Protocol):
+class FormWithContract(Protocol):
     """NormalForm with a contract: what was left out of the schema."""
 
     @property
@@ -49,7 +49,7 @@ def to_gbnf(
     Raises what `convert` raises, and UnsupportedError for a keyword that the grammar cannot enforce or that the form
     left out.
     """
-    if isinstance(form, Contracted):
+    if isinstance(form, FormWithContract):
         form.contract.check()
     converted = convert(form, whitespace=whitespace, indent=indent, separators=separators, style=style)
     if converted.gaps:
@@ -61,7 +61,7 @@ def to_gbnf(
     return printed(converted)
 
 
-def renamed(converted: Converted, root: str) -> Converted:
+def renamed(converted: SchemaGrammar, root: str) -> SchemaGrammar:
     """The same grammar with another name for its start rule. Raises SpecError for one that llama.cpp does not read, or
     that another rule has."""
     grammar = converted.grammar
@@ -85,7 +85,7 @@ def renamed(converted: Converted, root: str) -> Converted:
     return replace(converted, grammar=Grammar.of(rules, root=root, source=grammar.source), pointers=pointers)
 
 
-def printed(converted: Converted) -> str:
+def printed(converted: SchemaGrammar) -> str:
     """The grammar as GBNF text, each rule under a comment with its JSON pointer."""
     lines: list[str] = []
     for rule in portable(converted.grammar, root=converted.grammar.root).rules.values():

@@ -41,7 +41,7 @@ SEPARATOR = re.compile(r"[ \t\r]*[,\n][\s,]*")
 
 def parse_shorthand(text: str) -> dict[str, Any]:
     """The JSON Schema of a shorthand. Raises SchemaError with the position of the error."""
-    reader = _Reader(text)
+    reader = _ShorthandReader(text)
     reader.skip(SPACE)
     schema = reader.fields(end="", depth=0)
     if reader.place < len(text):
@@ -49,7 +49,7 @@ def parse_shorthand(text: str) -> dict[str, Any]:
     return schema
 
 
-class _Reader:
+class _ShorthandReader:
     """One pass over the text; `place` is the offset of the next character."""
 
     def __init__(self, text: str) -> None:

@@ -51,9 +51,20 @@ from espalier.version import __version__
 from espalier.wiring import App
 
 CHAT_ROUTERS = (
-    health.router, chat.router, completions.router, models.router, traces.router, generations.router, web.router,
-    llama.router, tokens.router, responses.router, messages.router, embeddings.router, llama_state.router,
-)  # fmt: skip
+    health.router,
+    chat.router,
+    completions.router,
+    models.router,
+    traces.router,
+    generations.router,
+    web.router,
+    llama.router,
+    tokens.router,
+    responses.router,
+    messages.router,
+    embeddings.router,
+    llama_state.router,
+)
 BATCH_ROUTERS = (files.router, batches.router, wordlist_jobs.router)
 ROUTERS = (*CHAT_ROUTERS, *BATCH_ROUTERS)
 

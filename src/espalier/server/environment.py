@@ -39,9 +39,7 @@ WITHOUT_EFFECT = {
 """Settings of the word-list server that have no effect here, and the reason."""
 
 ON = frozenset({"1", "true", "yes", "on", "t", "y"})
-REFUSED = {
-    "ENABLE_THINKING": "reasoning is asked for by each request",
-}
+REFUSED = {"ENABLE_THINKING": "reasoning is asked for by each request"}
 """Switches of the word-list server that cannot be turned on here, and the reason."""
 OLD_NAMES = {"SEED_COMPAT": "WORDLIST_SERVER_COMPAT"}
 """Former names of settings of ours, which still work, with a warning."""
@@ -59,10 +57,7 @@ class Environment:
 
 
 def read_environment(
-    environ: Mapping[str, str] | None = None,
-    *,
-    env_file: str | None = None,
-    flags: Mapping[str, str] | None = None,
+    environ: Mapping[str, str] | None = None, *, env_file: str | None = None, flags: Mapping[str, str] | None = None
 ) -> Environment:
     """Merge flags, environment and `.env` file. Raises InputError for a named file that cannot be read, and for a
     setting of the word-list server that cannot be honoured."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from espalier.engines.base import Result
-from espalier.store.generations import Wanted
+from espalier.store.generations import GenerationFilter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +90,7 @@ class Meter(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gathered:
+class ReplicaMetrics:
     """texts: the metrics of each replica, by its name. lost: how many did not answer."""
 
     texts: Mapping[str, bytes]
@@ -100,7 +100,7 @@ class Gathered:
 class Replicas(Protocol):
     """The replicas that serve one application, this process among them."""
 
-    async def metrics(self) -> Gathered:
+    async def metrics(self) -> ReplicaMetrics:
         """The metrics of all that answer, of this one at the least. Does not raise."""
         ...
 
@@ -151,7 +151,7 @@ class LogStore(Protocol):
         """Store a row of `api/log_rows.py` and return its id."""
         ...
 
-    def generations(self, wanted: Wanted, *, limit: int) -> Sequence[Mapping[str, Any]]:
+    def generations(self, wanted: GenerationFilter, *, limit: int) -> Sequence[Mapping[str, Any]]:
         """Newest first, without request and content. Raises InputError for a wrong `after` or query."""
         ...
 

@@ -64,17 +64,21 @@ class ServerSettings:
 
     model_name: Annotated[
         str | None,
-        Field("Model: a path or a name; the demo model if none.", variables=("MODEL_NAME", "ESPALIER_MODEL"),
-              flags=("-m", "--model")),
-    ] = None  # fmt: skip
+        Field(
+            "Model: a path or a name; the demo model if none.",
+            variables=("MODEL_NAME", "ESPALIER_MODEL"),
+            flags=("-m", "--model"),
+        ),
+    ] = None
     model_alias: Annotated[tuple[str, ...], Field("Further names; the first is what replies say.")] = ()
     host: Annotated[str, Field("Address to listen on.", flags=("--host",))] = "127.0.0.1"
     port: Annotated[int, Field("Port; 0 takes a free one.", least=0, most=65535, flags=("--port",))] = 8010
     workers: Annotated[
         int,
-        Field("Processes, each with the model.", least=1, variables=("WORKERS", "UVICORN_WORKERS"),
-              flags=("--workers",)),
-    ] = 1  # fmt: skip
+        Field(
+            "Processes, each with the model.", least=1, variables=("WORKERS", "UVICORN_WORKERS"), flags=("--workers",)
+        ),
+    ] = 1
     root_path: Annotated[
         str, Field("Path that a proxy in front takes off.", clean=_root_path, flags=("--root-path",))
     ] = ""

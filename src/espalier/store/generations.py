@@ -65,7 +65,7 @@ REQUIRED = ("request_id", "caller", "model")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class GenerationFilter:
     """Which rows. caller: of this API key, None for all. model: by its exact name. since: Unix seconds. query: see
     `search/query.py`. after: older than this id."""
 
@@ -99,7 +99,7 @@ class GenerationRows(rows.StoreRows):
                 connection.execute(insert(_FTS5).values(rowid=done.lastrowid, words=values["words"]))
         return str(values["id"])
 
-    def generations(self, wanted: Wanted, *, limit: int) -> Sequence[Mapping[str, Any]]:
+    def generations(self, wanted: GenerationFilter, *, limit: int) -> Sequence[Mapping[str, Any]]:
         """The columns of generation logs, newest first, without request and content. Raises InputError for a limit
         below 1, an `after` that is no id, and a search without words."""
         if limit < 1:
@@ -151,7 +151,7 @@ def remove(connection: Connection, database: Database, which: ColumnElement[bool
     return connection.execute(delete(GENERATION_LOGS).where(which)).rowcount
 
 
-def _conditions(wanted: Wanted, *, is_sqlite: bool) -> list[Any]:
+def _conditions(wanted: GenerationFilter, *, is_sqlite: bool) -> list[Any]:
     """Raises InputError."""
     its, conditions = GENERATION_LOGS.c, []
     if wanted.caller is not None:

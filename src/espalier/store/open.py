@@ -19,10 +19,7 @@ from espalier.store.test_runs import TestRunRows
 from espalier.store.traces import TraceRows
 from espalier.store.vocab_cache import VocabRows
 
-PRUNED = {
-    "generations": (GENERATION_LOGS, generations.PREFIX),
-    "test_runs": (test_runs.TEST_RUNS, test_runs.PREFIX),
-}
+PRUNED = {"generations": (GENERATION_LOGS, generations.PREFIX), "test_runs": (test_runs.TEST_RUNS, test_runs.PREFIX)}
 
 
 class Store(TraceRows, GenerationRows, ResponseRows, TestRunRows, PresetRows, VocabRows):
@@ -42,10 +39,7 @@ class Store(TraceRows, GenerationRows, ResponseRows, TestRunRows, PresetRows, Vo
 
 
 def open_store(
-    url: str | None = None,
-    *,
-    environ: Mapping[str, str] | None = None,
-    clock: Callable[[], float] = time.time,
+    url: str | None = None, *, environ: Mapping[str, str] | None = None, clock: Callable[[], float] = time.time
 ) -> Store:
     """Open and migrate the database at a URL, or the SQLite file in the user's data folder.
 

@@ -27,8 +27,10 @@ BATCH_ROWS = 200
 VACUUM_PAGES = 500  # 2 MB at once
 
 KEPT: tuple[tuple[Table, str], ...] = (
-    (TRACES, traces.PREFIX), (GENERATION_LOGS, generations.PREFIX), (responses.RESPONSES, responses.PREFIX),
-)  # fmt: skip
+    (TRACES, traces.PREFIX),
+    (GENERATION_LOGS, generations.PREFIX),
+    (responses.RESPONSES, responses.PREFIX),
+)
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +80,7 @@ class Retention:
             return 0
         try:
             for table, prefix in self._kept:
-                bound = self._bound(table, prefix)
+                bound = self._oldest_kept_id(table, prefix)
                 while bound is not None and not stop.is_set() and self._holds():
                     count = self._delete(table, bound)
                     removed += count
@@ -94,7 +96,7 @@ class Retention:
         """How many rows `run` would delete now."""
         expired = 0
         for table, prefix in self._kept:
-            bound = self._bound(table, prefix)
+            bound = self._oldest_kept_id(table, prefix)
             if bound is not None:
                 with self._database.reading() as connection:
                     query = select(func.count()).select_from(table).where(table.c.id < bound)
@@ -104,7 +106,7 @@ class Retention:
     def _holds(self) -> bool:
         return leases.take(self._database, LEASE, self._holder, now=self._clock(), seconds=LEASE_SECONDS)
 
-    def _bound(self, table: Table, prefix: str) -> str | None:
+    def _oldest_kept_id(self, table: Table, prefix: str) -> str | None:
         """The id below which all rows are deleted."""
         bounds = []
         if self._limits.seconds is not None:

@@ -79,9 +79,7 @@ class VocabReport:
         """The ids of a category, ascending. Raises UnknownName, listing the categories."""
         if category not in CATEGORIES:
             raise UnknownName(
-                f"unknown category {category!r}",
-                hint=nearest_or_all(category, CATEGORIES),
-                field="category",
+                f"unknown category {category!r}", hint=nearest_or_all(category, CATEGORIES), field="category"
             )
         return tuple(i for i, name in enumerate(self.categories) if name == category)
 

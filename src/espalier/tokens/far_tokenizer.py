@@ -46,10 +46,7 @@ class FarTokenizer:
         caller is used up, Cancelled, ConfinedError."""
         processes, file = self._start_processes()
         task = {"file": file.name, "spells_specials": self._spells_specials, "special": special, "text": text}
-        packed = processes.call(
-            encoded, task, seconds=min(left(), MOST_SECONDS), what=WHAT,
-            owner=owner(), used=spend,
-        )  # fmt: skip
+        packed = processes.call(encoded, task, seconds=min(left(), MOST_SECONDS), what=WHAT, owner=owner(), used=spend)
         ids: list[int] = np.frombuffer(base64.b64decode(packed), dtype="<i4").tolist()
         return ids
 

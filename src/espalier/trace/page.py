@@ -118,7 +118,7 @@ def _option_texts(options: Mapping[str, Any]) -> list[list[str]]:
 
 def _paths(data: Mapping[str, Any]) -> dict[str, Any] | None:
     """The JSON pointer of each token's first byte: a list of `names`, and per token an index `at` into it or -1. None
-    if there is no document. Same rules as `Summary.by_path`."""
+    if there is no document. Same rules as `TraceSummary.by_path`."""
     text = str(data["text"]).encode("utf-8", "replace").decode()  # half a character cannot be encoded
     start = document_start(data["metadata"]["constraint"], text)
     if start is None:

@@ -23,11 +23,11 @@ from espalier.json_record import INTERNAL, Json, JsonRecord, mismatch, object_of
 from espalier.trace import page, sidecar
 from espalier.trace.files import json_text, write_text
 from espalier.trace.measure import cumulative
-from espalier.trace.steps import LEVELS, Candidate, Drafted, Exactness, Rewind, StepRecord, TraceLevel
-from espalier.trace.summary import Summary, TokenCost, summarise, token_costs
+from espalier.trace.steps import LEVELS, Candidate, DraftTokens, Exactness, Rewind, StepRecord, TraceLevel
+from espalier.trace.summary import TokenCost, TraceSummary, summarise, token_costs
 from espalier.wording import Edge
 
-__all__ = ["LEVELS", "Candidate", "Drafted", "Exactness", "Rewind", "StepRecord", "Trace", "TraceLevel"]
+__all__ = ["LEVELS", "Candidate", "DraftTokens", "Exactness", "Rewind", "StepRecord", "Trace", "TraceLevel"]
 
 
 METADATA = Json(within="metadata")
@@ -89,7 +89,7 @@ class Trace(JsonRecord):
     #: Tokens that were undone.
     rewinds: Annotated[tuple[Rewind, ...], METADATA] = ()
     #: What the strategy `draft` proposed, and how much of it was drawn.
-    drafts: Annotated[tuple[Drafted, ...], Json(within="metadata", omit=True)] = ()
+    drafts: Annotated[tuple[DraftTokens, ...], Json(within="metadata", omit=True)] = ()
     #: The score of the beam.
     score: Annotated[float | None, METADATA] = None
     #: The weights of faithful sampling.
@@ -104,7 +104,7 @@ class Trace(JsonRecord):
     text: str
     steps: tuple[StepRecord, ...]
     #: Over steps that are not kept, at level `summary`.
-    sums: Annotated[Summary | None, INTERNAL] = None
+    sums: Annotated[TraceSummary | None, INTERNAL] = None
 
     @property
     def total_tax_nats(self) -> float:
@@ -146,7 +146,7 @@ class Trace(JsonRecord):
         return self.sums.changed_steps if self.sums else sum(s.is_changed for s in self.steps)
 
     @property
-    def _totals(self) -> Summary:
+    def _totals(self) -> TraceSummary:
         return self.sums or summarise(self.steps, self.constraint, self.text, self.rewinds)
 
     def safety_counts(self) -> dict[str, dict[str, dict[str, int]]]:
@@ -172,7 +172,7 @@ class Trace(JsonRecord):
             return trace
         if "summary" not in data:
             raise InputError("it has no 'summary'", field="summary")
-        return replace(trace, sums=read_json(Summary, data["summary"], "summary"))
+        return replace(trace, sums=read_json(TraceSummary, data["summary"], "summary"))
 
     def save(self, path: str | os.PathLike[str], *, edge: Edge = "python") -> None:
         """Write `*.html` (a self-contained page) or `*.json`, whole or not at all. If the steps have their

@@ -37,10 +37,13 @@ from espalier.trace.files import write_bytes
 
 PARTS: Mapping[str, tuple[type[np.generic], int]] = MappingProxyType(
     {
-        "logits": (np.float16, 2), "tops": (np.float32, 1), "masks": (np.int32, 2), "places": (np.int32, 1),
+        "logits": (np.float16, 2),
+        "tops": (np.float32, 1),
+        "masks": (np.int32, 2),
+        "places": (np.int32, 1),
         "tokens": (np.int32, 1),
     }
-)  # fmt: skip
+)
 """The arrays of a sidecar: type and number of dimensions."""
 RATIO = 32
 """The most that a sidecar may unpack to, in sizes of its file; distributions of a model shrink to a half at best."""

@@ -156,7 +156,7 @@ class Rewind(JsonRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drafted(JsonRecord):
+class DraftTokens(JsonRecord):
     """Tokens that one source proposed for one forward pass. step: that of the first one. drafted: how many were
     proposed; accepted: how many of them, from the first, were drawn. What was refused is not kept."""
 

@@ -41,7 +41,7 @@ class WorstToken(JsonRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Summary(JsonRecord):
+class TraceSummary(JsonRecord):
     """Taxes and entropies in nats, as totals and means per step."""
 
     total_steps: int
@@ -102,7 +102,7 @@ class TokenCost(NamedTuple):
 
 def summarise(
     steps: Iterable[StepRecord], constraint: Mapping[str, Any] | None, text: str, rewinds: Iterable[Rewind] = ()
-) -> Summary:
+) -> TraceSummary:
     """constraint: `Spec.to_json()`; text: the complete output."""
     sums = Sums()
     for step in steps:
@@ -152,14 +152,14 @@ class Sums:
     def take_back(self, rewind: Rewind) -> None:
         _count(self._taken_back, rewind.blame)
 
-    def summary(self, constraint: Mapping[str, Any] | None, text: str) -> Summary:
+    def summary(self, constraint: Mapping[str, Any] | None, text: str) -> TraceSummary:
         """constraint: `Spec.to_json()`; text: the complete output."""
         count = len(self._rows)
         taxes, masses, before, after = (list(c) for c in zip(*self._numbers, strict=True)) if count else ([],) * 4
         paths = _paths(((data, shown, special) for _, shown, data, special, _ in self._rows), constraint, text)
         rules = [rule for *_, rule in self._rows]
         worst = heapq.nsmallest(WORST, (at for at in range(count) if taxes[at] > 0), key=lambda at: (-taxes[at], at))
-        return Summary(
+        return TraceSummary(
             total_steps=count,
             rejected_steps=self._rejected,
             forced_steps=self._forced,

@@ -32,7 +32,7 @@ MOST_PAUSE = 600.0
 SHOWN = 300  # characters of an error's text
 
 
-class Link:
+class ServerLink:
     """A server's address and key. Every method may be called from any thread.
 
     url: `http://host:port`, with a path before the routes if the server has one. key: sent as a bearer token; it stands
@@ -119,13 +119,13 @@ class Exchange:
         self._reply: http.client.HTTPResponse | None = None
 
     def json(self) -> Any:
-        """The whole reply, parsed. Raises as `Link.get` does."""
+        """The whole reply, parsed. Raises as `ServerLink.get` does."""
         reply = self._begin()
         return parsed(self._url, self._read(reply, MOST_BYTES))
 
     def events(self) -> Iterator[str]:
         """The data of each server-sent event, as text. A stream that ends early ends the iterator: only the data says
-        whether it is complete. Raises as `Link.get` does."""
+        whether it is complete. Raises as `ServerLink.get` does."""
         reply = self._begin()
         kind = (reply.getheader("Content-Type") or "").partition(";")[0].strip().lower()
         if kind != "text/event-stream":

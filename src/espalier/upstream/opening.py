@@ -6,17 +6,17 @@ from pathlib import Path
 
 from espalier.engines.options import EngineOptions
 from espalier.errors import InputError
-from espalier.upstream.link import EXAMPLE, SILENCE, Link
+from espalier.upstream.link import EXAMPLE, SILENCE, ServerLink
 
 MOST_KEY = 4096  # bytes
 
 
-def link_of(model: str, options: EngineOptions) -> Link:
+def link_of(model: str, options: EngineOptions) -> ServerLink:
     """The link to the server of `options.url`, or else of `model`, if that is an address. Raises InputError."""
     url = options.url or (model if is_address(model) else None)
     if url is None:
         raise InputError("the address of the server is missing", hint=f"--url, {EXAMPLE}", field="url")
-    return Link(url, key=_key(options.key_file), silence=options.timeout or SILENCE)
+    return ServerLink(url, key=_key(options.key_file), silence=options.timeout or SILENCE)
 
 
 def is_address(name: str) -> bool:

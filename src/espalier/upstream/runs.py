@@ -21,9 +21,9 @@ from espalier.constraints.spec import Spec
 from espalier.constraints.verdict import Verdict
 from espalier.decoding.masking import MASK
 from espalier.decoding.matcher_questions import MatcherQuestions
-from espalier.decoding.plan import FinishReason, Job, Outcome, Taken
+from espalier.decoding.plan import FinishReason, Job, Outcome, SampledToken
 from espalier.decoding.step.record import Watch
-from espalier.decoding.text.run import Ending, EndRule, TextRun
+from espalier.decoding.text.run import EndRule, TextEnd, TextRun
 from espalier.engines.base import Event, Request, Result, TokenEvent, Usage
 from espalier.engines.local.prepared_run import PreparedRun, watched
 from espalier.engines.local.turns import PreparedTurn
@@ -41,7 +41,7 @@ ENDLESS = 2**62  # bytes: how long a text is, the other side decides
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class AnswerEnd:
     """What the other side says at the end. stop: the stop text that ended it. token_ids: () where it tells none, or not
     all."""
 
@@ -58,7 +58,7 @@ class UpstreamRun(PreparedRun):
     """A PreparedRun whose tokens are bytes to us. `told` is set before the outcome is made. holds: whether a text
     satisfies a constraint of a kind without a judge, where no matcher followed the text."""
 
-    told = Told(finish="stop")
+    told = AnswerEnd(finish="stop")
     holds: Callable[[str], bool] | None = None
 
     def result(self, outcome: Outcome, reused: int = 0, *, place: int = 0) -> Result:
@@ -88,7 +88,7 @@ def _held_to(holds: Callable[[str], bool], result: Result) -> Result:
     return replace(result, verdict=broken, parsed=None)
 
 
-class Answer:
+class IncomingAnswer:
     """One answer while it arrives. compiled: whether the text is held to the constraint byte by byte; otherwise only
     the verdict at the end says whether it satisfies it."""
 
@@ -158,11 +158,11 @@ class Answer:
                 self.matcher.advance(byte)
             shown.append(self._text.take(byte))
         self._measured += record is not None
-        event = self.run.event(Taken(token=token, text="".join(shown), record=record), index)
+        event = self.run.event(SampledToken(token=token, text="".join(shown), record=record), index)
         assert isinstance(event, TokenEvent)
         return event
 
-    def end(self, end: Told, *, index: int = 0) -> Event:
+    def end(self, end: AnswerEnd, *, index: int = 0) -> Event:
         """The end. Raises UpstreamError where the other side ended a text that is not complete."""
         if self._text.ending is not None:
             end = replace(end, finish="stop", stop=str(self._text.ending.stop))
@@ -176,7 +176,7 @@ class Answer:
                     hint="it did not keep to the constraint; is its version too old?",
                 )
             self.matcher.advance(self.vocab.eos_ids[0])
-        self._text.ending = Ending(end.finish, end.stop)
+        self._text.ending = TextEnd(end.finish, end.stop)
         outcome = self._text.outcome(self.matcher)
         if self.matcher is None and end.finish == "length" and not self._is_filtered:
             outcome = replace(outcome, is_complete=False)
@@ -211,9 +211,10 @@ def check(request: Request) -> None:
     has_constraint = request.constraint is not None or bool(request.tools)
     if has_constraint and request.sampling.ignore_eos:
         raise InputError(
-            "ignore_eos cannot be combined with a constraint", hint="a complete text must be allowed to end",
+            "ignore_eos cannot be combined with a constraint",
+            hint="a complete text must be allowed to end",
             field="ignore_eos",
-        )  # fmt: skip
+        )
 
 
 def no_matcher(spec: Spec | None) -> tuple[str, ...]:
@@ -288,7 +289,7 @@ class UpstreamEngine(ABC):
     _is_closed = False
 
     @abstractmethod
-    def _prepare(self, request: Request) -> tuple[Answer, Begin]:
+    def _prepare(self, request: Request) -> tuple[IncomingAnswer, Begin]:
         """The answer, and what asks for it. Raises what is wrong with the request."""
 
     def run(self, requests: Sequence[Request]) -> Events:

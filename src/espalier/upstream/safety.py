@@ -67,11 +67,7 @@ def sent_constraint(
     grammar, held = _grammar(plain, form, compiler) if takes_grammar else (None, frozenset[str]())
     banned = () if vocab is None else _list_banned_tokens(plain, vocab)
     return SentConstraint(
-        spec=form,
-        grammar=grammar,
-        banned=banned,
-        notes=tuple(_notes(whole, held, len(banned))),
-        is_whole=False,
+        spec=form, grammar=grammar, banned=banned, notes=tuple(_notes(whole, held, len(banned))), is_whole=False
     )
 
 

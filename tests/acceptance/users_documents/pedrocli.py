@@ -64,11 +64,19 @@ CAUGHT: dict[str, str] = {
     "CategoryDangerous": "dd if=/dev/zero of=/dev/sda",
 }
 CONFIG = {
-    "Temperature": "temperature", "TopK": "top_k", "TopP": "top_p", "MinP": "min_p",
-    "RepetitionPenalty": "repetition_penalty", "RepetitionWindow": "repetition_window", "Mirostat": "mirostat",
-    "MirostatTau": "mirostat_tau", "MirostatEta": "mirostat_eta", "LogitBias": "logit_bias",
-    "MaxTokens": "max_tokens", "StopSequences": "stop",
-}  # fmt: skip
+    "Temperature": "temperature",
+    "TopK": "top_k",
+    "TopP": "top_p",
+    "MinP": "min_p",
+    "RepetitionPenalty": "repetition_penalty",
+    "RepetitionWindow": "repetition_window",
+    "Mirostat": "mirostat",
+    "MirostatTau": "mirostat_tau",
+    "MirostatEta": "mirostat_eta",
+    "LogitBias": "logit_bias",
+    "MaxTokens": "max_tokens",
+    "StopSequences": "stop",
+}
 READ_FILE = {"name": "read_file", "description": "Read a file.", "parameters": PATH}
 ACTIONS: dict[str, dict[str, Any]] = {
     "generate": {"prompt": "Hi", "max_tokens": 8},
@@ -77,14 +85,18 @@ ACTIONS: dict[str, dict[str, Any]] = {
     "test_config": {"test_prompts": "Generate a user object", "preset": "json_strict", "iterations": 1},
     "list_presets": {},
     "analyze_vocabulary": {"search_terms": ["name"]},
-}  # fmt: skip
+}
 
 
 def run_script(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, SCRIPT, *arguments], capture_output=True, text=True, check=False, env=clean_environment(),
+        [sys.executable, SCRIPT, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=clean_environment(),
         stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+    )
 
 
 def called(stdout: str) -> Any:

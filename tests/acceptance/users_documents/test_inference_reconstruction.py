@@ -28,13 +28,24 @@ SCRIPT = ROOT / "scripts" / "reconstruct_inference.py"
 QUESTION = "What is the name of the actress who played the role of Sarah Packard?"
 ANSWER = "Sarah Jessica Parker played the role of Sarah Packard."
 QA_ROW: dict[str, Any] = {
-    "index": 0, "title": "Example Article", "h_score_cat": 8, "pageid": 12345, "revid": 67890,
-    "description": "Example description", "categories": ["Category1", "Category2"],
-    "reference": "Example reference text...", "prompt": QUESTION, "answer": "Sarah Jessica Parker",
-}  # fmt: skip
+    "index": 0,
+    "title": "Example Article",
+    "h_score_cat": 8,
+    "pageid": 12345,
+    "revid": 67890,
+    "description": "Example description",
+    "categories": ["Category1", "Category2"],
+    "reference": "Example reference text...",
+    "prompt": QUESTION,
+    "answer": "Sarah Jessica Parker",
+}
 """The document's example, without what the reconstruction adds."""
-ENTRY = {"generation": ANSWER, "model": "meta-llama/Llama-3.1-8B-Instruct", "input_length": 15,
-         "timestamp": 1703123456.789}  # fmt: skip
+ENTRY = {
+    "generation": ANSWER,
+    "model": "meta-llama/Llama-3.1-8B-Instruct",
+    "input_length": 15,
+    "timestamp": 1703123456.789,
+}
 OTHER = {"prompt": "Who wrote Hamlet?", "answer": "Shakespeare"}
 LOST = {"prompt": "Nobody logged this one?", "answer": "?"}
 
@@ -59,9 +70,16 @@ def folder(tmp_path: Path) -> Path:
 def run(folder: Path, *more: str, qa: str = "qa_data.jsonl", store: str = "activations.lmdb") -> Any:
     """The document's command, in this folder."""
     command = [
-        sys.executable, str(SCRIPT), "--qa_output_path", str(folder / qa), "--lmdb_path", str(folder / store),
-        "--output_path", str(folder / "reconstructed_inference.jsonl"), *more,
-    ]  # fmt: skip
+        sys.executable,
+        str(SCRIPT),
+        "--qa_output_path",
+        str(folder / qa),
+        "--lmdb_path",
+        str(folder / store),
+        "--output_path",
+        str(folder / "reconstructed_inference.jsonl"),
+        *more,
+    ]
     environ = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=300, check=False)
 
@@ -112,9 +130,11 @@ def test_the_example_script(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "lacking",
-    [pytest.param(name, marks=row(f"1.{place}", f"`{name}` is required")) for place, name in
-     enumerate(("--qa_output_path", "--lmdb_path", "--output_path"), 3)],
-)  # fmt: skip
+    [
+        pytest.param(name, marks=row(f"1.{place}", f"`{name}` is required"))
+        for place, name in enumerate(("--qa_output_path", "--lmdb_path", "--output_path"), 3)
+    ],
+)
 def test_a_required_parameter(lacking: str, capfd: pytest.CaptureFixture[str]) -> None:
     given = {"--qa_output_path": "a", "--lmdb_path": "b", "--output_path": "c"}
     arguments = [part for name, value in given.items() if name != lacking for part in (name, value)]
@@ -168,17 +188,22 @@ def test_the_output_of_the_document(rebuilt: Rebuilt) -> None:
 
 
 FIELDS = {
-    "generation": "the model's response", "model": "the model", "input_length": "number of input tokens",
-    "timestamp": "when it was logged", "messages": "chat messages, if applicable",
+    "generation": "the model's response",
+    "model": "the model",
+    "input_length": "number of input tokens",
+    "timestamp": "when it was logged",
+    "messages": "chat messages, if applicable",
     "trim_position": "response trim position, if applicable",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=row(f"3.{place}", f"`{name}`: {meaning}")) for place, (name, meaning) in
-     enumerate(FIELDS.items(), 1)],
-)  # fmt: skip
+    [
+        pytest.param(name, marks=row(f"3.{place}", f"`{name}`: {meaning}"))
+        for place, (name, meaning) in enumerate(FIELDS.items(), 1)
+    ],
+)
 def test_a_field_of_the_output(name: str, rebuilt: Rebuilt) -> None:
     first, second = written(rebuilt.folder)
     assert {"generation", "model", "input_length", "timestamp", "trim_position"} <= set(first)

@@ -238,7 +238,8 @@ def test_the_full_grammar(demo_engine: espalier.LoadedEngine) -> None:
 @row("6.3", "The processor makes a model write JSON: SoftJson in a request to an engine")
 def test_soft_json_in_a_request(demo_engine: espalier.LoadedEngine) -> None:
     plain = demo_engine.generate("Generate user info", temperature=0, max_tokens=8).text
-    soft = demo_engine.generate("Generate user info", soft=[espalier.SoftJson(structural_bias=30)], temperature=0,
-                                max_tokens=8).text  # fmt: skip
+    soft = demo_engine.generate(
+        "Generate user info", soft=[espalier.SoftJson(structural_bias=30)], temperature=0, max_tokens=8
+    ).text
     assert soft.lstrip()[:1] in ("{", "[")
     assert soft != plain or plain.lstrip()[:1] in ("{", "[")

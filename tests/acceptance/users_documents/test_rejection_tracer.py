@@ -81,9 +81,14 @@ class Workflow:
 
 def merge_logs(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, str(SCRIPTS / "merge_logs.py"), *arguments], cwd=folder, env=clean_environment(),
-        capture_output=True, text=True, check=False, timeout=600,
-    )  # fmt: skip
+        [sys.executable, str(SCRIPTS / "merge_logs.py"), *arguments],
+        cwd=folder,
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
 
 
 def ask(url: str, **more: Any) -> httpx2.Response:
@@ -219,11 +224,21 @@ def proxy_script(folder: Path, llama_url: str, *options: str) -> Iterator[tuple[
     """The address of the script, running in a folder with a database of its own, and the lines that it writes."""
     port = free_port()
     process = subprocess.Popen(
-        [sys.executable, str(SCRIPTS / "proxy_server.py"), "--llama-url", llama_url, "--proxy-port", str(port),
-         *options],
-        cwd=folder, env=clean_environment(XDG_DATA_HOME=str(folder / "data-home")), stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        [
+            sys.executable,
+            str(SCRIPTS / "proxy_server.py"),
+            "--llama-url",
+            llama_url,
+            "--proxy-port",
+            str(port),
+            *options,
+        ],
+        cwd=folder,
+        env=clean_environment(XDG_DATA_HOME=str(folder / "data-home")),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     lines: list[str] = []
     assert process.stderr is not None
     reading = threading.Thread(target=lambda: lines.extend(process.stderr or ()))

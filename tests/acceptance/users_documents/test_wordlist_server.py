@@ -72,12 +72,20 @@ def test_the_batch_service(servers: Servers) -> None:
 @pytest.mark.parametrize(
     ("script", "given", "flags"),
     [
-        pytest.param("run_chat.sh", {"PORT": "9010", "UVICORN_WORKERS": "2"}, "--only chat --port 9010 --workers 2",
-                     marks=row("1.4", "`./scripts/run_chat.sh`: configurable workers and port")),
-        pytest.param("run_batch.sh", {"BATCH_PORT": "9011"}, "--only batch --port 9011",
-                     marks=row("1.5", "`./scripts/run_batch.sh`: single worker, separate port")),
+        pytest.param(
+            "run_chat.sh",
+            {"PORT": "9010", "UVICORN_WORKERS": "2"},
+            "--only chat --port 9010 --workers 2",
+            marks=row("1.4", "`./scripts/run_chat.sh`: configurable workers and port"),
+        ),
+        pytest.param(
+            "run_batch.sh",
+            {"BATCH_PORT": "9011"},
+            "--only batch --port 9011",
+            marks=row("1.5", "`./scripts/run_batch.sh`: single worker, separate port"),
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_script(script: str, given: dict[str, str], flags: str, tmp_path: Path) -> None:
     (tmp_path / "scripts").mkdir()
     copy = tmp_path / "scripts" / script
@@ -154,9 +162,10 @@ def test_authentication(servers: Servers, tmp_path: Path) -> None:
 
 
 @row(
-    "2.5", "The default token is changeme",
+    "2.5",
+    "The default token is changeme",
     differs="without a token everybody may, on this machine alone; where others could reach it changeme is refused",
-)  # fmt: skip
+)
 def test_changeme() -> None:
     code = (
         "import sys; sys.argv = ['uvicorn', 'espalier.server.main:app', '--host', '0.0.0.0', '--port', '8010'];"
@@ -208,12 +217,16 @@ def test_get_results(servers: Servers, job: tuple[dict[str, Any], Any]) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        pytest.param('curl -H "Authorization: Bearer $SECRET_TOKEN" http://127.0.0.1:8010/v1/models',
-                     marks=row("3.6", "Header auth: Authorization: Bearer $SECRET_TOKEN")),
-        pytest.param('curl "http://127.0.0.1:8010/v1/models?token=$SECRET_TOKEN"',
-                     marks=row("3.7", "Query auth: ?token=$SECRET_TOKEN")),
+        pytest.param(
+            'curl -H "Authorization: Bearer $SECRET_TOKEN" http://127.0.0.1:8010/v1/models',
+            marks=row("3.6", "Header auth: Authorization: Bearer $SECRET_TOKEN"),
+        ),
+        pytest.param(
+            'curl "http://127.0.0.1:8010/v1/models?token=$SECRET_TOKEN"',
+            marks=row("3.7", "Query auth: ?token=$SECRET_TOKEN"),
+        ),
     ],
-)  # fmt: skip
+)
 def test_both_ways_to_show_the_token(line: str, servers: Servers, tmp_path: Path) -> None:
     assert json.loads(servers.curl(line, tmp_path))["object"] == "list"
     assert b"Forbidden" in servers.curl(line.replace("$SECRET_TOKEN", "wrong"), tmp_path)
@@ -226,16 +239,22 @@ def test_both_ways_to_show_the_token(line: str, servers: Servers, tmp_path: Path
 @pytest.mark.parametrize(
     "line",
     [
-        pytest.param(r"""curl -H "Authorization: Bearer $SECRET_TOKEN" \
+        pytest.param(
+            r"""curl -H "Authorization: Bearer $SECRET_TOKEN" \
      -H "Content-Type: application/json" \
      -d @request.json \
-     http://127.0.0.1:8010/v1/chat/completions""", marks=row("4.1", "curl -d @request.json with the header")),
-        pytest.param(r"""curl -H "Content-Type: application/json" \
+     http://127.0.0.1:8010/v1/chat/completions""",
+            marks=row("4.1", "curl -d @request.json with the header"),
+        ),
+        pytest.param(
+            r"""curl -H "Content-Type: application/json" \
      -d @request.json \
      "http://127.0.0.1:8010/v1/chat/completions?token=$SECRET_TOKEN"
-""", marks=row("4.2", "curl -d @request.json with the token in the query")),
+""",
+            marks=row("4.2", "curl -d @request.json with the token in the query"),
+        ),
     ],
-)  # fmt: skip
+)
 def test_the_request_of_the_document(line: str, servers: Servers, tmp_path: Path) -> None:
     (tmp_path / "request.json").write_text(json.dumps(REQUEST))
     found = json.loads(servers.curl(line, tmp_path))
@@ -244,11 +263,13 @@ def test_the_request_of_the_document(line: str, servers: Servers, tmp_path: Path
 
 
 REPLY = {
-    "id": lambda v: v.startswith("chatcmpl-"), "object": lambda v: v == "chat.completion",
-    "created": lambda v: isinstance(v, int), "model": lambda v: v == REQUEST["model"],
+    "id": lambda v: v.startswith("chatcmpl-"),
+    "object": lambda v: v == "chat.completion",
+    "created": lambda v: isinstance(v, int),
+    "model": lambda v: v == REQUEST["model"],
     "choices": lambda v: set(v[0]) == {"index", "message", "finish_reason"} and v[0]["message"]["role"] == "assistant",
     "usage": lambda v: v["total_tokens"] == v["prompt_tokens"] + v["completion_tokens"],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(

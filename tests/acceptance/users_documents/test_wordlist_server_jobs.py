@@ -54,15 +54,21 @@ def test_jobs_need_a_key(servers: Servers) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        pytest.param(f"""curl -X POST "http://127.0.0.1:8011/v1/batch/jobs?{JOB_QUERY}" \\
+        pytest.param(
+            f"""curl -X POST "http://127.0.0.1:8011/v1/batch/jobs?{JOB_QUERY}" \\
      -H "Authorization: Bearer $SECRET_TOKEN" \\
      -F "file=@/path/to/my_requests.json"
-""", marks=row("6.2", "Create a job by curl -F with the header")),
-        pytest.param(f"""curl -X POST "http://127.0.0.1:8011/v1/batch/jobs?token=$SECRET_TOKEN&{JOB_QUERY}" \\
+""",
+            marks=row("6.2", "Create a job by curl -F with the header"),
+        ),
+        pytest.param(
+            f"""curl -X POST "http://127.0.0.1:8011/v1/batch/jobs?token=$SECRET_TOKEN&{JOB_QUERY}" \\
      -F "file=@/path/to/my_requests.json"
-""", marks=row("6.3", "Create a job by curl -F with the token in the query")),
+""",
+            marks=row("6.3", "Create a job by curl -F with the token in the query"),
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_job_by_curl(line: str, servers: Servers, tmp_path: Path) -> None:
     (tmp_path / "my_requests.json").write_text(json.dumps(MY_REQUESTS))
     found = json.loads(servers.curl(line, tmp_path))
@@ -154,9 +160,10 @@ def test_the_pipeline_size(tmp_path: Path) -> None:
 
 
 @row(
-    "6.13", "Inputs are truncated to MAX_INPUT_TOKENS",
+    "6.13",
+    "Inputs are truncated to MAX_INPUT_TOKENS",
     differs="whole turns go, the oldest first; a header says how much",
-)  # fmt: skip
+)
 def test_max_input_tokens(tmp_path: Path) -> None:
     config = configured(tmp_path, max_input_tokens="60")
     turns = [

@@ -28,17 +28,28 @@ MESSAGES = [
     {"role": "user", "content": "Write a short greeting in Spanish."},
 ]
 REQUEST: dict[str, Any] = {
-    "model": "google/gemma-3-27b-it", "messages": MESSAGES, "max_tokens": 128, "vocab_lang": "es",
-    "vocab_n_words": 3000, "num_beams": 4, "length_penalty": 1.0,
-}  # fmt: skip
+    "model": "google/gemma-3-27b-it",
+    "messages": MESSAGES,
+    "max_tokens": 128,
+    "vocab_lang": "es",
+    "vocab_n_words": 3000,
+    "num_beams": 4,
+    "length_penalty": 1.0,
+}
 MY_REQUESTS = [
-    {"model": "google/gemma-3-27b-it", "messages": [
-        {"role": "system", "content": "You are a helpful assistant."},
-        {"role": "user", "content": "What is the capital of France?"}]},
-    {"model": "google/gemma-3-27b-it", "messages": [
-        {"role": "user", "content": "Translate 'hello world' to Spanish."}]},
+    {
+        "model": "google/gemma-3-27b-it",
+        "messages": [
+            {"role": "system", "content": "You are a helpful assistant."},
+            {"role": "user", "content": "What is the capital of France?"},
+        ],
+    },
+    {
+        "model": "google/gemma-3-27b-it",
+        "messages": [{"role": "user", "content": "Translate 'hello world' to Spanish."}],
+    },
     {"model": "google/gemma-3-27b-it", "messages": [{"role": "user", "content": "Write a one-sentence poem."}]},
-]  # fmt: skip
+]
 JOB_QUERY = "max_tokens=128&num_beams=4&length_penalty=1.0&vocab_lang=es&vocab_n_words=1000"
 
 
@@ -53,9 +64,13 @@ class Servers:
         script = line.replace("http://127.0.0.1:8010", self.chat).replace("http://127.0.0.1:8011", self.batch)
         script = script.replace("/path/to/", f"{folder}/").replace("curl ", "curl --silent --noproxy '*' ", 1)
         done = subprocess.run(
-            ["sh", "-c", script], cwd=folder, env={**os.environ, "SECRET_TOKEN": KEY}, capture_output=True,
-            timeout=300, check=True,
-        )  # fmt: skip
+            ["sh", "-c", script],
+            cwd=folder,
+            env={**os.environ, "SECRET_TOKEN": KEY},
+            capture_output=True,
+            timeout=300,
+            check=True,
+        )
         return done.stdout
 
     def ended(self, job_id: str) -> dict[str, Any]:
@@ -86,9 +101,13 @@ class Servers:
 
 def configured(folder: Path, **more: str) -> ServerSettings:
     return settings(
-        wordlist_server_compat="true", secret_token=KEY, batch_jobs="true", database_url=f"sqlite:///{folder}/jobs.db",
-        batch_job_temp_dir=str(folder / "uploads"), **more,
-    )  # fmt: skip
+        wordlist_server_compat="true",
+        secret_token=KEY,
+        batch_jobs="true",
+        database_url=f"sqlite:///{folder}/jobs.db",
+        batch_job_temp_dir=str(folder / "uploads"),
+        **more,
+    )
 
 
 @pytest.fixture(scope="module")

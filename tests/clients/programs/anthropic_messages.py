@@ -12,15 +12,22 @@ import sys
 import anthropic
 
 TOOL = {
-    "name": "get_weather", "description": "The weather of a city.",
+    "name": "get_weather",
+    "description": "The weather of a city.",
     "input_schema": {
-        "type": "object", "properties": {"city": {"type": "string", "enum": ["Oslo", "Rome"]}}, "required": ["city"],
+        "type": "object",
+        "properties": {"city": {"type": "string", "enum": ["Oslo", "Rome"]}},
+        "required": ["city"],
         "additionalProperties": False,
     },
     "cache_control": {"type": "ephemeral"},
-}  # fmt: skip
-SCHEMA = {"type": "object", "properties": {"name": {"type": "string", "enum": ["Ada", "Bob"]}}, "required": ["name"],
-          "additionalProperties": False}  # fmt: skip
+}
+SCHEMA = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "enum": ["Ada", "Bob"]}},
+    "required": ["name"],
+    "additionalProperties": False,
+}
 ASKED = [{"role": "user", "content": "What is the weather in Oslo?"}]
 
 
@@ -31,8 +38,11 @@ def main() -> None:
     given = {"model": os.environ["MODEL"], "max_tokens": 120, "extra_body": {"temperature": 0}}
     create = client.messages.create
 
-    reply = create(**given, messages=[{"role": "user", "content": "Who are you?"}],
-                   system=[{"type": "text", "text": "Be short.", "cache_control": {"type": "ephemeral"}}])  # fmt: skip
+    reply = create(
+        **given,
+        messages=[{"role": "user", "content": "Who are you?"}],
+        system=[{"type": "text", "text": "Be short.", "cache_control": {"type": "ephemeral"}}],
+    )
     check("chat", reply.content[0].type == "text" and reply.stop_reason == "end_turn" and reply.usage.output_tokens)
 
     with client.messages.stream(**given, messages=[{"role": "user", "content": "Who are you?"}]) as stream:
@@ -45,21 +55,29 @@ def main() -> None:
 
     talk: list[object] = [*ASKED]
     with client.messages.stream(
-        **given, messages=talk, tools=[TOOL], tool_choice={"type": "any", "disable_parallel_tool_use": True},
-    ) as stream:  # fmt: skip
+        **given, messages=talk, tools=[TOOL], tool_choice={"type": "any", "disable_parallel_tool_use": True}
+    ) as stream:
         first = stream.get_final_message()
     call = first.content[-1]
     check("tool", first.stop_reason == "tool_use" and call.type == "tool_use" and "city" in call.input)
     talk.append({"role": "assistant", "content": first.content})
-    talk.append({"role": "user", "content": [
-        {"type": "tool_result", "tool_use_id": call.id, "content": [{"type": "text", "text": "sunny"}]},
-        {"type": "text", "text": "Answer in one sentence."},
-    ]})  # fmt: skip
+    talk.append(
+        {
+            "role": "user",
+            "content": [
+                {"type": "tool_result", "tool_use_id": call.id, "content": [{"type": "text", "text": "sunny"}]},
+                {"type": "text", "text": "Answer in one sentence."},
+            ],
+        }
+    )
     second = create(**given, messages=talk, tools=[TOOL])
     check("tool loop", second.stop_reason in ("end_turn", "tool_use", "max_tokens") and second.content)
 
-    thought = create(**given, messages=[{"role": "user", "content": "What is 2 + 3? Think."}],
-                     thinking={"type": "enabled", "budget_tokens": 60})  # fmt: skip
+    thought = create(
+        **given,
+        messages=[{"role": "user", "content": "What is 2 + 3? Think."}],
+        thinking={"type": "enabled", "budget_tokens": 60},
+    )
     check("thinking", [one.type for one in thought.content][:1] == ["thinking"])
     back = [{"role": "user", "content": "What is 2 + 3?"}, {"role": "assistant", "content": thought.content}, *ASKED]
     check("thinking sent back", create(**given, messages=back).content)

@@ -27,8 +27,12 @@ MARK = b"\xef\xbb\xbf"
 
 def request(random: Random, number: int) -> dict[str, Any]:
     """A line of a batch, with a fault or two in one of three."""
-    line: dict[str, Any] = {"custom_id": f"c{number}", "method": "POST", "url": ENDPOINT,
-                            "body": {"prompt": random.choice(("a", "é", "\U0001f600", "a\nb"))}}  # fmt: skip
+    line: dict[str, Any] = {
+        "custom_id": f"c{number}",
+        "method": "POST",
+        "url": ENDPOINT,
+        "body": {"prompt": random.choice(("a", "é", "\U0001f600", "a\nb"))},
+    }
     for _ in range(random.choice((0, 0, 0, 0, 1, 1, 2))):
         match random.randrange(6):
             case 0:

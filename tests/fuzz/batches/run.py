@@ -15,7 +15,7 @@ from unittest.mock import patch
 from espalier.errors import InputError
 from espalier.jobs import intake
 from espalier.jobs.formats import rows
-from espalier.jobs.values import Fault
+from espalier.jobs.values import InputFault
 from tests.fuzz.batches import draw, oracle
 from tests.fuzz.session import Finding, Totals
 
@@ -41,7 +41,7 @@ class BatchFuzzer:
     def _batch(self, random: Random, totals: Totals) -> tuple[Any, Any, Any]:
         content = draw.lines(random, LINE_BYTES)
         found = [
-            (one.line or 0, one.code) if isinstance(one, Fault) else (one.number, f"ok:{one.custom_id}")
+            (one.line or 0, one.code) if isinstance(one, InputFault) else (one.number, f"ok:{one.custom_id}")
             for one in intake.LineReader(draw.ENDPOINT).read(io.BytesIO(content))
         ]
         for _, said in found:

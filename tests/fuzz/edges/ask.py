@@ -23,7 +23,7 @@ from typing import Any
 import espalier
 from espalier.cli.main import main_code
 from espalier.constraints.soft.spec import SoftJson
-from espalier.engines.base import Finished, Result, TokenEvent
+from espalier.engines.base import FinishEvent, Result, TokenEvent
 from espalier.errors import EspalierError
 from espalier.sampling.config import SamplingConfig
 from espalier.sampling.config_names import LLAMA_SAMPLERS
@@ -140,7 +140,7 @@ def streamed(engine: espalier.LoadedEngine, asked: Asked, random: Random) -> lis
                     kept.setdefault(event.index, []).append(event.record)
                     if random.random() < share:
                         pool.submit(event.record.to_json).result() if random.random() < 0.5 else event.record.to_json()
-            if isinstance(event, Finished):
+            if isinstance(event, FinishEvent):
                 done[event.index] = event.result
     found = []
     for index in sorted(done):
@@ -168,18 +168,33 @@ def body_of(asked: Asked) -> Json:
     """The body for both OpenAI routes."""
     config = SamplingConfig(**asked.sampling)
     found: Json = {
-        "model": "fake", "return_token_ids": True,
-        "temperature": config.temperature, "top_p": config.top_p, "top_k": config.top_k, "min_p": config.min_p,
-        "n": config.n, "seed": config.seed, "max_tokens": config.max_tokens, "min_tokens": config.min_tokens,
-        "repetition_penalty": config.repetition_penalty, "repeat_last_n": config.repetition_window,
-        "frequency_penalty": config.frequency_penalty, "presence_penalty": config.presence_penalty,
-        "typical_p": config.typical_p or 1.0, "top_n_sigma": config.top_n_sigma, "min_keep": config.min_keep,
-        "xtc_probability": config.xtc_probability, "xtc_threshold": config.xtc_threshold,
-        "dynatemp_range": config.dynatemp_range, "dynatemp_exponent": config.dynatemp_exponent,
-        "dry_multiplier": config.dry_multiplier, "dry_base": config.dry_base,
-        "dry_allowed_length": config.dry_allowed_length, "dry_penalty_last_n": config.dry_window,
+        "model": "fake",
+        "return_token_ids": True,
+        "temperature": config.temperature,
+        "top_p": config.top_p,
+        "top_k": config.top_k,
+        "min_p": config.min_p,
+        "n": config.n,
+        "seed": config.seed,
+        "max_tokens": config.max_tokens,
+        "min_tokens": config.min_tokens,
+        "repetition_penalty": config.repetition_penalty,
+        "repeat_last_n": config.repetition_window,
+        "frequency_penalty": config.frequency_penalty,
+        "presence_penalty": config.presence_penalty,
+        "typical_p": config.typical_p or 1.0,
+        "top_n_sigma": config.top_n_sigma,
+        "min_keep": config.min_keep,
+        "xtc_probability": config.xtc_probability,
+        "xtc_threshold": config.xtc_threshold,
+        "dynatemp_range": config.dynatemp_range,
+        "dynatemp_exponent": config.dynatemp_exponent,
+        "dry_multiplier": config.dry_multiplier,
+        "dry_base": config.dry_base,
+        "dry_allowed_length": config.dry_allowed_length,
+        "dry_penalty_last_n": config.dry_window,
         "samplers": [LLAMA_SAMPLERS[name] for name in config.sampler_order],
-    }  # fmt: skip
+    }
     if config.mirostat:
         found |= {name: getattr(config, name) for name in ("mirostat", "mirostat_tau", "mirostat_eta")}
     if config.stop:
@@ -373,10 +388,15 @@ def command_line(asked: Asked, model: str, options: Sequence[str], folder: Path)
         verdict = one["verdict"]
         found.append(
             Output(
-                text=one["text"], content=one["content"], finish=one["finish_reason"], stop=one["stop_reason"],
-                seed=one["seed"], summary=one["trace"], valid=None if verdict is None else verdict["valid"],
+                text=one["text"],
+                content=one["content"],
+                finish=one["finish_reason"],
+                stop=one["stop_reason"],
+                seed=one["seed"],
+                summary=one["trace"],
+                valid=None if verdict is None else verdict["valid"],
             )
-        )  # fmt: skip
+        )
     if kept is not None:
         found[0].steps = [step.to_json() for step in kept.steps]
         found[0].ids = [step.token_id for step in kept.steps]

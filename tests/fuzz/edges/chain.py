@@ -274,6 +274,13 @@ def _mirostat(found: Shaped, config: Mapping[str, Any], mu: float) -> Shaped:
 
 
 RUN = {
-    "penalties": _penalties, "dry": _dry, "top_n_sigma": _top_n_sigma, "top_k": _top_k, "typical_p": _typical,
-    "top_p": _top_p, "min_p": _min_p, "xtc": _xtc, "temperature": _temperature,
-}  # fmt: skip
+    "penalties": _penalties,
+    "dry": _dry,
+    "top_n_sigma": _top_n_sigma,
+    "top_k": _top_k,
+    "typical_p": _typical,
+    "top_p": _top_p,
+    "min_p": _min_p,
+    "xtc": _xtc,
+    "temperature": _temperature,
+}

@@ -23,12 +23,21 @@ from tests.fuzz.patterns import Patterns
 from tests.fuzz.schema.schemas import HardMaker
 
 PROMPTS = (
-    "Generate user info", "Hello", "Read the file /etc/hosts", "List three words", "Tell me about foxes.", "é 你好",
+    "Generate user info",
+    "Hello",
+    "Read the file /etc/hosts",
+    "List three words",
+    "Tell me about foxes.",
+    "é 你好",
     "Write a poem",
-)  # fmt: skip
+)
 SCHEMAS: tuple[Any, ...] = (
-    {"type": "object", "properties": {"name": {"type": "string", "maxLength": 8}, "age": {"type": "integer"}},
-     "required": ["name", "age"], "additionalProperties": False},
+    {
+        "type": "object",
+        "properties": {"name": {"type": "string", "maxLength": 8}, "age": {"type": "integer"}},
+        "required": ["name", "age"],
+        "additionalProperties": False,
+    },
     {"type": "array", "items": {"enum": ["a", "ab", "b", 1, None]}, "uniqueItems": True, "minItems": 2, "maxItems": 4},
     {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 30}, "uniqueItems": True, "minItems": 3},
     {"type": "object", "properties": {"a": {"enum": ["x", "xy"]}, "b": {"type": "boolean"}}, "required": ["b"]},
@@ -39,11 +48,17 @@ SCHEMAS: tuple[Any, ...] = (
     {"type": "string", "pattern": r"\bcat\b", "maxLength": 16},
     {"type": "string", "pattern": r"^(?=.*fox).{0,20}$"},
     {"not": {"type": "string"}, "type": ["string", "null", "boolean"]},
-)  # fmt: skip
+)
 REGEXES = (
-    r"[a-z ]{4,20}", r"(?i)yes|no", r"[^\n#]*", r"\d{3}-\d{4}", r"([a-z]+ ){2,4}[a-z]+[.]",
-    r"[A-Z][a-z]+ [a-z]+[.]", r"(?:ab|a){0,6}c?", r"é?[a-zé]+",
-)  # fmt: skip
+    r"[a-z ]{4,20}",
+    r"(?i)yes|no",
+    r"[^\n#]*",
+    r"\d{3}-\d{4}",
+    r"([a-z]+ ){2,4}[a-z]+[.]",
+    r"[A-Z][a-z]+ [a-z]+[.]",
+    r"(?:ab|a){0,6}c?",
+    r"é?[a-zé]+",
+)
 GRAMMARS = (
     'root ::= "(" list ")"\nlist ::= item ("," item){1,3}\nitem ::= [a-c]{1,2} | "[" list "]"',
     'root ::= "the " ("cat" | "dog") " " [a-z]+ "."',
@@ -52,14 +67,20 @@ GRAMMARS = (
 WORDS = ("a", "yes", "no", "name", "walk", "them", "all", "the", "is", "fox", "don't", "user")
 PHRASES = ("zebra", "the", "name", "e", " a", "user info", "krump", "://", '"')
 TOOLS: dict[str, Any] = {
-    "read_file": {"type": "object", "properties": {"path": {"type": "string", "maxLength": 20}}, "required": ["path"],
-                  "additionalProperties": False},
-    "add": {"type": "object", "properties": {"x": {"type": "integer"}, "y": {"enum": [1, 2]}}, "required": ["x", "y"],
-            "additionalProperties": False},
-}  # fmt: skip
-STRATEGIES = (
-    *("mask", "draft", "rejection") * 3, *("jump",) * 2, "smc", "best_of", "awrs", "beam",
-)  # fmt: skip
+    "read_file": {
+        "type": "object",
+        "properties": {"path": {"type": "string", "maxLength": 20}},
+        "required": ["path"],
+        "additionalProperties": False,
+    },
+    "add": {
+        "type": "object",
+        "properties": {"x": {"type": "integer"}, "y": {"enum": [1, 2]}},
+        "required": ["x", "y"],
+        "additionalProperties": False,
+    },
+}
+STRATEGIES = (*("mask", "draft", "rejection") * 3, *("jump",) * 2, "smc", "best_of", "awrs", "beam")
 STOPS = ("\n", "fox", "a", "}", " the", ". ", '",', "é")
 
 

@@ -264,14 +264,17 @@ class _Case:
                 self._totals.counts["not worked out again: text may be taken back"] += 1
             else:
                 run = steps.Run(
-                    engine=self._where.alone, trace=trace, records=result.records, tokens=result.token_ids,
-                    stream=place, draws=strategy in DRAWN_AGAIN, is_late=strategy == "rejection",
+                    engine=self._where.alone,
+                    trace=trace,
+                    records=result.records,
+                    tokens=result.token_ids,
+                    stream=place,
+                    draws=strategy in DRAWN_AGAIN,
+                    is_late=strategy == "rejection",
                     top_k=asked.top_k,
                     closes=asked.decoding.get("on_budget") == "close",
-                    distance=steps.STRICT
-                    if strategy in STEPWISE and asked.sampling.get("n", 1) == 1
-                    else steps.LOOSE,
-                )  # fmt: skip
+                    distance=steps.STRICT if strategy in STEPWISE and asked.sampling.get("n", 1) == 1 else steps.LOOSE,
+                )
                 try:
                     steps.check(run)
                     self._totals.counts["worked out again"] += 1

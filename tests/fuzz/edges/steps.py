@@ -217,11 +217,7 @@ class _Step:
             raise Wrong(f"step {self._place}: the rejected token is not in pre_masking")
 
     def _listed(
-        self,
-        name: str,
-        found: Sequence[Candidate],
-        logprobs: NDArray[np.float64],
-        among: NDArray[np.bool_],
+        self, name: str, found: Sequence[Candidate], logprobs: NDArray[np.float64], among: NDArray[np.bool_]
     ) -> None:
         ids = np.flatnonzero(among)
         order = ids[np.argsort(-self._raw[ids], kind="stable")][: self._run.top_k]

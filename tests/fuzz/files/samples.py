@@ -54,18 +54,27 @@ def kept(*content: bytes | str) -> Callable[[], Sequence[bytes | str]]:
 TRACE_READS = [
     command("trace", *words)
     for words in (
-        ("show", "{}"), ("show", "{}", "--step", "2"), ("html", "{}", "-"), ("diagnose", "{}"), ("export", "{}"),
-        ("export", "{}", "--format", "svg"), ("diff", "{}", "{folder}/other.json"), ("replay", "{}", "-m", "fake"),
+        ("show", "{}"),
+        ("show", "{}", "--step", "2"),
+        ("html", "{}", "-"),
+        ("diagnose", "{}"),
+        ("export", "{}"),
+        ("export", "{}", "--format", "svg"),
+        ("diff", "{}", "{folder}/other.json"),
+        ("replay", "{}", "-m", "fake"),
     )
-]  # fmt: skip
+]
 LOG_READS = (
-    command("trace", "show", "{}", "--task", "7"), command("trace", "show", "{}"),
+    command("trace", "show", "{}", "--task", "7"),
+    command("trace", "show", "{}"),
     command("trace", "merge", "{folder}/reply.json", "{}", "-"),
-)  # fmt: skip
+)
 REPLY_READS = (
-    command("trace", "show", "{}"), command("trace", "merge", "--estimate", "{}", "-"),
-    command("trace", "merge", "{}", "{folder}/log.json", "-"), command("trace", "export", "{}"),
-)  # fmt: skip
+    command("trace", "show", "{}"),
+    command("trace", "merge", "--estimate", "{}", "-"),
+    command("trace", "merge", "{}", "{folder}/log.json", "-"),
+    command("trace", "export", "{}"),
+)
 SHOWN_TOKENIZER = one_of(command("vocab", "{}"), command("vocab", "{}", "--search", "the dog", "--glitches"))
 KEYS = '[[key]]\nname = "a"\nkey = "0123456789ab"\nconcurrent = 2\nexpires = 2030-01-01\n'
 SETTINGS = "PORT=8001\nexport A='b c'\nSECRET_TOKEN=\"xyzxyzxyz\"\n"
@@ -277,29 +286,31 @@ def _sample(
 
 
 SAMPLES: Mapping[str, Sample] = {
-    "trace": _sample(
-        "x.json", lambda: [_traces()[0]], one_of(*TRACE_READS), lambda: {"other.json": _traces()[0]}
-    ),
+    "trace": _sample("x.json", lambda: [_traces()[0]], one_of(*TRACE_READS), lambda: {"other.json": _traces()[0]}),
     "sidecar": _sample(
-        "x.npz", lambda: [_traces()[2]],
+        "x.npz",
+        lambda: [_traces()[2]],
         one_of(command("trace", "show", "{folder}/x.json"), command("trace", "replay", "{folder}/x.json")),
-        lambda: {"x.json": _traces()[1]}, damaged_zip,
+        lambda: {"x.json": _traces()[1]},
+        damaged_zip,
     ),
     "rejection log": _sample(
         "log.json", lambda: [_foreign()[2]], one_of(*LOG_READS), lambda: {"reply.json": _foreign()[0]}
     ),
     "reply": _sample(
-        "reply.json", lambda: [_foreign()[place] for place in (0, 1, 3)], one_of(*REPLY_READS),
+        "reply.json",
+        lambda: [_foreign()[place] for place in (0, 1, 3)],
+        one_of(*REPLY_READS),
         lambda: {"log.json": _foreign()[2]},
     ),
     "tokenizer.json": _sample("tokenizer.json", _tokenizers, SHOWN_TOKENIZER),
     "tokenizer config": _sample(
-        "tokenizer_config.json", _configs, command("vocab", "{folder}", "--search", "a"),
+        "tokenizer_config.json",
+        _configs,
+        command("vocab", "{folder}", "--search", "a"),
         lambda: {"tokenizer.json": _tokenizers()[0]},
     ),
-    "config": _sample(
-        "config.json", _model_configs, _read_folder, lambda: {"tokenizer.json": _tokenizers()[0]}
-    ),
+    "config": _sample("config.json", _model_configs, _read_folder, lambda: {"tokenizer.json": _tokenizers()[0]}),
     "width in a config": _sample(
         "config.json", _model_configs, command("vocab", "{folder}"), lambda: {"tokenizer.json": _tokenizers()[0]}
     ),
@@ -310,7 +321,9 @@ SAMPLES: Mapping[str, Sample] = {
     "preset": _sample("mine.toml", _presets, command("presets", "add", "{}", "--force")),
     "preset as JSON": _sample("mine.json", kept(PRESET), command("presets", "add", "{}", "--force")),
     "word list": _sample(
-        "es.txt", kept("# es\nde\nque\nl'\nno\n"), command("wordlist", "check", "{folder}/t.txt", "--words", "{}"),
+        "es.txt",
+        kept("# es\nde\nque\nl'\nno\n"),
+        command("wordlist", "check", "{folder}/t.txt", "--words", "{}"),
         lambda: {"t.txt": "que no"},
     ),
     "phrase list": _sample(
@@ -323,7 +336,9 @@ SAMPLES: Mapping[str, Sample] = {
         "s.json", kept(json.dumps(SCHEMA)), one_of(command("check", "{}"), command("grammar", "convert", "{}"))
     ),
     "instances": _sample(
-        "i.jsonl", kept('{"a": 1}\n{"a": 2, "b": ["x"]}\n'), command("check", "{folder}/s.json", "--instances", "{}"),
+        "i.jsonl",
+        kept('{"a": 1}\n{"a": 2, "b": ["x"]}\n'),
+        command("check", "{folder}/s.json", "--instances", "{}"),
         lambda: {"s.json": json.dumps(SCHEMA)},
     ),
     "constraint": _sample("c.json", lambda: [json.dumps(one) for one in CONSTRAINTS], _read_constraint),
@@ -332,8 +347,10 @@ SAMPLES: Mapping[str, Sample] = {
     "keys": _sample("keys.toml", kept(KEYS), _read_keys),
     "stored trace": _sample("x.bin", lambda: [_packed(_traces()[0])], _unpack),
     "text": _sample(
-        "t.txt", kept("que no, de"), command("wordlist", "check", "{}", "--words", "{folder}/es.txt"),
+        "t.txt",
+        kept("que no, de"),
+        command("wordlist", "check", "{}", "--words", "{folder}/es.txt"),
         lambda: {"es.txt": "que\n"},
     ),
-}  # fmt: skip
+}
 """By kind. What takes long is made when a kind is first drawn."""

@@ -117,34 +117,48 @@ def write_reply(request: Request, random: Random, *, is_own: bool) -> tuple[str,
     created = START + request.begin + (0 if is_own else SECONDS)
     timings = {"prompt_ms": 0.0, "predicted_ms": 1000.0 * SECONDS}
     settings = {
-        "temperature": request.sampling.temperature, "top_k": request.sampling.top_k, "grammar": "root ::= x",
+        "temperature": request.sampling.temperature,
+        "top_k": request.sampling.top_k,
+        "grammar": "root ::= x",
         "samplers": ["top_k", "temperature"],
-    }  # fmt: skip
+    }
     named = {"request_id": request.name} if is_own and random.random() < 0.8 else {}
     if has_end and entries and (named or random.random() < 0.3):
         entries = entries[:-1]  # no entry for the token that ends the text
     if not is_own and random.random() < 0.3:
         native = {
-            "content": text, "tokens": tokens if random.random() < 0.5 else [], "id_slot": request.slot,
-            "tokens_predicted": len(tokens), "generation_settings": settings, "stop": True, "timings": timings,
-            "stop_type": "eos" if has_end else "limit", "completion_probabilities": entries, "created": created,
-        }  # fmt: skip
+            "content": text,
+            "tokens": tokens if random.random() < 0.5 else [],
+            "id_slot": request.slot,
+            "tokens_predicted": len(tokens),
+            "generation_settings": settings,
+            "stop": True,
+            "timings": timings,
+            "stop_type": "eos" if has_end else "limit",
+            "completion_probabilities": entries,
+            "created": created,
+        }
         return json.dumps(native), len(tokens)
     head = {"id": f"chatcmpl-{request.name}", "model": "m", "created": created, **named}
     if random.random() < 0.3:
         return _streamed(head, entries, request, random), len(tokens)
     choice: dict[str, Any] = {
-        "index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": request.finish,
+        "index": 0,
+        "message": {"role": "assistant", "content": text},
+        "finish_reason": request.finish,
         "logprobs": {"content": entries},
-    }  # fmt: skip
+    }
     more: dict[str, Any] = {"timings": timings} if not is_own else {}
     if random.random() < 0.8:
         more["usage"] = {"completion_tokens": len(tokens), "prompt_tokens": 3}
     if is_own and random.random() < 0.5:
         choice["token_ids"] = tokens
     if not is_own and random.random() < 0.4:
-        more["__verbose"] = {"id_slot": request.slot, "generation_settings": settings,
-                             "tokens": tokens if random.random() < 0.5 else []}  # fmt: skip
+        more["__verbose"] = {
+            "id_slot": request.slot,
+            "generation_settings": settings,
+            "tokens": tokens if random.random() < 0.5 else [],
+        }
     return json.dumps({**head, "choices": [choice], **more}), len(tokens)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from espalier.errors import EspalierError
 from espalier.trace.foreign.log_reader import LogReader
-from espalier.trace.foreign.merge import Combined, merge
+from espalier.trace.foreign.merge import CombinedTrace, merge
 from espalier.trace.foreign.responses import ResponseError, read_response
 from tests.fuzz.merge.files import Log, write_log, write_reply
 from tests.fuzz.merge.server import PIECES, Request, Sampling, Template, run
@@ -50,9 +50,10 @@ class MergeFuzzer:
         kind = "own" if log.is_own else "other"
         try:
             made = merge(
-                read_response(reply), lambda: LogReader(io.BytesIO(log.text.encode("utf-8", "surrogatepass"))),
+                read_response(reply),
+                lambda: LogReader(io.BytesIO(log.text.encode("utf-8", "surrogatepass"))),
                 **options,
-            )  # fmt: skip
+            )
         except EspalierError as error:
             totals.counts[f"{kind}: {type(error).__name__}"] += 1
             is_read = not isinstance(error, ResponseError)
@@ -92,10 +93,14 @@ def _requests(random: Random) -> list[Request]:
         begin = free[slot]
         free[slot] = begin + random.choice((5, 7, 12))
         request = Request(
-            name=f"req-{number}", prompt=random.choice(prompts), template=random.choice(schemas),
+            name=f"req-{number}",
+            prompt=random.choice(prompts),
+            template=random.choice(schemas),
             sampling=Sampling(temperature=random.choice(HEATS), top_k=random.choice((3, len(PIECES)))),
-            task=task, slot=slot, begin=begin,
-        )  # fmt: skip
+            task=task,
+            slot=slot,
+            begin=begin,
+        )
         task += random.choice((1, 1, 7))
         run(request, random, most=random.choice((4, 30, 40)))
         found.append(request)
@@ -111,7 +116,7 @@ def _tasks(log: Log) -> set[int]:
     return {event["task_id"] for event in LogReader(io.BytesIO(log.text.encode("utf-8", "surrogatepass")))}
 
 
-def _fault_of_weak(made: Combined, mine: Request, log: Log, options: Mapping[str, Any]) -> str:
+def _fault_of_weak(made: CombinedTrace, mine: Request, log: Log, options: Mapping[str, Any]) -> str:
     """What breaks the rule of links that are marked as weak; "" if nothing."""
     assert made.link is not None
     tokens = [step.token for step in mine.steps]
@@ -131,7 +136,7 @@ def _fault_of_weak(made: Combined, mine: Request, log: Log, options: Mapping[str
     return ""
 
 
-def _fault(made: Combined, mine: Request, log: Log) -> str:
+def _fault(made: CombinedTrace, mine: Request, log: Log) -> str:
     """What the merge states and the server knows to be otherwise; "" if nothing."""
     steps = made.data["steps"]
     for place, one in enumerate(steps):

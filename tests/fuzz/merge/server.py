@@ -16,9 +16,32 @@ from typing import Any
 
 WORDS = ("Ada", " in", " the", " garden", "Bo", " small", " looms", "cat", " of", " pears", "Zoe", " walks")
 PIECES: tuple[bytes, ...] = (
-    b"", b"{", b'"', b":", b",", b"}", b"\n", b" ", b"0", b"1", b"2", b"7", b"name", b"age", b"city", b"Sure", b"Here",
-    b"```", b"\xc3", b"\xa9", b"\xe2\x82", b"\xac", "é".encode(), b"a\xc3", *(one.encode() for one in WORDS),
-)  # fmt: skip
+    b"",
+    b"{",
+    b'"',
+    b":",
+    b",",
+    b"}",
+    b"\n",
+    b" ",
+    b"0",
+    b"1",
+    b"2",
+    b"7",
+    b"name",
+    b"age",
+    b"city",
+    b"Sure",
+    b"Here",
+    b"```",
+    b"\xc3",
+    b"\xa9",
+    b"\xe2\x82",
+    b"\xac",
+    "é".encode(),
+    b"a\xc3",
+    *(one.encode() for one in WORDS),
+)
 END = 0
 ID = {piece: place for place, piece in enumerate(PIECES)}
 HALVES = {ID[b"\xc3"]: ID[b"\xa9"], ID[b"a\xc3"]: ID[b"\xa9"], ID[b"\xe2\x82"]: ID[b"\xac"]}
@@ -105,8 +128,9 @@ def run(request: Request, random: Random, *, most: int) -> None:
             again, chain = drawn(masked, request.sampling, random)
             mass = math.fsum(math.exp(logprobs[one]) for one in allowed)
             after = {one: math.exp(logprobs[one]) / mass for one in allowed}
-            step = Step(token=again, rejected=first, rejected_prob=chances[first], logprobs=logprobs, after=after,
-                        chain=chain)  # fmt: skip
+            step = Step(
+                token=again, rejected=first, rejected_prob=chances[first], logprobs=logprobs, after=after, chain=chain
+            )
         request.steps.append(step)
         tokens.append(step.token)
         if step.token == END:
@@ -171,8 +195,12 @@ def entries_of(request: Request, *, top: int, leaves_out: bool, with_ids: bool) 
         held = b""
         ranked = sorted(range(len(PIECES)), key=lambda one: -step.logprobs[one])[:top]
         near = [{**_named(one, with_ids), "logprob": step.logprobs[one]} for one in ranked]
-        entry = {"token": text.decode("utf-8", "replace"), "bytes": list(text), "logprob": step.logprobs[step.token],
-                 "top_logprobs": near}  # fmt: skip
+        entry = {
+            "token": text.decode("utf-8", "replace"),
+            "bytes": list(text),
+            "logprob": step.logprobs[step.token],
+            "top_logprobs": near,
+        }
         found.append({"id": step.token, **entry} if with_ids else entry)
     return found
 

@@ -84,10 +84,7 @@ class SchemaFuzzer:
             return
         totals.spec = schema
         spec = JsonSchema(
-            schema,
-            whitespace=random.choice(WHITESPACE),
-            format=random.choice(FORMATS),
-            order=random.choice(ORDERS),
+            schema, whitespace=random.choice(WHITESPACE), format=random.choice(FORMATS), order=random.choice(ORDERS)
         )
         try:
             judge = valid(schema, has_formats=spec.format == "assert")

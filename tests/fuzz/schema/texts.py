@@ -12,8 +12,28 @@ from espalier.grammar.json_mode import JsonWhitespace
 LIKED = b'"\\/u{}[],:0n'
 """Bytes that JSON treats specially."""
 SPACES = ("", "", "", " ", "\n", "\t ")
-INSERTED = ('\\"', "\\\\", "\\/", "/", "\\u0000", "\\u001f", "\\u007f", "\x7f", "é", "\\u00e9", "😀", "\\ud83d\\ude00",
-            "\u2028", "\\n", "\\u0061", "\\u0022", "\\u005C", '"', "\\", "x")  # fmt: skip
+INSERTED = (
+    '\\"',
+    "\\\\",
+    "\\/",
+    "/",
+    "\\u0000",
+    "\\u001f",
+    "\\u007f",
+    "\x7f",
+    "é",
+    "\\u00e9",
+    "😀",
+    "\\ud83d\\ude00",
+    "\u2028",
+    "\\n",
+    "\\u0061",
+    "\\u0022",
+    "\\u005C",
+    '"',
+    "\\",
+    "x",
+)
 
 
 TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"|[^\s{}\[\],:"]+|[{}\[\],:]')

@@ -29,10 +29,17 @@ UNCHECKED = frozenset(("time", "json-pointer"))
 SPACES = r"\t\n\v\f\r \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
 PARTS = re.compile(r"\\.|\[(?:[^\]\\]|\\.)*\]|.", re.DOTALL)
 ECMA = {
-    r"\d": "[0-9]", r"\D": "[^0-9]", r"\w": "[A-Za-z0-9_]", r"\W": "[^A-Za-z0-9_]",
-    r"\s": f"[{SPACES}]", r"\S": f"[^{SPACES}]", r"\b": r"(?a:\b)", r"\B": r"(?a:\B)",
-    ".": r"[^\n\r\u2028\u2029]", "$": r"\Z",
-}  # fmt: skip
+    r"\d": "[0-9]",
+    r"\D": "[^0-9]",
+    r"\w": "[A-Za-z0-9_]",
+    r"\W": "[^A-Za-z0-9_]",
+    r"\s": f"[{SPACES}]",
+    r"\S": f"[^{SPACES}]",
+    r"\b": r"(?a:\b)",
+    r"\B": r"(?a:\B)",
+    ".": r"[^\n\r\u2028\u2029]",
+    "$": r"\Z",
+}
 """Parts of a pattern outside classes, as Python's `re` spells what ECMA-262 means by them."""
 
 

@@ -139,11 +139,7 @@ PLACES = (
         kinds=("string",),
         times=4,
     ),
-    Place(
-        name="items",
-        wrap=lambda part: {"type": "array", "items": part.schema},
-        embed=lambda value: ([value],),
-    ),
+    Place(name="items", wrap=lambda part: {"type": "array", "items": part.schema}, embed=lambda value: ([value],)),
     Place(name="first item", wrap=_first_item, embed=lambda value: ([value], [value, 1])),
     Place(
         name="contains",

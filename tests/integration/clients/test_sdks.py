@@ -53,9 +53,12 @@ def urls(demo_engine: espalier.LoadedEngine, tmp_path_factory: pytest.TempPathFa
         for name, engine in engines.items():
             folder = tmp_path_factory.mktemp("clients")
             config = settings(
-                model_alias="demo", step_seconds="5", batch_jobs="true", database_url=f"sqlite:///{folder}/e.db",
+                model_alias="demo",
+                step_seconds="5",
+                batch_jobs="true",
+                database_url=f"sqlite:///{folder}/e.db",
                 batch_job_temp_dir=str(folder / "files"),
-            )  # fmt: skip
+            )
             found[name] = stack.enter_context(served(make_app(engine=engine, config=config)))
         yield found
 
@@ -116,9 +119,15 @@ def run(program: str, urls: list[str], cwd: Path) -> Ran:
     found = Ran({})
     for some in runs:
         environment = {
-            **os.environ, "BASE_URLS": some, "BASE_URL": some, "MODEL": "demo", "NO_PROXY": "127.0.0.1",
-            "no_proxy": "127.0.0.1", "PYTHONPATH": str(PROGRAMS), "LITELLM_LOCAL_MODEL_COST_MAP": "True",
-        }  # fmt: skip
+            **os.environ,
+            "BASE_URLS": some,
+            "BASE_URL": some,
+            "MODEL": "demo",
+            "NO_PROXY": "127.0.0.1",
+            "no_proxy": "127.0.0.1",
+            "PYTHONPATH": str(PROGRAMS),
+            "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+        }
         found.add(
             subprocess.run(
                 command, env=environment, cwd=cwd, capture_output=True, text=True, timeout=2 * SECONDS, check=False

@@ -27,12 +27,7 @@ SCHEMA = {
     "properties": {"name": {"type": "string", "maxLength": 12}, "age": {"type": "integer"}},
     "required": ["name", "age"],
 }
-PROMPTS = [
-    "Who are you?",
-    "Write a person as JSON.",
-    "Berlin",
-    "A sentence about a dog, a cat and a bird, please.",
-]
+PROMPTS = ["Who are you?", "Write a person as JSON.", "Berlin", "A sentence about a dog, a cat and a bird, please."]
 
 
 @pytest.fixture(scope="module")
@@ -75,8 +70,11 @@ def test_vectors_are_those_of_transformers_alone_and_batched(demo_engine, refere
     """Half of the requests alone, half in batches of 5: 50 requests for each strategy in the slow test."""
     asked = espalier.Activations(dtype="float32")
     options = {
-        "constraint": espalier.JsonSchema(SCHEMA), "max_tokens": 20, "activations": asked, "trace": "off",
-    } | STRATEGIES[strategy]  # fmt: skip
+        "constraint": espalier.JsonSchema(SCHEMA),
+        "max_tokens": 20,
+        "activations": asked,
+        "trace": "off",
+    } | STRATEGIES[strategy]
     seeds = {"seed": 1} | options
     rows = 0
     for number in range(each):

@@ -22,13 +22,27 @@ BEAMS = 4
 TOKENS = 24
 TOLERANCE = 1e-4  # of a score, or of its size where that is more than 1
 PROMPTS = [
-    "Generate user info", "What is 7 + 5?", "What is the capital of France?", "¿Cuál es la capital de España?",
-    "Read the file /etc/hosts", "What is the weather in Madrid?", "Is Paris in France?", "Tell me a story about a cat.",
-    "Extract the name: Ada Lovelace was born in London.", "Genera los datos de un usuario", "List three colors",
-    "Is this review positive? I loved it.", "Copy this: 東京 😀 naïve", "Write a long list of numbers, please.",
-    "Hello!", "Send an email to ana.silva@example.com about lunch", "Show the files of this folder",
-    '{"name": "Ada"} What is the name?', "Cuéntame un cuento", "x",
-]  # fmt: skip
+    "Generate user info",
+    "What is 7 + 5?",
+    "What is the capital of France?",
+    "¿Cuál es la capital de España?",
+    "Read the file /etc/hosts",
+    "What is the weather in Madrid?",
+    "Is Paris in France?",
+    "Tell me a story about a cat.",
+    "Extract the name: Ada Lovelace was born in London.",
+    "Genera los datos de un usuario",
+    "List three colors",
+    "Is this review positive? I loved it.",
+    "Copy this: 東京 😀 naïve",
+    "Write a long list of numbers, please.",
+    "Hello!",
+    "Send an email to ana.silva@example.com about lunch",
+    "Show the files of this folder",
+    '{"name": "Ada"} What is the name?',
+    "Cuéntame un cuento",
+    "x",
+]
 PERSON = {
     "type": "object",
     "properties": {
@@ -72,10 +86,16 @@ def theirs(model: Any, engine: Any, prompt: str, constraint: Any = None, **optio
         processors.append(ConstraintLogitsProcessor(engine.engine.compiler.compile(constraint)))
     with torch.inference_mode():
         out = model.generate(
-            ids, attention_mask=torch.ones_like(ids), do_sample=False, eos_token_id=eos, pad_token_id=eos[0],
-            logits_processor=processors, return_dict_in_generate=True, output_scores=True,
+            ids,
+            attention_mask=torch.ones_like(ids),
+            do_sample=False,
+            eos_token_id=eos,
+            pad_token_id=eos[0],
+            logits_processor=processors,
+            return_dict_in_generate=True,
+            output_scores=True,
             **({"num_beams": BEAMS, "max_new_tokens": TOKENS} | options),
-        )  # fmt: skip
+        )
     found = []
     for row, score in zip(out.sequences[:, ids.shape[1] :].tolist(), out.sequences_scores.tolist(), strict=True):
         ends = [at for at, token in enumerate(row) if token in eos]
@@ -129,13 +149,22 @@ def test_penalties_and_biases_are_their_processors(engine, model):
     word = engine.engine.encode(" the", add_special=False)[0]
     for prompt in PROMPTS[:6]:
         wanted = theirs(
-            model, engine, prompt, repetition_penalty=1.3, sequence_bias={(word,): 2.5, (30,): -4.0},
-            min_new_tokens=8, bad_words_ids=[[262]],
-        )  # fmt: skip
+            model,
+            engine,
+            prompt,
+            repetition_penalty=1.3,
+            sequence_bias={(word,): 2.5, (30,): -4.0},
+            min_new_tokens=8,
+            bad_words_ids=[[262]],
+        )
         got = ours(
-            engine, prompt, repetition_penalty=1.3, repetition_window=-1, min_tokens=8,
+            engine,
+            prompt,
+            repetition_penalty=1.3,
+            repetition_window=-1,
+            min_tokens=8,
             logit_bias={word: 2.5, 30: -4.0, 262: float("-inf")},
-        )  # fmt: skip
+        )
         equal(got, wanted, prompt)
 
 

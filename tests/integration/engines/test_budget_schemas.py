@@ -36,8 +36,17 @@ def test_every_text_that_is_closed_validates(part):
         schema = row["schema"]
         judge = validator_for(schema)(schema)
         for limit in (16, 48, 96):
-            request = make_request("x", constraint=JsonSchema(schema), max_tokens=limit, on_budget="close", seed=part,
-                                   trace="off", raw=True, temperature=1.0, top_k=0)  # fmt: skip
+            request = make_request(
+                "x",
+                constraint=JsonSchema(schema),
+                max_tokens=limit,
+                on_budget="close",
+                seed=part,
+                trace="off",
+                raw=True,
+                temperature=1.0,
+                top_k=0,
+            )
             try:
                 *_, finished = engine.run([request])
             except (InputError, UnsupportedError):

@@ -37,13 +37,27 @@ PARITY = {"kv_type": "f32", "flash_attention": "off", "threads": 1}
 TOLERANCE = 1e-4
 TOKENS = 40
 PROMPTS = [
-    "Generate user info", "What is 7 + 5?", "What is the capital of France?", "¿Cuál es la capital de España?",
-    "Read the file /etc/hosts", "What is the weather in Madrid?", "Is Paris in France?", "Tell me a story about a cat.",
-    "Extract the name: Ada Lovelace was born in London.", "Genera los datos de un usuario", "List three colors",
-    "Is this review positive? I loved it.", "Copy this: 東京 😀 naïve", "Write a long list of numbers, please.",
-    "Hello!", "Send an email to ana.silva@example.com about lunch", "Show the files of this folder",
-    '{"name": "Ada"} What is the name?', "Cuéntame un cuento", "x",
-]  # fmt: skip
+    "Generate user info",
+    "What is 7 + 5?",
+    "What is the capital of France?",
+    "¿Cuál es la capital de España?",
+    "Read the file /etc/hosts",
+    "What is the weather in Madrid?",
+    "Is Paris in France?",
+    "Tell me a story about a cat.",
+    "Extract the name: Ada Lovelace was born in London.",
+    "Genera los datos de un usuario",
+    "List three colors",
+    "Is this review positive? I loved it.",
+    "Copy this: 東京 😀 naïve",
+    "Write a long list of numbers, please.",
+    "Hello!",
+    "Send an email to ana.silva@example.com about lunch",
+    "Show the files of this folder",
+    '{"name": "Ada"} What is the name?',
+    "Cuéntame un cuento",
+    "x",
+]
 PERSON = {
     "type": "object",
     "properties": {
@@ -243,9 +257,9 @@ def fork(model: StepModel, texts: Texts) -> Said:
     first = model.new()
     model.extend([Extend(sequence=first, tokens=one[:12], logits="none")])
     second = model.fork(first)
-    both = model.extend([
-        Extend(sequence=second, tokens=two[12:15], logits="all"), Extend(sequence=first, tokens=one[12:18]),
-    ])  # fmt: skip
+    both = model.extend(
+        [Extend(sequence=second, tokens=two[12:15], logits="all"), Extend(sequence=first, tokens=one[12:18])]
+    )
     said: Said = [(two[:15], both[0].copy()), (one[:18], both[1].copy())]
     model.free(first)
     said.append((two, model.extend([Extend(sequence=second, tokens=two[15:], logits="all")])[0].copy()))

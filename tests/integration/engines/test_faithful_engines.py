@@ -10,7 +10,7 @@ import pytest
 import espalier
 from espalier.decoding.options import FAITHFUL
 from espalier.engine_table import open_engine
-from espalier.engines.base import Finished
+from espalier.engines.base import FinishEvent
 from espalier.engines.options import EngineOptions
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -69,7 +69,7 @@ def rounded(result):
 @pytest.mark.parametrize("strategy", FAITHFUL)
 def test_results_are_valid_and_the_same_alone_and_in_the_scheduler(eng, strategy):
     requests = made(eng, strategy)
-    alone = [event.result for one in requests for event in eng.engine.run([one]) if isinstance(event, Finished)]
+    alone = [event.result for one in requests for event in eng.engine.run([one]) if isinstance(event, FinishEvent)]
     for result in alone:
         for one in (result, *result.others):
             assert one.weighing.particles == PARTICLES
@@ -86,9 +86,13 @@ def test_results_are_valid_and_the_same_alone_and_in_the_scheduler(eng, strategy
 
 def test_weights_of_masked_texts_are_what_their_steps_lost(eng):
     result = eng.generate(
-        "Name a colour", constraint=espalier.Choice(["red", "green", "blue"]), strategy="best_of", particles=PARTICLES,
-        num_return_sequences=3, seed=1,
-    )  # fmt: skip
+        "Name a colour",
+        constraint=espalier.Choice(["red", "green", "blue"]),
+        strategy="best_of",
+        particles=PARTICLES,
+        num_return_sequences=3,
+        seed=1,
+    )
     for one in (result, *result.others):
         lost = math.fsum(math.log(step.z_sampled) for step in one.trace.steps)
         assert one.weighing.log_weight == pytest.approx(lost, abs=1e-3)
@@ -96,8 +100,15 @@ def test_weights_of_masked_texts_are_what_their_steps_lost(eng):
 
 def test_awrs_draws_the_same_whether_or_not_it_is_traced(eng):
     def told(trace):
-        result = eng.generate("Generate user info", constraint=espalier.JsonSchema(SCHEMA), strategy="awrs",
-                              particles=3, seed=2, max_tokens=48, trace=trace)  # fmt: skip
+        result = eng.generate(
+            "Generate user info",
+            constraint=espalier.JsonSchema(SCHEMA),
+            strategy="awrs",
+            particles=3,
+            seed=2,
+            max_tokens=48,
+            trace=trace,
+        )
         return result.token_ids, result.weighing
 
     assert told("off") == told("steps")

@@ -13,7 +13,7 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 
 import espalier
 from espalier.decoding.ports import Extend
-from espalier.engines.base import Finished
+from espalier.engines.base import FinishEvent
 from espalier.wiring import demo_model
 
 TOLERANCE = 1e-4
@@ -106,9 +106,11 @@ def test_drawn_tokens_that_were_computed_are_replaced(eng, monkeypatch):
     watched = Watched(eng, monkeypatch)
     encode = eng.engine.vocab.encoder
     asked = {
-        "constraint": espalier.Regex("(example one|eyes)(, two|, three)"), "strategy": "jump", "temperature": 0,
+        "constraint": espalier.Regex("(example one|eyes)(, two|, three)"),
+        "strategy": "jump",
+        "temperature": 0,
         "logit_bias": {encode("e")[0]: 60.0, encode("x")[0]: 60.0},
-    }  # fmt: skip
+    }
     found = check_steps(eng, PROMPTS[0], asked)
     assert found.token_ids[0] == encode("example")[0]
     assert found.trace.steps[0].was_forced
@@ -137,7 +139,7 @@ def test_it_is_the_same_when_served_beside_others(eng):
     alone = [eng.generate(prompt, **more).token_ids for prompt, more in asked]
     with closing(eng.serve()) as service:
         running = [service.submit(eng.requests(prompt, **more)[0][0]) for prompt, more in asked]
-        together = [next(e.result.token_ids for e in one if isinstance(e, Finished)) for one in running]
+        together = [next(e.result.token_ids for e in one if isinstance(e, FinishEvent)) for one in running]
     assert together == alone
 
 
@@ -146,7 +148,7 @@ def test_a_long_prompt_is_found_again_by_the_server(eng):
     prompt = "Generate user info, please. " * 20
     with closing(eng.serve()) as service:
         first, again = (
-            next(e.result for e in service.submit(eng.requests(prompt, **asked)[0][0]) if isinstance(e, Finished))
+            next(e.result for e in service.submit(eng.requests(prompt, **asked)[0][0]) if isinstance(e, FinishEvent))
             for _ in range(2)
         )
     assert first.token_ids == again.token_ids

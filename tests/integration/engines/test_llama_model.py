@@ -19,11 +19,7 @@ from espalier.decoding.ports import Extend
 from espalier.engines.llamacpp.model import LlamaStepModel
 from espalier.engines.llamacpp.weights import LlamaFile
 from espalier.engines.options import EngineOptions
-from espalier.errors import (
-    CapabilityError,
-    GenerationError,
-    LimitExceeded,
-)
+from espalier.errors import CapabilityError, GenerationError, LimitExceeded
 from tests import gguf_models as make
 from tests.llama_models import DEMO, Failing, model_of, put
 from tests.step_model_laws import check_step_model, close, last, words

@@ -48,14 +48,31 @@ term ::= [a-z] [a-z0-9]* | [0-9]+ | "(" expr ")"
 PROMPT = "Generate user info"
 SEEDS, TOKENS = range(8), 40
 PLAIN = SamplingConfig(temperature=0.8, repetition_penalty=1.0, max_tokens=TOKENS)
-OURS = {"temperature": "temperature", "dynatemp_range": "dynatemp_range", "dynatemp_exponent": "dynatemp_exponent",
-        "top_k": "top_k", "top_p": "top_p", "min_p": "min_p", "top_n_sigma": "top_n_sigma", "min_keep": "min_keep",
-        "xtc_probability": "xtc_probability", "xtc_threshold": "xtc_threshold",
-        "repetition_penalty": "repeat_penalty", "repetition_window": "repeat_last_n",
-        "frequency_penalty": "frequency_penalty", "presence_penalty": "presence_penalty",
-        "dry_multiplier": "dry_multiplier", "dry_base": "dry_base", "dry_allowed_length": "dry_allowed_length",
-        "mirostat": "mirostat", "mirostat_tau": "mirostat_tau", "mirostat_eta": "mirostat_eta",
-        "ignore_eos": "ignore_eos", "max_tokens": "n_predict", "seed": "seed"}  # fmt: skip
+OURS = {
+    "temperature": "temperature",
+    "dynatemp_range": "dynatemp_range",
+    "dynatemp_exponent": "dynatemp_exponent",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "top_n_sigma": "top_n_sigma",
+    "min_keep": "min_keep",
+    "xtc_probability": "xtc_probability",
+    "xtc_threshold": "xtc_threshold",
+    "repetition_penalty": "repeat_penalty",
+    "repetition_window": "repeat_last_n",
+    "frequency_penalty": "frequency_penalty",
+    "presence_penalty": "presence_penalty",
+    "dry_multiplier": "dry_multiplier",
+    "dry_base": "dry_base",
+    "dry_allowed_length": "dry_allowed_length",
+    "mirostat": "mirostat",
+    "mirostat_tau": "mirostat_tau",
+    "mirostat_eta": "mirostat_eta",
+    "ignore_eos": "ignore_eos",
+    "max_tokens": "n_predict",
+    "seed": "seed",
+}
 SETTINGS = {
     "min_p": {"top_k": 0, "top_p": 1.0, "min_p": 0.2},
     "typical": {"typical_p": 0.6},
@@ -71,11 +88,15 @@ SETTINGS = {
     "sigma": {"top_n_sigma": 1.0},
     "dynamic": {"dynatemp_range": 0.5, "dynatemp_exponent": 1.5},
     "kept": {"min_keep": 3, "min_p": 0.9, "top_p": 0.1},
-    "reversed": {"sampler_order": ("temperature", "xtc", "min_p", "top_p", "typical_p", "top_k", "penalties"),
-                 "xtc_probability": 0.5, "typical_p": 0.9, "repetition_penalty": 1.2},
+    "reversed": {
+        "sampler_order": ("temperature", "xtc", "min_p", "top_p", "typical_p", "top_k", "penalties"),
+        "xtc_probability": 0.5,
+        "typical_p": 0.9,
+        "repetition_penalty": 1.2,
+    },
     "none-named": {"sampler_order": ()},
     "biased": {"logit_bias": {203: -4.0, 5: 3.0, 12: -float("inf")}},
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")
@@ -153,15 +174,20 @@ def test_ignore_eos_goes_on_as_llama_server_does(engine, server):
 @pytest.mark.parametrize(
     "spec",
     [
-        JsonSchema({"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
-                    "required": ["name", "age"]}),
+        JsonSchema(
+            {
+                "type": "object",
+                "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
+                "required": ["name", "age"],
+            }
+        ),
         JsonObject(),
         Choice(["yes", "no", "not yet"]),
         Regex(r"[a-z]{3,8}( [a-z]{2,9}){1,4}\."),
         AnyOf(Regex("[0-9]{5,9}"), Choice(["none"])),
     ],
     ids=lambda spec: spec.kind,
-)  # fmt: skip
+)
 def test_other_constraints_are_the_same_through_their_grammar_text(engine, server, spec):
     text = portable(spec, engine.engine.compiler)
     for seed in range(4):
@@ -283,8 +309,9 @@ def test_logits_that_are_no_numbers_never_reach_the_library(engine):
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_where_nothing_is_allowed_it_is_a_dead_end(engine, name):
-    config = SamplingConfig.from_json(SETTINGS[name] if "mirostat" in SETTINGS[name] else
-                                      PLAIN.to_json() | SETTINGS[name])  # fmt: skip
+    config = SamplingConfig.from_json(
+        SETTINGS[name] if "mirostat" in SETTINGS[name] else PLAIN.to_json() | SETTINGS[name]
+    )
     row = np.full(engine.vocab.width, -np.inf, dtype=np.float32)
     token = next(i for i in range(300, engine.vocab.width) if engine.vocab.bytes_of(i) == b"no")
     row[token] = 1.0

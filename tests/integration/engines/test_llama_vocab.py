@@ -31,11 +31,25 @@ from espalier.engines.options import DEFAULT
 
 DEMO = demo_model() / "demo.gguf"
 TEXTS = [
-    "", " ", "  ", "hello world", " leading", "trailing  ", "\n\n\tx\r\n", "¡Hola! año 東京 😀 naïve e\u0301",
-    "\0", "\0\0a\0",
-    "</s>x<s> <unk>", "<|im_start|>user\nHi<|im_end|>\n", "<0x0A>", '{"name": "Ada", "tags": ["a b", "c\\n"]}',
-    "it's we'll I'd 1234567890", "ab" * 300, "\x01 \x7f", "\u2028\ufeff",
-]  # fmt: skip
+    "",
+    " ",
+    "  ",
+    "hello world",
+    " leading",
+    "trailing  ",
+    "\n\n\tx\r\n",
+    "¡Hola! año 東京 😀 naïve e\u0301",
+    "\0",
+    "\0\0a\0",
+    "</s>x<s> <unk>",
+    "<|im_start|>user\nHi<|im_end|>\n",
+    "<0x0A>",
+    '{"name": "Ada", "tags": ["a b", "c\\n"]}',
+    "it's we'll I'd 1234567890",
+    "ab" * 300,
+    "\x01 \x7f",
+    "\u2028\ufeff",
+]
 
 
 def opened(path):
@@ -70,9 +84,13 @@ def without_bytes(words):
 def rwkv_words():
     escaped = [f"\\x{b:02x}" for b in range(256)]
     return made.Words(
-        model="rwkv", pre="rwkv", tokens=("<s>", *escaped, "hello", " wor", "\\n\\n", "ñ"),
-        kinds=(made.CONTROL,) + (made.NORMAL,) * 260, bos=0, eos=0,
-    )  # fmt: skip
+        model="rwkv",
+        pre="rwkv",
+        tokens=("<s>", *escaped, "hello", " wor", "\\n\\n", "ñ"),
+        kinds=(made.CONTROL,) + (made.NORMAL,) * 260,
+        bos=0,
+        eos=0,
+    )
 
 
 @cache
@@ -80,10 +98,15 @@ def plamo_words():
     specials = ("<|plamo:unk|>", "<|plamo:bos|>", "<|plamo:eos|>", "<|plamo:pad|>")
     own = ("hello", " wor", "\n\n", "é")
     return made.Words(
-        model="plamo2", pre="default", tokens=(*specials, *(f"<0x{b:02X}>" for b in range(256)), *own),
+        model="plamo2",
+        pre="default",
+        tokens=(*specials, *(f"<0x{b:02X}>" for b in range(256)), *own),
         kinds=(made.UNKNOWN, *(made.CONTROL,) * 3, *(made.BYTE,) * 256, *(made.NORMAL,) * 4),
-        scores=(0.0,) * 4 + (-10.0,) * 256 + (-1.0,) * 4, bos=1, eos=2, unk=0,
-    )  # fmt: skip
+        scores=(0.0,) * 4 + (-10.0,) * 256 + (-1.0,) * 4,
+        bos=1,
+        eos=2,
+        unk=0,
+    )
 
 
 KINDS = {
@@ -111,22 +134,36 @@ def test_a_sentencepiece_file_has_the_bytes_that_the_sentencepiece_reader_reads(
     processor = sentencepiece_processor()
     ids = range(processor.get_piece_size())
     own = {i for i in ids if processor.id_to_piece(i) == "<extra>"} | {
-        i for i in ids if processor.GetScore(i) == 0.0 and not processor.is_control(i) and not processor.is_unknown(i)
+        i
+        for i in ids
+        if processor.GetScore(i) == 0.0
+        and not processor.is_control(i)
+        and not processor.is_unknown(i)
         and not processor.is_byte(i)
-    }  # fmt: skip
+    }
 
     def kind(i):
-        named = [(processor.is_unknown, made.UNKNOWN), (processor.is_control, made.CONTROL),
-                 (processor.is_byte, made.BYTE), (processor.is_unused, made.UNUSED)]  # fmt: skip
+        named = [
+            (processor.is_unknown, made.UNKNOWN),
+            (processor.is_control, made.CONTROL),
+            (processor.is_byte, made.BYTE),
+            (processor.is_unused, made.UNUSED),
+        ]
         return next((k for is_kind, k in named if is_kind(i)), made.USER_DEFINED if i in own else made.NORMAL)
 
     # Converters write a user-defined piece as the text it is.
     spelled = [processor.id_to_piece(i).replace("▁", " ") if i in own else processor.id_to_piece(i) for i in ids]
     words = made.Words(
-        model="llama", pre="default", tokens=tuple(spelled), kinds=tuple(map(kind, ids)),
-        scores=tuple(processor.GetScore(i) for i in ids), bos=processor.bos_id(), eos=processor.eos_id(), unk=0,
+        model="llama",
+        pre="default",
+        tokens=tuple(spelled),
+        kinds=tuple(map(kind, ids)),
+        scores=tuple(processor.GetScore(i) for i in ids),
+        bos=processor.bos_id(),
+        eos=processor.eos_id(),
+        unk=0,
         add_space_prefix=True,
-    )  # fmt: skip
+    )
     vocab, _ = opened(made.write_vocab_only(tmp_path / "spm.gguf", words))
     expected = Vocab.from_tokenizer(processor)
     assert vocab.tokens == expected.tokens

@@ -10,10 +10,10 @@ import pytest
 
 import espalier
 from espalier.constraints.kinds import KINDS
-from espalier.engines.base import Finished, Request
+from espalier.engines.base import FinishEvent, Request
 from espalier.engines.options import EngineOptions
 from espalier.errors import CapabilityError, InputError, TemplateError, UnknownModel
-from espalier.settings import Settings
+from espalier.settings import KernelSettings
 from espalier.wiring import build_app, demo_model
 from tests import gguf_models as made
 
@@ -98,9 +98,13 @@ def test_soft_filters_nudge_and_calls_and_reasoning_are_read(eng):
     assert called.tool_calls[0].name == "get_weather"
     assert set(called.tool_calls[0].parsed) == {"city"}
     thought = eng.generate(
-        "Generate user info", constraint=espalier.JsonObject(), reasoning="think", max_reasoning=8, seed=1,
+        "Generate user info",
+        constraint=espalier.JsonObject(),
+        reasoning="think",
+        max_reasoning=8,
+        seed=1,
         max_tokens=200,
-    )  # fmt: skip
+    )
     assert isinstance(thought.parsed, dict)
 
 
@@ -116,7 +120,7 @@ def test_a_stop_text_ends_the_answer_and_the_stream_is_the_text(eng):
     result = eng.generate("Generate user info", constraint=espalier.JsonSchema(USER), temperature=0)
     events = list(eng.stream("Generate user info", constraint=espalier.JsonSchema(USER), temperature=0))
     assert "".join(event.text for event in events) == result.text
-    assert isinstance(events[-1], Finished)
+    assert isinstance(events[-1], FinishEvent)
     assert events[-1].result.token_ids == result.token_ids
     stopped = eng.generate("Generate user info", temperature=0, stop=['"name"'], max_tokens=60)
     assert stopped.stop_reason == '"name"'
@@ -191,10 +195,21 @@ def test_a_model_of_random_weights_satisfies_constraints(tmp_path, words):
     with espalier.load(path, threads=1) as engine:
         for seed in range(4):
             result = engine.generate(
-                "Hello", constraint=espalier.JsonSchema({"type": "object", "properties": {"a": {"type": "integer",
-                "minimum": 0, "maximum": 999}}, "required": ["a"], "additionalProperties": False}), seed=seed,
-                temperature=2, top_k=0, top_p=1, min_p=0,
-            )  # fmt: skip
+                "Hello",
+                constraint=espalier.JsonSchema(
+                    {
+                        "type": "object",
+                        "properties": {"a": {"type": "integer", "minimum": 0, "maximum": 999}},
+                        "required": ["a"],
+                        "additionalProperties": False,
+                    }
+                ),
+                seed=seed,
+                temperature=2,
+                top_k=0,
+                top_p=1,
+                min_p=0,
+            )
             assert result.verdict.valid is True, result.text
         free = engine.generate("Hello", seed=1, temperature=5, top_k=0, top_p=1, min_p=0, max_tokens=100)
         assert max(free.token_ids) < words.width - 8  # never padding
@@ -241,7 +256,7 @@ def test_a_template_sees_bos_and_eos_and_tools_have_their_own(tmp_path):
 
 
 def test_options_reach_the_model_and_settings_stand_behind_them(tmp_path, bpe_file):
-    app = build_app(Settings(options=EngineOptions(context=32, sequences=2, dtype="float16")))
+    app = build_app(KernelSettings(options=EngineOptions(context=32, sequences=2, dtype="float16")))
     with espalier.load(bpe_file, app=app) as engine:
         assert engine.capabilities.max_context == 32
         assert engine.engine.model.max_sequences == 2
@@ -270,9 +285,12 @@ FAULTS = {
     "a missing adapter": (lambda d: DEMO, {"lora": "no/such.gguf"}, UnknownModel, "such.gguf"),
     "an embedding model": (lambda d: made.write_bert(d / "b.gguf"), {}, CapabilityError, "embedding"),
     "a vocabulary alone": (
-        lambda d: made.write_vocab_only(d / "v.gguf", made.bpe_words()), {}, InputError, "no weights",
+        lambda d: made.write_vocab_only(d / "v.gguf", made.bpe_words()),
+        {},
+        InputError,
+        "no weights",
     ),
-}  # fmt: skip
+}
 
 
 def _folder(path):

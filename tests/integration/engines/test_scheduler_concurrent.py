@@ -12,7 +12,7 @@ import pytest
 import espalier
 from espalier.constraints.verdict import judge
 from espalier.engine_table import open_engine
-from espalier.engines.base import Finished
+from espalier.engines.base import FinishEvent
 from espalier.engines.options import EngineOptions
 from espalier.errors import Cancelled
 
@@ -78,7 +78,7 @@ def alone(eng, count):
     period = len(CONSTRAINTS) * len(PROMPTS)
     results = []
     for number in range(min(period, count)):
-        (result,) = (e.result for e in eng.engine.run([asked(eng, number)]) if isinstance(e, Finished))
+        (result,) = (e.result for e in eng.engine.run([asked(eng, number)]) if isinstance(e, FinishEvent))
         results.append(result)
     return [results[number % period] for number in range(count)]
 

@@ -19,11 +19,7 @@ HEADS, SIZE, VALUE_SIZE, LAYERS = 2, 3, 5, 2  # keys and values of different siz
 
 def make(*, max_rows: int = 8, max_positions: int = 1000) -> SlotCache:
     return SlotCache(
-        layers=LAYERS,
-        max_rows=max_rows,
-        max_positions=max_positions,
-        device=torch.device("cpu"),
-        dtype=torch.float32,
+        layers=LAYERS, max_rows=max_rows, max_positions=max_positions, device=torch.device("cpu"), dtype=torch.float32
     )
 
 

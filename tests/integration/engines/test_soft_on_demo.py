@@ -9,7 +9,7 @@ import pytest
 from espalier.api import make_request
 from espalier.constraints.soft.spec import SoftJson, SoftWordlist
 from espalier.constraints.words.spec import Wordlist
-from espalier.engines.base import Finished
+from espalier.engines.base import FinishEvent
 
 pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
@@ -32,7 +32,7 @@ def run(demo, prompt, **options):
     """A result for each seed, in one batch."""
     neutral = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "trace": "steps"}
     requests = [make_request(prompt, seed=seed, **neutral, **options) for seed in SEEDS]
-    return [event.result for event in demo.engine.run(requests) if isinstance(event, Finished)]
+    return [event.result for event in demo.engine.run(requests) if isinstance(event, FinishEvent)]
 
 
 def is_json(text):

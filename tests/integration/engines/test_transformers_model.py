@@ -19,18 +19,12 @@ transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")
 
 from espalier.decoding.ports import Extend, Rows  # noqa: E402
-from espalier.engines.base import Finished, Request  # noqa: E402
+from espalier.engines.base import FinishEvent, Request  # noqa: E402
 from espalier.engines.huggingface.loading import eos_ids, load_model, make_encode  # noqa: E402
 from espalier.engines.huggingface.model import TransformersStepModel  # noqa: E402
 from espalier.engines.huggingface.open import open_engine  # noqa: E402
 from espalier.engines.options import EngineOptions  # noqa: E402
-from espalier.errors import (  # noqa: E402
-    CapabilityError,
-    GenerationError,
-    InputError,
-    LimitExceeded,
-    UnknownModel,
-)
+from espalier.errors import CapabilityError, GenerationError, InputError, LimitExceeded, UnknownModel  # noqa: E402
 from espalier.sampling.config import SamplingConfig  # noqa: E402
 from tests.step_model_laws import check_step_model, last, words  # noqa: E402
 
@@ -126,10 +120,7 @@ def full_forward(model: Any) -> Callable[[Sequence[int]], Rows]:
 def test_it_keeps_the_laws(name: str) -> None:
     model = build((MODELS | UNCUTTABLE)[name])
     check_step_model(
-        lambda: TransformersStepModel(model, max_sequences=8),
-        oracle=full_forward(model),
-        programs=6,
-        actions=50,
+        lambda: TransformersStepModel(model, max_sequences=8), oracle=full_forward(model), programs=6, actions=50
     )
 
 
@@ -297,11 +288,7 @@ def save_tokenizer(folder: Path, **options: Any) -> Any:
         single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 1)]
     )
     made = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=raw,
-        bos_token="<s>",
-        eos_token="</s>",
-        additional_special_tokens=["<|end|>"],
-        **options,
+        tokenizer_object=raw, bos_token="<s>", eos_token="</s>", additional_special_tokens=["<|end|>"], **options
     )
     made.save_pretrained(folder)
     return made
@@ -368,7 +355,9 @@ def test_an_engine_opens_and_generates(folder: Path) -> None:
     assert engine.vocab.width == WIDTH
     sampling = SamplingConfig(temperature=0.0, max_tokens=5)
     (result,) = (
-        event.result for event in engine.run([Request(prompt="AB", sampling=sampling)]) if isinstance(event, Finished)
+        event.result
+        for event in engine.run([Request(prompt="AB", sampling=sampling)])
+        if isinstance(event, FinishEvent)
     )
     assert result.usage.prompt_tokens == 3
     assert 1 <= len(result.token_ids) <= 5

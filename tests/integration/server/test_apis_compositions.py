@@ -25,18 +25,23 @@ pytestmark = pytest.mark.slow
 SCHEMA = {
     "type": "object",
     "properties": {"md": {"enum": ["calm", "glad", "hmm"]}, "wrd": {"type": "string", "maxLength": 6}},
-    "required": ["md", "wrd"], "additionalProperties": False,
-}  # fmt: skip
+    "required": ["md", "wrd"],
+    "additionalProperties": False,
+}
 OURS = {"preset": "code_generation", "safety": {"patterns": ["calm", "glad", {"regex": "[aeio][a-z]"}]}}
 """The preset brings a safety filter of its own; only one of the moods is left."""
 RESPONSES = {
-    "input": "Generate user info", "max_output_tokens": 60, "espalier": OURS,
+    "input": "Generate user info",
+    "max_output_tokens": 60,
+    "espalier": OURS,
     "text": {"format": {"type": "json_schema", "name": "m", "strict": True, "schema": SCHEMA}},
-}  # fmt: skip
+}
 MESSAGES = {
-    "messages": [{"role": "user", "content": "Generate user info"}], "max_tokens": 60, "espalier": OURS,
+    "messages": [{"role": "user", "content": "Generate user info"}],
+    "max_tokens": 60,
+    "espalier": OURS,
     "output_config": {"format": {"type": "json_schema", "schema": SCHEMA}},
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module", params=["transformers", "llamacpp"])

@@ -33,8 +33,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(not hasattr(os, "fork"), reas
 
 CHAT = "/v1/chat/completions"
 LEASE = 2.0
-SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
-          "required": ["name", "age"], "additionalProperties": False}  # fmt: skip
+SCHEMA = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
 ENDED = ("completed", "failed", "expired", "cancelled")
 
 
@@ -66,9 +70,13 @@ class Servers:
 @pytest.fixture
 def servers(tmp_path: Path) -> Iterator[Servers]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.batch_server", str(tmp_path), str(LEASE)], text=True, cwd=ROOT,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=clean_environment(ESPALIER_CACHE_DIR="off"),
-    )  # fmt: skip
+        [sys.executable, "-m", "tests.batch_server", str(tmp_path), str(LEASE)],
+        text=True,
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=clean_environment(ESPALIER_CACHE_DIR="off"),
+    )
     made = Servers(process)
     try:
         assert process.stdout is not None
@@ -82,9 +90,13 @@ def servers(tmp_path: Path) -> Iterator[Servers]:
 
 def items(count: int) -> bytes:
     def line(number: int) -> dict[str, Any]:
-        body = {"model": "fake", "messages": [{"role": "user", "content": f"q {number}"}], "temperature": 0,
-                "max_tokens": 40,
-                "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}}  # fmt: skip
+        body = {
+            "model": "fake",
+            "messages": [{"role": "user", "content": f"q {number}"}],
+            "temperature": 0,
+            "max_tokens": 40,
+            "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}},
+        }
         return {"custom_id": f"c{number}", "method": "POST", "url": CHAT, "body": body}
 
     return b"".join(json.dumps(line(one)).encode() + b"\n" for one in range(1, count + 1))
@@ -106,9 +118,11 @@ def test_a_server_killed_at_random_moments_leaves_one_result_for_each_item(serve
     kills = int(os.environ.get("BATCH_KILLS") or examples(12))
     rng, count, began = random.Random(5), 40 * kills, time.monotonic()
     servers.start()
-    batch = httpx2.post(f"{servers.url}/v1/batches", timeout=60, json={
-        "input_file_id": upload(servers.url, items(count)), "endpoint": CHAT, "completion_window": "24h",
-    }).json()  # fmt: skip
+    batch = httpx2.post(
+        f"{servers.url}/v1/batches",
+        timeout=60,
+        json={"input_file_id": upload(servers.url, items(count)), "endpoint": CHAT, "completion_window": "24h"},
+    ).json()
     big, kept, open_kills = os.urandom(8_000_000), [], 0
 
     def upload_meanwhile(url: str) -> None:

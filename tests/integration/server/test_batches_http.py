@@ -20,16 +20,20 @@ from espalier.server.batching import executor
 from tests.server_app import fake_engine, make_app, served, settings
 
 CHAT = "/v1/chat/completions"
-SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
-          "required": ["name", "age"], "additionalProperties": False}  # fmt: skip
+SCHEMA = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
 WISH = '{"name": "Ada", "age": 36}'
 
 
 @pytest.fixture
 def app(tmp_path: Path) -> FastAPI:
     config = settings(
-        batch_jobs="true", database_url=f"sqlite:///{tmp_path}/e.db", batch_max_bytes="100000", store_traces="asked",
-    )  # fmt: skip
+        batch_jobs="true", database_url=f"sqlite:///{tmp_path}/e.db", batch_max_bytes="100000", store_traces="asked"
+    )
     return make_app(WISH, config=config)
 
 
@@ -112,13 +116,16 @@ def test_the_openai_client_runs_a_batch_unchanged(app: FastAPI, tmp_path: Path) 
 
 def test_each_item_has_its_own_constraint_and_its_own_error(web: TestClient) -> None:
     schema = {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}
-    batch = run(web, lines(
-        chat_line("json", response_format=schema, max_tokens=60),
-        chat_line("wrong", response_format={**schema, "json_schema": {"name": "x", "schema": {"type": 5}}}),
-        chat_line("misspelt", response_fromat={"type": "json_object"}),
-        chat_line("told", temprature=1, model="other"),
-        chat_line("choice", structured_outputs={"choice": ["yes", "no"]}),
-    ))  # fmt: skip
+    batch = run(
+        web,
+        lines(
+            chat_line("json", response_format=schema, max_tokens=60),
+            chat_line("wrong", response_format={**schema, "json_schema": {"name": "x", "schema": {"type": 5}}}),
+            chat_line("misspelt", response_fromat={"type": "json_object"}),
+            chat_line("told", temprature=1, model="other"),
+            chat_line("choice", structured_outputs={"choice": ["yes", "no"]}),
+        ),
+    )
     assert batch["status"] == "completed"
     assert batch["request_counts"] == {"total": 5, "completed": 3, "failed": 2}
     good = content(web, batch["output_file_id"])
@@ -146,8 +153,9 @@ def test_a_fault_of_a_line_fails_the_batch_with_its_number(web: TestClient) -> N
     batch = run(web, lines(chat_line("a"), chat_line("b", url="/v1/completions"), chat_line("a")))
     assert batch["status"] == "failed"
     assert [(one["line"], one["code"]) for one in batch["errors"]["data"]] == [
-        (2, "mismatched_endpoint"), (3, "duplicate_custom_id"),
-    ]  # fmt: skip
+        (2, "mismatched_endpoint"),
+        (3, "duplicate_custom_id"),
+    ]
 
 
 def test_wrong_uploads_and_batches_are_refused_by_name(web: TestClient) -> None:
@@ -157,8 +165,12 @@ def test_wrong_uploads_and_batches_are_refused_by_name(web: TestClient) -> None:
     assert web.post("/v1/files", json={}).status_code == 415
     assert web.post("/v1/files", data={"purpose": "batch"}, files={"other": ("x", b"x")}).status_code == 400
     file_id = upload(web, lines(chat_line("a"))).json()["id"]
-    for field, value in {"endpoint": "/v1/embeddings", "input_file_id": "file-none", "completion_window": "soon",
-                         "metadata": {"k": "v" * 600}}.items():  # fmt: skip
+    for field, value in {
+        "endpoint": "/v1/embeddings",
+        "input_file_id": "file-none",
+        "completion_window": "soon",
+        "metadata": {"k": "v" * 600},
+    }.items():
         body = {"input_file_id": file_id, "endpoint": CHAT, "completion_window": "24h", field: value}
         refused = web.post("/v1/batches", json=body)
         assert refused.status_code in (400, 404)
@@ -236,8 +248,11 @@ def wordlist_job(web: TestClient, items: Any, query: str = "") -> dict[str, Any]
     reply = web.post(f"/v1/batch/jobs{query}", files={"file": ("my_requests.json", raw)})
     assert reply.status_code == 200, reply.text
     made = reply.json()
-    assert made == {"job_id": made["job_id"], "status": "pending",
-                    "message": "Batch job accepted and queued for processing."}  # fmt: skip
+    assert made == {
+        "job_id": made["job_id"],
+        "status": "pending",
+        "message": "Batch job accepted and queued for processing.",
+    }
     until = time.monotonic() + 60
     while time.monotonic() < until:
         job: dict[str, Any] = web.get(f"/v1/batch/jobs/{made['job_id']}").json()
@@ -254,8 +269,9 @@ def item(text: str, **more: Any) -> dict[str, Any]:
 
 
 def test_the_word_list_servers_routes_run_a_job_whose_ids_do_not_shift(web: TestClient) -> None:
-    job = wordlist_job(web, [item("a"), {"model": "x"}, item("c", custom_id="mine", max_tokens=1), 7],
-                   "?max_tokens=30&num_beams=1")  # fmt: skip
+    job = wordlist_job(
+        web, [item("a"), {"model": "x"}, item("c", custom_id="mine", max_tokens=1), 7], "?max_tokens=30&num_beams=1"
+    )
     assert job["status"] == "completed"
     reply = web.get(f"/v1/batch/jobs/{job['job_id']}/results")
     assert reply.headers["content-type"] == "application/json"
@@ -286,10 +302,16 @@ def test_values_of_items_count_with_per_item(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("raw", "query", "said"),
-    [(b"{", "", "Failed to parse JSON: .+"), (b"{}", "", r"Input file must contain a JSON list\."),
-     (b"[]", "?vocab_lang=xx&vocab_n_words=5",
-      r"Constrained vocabulary config failed for lang 'xx'\. there is no word list for 'xx' .+")],
-)  # fmt: skip
+    [
+        (b"{", "", "Failed to parse JSON: .+"),
+        (b"{}", "", r"Input file must contain a JSON list\."),
+        (
+            b"[]",
+            "?vocab_lang=xx&vocab_n_words=5",
+            r"Constrained vocabulary config failed for lang 'xx'\. there is no word list for 'xx' .+",
+        ),
+    ],
+)
 def test_a_job_that_cannot_run_fails_with_the_documented_text(
     raw: bytes, query: str, said: str, web: TestClient
 ) -> None:

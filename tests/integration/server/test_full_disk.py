@@ -19,9 +19,11 @@ from tests.small_disk import fill, mounted
 pytestmark = pytest.mark.slow
 ROUTE = "/v1/chat/completions"
 CHAT: dict[str, Any] = {
-    "messages": [{"role": "user", "content": "hi"}], "max_tokens": 40,
-    "espalier": {"trace": "steps"}, "structured_outputs": {"regex": "[a-z ]{30}"},
-}  # fmt: skip
+    "messages": [{"role": "user", "content": "hi"}],
+    "max_tokens": 40,
+    "espalier": {"trace": "steps"},
+    "structured_outputs": {"regex": "[a-z ]{30}"},
+}
 
 
 @pytest.fixture
@@ -34,9 +36,7 @@ def kept_in(reply: dict[str, Any]) -> list[str]:
 
 
 def test_what_a_reply_says_is_kept_is_kept_through_a_full_disk(disk: Path) -> None:
-    config = settings(
-        database_url=f"sqlite:///{disk / 'espalier.db'}", store_traces="always", store_generations="true",
-    )  # fmt: skip
+    config = settings(database_url=f"sqlite:///{disk / 'espalier.db'}", store_traces="always", store_generations="true")
     said: list[str] = []
     lost = 0
     with client(config=config) as asked:

@@ -30,10 +30,19 @@ SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required"
 TOOL = {"type": "function", "function": {"name": "f", "parameters": SCHEMA}}
 NAMED = {"type": "json_schema", "json_schema": {"name": "n", "strict": True, "schema": SCHEMA}}
 FULL = CHAT | {
-    "n": 1, "seed": 1, "stop": ["x"], "logprobs": True, "top_logprobs": 2, "stream": True, "logit_bias": {"65": 1.5},
-    "stream_options": {"include_usage": True}, "top_k": 5, "min_p": 0.1, "response_format": NAMED,
+    "n": 1,
+    "seed": 1,
+    "stop": ["x"],
+    "logprobs": True,
+    "top_logprobs": 2,
+    "stream": True,
+    "logit_bias": {"65": 1.5},
+    "stream_options": {"include_usage": True},
+    "top_k": 5,
+    "min_p": 0.1,
+    "response_format": NAMED,
     "presence_penalty": 1,
-}  # fmt: skip
+}
 VALID: tuple[tuple[str, dict[str, Any]], ...] = (
     ("/v1/chat/completions", CHAT),
     ("/v1/chat/completions", FULL),
@@ -68,14 +77,31 @@ def changed(body: Any, path: tuple[Any, ...], value: Any) -> Any:
 
 
 WRONG: tuple[Callable[[random.Random], Any], ...] = (
-    lambda r: None, lambda r: True, lambda r: r.choice([0, -1, -7, 2**31, 2**63, 10**30, -(10**30)]),
-    lambda r: r.choice([0.5, -0.5, 1e308, -1e308, 1e-308]), lambda r: float("nan"), lambda r: float("inf"),
-    lambda r: "", lambda r: "x" * r.choice([1, 300, 70_000]), lambda r: "\x00\x1b\u2028", lambda r: "\ud800",
-    lambda r: [], lambda r: {}, lambda r: [[]], lambda r: {"": None}, lambda r: [None], lambda r: [1, "a", {}],
-    lambda r: {"kind": "no such kind"}, lambda r: {"type": r.choice(["text", "json", 5, None])},
-    lambda r: list(range(500)), lambda r: {"$ref": "#"}, lambda r: {"a" * 100: "b"}, lambda r: "[" * 500,
-    lambda r: "(" * 300, lambda r: "root ::= root",
-)  # fmt: skip
+    lambda r: None,
+    lambda r: True,
+    lambda r: r.choice([0, -1, -7, 2**31, 2**63, 10**30, -(10**30)]),
+    lambda r: r.choice([0.5, -0.5, 1e308, -1e308, 1e-308]),
+    lambda r: float("nan"),
+    lambda r: float("inf"),
+    lambda r: "",
+    lambda r: "x" * r.choice([1, 300, 70_000]),
+    lambda r: "\x00\x1b\u2028",
+    lambda r: "\ud800",
+    lambda r: [],
+    lambda r: {},
+    lambda r: [[]],
+    lambda r: {"": None},
+    lambda r: [None],
+    lambda r: [1, "a", {}],
+    lambda r: {"kind": "no such kind"},
+    lambda r: {"type": r.choice(["text", "json", 5, None])},
+    lambda r: list(range(500)),
+    lambda r: {"$ref": "#"},
+    lambda r: {"a" * 100: "b"},
+    lambda r: "[" * 500,
+    lambda r: "(" * 300,
+    lambda r: "root ::= root",
+)
 
 
 def mutated(made: random.Random) -> tuple[str, bytes]:
@@ -100,21 +126,23 @@ def broken(made: random.Random) -> tuple[str, bytes]:
     raw = json.dumps(body).encode()
     at = made.randrange(len(raw))
     deep = made.choice([200, 10_000, 100_000])
-    return route, made.choice([
-        lambda: raw[:at],
-        lambda: raw + made.choice([b"x", b"{}", b"]", b"\x00", b","]),
-        lambda: raw[:at] + bytes([made.randrange(128, 256)]) + raw[at:],
-        lambda: raw[:-1] + b', "max_tokens": 3, "max_tokens": 4}',
-        lambda: raw[:-1] + b', "seed": ' + made.choice(NO_NUMBERS) + b"}",
-        lambda: raw[:-1] + b', "seed": ' + b"9" * made.choice([30, 5_000, 100_000]) + b"}",
-        lambda: raw[:-1] + b', "user": ' + b"[" * deep + b"]" * deep + b"}",
-        lambda: raw[:-1] + b', "metadata": ' + b'{"a":' * deep + b"1" + b"}" * deep + b"}",
-        lambda: b"[" * deep,
-        lambda: raw[:-1] + b', "user": "\\ud800"}',
-        lambda: raw[:-1] + b', "user": "' + b"x" * 3_000_000 + b'"}',
-        lambda: made.choice(NO_OBJECTS),
-        lambda: raw.decode().encode("utf-16"),
-    ])()  # fmt: skip
+    return route, made.choice(
+        [
+            lambda: raw[:at],
+            lambda: raw + made.choice([b"x", b"{}", b"]", b"\x00", b","]),
+            lambda: raw[:at] + bytes([made.randrange(128, 256)]) + raw[at:],
+            lambda: raw[:-1] + b', "max_tokens": 3, "max_tokens": 4}',
+            lambda: raw[:-1] + b', "seed": ' + made.choice(NO_NUMBERS) + b"}",
+            lambda: raw[:-1] + b', "seed": ' + b"9" * made.choice([30, 5_000, 100_000]) + b"}",
+            lambda: raw[:-1] + b', "user": ' + b"[" * deep + b"]" * deep + b"}",
+            lambda: raw[:-1] + b', "metadata": ' + b'{"a":' * deep + b"1" + b"}" * deep + b"}",
+            lambda: b"[" * deep,
+            lambda: raw[:-1] + b', "user": "\\ud800"}',
+            lambda: raw[:-1] + b', "user": "' + b"x" * 3_000_000 + b'"}',
+            lambda: made.choice(NO_OBJECTS),
+            lambda: raw.decode().encode("utf-16"),
+        ]
+    )()
 
 
 def wants_param(error: dict[str, Any]) -> bool:
@@ -221,11 +249,21 @@ TRANSPORT: dict[str, tuple[bytes, set[int]]] = {
     "half a character in an address": (request({}, b"", "GET /v1/models/%ff%fe HTTP/1.1"), {404}),
     "another host": (request({**LENGTH, "Host": "evil.example"}, GOOD), {403}),
     "a request id that breaks the log": (request({**LENGTH, "X-Request-Id": "a b\x7f"}, GOOD), {200, 400}),
-}  # fmt: skip
-NOT_OURS = {"a length that is no number", "a length below nought", "a length of thirty digits", "a length and chunks",
-            "a chunk of no size", "a header of 200 kB", "20,000 headers", "an address of 100 kB",
-            "a header with a control character", "no HTTP at all",
-            "a method that is none", "a request id that breaks the log"}  # fmt: skip
+}
+NOT_OURS = {
+    "a length that is no number",
+    "a length below nought",
+    "a length of thirty digits",
+    "a length and chunks",
+    "a chunk of no size",
+    "a header of 200 kB",
+    "20,000 headers",
+    "an address of 100 kB",
+    "a header with a control character",
+    "no HTTP at all",
+    "a method that is none",
+    "a request id that breaks the log",
+}
 """Refused by the HTTP parser, before there is a request whose error could have a shape."""
 
 

@@ -125,9 +125,14 @@ def test_a_pattern_on_which_re_has_no_end_holds_nobody_up(monkeypatch: pytest.Mo
     schemas = [
         {"anyOf": [{"type": "string", "pattern": EXPLODING}, {"enum": [text]}]},
         {"enum": [text, "b"], "not": {"pattern": EXPLODING}},
-        {"type": "object", "properties": {text: {"type": "null"}}, "required": [text], "additionalProperties": False,
-         "patternProperties": {EXPLODING: False}},
-    ]  # fmt: skip
+        {
+            "type": "object",
+            "properties": {text: {"type": "null"}},
+            "required": [text],
+            "additionalProperties": False,
+            "patternProperties": {EXPLODING: False},
+        },
+    ]
 
     async def main() -> None:
         async with client(json.dumps(text)) as http:

@@ -100,9 +100,13 @@ def body(number: int) -> dict[str, Any]:
     kind, _ = KINDS[number % len(KINDS)]
     prompt = PROMPTS[number // len(KINDS) % len(PROMPTS)]
     return {
-        "messages": [{"role": "user", "content": prompt}], "temperature": 0, "seed": 0, "max_tokens": 40,
-        "stream": number % 2 == 1, **kind,
-    }  # fmt: skip
+        "messages": [{"role": "user", "content": prompt}],
+        "temperature": 0,
+        "seed": 0,
+        "max_tokens": 40,
+        "stream": number % 2 == 1,
+        **kind,
+    }
 
 
 PERIOD = len(KINDS) * len(PROMPTS)

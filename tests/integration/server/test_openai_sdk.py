@@ -126,9 +126,12 @@ def test_tools_streamed_and_gathered_are_the_whole_call(client: openai.OpenAI) -
 
 def test_a_named_tool_is_called(client: openai.OpenAI) -> None:
     found = client.chat.completions.create(
-        model="fake", messages=MESSAGES, temperature=0, tools=TOOLS,
+        model="fake",
+        messages=MESSAGES,
+        temperature=0,
+        tools=TOOLS,
         tool_choice={"type": "function", "function": {"name": "look_up"}},
-    )  # fmt: skip
+    )
     calls = found.choices[0].message.tool_calls
     assert len(calls) == 1
     assert json.loads(calls[0].function.arguments)["city"] in ("Rome", "Oslo")

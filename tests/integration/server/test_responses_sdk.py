@@ -18,12 +18,17 @@ from tests.responses_api import checked
 from tests.server_app import make_app, served, settings
 
 WEATHER = {
-    "type": "function", "name": "get_weather", "description": "The weather of a city.", "strict": True,
+    "type": "function",
+    "name": "get_weather",
+    "description": "The weather of a city.",
+    "strict": True,
     "parameters": {
-        "type": "object", "properties": {"city": {"type": "string", "enum": ["Oslo", "Rome"]}}, "required": ["city"],
+        "type": "object",
+        "properties": {"city": {"type": "string", "enum": ["Oslo", "Rome"]}},
+        "required": ["city"],
         "additionalProperties": False,
     },
-}  # fmt: skip
+}
 
 
 class User(BaseModel):
@@ -76,9 +81,15 @@ def test_the_stream_helper_gathers_the_stored_response(client: openai.OpenAI) ->
 def test_a_tool_loop_with_the_output_appended_unchanged(client: openai.OpenAI) -> None:
     talk: list[object] = [{"role": "user", "content": "What is the weather in Oslo?"}]
     first = client.responses.create(
-        model="fake", input=talk, tools=[WEATHER], tool_choice="required", parallel_tool_calls=False, temperature=0,
-        reasoning={"effort": "low", "summary": "auto"}, include=["reasoning.encrypted_content"],
-    )  # fmt: skip
+        model="fake",
+        input=talk,
+        tools=[WEATHER],
+        tool_choice="required",
+        parallel_tool_calls=False,
+        temperature=0,
+        reasoning={"effort": "low", "summary": "auto"},
+        include=["reasoning.encrypted_content"],
+    )
     talk += first.output
     (call,) = [one for one in first.output if one.type == "function_call"]
     talk.append({"type": "function_call_output", "call_id": call.call_id, "output": '{"sky": "sunny"}'})

@@ -68,9 +68,7 @@ def sent(client: TestClient, case: Any) -> Any:
     return client.request(**options, follow_redirects=False)
 
 
-ABSENT = {
-    "POST /v1/rerank", "POST /v1/score", "POST /infill", "POST /slots/{id_slot}", "POST /lora-adapters",
-}  # fmt: skip
+ABSENT = {"POST /v1/rerank", "POST /v1/score", "POST /infill", "POST /slots/{id_slot}", "POST /lora-adapters"}
 """Routes that say 501 with a reason, for this model cannot do what they do."""
 RIGHT, WRONG = GenerationMode.POSITIVE, GenerationMode.NEGATIVE
 TRIED = [
@@ -88,9 +86,13 @@ def test_a_route_answers_as_it_is_documented(client: TestClient, name: str, mode
     statuses: Counter[int] = Counter()
 
     @settings(
-        max_examples=examples(EXAMPLES), derandomize=True, deadline=None, database=None, phases=[Phase.generate],
+        max_examples=examples(EXAMPLES),
+        derandomize=True,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
-    )  # fmt: skip
+    )
     @given(case=strategy)
     def check(case: Any) -> None:
         with warnings.catch_warnings():
@@ -126,9 +128,12 @@ def test_streams_have_the_documented_shape(client: TestClient, route: str) -> No
 
 
 CONSTRAINTS: list[dict[str, Any]] = [
-    {}, {"grammar": 'root ::= "a"+'}, {"structured_outputs": {"choice": ["yes", "no"]}},
-    {"response_format": {"type": "json_object"}}, {"json_schema": {"type": "string", "maxLength": 2}},
-]  # fmt: skip
+    {},
+    {"grammar": 'root ::= "a"+'},
+    {"structured_outputs": {"choice": ["yes", "no"]}},
+    {"response_format": {"type": "json_object"}},
+    {"json_schema": {"type": "string", "maxLength": 2}},
+]
 
 
 @pytest.mark.parametrize("name", STRATEGIES.names())
@@ -160,9 +165,18 @@ def test_the_document_is_openapi_and_its_schemas_are_schemas() -> None:
 
 STRICT = [
     f"POST {route}"
-    for route in (CHAT, COMPLETIONS, "/completion", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens",
-                  "/tokenize", "/detokenize", "/apply-template")
-]  # fmt: skip
+    for route in (
+        CHAT,
+        COMPLETIONS,
+        "/completion",
+        "/v1/responses",
+        "/v1/messages",
+        "/v1/messages/count_tokens",
+        "/tokenize",
+        "/detokenize",
+        "/apply-template",
+    )
+]
 
 
 @pytest.mark.slow
@@ -170,16 +184,25 @@ STRICT = [
 @pytest.mark.parametrize("mode", [RIGHT, WRONG])
 def test_a_strict_server_answers_as_it_is_documented(name: str, mode: GenerationMode) -> None:
     config = server_settings(
-        compile_seconds="2", step_seconds="2", request_seconds="20", allowed_max_new_tokens="8", max_outputs="4",
-        strict_fields="true", strict_model="true",
-    )  # fmt: skip
+        compile_seconds="2",
+        step_seconds="2",
+        request_seconds="20",
+        allowed_max_new_tokens="8",
+        max_outputs="4",
+        strict_fields="true",
+        strict_model="true",
+    )
     statuses: Counter[int] = Counter()
     with TestClient(make_app(config=config, store=MemoryStore()), raise_server_exceptions=False) as strict:
 
         @settings(
-            max_examples=examples(EXAMPLES), derandomize=True, deadline=None, database=None, phases=[Phase.generate],
+            max_examples=examples(EXAMPLES),
+            derandomize=True,
+            deadline=None,
+            database=None,
+            phases=[Phase.generate],
             suppress_health_check=list(HealthCheck),
-        )  # fmt: skip
+        )
         @given(case=OPERATIONS[name].as_strategy(generation_mode=mode))
         def check(case: Any) -> None:
             with warnings.catch_warnings():

@@ -63,9 +63,13 @@ def printed(line: str, url: str, folder: Path, *, token: str = KEY, request: dic
     (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
     script = line.replace("http://127.0.0.1:8010", url).replace("curl ", "curl --silent --noproxy '*' ", 1)
     done = subprocess.run(
-        ["sh", "-c", script], cwd=folder, env={**os.environ, "SECRET_TOKEN": token}, capture_output=True, timeout=60,
+        ["sh", "-c", script],
+        cwd=folder,
+        env={**os.environ, "SECRET_TOKEN": token},
+        capture_output=True,
+        timeout=60,
         check=True,
-    )  # fmt: skip
+    )
     return done.stdout
 
 

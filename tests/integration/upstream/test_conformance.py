@@ -14,7 +14,7 @@ pytest.importorskip("xllamacpp", reason="xllamacpp is not installed")
 
 import espalier
 from espalier import JsonObject, JsonSchema
-from espalier.engines.base import Finished, TokenEvent
+from espalier.engines.base import FinishEvent, TokenEvent
 from espalier.errors import CapabilityError, EspalierError, InputError
 from espalier.wiring import demo_model
 from tests.llama_server import llama_server
@@ -23,12 +23,14 @@ from tests.server_app import make_app
 
 MODEL = demo_model() / "demo.gguf"
 PROMPT = "Generate user info"
-USER = JsonSchema({
-    "type": "object",
-    "properties": {"name": {"type": "string", "maxLength": 16}, "age": {"type": "integer", "minimum": 0}},
-    "required": ["name", "age"],
-    "additionalProperties": False,
-})  # fmt: skip
+USER = JsonSchema(
+    {
+        "type": "object",
+        "properties": {"name": {"type": "string", "maxLength": 16}, "age": {"type": "integer", "minimum": 0}},
+        "required": ["name", "age"],
+        "additionalProperties": False,
+    }
+)
 ENGINES = ("llama-server", "openai", "llama-cli")
 
 
@@ -67,7 +69,7 @@ def test_the_same_seed_gives_the_same_text_and_others_give_others(engine):
 
 def test_a_stream_is_the_text_in_pieces_with_one_end(engine):
     *tokens, finished = engine.stream(PROMPT, constraint=USER, seed=1, max_tokens=80)
-    assert isinstance(finished, Finished)
+    assert isinstance(finished, FinishEvent)
     assert all(isinstance(one, TokenEvent) for one in tokens)
     assert "".join(one.text for one in tokens) + finished.text == finished.result.text
 

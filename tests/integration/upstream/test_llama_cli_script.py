@@ -41,8 +41,11 @@ RECORDED: list[tuple[list[str], int, str]] = [
     (PEDROCLI, 0, 'user\nCall a tool\nassistant\n{"name": "send_email"}\n\n> EOF by user\n\n\n'),
     ([*PEDROCLI, "-st"], 0, 'user\nCall a tool\nassistant\n{"name": "send_email"} [end of text]\n\n\n'),
     ([*PEDROCLI, "-no-cnv", "--no-display-prompt", "-n", "5"], 0, '{"name": "send\n\n'),
-    (["-p", "Hi", "--temp", "0", "-n", "8", "-sp", "-st"], 0,
-     "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHello! How can I help you today\n\n"),
+    (
+        ["-p", "Hi", "--temp", "0", "-n", "8", "-sp", "-st"],
+        0,
+        "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHello! How can I help you today\n\n",
+    ),
     (["-p", "Hi", "--temp", "0", "-n", "0"], 0, "user\nHi\nassistant\n\n> EOF by user\n\n\n"),
     (["-p", "Hi", "-n", "0", "-no-cnv"], 0, "\n\n"),
     ([], 0, "\n> EOF by user\n\n\n"),
@@ -61,14 +64,29 @@ RECORDED: list[tuple[list[str], int, str]] = [
     (["-p", "x", "--grammar", "root ::= nope"], -6, ""),
     (["-p", "x", "--grammar", "root ::= ("], -6, ""),
     (["-p", "word " * 2000, "-no-cnv"], 1, ""),
-]  # fmt: skip
+]
 """Arguments beside the model, exit code, stdout of llama-completion 0.5.0-dev."""
 DRAWN = [
     [*PEDROCLI, "-no-cnv", "-n", "20"],
     ["-p", "Call a tool", "-sys", "You are a helpful assistant.", "--grammar-file", GRAMMAR, "-s", "3", "-st"],
     ["-p", "Call a tool", "--seed", "3", "-n", "6"],
-    ["-p", "Generate user info", "--seed", "7", "-st", "--repeat-penalty", "1.2", "--repeat-last-n", "32", "--min-p",
-     "0.1", "--top-p", "0.8", "--temp", "1.3"],
+    [
+        "-p",
+        "Generate user info",
+        "--seed",
+        "7",
+        "-st",
+        "--repeat-penalty",
+        "1.2",
+        "--repeat-last-n",
+        "32",
+        "--min-p",
+        "0.1",
+        "--top-p",
+        "0.8",
+        "--temp",
+        "1.3",
+    ],
     ["-p", "x", "--mirostat", "2", "--top-k", "3", "-n", "20", "-st", "-s", "3", "--repeat-penalty", "1.3"],
     ["-p", "x y", "--mirostat", "1", "--mirostat-lr", "0.2", "--mirostat-ent", "3", "-n", "20", "-st", "-s", "5"],
     ["-p", "x", "-l", "15+5", "-l", "16-inf", "-l", "15-1", "-n", "20", "-no-cnv", "-s", "1"],
@@ -81,7 +99,7 @@ DRAWN = [
     ["-p", "x", "-no-cnv", "-s", "1", "-c", "100"],
     ["-p", '{"a"<|im_end|>', "-n", "5", "-no-cnv", "--temp", "0"],
     ["-p", "y", "--samplers", "temperature;top_k", "--top-k", "5", "-n", "12", "-st", "-s", "9"],
-]  # fmt: skip
+]
 
 
 def completed(program: list[str], arguments: list[str], tmp_path: Path) -> tuple[int, bytes]:
@@ -92,9 +110,13 @@ def completed(program: list[str], arguments: list[str], tmp_path: Path) -> tuple
     if arguments[-1:] == ["-p"]:
         line = [*program, *model, "-p"]
     ran = subprocess.run(
-        line, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=300,
+        line,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+        timeout=300,
         env=clean_environment(GGML_NO_BACKTRACE="1", HOME=str(tmp_path), PYTHONPATH=os.environ.get("PYTHONPATH", "")),
-    )  # fmt: skip
+    )
     return ran.returncode, ran.stdout
 
 
@@ -134,8 +156,11 @@ def test_without_a_model_it_says_so(tmp_path: Path) -> None:
 
 
 def test_a_schema_is_held_where_llama_cpps_converter_loses_it(tmp_path: Path) -> None:
-    schema = {"type": "object", "properties": {"n": {"type": "array", "items": {"enum": [1, 2, 3]}, "minItems": 3,
-              "uniqueItems": True}}, "required": ["n"]}  # fmt: skip
+    schema = {
+        "type": "object",
+        "properties": {"n": {"type": "array", "items": {"enum": [1, 2, 3]}, "minItems": 3, "uniqueItems": True}},
+        "required": ["n"],
+    }
     asked = ["-p", "x", "-j", json.dumps(schema), "-n", "60", "-st", "-s", "2", "--no-display-prompt"]
     code, out = ours(asked, tmp_path)
     assert code == 0
@@ -144,8 +169,14 @@ def test_a_schema_is_held_where_llama_cpps_converter_loses_it(tmp_path: Path) ->
 
 def test_each_line_of_stdin_is_a_turn(tmp_path: Path) -> None:
     line = [sys.executable, str(SCRIPT), "-m", MODEL, "-p", "Hi", "--temp", "0", "-n", "40", "-t", "1"]
-    ran = subprocess.run(line, input="Call a tool\nand \\\nanother\n", capture_output=True, check=False, text=True,
-                         env=clean_environment(HOME=str(tmp_path)))  # fmt: skip
+    ran = subprocess.run(
+        line,
+        input="Call a tool\nand \\\nanother\n",
+        capture_output=True,
+        check=False,
+        text=True,
+        env=clean_environment(HOME=str(tmp_path)),
+    )
     assert ran.returncode == 0
     assert ran.stdout.startswith("user\nHi\nassistant\nHello! How can I help you today?\n\n> ")
     assert ran.stdout.count("\n> ") == 3
@@ -160,8 +191,12 @@ def test_the_client_of_pedrocli_runs_it_as_its_program(tmp_path: Path) -> None:
     grammar.write_text(TOOL_CALL)
     with LlamaCppClient(MODEL, binary=str(program), threads=1) as client:
         client.set_grammar_file(grammar).configure_for_tool_calls()
-        asked = InferenceRequest(system_prompt="You are a helpful assistant.", user_prompt="Read the file /etc/hosts",
-                                 max_tokens=256, temperature=0.0)  # fmt: skip
+        asked = InferenceRequest(
+            system_prompt="You are a helpful assistant.",
+            user_prompt="Read the file /etc/hosts",
+            max_tokens=256,
+            temperature=0.0,
+        )
         result = client.infer(asked)
     assert set(json.loads(result.text)) == {"name", "args"}
     assert result.finish_reason == "stop"

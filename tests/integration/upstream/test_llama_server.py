@@ -24,7 +24,7 @@ from espalier.errors import (
     UnknownModel,
     UnsupportedError,
 )
-from espalier.upstream.link import Link
+from espalier.upstream.link import ServerLink
 from espalier.upstream.llama_server.client import LlamaServer
 from espalier.upstream.llama_server.vocabulary import fetch
 from espalier.wiring import demo_model
@@ -58,7 +58,7 @@ WEATHER = {
 @pytest.fixture(scope="module")
 def server() -> Iterator[LlamaServer]:
     with llama_server(demo_model() / "demo.gguf", sequences=2) as real:
-        yield LlamaServer(Link(real.address))
+        yield LlamaServer(ServerLink(real.address))
 
 
 @pytest.fixture(scope="module")

@@ -19,9 +19,11 @@ from tests.llama_server import LlamaServer, llama_server
 from tests.server_app import events, make_app
 
 CHAT: dict[str, Any] = {
-    "messages": [{"role": "user", "content": "Generate user info"}], "temperature": 0, "max_tokens": 12,
+    "messages": [{"role": "user", "content": "Generate user info"}],
+    "temperature": 0,
+    "max_tokens": 12,
     "logprobs": True,
-}  # fmt: skip
+}
 SCHEMA = {
     "type": "json_schema",
     "json_schema": {"name": "a", "schema": {"type": "object", "properties": {"age": {"type": "integer"}}}},

@@ -49,10 +49,15 @@ def chunks(http: Any, **more: Any) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     "more",
     [
-        {}, {"timings_per_token": True}, {"return_progress": True}, {"n_probs": 2}, {"return_tokens": True},
-        {"response_fields": ["content", "timings/predicted_n"]}, {"n_probs": 2, "post_sampling_probs": True},
+        {},
+        {"timings_per_token": True},
+        {"return_progress": True},
+        {"n_probs": 2},
+        {"return_tokens": True},
+        {"response_fields": ["content", "timings/predicted_n"]},
+        {"n_probs": 2, "post_sampling_probs": True},
     ],
-)  # fmt: skip
+)
 def test_chunks_have_the_same_fields(ours: TestClient, theirs: httpx2.Client, more: dict[str, Any]) -> None:
     mine, real = chunks(ours, **more), chunks(theirs, **more)
     assert "".join(one.get("content", "") for one in mine) == "".join(one.get("content", "") for one in real)
@@ -74,11 +79,18 @@ def test_chunks_have_the_same_fields(ours: TestClient, theirs: httpx2.Client, mo
 @pytest.mark.parametrize(
     "more",
     [
-        {}, {"n_probs": 3}, {"n_probs": 3, "post_sampling_probs": True}, {"return_tokens": True},
-        {"response_fields": ["content", "timings/predicted_n", "nothing/here"]}, {"n_indent": 1}, {"n_indent": 4},
-        {"tfs_z": 0.5}, {"penalize_nl": True}, {"t_max_predict_ms": 60_000},
+        {},
+        {"n_probs": 3},
+        {"n_probs": 3, "post_sampling_probs": True},
+        {"return_tokens": True},
+        {"response_fields": ["content", "timings/predicted_n", "nothing/here"]},
+        {"n_indent": 1},
+        {"n_indent": 4},
+        {"tfs_z": 0.5},
+        {"penalize_nl": True},
+        {"t_max_predict_ms": 60_000},
     ],
-)  # fmt: skip
+)
 def test_whole_replies_are_alike(ours: TestClient, theirs: httpx2.Client, more: dict[str, Any]) -> None:
     for prompt in ("Hello", "Once upon a time", "Write a list.\n- one\n", "def f(x):\n    "):
         body = {**ASK, **more, "prompt": prompt}

@@ -19,9 +19,13 @@ from tests.unit.server.proxy.test_log_mode import Patched, ask
 pytestmark = pytest.mark.slow
 
 BODY = {
-    "messages": [{"role": "user", "content": "Hello"}], "grammar": 'root ::= "[" [0-9]+ ("," [0-9]+)* "]"',
-    "logprobs": 5, "seed": 3, "temperature": 1.0, "max_tokens": 24,
-}  # fmt: skip
+    "messages": [{"role": "user", "content": "Hello"}],
+    "grammar": 'root ::= "[" [0-9]+ ("," [0-9]+)* "]"',
+    "logprobs": 5,
+    "seed": 3,
+    "temperature": 1.0,
+    "max_tokens": 24,
+}
 
 
 @pytest.mark.parametrize("sampler", ["espalier", "native"])
@@ -37,10 +41,19 @@ def test_the_development_workflow(tmp_path, sampler):
         server.terminate()
     events = json.loads((traces / "rejection_log.json").read_text())["events"]
     made = subprocess.run(
-        [sys.executable, ROOT / "scripts" / "merge_logs.py", "debug_response.json", "traces/rejection_log.json",
-         "traces/combined.json"],
-        cwd=tmp_path, env=clean_environment(), capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [
+            sys.executable,
+            ROOT / "scripts" / "merge_logs.py",
+            "debug_response.json",
+            "traces/rejection_log.json",
+            "traces/combined.json",
+        ],
+        cwd=tmp_path,
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert made.returncode == 0, made.stderr
     combined = json.loads((traces / "combined.json").read_text())
     summary = combined["summary"]
@@ -63,13 +76,23 @@ def test_the_production_workflow_before_a_patched_server(tmp_path, saves):
     traces = tmp_path / "traces"
     traces.mkdir()
     with behind(Patched(traces / "rejection_log.json")) as patched:
-        flags = ["--llama-url", patched.url, "--proxy-port", "0", "--output-dir", "./traces", "--rejection-log",
-                 "./traces/rejection_log.json",
-                 *([] if saves else ["--no-save"])]  # fmt: skip
+        flags = [
+            "--llama-url",
+            patched.url,
+            "--proxy-port",
+            "0",
+            "--output-dir",
+            "./traces",
+            "--rejection-log",
+            "./traces/rejection_log.json",
+            *([] if saves else ["--no-save"]),
+        ]
         proxy = start(
-            *flags, cwd=tmp_path, command=[sys.executable, str(ROOT / "scripts" / "proxy_server.py")],
+            *flags,
+            cwd=tmp_path,
+            command=[sys.executable, str(ROOT / "scripts" / "proxy_server.py")],
             env={"DATABASE_URL": f"sqlite:///{tmp_path}/traces.db"},
-        )  # fmt: skip
+        )
         try:
             url = address_of(proxy)
             replies = [ask(url, kind) for kind in (1, 2)]

@@ -16,8 +16,8 @@ from espalier.grammar.parser import parse
 from espalier.sampling.samplers.dry import resolve_breakers
 from espalier.upstream.xray.grammar.matcher import States
 from espalier.upstream.xray.grammar.program import compile_program
-from espalier.upstream.xray.replay import Replay
-from espalier.upstream.xray.sampler.chain import Chain
+from espalier.upstream.xray.replay import SamplerReplay
+from espalier.upstream.xray.sampler.chain import ServerChain
 from espalier.upstream.xray.sampler.settings import read_settings
 from espalier.wiring import demo_model
 from tests.examples import examples
@@ -80,7 +80,7 @@ def run(engine, states, fields, *, seed, count=0, scale=3.0, grammar=GRAMMAR, of
     breakers = resolve_breakers(config.dry_breakers, engine.vocab)
     prompt = [100, 101, 102, 100, 101]
     sampler.accept_prompt(prompt)
-    replay = Replay(Chain(settings, width=engine.vocab.width, breakers=breakers), states, list(prompt))
+    replay = SamplerReplay(ServerChain(settings, width=engine.vocab.width, breakers=breakers), states, list(prompt))
     chance = np.random.default_rng(seed)
     liked = chance.choice(engine.vocab.width, 30, replace=False)
     truth = []

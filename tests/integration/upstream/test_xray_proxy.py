@@ -146,9 +146,13 @@ def test_a_schema_over_chat_is_traced_from_where_its_grammar_goes_on(alone, engi
 
 def test_a_lazy_grammar_is_followed_from_its_trigger(alone, tmp_path):
     body = {
-        "prompt": "Generate user info", "grammar": "root ::= [^é]{1,12} [b-d ]+", "grammar_lazy": True, "n_predict": 24,
-        "grammar_triggers": [{"type": 2, "value": r"[\s\S]{5}([\s\S]+)"}], "temperature": 1.2,
-    }  # fmt: skip
+        "prompt": "Generate user info",
+        "grammar": "root ::= [^é]{1,12} [b-d ]+",
+        "grammar_lazy": True,
+        "n_predict": 24,
+        "grammar_triggers": [{"type": 2, "value": r"[\s\S]{5}([\s\S]+)"}],
+        "temperature": 1.2,
+    }
     with proxied(proxy_settings(alone.address, mode="xray", output_dir=tmp_path, n_probs=0)) as url:
         for seed in range(4):
             httpx2.post(url + "/completion", json=body | {"seed": seed}, timeout=60).raise_for_status()
@@ -172,10 +176,15 @@ def test_traces_are_the_truth_where_four_slots_share_a_pass(server, engine, tmp_
 
 
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize(("path", "more", "copies"), [
-    ("/v1/chat/completions", {"n": 2}, 2), ("/v1/completions", {"n": 2, "prompt": [PROMPT, "Hello"]}, 2),
-    ("/completion", {"n_cmpl": 3}, 3), ("/completion", {"prompt": [PROMPT, "Hello"]}, 1),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("path", "more", "copies"),
+    [
+        ("/v1/chat/completions", {"n": 2}, 2),
+        ("/v1/completions", {"n": 2, "prompt": [PROMPT, "Hello"]}, 2),
+        ("/completion", {"n_cmpl": 3}, 3),
+        ("/completion", {"prompt": [PROMPT, "Hello"]}, 1),
+    ],
+)
 def test_each_of_several_outputs_is_traced_with_its_own_seed(server, engine, tmp_path, stream, path, more, copies):
     one = One(sampler="defaults", path=path, is_stream=stream, grammar="not quotes", seed=11, count=None)
     with proxied(proxy_settings(server.address, mode="xray", output_dir=tmp_path)) as url:
@@ -183,8 +192,10 @@ def test_each_of_several_outputs_is_traced_with_its_own_seed(server, engine, tmp
     # Outputs of a stream come in any order.
     pieces = [sorted(CHANGES.sub(b"_", reply.content).split(b"\n\n")) for reply in (direct, through)]
     assert pieces[0] == pieces[1]
-    traces = {int(found[1]) if (found := re.search(r"_(\d)\.json$", file.name)) else 0: Trace.load(file)
-              for file in files_of(tmp_path)}  # fmt: skip
+    traces = {
+        int(found[1]) if (found := re.search(r"_(\d)\.json$", file.name)) else 0: Trace.load(file)
+        for file in files_of(tmp_path)
+    }
     prompts = more.get("prompt", [PROMPT])
     assert len(traces) == copies * len(prompts)
     for index, trace in traces.items():

@@ -70,11 +70,17 @@ def test_a_value_that_float16_cannot_hold_is_an_error_and_not_infinity():
 @pytest.mark.parametrize(
     ("fields", "field"),
     [
-        ({"layers": "third"}, "layers"), ({"layers": [1.5]}, "layers"), ({"layers": []}, "layers"),
-        ({"sites": ["head"]}, "sites"), ({"sites": []}, "sites"), ({"positions": "every 0"}, "positions"),
-        ({"positions": 3}, "positions"), ({"dtype": "float64"}, "dtype"), ({"layer": 1}, "activations"),
+        ({"layers": "third"}, "layers"),
+        ({"layers": [1.5]}, "layers"),
+        ({"layers": []}, "layers"),
+        ({"sites": ["head"]}, "sites"),
+        ({"sites": []}, "sites"),
+        ({"positions": "every 0"}, "positions"),
+        ({"positions": 3}, "positions"),
+        ({"dtype": "float64"}, "dtype"),
+        ({"layer": 1}, "activations"),
     ],
-)  # fmt: skip
+)
 def test_options_that_mean_nothing_are_refused_by_name(fields, field):
     with pytest.raises(InputError) as caught:
         Activations.from_json(fields)

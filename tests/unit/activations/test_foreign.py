@@ -20,10 +20,10 @@ pytest.importorskip("lmdb")
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from espalier.activations.foreign.entry import BadEntry, Entry
+from espalier.activations.foreign.entry import BadEntry, StoredRequest
 from espalier.activations.foreign.open import LAYOUTS, open_store
 from espalier.activations.foreign.pickles import Inert, load_inert, load_plain
-from espalier.activations.foreign.store import Damaged
+from espalier.activations.foreign.store import DamagedEntry
 from espalier.errors import InputError
 from tests.examples import examples
 from tests.foreign_stores import WRITERS, logged, sha, write_capture, write_json, write_lmdb, write_pair, write_zarr
@@ -34,14 +34,14 @@ TWO = [
 ]
 
 
-def entries(path: Path) -> list[Entry]:
+def entries(path: Path) -> list[StoredRequest]:
     found = [*open_store(path).found()]
-    assert not [one for one in found if isinstance(one, Damaged)]
-    return sorted((one for one in found if isinstance(one, Entry)), key=lambda one: one.prompt)
+    assert not [one for one in found if isinstance(one, DamagedEntry)]
+    return sorted((one for one in found if isinstance(one, StoredRequest)), key=lambda one: one.prompt)
 
 
-def damaged(path: Path) -> list[Damaged]:
-    return [one for one in open_store(path).found() if isinstance(one, Damaged)]
+def damaged(path: Path) -> list[DamagedEntry]:
+    return [one for one in open_store(path).found() if isinstance(one, DamagedEntry)]
 
 
 def tree(path: Path) -> dict[str, bytes]:
@@ -160,16 +160,19 @@ def test_hostile_entries_are_named_and_the_others_are_read(tmp_path: Path) -> No
     }
     write_lmdb(tmp_path / "a_metadata", bad | {"good": pickle.dumps(TWO[0])})
     found = [*open_store(tmp_path / "a").found()]
-    assert [one.key for one in found if isinstance(one, Entry)] == ["good"]
-    assert {one.key for one in found if isinstance(one, Damaged)} == set(bad)
+    assert [one.key for one in found if isinstance(one, StoredRequest)] == ["good"]
+    assert {one.key for one in found if isinstance(one, DamagedEntry)} == set(bad)
     assert not target.exists()
 
 
 @settings(max_examples=examples(200), deadline=None)
-@given(st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | st.text() | st.binary(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-), st.integers(0, 5))  # fmt: skip
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | st.text() | st.binary(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    ),
+    st.integers(0, 5),
+)
 def test_plain_pickles_of_every_protocol_are_read_as_pickle_reads_them(value: Any, protocol: int) -> None:
     data = pickle.dumps(value, protocol)
     named = {op.name for op, _, _ in pickletools.genops(data)} & {"GLOBAL", "STACK_GLOBAL", "REDUCE"}
@@ -241,8 +244,8 @@ def test_the_last_line_of_a_key_replaces_the_earlier_and_a_cut_line_is_damage(tm
     with index.open("a", encoding="utf-8") as file:
         file.write(json.dumps(first | {"response": "newer"}) + "\n\n" + '{"key": "cut", "pro')
     found = [*open_store(path).found()]
-    assert [one.response for one in found if isinstance(one, Entry) and one.key == first["key"]][-1] == "newer"
-    assert [one.key for one in found if isinstance(one, Damaged)] == ["index.jsonl, line 5"]
+    assert [one.response for one in found if isinstance(one, StoredRequest) and one.key == first["key"]][-1] == "newer"
+    assert [one.key for one in found if isinstance(one, DamagedEntry)] == ["index.jsonl, line 5"]
 
 
 def test_a_sidecar_is_not_looked_for_outside_its_folder(tmp_path: Path) -> None:
@@ -253,8 +256,8 @@ def test_a_sidecar_is_not_looked_for_outside_its_folder(tmp_path: Path) -> None:
             json.dumps({"key": "../../secret", "prompt": "p"}) + "\n" + json.dumps({"key": "gone", "prompt": "p"})
         )
     found = [*open_store(path).found()]
-    assert "secret" not in {one.response for one in found if isinstance(one, Entry)}
-    assert [(one.key, one.reason) for one in found if isinstance(one, Damaged)] == [
+    assert "secret" not in {one.response for one in found if isinstance(one, StoredRequest)}
+    assert [(one.key, one.reason) for one in found if isinstance(one, DamagedEntry)] == [
         ("gone", "its file gone.json is not there")
     ]
 
@@ -279,5 +282,5 @@ def test_a_writer_at_work_is_not_disturbed(tmp_path: Path) -> None:
 
 
 def test_an_entry_comes_back_from_its_json() -> None:
-    found = Entry("k", "p", "r", "m", 3, None, {"trim_position": None}, request="q", sample=2)
-    assert Entry.from_json(json.load(io.StringIO(json.dumps(found.to_json())))) == found
+    found = StoredRequest("k", "p", "r", "m", 3, None, {"trim_position": None}, request="q", sample=2)
+    assert StoredRequest.from_json(json.load(io.StringIO(json.dumps(found.to_json())))) == found

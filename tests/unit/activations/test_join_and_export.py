@@ -13,21 +13,31 @@ from espalier.activations.foreign.open import open_store
 from espalier.activations.join import decisions, join
 from espalier.activations.store.base import ActivationStore
 from espalier.activations.store.export import export, to_numpy, to_torch
-from espalier.activations.store.record import Captured, RequestRecord
+from espalier.activations.store.record import CapturedVectors, RequestRecord
 from espalier.errors import InputError
 from espalier.trace.records import Candidate, StepRecord, Trace
 
 
 def captured(*, positions=(1, 2, 3), dtype="float16", prompt="p", timestamp=5.0, **fields):
     record = RequestRecord(
-        prompt=prompt, response="ab", model="demo", input_length=2, timestamp=timestamp, prompt_ids=(1, 2),
-        response_ids=(3, 4, 5), positions=positions, sites=("residual",), layers=(0, 2), hidden=4, dtype=dtype,
+        prompt=prompt,
+        response="ab",
+        model="demo",
+        input_length=2,
+        timestamp=timestamp,
+        prompt_ids=(1, 2),
+        response_ids=(3, 4, 5),
+        positions=positions,
+        sites=("residual",),
+        layers=(0, 2),
+        hidden=4,
+        dtype=dtype,
         **fields,
-    )  # fmt: skip
+    )
     rng = np.random.default_rng(len(prompt))
     kind = np.float32 if dtype == "int8" else np.float16
     vectors = {("residual", layer): rng.normal(size=(len(positions), 4)).astype(kind) for layer in (0, 2)}
-    return Captured(record, vectors)
+    return CapturedVectors(record, vectors)
 
 
 @pytest.fixture
@@ -91,7 +101,7 @@ def test_a_parquet_index_has_a_row_for_each_request(store, tmp_path):
 
 
 def test_iterators_give_the_arrays_of_one_layer_and_pass_over_what_has_none(store):
-    store.put(Captured(RequestRecord(prompt="", response="", model="", input_length=0, timestamp=9.0), {}))
+    store.put(CapturedVectors(RequestRecord(prompt="", response="", model="", input_length=0, timestamp=9.0), {}))
     found = [*to_numpy(store, "residual", 2)]
     assert [one.shape for _, one in found] == [(3, 4)] * 3
     torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -112,10 +122,22 @@ def test_an_export_names_what_is_wrong_and_overwrites_nothing(store, tmp_path, f
 def made_step(step, token):
     candidate = Candidate(id=token, text=str(token), bytes=b"x", prob=1.0)
     return StepRecord(
-        step=step, token_id=token, text=str(token), bytes=b"x", logprob=0.0, pre_masking=(candidate,), post_grammar=(),
-        post_chain=(), resampled=candidate, allowed_count=1, removed_mass=0.0, tax_nats=0.0, z_sampled=None,
-        entropy_before=0.0, entropy_after=0.0,
-    )  # fmt: skip
+        step=step,
+        token_id=token,
+        text=str(token),
+        bytes=b"x",
+        logprob=0.0,
+        pre_masking=(candidate,),
+        post_grammar=(),
+        post_chain=(),
+        resampled=candidate,
+        allowed_count=1,
+        removed_mass=0.0,
+        tax_nats=0.0,
+        z_sampled=None,
+        entropy_before=0.0,
+        entropy_after=0.0,
+    )
 
 
 def trace_of(tokens, prompt=(1, 2)):

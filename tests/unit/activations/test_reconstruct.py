@@ -13,7 +13,7 @@ import pytest
 
 from espalier.activations.foreign.open import open_store
 from espalier.activations.reconstruct import run
-from espalier.activations.reconstruct.report import Report
+from espalier.activations.reconstruct.report import ReconstructionReport
 from espalier.activations.reconstruct.run import Rules, reconstruct
 from espalier.activations.reconstruct.templates import PromptTemplate, templates_of
 from espalier.cli.main import main_code
@@ -26,7 +26,7 @@ QA = [
     {"index": 0, "title": "Film", "h_score_cat": 8, "categories": ["a"], "prompt": "Who played Sarah?", "answer": "X"},
     {"prompt": "Née où? 😀", "answer": "7", "title": None, "pageid": 12345678901234567890, "score": 1e-7},
     {"prompt": "Never asked", "answer": "-"},
-]  # fmt: skip
+]
 
 
 def write_qa(path: Path, rows: list[Any]) -> Path:
@@ -53,7 +53,9 @@ def original(qa: list[dict[str, Any]], metadata: dict[str, dict[str, Any]]) -> s
     return "".join(line + "\n" for line in lines)
 
 
-def rebuilt(tmp_path: Path, entries: list[dict[str, Any]], keys: list[str] | None = None, **given: Any) -> Report:
+def rebuilt(
+    tmp_path: Path, entries: list[dict[str, Any]], keys: list[str] | None = None, **given: Any
+) -> ReconstructionReport:
     shutil.rmtree(tmp_path / "s.zarr", ignore_errors=True)
     write_zarr(tmp_path / "s.zarr", entries, keys)
     qa = write_qa(tmp_path / "qa.jsonl", given.pop("qa", QA))
@@ -110,10 +112,7 @@ def test_random_stores_give_what_the_original_gives(tmp_path: Path) -> None:
         assert report.matched == len(expected.splitlines())
 
 
-@pytest.mark.parametrize(
-    ("form", "name"),
-    [(f"user: {RAW}", "user-line"), (RAW, "question"), ("{}", "as-is")],
-)
+@pytest.mark.parametrize(("form", "name"), [(f"user: {RAW}", "user-line"), (RAW, "question"), ("{}", "as-is")])
 def test_each_known_form_of_a_prompt_is_found(form: str, name: str, tmp_path: Path) -> None:
     report = rebuilt(tmp_path, [logged(QA[0]["prompt"], "r", form=form)])
     assert dict(report.templates) == {name: 1}
@@ -221,9 +220,13 @@ def test_the_command_says_what_was_lost_and_writes_a_report(tmp_path: Path, caps
     assert main_code(["reconstruct", *paths, "--verbose", "--report", str(tmp_path / "r.json")]) == 0
     said = capsys.readouterr().err
     for line in (
-        "1 of 3 rows matched; 1 rows written", "2 rows have no entry in the store", "line 3: Never asked",
-        "1 of 2 entries used (zarr)", "1 entries belong to no row", sha(f"user: {RAW.format(QA[0]['prompt'])}"),
-    ):  # fmt: skip
+        "1 of 3 rows matched; 1 rows written",
+        "2 rows have no entry in the store",
+        "line 3: Never asked",
+        "1 of 2 entries used (zarr)",
+        "1 entries belong to no row",
+        sha(f"user: {RAW.format(QA[0]['prompt'])}"),
+    ):
         assert line in said
     assert json.loads((tmp_path / "r.json").read_text("utf-8"))["unmatched"] == 2
 

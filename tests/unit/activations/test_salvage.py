@@ -261,8 +261,13 @@ def test_reconstruct_reads_what_is_left_and_lists_each_loss(tmp_path: Path, capf
     assert all(loss in said for loss in report.losses)
     assert json.loads((tmp_path / "report.json").read_text())["losses"] == list(report.losses)
     assert {one.name for one in tmp_path.iterdir()} == {
-        "a.lmdb", "a.lmdb_metadata", "qa.jsonl", "out.jsonl", "again.jsonl", "report.json",
-    }  # fmt: skip
+        "a.lmdb",
+        "a.lmdb_metadata",
+        "qa.jsonl",
+        "out.jsonl",
+        "again.jsonl",
+        "report.json",
+    }
 
 
 def test_the_command_copies_both_environments(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

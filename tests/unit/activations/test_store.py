@@ -27,7 +27,7 @@ from espalier.activations.store.base import ActivationStore
 from espalier.activations.store.care import compact, prune, verify
 from espalier.activations.store.dtypes import DTYPES, from_bytes, to_bytes
 from espalier.activations.store.layout import DamagedChunk
-from espalier.activations.store.record import Captured, RequestRecord
+from espalier.activations.store.record import CapturedVectors, RequestRecord
 from espalier.activations.store.writer import QueuedWriter
 from espalier.errors import InputError, LimitExceeded, OutputError, Unavailable
 from tests.examples import examples
@@ -36,15 +36,26 @@ from tests.forks import FORKS
 
 def sample(
     number: int = 0, *, count: int = 3, hidden: int = 4, layers: tuple[int, ...] = (0, 2), **more: Any
-) -> Captured:
+) -> CapturedVectors:
     chance = np.random.default_rng(number)
     record = RequestRecord(
-        prompt=f"prompt {number % 5} é", response="r", model="m", input_length=2, timestamp=float(number),
-        prompt_ids=(1, 2), response_ids=(3,), positions=tuple(range(count)), sites=("residual",), layers=layers,
-        hidden=hidden, messages=({"role": "user", "content": "x"},), request_id=f"r{number}", **more,
-    )  # fmt: skip
+        prompt=f"prompt {number % 5} é",
+        response="r",
+        model="m",
+        input_length=2,
+        timestamp=float(number),
+        prompt_ids=(1, 2),
+        response_ids=(3,),
+        positions=tuple(range(count)),
+        sites=("residual",),
+        layers=layers,
+        hidden=hidden,
+        messages=({"role": "user", "content": "x"},),
+        request_id=f"r{number}",
+        **more,
+    )
     vectors = {("residual", one): chance.standard_normal((count, hidden)).astype(np.float32) for one in layers}
-    return Captured(record, vectors if count else {})
+    return CapturedVectors(record, vectors if count else {})
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -106,7 +117,7 @@ def test_a_long_request_id_and_an_odd_one_are_found(tmp_path: Path) -> None:
         for odd in ("x" * 5000, "a\0b", ""):
             given_ = sample(0)
             record = RequestRecord.from_json(given_.record.to_json() | {"request_id": odd})
-            key = store.put(Captured(record, given_.vectors))
+            key = store.put(CapturedVectors(record, given_.vectors))
             assert [*store.keys(request_id=odd)] == [key]
         assert [*verify(store)] == []
 
@@ -138,9 +149,9 @@ def test_a_request_without_vectors_is_kept(tmp_path: Path) -> None:
 def test_vectors_that_the_record_does_not_name_are_refused() -> None:
     given_ = sample(1)
     with pytest.raises(ValueError, match="and the record names"):
-        Captured(given_.record, {("residual", 0): given_.vectors["residual", 0]})
+        CapturedVectors(given_.record, {("residual", 0): given_.vectors["residual", 0]})
     with pytest.raises(ValueError, match="has the shape"):
-        Captured(given_.record, dict.fromkeys(given_.vectors, np.zeros((1, 4), np.float32)))
+        CapturedVectors(given_.record, dict.fromkeys(given_.vectors, np.zeros((1, 4), np.float32)))
 
 
 def test_a_store_is_opened_for_reading_without_making_anything(tmp_path: Path) -> None:
@@ -300,7 +311,7 @@ def test_a_full_queue_drops_with_a_count_where_that_is_asked_for(tmp_path: Path)
 def test_a_request_that_cannot_be_stored_is_counted_and_the_next_is_stored(tmp_path: Path) -> None:
     with ActivationStore(tmp_path / "s", write=True) as store, QueuedWriter(store) as writer:
         given_ = sample(1)
-        writer.put(Captured(given_.record, {name: one * 1e30 for name, one in given_.vectors.items()}))
+        writer.put(CapturedVectors(given_.record, {name: one * 1e30 for name, one in given_.vectors.items()}))
         writer.put(sample(2))
         writer.flush()
         assert (writer.counts.failed, writer.counts.written) == (1, 1)

@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 
 from espalier.agents.arguments import blamed, checked
-from espalier.agents.table import LOGIT, TOOLS, VERBS, Call, read_call
+from espalier.agents.table import LOGIT, TOOLS, VERBS, VerbCall, read_call
 from espalier.errors import EspalierError, InputError
 from tests.examples import examples
 
@@ -34,8 +34,13 @@ def fitting(random: Random, schema: Mapping[str, Any]) -> Any:
     kind = kinds if isinstance(kinds, str) else random.choice(kinds)
     if kind == "array":
         return [fitting(random, schema.get("items", {})) for _ in range(random.randrange(4))]
-    made = {"string": "a", "integer": random.choice([0, 1, 3, 3.0]), "number": random.random(),
-            "boolean": random.random() < 0.5, "object": {"a": junk(random)}}  # fmt: skip
+    made = {
+        "string": "a",
+        "integer": random.choice([0, 1, 3, 3.0]),
+        "number": random.random(),
+        "boolean": random.random() < 0.5,
+        "object": {"a": junk(random)},
+    }
     return made[kind]
 
 
@@ -60,7 +65,7 @@ def is_valid(name: str, arguments: Any) -> bool:
     return bool(VALIDATORS[name].is_valid({} if arguments is None else arguments))
 
 
-def read(name: str, arguments: Any) -> tuple[Call | None, str]:
+def read(name: str, arguments: Any) -> tuple[VerbCall | None, str]:
     """The call, or the field that the refusal names."""
     try:
         return read_call(name, arguments), ""

@@ -62,14 +62,17 @@ def test_without_an_engine_the_answer_says_so() -> None:
         ({}, "missing required parameter: action", "action"),
         ({"action": "generate"}, "missing required parameter: prompt", "prompt"),
         ({"action": "generate_structured", "prompt": "x"}, "missing required parameter: json_schema", "json_schema"),
-        ({"action": "generate_tool_call", "prompt": "x"}, "missing required parameter: available_tools",
-         "available_tools"),
+        (
+            {"action": "generate_tool_call", "prompt": "x"},
+            "missing required parameter: available_tools",
+            "available_tools",
+        ),
         ({"action": "test_config"}, "missing required parameter: test_prompts", "test_prompts"),
         ({"action": "dance"}, "unknown action: dance", "action"),
         ({"action": ["generate"]}, "unknown action: ['generate']", "action"),
         ({"action": "list_presets", "prompt": "x"}, "the action list_presets takes no parameter 'prompt'", "prompt"),
     ],
-)  # fmt: skip
+)
 def test_logit_answers_in_pedroclis_words(tool: LogitTool, arguments: Any, message: str, field: str) -> None:
     reply = tool.call("logit", arguments)
     assert reply.is_error
@@ -110,9 +113,16 @@ def test_preset_safety_and_schema_all_hold(tool: LogitTool) -> None:
     for seed in range(8):
         reply = tool.call(
             "generate",
-            {"prompt": "x", "preset": "code_generation", "safety": {"patterns": ["b"]}, "json_schema": schema,
-             "seed": seed, "max_tokens": 40, "temperature": 1.5},
-        )  # fmt: skip
+            {
+                "prompt": "x",
+                "preset": "code_generation",
+                "safety": {"patterns": ["b"]},
+                "json_schema": schema,
+                "seed": seed,
+                "max_tokens": 40,
+                "temperature": 1.5,
+            },
+        )
         assert not reply.is_error, reply.text
         assert reply.data["parsed"] == {"x": "a"}  # the preset's filter refuses the first, the pattern the last
 

@@ -42,7 +42,9 @@ def test_a_batch_is_a_row_for_each_output_and_its_results_are_as_without_a_log()
     plain = espalier.LoadedEngine(open_engine(wish="Hello there.")).generate(["one", "two"], **asked)
     assert [one.text for one in results] == [one.text for one in plain]
     assert [(row["content"]["prompt"], row["content"]["text"]) for row in rows.rows] == [
-        ("one", results[0].text), ("two", results[1].text)]  # fmt: skip
+        ("one", results[0].text),
+        ("two", results[1].text),
+    ]
     assert {row["caller"] for row in rows.rows} == {LOCAL}
     assert len({row["request_id"] for row in rows.rows}) == 2
     assert [row["tax_nats"] for row in rows.rows] == [one.trace.total_tax_nats for one in results if one.trace]

@@ -59,8 +59,11 @@ def test_a_random_grammar_says_the_same_taken_apart_and_embedded(grammar):
         return  # no text at all
     again = assemble(fragments_of_network(network), [""] * len(fragments_of_network(network)), network.refs)
     assert (again.moves, again.calls, again.final, again.least) == (
-        network.moves, network.calls, network.final, network.least,
-    )  # fmt: skip
+        network.moves,
+        network.calls,
+        network.final,
+        network.least,
+    )
     embedded = PushdownMachine(between(network), BYTES, TRIE)
     for text in SHORT_TEXTS:
         state = embedded.start

@@ -44,9 +44,12 @@ REGULAR = [
     "(aab?)*",
 ]
 NESTED = [
-    'root ::= "(" root ")" root | [ab]{0,2}', 'root ::= "a" root "b" | "(" root | ")"', 'root ::= "a" root "a" | "b"',
-    'root ::= "(" root ")" | "a" root | ""', 'root ::= "()" root | root2 \nroot2 ::= "a" root2 "b" | "ab"',
-]  # fmt: skip
+    'root ::= "(" root ")" root | [ab]{0,2}',
+    'root ::= "a" root "b" | "(" root | ")"',
+    'root ::= "a" root "a" | "b"',
+    'root ::= "(" root ")" | "a" root | ""',
+    'root ::= "()" root | root2 \nroot2 ::= "a" root2 "b" | "ab"',
+]
 BOUND = "[ab()]{0,6}"
 
 

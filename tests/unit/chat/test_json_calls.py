@@ -46,8 +46,12 @@ def test_the_order_of_the_keys_and_further_keys_do_not_matter(name, calls, dump,
     wire = wire_format(name)
 
     def written(tool, arguments):
-        keys = {"name": (wire.name_key, json.dumps(tool)), "args": (wire.args_key, arguments),
-                "id": ("id", '{"name": [1, "}"], "arguments": {}}'), "type": ("type", "12")}  # fmt: skip
+        keys = {
+            "name": (wire.name_key, json.dumps(tool)),
+            "args": (wire.args_key, arguments),
+            "id": ("id", '{"name": [1, "}"], "arguments": {}}'),
+            "type": ("type", "12"),
+        }
         return "{ " + " ,\n".join(f'"{keys[key][0]}" : {keys[key][1]}' for key in order) + " }"
 
     dumped = [(tool, dump(arguments)) for tool, arguments in calls]

@@ -11,9 +11,49 @@ from hypothesis import strategies as st
 from espalier.chat.reading.json_scan import JsonScan, NotJson
 from tests.unit.chat.turns import cut, cuts, dumpers, values
 
-PARTS = ["{", "}", "[", "]", ",", ":", '"', "\\", "u", "00e9", "D", "n", "-", "0", "1", "9", ".", "e", "E", "+", "true",
-         "false", "null", "nul", " ", "\n", "\t", "\r", "a", "é", "\x00", "\x1f", "\x7f", "NaN", "Infinity", "٣", '"a"',
-         '"a":', "\u00a0", "/", "\ufeff"]  # fmt: skip
+PARTS = [
+    "{",
+    "}",
+    "[",
+    "]",
+    ",",
+    ":",
+    '"',
+    "\\",
+    "u",
+    "00e9",
+    "D",
+    "n",
+    "-",
+    "0",
+    "1",
+    "9",
+    ".",
+    "e",
+    "E",
+    "+",
+    "true",
+    "false",
+    "null",
+    "nul",
+    " ",
+    "\n",
+    "\t",
+    "\r",
+    "a",
+    "é",
+    "\x00",
+    "\x1f",
+    "\x7f",
+    "NaN",
+    "Infinity",
+    "٣",
+    '"a"',
+    '"a":',
+    "\u00a0",
+    "/",
+    "\ufeff",
+]
 
 
 def refuse(constant):
@@ -81,8 +121,25 @@ def completions(text: str):
         else:
             in_string = character == '"'
     ends = "".join(reversed(closers))
-    for inner in ("", "0", "1", '"', "rue", "ue", "e", "ull", "ll", "l", '""', ":0", '":0', '"":0', 'n"', 'n":0',
-                  *(f'{"0" * n}{rest}' for n in range(5) for rest in ('"', '":0'))):  # fmt: skip
+    for inner in (
+        "",
+        "0",
+        "1",
+        '"',
+        "rue",
+        "ue",
+        "e",
+        "ull",
+        "ll",
+        "l",
+        '""',
+        ":0",
+        '":0',
+        '"":0',
+        'n"',
+        'n":0',
+        *(f"{'0' * n}{rest}" for n in range(5) for rest in ('"', '":0')),
+    ):
         yield inner + ends
 
 
@@ -102,9 +159,9 @@ def completions(text: str):
         ('["\\x"]', 3, "no such escape"),
         ('["\\u12g4"]', 6, "digit of an escape"),
         ("NaN", 0, "a value"),
-        (']', 0, "a value"),
+        ("]", 0, "a value"),
     ],
-)  # fmt: skip
+)
 def test_it_says_what_is_wrong_and_where(text, at, message):
     for pieces in ([text], list(text)):
         scan = JsonScan()

@@ -92,7 +92,7 @@ def test_reasoning_passes_through(name):
         ({"role": "tool", "content": "x", "tool_call_id": 3}, "tool_call_id"),
         ({"role": "tool", "content": "x", "name": 3}, "name"),
     ],
-)  # fmt: skip
+)
 def test_the_field_at_fault_is_named(message, field):
     with pytest.raises(InputError) as caught:
         check_messages([{"role": "user", "content": "Hi"}, message])

@@ -64,8 +64,7 @@ def test_whatever_a_template_raises_is_its_refusal(fault):
 
 
 @pytest.mark.parametrize(
-    "attack",
-    ["{{ ''.__class__.__mro__ }}", "{{ messages.append(1) }}", "{{ cycler.__init__.__globals__ }}"],
+    "attack", ["{{ ''.__class__.__mro__ }}", "{{ messages.append(1) }}", "{{ cycler.__init__.__globals__ }}"]
 )
 def test_a_template_cannot_reach_out_of_its_sandbox(attack):
     with pytest.raises(TemplateError):

@@ -105,7 +105,7 @@ def test_a_format_of_a_plugin_gets_its_text_from_its_data():
         (ToolChoice(names=("write_file",)), None, "line.\nCall only write_file. " + FREE.strip()),
         (ToolChoice(mode="required", names=("write_file", "read_file")), None, "line.\nYou must call a tool."),
     ],
-)  # fmt: skip
+)
 def test_what_the_choice_asks_for_comes_last(choice, max_calls, end):
     text = tools_text(TOOLS, wire_format("args"), choice, max_calls)
     assert text.endswith(end)

@@ -31,8 +31,11 @@ def test_tools_are_read_in_every_shape_of_the_field(data):
 
 def test_a_mapping_of_names_to_schemas_keeps_its_order():
     assert [tool.name for tool in read_tools({"b": {}, "name": {}, "tools": {}, "function": {}})] == [
-        "b", "name", "tools", "function",
-    ]  # fmt: skip
+        "b",
+        "name",
+        "tools",
+        "function",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -88,10 +91,12 @@ ALLOWED = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools
         ({"type": "any"}, ToolChoice(mode="required")),
         ({"type": "tool", "name": "f"}, ToolChoice(mode="required", names=("f",), single=True)),
         (ALLOWED, ToolChoice(mode="required", names=("f",))),
-        ({"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "f"}]},
-         ToolChoice(names=("f",))),
+        (
+            {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "f"}]},
+            ToolChoice(names=("f",)),
+        ),
     ],
-)  # fmt: skip
+)
 def test_choices_are_read_and_written(data, choice):
     assert read_choice(data) == choice
     assert read_choice(choice) is choice

@@ -282,8 +282,16 @@ def test_a_list_of_plain_objects_and_a_list_after_a_marker_alone_are_formats_too
     begun = WireFormat(name="begun", shape="json", begin="<call>", separator=";")
     assert summary(parsed(f"so <call>{both}; {both}", format=begun)) == [("f", "{}")] * 2
     assert parsed(f"<call>{both} <call>{both} {both}x", format=begun).content == "x"
-    nested = WireFormat(name="nested", shape="named", begin="<calls>", head="<c>", middle="|", tail="</c>",
-                        close="</calls>", separator="")  # fmt: skip
+    nested = WireFormat(
+        name="nested",
+        shape="named",
+        begin="<calls>",
+        head="<c>",
+        middle="|",
+        tail="</c>",
+        close="</calls>",
+        separator="",
+    )
     assert summary(parsed("<calls> <c>f|{}</c> <c>f|{}</c>\n</calls>", format=nested)) == [("f", "{}")] * 2
 
 

@@ -19,9 +19,26 @@ def store(tmp_path_factory):
     pytest.importorskip("transformers", reason="transformers is not installed")
     path = tmp_path_factory.mktemp("activations") / "store"
     code = main_code(
-        ["activations", "capture", "--store", str(path), "--json-object", "--seed", "1", "--max-tokens", "9",
-         "--layers", "0,-1", "--run-id", "r1", "--compression", "zstd", "Write a person.", "Berlin"]
-    )  # fmt: skip
+        [
+            "activations",
+            "capture",
+            "--store",
+            str(path),
+            "--json-object",
+            "--seed",
+            "1",
+            "--max-tokens",
+            "9",
+            "--layers",
+            "0,-1",
+            "--run-id",
+            "r1",
+            "--compression",
+            "zstd",
+            "Write a person.",
+            "Berlin",
+        ]
+    )
     assert code == 0
     return path
 
@@ -74,8 +91,20 @@ def test_export_takes_its_form_from_the_name(store, tmp_path, capsys):
 
 def test_generate_stores_hidden_states_and_prune_removes_them_with_their_traces(tmp_path, capsys):
     path = tmp_path / "mine"
-    asked = ["generate", "--activations", str(path), "--trace-level", "steps", "--positions", "last", "--seed", "1",
-             "--max-tokens", "4", "Hi"]  # fmt: skip
+    asked = [
+        "generate",
+        "--activations",
+        str(path),
+        "--trace-level",
+        "steps",
+        "--positions",
+        "last",
+        "--seed",
+        "1",
+        "--max-tokens",
+        "4",
+        "Hi",
+    ]
     assert main_code(asked) == 0
     assert f"hidden states: {path}, request {keys(path)[0]}" in capsys.readouterr().err.replace("\n", "")
     assert len([*(path / "traces").iterdir()]) == 1

@@ -12,7 +12,7 @@ from espalier.constraints.json_schema.check import SchemaReport, check_schema
 from espalier.constraints.json_schema.instances import Instance, numerals, read_instances
 from espalier.constraints.spec import JsonSchema
 from espalier.errors import InputError, UnknownName
-from espalier.schema.contract import Contract, Entry
+from espalier.schema.contract import Contract, ContractEntry
 from espalier.tokens.vocab import Vocab
 
 USER = {
@@ -206,7 +206,7 @@ def test_what_is_only_checked_may_come_out(compiler):
 
 def test_a_wrong_acceptance_is_called_a_bug():
     wrong = Instance(line=1, accepted=True, valid=False, errors=("no",))
-    contract = Contract((Entry(pointer="/type", keyword="type", verdict="enforced"),))
+    contract = Contract((ContractEntry(pointer="/type", keyword="type", verdict="enforced"),))
     report = SchemaReport(engine="transformers", contract=contract, hazards=(), instances=(wrong,))
     assert not report.ok
     assert any("BUG" in line for line in page(report))

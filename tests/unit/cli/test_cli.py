@@ -23,8 +23,10 @@ def write(path, value):
 
 def test_data_goes_to_stdout_and_nothing_else(run):
     assert run(*FAKE, "--json-object", "--temperature", "0", "hi") == (
-        0, '{"name": "Ada Lovelace", "email": "ada@example.org", "age": 36}\n', "",
-    )  # fmt: skip
+        0,
+        '{"name": "Ada Lovelace", "email": "ada@example.org", "age": 36}\n',
+        "",
+    )
 
 
 def test_json_prints_the_whole_result_and_is_repeatable(run, tmp_path):

@@ -63,9 +63,15 @@ def test_what_was_taken_back_is_said() -> None:
     rewinds = (Rewind(step=1, tokens=(1, 2), text="ab"), Rewind(step=1, tokens=(3,), text="c"))
     trace = Trace(steps=(), text="", finish_reason="stop", rewinds=rewinds)
     result = Result(
-        text="", token_ids=(), finish_reason="stop", stop_reason=None, seed=0, trace=trace,
-        usage=Usage(prompt_tokens=1, completion_tokens=0), turn=None,  # type: ignore[arg-type]
-    )  # fmt: skip
+        text="",
+        token_ids=(),
+        finish_reason="stop",
+        stop_reason=None,
+        seed=0,
+        trace=trace,
+        usage=Usage(prompt_tokens=1, completion_tokens=0),
+        turn=None,  # type: ignore[arg-type]
+    )
     assert strategy_lines(result) == ["taken back 2 times, 3 tokens in all"]
 
 
@@ -117,9 +123,19 @@ def test_a_rejection_log_of_llama_cpps_own_sampler(run: Run, tmp_path: Path) -> 
     pytest.importorskip("llama_cpp")
     model = Path(__file__).parents[3] / "models" / "demo" / "demo.gguf"
     code, out, err = run(
-        "generate", "-m", str(model), "--sampler", "native", "--choice", "xylophone", "--rejection-log", "log.json",
-        "--seed", "1", "hi",
-    )  # fmt: skip
+        "generate",
+        "-m",
+        str(model),
+        "--sampler",
+        "native",
+        "--choice",
+        "xylophone",
+        "--rejection-log",
+        "log.json",
+        "--seed",
+        "1",
+        "hi",
+    )
     assert (code, out, "the strategy is" in err) == (0, "xylophone\n", False)
     events = json.loads((tmp_path / "log.json").read_text())["events"]
     assert events[0]["step"] == 0

@@ -76,8 +76,13 @@ OURS: dict[str, tuple[str, list[str]]] = {
 """What a flag sets -> a value for it, and our flags that say the same."""
 OTHER_VALUES = {"--sampler-seq": "kt", "--sampling-seq": "kt"}
 """Values for flags that say the same in another way."""
-WITH_FILES = {"--grammar-file": GBNF, "-jf": SCHEMA, "--json-schema-file": SCHEMA, "-sysf": "Be brief.\n",
-              "--system-prompt-file": "Be brief.\n"}  # fmt: skip
+WITH_FILES = {
+    "--grammar-file": GBNF,
+    "-jf": SCHEMA,
+    "--json-schema-file": SCHEMA,
+    "-sysf": "Be brief.\n",
+    "--system-prompt-file": "Be brief.\n",
+}
 
 
 @pytest.fixture
@@ -281,11 +286,23 @@ def test_our_own_argument_lists_stay_as_they_are() -> None:
 def test_the_variables_are_llama_cpps() -> None:
     """Those of `llama-completion --help` 0.5.0-dev, for flags that set something here."""
     real = {
-        "-m": "MODEL", "-n": "N_PREDICT", "--temp": "TEMPERATURE", "--top-k": "TOP_K", "--top-p": "TOP_P",
-        "--min-p": "MIN_P", "--repeat-penalty": "REPEAT_PENALTY", "--presence-penalty": "PRESENCE_PENALTY",
-        "--frequency-penalty": "FREQUENCY_PENALTY", "-c": "CTX_SIZE", "-t": "THREADS", "-b": "BATCH",
-        "-ngl": "N_GPU_LAYERS", "-fa": "FLASH_ATTN", "-ctk": "CACHE_TYPE_K", "-ctv": "CACHE_TYPE_V",
-    }  # fmt: skip
+        "-m": "MODEL",
+        "-n": "N_PREDICT",
+        "--temp": "TEMPERATURE",
+        "--top-k": "TOP_K",
+        "--top-p": "TOP_P",
+        "--min-p": "MIN_P",
+        "--repeat-penalty": "REPEAT_PENALTY",
+        "--presence-penalty": "PRESENCE_PENALTY",
+        "--frequency-penalty": "FREQUENCY_PENALTY",
+        "-c": "CTX_SIZE",
+        "-t": "THREADS",
+        "-b": "BATCH",
+        "-ngl": "N_GPU_LAYERS",
+        "-fa": "FLASH_ATTN",
+        "-ctk": "CACHE_TYPE_K",
+        "-ctv": "CACHE_TYPE_V",
+    }
     assert {name: BY_NAME[name].env for name in real} == real
 
 

@@ -29,8 +29,12 @@ Run = Callable[..., tuple[int, str, str]]
 def run(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     """Run a command in an empty folder with a database of its own: (exit code, stdout, stderr)."""
     monkeypatch.chdir(tmp_path)
-    for name, value in {"NO_COLOR": "1", "ESPALIER_CACHE_DIR": "off", "ESPALIER_CONFIG_DIR": str(tmp_path / "config"),
-                        "DATABASE_URL": f"sqlite:///{tmp_path}/a.db"}.items():  # fmt: skip
+    for name, value in {
+        "NO_COLOR": "1",
+        "ESPALIER_CACHE_DIR": "off",
+        "ESPALIER_CONFIG_DIR": str(tmp_path / "config"),
+        "DATABASE_URL": f"sqlite:///{tmp_path}/a.db",
+    }.items():
         monkeypatch.setenv(name, value)
     made: list[App] = []
     build = flags_store.build_app

@@ -82,8 +82,14 @@ def test_data_on_a_terminal_is_exact_where_messages_are_redirected(monkeypatch):
 def run_in_terminal(folder: Path, *arguments: str, stdin: bytes = b"") -> list[str]:
     """The lines that a terminal is sent by the command."""
     main, side = pty.openpty()
-    env = {**os.environ, "PYTHONPATH": str(Path(espalier.__file__).parent.parent), "NO_COLOR": "1", "COLUMNS": "80",
-           "ESPALIER_CACHE_DIR": "off", "TERM": "dumb"}  # fmt: skip
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(Path(espalier.__file__).parent.parent),
+        "NO_COLOR": "1",
+        "COLUMNS": "80",
+        "ESPALIER_CACHE_DIR": "off",
+        "TERM": "dumb",
+    }
     with subprocess.Popen(
         [sys.executable, "-m", "espalier", *arguments],
         cwd=folder,
@@ -116,7 +122,7 @@ def run_in_terminal(folder: Path, *arguments: str, stdin: bytes = b"") -> list[s
         (["explain", *FAKE, "--regex", "[a-z]+", "--trace", "x.html", "hi"], b"", ["trace: x.html"]),
         (["chat", *FAKE], b"hi\n/free\n", ["/help for commands", "stopped at the limit", "constraint: none"]),
     ],
-)  # fmt: skip
+)
 def test_in_a_terminal_each_message_is_a_line(tmp_path, arguments, stdin, messages):
     lines = run_in_terminal(tmp_path, *arguments, stdin=stdin)
     for message in messages:

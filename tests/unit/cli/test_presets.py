@@ -172,11 +172,15 @@ def test_an_override_without_a_value_and_one_after_the_end_of_options(run):
 
 def test_values_are_json_where_they_are():
     assert read_fields(
-        ["top_k=20", "stop=END", 'bad_words=["a", "b"]', "seed=null", 'logit_bias={"5": -1}', "ignore_eos=true"],
+        ["top_k=20", "stop=END", 'bad_words=["a", "b"]', "seed=null", 'logit_bias={"5": -1}', "ignore_eos=true"]
     ) == {
-        "top_k": 20, "stop": "END", "bad_words": ["a", "b"], "seed": None, "logit_bias": {"5": -1},
+        "top_k": 20,
+        "stop": "END",
+        "bad_words": ["a", "b"],
+        "seed": None,
+        "logit_bias": {"5": -1},
         "ignore_eos": True,
-    }  # fmt: skip
+    }
     assert read_fields(["stop=5", "sampler_order=[]"], top_k=0) == {"stop": "5", "sampler_order": [], "top_k": 0}
     with pytest.raises(SamplingError):
         read_fields(["=5"])
@@ -273,8 +277,13 @@ def test_add_did_not_read_stdin(run, tmp_path):
     assert run("presets", "add", "-", stdin='{"name": "two", "config": {"top_k": 4}}')[0] == 0
     assert "top_k = 3" in run("presets", "show", "one")[1]
     assert "top_k = 4" in run("presets", "show", "two")[1]
-    for text, words in (("top_k = 3", "needs a `name`"), ("{}", "needs a `name`"), ("{", "standard input is not JSON"),
-                        ("=", "standard input is not TOML"), ('name = "../x"', "no name of a preset")):  # fmt: skip
+    for text, words in (
+        ("top_k = 3", "needs a `name`"),
+        ("{}", "needs a `name`"),
+        ("{", "standard input is not JSON"),
+        ("=", "standard input is not TOML"),
+        ('name = "../x"', "no name of a preset"),
+    ):
         code, _, err = run("presets", "add", "-", stdin=text)
         assert code == 2
         assert words in err
@@ -341,7 +350,9 @@ def test_a_name_that_a_file_and_the_store_have_is_refused_and_if_it_is_there_tol
     assert run("presets", "add", "both", "--store", "--force")[0] == 2
     rows = [one for one in json.loads(run("presets", "list", "--json")[1]) if one["name"] == "both"]
     assert [(one["source"], one["problem"] is None) for one in rows] == [
-        (str(folder / "both.toml"), True), ("store", False)]  # fmt: skip
+        (str(folder / "both.toml"), True),
+        ("store", False),
+    ]
     assert "temperature = 1" in run("presets", "show", "both")[1]  # the file counts
     assert "hidden by" in run("presets", "list")[1]
 

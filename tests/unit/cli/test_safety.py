@@ -40,14 +40,24 @@ def test_check_as_json(capsys, tmp_path):
     path = tmp_path / "v.txt"
     path.write_text("maul\n")
     code, out, _ = run(
-        capsys, "safety", "check", "MAUL me at a@b.com", "--category", "pii", "--include", "email", "--list",
-        f"violence={path}", "--json"
-    )  # fmt: skip
+        capsys,
+        "safety",
+        "check",
+        "MAUL me at a@b.com",
+        "--category",
+        "pii",
+        "--include",
+        "email",
+        "--list",
+        f"violence={path}",
+        "--json",
+    )
     told = json.loads(out)
     assert code == 1
     assert [(one["category"], one["pattern"], one["start_byte"]) for one in told["caught"]] == [
-        ("violence", "list", 0), ("pii", "email", 11)
-    ]  # fmt: skip
+        ("violence", "list", 0),
+        ("pii", "email", 11),
+    ]
     assert {entry["category"] for entry in told["enforced"]} == {"violence", "pii"}
 
 
@@ -75,8 +85,12 @@ def test_list_says_which_need_a_list(capsys):
     assert "email" in out
     told = json.loads(run(capsys, "safety", "list", "--json")[1])
     assert {one["name"] for one in told["categories"] if one["needs_list"]} == {
-        "profanity", "violence", "hate", "sexual", "self_harm"
-    }  # fmt: skip
+        "profanity",
+        "violence",
+        "hate",
+        "sexual",
+        "self_harm",
+    }
     assert next(one for one in told["patterns"] if one["name"] == "email")["optional"] is True
 
 

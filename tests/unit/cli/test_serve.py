@@ -186,8 +186,11 @@ def test_the_command_line_imports_no_server_before_it_is_asked():
     source = Path(espalier.__file__).parent.parent
     done = subprocess.run(
         [sys.executable, "-c", "import espalier.cli.main, sys; print(sorted(sys.modules))"],
-        env={**os.environ, "PYTHONPATH": str(source)}, capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        env={**os.environ, "PYTHONPATH": str(source)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     for name in ("fastapi", "uvicorn", "pydantic", "sqlalchemy", "prometheus_client"):
         assert f"'{name}'" not in done.stdout
 
@@ -264,9 +267,11 @@ def test_a_real_server_answers_and_ends_on_a_signal(tmp_path, stop):
     env |= {"PYTHONPATH": str(source), "ESPALIER_CACHE_DIR": "off", "NO_COLOR": "1", "STORE_TRACES": "never"}
     server = subprocess.Popen(
         [sys.executable, "-m", "espalier", "serve", "-m", "fake", "--port", "0", "--log-level", "debug"],
-        cwd=tmp_path, env=env | {"SECRET_TOKEN": "the-secret-itself", "ALLOW_QUERY_TOKEN": "true"},
-        stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        cwd=tmp_path,
+        env=env | {"SECRET_TOKEN": "the-secret-itself", "ALLOW_QUERY_TOKEN": "true"},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     try:
         lines = []
         for line in server.stderr:

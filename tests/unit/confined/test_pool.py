@@ -159,7 +159,7 @@ def test_once_closed_nothing_is_called_and_nothing_runs() -> None:
 
 def test_a_message_that_is_too_large_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frames, "LARGEST", 10)
-    with pytest.raises(frames.TooLarge):
+    with pytest.raises(frames.FrameTooLarge):
         frames.packed("a" * 11)
 
 

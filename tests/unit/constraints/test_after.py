@@ -40,11 +40,7 @@ CASES = {
         ["</think>{}", '日本</think> \t\r\n{"a": [1]}'],
         ["{}", "</think>[]", "</think>{}</think>{}"],
     ),
-    "regex": (
-        After("a.", Regex(r" ?[a-z>]{2,4}")),
-        ["a.ab", "xa.\n\n zzz", "aa.a>"],
-        ["a.a", "a. \nab", "a.ab "],
-    ),
+    "regex": (After("a.", Regex(r" ?[a-z>]{2,4}")), ["a.ab", "xa.\n\n zzz", "aa.a>"], ["a.a", "a. \nab", "a.ab "]),
     "choice": (
         After(END, Choice(["", "yes", " no", END])),
         ["</think>", "x</think>yes", "</think>\n no", "</think></think>"],
@@ -108,8 +104,18 @@ def test_laws_along_a_special_marker():
 
 def utf8_left(data):
     """How many bytes the last character still needs at least, None if this is no beginning of UTF-8."""
-    for end in (b"", b"\x80", b"\xa0", b"\x90", b"\x80\x80", b"\xa0\x80", b"\x90\x80", b"\xa0\x80\x80", b"\x90\x80\x80",
-                b"\x80\x80\x80"):  # fmt: skip
+    for end in (
+        b"",
+        b"\x80",
+        b"\xa0",
+        b"\x90",
+        b"\x80\x80",
+        b"\xa0\x80",
+        b"\x90\x80",
+        b"\xa0\x80\x80",
+        b"\x90\x80\x80",
+        b"\x80\x80\x80",
+    ):
         try:
             (data + end).decode()
         except UnicodeDecodeError:

@@ -20,7 +20,7 @@ from espalier import After, AnyOf, JsonObject, JsonSchema, Regex, Vocab
 from espalier.constraints.after.marker import opened
 from espalier.constraints.base import Matcher
 from espalier.constraints.compiler import Compiler
-from espalier.constraints.compose.any_of_matcher import AnyOfCompiled
+from espalier.constraints.compose.any_of_matcher import CompiledAnyOf
 from espalier.constraints.spec import Spec
 from espalier.constraints.verdict import judge, parse
 from espalier.errors import InputError, SpecError, TokenRefused
@@ -50,8 +50,29 @@ NO_THOUGHTS = [
     "<think></think",
     "<think ></think>",
 ]
-PIECES = ("<th", "ink>", "<think>a", "\n<think>", "</", "think>", "</think>{", "k></think>", "<think></think>", "\n\n",
-          "     ", '{"', "{}", "ab", ">1", "<a", "é<", "\n\n\n\n<", "</think>\n\n{", "ink></think>ab", "n")  # fmt: skip
+PIECES = (
+    "<th",
+    "ink>",
+    "<think>a",
+    "\n<think>",
+    "</",
+    "think>",
+    "</think>{",
+    "k></think>",
+    "<think></think>",
+    "\n\n",
+    "     ",
+    '{"',
+    "{}",
+    "ab",
+    ">1",
+    "<a",
+    "é<",
+    "\n\n\n\n<",
+    "</think>\n\n{",
+    "ink></think>ab",
+    "n",
+)
 SPECIALS = {256: "<eos>", 257: END, 258: OPEN}
 
 
@@ -101,7 +122,7 @@ def test_laws_where_it_may_think_or_answer(inner: str, most: int | None, vocab: 
     spec, accepted, rejected = INNERS[inner]
     one = compiler(vocab)
     compiled = one.compile(AnyOf(After(END, spec, opens=OPEN, max_before=most), spec))
-    assert isinstance(compiled, AnyOfCompiled)
+    assert isinstance(compiled, CompiledAnyOf)
     long = [THOUGHTS[1]] if most is None else []
     check_matcher(
         compiled,

@@ -19,7 +19,7 @@ from espalier.constraints.compiler import Compiler
 from espalier.constraints.compose import joint
 from espalier.constraints.compose.all_of import AllOf, all_of_language
 from espalier.constraints.compose.all_of_matcher import TOGETHER
-from espalier.constraints.compose.stranding import StrandingAllOfCompiled
+from espalier.constraints.compose.stranding import CompiledStrandingAllOf
 from espalier.constraints.matching.automaton import compile_automaton
 from espalier.constraints.spec import Spec
 from espalier.constraints.verdict import judge, parse
@@ -40,19 +40,11 @@ BRACKETS = Gbnf('root ::= "(" root ")" root | [a-c]*')
 CASES = {
     "regex x regex": (AllOf(Regex("[a-c]{2,5}x*"), Regex("(a|bc)*(xx)?")), ["aa", "bcxx", "abcxx"], ["a", "aax", "cc"]),
     "regex x choice": (AllOf(Choice(["yes", "no", "sí", "may"]), Regex("[a-z]+")), ["yes", "may"], ["sí", "ye", ""]),
-    "regex x JSON": (
-        AllOf(JsonObject(), LINE),
-        ["{}", '{"é": [1,2]}'],
-        ['{"a": "xxxxx"}', "[]", "{"],
-    ),
-    "three": (
-        AllOf(JsonObject(kinds=["array"]), LINE, Regex(r"[^\\]*")),
-        ["[]", '["a", 1]'],
-        ['["\\n"]', "{}"],
-    ),
+    "regex x JSON": (AllOf(JsonObject(), LINE), ["{}", '{"é": [1,2]}'], ['{"a": "xxxxx"}', "[]", "{"]),
+    "three": (AllOf(JsonObject(kinds=["array"]), LINE, Regex(r"[^\\]*")), ["[]", '["a", 1]'], ['["\\n"]', "{}"]),
     "gbnf x ban": (AllOf(BRACKETS, Ban(["ab", ")("]), Ban(["cc"])), ["", "(ba)", "((a))c"], ["ab", "()()", "cc", "("]),
     "gbnf x regex": (AllOf(BRACKETS, NO_X, Regex("(..)*")), ["", "()", "(ab)"], ["(a)", "(", "a"]),
-}  # fmt: skip
+}
 
 
 def compiler(vocab: Vocab | None = None) -> Compiler:
@@ -159,10 +151,14 @@ TOKENS = [b"a", b"b", b"(", b")", b"ab", b"a(", b")(", b"(a)", b"b)b", b""]
 SMALL = Vocab.from_tokens(TOKENS, eos_ids=[9])
 TEXTS = ["".join(letters) for n in range(7) for letters in itertools.product(LETTERS, repeat=n)]
 PARTS = [
-    Regex("[ab()]{0,6}"), Regex("[^b]*"), Regex("(a|b\\)|\\()*"), Regex(".*a.*"), Regex("(..)*"),
+    Regex("[ab()]{0,6}"),
+    Regex("[^b]*"),
+    Regex("(a|b\\)|\\()*"),
+    Regex(".*a.*"),
+    Regex("(..)*"),
     Regex(r"(\([ab]*\))*"),
     Choice(["a", "ab", "(a)", "()()", "ab(a)", ""]),
-]  # fmt: skip
+]
 NESTED = [None, Gbnf('root ::= "(" root ")" root | [ab]{0,2}'), Gbnf('root ::= "a" root "b" | "(" root | ")"')]
 
 
@@ -243,8 +239,8 @@ def test_what_is_too_large_as_one_automaton_is_walked_as_two(monkeypatch):
     as_one = compiler().compile(spec)
     monkeypatch.setattr(joint, "MERGED", 20)
     as_two = compiler().compile(spec)
-    assert isinstance(as_two, StrandingAllOfCompiled)
-    assert not isinstance(as_one, StrandingAllOfCompiled)
+    assert isinstance(as_two, CompiledStrandingAllOf)
+    assert not isinstance(as_one, CompiledStrandingAllOf)
     for n in range(len(text)):
         assert np.array_equal(after(as_one, text[:n]).mask(), after(as_two, text[:n]).mask())
         assert after(as_one, text[:n]).explain(ord("b")) == after(as_two, text[:n]).explain(ord("b"))
@@ -321,9 +317,15 @@ CONTEXT = FilterContext(step=0, prompt=(), generated=())
 
 def record(matcher: Matcher, row: np.ndarray, filters=()) -> StepRecord:
     done = decide(
-        row, matcher.mask(), vocab=tokenizers.byte_level_vocab(), chain=Chain(SamplingConfig(temperature=1.0), filters),
-        stream=RandomStream(1), context=CONTEXT, watch=Watch("full", 3), questions=MatcherQuestions(matcher),
-    )  # fmt: skip
+        row,
+        matcher.mask(),
+        vocab=tokenizers.byte_level_vocab(),
+        chain=Chain(SamplingConfig(temperature=1.0), filters),
+        stream=RandomStream(1),
+        context=CONTEXT,
+        watch=Watch("full", 3),
+        questions=MatcherQuestions(matcher),
+    )
     assert done.record is not None
     return done.record
 
@@ -384,9 +386,15 @@ def test_only_compositions_share_it_out_and_a_summary_has_it_too():
     assert not isinstance(compiler(vocab).compile(Regex("a")).matcher(), Composite)
     matcher = compiler(vocab).compile(CASES["regex x choice"][0]).matcher()
     done = decide(
-        np.zeros(vocab.width, dtype=np.float32), matcher.mask(), vocab=vocab, chain=Chain(SamplingConfig()),
-        stream=RandomStream(1), context=CONTEXT, watch=Watch("summary"), questions=MatcherQuestions(matcher),
-    )  # fmt: skip
+        np.zeros(vocab.width, dtype=np.float32),
+        matcher.mask(),
+        vocab=vocab,
+        chain=Chain(SamplingConfig()),
+        stream=RandomStream(1),
+        context=CONTEXT,
+        watch=Watch("summary"),
+        questions=MatcherQuestions(matcher),
+    )
     assert done.record is not None
     assert sum(mass for _, mass in done.record.removed_by) == pytest.approx(done.record.removed_mass)
 

@@ -18,7 +18,7 @@ from espalier.automata.languages.dfa import Dfa
 from espalier.automata.languages.network import Network
 from espalier.constraints.base import Compiled, Composite, Matcher
 from espalier.constraints.compiler import Compiler
-from espalier.constraints.compose.any_of_matcher import AnyOfCompiled
+from espalier.constraints.compose.any_of_matcher import CompiledAnyOf
 from espalier.constraints.matching.automaton import compile_automaton
 from espalier.constraints.spec import Spec
 from espalier.constraints.verdict import judge, parse
@@ -155,7 +155,7 @@ def test_laws(case: str, vocab: str) -> None:
     one = compiler(vocab)
     compiled = one.compile(spec)
     assert isinstance(compiled, Compiled)
-    assert isinstance(compiled, AnyOfCompiled)
+    assert isinstance(compiled, CompiledAnyOf)
     assert isinstance(compiled.matcher(), Matcher)
     check_matcher(compiled, trie=one.trie, accepted=accepted, rejected=rejected)
 
@@ -171,11 +171,19 @@ TOKENS = [b"a", b"b", b"(", b")", b"ab", b"a(", b")(", b"(a)", b"b)b", b""]
 SMALL = Vocab.from_tokens(TOKENS, eos_ids=[9])
 TEXTS = ["".join(letters) for n in range(6) for letters in itertools.product(LETTERS, repeat=n)]
 PARTS: list[Spec] = [
-    Regex("[ab()]{0,6}"), Regex("[^b]*"), Regex("(a|b\\)|\\()*"), Regex(".*a.*"), Regex("(..)*"),
-    Regex(r"(\([ab]*\))*"), Choice(["a", "ab", "(a)", "()()", "ab(a)", ""]), Ban(["ab", "(("]),
-    Gbnf('root ::= "(" root ")" root | [ab]{0,2}'), Gbnf('root ::= "a" root "b" | "(" root | ")"'),
-    After("b", Regex("[ab]?")), AllOf(Regex("[ab]*"), Regex("..")),
-]  # fmt: skip
+    Regex("[ab()]{0,6}"),
+    Regex("[^b]*"),
+    Regex("(a|b\\)|\\()*"),
+    Regex(".*a.*"),
+    Regex("(..)*"),
+    Regex(r"(\([ab]*\))*"),
+    Choice(["a", "ab", "(a)", "()()", "ab(a)", ""]),
+    Ban(["ab", "(("]),
+    Gbnf('root ::= "(" root ")" root | [ab]{0,2}'),
+    Gbnf('root ::= "a" root "b" | "(" root | ")"'),
+    After("b", Regex("[ab]?")),
+    AllOf(Regex("[ab]*"), Regex("..")),
+]
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -337,7 +345,7 @@ class Silent:
 def test_members_that_cannot_tell_are_passed_over() -> None:
     one = compiler("bytes")
     compiled = one.compile(AnyOf(Regex("ab"), Regex("abcd")))
-    assert isinstance(compiled, AnyOfCompiled)
+    assert isinstance(compiled, CompiledAnyOf)
     matcher = compiled.matcher()
     first = matcher._members[0]
     assert first is not None
@@ -418,7 +426,7 @@ def test_special_tokens_are_spelled_by_any_member() -> None:
 
     other = SimpleNamespace(spelled={257: b"?"}, vocab=one.vocab)
     with pytest.raises(SpecError, match="token 257"):
-        AnyOfCompiled(Regex("x"), ["a", "b"], [one.compile(After(END, Regex("x"))), other], one.trie)
+        CompiledAnyOf(Regex("x"), ["a", "b"], [one.compile(After(END, Regex("x"))), other], one.trie)
 
 
 # The verdict

@@ -11,7 +11,7 @@ import pytest
 import tests.tokenizers as tokenizers
 from espalier.automata.languages.dfa import Dfa, intersect
 from espalier.constraints.base import Compiled, Matcher
-from espalier.constraints.matching.automaton import AutomatonCompiled, compile_dfa, compile_grammar
+from espalier.constraints.matching.automaton import CompiledAutomaton, compile_dfa, compile_grammar
 from espalier.constraints.spec import Choice, Gbnf
 from espalier.errors import TokenRefused, VocabError
 from espalier.grammar.parser import parse
@@ -38,7 +38,7 @@ CASES = {
     "ambiguous": ("root ::= word num\nword ::= [a-zé]+\nnum ::= [a-c]+", ["ab", "zéab"], ["z", "aé"]),
     "any": ('root ::= "<" .* ">" root?', ["<>", "<é\n>", "<a>b><c>"], ["<", "a>"]),
     "empty": ('root ::= "" | "é" root "ü"', ["", "éü", "ééüü"], ["é", "ü"]),
-}  # fmt: skip
+}
 
 
 @cache
@@ -52,12 +52,12 @@ def vocabulary(name: str) -> tuple[Vocab, TokenTrie]:
     return vocab, build_trie(vocab.tokens)
 
 
-def compiled(source: str, name: str = "bytes") -> AutomatonCompiled:
+def compiled(source: str, name: str = "bytes") -> CompiledAutomaton:
     vocab, trie = vocabulary(name)
     return compile_grammar(parse(source), Gbnf(source), vocab, trie)
 
 
-def after(found: AutomatonCompiled, text: str):
+def after(found: CompiledAutomaton, text: str):
     matcher = found.matcher()
     for token in found.trie.segment(text.encode()) or ():
         matcher.advance(token)
@@ -111,7 +111,7 @@ NAMED = Vocab.from_tokens(
 NAMED_TRIE = build_trie(NAMED.tokens)
 
 
-def named(source: str) -> AutomatonCompiled:
+def named(source: str) -> CompiledAutomaton:
     return compile_grammar(parse(source), Gbnf(source), NAMED, NAMED_TRIE)
 
 

@@ -67,8 +67,11 @@ def test_what_a_grammar_only_checks_is_no_breach_there(schema: dict[str, Any], t
     spec = JsonSchema(schema, allow="checked", whitespace="compact")
     call = '{"name":"f","args":' + text + "}"
     tools = ToolCalls([{"name": "f", "parameters": schema}], choice="required", whitespace="compact")
-    for whole, finished in ((Free({"@": spec}), f"@{text}"), (AllOf(Free({"@": spec}), Regex("@.*")), f"@{text}"),
-                            (tools, call)):  # fmt: skip
+    for whole, finished in (
+        (Free({"@": spec}), f"@{text}"),
+        (AllOf(Free({"@": spec}), Regex("@.*")), f"@{text}"),
+        (tools, call),
+    ):
         assert compile_spec(whole, vocab=Vocab.bytes()).accepts(finished)
         verdict = judge(whole, finished)
         assert (verdict.valid, verdict.breaks) == (False, "checked")
@@ -95,21 +98,26 @@ def test_a_choice_of_members_is_enforced_if_every_member_is() -> None:
 
 
 REFERENCES: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
-    "ref": ({"$defs": {"p": CHECKED, "n": {"type": "integer"}}, "type": "object",
-             "properties": {"a": {"$ref": "#/$defs/p"}, "n": {"$ref": "#/$defs/n"}}},
-            {'{"a": "b"}': "checked", '{"n": "b"}': "enforced"}),
+    "ref": (
+        {
+            "$defs": {"p": CHECKED, "n": {"type": "integer"}},
+            "type": "object",
+            "properties": {"a": {"$ref": "#/$defs/p"}, "n": {"$ref": "#/$defs/n"}},
+        },
+        {'{"a": "b"}': "checked", '{"n": "b"}': "enforced"},
+    ),
     "anyOf": ({"anyOf": [CHECKED, {"type": "integer"}]}, {'"b"': "checked"}),
     "oneOf": ({"oneOf": [CHECKED, {"type": "string", "maxLength": 1}]}, {'"bbb"': "checked"}),
     "not": ({"type": "string", "not": {"pattern": r"^(a+)\1$"}}, {'"aa"': "checked"}),
     "allOf": ({"allOf": [CHECKED, {"minLength": 2}]}, {'"b"': "enforced", '"bb"': "checked"}),
     "items": ({"type": "array", "items": CHECKED, "maxItems": 1}, {'["b"]': "checked", '["aa", "aa"]': "enforced"}),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "breaks"), [(name, text, breaks) for name, (_, texts) in REFERENCES.items()
-                                 for text, breaks in texts.items()]
-)  # fmt: skip
+    ("name", "text", "breaks"),
+    [(name, text, breaks) for name, (_, texts) in REFERENCES.items() for text, breaks in texts.items()],
+)
 def test_wherever_the_checked_keyword_stands(name: str, text: str, breaks: str) -> None:
     verdict = judge(JsonSchema(REFERENCES[name][0], allow="checked"), text)
     assert (verdict.valid, verdict.breaks) == (False, breaks)

@@ -94,8 +94,12 @@ GRID: list[tuple[str, Any, list[Any], list[Any]]] = [
         [],
         [{"o": {"a": None}}, {}],
     ),
-    ("not is read as it stands", {"properties": {"a": {}}, "not": {"properties": {"a": A}}},
-     [{"a": {"a": 1, "x": 1}}], [{"a": {}}]),
+    (
+        "not is read as it stands",
+        {"properties": {"a": {}}, "not": {"properties": {"a": A}}},
+        [{"a": {"a": 1, "x": 1}}],
+        [{"a": {}}],
+    ),
     (
         "then and else",
         {"properties": {"k": {}}, "if": {"properties": {"k": {"const": 1}}, "required": ["k"]}, "then": A, "else": B},
@@ -111,9 +115,12 @@ GRID: list[tuple[str, Any, list[Any], list[Any]]] = [
     ("a required name counts", A | {"required": ["b"]}, [{"b": 1}], [{"b": 1, "x": 1}, {}]),
     ("a dependent name counts", A | {"dependentRequired": {"a": ["b"]}}, [{"a": None, "b": 1}], [{"b": 1}]),
     ("listed values are as listed", {"enum": [{"x": 1}], "properties": {}}, [{"x": 1}], [{}]),
-    ("a list of such", {"type": "array", "items": {"$ref": "#/$defs/n"},
-     "$defs": {"n": {"properties": {"n": {"$ref": "#/$defs/n"}}}}},
-     [[{"n": {"n": {}}}]], [[{"n": {"n": {"x": 1}}}]]),
+    (
+        "a list of such",
+        {"type": "array", "items": {"$ref": "#/$defs/n"}, "$defs": {"n": {"properties": {"n": {"$ref": "#/$defs/n"}}}}},
+        [[{"n": {"n": {}}}]],
+        [[{"n": {"n": {"x": 1}}}]],
+    ),
     (
         "draft 7",
         {"$schema": "http://json-schema.org/draft-07/schema#", "allOf": [A, B]},
@@ -122,13 +129,15 @@ GRID: list[tuple[str, Any, list[Any], list[Any]]] = [
     ),
     (
         "draft 7 where siblings of a reference mean nothing",
-        {"$schema": "http://json-schema.org/draft-07/schema#",
-         "properties": {"o": {"$ref": "#/definitions/A", "properties": {"z": {}}}},
-         "definitions": {"A": A}},
+        {
+            "$schema": "http://json-schema.org/draft-07/schema#",
+            "properties": {"o": {"$ref": "#/definitions/A", "properties": {"z": {}}}},
+            "definitions": {"A": A},
+        },
         [{"o": {"a": None}}],
         [{"o": {"z": 1}}],
     ),
-]  # fmt: skip
+]
 CASES = pytest.mark.parametrize(("schema", "fit", "unfit"), [one[1:] for one in GRID], ids=[one[0] for one in GRID])
 
 
@@ -160,8 +169,23 @@ def test_the_written_out_schema_takes_what_a_closed_one_takes(schema: Any, fit: 
         assert judge(explicit, json.dumps(value)).valid is True, value
 
 
-@pytest.mark.parametrize("name", ["plain", "nested", "items", "all of", "all of beside", "ref", "ref beside", "any of",
-                                  "one of with a tag", "draft 7", "a list of such", "empty properties"])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        "plain",
+        "nested",
+        "items",
+        "all of",
+        "all of beside",
+        "ref",
+        "ref beside",
+        "any of",
+        "one of with a tag",
+        "draft 7",
+        "a list of such",
+        "empty properties",
+    ],
+)
 def test_the_written_out_schema_of_usual_forms_is_as_tight_as_the_closed_one(name: str) -> None:
     schema, _, unfit = next(one[1:] for one in GRID if one[0] == name)
     explicit = JsonSchema(schema, closed=True).explicit()
@@ -193,8 +217,24 @@ def test_it_closes_as_unevaluated_properties_at_the_top_does() -> None:
 @pytest.mark.parametrize("draft", ["2020-12", "draft-07", "draft-04"])
 def test_a_closed_schema_only_narrows_and_enforcement_agrees_with_the_verdict(draft: str) -> None:
     random = Random(draft)
-    kept = ("type", "properties", "required", "allOf", "anyOf", "oneOf", "not", "items", "$ref", "additionalProperties",
-            "patternProperties", "const", "dependentRequired", "if", "then", "else")  # fmt: skip
+    kept = (
+        "type",
+        "properties",
+        "required",
+        "allOf",
+        "anyOf",
+        "oneOf",
+        "not",
+        "items",
+        "$ref",
+        "additionalProperties",
+        "patternProperties",
+        "const",
+        "dependentRequired",
+        "if",
+        "then",
+        "else",
+    )
     compared = accepted = 0
     for _ in range(examples(80)):
         maker = Maker(random, draft=draft, only=kept)

@@ -12,8 +12,8 @@ from espalier import AllOf, Ban, Choice, Free, Gbnf, JsonObject, JsonSchema, Reg
 from espalier.automata.joint.machine import JointMachine
 from espalier.constraints.after.spec import After
 from espalier.constraints.compiler import Compiler
-from espalier.constraints.compose.all_of_matcher import AllOfCompiled
-from espalier.constraints.compose.side_by_side import SideBySideCompiled
+from espalier.constraints.compose.all_of_matcher import CompiledAllOf
+from espalier.constraints.compose.side_by_side import CompiledSideBySide
 from espalier.constraints.spec import Spec
 from espalier.constraints.verdict import judge
 from espalier.errors import SpecError, UnsupportedError
@@ -52,7 +52,7 @@ def walked(compiler: Compiler, spec: AllOf, text: str) -> None:
         assert len(rest) < 200
         matcher.advance(token)
     assert matcher.is_accepting
-    if isinstance(made, AllOfCompiled) and isinstance(made.whole.machine, JointMachine):
+    if isinstance(made, CompiledAllOf) and isinstance(made.whole.machine, JointMachine):
         assert made.whole.machine.size < 100 * 2**20
 
 
@@ -62,14 +62,16 @@ CASES: dict[str, tuple[AllOf, str]] = {
     "arithmetic beside safety": (AllOf(Gbnf(ARITHMETIC.read_text(encoding="utf-8")), SAFE), "(1 + 2) * x - 3 / 4"),
     "a schema beside safety": (AllOf(JsonSchema(PERSON), SAFE), '{"name": "Ada", "tags": ["a", "b c"]}'),
     "twelve closed string fields beside safety": (
-        AllOf(JsonSchema(TWELVE), SAFE), json.dumps({f"field_{i}": "some words" for i in range(12)}),
+        AllOf(JsonSchema(TWELVE), SAFE),
+        json.dumps({f"field_{i}": "some words" for i in range(12)}),
     ),
     "a JSON object of 50 characters": (
-        AllOf(JsonObject(), Regex("[^\n]{2,50}")), '{"names": ["Ada", "Grace", "Édith"], "n": 1234567}',
+        AllOf(JsonObject(), Regex("[^\n]{2,50}")),
+        '{"names": ["Ada", "Grace", "Édith"], "n": 1234567}',
     ),
     "two grammars": (AllOf(JsonObject(), Gbnf(FLAT)), '{"a": "b", "c": ["d"]}'),
     "a schema of bounded length": (AllOf(JsonSchema(PERSON), Regex("[^\n]{2,60}")), '{"name": "Ada", "tags": ["a"]}'),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -110,7 +112,7 @@ def test_tool_calls_with_special_tokens_beside_safety():
 def test_what_begins_after_a_marker_beside_a_ban(compiler):
     spec = AllOf(After("</think>", Choice(["yes", "no"])), Ban(["maybe"]))
     made = compiler.compile(spec)
-    assert isinstance(made, SideBySideCompiled)
+    assert isinstance(made, CompiledSideBySide)
     assert made.accepts("so</think>yes")
     assert not made.accepts("maybe</think>yes")
     matcher = made.matcher()

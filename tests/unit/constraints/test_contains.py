@@ -52,12 +52,20 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     "that contradict": {"allOf": [{"contains": {"const": 1}}, {"items": {"type": "string"}}]},
     "and none of another": {"contains": {"type": "integer"}, "not": {"contains": {"type": "string"}}},
     "unique": {"contains": {"type": "integer"}, "minContains": 2, "uniqueItems": True},
-    "unique and few": {"items": {"enum": [0, 1, "a"]}, "contains": {"type": "integer"}, "maxContains": 1,
-                       "uniqueItems": True, "minItems": 2},
+    "unique and few": {
+        "items": {"enum": [0, 1, "a"]},
+        "contains": {"type": "integer"},
+        "maxContains": 1,
+        "uniqueItems": True,
+        "minItems": 2,
+    },
     "unique and too few": {"contains": {"const": 1}, "minContains": 2, "uniqueItems": True},
-    "unique beside a prefix": {"prefixItems": [{"enum": [1, 2]}, {"enum": [1, 2]}], "contains": {"const": "a"},
-                               "uniqueItems": True},
-}  # fmt: skip
+    "unique beside a prefix": {
+        "prefixItems": [{"enum": [1, 2]}, {"enum": [1, 2]}],
+        "contains": {"const": "a"},
+        "uniqueItems": True,
+    },
+}
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
@@ -71,9 +79,19 @@ def test_random_contains_agree_with_jsonschema(seed: int) -> None:
 
     def part() -> Any:
         return random.choice(
-            [{"type": "integer"}, {"type": "string"}, {"const": 1}, {"enum": [0, "a"]}, {"minimum": 1},
-             {"not": {"const": 0}}, {"type": ["integer", "null"]}, True, False, {"maxLength": 0}]
-        )  # fmt: skip
+            [
+                {"type": "integer"},
+                {"type": "string"},
+                {"const": 1},
+                {"enum": [0, "a"]},
+                {"minimum": 1},
+                {"not": {"const": 0}},
+                {"type": ["integer", "null"]},
+                True,
+                False,
+                {"maxLength": 0},
+            ]
+        )
 
     def contains() -> dict[str, Any]:
         counts = {name: random.randint(0, 2) for name in ("minContains", "maxContains") if random.random() < 0.4}

@@ -14,7 +14,7 @@ import tests.tokenizers as tokenizers
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.spec import JsonSchema
 from espalier.constraints.unique.arrays import watched_items
-from espalier.constraints.unique.search import Search
+from espalier.constraints.unique.search import CompletionSearch
 from espalier.errors import SchemaError
 from espalier.schema.normal.expand import expand
 from espalier.tokens import mask as masks
@@ -45,14 +45,14 @@ def compact(value: Any) -> str:
 def test_a_mask_tries_few_completions_where_two_items_must_match(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A mask took 0.1 to 4.3 seconds with `minContains: 2`, 25 ms without."""
     tries = 0
-    tried = Search._try_lead
+    tried = CompletionSearch._try_lead
 
     def counting(*options: Any) -> Any:
         nonlocal tries
         tries += 1
         return tried(*options)
 
-    monkeypatch.setattr(Search, "_try_lead", counting)
+    monkeypatch.setattr(CompletionSearch, "_try_lead", counting)
     items, matched, text = MATCHED[name]
     schema = UNIQUE | {"items": items, "contains": matched, "minContains": 2}
     matcher = PIECES.compile(JsonSchema(schema, whitespace="compact")).matcher()
@@ -75,11 +75,19 @@ def test_a_mask_tries_few_completions_where_two_items_must_match(name: str, monk
         ({"contains": {"type": "boolean"}, "minContains": 2}, False),
         ({"contains": {"type": "integer"}, "minContains": 2, "prefixItems": [{"type": "boolean"}]}, False),
         ({"contains": {"type": "integer"}, "minContains": 2, "items": {"type": ["integer", "null"]}}, True),
-        ({"contains": {"type": "integer"}, "minContains": 2, "maxContains": 3,
-          "items": {"type": ["integer", "null"]}, "minItems": 5}, False),
+        (
+            {
+                "contains": {"type": "integer"},
+                "minContains": 2,
+                "maxContains": 3,
+                "items": {"type": ["integer", "null"]},
+                "minItems": 5,
+            },
+            False,
+        ),
     ],
     ids=compact,
-)  # fmt: skip
+)
 def test_no_completion_is_sought_where_there_are_numbers_or_strings_without_end(
     more: dict[str, Any], is_easy: bool
 ) -> None:
@@ -90,9 +98,16 @@ def test_no_completion_is_sought_where_there_are_numbers_or_strings_without_end(
 
 VALUES = (0, 1, 2, "a", "b", None, True, {"k": 1})
 ITEMS = (
-    True, {"type": "integer"}, {"type": "boolean"}, {"type": "object"}, {"enum": [0, 1, 2, "a", "b"]},
-    {"type": ["integer", "null"]}, {"type": ["string", "boolean"]}, {"const": 1}, {"enum": [1, {"k": 1}, {"k": 2}]},
-)  # fmt: skip
+    True,
+    {"type": "integer"},
+    {"type": "boolean"},
+    {"type": "object"},
+    {"enum": [0, 1, 2, "a", "b"]},
+    {"type": ["integer", "null"]},
+    {"type": ["string", "boolean"]},
+    {"const": 1},
+    {"enum": [1, {"k": 1}, {"k": 2}]},
+)
 
 
 @pytest.mark.parametrize("seed", range(examples(60)))

@@ -61,8 +61,14 @@ def test_a_name_that_comes_twice_is_refused_and_named() -> None:
 
 @pytest.mark.parametrize("order", ["any", "schema"])
 def test_the_laws_hold_where_names_are_counted(order: str) -> None:
-    schema = {"type": "object", "properties": {"a": {"const": 1}}, "propertyNames": {"maxLength": 1},
-              "minProperties": 3, "maxProperties": 3, "additionalProperties": {"const": 1}}  # fmt: skip
+    schema = {
+        "type": "object",
+        "properties": {"a": {"const": 1}},
+        "propertyNames": {"maxLength": 1},
+        "minProperties": 3,
+        "maxProperties": 3,
+        "additionalProperties": {"const": 1},
+    }
     compiled = COMPILER.compile(JsonSchema(schema, whitespace="compact", order=order))
     accepted = ['{"a":1,"b":1,"":1}', '{"x":1,"y":1,"z":1}']
     rejected = ['{"a":1,"b":1,"b":1}', '{"x":1,"y":1}', '{"x":1,"y":1,"xx":1}']

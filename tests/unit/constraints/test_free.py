@@ -38,25 +38,32 @@ CASES = {
         ["", "Hi, é!", "<tool", '<tool>{"a": "<tool>"}</tool> N:12.', "N:1N:23N:456<tool>{}</tool>", "日"],
         ["<tool>", "<tool>{}", "N:", "N:x", "<tool>{}</tool", "N:1 <tool>[]</tool>"],
     ),
-    "grammar": (
-        Free({"=": Gbnf('root ::= "(" root ")" | [a-z]')}), ["a", "=a=((b))c", "=(a))"], ["=", "=A", "a=(b"],
-    ),
+    "grammar": (Free({"=": Gbnf('root ::= "(" root ")" | [a-z]')}), ["a", "=a=((b))c", "=(a))"], ["=", "=A", "a=(b"]),
     "nothing": (Free({"ab": Choice(["", "x"]), "bc": Region(Regex("y*"), end="z")}), ["ab", "abxabc"], ["bc", "bcy"]),
     "several": (
-        Free({
-            "<f=": [Region(Regex("[0-9]*"), begin="a>", end="</f>"), Region(Choice(["x", ""]), begin="b>", end="</g>")],
-            "N:": Regex("1"),
-        }),
-        ["<f", "<f=a>12</f>N:1", "é<f=b></g><f=a></f>", "<f=b>x</g>"], ["<f=", "<f=c>", "<f=a>12</g>", "<f=b></f>"],
+        Free(
+            {
+                "<f=": [
+                    Region(Regex("[0-9]*"), begin="a>", end="</f>"),
+                    Region(Choice(["x", ""]), begin="b>", end="</g>"),
+                ],
+                "N:": Regex("1"),
+            }
+        ),
+        ["<f", "<f=a>12</f>N:1", "é<f=b></g><f=a></f>", "<f=b>x</g>"],
+        ["<f=", "<f=c>", "<f=a>12</g>", "<f=b></f>"],
     ),
     "one begins like another": (
         Free({"a": [Regex("b*c"), Region(Regex("c*"), begin="b", end="bd"), Region(JsonObject(), begin="b{")]}),
-        ["abc", "abbd", "abcbd", "ab{{}", "abbbcab{{}"], ["a", "ab", "abb", "ab{}", "abd"],
+        ["abc", "abbd", "abcbd", "ab{{}", "abbbcab{{}"],
+        ["a", "ab", "abb", "ab{}", "abd"],
     ),
     "in one another": (
-        Free({"[": Region(Free({"(": Region(Regex("a*"), end=")")}), end="]")}), ["[]", "[(a)]]", "("], ["[", "[(]"],
+        Free({"[": Region(Free({"(": Region(Regex("a*"), end=")")}), end="]")}),
+        ["[]", "[(a)]]", "("],
+        ["[", "[(]"],
     ),
-}  # fmt: skip
+}
 
 
 def compiler(vocab: Vocab | None = None) -> Compiler:
@@ -168,9 +175,11 @@ def test_laws_on_a_large_vocabulary():
 def test_laws_of_free_text_under_another_constraint():
     compiled = BYTES.compile(AllOf(TOOL, Regex(r"[^\n]{0,14}")))
     check_matcher(
-        compiled, trie=BYTES.trie, accepted=["", "N:1 N:2", "<tool>{}</tool>"[:0] + "a<tool"],
+        compiled,
+        trie=BYTES.trie,
+        accepted=["", "N:1 N:2", "<tool>{}</tool>"[:0] + "a<tool"],
         rejected=["<tool>{}</tool>", "\n", "N:"],
-    )  # fmt: skip
+    )
 
 
 def test_free_text_with_regular_regions_is_regular():
@@ -256,10 +265,12 @@ SEVERAL: list[dict[str, list[tuple[str, str, str]]]] = [
 @pytest.mark.parametrize("case", range(len(SEVERAL)))
 def test_brute_force_of_several_regions_behind_a_trigger(case: int) -> None:
     described = SEVERAL[case]
-    spec = Free({
-        trigger: [Region(Regex(held), begin=begin, end=end) for begin, held, end in regions]
-        for trigger, regions in described.items()
-    })  # fmt: skip
+    spec = Free(
+        {
+            trigger: [Region(Regex(held), begin=begin, end=end) for begin, held, end in regions]
+            for trigger, regions in described.items()
+        }
+    )
     oracle = {
         trigger: ({begin + inner + end for begin, held, end in regions for inner in HELD[held]}, "")
         for trigger, regions in described.items()
@@ -385,8 +396,10 @@ def test_laws_with_special_tokens():
     one = compiler(NAMED)
     check_matcher(
         one.compile(Free({"[T]": Region(Regex("a+"), end="</tool>")})),
-        trie=one.trie, accepted=["", "[T]aa</tool>é"], rejected=["[T]", "[T]a"],
-    )  # fmt: skip
+        trie=one.trie,
+        accepted=["", "[T]aa</tool>é"],
+        rejected=["[T]", "[T]a"],
+    )
 
 
 def test_a_special_trigger_is_shown_and_judged_as_its_spelling():

@@ -12,8 +12,13 @@ from espalier.constraints.compiler import Compiler
 from tests.tool_texts import TOOLS, written
 
 SPECIALS = {
-    258: "<|channel|>", 259: "<|message|>", 260: "<|constrain|>", 261: "<|start|>", 262: "<|end|>", 263: "<|call|>",
-}  # fmt: skip
+    258: "<|channel|>",
+    259: "<|message|>",
+    260: "<|constrain|>",
+    261: "<|start|>",
+    262: "<|end|>",
+    263: "<|call|>",
+}
 EOS = (256, 263)
 """As in gpt-oss, `<|call|>` ends the turn as `<|return|>` does."""
 VOCAB = Vocab.from_tokens(

@@ -160,8 +160,14 @@ def test_the_parts_of_every_composition_are_found() -> None:
         assert [*spec.walk()] == [spec, *parts]
     deep = Thinking(After("!", AllOf(AnyOf(words, listed), schema)))
     assert [one.kind for one in deep.walk()] == [
-        "thinking", "after", "all_of", "any_of", "wordlist", "wordlist", "json_schema",
-    ]  # fmt: skip
+        "thinking",
+        "after",
+        "all_of",
+        "any_of",
+        "wordlist",
+        "wordlist",
+        "json_schema",
+    ]
     assert deep.word_languages() == ("es",)
     assert rewinding_parts(deep) == ()
 

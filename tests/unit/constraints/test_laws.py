@@ -42,7 +42,7 @@ CASES = {
     ),
     "gbnf with loops of nothing": (Gbnf('root ::= ("x"?)* "y"'), ["y", "xxy"], ["x", ""]),
     "choice of nothing": (Choice(["", "a"]), ["", "a"], ["b"]),
-}  # fmt: skip
+}
 
 
 def demo_vocab() -> Vocab:

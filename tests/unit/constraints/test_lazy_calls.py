@@ -128,16 +128,21 @@ def test_a_plain_schema_is_enforced_as_a_whole_and_as_short_as_it_says():
 @pytest.mark.parametrize(
     "schema",
     [
-        {"type": "string"}, {}, {"type": "object", "properties": {"a": {"type": "string", "pattern": "x"}}},
-        {"type": "object", "properties": {"a": {"$ref": "#"}}}, {"type": "object", "required": ["a"]},
+        {"type": "string"},
+        {},
+        {"type": "object", "properties": {"a": {"type": "string", "pattern": "x"}}},
+        {"type": "object", "properties": {"a": {"$ref": "#"}}},
+        {"type": "object", "required": ["a"]},
         {"type": "object", "properties": {"a": {"type": "integer", "minimum": 10}}},
         {"type": "object", "properties": {"a": {"type": "string", "minLength": True}}},
         {"type": "object", "properties": {"a": {"type": "array", "items": {"type": "null"}, "uniqueItems": True}}},
         {"type": "object", "properties": {"a": {"type": "string", "minLength": 2, "maxLength": 1}}},
-        {"type": "object", "properties": {"a": False}}, {"type": "object", "minProperties": 1},
-        {"type": "object", "properties": {"a": {"enum": []}}}, {"type": "object", "description": 3},
+        {"type": "object", "properties": {"a": False}},
+        {"type": "object", "minProperties": 1},
+        {"type": "object", "properties": {"a": {"enum": []}}},
+        {"type": "object", "description": 3},
     ],
-)  # fmt: skip
+)
 def test_what_is_not_surely_plain_is_lowered(schema):
     assert plain_least(schema) is None
 

@@ -170,8 +170,15 @@ def test_what_cannot_be_compiled_is_refused_by_type():
     with pytest.raises(SchemaError):
         JsonSchemaFilter([], VOCAB)
     with pytest.raises(UnsupportedError):
-        JsonSchemaFilter({"contentEncoding": "base64", "type": "string", "unevaluatedProperties": {"not": {}},
-                          "not": {"pattern": "(a*)\\1"}}, VOCAB)  # fmt: skip
+        JsonSchemaFilter(
+            {
+                "contentEncoding": "base64",
+                "type": "string",
+                "unevaluatedProperties": {"not": {}},
+                "not": {"pattern": "(a*)\\1"},
+            },
+            VOCAB,
+        )
     for tools in ({}, None, ["read_file"]):
         with pytest.raises(InputError) as caught:
             ToolCallFilter(tools, VOCAB)

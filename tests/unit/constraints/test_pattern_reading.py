@@ -17,10 +17,44 @@ from espalier.errors import SchemaError
 from espalier.schema.patterns.ecma import found
 
 COMPILER = Compiler(Vocab.bytes())
-PATTERNS = [r"\w", r"^\w+$", r"\W", r"^\d$", r"\D", r"^\s", r"\S$", "^.$", "^$", "a$", "^a$", r"\ba", r"a\B",
-            "^[^\\w-]+$", "^(?!.*a$)", "^(?=\\w)"]  # fmt: skip
-TEXTS = ["", "a", "é", "\n", "a\n", "\u2028", "a\u2028", "ſ", "\u212a", "٣", "\xa0", "\ufeff", "\x1c", "\x85", "😀",
-         "éa", "a7", "-"]  # fmt: skip
+PATTERNS = [
+    r"\w",
+    r"^\w+$",
+    r"\W",
+    r"^\d$",
+    r"\D",
+    r"^\s",
+    r"\S$",
+    "^.$",
+    "^$",
+    "a$",
+    "^a$",
+    r"\ba",
+    r"a\B",
+    "^[^\\w-]+$",
+    "^(?!.*a$)",
+    "^(?=\\w)",
+]
+TEXTS = [
+    "",
+    "a",
+    "é",
+    "\n",
+    "a\n",
+    "\u2028",
+    "a\u2028",
+    "ſ",
+    "\u212a",
+    "٣",
+    "\xa0",
+    "\ufeff",
+    "\x1c",
+    "\x85",
+    "😀",
+    "éa",
+    "a7",
+    "-",
+]
 NAMES = {text: {} for text in TEXTS}
 INTEGER = {"type": "integer"}
 
@@ -31,47 +65,69 @@ PLACES: dict[str, Place] = {
     "not": (lambda p: {"type": "string", "not": {"pattern": p}}, lambda t: t, lambda has: not has),
     "not not": (lambda p: {"type": "string", "not": {"not": {"pattern": p}}}, lambda t: t, lambda has: has),
     "oneOf of patterns": (
-        lambda p: {"type": "string", "oneOf": [{"pattern": p}, {"pattern": ""}]}, lambda t: t, lambda has: not has
+        lambda p: {"type": "string", "oneOf": [{"pattern": p}, {"pattern": ""}]},
+        lambda t: t,
+        lambda has: not has,
     ),
     "if": (
-        lambda p: {"type": "string", "if": {"pattern": p}, "then": {"minLength": 9}}, lambda t: t, lambda has: not has
+        lambda p: {"type": "string", "if": {"pattern": p}, "then": {"minLength": 9}},
+        lambda t: t,
+        lambda has: not has,
     ),
     "maxContains": (
-        lambda p: {"type": "array", "items": {"type": "string"}, "contains": {"pattern": p}, "minContains": 0,
-                   "maxContains": 0, "maxItems": 1},
-        lambda t: [t], lambda has: not has,
+        lambda p: {
+            "type": "array",
+            "items": {"type": "string"},
+            "contains": {"pattern": p},
+            "minContains": 0,
+            "maxContains": 0,
+            "maxItems": 1,
+        },
+        lambda t: [t],
+        lambda has: not has,
     ),
     "patternProperties": (
-        lambda p: {"type": "object", "patternProperties": {p: INTEGER}}, lambda t: {t: "x"}, lambda has: not has
+        lambda p: {"type": "object", "patternProperties": {p: INTEGER}},
+        lambda t: {t: "x"},
+        lambda has: not has,
     ),
     "patternProperties of a closed object": (
         lambda p: {"type": "object", "patternProperties": {p: True}, "additionalProperties": False},
-        lambda t: {t: "x"}, lambda has: has,
+        lambda t: {t: "x"},
+        lambda has: has,
     ),
     "patternProperties beside names": (
         lambda p: {"type": "object", "properties": NAMES, "patternProperties": {p: INTEGER}},
-        lambda t: {t: "x"}, lambda has: not has,
+        lambda t: {t: "x"},
+        lambda has: not has,
     ),
     "additionalProperties": (
         lambda p: {"type": "object", "patternProperties": {p: True}, "additionalProperties": INTEGER},
-        lambda t: {t: "x"}, lambda has: has,
+        lambda t: {t: "x"},
+        lambda has: has,
     ),
     "propertyNames": (
-        lambda p: {"type": "object", "propertyNames": {"pattern": p}}, lambda t: {t: "x"}, lambda has: has
+        lambda p: {"type": "object", "propertyNames": {"pattern": p}},
+        lambda t: {t: "x"},
+        lambda has: has,
     ),
     "propertyNames with not": (
-        lambda p: {"type": "object", "propertyNames": {"not": {"pattern": p}}}, lambda t: {t: "x"}, lambda has: not has
+        lambda p: {"type": "object", "propertyNames": {"not": {"pattern": p}}},
+        lambda t: {t: "x"},
+        lambda has: not has,
     ),
     "unevaluatedProperties": (
         lambda p: {"type": "object", "allOf": [{"patternProperties": {p: True}}], "unevaluatedProperties": False},
-        lambda t: {t: "x"}, lambda has: has,
+        lambda t: {t: "x"},
+        lambda has: has,
     ),
     "values of enum": (
-        lambda p: {"enum": [{t: "x"} for t in TEXTS], "patternProperties": {p: INTEGER}}, lambda t: {t: "x"},
+        lambda p: {"enum": [{t: "x"} for t in TEXTS], "patternProperties": {p: INTEGER}},
+        lambda t: {t: "x"},
         lambda has: not has,
     ),
     "texts of enum": (lambda p: {"enum": TEXTS, "pattern": p}, lambda t: t, lambda has: has),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)

@@ -8,7 +8,7 @@ import pytest
 
 from espalier.automata.masks.machine import State
 from espalier.automata.reasons.explain import PlainExplainer
-from espalier.constraints.matching.automaton import AutomatonCompiled, compile_grammar
+from espalier.constraints.matching.automaton import CompiledAutomaton, compile_grammar
 from espalier.constraints.spec import Gbnf
 from espalier.errors import LimitExceeded
 from espalier.grammar.parser import parse
@@ -22,7 +22,7 @@ SOURCE = f'root ::= "a"{{0,{LENGTH + 1}}}'  # its states count the tokens
 class Walked:
     """The machine of an explainer, which counts its advances. left: how many there may still be."""
 
-    def __init__(self, found: AutomatonCompiled) -> None:
+    def __init__(self, found: CompiledAutomaton) -> None:
         self._machine = found.machine
         self.start = found.machine.start
         self.count = 0
@@ -36,7 +36,7 @@ class Walked:
         return self._machine.advance(state, token)
 
 
-def counted() -> tuple[AutomatonCompiled, Walked]:
+def counted() -> tuple[CompiledAutomaton, Walked]:
     vocab = Vocab.bytes()
     found = compile_grammar(parse(SOURCE), Gbnf(SOURCE), vocab, build_trie(vocab.tokens))
     walked = Walked(found)

@@ -49,10 +49,12 @@ USER = {
     "additionalProperties": False,
 }
 TOOLS = [
-    {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}},
-                                       "required": ["city"]}},
+    {
+        "name": "weather",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+    },
     {"name": "stop", "parameters": {"type": "object", "properties": {}}},
-]  # fmt: skip
+]
 SPECS = {
     "gbnf": Gbnf('root ::= item ("," item)*\nitem ::= [a-c]{1,3} | "é" item'),
     "left-recursive": Gbnf('root ::= expr\nexpr ::= expr "+" term | term\nterm ::= [0-9]+'),
@@ -153,8 +155,13 @@ def test_the_text_is_a_grammar_of_ours_too_and_says_the_same():
         for _ in range(4):
             matcher, read = compiled.matcher(), b""
             while not matcher.is_accepting and len(read) < 60:
-                byte = matcher.shortest_completion()[0] if random.random() < 0.7 or len(read) > 25 else random.choice(
-                    [i for i in range(32, 127) if matcher.allows(i)] or [matcher.shortest_completion()[0]])  # fmt: skip
+                byte = (
+                    matcher.shortest_completion()[0]
+                    if random.random() < 0.7 or len(read) > 25
+                    else random.choice(
+                        [i for i in range(32, 127) if matcher.allows(i)] or [matcher.shortest_completion()[0]]
+                    )
+                )
                 matcher.advance(byte)
                 read += bytes([byte])
             assert again.accepts(read) == compiled.accepts(read) == matcher.is_accepting, (name, read)
@@ -192,7 +199,7 @@ def test_an_answer_that_the_prompt_has_begun_is_refused():
 @pytest.mark.parametrize(
     "text",
     [
-        'root ::= [a-z]{2500}',
+        "root ::= [a-z]{2500}",
         'root ::= [a-z]{2500,} "!"',
         'root ::= [a-z]{0,2500} "!"',
         'root ::= [a-z]{1200,4321} "!"',
@@ -200,7 +207,7 @@ def test_an_answer_that_the_prompt_has_begun_is_refused():
         "root ::= " + "(" * 60 + '"a" "b"?' + ") [c]?" * 60,
         'root ::= (item{3}){900}\nitem ::= "a" | "b"',
     ],
-)  # fmt: skip
+)
 def test_large_counts_and_deep_groups_are_written_so_that_llama_cpp_takes_them(llama, text):
     printed = portable(Gbnf(text), COMPILER)
     LlamaGrammar(llama, printed).close()

@@ -20,7 +20,7 @@ from espalier.grammar.sample import SentenceSampler
 from espalier.sampling.config import SamplingConfig
 from espalier.sampling.presets.catalogue import BUILTIN, CONFIGS, Presets
 from espalier.sampling.presets.spec import Preset, PresetFilter
-from espalier.settings import Settings, read_settings
+from espalier.settings import KernelSettings, read_settings
 from espalier.wiring import App
 
 
@@ -47,10 +47,7 @@ def test_built_in_presets_are_applied_whole(name, spec):
 
 @pytest.mark.parametrize(
     ("name", "spec"),
-    [
-        ("safe_chat", Safety("standard", categories=["profanity", "violence"])),
-        ("code_generation", Safety("minimal")),
-    ],
+    [("safe_chat", Safety("standard", categories=["profanity", "violence"])), ("code_generation", Safety("minimal"))],
 )
 def test_presets_apply_their_safety(name, spec):
     assert make_request("hi", preset=name).constraint == spec
@@ -94,9 +91,24 @@ def test_the_spec_of_a_built_in_grammar_allows_the_same_values(name):
         if not re.search("[\ud800-\udfff]|e[-+]?[0-9]{4}|Infinity", plain):
             assert spec.accepts(plain), plain
             assert grammar.accepts(plain), plain
-    for text in ("{}", "[]", "1", '{ "a":1}', '{"a": 1,  "b":2}', '{"name": "x", "args": {}}', '{"args":{},"name":"x"}',
-                 '{"name":"x","args":[]}', '{"name":1,"args":{}}', '{"name":"é","args":{"a": [1, null]}}', "",
-                 '{"name":"x","args":{},"a":1}', "[{}]", "01", "tru", '{"name":"\n","args":{}}'):  # fmt: skip
+    for text in (
+        "{}",
+        "[]",
+        "1",
+        '{ "a":1}',
+        '{"a": 1,  "b":2}',
+        '{"name": "x", "args": {}}',
+        '{"args":{},"name":"x"}',
+        '{"name":"x","args":[]}',
+        '{"name":1,"args":{}}',
+        '{"name":"é","args":{"a": [1, null]}}',
+        "",
+        '{"name":"x","args":{},"a":1}',
+        "[{}]",
+        "01",
+        "tru",
+        '{"name":"\n","args":{}}',
+    ):
         assert spec.accepts(text) == grammar.accepts(text), text
 
 
@@ -114,12 +126,7 @@ def test_the_request_s_fields_take_the_place_of_the_preset_s():
 @pytest.mark.parametrize("name", ["json_strict", "json_loose", "tool_call"])
 @pytest.mark.parametrize(
     "own",
-    [
-        Ban(["zebra"]),
-        Safety("minimal"),
-        espalier.Wordlist(words=["a", "b"]),
-        AllOf(Ban(["zebra"]), Safety("minimal")),
-    ],
+    [Ban(["zebra"]), Safety("minimal"), espalier.Wordlist(words=["a", "b"]), AllOf(Ban(["zebra"]), Safety("minimal"))],
     ids=lambda one: one.kind,
 )
 def test_a_filter_beside_a_preset_dropped_the_preset_s_constraint(name, own):
@@ -191,9 +198,7 @@ def test_a_preset_of_calls_left_the_choice_to_the_model(mine, mode):
 
 
 def test_a_request_s_bias_discarded_those_of_the_preset_s_filters():
-    mine = preset(
-        ("logit_bias", {"biases": {"1": 1.0, "2": 2.0, "3": None}}), config={"logit_bias": {4: 4.0, 5: None}}
-    )  # fmt: skip
+    mine = preset(("logit_bias", {"biases": {"1": 1.0, "2": 2.0, "3": None}}), config={"logit_bias": {4: 4.0, 5: None}})
     assert dict(merged(mine)[1].logit_bias) == {1: 1.0, 2: 2.0, 3: -math.inf, 4: 4.0, 5: -math.inf}
     given = {"logit_bias": {2: 9.0, 3: 9.0, 5: 9.0, 6: 6.0}}
     assert dict(merged(mine, fields=given)[1].logit_bias) == {1: 1.0, 2: 9.0, 3: -math.inf, 5: -math.inf, 6: 6.0}
@@ -243,9 +248,12 @@ def test_null_in_a_filter_s_schema_is_enforced_after_saving(tmp_path):
 
 def test_bans_add_up():
     mine = preset(
-        ("ban", {"phrases": ["x"]}), ("token_ban", {"ids": [7]}), ("logit_bias", {"biases": {"8": 2.0, "7": 3.0}}),
-        config={"logit_bias": {3: -math.inf, 4: 1.0}, "bad_words": ["no"]}, grammar="@json_object",
-    )  # fmt: skip
+        ("ban", {"phrases": ["x"]}),
+        ("token_ban", {"ids": [7]}),
+        ("logit_bias", {"biases": {"8": 2.0, "7": 3.0}}),
+        config={"logit_bias": {3: -math.inf, 4: 1.0}, "bad_words": ["no"]},
+        grammar="@json_object",
+    )
     spec, sampling, _ = merged(mine)
     assert spec == AllOf(JsonObject(), Ban(["x"]))
     assert dict(sampling.logit_bias) == {3: -math.inf, 4: 1.0, 7: -math.inf, 8: 2.0}
@@ -310,7 +318,7 @@ def test_an_unknown_name_is_told():
 
 
 def test_presets_belong_to_the_app(tmp_path):
-    app, other = (App(Settings(config_dir=tmp_path / name)) for name in ("a", "b"))
+    app, other = (App(KernelSettings(config_dir=tmp_path / name)) for name in ("a", "b"))
     made = espalier.PresetBuilder("mine").temperature(0).grammar("@json_object").build_and_register(app)
     assert espalier.get_preset("mine", app=app) == made
     with pytest.raises(UnknownName):
@@ -346,7 +354,7 @@ def test_on_an_engine_the_text_is_what_the_preset_promises(name):
 
 
 def test_a_preset_that_cannot_be_used_was_registered():
-    app = App(Settings())
+    app = App(KernelSettings())
     wrong = espalier.PresetBuilder("apart").grammar('root ::= "rm -rf /"').safety_preset("minimal")
     with pytest.raises(InputError, match=r"the preset 'apart' cannot be used: no text satisfies .*gbnf and .*safety"):
         wrong.build_and_register(app)

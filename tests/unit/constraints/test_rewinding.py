@@ -18,8 +18,8 @@ from espalier.constraints.base import Composite
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.compose.all_of import AllOf
 from espalier.constraints.compose.any_of import AnyOf
-from espalier.constraints.compose.side_by_side import SideBySideCompiled
-from espalier.constraints.compose.stranding import StrandingAllOfCompiled
+from espalier.constraints.compose.side_by_side import CompiledSideBySide
+from espalier.constraints.compose.stranding import CompiledStrandingAllOf
 from espalier.constraints.filters.matcher import MatcherFilter
 from espalier.constraints.free import Free, Region
 from espalier.constraints.matching.closing import Closing
@@ -93,22 +93,20 @@ def test_a_ban_that_rewinds_keeps_the_laws_and_the_texts_of_one_that_masks(vocab
 @pytest.mark.parametrize("vocab", VOCABS)
 def test_compositions_with_an_automaton_keep_all_laws(spec, accepted, rejected, vocab):
     one, made = compiled(spec, vocab)
-    assert isinstance(made, StrandingAllOfCompiled)
+    assert isinstance(made, CompiledStrandingAllOf)
     assert isinstance(made.matcher(), RewindingMatcher)
     check_matcher(made, trie=one.trie, accepted=accepted, rejected=rejected)
 
 
 @pytest.mark.parametrize(
     ("spec", "accepted", "rejected"),
-    [
-        (AllOf(After("!", PERSON), BAN), ['go!{"name":"a"}'], ["go!", 'lazy!{"name":"a"}', 'go!{"name":"xx"}']),
-    ],
+    [(AllOf(After("!", PERSON), BAN), ['go!{"name":"a"}'], ["go!", 'lazy!{"name":"a"}', 'go!{"name":"xx"}'])],
 )
 @pytest.mark.parametrize("vocab", VOCABS)
 def test_side_by_side_keeps_the_laws_on_texts_that_all_accept(spec, accepted, rejected, vocab):
     """`no traps` is waived: what each member could go on with need not be the same. No completion is known either."""
     one, made = compiled(spec, vocab)
-    assert isinstance(made, SideBySideCompiled)
+    assert isinstance(made, CompiledSideBySide)
     rng = random.Random(0)
     for text in accepted:
         assert made.accepts(text)
@@ -239,8 +237,7 @@ def test_whoever_accepts_dead_ends_in_a_part_accepts_them_in_the_whole():
 
 
 @pytest.mark.parametrize(
-    ("make", "field"),
-    [(lambda: Ban(["a"], mode="back"), "mode"), (lambda: AllOf(ONES, dead_ends="yes"), "dead_ends")],
+    ("make", "field"), [(lambda: Ban(["a"], mode="back"), "mode"), (lambda: AllOf(ONES, dead_ends="yes"), "dead_ends")]
 )
 def test_unknown_names_are_refused(make, field):
     with pytest.raises(SpecError) as refused:
@@ -277,7 +274,7 @@ def test_two_members_that_spell_a_token_differently_are_refused():
     _, other = compiled(Regex("b"))
     one.spelled, other.spelled = {256: b"<x>"}, {256: b"<y>"}
     with pytest.raises(SpecError, match="token 256"):
-        SideBySideCompiled(ONES, ["one", "other"], [one, other], may_strand=True)
+        CompiledSideBySide(ONES, ["one", "other"], [one, other], may_strand=True)
 
 
 def test_a_plain_matcher_is_none_that_takes_back():

@@ -141,7 +141,7 @@ def test_a_category_without_a_list_is_told():
         (lambda: Spec.from_json({"kind": "safety", "presets": "x"}), SpecError, "no field 'presets'"),
         (lambda: safety_of(3), InputError, "name of a preset or an object"),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_filter_is_refused(make, error, words):
     with pytest.raises(error, match=words) as caught:
         make()
@@ -184,8 +184,7 @@ def test_original_banned_every_token_with_a_backtick():
 
 def test_original_never_caught_what_several_tokens_spell():
     pieces = [b"", b"rm", b" -", b"rf", b"pass", b"word", b"=hunter2"]
-    vocab = Vocab.from_tokens([bytes([b]) for b in range(256)] + pieces,
-                              eos_ids=[256])  # fmt: skip
+    vocab = Vocab.from_tokens([bytes([b]) for b in range(256)] + pieces, eos_ids=[256])
     compiled = Compiler(vocab).compile(Safety("standard"))
     matcher = compiled.matcher()
     for token in (257, 258):
@@ -257,8 +256,12 @@ def test_a_refusal_names_category_and_pattern():
 
 
 def test_a_schema_whose_only_key_is_a_secret_is_an_error_when_compiled():
-    schema = {"type": "object", "properties": {"rm -rf /": {"type": "string"}}, "required": ["rm -rf /"],
-              "additionalProperties": False}  # fmt: skip
+    schema = {
+        "type": "object",
+        "properties": {"rm -rf /": {"type": "string"}},
+        "required": ["rm -rf /"],
+        "additionalProperties": False,
+    }
     with pytest.raises(SpecError, match=r"no text satisfies all_of\[0\].json_schema and all_of\[1\].safety at once"):
         Compiler(Vocab.bytes()).compile(AllOf(JsonSchema(schema), Safety("standard")))
     schema["properties"]["name"] = {"type": "string"}

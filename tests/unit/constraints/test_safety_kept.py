@@ -85,10 +85,13 @@ def test_a_file_with_a_right_digest_and_wrong_numbers_is_made_again(tmp_path: Pa
     states, width, segments = numbers[1:4].tolist()
     begin = 1 + 3 * count
     at, value = {
-        "states": (1, states + 1), "a target": (begin + 7, states), "a rule": (begin + states * width, 99),
-        "the first segment": (begin + states * (width + 2), 5), "too many": (0, 2**30),
+        "states": (1, states + 1),
+        "a target": (begin + 7, states),
+        "a rule": (begin + states * width, 99),
+        "the first segment": (begin + states * (width + 2), 5),
+        "too many": (0, 2**30),
         "a class": (begin + states * (width + 2) + segments, width),
-    }[place]  # fmt: skip
+    }[place]
     numbers[at] = value
     keep(path, what, numbers.tobytes(), FILTER)
     assert equal(made(CARD, tmp_path), wanted)

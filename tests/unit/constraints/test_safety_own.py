@@ -16,7 +16,7 @@ from espalier.constraints.compiler import Compiler
 from espalier.constraints.safety import own
 from espalier.constraints.safety.compile import compile_safety
 from espalier.constraints.safety.own import NEAR_CHARACTERS, Own
-from espalier.constraints.safety.parts import Part
+from espalier.constraints.safety.parts import PatternPart
 from espalier.constraints.safety.spec import Safety
 from espalier.errors import EspalierError, LimitExceeded, SpecError
 from espalier.time_limit import time_limit
@@ -46,7 +46,7 @@ class Here(Builds):
         return self._file.read_bytes()
 
 
-def arrays(part: Part) -> list[np.ndarray]:
+def arrays(part: PatternPart) -> list[np.ndarray]:
     return [part.dfa.table, part.dfa.cuts, part.dfa.busy, *part.segments]
 
 

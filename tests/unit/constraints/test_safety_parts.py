@@ -166,8 +166,10 @@ def test_phrases_are_found_as_re_finds_them(phrases, texts, whole):
         low = folded(text)
         found = False
         for phrase in phrases:
-            edge = [r"(?<!\w)" if whole and re.match(r"\w", phrase) else "",
-                    r"(?!\w)" if whole and re.match(r"\w", phrase[-1]) else ""]  # fmt: skip
+            edge = [
+                r"(?<!\w)" if whole and re.match(r"\w", phrase) else "",
+                r"(?!\w)" if whole and re.match(r"\w", phrase[-1]) else "",
+            ]
             found |= re.search(edge[0] + re.escape(phrase) + edge[1], low) is not None
         assert (not automaton.accepts(text)) == found, (phrases, text)
 

@@ -14,7 +14,7 @@ import espalier
 from espalier import AllOf, JsonSchema, Regex, Vocab
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.json_schema.compile import contract_of
-from espalier.constraints.matching.automaton import AutomatonCompiled
+from espalier.constraints.matching.automaton import CompiledAutomaton
 from espalier.constraints.spec import Spec
 from espalier.constraints.verdict import judge
 from espalier.errors import EspalierError, LimitExceeded, SchemaError, SpecError, UnsupportedError
@@ -93,7 +93,7 @@ SCHEMAS = {
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_every_schema_has_an_automaton_and_none_is_left_to_checking(name):
     compiled = BYTES.compile(JsonSchema(SCHEMAS[name]))
-    assert type(compiled) is AutomatonCompiled
+    assert type(compiled) is CompiledAutomaton
     assert contract_of(JsonSchema(SCHEMAS[name]), BYTES).worst in ("enforced", "narrowed")
 
 
@@ -175,8 +175,12 @@ def test_the_contract_names_what_could_not_be_enforced():
 
 
 def test_order_whitespace_and_separators_are_as_asked():
-    schema = {"properties": {"b": {"type": "null"}, "a": {"type": "null"}}, "required": ["a"],
-              "type": "object", "additionalProperties": False}  # fmt: skip
+    schema = {
+        "properties": {"b": {"type": "null"}, "a": {"type": "null"}},
+        "required": ["a"],
+        "type": "object",
+        "additionalProperties": False,
+    }
     cases = {
         '{"b": null, "a": null}': {},
         '{"a":null,"b":null}': {"order": "required_first", "whitespace": "compact"},

@@ -219,15 +219,31 @@ def test_fault_a_bracket_of_the_wrong_kind():
 
 
 PROSE = [
-    "Sure! ", 'Here is 1 "object" (true, not null): ', "12 apples: ", "```json\n", "日本", "the ", "true? ", "1. ",
-    '"Well" she said ', "null-",
-]  # fmt: skip
+    "Sure! ",
+    'Here is 1 "object" (true, not null): ',
+    "12 apples: ",
+    "```json\n",
+    "日本",
+    "the ",
+    "true? ",
+    "1. ",
+    '"Well" she said ',
+    "null-",
+]
 
 
 PROSE = [
-    "Sure! ", 'Here is 1 "object" (true, not null): ', "12 apples: ", "```json\n", "日本", "the ", "true? ", "1. ",
-    '"Well" she said ', "null-",
-]  # fmt: skip
+    "Sure! ",
+    'Here is 1 "object" (true, not null): ',
+    "12 apples: ",
+    "```json\n",
+    "日本",
+    "the ",
+    "true? ",
+    "1. ",
+    '"Well" she said ',
+    "null-",
+]
 
 
 @pytest.mark.parametrize("prose", PROSE)
@@ -325,9 +341,7 @@ def test_the_spec_round_trips(structural, empty, done):
 
 
 def test_the_defaults_are_the_seed_s():
-    assert SoftJson().to_json() == {
-        "kind": "soft_json", "structural_bias": 5.0, "empty_bias": 2.5, "done_penalty": 3.0,
-    }  # fmt: skip
+    assert SoftJson().to_json() == {"kind": "soft_json", "structural_bias": 5.0, "empty_bias": 2.5, "done_penalty": 3.0}
     assert SoftSpec.from_json({"kind": "soft_json"}) == SoftJson()
 
 

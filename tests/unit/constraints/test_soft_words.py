@@ -147,8 +147,16 @@ def test_a_separator_leads_back_to_the_list():
 def test_off_the_list_only_separators_are_free():
     out = biases(after("fox"), 257)
     assert {bytes([i]) for i in np.flatnonzero(out[:256] == 0)} == {
-        b" ", b"\n", b"\t", b"\r", b".", b",", b"!", b"?", b"\xe2",
-    }  # fmt: skip
+        b" ",
+        b"\n",
+        b"\t",
+        b"\r",
+        b".",
+        b",",
+        b"!",
+        b"?",
+        b"\xe2",
+    }
     assert set(np.unique(out).tolist()) == {0.0, THIRD}
 
 

@@ -20,8 +20,9 @@ from tests.laws import check_matcher, check_walk
 from tests.unit.constraints.test_after_opens import INNERS, THOUGHTS, compiler
 
 FREE = Regex("(?s:.*)")
-TOOLS = {"f": {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"],
-               "additionalProperties": False}}  # fmt: skip
+TOOLS = {
+    "f": {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"], "additionalProperties": False}
+}
 CALL = '{"name": "f", "args": {"a": "x"}}'
 BAD_CALL = '{"name": "f", "args": {"b": 1}}'
 
@@ -143,17 +144,22 @@ NESTED: dict[str, tuple[Spec, list[str], list[str]]] = {
     "Thinking": (Thinking(WORD, start="<b>", end="</b>"), ["x", "<b>u</b>x", "<b>u</b> yes"], ["<b>u", "z"]),
     "After with an opening": (After("</b>", WORD, opens="<b>"), ["<b>u</b>x", "<b>u</b> \nx"], ["x", "u</b>x"]),
     "AnyOf": (
-        AnyOf(Thinking(WORD, start="<b>", end="</b>"), Regex("[0-9]+")), ["x", "17", "<b>u</b>yes"], ["<b>17", "z"]
+        AnyOf(Thinking(WORD, start="<b>", end="</b>"), Regex("[0-9]+")),
+        ["x", "17", "<b>u</b>yes"],
+        ["<b>17", "z"],
     ),
     "Thinking three deep": (
         Thinking(Thinking(WORD, start="<c>", end="</c>"), start="<b>", end="</b>"),
-        ["x", "<b>u</b><c>v</c>x", "<c>v</c> x", "<b>u</b> x"], ["<b>u</b>", "z"],
+        ["x", "<b>u</b><c>v</c>x", "<c>v</c> x", "<b>u</b> x"],
+        ["<b>u</b>", "z"],
     ),
     "the same tags": (Thinking(WORD, start="<a>", end="</a>"), ["x", "<a>u</a> x"], ["<a>u", "z"]),
     "an answer with whitespace of its own": (
-        Thinking(Regex(" ?x"), start="<b>", end="</b>"), ["x", "<b>u</b> x", "<b>u</b>x"], ["z"]
+        Thinking(Regex(" ?x"), start="<b>", end="</b>"),
+        ["x", "<b>u</b> x", "<b>u</b>x"],
+        ["z"],
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("vocab", ["bytes", "demo", "byte-level"])

@@ -26,12 +26,22 @@ from tests.unit.grammar.trees import small_grammars
 
 LLMatcher = pytest.importorskip("llguidance", reason="llguidance is not installed").LLMatcher
 
-TREE = {"type": "object", "properties": {"v": {"type": "integer"}, "kids": {"type": "array", "items": {"$ref": "#"}}},
-        "required": ["v"], "additionalProperties": False}  # fmt: skip
-PERSON = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 6},
-          "age": {"type": "integer", "minimum": 0, "maximum": 99},
-          "tags": {"type": "array", "items": {"enum": ["a", "é"]}}},
-          "required": ["name", "age"], "additionalProperties": False}  # fmt: skip
+TREE = {
+    "type": "object",
+    "properties": {"v": {"type": "integer"}, "kids": {"type": "array", "items": {"$ref": "#"}}},
+    "required": ["v"],
+    "additionalProperties": False,
+}
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 6},
+        "age": {"type": "integer", "minimum": 0, "maximum": 99},
+        "tags": {"type": "array", "items": {"enum": ["a", "é"]}},
+    },
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
 SPECS: dict[str, Spec] = {
     "schema": espalier.JsonSchema(PERSON),
     "recursive schema": espalier.JsonSchema(TREE),
@@ -122,8 +132,9 @@ def test_xgrammar_has_our_masks(name: str) -> None:
     import xgrammar
 
     vocab = DEMO.vocab
-    info = xgrammar.TokenizerInfo(list(vocab.tokens), xgrammar.VocabType.RAW, vocab_size=vocab.width,
-                                  stop_token_ids=list(vocab.eos_ids))  # fmt: skip
+    info = xgrammar.TokenizerInfo(
+        list(vocab.tokens), xgrammar.VocabType.RAW, vocab_size=vocab.width, stop_token_ids=list(vocab.eos_ids)
+    )
     grammar = xgrammar.GrammarCompiler(info).compile_grammar(espalier.to_xgrammar(SPECS[name]))
     compiled, rng, found = DEMO.compile(SPECS[name]), random.Random(1), xgrammar.allocate_token_bitmask(1, vocab.width)
     for _ in range(6):
@@ -140,8 +151,9 @@ def test_xgrammar_has_our_masks(name: str) -> None:
 
 def test_markers_that_are_special_tokens_are_refused() -> None:
     """Our matcher takes the token for its text; a grammar of another engine has the text alone."""
-    vocab = Vocab.from_tokens([*[bytes([b]) for b in range(256)], b"", b"</think>"], eos_ids=[256],
-                              special_ids={257: "</think>"})  # fmt: skip
+    vocab = Vocab.from_tokens(
+        [*[bytes([b]) for b in range(256)], b"", b"</think>"], eos_ids=[256], special_ids={257: "</think>"}
+    )
     spec = espalier.Thinking(espalier.Choice(["yes"]))
     assert espalier.to_llguidance(spec)
     with pytest.raises(CapabilityError, match="special token </think>"):

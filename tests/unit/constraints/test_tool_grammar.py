@@ -71,8 +71,9 @@ def test_pointers_name_the_tool_and_the_place():
 
 def test_special_tokens_stand_beside_their_spelling():
     found = calls_grammar(required(TOOLS, format="hermes"), {"<tool_call>": 7, "</tool_call>": 9})
-    named = {node.id for rule in found.grammar.rules.values() for node in postorder(rule.body)
-             if isinstance(node, TokenRef)}  # fmt: skip
+    named = {
+        node.id for rule in found.grammar.rules.values() for node in postorder(rule.body) if isinstance(node, TokenRef)
+    }
     assert named == {7, 9}
 
 
@@ -91,9 +92,14 @@ def test_names_that_begin_alike(name):
 
 
 def test_names_that_would_make_one_rule_name():
-    both = {"a": {"type": "object", "properties": {"b-c": {"type": "integer"}}, "required": ["b-c"]},
-            "a-b": {"type": "object", "properties": {"c": {"type": "boolean"}}, "required": ["c"]},
-            "root": TOOLS["now"], "call": TOOLS["now"], "string": TOOLS["now"], "rest": TOOLS["now"]}  # fmt: skip
+    both = {
+        "a": {"type": "object", "properties": {"b-c": {"type": "integer"}}, "required": ["b-c"]},
+        "a-b": {"type": "object", "properties": {"c": {"type": "boolean"}}, "required": ["c"]},
+        "root": TOOLS["now"],
+        "call": TOOLS["now"],
+        "string": TOOLS["now"],
+        "rest": TOOLS["now"],
+    }
     compiled = BYTES.compile(required(both))
     for good in ('"a", "args": {"b-c": 1}', '"a-b", "args": {"c": true}', '"root", "args": {}', '"rest", "args": {}'):
         assert compiled.accepts(f'{{"name": {good}}}')
@@ -120,16 +126,22 @@ def accepts(schema, arguments, **options):
         ({"const": {"a": None}}, [{"a": None}], [None, {}]),
         ({"uniqueItems": True, "required": ["a"]}, [{"a": 1}], [[1]]),
         (  # in old drafts nothing beside `$ref` counts
-            {"$schema": "http://json-schema.org/draft-07/schema#", "type": "string", "$ref": "#/definitions/o",
-             "definitions": {"o": {"required": ["a"]}}},
-            [{"a": 1}], ["x", {}, 3],
+            {
+                "$schema": "http://json-schema.org/draft-07/schema#",
+                "type": "string",
+                "$ref": "#/definitions/o",
+                "definitions": {"o": {"required": ["a"]}},
+            },
+            [{"a": 1}],
+            ["x", {}, 3],
         ),
         (
             {"$ref": "#/$defs/o", "maxProperties": 1, "$defs": {"o": {"required": ["a"]}}},
-            [{"a": 1}], [{"a": 1, "b": 1}, "x"],
+            [{"a": 1}],
+            [{"a": 1, "b": 1}, "x"],
         ),
     ],
-)  # fmt: skip
+)
 def test_arguments_are_objects(schema, good, bad):
     for arguments in good:
         assert accepts(schema, arguments)
@@ -138,8 +150,12 @@ def test_arguments_are_objects(schema, good, bad):
 
 
 def test_a_schema_that_refers_to_itself_may_be_no_object_there():
-    schema = {"anyOf": [{"type": "integer"}, {"type": "object", "properties": {"next": {"$ref": "#"}},
-                                              "additionalProperties": False}]}  # fmt: skip
+    schema = {
+        "anyOf": [
+            {"type": "integer"},
+            {"type": "object", "properties": {"next": {"$ref": "#"}}, "additionalProperties": False},
+        ]
+    }
     assert accepts(schema, {"next": {"next": 3}})
     assert not accepts(schema, 3)
     closed = {"type": "object", "properties": {"next": {"$ref": "#"}}, "additionalProperties": False}

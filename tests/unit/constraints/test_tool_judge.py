@@ -26,8 +26,12 @@ def errors(text, **options):
 def test_good_texts(name):
     wire = wire_format(name)
     one, two = written(wire, READ), written(wire, READ, NOW)
-    for choice, texts in (("auto", ["", "hello", one, two]), ("required", [one, two]), ("none", ["", "a"]),
-                          ("read", [one])):  # fmt: skip
+    for choice, texts in (
+        ("auto", ["", "hello", one, two]),
+        ("required", [one, two]),
+        ("none", ["", "a"]),
+        ("read", [one]),
+    ):
         for text in texts:
             assert errors(text, format=name, choice=choice) == ""
     found = judge(ToolCalls(TOOLS, format=name), one)
@@ -91,8 +95,11 @@ def test_what_nobody_can_judge():
 
 
 def test_keywords_that_are_only_checked_are_judged():
-    tool = {"name": "f", "strict": False, "parameters": {
-        "type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}}}  # fmt: skip
+    tool = {
+        "name": "f",
+        "strict": False,
+        "parameters": {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}},
+    }
     spec = ToolCalls([tool])
     assert judge(spec, '{"name": "f", "args": {"a": [1, 2]}}').valid is True
     found = judge(spec, '{"name": "f", "args": {"a": [1, 1]}}')

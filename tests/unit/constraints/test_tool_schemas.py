@@ -19,16 +19,26 @@ READ = {"type": "object", "properties": {"path": {"type": "string"}}, "required"
 TREE = {
     "type": "object",
     "properties": {"node": {"$ref": "#/$defs/node"}, "again": {"$ref": "#"}},
-    "$defs": {"node": {"type": "object", "properties": {"kids": {"type": "array", "items": {"$ref": "#/$defs/node"}}},
-                       "additionalProperties": False}},
+    "$defs": {
+        "node": {
+            "type": "object",
+            "properties": {"kids": {"type": "array", "items": {"$ref": "#/$defs/node"}}},
+            "additionalProperties": False,
+        }
+    },
     "additionalProperties": False,
-}  # fmt: skip
+}
 OLD = {
     "$schema": "http://json-schema.org/draft-07/schema#",
     "$ref": "#/definitions/list",
-    "definitions": {"list": {"type": "object", "properties": {"next": {"$ref": "#/definitions/list"}},
-                             "additionalProperties": False}},
-}  # fmt: skip
+    "definitions": {
+        "list": {
+            "type": "object",
+            "properties": {"next": {"$ref": "#/definitions/list"}},
+            "additionalProperties": False,
+        }
+    },
+}
 OLDEST = {
     "$schema": "http://json-schema.org/draft-04/schema#",
     "type": "object",
@@ -70,15 +80,21 @@ def agreed(schema, value):
     ("parameters", "good", "bad"),
     [
         (READ, [{"path": "a"}], [{}, {"path": 1}, "x"]),
-        (TREE, [{}, {"node": {"kids": [{"kids": []}]}}, {"again": {"again": {"node": {}}}}],
-         [{"node": {"kids": [{"kid": []}]}}, {"again": {"name": "f"}}, {"again": {"again": {"node": 1}}}]),
+        (
+            TREE,
+            [{}, {"node": {"kids": [{"kids": []}]}}, {"again": {"again": {"node": {}}}}],
+            [{"node": {"kids": [{"kid": []}]}}, {"again": {"name": "f"}}, {"again": {"again": {"node": 1}}}],
+        ),
         (OLD, [{}, {"next": {"next": {}}}], [{"next": {"last": {}}}, {"next": 1}]),
         (OLDEST, [{"n": 1}], [{"n": 0}, {"n": 1.5}]),
         ({"$id": "https://example.org/mine", **TREE}, [{"node": {"kids": [{}]}}], [{"node": {"kids": [1]}}]),
-        ({"type": "object", "properties": {"p": {"$ref": "#n"}}, "$defs": {"n": {"$anchor": "n", "type": "null"}}},
-         [{"p": None}], [{"p": 1}]),
+        (
+            {"type": "object", "properties": {"p": {"$ref": "#n"}}, "$defs": {"n": {"$anchor": "n", "type": "null"}}},
+            [{"p": None}],
+            [{"p": 1}],
+        ),
     ],
-)  # fmt: skip
+)
 def test_references_lead_where_they_led(parameters, good, bad):
     one = tool_call_schema("f", parameters)
     many = multi_tool_call_schema({"f": parameters, "g": TREE, "h": OLD})

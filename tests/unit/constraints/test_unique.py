@@ -20,10 +20,10 @@ from espalier.constraints.base import Matcher
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.json_schema.check import check_schema
 from espalier.constraints.spec import Spec
-from espalier.constraints.unique.matcher import ItemsCompiled
+from espalier.constraints.unique.matcher import CompiledUniqueItems
 from espalier.constraints.unique.spots import Spot
-from espalier.constraints.unique.string_matcher import UniqueCompiled
-from espalier.constraints.unique.string_tracker import Point, UniqueTracker
+from espalier.constraints.unique.string_matcher import CompiledUniqueStrings
+from espalier.constraints.unique.string_tracker import StringPosition, UniqueTracker
 from espalier.engines.fake import FakeStepModel
 from espalier.engines.local.engine import LocalEngine
 from espalier.errors import TokenRefused, VocabError
@@ -76,8 +76,12 @@ CASES = {
         ['["a","a"]', '["a",1]'],
     ),
     "first items": (
-        {"type": "array", "prefixItems": [{"type": "string", "minLength": 2}], "items": {"type": "string"},
-         "uniqueItems": True},
+        {
+            "type": "array",
+            "prefixItems": [{"type": "string", "minLength": 2}],
+            "items": {"type": "string"},
+            "uniqueItems": True,
+        },
         ['["ab","a","b"]'],
         ['["a"]', '["ab","ab"]', '["ab","c","ab"]'],
     ),
@@ -106,31 +110,35 @@ CASES = {
         ['["x","y",[1,1]]', '["x","y"]', '{"a":1}'],
         ['["x","x"]'],
     ),
-}  # fmt: skip
+}
 OTHERS = {
     "anything": {"type": "array", "uniqueItems": True},
     "integers": {"type": "array", "items": {"type": "integer"}, "uniqueItems": True},
     "strings or integers": {"type": "array", "items": {"type": ["string", "integer"]}, "uniqueItems": True},
     "short strings": {"type": "array", "items": {"type": "string", "maxLength": 9}, "uniqueItems": True},
-    "a pattern that ends": {"type": "array", "items": {"type": "string", "pattern": "^(x|[0-9]+)$"},
-                            "uniqueItems": True},
+    "a pattern that ends": {
+        "type": "array",
+        "items": {"type": "string", "pattern": "^(x|[0-9]+)$"},
+        "uniqueItems": True,
+    },
     "contains": STRINGS | {"contains": {"const": "a"}, "minContains": 1},
     "in contains": {"type": "array", "items": {"type": "array"}, "contains": STRINGS},
     "or not unique": {"anyOf": [STRINGS, LISTS | {"minItems": 3}]},
     "or a constant that repeats": {"anyOf": [STRINGS, {"const": ["a", "a"]}]},
-    "or deep in a constant": {"anyOf": [{"type": "object", "properties": {"a": STRINGS}},
-                                        {"const": {"a": ["x", "x"], "b": 1}}]},
+    "or deep in a constant": {
+        "anyOf": [{"type": "object", "properties": {"a": STRINGS}}, {"const": {"a": ["x", "x"], "b": 1}}]
+    },
     "one of two": {"type": "object", "properties": {"a": STRINGS, "b": {"type": "array", "uniqueItems": True}}},
-}  # fmt: skip
+}
 
 
-def compiled(schema: object, vocab: Vocab | None = None) -> UniqueCompiled:
+def compiled(schema: object, vocab: Vocab | None = None) -> CompiledUniqueStrings:
     found = (BYTES if vocab is None else Compiler(vocab)).compile(JsonSchema(schema))
-    assert isinstance(found, UniqueCompiled)
+    assert isinstance(found, CompiledUniqueStrings)
     return found
 
 
-def after(made: UniqueCompiled, text: str) -> Matcher:
+def after(made: CompiledUniqueStrings, text: str) -> Matcher:
     matcher = made.matcher()
     for token in made.inner.trie.segment(text.encode()) or ():
         matcher.advance(token)
@@ -155,12 +163,12 @@ def test_the_contract_says_that_it_is_enforced(name: str) -> None:
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_where_forbidding_what_repeats_is_not_enough_the_matcher_looks_ahead(name: str) -> None:
-    assert isinstance(BYTES.compile(JsonSchema(OTHERS[name])), ItemsCompiled)
+    assert isinstance(BYTES.compile(JsonSchema(OTHERS[name])), CompiledUniqueItems)
 
 
 def test_few_values_need_no_filter() -> None:
     few = {"type": "array", "items": {"enum": ["a", "b"]}, "uniqueItems": True}
-    assert not isinstance(BYTES.compile(JsonSchema(few)), UniqueCompiled)
+    assert not isinstance(BYTES.compile(JsonSchema(few)), CompiledUniqueStrings)
     both = compiled({"anyOf": [STRINGS | {"minItems": 3}, few]})
     assert both.accepts('["a","b"]')
     assert not both.accepts('["c","b"]')
@@ -177,8 +185,11 @@ def test_beside_others_it_is_enforced() -> None:
     matcher.advance(ord("a"))
     assert matcher.explain(ord('"')).member == "all_of[0].json_schema"
     assert [name for name, _ in matcher.member_masks()] == [
-        "all_of[0].json_schema", "all_of[1].regex", "all_of[2].ban", "all_of",
-    ]  # fmt: skip
+        "all_of[0].json_schema",
+        "all_of[1].regex",
+        "all_of[2].ban",
+        "all_of",
+    ]
     assert made.accepts('["a","aa"]')
     assert not made.accepts('["a","a"]')
     assert not made.accepts('["b"]')
@@ -255,12 +266,15 @@ def test_every_mask_over_a_few_tokens_is_right() -> None:
     assert states > 500
 
 
-@pytest.mark.parametrize("schema", [
-    {"type": "object", "properties": {"a": STRINGS, "b": LISTS}, "additionalProperties": False},
-    {"type": "object", "additionalProperties": STRINGS},
-    {"type": "array", "items": STRINGS},
-    {"anyOf": [{"type": "array", "items": STRINGS}, STRINGS]},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "object", "properties": {"a": STRINGS, "b": LISTS}, "additionalProperties": False},
+        {"type": "object", "additionalProperties": STRINGS},
+        {"type": "array", "items": STRINGS},
+        {"anyOf": [{"type": "array", "items": STRINGS}, STRINGS]},
+    ],
+)
 def test_every_short_text_of_the_grammar_is_judged_as_by_the_validator(schema: object) -> None:
     made = compiled(schema, small(b"{", b"}", b":", b"b", b'{"a":', b'{"b":["a","a"', b'{"b":[', b'["a","b"'))
     valid = validator(schema)
@@ -304,9 +318,13 @@ def test_strings_of_all_kinds(items: list[str]) -> None:
 
 
 @settings(max_examples=examples(100), deadline=None)
-@given(st.recursive(st.none() | st.integers() | st.text('a"\\[]{},:', max_size=3),
-                    lambda inner: st.lists(inner) | st.dictionaries(st.text('a"\\[:', max_size=2), inner)),
-       st.integers(0, 2**32))  # fmt: skip
+@given(
+    st.recursive(
+        st.none() | st.integers() | st.text('a"\\[]{},:', max_size=3),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text('a"\\[:', max_size=2), inner),
+    ),
+    st.integers(0, 2**32),
+)
 def test_the_tracker_finds_the_first_repeated_string_however_the_text_is_cut(value: object, seed: int) -> None:
     """Where every array is one to be watched, its own strings count and no others."""
     tracker = UniqueTracker((Spot(names={}, other=0, items=(0,), unique=True, pointer="/x"),))
@@ -314,11 +332,15 @@ def test_the_tracker_finds_the_first_repeated_string_however_the_text_is_cut(val
     data = json.dumps(value, indent=rng.choice([None, 1])).encode()
     point: object = tracker.start
     at = 0
-    while at < len(data) and isinstance(point, Point):
+    while at < len(data) and isinstance(point, StringPosition):
         some = rng.randint(1, 6)
-        point = tracker.settle(found) if isinstance(found := tracker.feed(point, data[at : at + some]), Point) else None
+        point = (
+            tracker.settle(found)
+            if isinstance(found := tracker.feed(point, data[at : at + some]), StringPosition)
+            else None
+        )
         at += some
-    assert isinstance(point, Point) == _all_distinct(value)
+    assert isinstance(point, StringPosition) == _all_distinct(value)
 
 
 def _all_distinct(value: object) -> bool:
@@ -349,13 +371,16 @@ def test_a_token_that_holds_several_items_is_blamed_at_the_quote_that_repeats() 
 
 
 @pytest.mark.parametrize("kind", VOCABS)
-@pytest.mark.parametrize(("schema", "text", "expected"), [
-    (STRINGS | {"minItems": 3}, "", ["", "a", "b"]),
-    (STRINGS | {"minItems": 3}, '["a","b","a', ["a", "b", "aa"]),
-    (STRINGS | {"minItems": 2}, r'["\"","\"', ['"', '"a']),
-    (CASES["a pattern"][0], "", ["A", "A0", "A1"]),
-    (CASES["left out"][0], '["b","', ["b", "c"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("schema", "text", "expected"),
+    [
+        (STRINGS | {"minItems": 3}, "", ["", "a", "b"]),
+        (STRINGS | {"minItems": 3}, '["a","b","a', ["a", "b", "aa"]),
+        (STRINGS | {"minItems": 2}, r'["\"","\"', ['"', '"a']),
+        (CASES["a pattern"][0], "", ["A", "A0", "A1"]),
+        (CASES["left out"][0], '["b","', ["b", "c"]),
+    ],
+)
 def test_the_completion_repeats_nothing(kind: str, schema: dict, text: str, expected: list[str]) -> None:
     matcher = after(made := compiled(schema, VOCABS[kind]()), text)
     found = json.loads(text + made.vocab.decode(matcher.shortest_completion()).decode())

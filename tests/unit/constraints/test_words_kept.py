@@ -62,9 +62,11 @@ def test_each_replica_compiled_the_list_that_another_had_compiled(
 def test_words_of_a_request_and_short_lists_leave_nothing(tmp_path: Path) -> None:
     words = [f"a{'b' * (number % 50)}{number}" for number in range(2_000)]
     for spec in (
-        Wordlist(words=words, lang="en"), Wordlist(lang="en", top=1_000, extra=["zzyx"]),
-        Wordlist(lang="en", top=1_000, names=["Zzyx"]), Wordlist(lang="en", top=999),
-    ):  # fmt: skip
+        Wordlist(words=words, lang="en"),
+        Wordlist(lang="en", top=1_000, extra=["zzyx"]),
+        Wordlist(lang="en", top=1_000, names=["Zzyx"]),
+        Wordlist(lang="en", top=999),
+    ):
         language(tmp_path, spec)
     assert list(tmp_path.iterdir()) == []
 

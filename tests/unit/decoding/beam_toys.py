@@ -12,7 +12,7 @@ from espalier.constraints.compiler import Compiler
 from espalier.constraints.spec import Spec
 from espalier.decoding.beam.strategy import beam_plan
 from espalier.decoding.options import Decoding
-from espalier.decoding.plan import Job, Outcome, Taken
+from espalier.decoding.plan import Job, Outcome, SampledToken
 from espalier.decoding.step.record import Watch
 from espalier.engines.fake import FakeStepModel, noise
 from espalier.engines.scheduling.drive import drive
@@ -41,8 +41,20 @@ class Toy(FakeStepModel):
         return rows
 
 
-def job(*, constraint: Spec | None = None, filters=(), max_tokens=8, watch="off", vocab=VOCAB, seed=0, beams=4,
-        length_penalty=1.0, early_stopping=False, num_return_sequences=1, **fields) -> Job:  # fmt: skip
+def job(
+    *,
+    constraint: Spec | None = None,
+    filters=(),
+    max_tokens=8,
+    watch="off",
+    vocab=VOCAB,
+    seed=0,
+    beams=4,
+    length_penalty=1.0,
+    early_stopping=False,
+    num_return_sequences=1,
+    **fields,
+) -> Job:
     config = SamplingConfig(**(PLAIN | fields | {"max_tokens": max_tokens}))
     return Job(
         vocab=vocab,
@@ -53,13 +65,16 @@ def job(*, constraint: Spec | None = None, filters=(), max_tokens=8, watch="off"
         max_tokens=max_tokens,
         watch=Watch(watch, 3),
         options=Decoding(
-            strategy="beam", num_beams=beams, length_penalty=length_penalty, early_stopping=early_stopping,
+            strategy="beam",
+            num_beams=beams,
+            length_penalty=length_penalty,
+            early_stopping=early_stopping,
             num_return_sequences=num_return_sequences,
         ),
-    )  # fmt: skip
+    )
 
 
-def search(model: FakeStepModel, asked: Job) -> tuple[list[Taken], Outcome]:
+def search(model: FakeStepModel, asked: Job) -> tuple[list[SampledToken], Outcome]:
     """Run it in as many sequences as there are beams, and see that nothing is left."""
     *taken, (_, ended) = list(drive(model, [beam_plan(asked)]))
     assert model.live == 0
@@ -88,9 +103,16 @@ def log_probs(seed: int, vocab: Vocab = VOCAB, scale: float = 2.0) -> LogProbs:
 
 
 def reference(
-    gains: LogProbs, allows: Callable[[tuple[int, ...], int], bool], ends: Callable[[tuple[int, ...]], bool], *,
-    beams: int, longest: int, length_penalty: float = 1.0, early_stopping: bool | str = False, wanted: int = 1,
-) -> list[tuple[tuple[int, ...], float]]:  # fmt: skip
+    gains: LogProbs,
+    allows: Callable[[tuple[int, ...], int], bool],
+    ends: Callable[[tuple[int, ...]], bool],
+    *,
+    beams: int,
+    longest: int,
+    length_penalty: float = 1.0,
+    early_stopping: bool | str = False,
+    wanted: int = 1,
+) -> list[tuple[tuple[int, ...], float]]:
     """The hypotheses, best first, by the words of transformers' documentation of its beam search."""
     live = [((), 0.0)]
     done: list[tuple[tuple[int, ...], float]] = []
@@ -104,8 +126,11 @@ def reference(
         ways.sort(key=lambda way: -way[1])
         ending = [ends(tokens) or length == longest for tokens, _ in ways]
         live = [way for way, is_over in zip(ways, ending, strict=True) if not is_over][:beams]
-        done += [(way[0], way[1] / length**length_penalty) for way, is_over in zip(ways, ending, strict=True)
-                 if is_over and way in ways[:beams]]  # fmt: skip
+        done += [
+            (way[0], way[1] / length**length_penalty)
+            for way, is_over in zip(ways, ending, strict=True)
+            if is_over and way in ways[:beams]
+        ]
         done = sorted(done, key=lambda one: -one[1])[:beams]
         if not live:
             break

@@ -101,9 +101,14 @@ def test_with_beams_for_every_text_the_best_of_all_is_found(length_penalty, cons
                 every.append((tokens, total / length**length_penalty))
         every.sort(key=lambda one: -one[1])
         asked = job(
-            vocab=small, constraint=allows, max_tokens=longest, beams=128, num_return_sequences=8,
-            length_penalty=length_penalty, early_stopping="never",
-        )  # fmt: skip
+            vocab=small,
+            constraint=allows,
+            max_tokens=longest,
+            beams=128,
+            num_return_sequences=8,
+            length_penalty=length_penalty,
+            early_stopping="never",
+        )
         _, ended = search(Toy(seed, slots=128, vocab=small), asked)
         equal(found(ended), every[:8])
 

@@ -14,7 +14,7 @@ from espalier import Choice, SamplingConfig
 from espalier.constraints.compiler import Compiler
 from espalier.decoding.beam.strategy import beam_plan, check
 from espalier.decoding.options import Decoding
-from espalier.decoding.plan import Taken
+from espalier.decoding.plan import SampledToken
 from espalier.decoding.ports import Extend, Need
 from espalier.decoding.text.stops import TextAssembler
 from espalier.errors import BudgetExceeded, CapabilityError, InputError, SamplingError
@@ -45,7 +45,7 @@ def by_hand(model, asked):
         except StopIteration as end:
             return told, end.value
         answer = None
-        if isinstance(happened, Taken):
+        if isinstance(happened, SampledToken):
             told.append([happened, None])
             continue
         assert isinstance(happened, Need)
@@ -95,9 +95,15 @@ def test_a_finished_text_that_can_still_win_holds_back_what_it_does_not_say():
 @given(st.integers(0, 10**6), st.integers(1, 4), st.sampled_from([0.0, 1.0, -0.5]))
 def test_the_records_of_a_text_add_up_to_its_score(seed, beams, length_penalty):
     asked = job(
-        constraint=Choice(["abab", "abca", "caab", "cc", "bb"]), beams=beams, num_return_sequences=beams, watch="steps",
-        length_penalty=length_penalty, max_tokens=5, repetition_penalty=1.3, logit_bias={1: 2.0},
-    )  # fmt: skip
+        constraint=Choice(["abab", "abca", "caab", "cc", "bb"]),
+        beams=beams,
+        num_return_sequences=beams,
+        watch="steps",
+        length_penalty=length_penalty,
+        max_tokens=5,
+        repetition_penalty=1.3,
+        logit_bias={1: 2.0},
+    )
     told, ended = search(Toy(seed, slots=beams), asked)
     assert ended.records == ()  # they were told
     every = [(ended, [token.record for token in told]), *((other, other.records) for other in ended.others)]
@@ -257,8 +263,14 @@ WORDS = Choice(["yes", "yes, of course", "no", "never", "maybe", "nobody knows"]
 
 
 def test_one_driver_and_the_scheduler_give_the_same_texts_scores_and_traces():
-    options = {"strategy": "beam", "num_beams": 3, "num_return_sequences": 3, "max_tokens": 20, "constraint": WORDS,
-               "seed": 1}  # fmt: skip
+    options = {
+        "strategy": "beam",
+        "num_beams": 3,
+        "num_return_sequences": 3,
+        "max_tokens": 20,
+        "constraint": WORDS,
+        "seed": 1,
+    }
     with espalier.load("fake") as engine:
         prompts = ["hi", "how are you", "who knows", "hi"]
         alone = engine.generate(prompts, **options)

@@ -21,10 +21,10 @@ from espalier.decoding.drafting.pass_costs import PassCosts
 from espalier.decoding.drafting.worth import Worth
 from espalier.decoding.drafts.grammar import GrammarDrafter
 from espalier.decoding.drafts.pace import Pace
-from espalier.decoding.drafts.source import Source
+from espalier.decoding.drafts.source import DraftSource
 from espalier.decoding.drafts.sources import SOURCES
 from espalier.decoding.options import Decoding
-from espalier.engines.base import Finished, TokenEvent
+from espalier.engines.base import FinishEvent, TokenEvent
 from espalier.engines.fake import FakeStepModel, noise
 from espalier.engines.local.engine import LocalEngine
 from espalier.errors import CapabilityError, DeadEnd, InputError
@@ -36,8 +36,9 @@ from tests.unit.decoding.test_jump import Counted, vocab_of
 SCHEMA = {
     "type": "object",
     "properties": {"na": {"enum": ["ab", "na"]}, "b": {"type": "integer", "maximum": 99, "minimum": 0}},
-    "required": ["na", "b"], "additionalProperties": False,
-}  # fmt: skip
+    "required": ["na", "b"],
+    "additionalProperties": False,
+}
 SPECS = {
     "none": None,
     "schema": JsonSchema(SCHEMA),
@@ -59,9 +60,16 @@ SAMPLERS = {
     "xtc": {"temperature": 1.0, "xtc_probability": 0.6, "xtc_threshold": 0.05},
 }
 ENDINGS = (
-    {}, {}, {"stop": ["ab", "ba!"]}, {"max_tokens": 7}, {"min_tokens": 6}, {"filters": [TokenBan.single(ord("b"))]},
-    {"on_budget": "close", "max_tokens": 24}, {"stop_ids": [ord("b")]}, {"logit_bias": {ord("a"): -100.0}},
-)  # fmt: skip
+    {},
+    {},
+    {"stop": ["ab", "ba!"]},
+    {"max_tokens": 7},
+    {"min_tokens": 6},
+    {"filters": [TokenBan.single(ord("b"))]},
+    {"on_budget": "close", "max_tokens": 24},
+    {"stop_ids": [ord("b")]},
+    {"logit_bias": {ord("a"): -100.0}},
+)
 
 
 def loaded(vocab, **more):
@@ -89,7 +97,7 @@ class Hostile:
         return [*found, *(dice.randrange(width) for _ in range(dice.randrange(2)))]
 
 
-HOSTILE = Source(make=Hostile)
+HOSTILE = DraftSource(make=Hostile)
 
 
 @pytest.fixture
@@ -120,7 +128,7 @@ def outcome(eng, strategy, **asked):
             for event in events:
                 if isinstance(event, TokenEvent):
                     streamed.append((event.token_id, event.text))
-                elif isinstance(event, Finished):
+                elif isinstance(event, FinishEvent):
                     return streamed, event.result
     except DeadEnd as error:
         return streamed, str(error)
@@ -162,9 +170,12 @@ def test_the_tokens_are_those_of_mask_whatever_is_proposed(eng, hostile, kind, s
         if ending.get("on_budget") == "close" and kind in ("rewinding", "all_of"):
             ending = {}
         found = check_equal(
-            eng, SPECS[kind], seed=seed, trace=("off", "steps")[seed // 9 % 2],
+            eng,
+            SPECS[kind],
+            seed=seed,
+            trace=("off", "steps")[seed // 9 % 2],
             **{"max_tokens": 40, **SAMPLERS[sampler], **ending},
-        )  # fmt: skip
+        )
         if found is not None and found.drafting is not None:
             accepted, drafted = accepted + found.drafting.accepted, drafted + found.drafting.drafted
     assert kind == "rewinding" or 0 < accepted < drafted
@@ -187,9 +198,10 @@ def test_a_source_that_the_draft_has_no_room_for_is_not_asked(eng, hostile, monk
 def test_many_rows_of_one_batch_are_as_alone(eng, hostile):
     requests = [
         make_request("p", raw=True, constraint=SPECS["gbnf"], strategy=name, seed=seed, max_tokens=30)
-        for seed in range(6) for name in ("mask", "draft")
-    ]  # fmt: skip
-    found = {event.index: event.result for event in eng.engine.run(requests) if isinstance(event, Finished)}
+        for seed in range(6)
+        for name in ("mask", "draft")
+    ]
+    found = {event.index: event.result for event in eng.engine.run(requests) if isinstance(event, FinishEvent)}
     for index in range(0, len(requests), 2):
         assert found[index].token_ids == found[index + 1].token_ids
 
@@ -351,5 +363,5 @@ def test_on_a_server_drafts_get_only_the_room_that_is_free(eng, hostile):
                 running.append(service.submit(request))
             for seed, run in enumerate(running):
                 last = [*run][-1]
-                assert isinstance(last, Finished)
+                assert isinstance(last, FinishEvent)
                 assert last.result.token_ids == want[seed]

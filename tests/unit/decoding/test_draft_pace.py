@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from espalier.decoding.drafting.continuations import GRADES, NEAR, Continuations, Place
+from espalier.decoding.drafting.continuations import GRADES, NEAR, Continuations, HistoryPosition
 from espalier.decoding.drafting.kit import DraftKit
 from espalier.decoding.drafting.pass_costs import PassCosts
 from espalier.decoding.drafting.worth import Worth
 from espalier.decoding.drafts.pace import MOST, Pace, least_rate
 
-X, Y, Z = (Place(name, 0) for name in "xyz")
+X, Y, Z = (HistoryPosition(name, 0) for name in "xyz")
 
 
 def test_costs_of_a_pass_are_read_off_a_line_through_what_was_measured():
@@ -114,20 +114,24 @@ def test_how_likely_a_place_goes_on_as_before_is_learnt_from_places_like_it():
     assert known.likeliest(X)[1] > often
     assert known.leads_to(X, 2) == Z
     for place in range(40):  # where a token was seen once, another one follows here
-        known.learn(Place(place, 0), 1, Y)
-        known.learn(Place(place, 0), 2, Y)
-    known.learn(Place("new", 0), 1, Y)
-    assert known.likeliest(Place("new", 0))[1] < 0.2
+        known.learn(HistoryPosition(place, 0), 1, Y)
+        known.learn(HistoryPosition(place, 0), 2, Y)
+    known.learn(HistoryPosition("new", 0), 1, Y)
+    assert known.likeliest(HistoryPosition("new", 0))[1] < 0.2
 
 
 def test_a_place_is_known_by_the_token_before_first():
     known = Continuations()
     for _ in range(3):
-        known.learn(Place("x", 5), 1, Y)
-    known.learn(Place("x", 6), 2, Z)
-    assert known.likeliest(Place("x", 6)) == (2, known.grades[0], Z)
-    assert known.likeliest(Place("x", 7)) == (1, known.grades[NEAR + 4], Y)  # what followed after other tokens
-    assert known.leads_to(Place("x", 7), 2) == Z
+        known.learn(HistoryPosition("x", 5), 1, Y)
+    known.learn(HistoryPosition("x", 6), 2, Z)
+    assert known.likeliest(HistoryPosition("x", 6)) == (2, known.grades[0], Z)
+    assert known.likeliest(HistoryPosition("x", 7)) == (
+        1,
+        known.grades[NEAR + 4],
+        Y,
+    )  # what followed after other tokens
+    assert known.leads_to(HistoryPosition("x", 7), 2) == Z
 
 
 def test_a_source_that_is_not_worth_asking_is_asked_ever_more_seldom():
@@ -178,11 +182,11 @@ def test_what_is_learnt_is_bounded_and_kept_apart_by_owner():
     known = Continuations()
     for place in range(5000):
         for token in range(12):
-            known.learn(Place(place, 0), token, Place(place + 1, 0))
-    known.learn(Place(4999, 0), 3, Place(5000, 0))
+            known.learn(HistoryPosition(place, 0), token, HistoryPosition(place + 1, 0))
+    known.learn(HistoryPosition(4999, 0), 3, HistoryPosition(5000, 0))
     assert len(known._after) == 4096
     assert max(len(one.followed) for one in known._after.values()) <= 8
-    assert known.likeliest(Place(0, 0)) is None
+    assert known.likeliest(HistoryPosition(0, 0)) is None
     kit = DraftKit()
     kit.continuations("ada", "c").learn(X, 1, Y)
     assert kit.continuations("bob", "c").likeliest(X) is None

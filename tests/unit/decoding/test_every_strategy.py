@@ -17,7 +17,7 @@ from espalier.chat.prompt.template import ChatTemplate
 from espalier.decoding.options import FAITHFUL, Decoding
 from espalier.decoding.options import OPTIONS as DECLARED
 from espalier.decoding.strategies import STRATEGIES
-from espalier.engines.base import Finished
+from espalier.engines.base import FinishEvent
 from espalier.engines.fake import TEMPLATE, FakeStepModel, noise, wishing
 from espalier.engines.local.engine import LocalEngine
 from espalier.errors import BudgetExceeded, Cancelled, CapabilityError, GenerationError, InputError, OutputError
@@ -28,26 +28,32 @@ from tests.traces import alike
 
 NAMES = STRATEGIES.names()
 SEVERAL = {"num_return_sequences": 2}
-OPTIONS = {
-    "beam": {"num_beams": 3, **SEVERAL},
-    **{name: {"particles": 3, **SEVERAL} for name in FAITHFUL},
+OPTIONS = {"beam": {"num_beams": 3, **SEVERAL}, **{name: {"particles": 3, **SEVERAL} for name in FAITHFUL}}
+SCHEMA = {
+    "type": "object",
+    "properties": {"name": {"enum": ["Ada", "Grace"]}, "age": {"type": "integer", "minimum": 0, "maximum": 99}},
+    "required": ["name", "age"],
+    "additionalProperties": False,
 }
-SCHEMA = {"type": "object", "properties": {"name": {"enum": ["Ada", "Grace"]}, "age": {"type": "integer",
-          "minimum": 0, "maximum": 99}}, "required": ["name", "age"], "additionalProperties": False}  # fmt: skip
-TOOL = {"add": {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"],
-                "additionalProperties": False}}  # fmt: skip
+TOOL = {
+    "add": {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"], "additionalProperties": False}
+}
 CONSTRAINTS = {
     "schema": {"constraint": JsonSchema(SCHEMA)},
     "compact": {"constraint": JsonSchema(SCHEMA, whitespace="compact")},
-    "gbnf": {"constraint": Gbnf('root ::= "(" list ")"\nlist ::= item ("," item){1,3}\nitem ::= [a-c]{1,2} | root2\n'
-                                'root2 ::= "[" [a-c]{1,2} "]"')},
+    "gbnf": {
+        "constraint": Gbnf(
+            'root ::= "(" list ")"\nlist ::= item ("," item){1,3}\nitem ::= [a-c]{1,2} | root2\n'
+            'root2 ::= "[" [a-c]{1,2} "]"'
+        )
+    },
     "regex": {"constraint": Regex(r"[A-Z][a-z]{1,5}(-[0-9]{2})?")},
     "choice": {"constraint": Choice(["yes", "yes!", "no", "never"])},
     "wordlist": {"constraint": Wordlist(["ada", "bear", "bee"], max_run=1)},
     "all_of": {"constraint": AllOf([Regex("[a-z ]{4,9}"), Ban(["e"])])},
     "tools": {"tools": TOOL, "tool_choice": "required", "parallel_tool_calls": False},
     "none": {},
-}  # fmt: skip
+}
 ITEM = r"([a-c]{1,2}|\[[a-c]{1,2}\])"
 GRAMMAR_BY_RE = rf"\({ITEM}(,{ITEM}){{1,3}}\)"
 VOCAB = Vocab.bytes()
@@ -63,8 +69,9 @@ class Counting(FakeStepModel):
         self.most, self.passes, self.fails_from, self.waits_from = 0, 0, None, None
         self.reached, self.open = threading.Event(), threading.Event()
         near = wishing(VOCAB, WISH, 2)  # of the wish the first bytes are far from any constraint's
-        super().__init__(lambda tokens: near(tokens) * np.float32(0.7) + noise(tokens, VOCAB.width), width=VOCAB.width,
-                         **more)  # fmt: skip
+        super().__init__(
+            lambda tokens: near(tokens) * np.float32(0.7) + noise(tokens, VOCAB.width), width=VOCAB.width, **more
+        )
 
     @property
     def capacity(self):
@@ -102,8 +109,13 @@ def eng():
 
 
 def ask(strategy, *, prompt="hi", **more):
-    return make_request(prompt, strategy=strategy, raw="tools" not in more, **OPTIONS.get(strategy, {}),
-                        **{"seed": 5, "max_tokens": MOST, "temperature": 0.9, **more})  # fmt: skip
+    return make_request(
+        prompt,
+        strategy=strategy,
+        raw="tools" not in more,
+        **OPTIONS.get(strategy, {}),
+        **{"seed": 5, "max_tokens": MOST, "temperature": 0.9, **more},
+    )
 
 
 def run(eng, request):
@@ -168,11 +180,19 @@ def test_another_seed_gives_another_text_where_something_is_drawn(eng, strategy)
 
 @pytest.mark.parametrize("strategy", NAMES)
 def test_each_of_n_outputs_is_what_its_stream_gives_alone(eng, strategy):
-    prompts = {"n": 3, "constraint": Regex("[a-z]{6}"), "strategy": strategy, "seed": 5, "max_tokens": 20,
-               "temperature": 0.9, "raw": True, **OPTIONS.get(strategy, {})}  # fmt: skip
+    prompts = {
+        "n": 3,
+        "constraint": Regex("[a-z]{6}"),
+        "strategy": strategy,
+        "seed": 5,
+        "max_tokens": 20,
+        "temperature": 0.9,
+        "raw": True,
+        **OPTIONS.get(strategy, {}),
+    }
     requests, _ = eng.requests("hi", **prompts)
     assert [request.stream for request in requests] == [0, 1, 2]
-    together = {e.index: e.result for e in eng.engine.run(requests) if isinstance(e, Finished)}
+    together = {e.index: e.result for e in eng.engine.run(requests) if isinstance(e, FinishEvent)}
     assert [texts(together[at]) for at in range(3)] == [texts(run(eng, request)) for request in requests]
 
 
@@ -255,16 +275,19 @@ HELD = {
     "a finite bias": ({"logit_bias": {A: 100.0}, "constraint": Regex("[ab]{6}")}, lambda text: text == "aaaaaa"),
     "allowed_ids": ({"allowed_ids": [B, 256], "constraint": Regex("[ab]{6}")}, lambda text: text == "bbbbbb"),
     "a filter": ({"filters": TokenBan([A]), "constraint": Regex("[ab]{6}")}, lambda text: text == "bbbbbb"),
-    "soft": ({"soft": espalier.SoftWordlist(Wordlist(["ab"], top=1), tier3_penalty=60.0),
-              "constraint": Regex("[abc]{2}")},
-             lambda text: text == "ab"),
-    "min_tokens": ({"min_tokens": 5, "constraint": Regex("a{1,6}"), "logit_bias": {256: 50.0}},
-                   lambda text: len(text) == 5),
+    "soft": (
+        {"soft": espalier.SoftWordlist(Wordlist(["ab"], top=1), tier3_penalty=60.0), "constraint": Regex("[abc]{2}")},
+        lambda text: text == "ab",
+    ),
+    "min_tokens": (
+        {"min_tokens": 5, "constraint": Regex("a{1,6}"), "logit_bias": {256: 50.0}},
+        lambda text: len(text) == 5,
+    ),
     "max_tokens": ({"max_tokens": 3, "constraint": Regex("a{6}")}, lambda text: text == "aaa"),
     "stop": ({"stop": ["ab"], "constraint": Regex("xxab[ab]{4}")}, lambda text: text == "xx"),
     "stop_ids": ({"stop_ids": [B], "constraint": Regex("xxab[ab]{4}")}, lambda text: text == "xxa"),
     "ignore_eos": ({"ignore_eos": True, "max_tokens": 12, "logit_bias": {256: 50.0}}, lambda text: len(text) > 0),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", HELD)
@@ -285,8 +308,17 @@ def test_no_field_of_a_request_is_dropped(eng, strategy, name):
 
 @pytest.mark.parametrize("strategy", NAMES)
 def test_what_means_nothing_to_a_strategy_is_refused_by_name(strategy):
-    given = {"num_beams": 2, "length_penalty": 2.0, "early_stopping": True, "num_return_sequences": 2, "particles": 9,
-             "ess_threshold": 0.1, "target": "truncated", "max_rewinds": 3, "drafts": ("lookup",)}  # fmt: skip
+    given = {
+        "num_beams": 2,
+        "length_penalty": 2.0,
+        "early_stopping": True,
+        "num_return_sequences": 2,
+        "particles": 9,
+        "ess_threshold": 0.1,
+        "target": "truncated",
+        "max_rewinds": 3,
+        "drafts": ("lookup",),
+    }
     assert set(given) == {name for name, option in DECLARED.items() if option.strategies}
     for name, value in given.items():
         if strategy in DECLARED[name].strategies:
@@ -298,9 +330,14 @@ def test_what_means_nothing_to_a_strategy_is_refused_by_name(strategy):
 
 
 @pytest.mark.parametrize("strategy", [name for name in NAMES if name not in ("mask", "draft")])
-@pytest.mark.parametrize("spec", [Ban(["as an AI"], mode="rewind"),
-                                  AllOf([Gbnf('root ::= "a" root? "b"'), Gbnf('root ::= [ab]+')], dead_ends="rewind"),
-                                  AllOf([Regex("[a-z ]{3,9}"), Ban(["ab"], mode="rewind")])])  # fmt: skip
+@pytest.mark.parametrize(
+    "spec",
+    [
+        Ban(["as an AI"], mode="rewind"),
+        AllOf([Gbnf('root ::= "a" root? "b"'), Gbnf("root ::= [ab]+")], dead_ends="rewind"),
+        AllOf([Regex("[a-z ]{3,9}"), Ban(["ab"], mode="rewind")]),
+    ],
+)
 def test_text_is_taken_back_by_mask_and_draft_alone_and_the_others_say_so(eng, strategy, spec):
     with pytest.raises(CapabilityError, match="takes text back") as told:
         eng.engine.prepare(ask(strategy, constraint=spec))
@@ -374,8 +411,9 @@ def test_recorders_are_told_once_and_of_the_end_whatever_comes(strategy, served)
         ]
         assert run.is_over
         assert [[(len(run.steps), run.is_over, run.trace) for run in one.runs] for one in books] == [
-            [(1, True, None)], [(len(heard), True, None)] if heard else []
-        ]  # fmt: skip
+            [(1, True, None)],
+            [(len(heard), True, None)] if heard else [],
+        ]
 
 
 @pytest.mark.parametrize("strategy", NAMES)
@@ -419,8 +457,7 @@ def test_a_recorder_that_fails_at_the_end_keeps_it_from_no_other(eng):
 @pytest.mark.parametrize("strategy", ["beam", *FAITHFUL])
 def test_the_reasoning_of_every_text_is_counted(strategy):
     eng = loaded()
-    request = ask(strategy, constraint=Regex("<think>[ab]{4}</think>[0-9]{2}"),
-                  reasoning=("<think>", "</think>"))  # fmt: skip
+    request = ask(strategy, constraint=Regex("<think>[ab]{4}</think>[0-9]{2}"), reasoning=("<think>", "</think>"))
     result = run(eng, request)
     assert result.others
     for one in (result, *result.others):

@@ -11,9 +11,9 @@ import espalier
 from espalier import Choice, Regex, SamplingConfig, Vocab
 from espalier.api import make_request
 from espalier.decoding.options import Decoding
-from espalier.decoding.plan import Outcome, Taken
+from espalier.decoding.plan import Outcome, SampledToken
 from espalier.decoding.strategies import STRATEGIES
-from espalier.engines.base import Finished
+from espalier.engines.base import FinishEvent
 from espalier.engines.fake import FakeStepModel, noise
 from espalier.engines.local.engine import LocalEngine
 from espalier.engines.scheduling.drive import drive
@@ -78,7 +78,7 @@ def test_every_step_of_the_result_is_told_once_and_those_of_the_others_are_their
         outcome, told = run(
             language.model(), job(language, strategy, 4, particles=6, num_return_sequences=6, watch="steps")
         )
-        assert all(isinstance(one, Taken) for one in told)
+        assert all(isinstance(one, SampledToken) for one in told)
         assert tuple(one.token for one in told) == outcome.tokens
         assert "".join(one.text for one in told) + outcome.tail == outcome.text
         assert [(one.record.step, one.record.token_id) for one in told] == [*enumerate(outcome.tokens)]
@@ -115,7 +115,7 @@ def test_what_all_particles_agree_on_is_told_before_the_end():
     model, told = FORCED.model(), []
     for _, event in drive(model, [plan]):
         told.append((model.live, event))
-    early = [event.token for live, event in told if live and isinstance(event, Taken)]
+    early = [event.token for live, event in told if live and isinstance(event, SampledToken)]
     assert early[:3] == [0, 0, 1]
 
 
@@ -210,9 +210,17 @@ def test_stop_texts_and_stop_ids_end_each_particle_by_itself(strategy):
         for seed in range(12):
             outcome, _ = run(
                 TRAP.model(),
-                job(TRAP, strategy, seed, particles=4, num_return_sequences=4, spec=False, max_tokens=6,
-                    sampling=sampling),
-            )  # fmt: skip
+                job(
+                    TRAP,
+                    strategy,
+                    seed,
+                    particles=4,
+                    num_return_sequences=4,
+                    spec=False,
+                    max_tokens=6,
+                    sampling=sampling,
+                ),
+            )
             found |= {(one.text, one.stop) for one in every(outcome) if one.stop is not None}
         assert stops & {text for text, _ in found}
         assert all("1" not in text for text, _ in found)
@@ -223,10 +231,7 @@ def test_stop_texts_and_stop_ids_end_each_particle_by_itself(strategy):
 def test_bans_shrink_the_allowed_set_and_count_against_the_weight(strategy):
     """Without the token ab the spellings of the three texts have other probabilities, and no other tokens."""
     ab = 2
-    for more in (
-        {"filters": (TokenBan([ab], name="mine"),)},
-        {"sampling": {"logit_bias": {ab: -math.inf}}},
-    ):
+    for more in ({"filters": (TokenBan([ab], name="mine"),)}, {"sampling": {"logit_bias": {ab: -math.inf}}}):
         for seed in range(6):
             outcome, told = run(
                 SPELLINGS.model(),
@@ -378,9 +383,16 @@ def test_the_truncated_target_is_the_free_chains_law_given_the_language(strategy
         try:
             outcome, _ = run(
                 model,
-                job(SPELLINGS, strategy, seed, particles=particles, num_return_sequences=particles,
-                    target="truncated", sampling=sampling),
-            )  # fmt: skip
+                job(
+                    SPELLINGS,
+                    strategy,
+                    seed,
+                    particles=particles,
+                    num_return_sequences=particles,
+                    target="truncated",
+                    sampling=sampling,
+                ),
+            )
         except DeadEnd:
             estimates.append(0.0)
             continue
@@ -407,9 +419,16 @@ def test_a_truncation_that_leaves_nothing_allowed_is_a_dead_end_that_says_so(str
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("top_k", 40), ("top_p", 0.9), ("min_p", 0.1), ("typical_p", 0.5), ("top_n_sigma", 2.0), ("xtc_probability", 0.5),
-     ("mirostat", 2)],
-)  # fmt: skip
+    [
+        ("top_k", 40),
+        ("top_p", 0.9),
+        ("min_p", 0.1),
+        ("typical_p", 0.5),
+        ("top_n_sigma", 2.0),
+        ("xtc_probability", 0.5),
+        ("mirostat", 2),
+    ],
+)
 @strategies
 def test_truncations_are_refused_by_name_unless_they_are_the_target(strategy, field, value):
     eng = espalier.load("fake")
@@ -471,12 +490,9 @@ ASKED = [
 @pytest.mark.parametrize("options", [{}, {"prefix_tokens": 0, "prefill_chunk": 3}, {"lanes": 2}], ids=str)
 def test_it_is_the_same_alone_and_among_others(strategy, options):
     eng = loaded(slots=12)
-    made = [
-        request for more in ASKED
-        for request in eng.requests("how", strategy=strategy, particles=4, **more)[0]
-    ]  # fmt: skip
-    alone = [event.result for one in made for event in eng.engine.run([one]) if isinstance(event, Finished)]
-    together = [event for event in eng.engine.run(made) if isinstance(event, Finished)]
+    made = [request for more in ASKED for request in eng.requests("how", strategy=strategy, particles=4, **more)[0]]
+    alone = [event.result for one in made for event in eng.engine.run([one]) if isinstance(event, FinishEvent)]
+    together = [event for event in eng.engine.run(made) if isinstance(event, FinishEvent)]
     assert [event.result for event in sorted(together, key=lambda event: event.index)] == alone
     served = eng.serve(**options)
     runnings = [served.submit(request) for request in made]

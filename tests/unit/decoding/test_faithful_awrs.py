@@ -141,8 +141,14 @@ def test_an_urn_draws_in_proportion_to_what_is_left():
     for seed in range(runs):
         urn = Urn(np.array([0.7, 0.2, 0.1]), RandomStream(seed).next)
         seen[tuple(urn.draw()[0] for _ in range(3))] += 1
-    expected = {(0, 1, 2): 0.7 * 2 / 3, (0, 2, 1): 0.7 / 3, (1, 0, 2): 0.2 * 7 / 8, (1, 2, 0): 0.2 / 8,
-                (2, 0, 1): 0.1 * 7 / 9, (2, 1, 0): 0.1 * 2 / 9}  # fmt: skip
+    expected = {
+        (0, 1, 2): 0.7 * 2 / 3,
+        (0, 2, 1): 0.7 / 3,
+        (1, 0, 2): 0.2 * 7 / 8,
+        (1, 2, 0): 0.2 / 8,
+        (2, 0, 1): 0.1 * 7 / 9,
+        (2, 1, 0): 0.1 * 2 / 9,
+    }
     assert sum(expected.values()) == pytest.approx(1)
     chi_squared = sum((seen[order] - runs * p) ** 2 / (runs * p) for order, p in expected.items())
     assert chi_squared < 20.5  # 5 degrees of freedom, p = 0.001

@@ -71,8 +71,15 @@ def numbers_of(record: StepRecord) -> dict[str, Any]:
     return {
         "token": record.token_id,
         "numbers": [
-            record.logprob, record.removed_mass, record.tax_nats, record.z_sampled, record.entropy_before,
-            record.entropy_after, record.resampled.prob, record.resampled.logit, record.allowed_count,
+            record.logprob,
+            record.removed_mass,
+            record.tax_nats,
+            record.z_sampled,
+            record.entropy_before,
+            record.entropy_after,
+            record.resampled.prob,
+            record.resampled.logit,
+            record.allowed_count,
         ],
         "flags": [record.was_changed, record.was_rejected, record.was_forced],
         "rejected": None if record.rejected is None else [record.rejected.id, record.rejected.prob],
@@ -80,7 +87,7 @@ def numbers_of(record: StepRecord) -> dict[str, Any]:
         "removed_by": [[name, mass] for name, mass in record.removed_by],
         "lists": [[[c.id for c in part][:5], len(part), [c.allowed for c in part].count(True)] for part in lists],
         "sums": [sum((n + 1) * c.prob for n, c in enumerate(part)) for part in lists],
-    }  # fmt: skip
+    }
 
 
 def cases_of_rows() -> Iterator[tuple[str, list[Any]]]:
@@ -129,8 +136,11 @@ def steps_of(vocab: Vocab, config: SamplingConfig, fitted: Any, level: Any, way:
     return outputs
 
 
-RECORD = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 12}, "age": {"type": "integer"}},
-          "required": ["name", "age"]}  # fmt: skip
+RECORD = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "maxLength": 12}, "age": {"type": "integer"}},
+    "required": ["name", "age"],
+}
 RUNS: dict[str, dict[str, Any]] = {
     "free": {},
     "greedy schema": {"temperature": 0, "constraint": JsonSchema(RECORD), "trace": "steps"},
@@ -142,16 +152,35 @@ RUNS: dict[str, dict[str, Any]] = {
     "schema, jump": {"constraint": JsonSchema(RECORD), "strategy": "jump", "trace": "steps"},
     "grammar": {"constraint": Gbnf('root ::= "[" [a-z]{2,5} ("," [0-9]+){1,4} "]"'), "trace": "steps", "top_k": 3},
     "several": {"constraint": AllOf([Regex("[a-z ]{4,20}"), Ban(["e"])]), "trace": "steps", "n": 3},
-    "beams": {"constraint": Regex("[a-z ]{4,9}"), "strategy": "beam", "num_beams": 3, "num_return_sequences": 2,
-              "temperature": 0, "trace": "steps"},
+    "beams": {
+        "constraint": Regex("[a-z ]{4,9}"),
+        "strategy": "beam",
+        "num_beams": 3,
+        "num_return_sequences": 2,
+        "temperature": 0,
+        "trace": "steps",
+    },
     "mirostat": {"mirostat": 2, "trace": "steps"},
     "dry and penalties": {"dry_multiplier": 0.8, "frequency_penalty": 0.4, "trace": "summary"},
     "biased": {"logit_bias": {"e": -100.0, " ": 2.0}, "trace": "steps"},
-    "smc": {"constraint": Regex("[a-z ]{4,9}"), "strategy": "smc", "particles": 4, "trace": "steps", "top_k": 0,
-            "top_p": 1.0, "min_p": 0.0},
-    "awrs": {"constraint": Regex("[a-z ]{4,9}"), "strategy": "awrs", "particles": 3, "top_k": 0, "top_p": 1.0,
-             "min_p": 0.0},
-}  # fmt: skip
+    "smc": {
+        "constraint": Regex("[a-z ]{4,9}"),
+        "strategy": "smc",
+        "particles": 4,
+        "trace": "steps",
+        "top_k": 0,
+        "top_p": 1.0,
+        "min_p": 0.0,
+    },
+    "awrs": {
+        "constraint": Regex("[a-z ]{4,9}"),
+        "strategy": "awrs",
+        "particles": 3,
+        "top_k": 0,
+        "top_p": 1.0,
+        "min_p": 0.0,
+    },
+}
 
 
 def cases_of_engine(model: str, tokens: int) -> Iterator[tuple[str, list[Any]]]:

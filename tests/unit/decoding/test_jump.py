@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import espalier
 from espalier.decoding.jump.strategy import HELD
 from espalier.decoding.strategies import STRATEGIES
-from espalier.engines.base import Finished, TokenEvent
+from espalier.engines.base import FinishEvent, TokenEvent
 from espalier.engines.fake import FakeStepModel, noise
 from espalier.engines.local.engine import LocalEngine
 from espalier.sampling.filters import Priority
@@ -92,7 +92,7 @@ def served(eng, spec, prompt="p", **more):
     asked = {"constraint": spec, "strategy": "jump", "raw": True, "max_tokens": 60, **more}
     with closing(eng.serve()) as service:
         *events, last = list(service.submit(eng.requests(prompt, **asked)[0][0]))
-    assert isinstance(last, Finished)
+    assert isinstance(last, FinishEvent)
     assert tuple(one.token_id for one in events if isinstance(one, TokenEvent)) == last.result.token_ids
     return last.result
 

@@ -12,15 +12,23 @@ from espalier.constraints.compiler import Compiler
 from espalier.tokens import mask as masks
 
 SCHEMAS = (
-    {"type": "object", "properties": {"a": {"type": "string", "maxLength": 3}, "b": {"enum": ["xx", "xxy", "xz"]}},
-     "required": ["a", "b"], "additionalProperties": False},
-    {"type": "object", "properties": {"n": {"type": "integer", "minimum": 10, "maximum": 12}, "c": {"const": "é日本"}},
-     "required": ["c"], "additionalProperties": False},
+    {
+        "type": "object",
+        "properties": {"a": {"type": "string", "maxLength": 3}, "b": {"enum": ["xx", "xxy", "xz"]}},
+        "required": ["a", "b"],
+        "additionalProperties": False,
+    },
+    {
+        "type": "object",
+        "properties": {"n": {"type": "integer", "minimum": 10, "maximum": 12}, "c": {"const": "é日本"}},
+        "required": ["c"],
+        "additionalProperties": False,
+    },
     {"type": "array", "items": {"enum": [1, 10, 100, 'x"y']}, "minItems": 2, "maxItems": 3},
     {"type": "string", "pattern": "^ab{2,4}c$"},
     {"enum": ["ññ", "ñá", None]},
     {"const": "x" * (FORCED_BYTES + 50)},
-)  # fmt: skip
+)
 
 
 def walked(matcher, vocab):

@@ -92,9 +92,8 @@ def decided(take, row, mask, name, said, seed, level):
     context = FilterContext(step=len(said), prompt=(1, 2, 3, 1), generated=())
     stream = RandomStream(seed)
     found = take(
-        row, mask, vocab=VOCAB, chain=chain, stream=stream, context=context, watch=Watch(level, 4),
-        questions=NO_MATCHER,
-    )  # fmt: skip
+        row, mask, vocab=VOCAB, chain=chain, stream=stream, context=context, watch=Watch(level, 4), questions=NO_MATCHER
+    )
     row[:] = 0.0
     if mask is not None:
         mask[:] = 0
@@ -133,9 +132,11 @@ def test_a_record_made_later_equals_one_made_at_the_step(name, seed, level, is_l
 @pytest.mark.parametrize("kind", SPECS)
 @settings(max_examples=examples(12))
 @given(
-    seed=st.integers(0, 2**32), level=st.sampled_from(["summary", "steps", "full"]), counts=st.booleans(),
+    seed=st.integers(0, 2**32),
+    level=st.sampled_from(["summary", "steps", "full"]),
+    counts=st.booleans(),
     is_late=st.booleans(),
-)  # fmt: skip
+)
 def test_a_record_says_of_its_constraint_what_it_said_at_the_step(kind, seed, level, counts, is_late):
     """The text goes on, back, and on in a fork before any record is read."""
     rng, watch = np.random.default_rng(seed), Watch(level, 4, counts)
@@ -182,9 +183,13 @@ def constrained(row, matcher, questions, said, seed, watch, is_late):
         partial(steps.decide_late, row, lambda: mask, matcher.allows) if is_late else partial(steps.decide, row, mask)
     )
     found = take(
-        vocab=BYTES, chain=chain, stream=stream, watch=watch, questions=questions,
+        vocab=BYTES,
+        chain=chain,
+        stream=stream,
+        watch=watch,
+        questions=questions,
         context=FilterContext(step=len(said), prompt=(1, 2), generated=tuple(said)),
-    )  # fmt: skip
+    )
     row[:], mask[:] = 0.0, 0
     return found, stream.count
 

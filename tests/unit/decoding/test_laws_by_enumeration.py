@@ -39,18 +39,22 @@ FORCED = [
     over_bytes(LANGUAGES[0]),  # no merges: after "0" the rest is forced
     over_bytes(
         Language(
-            "keys", (b"x", b"y", b"k", b"e", b"1", b"2", b"ey", b"key", b"key:", b"-"), Regex("xkey:-[12]|ykey:-1?"),
+            "keys",
+            (b"x", b"y", b"k", b"e", b"1", b"2", b"ey", b"key", b"key:", b"-"),
+            Regex("xkey:-[12]|ykey:-1?"),
             lambda said: {b"k": 1.0, b"e": 0.5} if said else {b"x": 0.5},
         )
     ),
     over_bytes(
         Language(
-            "a drawn token that the tokenizer writes otherwise", (b"a", b"b", b"c", b"d", b"ab", b"e"),
-            Choice(["abec", "abed", "b"]), lambda said: {b"a": 0.5} if not said else {b"d": 1.0},
+            "a drawn token that the tokenizer writes otherwise",
+            (b"a", b"b", b"c", b"d", b"ab", b"e"),
+            Choice(["abec", "abed", "b"]),
+            lambda said: {b"a": 0.5} if not said else {b"d": 1.0},
         )
     ),
     over_bytes(LANGUAGES[2]),  # whether "ab" becomes "aba" hangs on what follows
-]  # fmt: skip
+]
 TEXTS = {
     FORCED[0].name: ["0000", *("1" + "".join(rest) for rest in product("01", repeat=3))],
     FORCED[1].name: ["xkey:-1", "xkey:-2", "ykey:-", "ykey:-1"],

@@ -140,9 +140,15 @@ def test_a_reason_is_asked_for_only_where_the_record_gives_one(watch, is_refused
     matcher, row = Asked(), np.zeros(WIDTH, dtype=np.float32)
     row[B if is_refused else A] = 5.0
     found = decide(
-        row, masks.from_bool(np.arange(WIDTH) == A), vocab=VOCAB, chain=chain_of("default", []), stream=RandomStream(0),
-        context=FilterContext(step=0, prompt=(), generated=()), watch=watch, questions=MatcherQuestions(matcher),
-    ).written()  # fmt: skip
+        row,
+        masks.from_bool(np.arange(WIDTH) == A),
+        vocab=VOCAB,
+        chain=chain_of("default", []),
+        stream=RandomStream(0),
+        context=FilterContext(step=0, prompt=(), generated=()),
+        watch=watch,
+        questions=MatcherQuestions(matcher),
+    ).written()
     assert matcher.explained == (watch.counts and is_refused)
     assert (found.was_changed, found.rule) == (is_refused, "rule")
     assert (found.blame is not None) == (watch.counts and is_refused)

@@ -10,7 +10,7 @@ import pytest
 import espalier
 from espalier import AllOf, Choice, Gbnf, Regex, SamplingConfig, Vocab
 from espalier.decoding.native import NativeChoice, check_native, native_plan
-from espalier.decoding.plan import Job, Outcome, Taken
+from espalier.decoding.plan import Job, Outcome, SampledToken
 from espalier.decoding.step.record import Watch
 from espalier.engines.fake import FakeStepModel
 from espalier.engines.scheduling.drive import drive
@@ -57,16 +57,20 @@ def run(sampler, spec=None, *, watch=None, row=ROW, max_tokens=8, prompt=(3, 4),
     config = SamplingConfig.from_json({"temperature": 1.0, "repetition_penalty": 1.0} | fields)
     compiled = None if spec is None else espalier.compile(spec, vocab=VOCAB)
     job = Job(
-        vocab=VOCAB, prompt=prompt, matcher=None if compiled is None else compiled.matcher(),
+        vocab=VOCAB,
+        prompt=prompt,
+        matcher=None if compiled is None else compiled.matcher(),
         chain=Chain(config, fitted=fit(config, VOCAB, lambda text: [ord(c) - 97 for c in text])),
-        stream=RandomStream(0), max_tokens=max_tokens, watch=watch or Watch("full", 3),
-    )  # fmt: skip
+        stream=RandomStream(0),
+        max_tokens=max_tokens,
+        watch=watch or Watch("full", 3),
+    )
     plan = native_plan(job, sampler)
     records, answer, said = [], None, None
     try:
         while True:
             said = plan.send(answer)
-            if isinstance(said, Taken):
+            if isinstance(said, SampledToken):
                 records.append(said.record)
                 answer = None
             else:
@@ -207,8 +211,18 @@ def test_the_sampler_is_closed_when_the_run_is_stopped():
     model = FakeStepModel(lambda tokens: ROW, width=VOCAB.width)
     config = SamplingConfig(temperature=1.0)
     samplers = [Scripted(A, B, C, A, B), Scripted(A, B, C, A, B)]
-    jobs = [Job(vocab=VOCAB, prompt=(3,), matcher=None, chain=Chain(config), stream=RandomStream(0), max_tokens=5,
-                watch=Watch("off")) for _ in samplers]  # fmt: skip
+    jobs = [
+        Job(
+            vocab=VOCAB,
+            prompt=(3,),
+            matcher=None,
+            chain=Chain(config),
+            stream=RandomStream(0),
+            max_tokens=5,
+            watch=Watch("off"),
+        )
+        for _ in samplers
+    ]
     driver = drive(model, [native_plan(job, sampler) for job, sampler in zip(jobs, samplers, strict=True)])
     next(driver)
     driver.close()
@@ -254,6 +268,13 @@ def test_values_beyond_float32_are_refused(field, stream, given):
 
 
 def test_what_it_can_do_is_not_refused():
-    for given in ({}, {"seed": 2**32 - 2}, {"temperature": 0.0}, {"mirostat": 1}, {"ignore_eos": True},
-                  {"logit_bias": {1: -math.inf}}, {"stop_ids": [1]}):  # fmt: skip
+    for given in (
+        {},
+        {"seed": 2**32 - 2},
+        {"temperature": 0.0},
+        {"mirostat": 1},
+        {"ignore_eos": True},
+        {"logit_bias": {1: -math.inf}},
+        {"stop_ids": [1]},
+    ):
         check_native(SamplingConfig(**given), strategy="mask", soft=0, filters=0, stream=0)

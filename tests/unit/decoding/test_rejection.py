@@ -12,7 +12,7 @@ from espalier import SamplingConfig, Vocab
 from espalier.constraints.compiler import Compiler
 from espalier.decoding.masking import MASK
 from espalier.decoding.native import check_native
-from espalier.decoding.plan import Job, Taken
+from espalier.decoding.plan import Job, SampledToken
 from espalier.decoding.rejection import REJECTION
 from espalier.decoding.step.decide import decide, decide_late
 from espalier.decoding.step.record import Watch
@@ -52,9 +52,14 @@ def job(language=None, seed=0, level="off", config=PLAIN, matcher=None, filters=
         matcher = COMPILER.compile(espalier.Choice(list(LANGUAGES[language]))).matcher()
     sampling = SamplingConfig(**config)
     return Job(
-        vocab=vocab, prompt=(EOS,), matcher=matcher, chain=Chain(sampling, filters, fitted=fit(sampling, vocab, list)),
-        stream=RandomStream(seed), max_tokens=max_tokens, watch=Watch(level, 5),
-    )  # fmt: skip
+        vocab=vocab,
+        prompt=(EOS,),
+        matcher=matcher,
+        chain=Chain(sampling, filters, fitted=fit(sampling, vocab, list)),
+        stream=RandomStream(seed),
+        max_tokens=max_tokens,
+        watch=Watch(level, 5),
+    )
 
 
 def rows(language):
@@ -67,7 +72,7 @@ def run(strategy, language, **options):
     told, outcome = [], None
     model = FakeStepModel(rows(language or "no a first"), width=made.vocab.width)
     for _, happened in drive(model, [PLANS[strategy].make_plan(made)]):
-        if isinstance(happened, Taken):
+        if isinstance(happened, SampledToken):
             told.append(happened.record)
         else:
             outcome = happened
@@ -103,9 +108,12 @@ def test_texts_are_drawn_by_the_law_that_enumeration_gives(strategy, config):
         while not matcher.is_finished:
             row = rows_of.setdefault(said, np.log(np.array(wish(language, said))).astype(np.float32))
             more = {
-                "vocab": VOCAB, "chain": chain, "stream": stream, "watch": Watch("off"),
+                "vocab": VOCAB,
+                "chain": chain,
+                "stream": stream,
+                "watch": Watch("off"),
                 "context": FilterContext(step=len(said), prompt=(), generated=()),
-            }  # fmt: skip
+            }
             if strategy == "mask":
                 found = decide(row, matcher.mask(), **more)
             else:
@@ -168,11 +176,15 @@ def step(row, allowed, *, step_number=0, seed=0, filters=(), level="steps", voca
     config = SamplingConfig(**PLAIN | fields)
     mask = masks.from_ids(sorted(allowed), vocab.width)
     return decide_late(
-        np.array(row, dtype=np.float32), lambda: mask, lambda token: masks.test(mask, token), vocab=vocab,
+        np.array(row, dtype=np.float32),
+        lambda: mask,
+        lambda token: masks.test(mask, token),
+        vocab=vocab,
         chain=Chain(config, filters, fitted=fit(config, vocab, lambda text: [ord(c) - 97 for c in text])),
-        stream=RandomStream(seed), context=FilterContext(step=step_number, prompt=(), generated=()),
+        stream=RandomStream(seed),
+        context=FilterContext(step=step_number, prompt=(), generated=()),
         watch=Watch(level, 5),
-    )  # fmt: skip
+    )
 
 
 def test_a_refused_draw_is_written_with_its_probability_in_what_it_was_drawn_from():

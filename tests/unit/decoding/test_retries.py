@@ -61,8 +61,7 @@ def test_what_was_put_off_is_taken_up_one_token_further_each_time():
 
 
 @given(
-    st.sets(st.lists(st.sampled_from("ab"), min_size=2, max_size=5).map("".join), max_size=12),
-    st.integers(0, 2**31),
+    st.sets(st.lists(st.sampled_from("ab"), min_size=2, max_size=5).map("".join), max_size=12), st.integers(0, 2**31)
 )
 def test_every_text_is_reached_or_every_way_tried(banned, order):
     """Texts of five letters in which no banned one occurs, as a ban walks: putting off misses none."""

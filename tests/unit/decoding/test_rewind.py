@@ -20,7 +20,7 @@ from espalier.constraints.compose.all_of import AllOf
 from espalier.constraints.compose.any_of import AnyOf
 from espalier.constraints.matching.rewinding import RewindingMatcher
 from espalier.decoding.strategies import STRATEGIES
-from espalier.engines.base import Finished, TokenEvent
+from espalier.engines.base import FinishEvent, TokenEvent
 from espalier.engines.fake import FakeStepModel, noise
 from espalier.engines.local.engine import LocalEngine
 from espalier.errors import CapabilityError, DeadEnd, UnsupportedError
@@ -86,7 +86,7 @@ def followed(eng, constraint, **options):
         if isinstance(event, TokenEvent):
             tokens.append(event.token_id)
         else:
-            assert isinstance(event, Finished)
+            assert isinstance(event, FinishEvent)
             result = event.result
     assert shown[-1] == result.text
     assert tuple(tokens) == result.token_ids
@@ -319,14 +319,15 @@ def test_what_leads_to_a_phrase_and_nowhere_else_is_not_even_begun():
     vocab=st.sampled_from(list(VOCABS)),
     phrases=st.lists(
         st.tuples(st.integers(0, len(SAID) - 2), st.integers(1, 9)).map(lambda at: SAID[at[0] : at[0] + at[1]]),
-        min_size=1, max_size=5,
+        min_size=1,
+        max_size=5,
     ),
     stop=st.sampled_from([(), ("ox",), ("o", "y d")]),
     max_rewinds=st.sampled_from([0, 1, 4, 100]),
     temperature=st.sampled_from([0, 0.7]),
     seed=st.integers(0, 99),
     inside=st.booleans(),
-)  # fmt: skip
+)
 def test_what_was_shown_stays_whatever_is_banned(vocab, phrases, stop, max_rewinds, temperature, seed, inside):
     eng = engine(VOCABS[vocab]())
     ban = Ban(phrases, mode="rewind")

@@ -30,9 +30,14 @@ allowed_sets = st.sets(st.integers(0, 12), min_size=1)
 def step(row, allowed=None, config=PLAIN, filters=(), watch=None, vocab=VOCAB, seed=0):
     mask = None if allowed is None else masks.from_ids(sorted(allowed), vocab.width)
     return decide(
-        row, mask, vocab=vocab, chain=Chain(config, filters), stream=RandomStream(seed), context=CONTEXT,
+        row,
+        mask,
+        vocab=vocab,
+        chain=Chain(config, filters),
+        stream=RandomStream(seed),
+        context=CONTEXT,
         watch=watch or Watch("full", 5),
-    )  # fmt: skip
+    )
 
 
 def softmax(row):
@@ -186,10 +191,15 @@ def fitted_step(row, allowed=None, step_number=0, seed=0, filters=(), members=()
     mask = None if allowed is None else masks.from_ids(sorted(allowed), VOCAB.width)
     fitted = fit(config, VOCAB, lambda text: [ord(c) - 65 for c in text])
     return decide(
-        row, mask, vocab=VOCAB, chain=Chain(config, filters, fitted=fitted),
-        stream=RandomStream(seed), context=FilterContext(step=step_number, prompt=(), generated=()),
-        watch=Watch("full", 5), questions=Members(members),
-    )  # fmt: skip
+        row,
+        mask,
+        vocab=VOCAB,
+        chain=Chain(config, filters, fitted=fitted),
+        stream=RandomStream(seed),
+        context=FilterContext(step=step_number, prompt=(), generated=()),
+        watch=Watch("full", 5),
+        questions=Members(members),
+    )
 
 
 def test_min_tokens_bans_the_end_before_and_not_after_and_the_record_says_so():
@@ -223,10 +233,11 @@ def test_allowed_ids_shrink_the_allowed_set_and_are_blamed():
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"allowed_ids": [3]}, "allowed_ids"), ({"logit_bias": {1: -math.inf, 2: -math.inf}}, "logit_bias"),
+        ({"allowed_ids": [3]}, "allowed_ids"),
+        ({"logit_bias": {1: -math.inf, 2: -math.inf}}, "logit_bias"),
         ({"allowed_ids": [1], "logit_bias": {1: -math.inf}}, "logit_bias"),
     ],
-)  # fmt: skip
+)
 def test_a_dead_end_that_the_configs_own_bans_make_says_which(fields, words):
     with pytest.raises(DeadEnd, match=f"{words}.*step 0"):
         fitted_step(np.zeros(13, dtype=np.float32), {1, 2}, **fields)
@@ -252,9 +263,14 @@ def test_the_stream_moves_by_two_with_xtc_and_by_one_without_whatever_is_left():
         stream, chain = RandomStream(3), Chain(config)
         for allowed in ([5], [1, 2, 3]):
             decide(
-                np.zeros(13, dtype=np.float32), masks.from_ids(allowed, 13), vocab=VOCAB, chain=chain, stream=stream,
-                context=CONTEXT, watch=Watch("off"),
-            )  # fmt: skip
+                np.zeros(13, dtype=np.float32),
+                masks.from_ids(allowed, 13),
+                vocab=VOCAB,
+                chain=chain,
+                stream=stream,
+                context=CONTEXT,
+                watch=Watch("off"),
+            )
         assert stream.count == 2 * draws == 2 * chain.draws_per_token
 
 
@@ -269,9 +285,14 @@ def test_a_run_undone_and_taken_again_gives_the_same_tokens_with_every_sampler_t
 
         def take(place):
             found = decide(
-                rows[place], None, vocab=VOCAB, chain=chain, stream=stream,  # noqa: B023  # called at once
-                context=FilterContext(step=place, prompt=(), generated=()), watch=Watch("off"),
-            )  # fmt: skip
+                rows[place],  # noqa: B023  # called at once
+                None,
+                vocab=VOCAB,
+                chain=chain,  # noqa: B023
+                stream=stream,  # noqa: B023
+                context=FilterContext(step=place, prompt=(), generated=()),
+                watch=Watch("off"),
+            )
             chain.on_token(found.token, found.prob)  # noqa: B023
             return found
 
@@ -293,9 +314,10 @@ def test_z_sampled_is_the_same_whoever_bans(row, allowed, temperature):
     banned = sorted({*range(13)} - allowed)
     biases = {1: 2.0} | dict.fromkeys(banned, -math.inf)
     for more in (
-        {"allowed_ids": allowed}, {"logit_bias": biases} if 1 in allowed else {},
+        {"allowed_ids": allowed},
+        {"logit_bias": biases} if 1 in allowed else {},
         {"filters": [TokenBan(banned)]} if banned else {},
-    ):  # fmt: skip
+    ):
         found = fitted_step(row, allowed if not more else None, **fields | more).record
         assert found.z_sampled == pytest.approx(wanted, rel=1e-9)
 
@@ -323,9 +345,11 @@ def test_shares_of_what_was_removed_name_bans_too_and_sum_to_it(row, allowed, ki
         for place, kind in enumerate(kinds)
     ]
     fields = {
-        "allowed_ids": [1, 2, 3, 4, 5, 6, 7, 12], "logit_bias": {1: -math.inf, 2: 3.0}, "min_tokens": 2,
+        "allowed_ids": [1, 2, 3, 4, 5, 6, 7, 12],
+        "logit_bias": {1: -math.inf, 2: 3.0},
+        "min_tokens": 2,
         "filters": filters,
-    }  # fmt: skip
+    }
     if allowed is not None:
         allowed = allowed | {3}
     p = softmax(row)
@@ -368,9 +392,12 @@ def test_shares_that_nothing_bans_are_left_to_compositions():
 def test_what_is_finite_gives_a_finite_record():
     row = np.linspace(-3, 3, 13, dtype=np.float32)
     for fields in (
-        {"logit_bias": {5: 3.4e38}}, {"logit_bias": {"F": 1e308, 5: 1e308}}, {"logit_bias": {"F": -1e308, 5: -1e308}},
-        {"logit_bias": dict.fromkeys(range(13), -3.4e38)}, {"logit_bias": {5: 3.4e38, 6: 1e38, 7: -3.4e38}},
-    ):  # fmt: skip
+        {"logit_bias": {5: 3.4e38}},
+        {"logit_bias": {"F": 1e308, 5: 1e308}},
+        {"logit_bias": {"F": -1e308, 5: -1e308}},
+        {"logit_bias": dict.fromkeys(range(13), -3.4e38)},
+        {"logit_bias": {5: 3.4e38, 6: 1e38, 7: -3.4e38}},
+    ):
         for temperature in (0.7, 0.001, 1e-9, 1.0, 3.0):
             record = fitted_step(row, {4, 5, 6, 7}, **{"temperature": temperature} | fields).record
             json.dumps(record.to_json(), allow_nan=False)

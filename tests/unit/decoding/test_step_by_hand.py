@@ -35,9 +35,12 @@ def made(model, inside, seed, strategy, top_k=3, temperature=TEMPERATURE):
     )
     mask = masks.from_ids(sorted(inside), WIDTH)
     more = {
-        "vocab": VOCAB, "chain": Chain(config, fitted=fit(config, VOCAB, list)), "stream": RandomStream(seed),
-        "context": CONTEXT, "watch": Watch("full", top_k),
-    }  # fmt: skip
+        "vocab": VOCAB,
+        "chain": Chain(config, fitted=fit(config, VOCAB, list)),
+        "stream": RandomStream(seed),
+        "context": CONTEXT,
+        "watch": Watch("full", top_k),
+    }
     if strategy == "mask":
         return row, decide(row, mask, **more)
     return row, decide_late(row, lambda: mask, lambda token: masks.test(mask, token), **more)

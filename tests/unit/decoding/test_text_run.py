@@ -11,7 +11,7 @@ from espalier.decoding.line_limit import LineLimit
 from espalier.decoding.options import Decoding
 from espalier.decoding.plan import Job
 from espalier.decoding.step.record import Watch
-from espalier.decoding.text.run import Ending, EndRule, TextRun
+from espalier.decoding.text.run import EndRule, TextEnd, TextRun
 from espalier.errors import BudgetExceeded
 from espalier.sampling.chain import Chain
 from espalier.sampling.draw import RandomStream
@@ -32,10 +32,17 @@ class Done:
 
 def new(*, max_tokens=9, spelled=None, on_budget="truncate", line_limit=None, **config):
     job = Job(
-        vocab=VOCAB, prompt=(A,), matcher=None, chain=Chain(SamplingConfig(**config)), stream=RandomStream(0),
-        max_tokens=max_tokens, watch=Watch("off"), spelled=spelled or {}, options=Decoding(on_budget=on_budget),
+        vocab=VOCAB,
+        prompt=(A,),
+        matcher=None,
+        chain=Chain(SamplingConfig(**config)),
+        stream=RandomStream(0),
+        max_tokens=max_tokens,
+        watch=Watch("off"),
+        spelled=spelled or {},
+        options=Decoding(on_budget=on_budget),
         line_limit=line_limit,
-    )  # fmt: skip
+    )
     return TextRun(EndRule(job))
 
 
@@ -48,15 +55,15 @@ def fed(run, *tokens):
 def test_a_text_ends_with_eos_a_stop_id_a_stop_text_or_at_its_length():
     run = new()
     assert fed(run, A, B, EOS) == "ab"
-    assert run.ending == Ending("stop")
+    assert run.ending == TextEnd("stop")
     assert fed(run := new(), A, OTHER_EOS) == "a"
-    assert run.ending == Ending("stop")
+    assert run.ending == TextEnd("stop")
     assert fed(run := new(stop_ids=[C]), A, C) == "a"
-    assert run.ending == Ending("stop", C)
+    assert run.ending == TextEnd("stop", C)
     assert fed(run := new(stop=["cd"]), A, C, D) == "a"
-    assert run.ending == Ending("stop", "cd")
+    assert run.ending == TextEnd("stop", "cd")
     assert fed(run := new(max_tokens=3), A, B, C) == "abc"
-    assert run.ending == Ending("length")
+    assert run.ending == TextEnd("length")
 
 
 def test_a_text_that_was_rolled_back_goes_on_whatever_the_time_is():
@@ -67,23 +74,23 @@ def test_a_text_that_was_rolled_back_goes_on_whatever_the_time_is():
     run.rollback(1)
     assert run.ending is None
     assert fed(run, B, MARK) == "b\n"
-    assert run.ending == Ending("length")
+    assert run.ending == TextEnd("length")
 
 
 def test_the_reason_is_the_stop_where_that_comes_with_the_last_token():
     assert fed(run := new(max_tokens=2), A, EOS) == "a"
-    assert run.ending == Ending("stop")
+    assert run.ending == TextEnd("stop")
     assert fed(run := new(max_tokens=2, stop_ids=[B]), A, B) == "a"
-    assert run.ending == Ending("stop", B)
+    assert run.ending == TextEnd("stop", B)
     assert fed(run := new(max_tokens=2, stop=["b"]), A, B) == "a"
-    assert run.ending == Ending("stop", "b")
+    assert run.ending == TextEnd("stop", "b")
 
 
 def test_an_eos_that_is_a_stop_id_too_is_an_eos():
     fed(run := new(stop_ids=[EOS]), A, EOS)
-    assert run.ending == Ending("stop")
+    assert run.ending == TextEnd("stop")
     fed(run := new(stop_ids=[EOS], ignore_eos=True), A, EOS)
-    assert run.ending == Ending("stop", EOS)
+    assert run.ending == TextEnd("stop", EOS)
 
 
 def test_an_ignored_eos_ends_nothing():
@@ -96,7 +103,7 @@ def test_special_tokens_that_are_spelled_are_text_and_can_complete_a_stop_text()
     run = new(spelled={MARK: b"<m>", EOS: b"<end>"}, stop=["d>"])
     assert fed(run, A, MARK) == "a<m>"
     run.take(EOS)
-    assert run.ending == Ending("stop", "d>")
+    assert run.ending == TextEnd("stop", "d>")
     assert run.outcome(None).text == "a<m><en"
 
 
@@ -111,7 +118,7 @@ def test_what_is_held_back_is_the_tail_of_the_outcome():
 def test_a_stop_text_that_waited_for_a_longer_one_is_met_when_no_more_text_comes():
     run = new(max_tokens=3, stop=["b", "abcd"])
     assert fed(run, A, B, C) == ""
-    assert run.ending == Ending("length")
+    assert run.ending == TextEnd("length")
     outcome = run.outcome(None)
     assert (outcome.text, outcome.stop) == ("a", "b")
 

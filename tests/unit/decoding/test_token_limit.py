@@ -52,11 +52,21 @@ def pieces() -> Vocab:
     return Vocab.from_tokens([*tokens, b""], eos_ids=[len(tokens)])
 
 
-USER = {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "array", "items": {"type": "integer"}}},
-        "required": ["a"], "additionalProperties": False}  # fmt: skip
+USER = {
+    "type": "object",
+    "properties": {"a": {"type": "string"}, "b": {"type": "array", "items": {"type": "integer"}}},
+    "required": ["a"],
+    "additionalProperties": False,
+}
 UNIQUE = {"type": "array", "items": {"type": "string"}, "uniqueItems": True, "minItems": 2}
-TOOLS = {"f": {"type": "object", "properties": {"a": {"enum": ["x", "yes"]}}, "required": ["a"],
-               "additionalProperties": False}}  # fmt: skip
+TOOLS = {
+    "f": {
+        "type": "object",
+        "properties": {"a": {"enum": ["x", "yes"]}},
+        "required": ["a"],
+        "additionalProperties": False,
+    }
+}
 SPECS: dict[str, Spec] = {
     "regex": Regex("a{2,5}b|b{3,40}"),
     "choice": Choice(["yes", "no", "no way", "none of them, ever"]),
@@ -170,11 +180,17 @@ class Budgeted:
 
 
 @pytest.mark.parametrize("vocab", ["pieces", "bytes"])
-@pytest.mark.parametrize(("spec", "left", "text"), [
-    (Regex("a{2,5}b|b{3,40}"), 8, "aab"), (JsonSchema(USER), 24, '{"a":"b","b":[1,0]}'),
-    (Thinking(JsonSchema(USER)), 30, '<think>x</think>{"a":""}'), (JsonSchema(UNIQUE), 16, '["a","b","ab"]'),
-    (AnyOf([Regex("a{3,9}"), Choice(["abab"])]), 6, "abab"), (Gbnf('root ::= "(" root* ")"'), 9, "(()())"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("spec", "left", "text"),
+    [
+        (Regex("a{2,5}b|b{3,40}"), 8, "aab"),
+        (JsonSchema(USER), 24, '{"a":"b","b":[1,0]}'),
+        (Thinking(JsonSchema(USER)), 30, '<think>x</think>{"a":""}'),
+        (JsonSchema(UNIQUE), 16, '["a","b","ab"]'),
+        (AnyOf([Regex("a{3,9}"), Choice(["abab"])]), 6, "abab"),
+        (Gbnf('root ::= "(" root* ")"'), 9, "(()())"),
+    ],
+)
 def test_laws(spec, left, text, vocab):
     one = compiler(vocab)
     made = Budgeted(one.compile(spec), left)

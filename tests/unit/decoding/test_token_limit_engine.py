@@ -15,15 +15,19 @@ from espalier import Choice, JsonSchema, Regex, Vocab
 from espalier.api import make_request
 from espalier.constraints.kinds import JsonSchemaKind
 from espalier.decoding.strategies import STRATEGIES
-from espalier.engines.base import Finished, TokenEvent
+from espalier.engines.base import FinishEvent, TokenEvent
 from espalier.engines.fake import FakeStepModel, noise
 from espalier.engines.local.engine import LocalEngine
 from espalier.errors import BudgetExceeded, CapabilityError, InputError, NotAvailable, UnsupportedError
 from tests.examples import examples
 from tests.schema_fuzz import Maker
 
-SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}, "tags": {"type": "array"}},
-          "required": ["name"], "additionalProperties": False}  # fmt: skip
+SCHEMA = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "tags": {"type": "array"}},
+    "required": ["name"],
+    "additionalProperties": False,
+}
 FREE = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0, "temperature": 1.0}
 
 
@@ -38,8 +42,9 @@ ENGINE = engine()
 
 
 def events(constraint, max_tokens, on_budget="close", eng=ENGINE, **more):
-    request = make_request("x", constraint=constraint, max_tokens=max_tokens, on_budget=on_budget, raw=True,
-                           **{"seed": 1, **FREE, **more})  # fmt: skip
+    request = make_request(
+        "x", constraint=constraint, max_tokens=max_tokens, on_budget=on_budget, raw=True, **{"seed": 1, **FREE, **more}
+    )
     return list(eng.run([request]))
 
 
@@ -142,10 +147,18 @@ def test_min_tokens_does_not_keep_a_text_open_past_the_limit():
 def test_every_strategy_closes_in_time_alone_and_served(strategy, constraint):
     least = len(ENGINE.compiler.compile(constraint).matcher().shortest_completion())
     requests = [
-        make_request("x", constraint=constraint, max_tokens=least + more, on_budget="close", strategy=strategy,
-                     raw=True, **FREE, seed=more)
+        make_request(
+            "x",
+            constraint=constraint,
+            max_tokens=least + more,
+            on_budget="close",
+            strategy=strategy,
+            raw=True,
+            **FREE,
+            seed=more,
+        )
         for more in (0, 1, 7)
-    ]  # fmt: skip
+    ]
     alone = [[*ENGINE.run([request])][-1].result for request in requests]
     for request, found in zip(requests, alone, strict=True):
         for one in (found, *found.others):
@@ -178,6 +191,6 @@ def test_random_expressions_close_in_time(pattern, more, seed):
     constraint = Regex(pattern)
     least = len(ENGINE.compiler.compile(constraint).matcher().shortest_completion())
     (*_, last) = events(constraint, least + more, seed=seed, strategy="mask")
-    assert isinstance(last, Finished)
+    assert isinstance(last, FinishEvent)
     assert last.result.verdict.valid is True
     assert len(last.result.token_ids) <= least + more

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from espalier.decoding.plan import Outcome, Taken
+from espalier.decoding.plan import Outcome, SampledToken
 from espalier.decoding.ports import Append, Need
 from espalier.engines.fake import FakeStepModel, noise
 from espalier.engines.scheduling.drive import drive
@@ -60,7 +60,7 @@ def test_plans_of_different_lengths_share_passes_and_leave_as_they_end(model):
         for _ in range(length):
             token = int(np.argmax(answer[0][-1]))
             tokens.append(token)
-            yield Taken(token=token, text="", record=None)
+            yield SampledToken(token=token, text="", record=None)
             answer = yield Need(append=(Append(branch=0, tokens=(token,)),))
         return done(*tokens)
 
@@ -79,7 +79,7 @@ def test_an_event_is_given_before_the_next_pass(model):
 
     def plan():
         yield Need(append=(Append(branch=0, tokens=(1,)),))
-        yield Taken(token=5, text="x", record=None)
+        yield SampledToken(token=5, text="x", record=None)
         yield Need(append=(Append(branch=0, tokens=(5,)),))
         return done()
 
@@ -134,7 +134,7 @@ def test_rows_are_read_before_anybody_else_can_use_the_model(model):
             assert np.array_equal(answer[0][-1], rows_of(tokens))
             token = int(np.argmax(answer[0][-1]))
             tokens.append(token)
-            yield Taken(token=token, text="", record=None)
+            yield SampledToken(token=token, text="", record=None)
             answer = yield Need(append=(Append(branch=0, tokens=(token,)),))
         return done(*tokens)
 
@@ -152,12 +152,12 @@ def test_rows_are_read_before_anybody_else_can_use_the_model(model):
 def test_what_came_before_an_error_of_the_same_round_is_told(model):
     def fine():
         answer = yield Need(append=(Append(branch=0, tokens=(1,)),))
-        yield Taken(token=int(np.argmax(answer[0][-1])), text="a", record=None)
+        yield SampledToken(token=int(np.argmax(answer[0][-1])), text="a", record=None)
         yield Need(append=(Append(branch=0, tokens=(2,)),))
 
     def failing():
         yield Need(append=(Append(branch=0, tokens=(1,)),))
-        yield Taken(token=5, text="b", record=None)
+        yield SampledToken(token=5, text="b", record=None)
         raise ValueError("no")
 
     events = drive(model, [fine(), failing()])

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from espalier.decoding.plan import Outcome, Taken
+from espalier.decoding.plan import Outcome, SampledToken
 from espalier.decoding.ports import Append, Need
 from espalier.engines.fake import FakeStepModel
 from espalier.engines.scheduling.drive import drive
@@ -38,7 +38,7 @@ def plan(size):
     """Grows token by token to `size` tokens."""
     for _ in range(size):
         yield Need(append=(Append(branch=0, tokens=(1,)),))
-        yield Taken(token=1, text="", record=None)
+        yield SampledToken(token=1, text="", record=None)
     return Outcome(tokens=(1,) * size, text="", tail="", finish="stop", stop=None)
 
 

@@ -7,12 +7,12 @@ import pytest
 
 import espalier
 from espalier.constraints.verdict import judge
-from espalier.engines.base import Finished, Request, TokenEvent
+from espalier.engines.base import FinishEvent, Request, TokenEvent
 from espalier.engines.fake import FakeStepModel, noise, open_engine
 from espalier.engines.local.engine import LocalEngine
 from espalier.engines.options import EngineOptions
 from espalier.errors import BadLogits, CapabilityError, InputError, PromptTooLong, UnknownName
-from espalier.settings import Settings
+from espalier.settings import KernelSettings
 from espalier.tokens.vocab import Vocab
 from espalier.wiring import build_app
 
@@ -24,7 +24,7 @@ SCHEMA = {
     },
     "required": ["name", "age"],
     "additionalProperties": False,
-}  # fmt: skip
+}
 
 
 @pytest.fixture
@@ -62,10 +62,16 @@ def test_constrained_it_says_json_and_the_trace_shows_what_it_wanted(eng):
     assert result.trace.changed_steps >= 1
 
 
-@pytest.mark.parametrize("spec", [
-    espalier.JsonSchema(SCHEMA), espalier.JsonSchema(SCHEMA, whitespace="compact"), espalier.Regex(r"\d{3}-[a-z]+"),
-    espalier.Choice(["yes", "yes!", "no"]), espalier.JsonSchema({"enum": [1, "two", None, [3]]}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "spec",
+    [
+        espalier.JsonSchema(SCHEMA),
+        espalier.JsonSchema(SCHEMA, whitespace="compact"),
+        espalier.Regex(r"\d{3}-[a-z]+"),
+        espalier.Choice(["yes", "yes!", "no"]),
+        espalier.JsonSchema({"enum": [1, "two", None, [3]]}),
+    ],
+)
 def test_every_finished_output_of_pure_noise_is_valid(spec):
     finished = 0
     prompts = [f"seed {i}" for i in range(60)]
@@ -95,7 +101,7 @@ def test_a_drawn_seed_is_stated_and_repeats_the_run(eng):
 
 def test_streamed_pieces_are_the_text_and_events_carry_the_records(eng):
     events = list(eng.stream("hi", constraint=espalier.JsonObject(), temperature=0))
-    assert isinstance(events[-1], Finished)
+    assert isinstance(events[-1], FinishEvent)
     result = events[-1].result
     assert "".join(e.text for e in events) == result.text
     tokens = [e for e in events if isinstance(e, TokenEvent)]
@@ -203,7 +209,7 @@ def test_an_option_that_the_engine_has_not_is_refused_and_a_setting_is_not_given
     with pytest.raises(InputError, match="the fake engine takes no context") as caught:
         espalier.load("fake", context=64)
     assert caught.value.field == "context"
-    app = build_app(Settings(options=EngineOptions(context=64, device="cuda", tool_format="hermes")))
+    app = build_app(KernelSettings(options=EngineOptions(context=64, device="cuda", tool_format="hermes")))
     assert espalier.load("fake", app=app).capabilities.max_context == 4096
 
 

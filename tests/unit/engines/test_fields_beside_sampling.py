@@ -15,17 +15,52 @@ from espalier.errors import SamplingError
 from espalier.sampling.config import FIELDS, NEUTRAL
 from espalier.sampling.config_names import from_llama, llama_notes, to_llama
 
-TRUNCATIONS = {"top_k": 40, "top_p": 0.9, "min_p": 0.1, "typical_p": 0.5, "top_n_sigma": 1.0, "xtc_probability": 0.5,
-               "dynatemp_range": 0.3}  # fmt: skip
+TRUNCATIONS = {
+    "top_k": 40,
+    "top_p": 0.9,
+    "min_p": 0.1,
+    "typical_p": 0.5,
+    "top_n_sigma": 1.0,
+    "xtc_probability": 0.5,
+    "dynatemp_range": 0.3,
+}
 OTHER_VALUES: dict[str, Any] = {
-    "temperature": 0.3, "dynatemp_range": 0.1, "dynatemp_exponent": 2.0, "top_k": 7, "top_p": 0.5, "min_p": 0.2,
-    "typical_p": 0.4, "top_n_sigma": 2.0, "min_keep": 2, "xtc_probability": 0.1, "xtc_threshold": 0.2,
-    "repetition_penalty": 1.3, "repetition_window": 9, "frequency_penalty": 0.2, "presence_penalty": 0.3,
-    "dry_multiplier": 0.4, "dry_base": 1.5, "dry_allowed_length": 3, "dry_window": 5, "dry_breakers": ("!",),
-    "mirostat": 1, "mirostat_tau": 3.0, "mirostat_eta": 0.2, "logit_bias": ((4, 1.0),), "bad_words": ("x",),
-    "allowed_ids": (1, 2), "seed": 5, "n": 2, "min_tokens": 1, "max_tokens": 3, "stop": ("END",), "stop_ids": (3,),
-    "ignore_eos": True, "extra": (), "sampler_order": ("temperature", "top_k"),
-}  # fmt: skip
+    "temperature": 0.3,
+    "dynatemp_range": 0.1,
+    "dynatemp_exponent": 2.0,
+    "top_k": 7,
+    "top_p": 0.5,
+    "min_p": 0.2,
+    "typical_p": 0.4,
+    "top_n_sigma": 2.0,
+    "min_keep": 2,
+    "xtc_probability": 0.1,
+    "xtc_threshold": 0.2,
+    "repetition_penalty": 1.3,
+    "repetition_window": 9,
+    "frequency_penalty": 0.2,
+    "presence_penalty": 0.3,
+    "dry_multiplier": 0.4,
+    "dry_base": 1.5,
+    "dry_allowed_length": 3,
+    "dry_window": 5,
+    "dry_breakers": ("!",),
+    "mirostat": 1,
+    "mirostat_tau": 3.0,
+    "mirostat_eta": 0.2,
+    "logit_bias": ((4, 1.0),),
+    "bad_words": ("x",),
+    "allowed_ids": (1, 2),
+    "seed": 5,
+    "n": 2,
+    "min_tokens": 1,
+    "max_tokens": 3,
+    "stop": ("END",),
+    "stop_ids": (3,),
+    "ignore_eos": True,
+    "extra": (),
+    "sampler_order": ("temperature", "top_k"),
+}
 
 
 def test_the_values_below_cover_every_truncation_and_every_field() -> None:

@@ -160,8 +160,13 @@ def test_reasoning_and_a_ban_of_the_shortest_answer():
 @pytest.mark.parametrize("kind", EXAMPLES)
 def test_bad_words_and_a_constraint(engines, kind):
     for engine in engines[:1]:
-        check(engine, (kind, "ban"), (EXAMPLES[kind], Ban(["a", "krump"])), constraint=EXAMPLES[kind],
-              bad_words=["a", "krump"])  # fmt: skip
+        check(
+            engine,
+            (kind, "ban"),
+            (EXAMPLES[kind], Ban(["a", "krump"])),
+            constraint=EXAMPLES[kind],
+            bad_words=["a", "krump"],
+        )
 
 
 @pytest.mark.slow

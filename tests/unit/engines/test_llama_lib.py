@@ -52,8 +52,10 @@ def test_the_reason_is_the_innermost_error_without_the_functions_around_it():
         say(4, "llama_model_load_from_file_impl: failed to load model\n")
     assert said.first() == "tensor 'x' not found"
     assert [line.split(":")[0] for line in said.all()] == [
-        "llama_thing", "llama_model_load", "llama_model_load_from_file_impl",
-    ]  # fmt: skip
+        "llama_thing",
+        "llama_model_load",
+        "llama_model_load_from_file_impl",
+    ]
 
 
 def test_a_line_in_pieces_is_one_line():

@@ -54,10 +54,18 @@ def test_a_config_that_states_the_impossible_is_refused(folder: Path, fields: di
 
 def test_numbers_of_real_configs_pass() -> None:
     real = {
-        "vocab_size": 256_000, "hidden_size": 16_384, "num_hidden_layers": 126, "num_attention_heads": 128,
-        "max_position_embeddings": 10_485_760, "n_routed_experts": 256, "head_dim": 256, "rope_theta": 1_000_000_000,
-        "moe_intermediate_size": 2048, "layer_types": ["full_attention"] * 126, "expert_layer_period": 2,
-    }  # fmt: skip
+        "vocab_size": 256_000,
+        "hidden_size": 16_384,
+        "num_hidden_layers": 126,
+        "num_attention_heads": 128,
+        "max_position_embeddings": 10_485_760,
+        "n_routed_experts": 256,
+        "head_dim": 256,
+        "rope_theta": 1_000_000_000,
+        "moe_intermediate_size": 2048,
+        "layer_types": ["full_attention"] * 126,
+        "expert_layer_period": 2,
+    }
     check_config(real, "x", weights=200_000_000_000)
 
 

@@ -15,9 +15,15 @@ from espalier.fields import entries
 from espalier.settings import VARIABLES, read_settings
 
 WRONG = {
-    "context": 0, "sequences": -1, "kv_size": 1.5, "batch_size": True, "threads": "4", "gpu_layers": -2,
-    "kv_type": "f64", "flash_attention": "yes",
-}  # fmt: skip
+    "context": 0,
+    "sequences": -1,
+    "kv_size": 1.5,
+    "batch_size": True,
+    "threads": "4",
+    "gpu_layers": -2,
+    "kv_type": "f64",
+    "flash_attention": "yes",
+}
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -51,8 +57,10 @@ def test_an_adapter_is_a_path_a_pair_or_a_list_of_them():
     assert read_lora(Path("a") / "b.gguf") == (Lora(path="a/b.gguf"),)
     assert read_lora(("a.gguf", 0.5)) == (Lora(path="a.gguf", scale=0.5),)
     assert read_lora(["a", ("b", 2), Lora(path="c", scale=-1)]) == (
-        Lora(path="a"), Lora(path="b", scale=2), Lora(path="c", scale=-1),
-    )  # fmt: skip
+        Lora(path="a"),
+        Lora(path="b", scale=2),
+        Lora(path="c", scale=-1),
+    )
     assert read_lora(("a", "b")) == (Lora(path="a"), Lora(path="b"))
 
 
@@ -111,24 +119,48 @@ def test_an_option_is_declared_once_and_reaches_python_and_the_environment():
 def test_the_environment_sets_each_option():
     found = read_settings(
         {
-            "ESPALIER_CONTEXT": "512", "ESPALIER_SEQUENCES": "4", "ESPALIER_KV_SIZE": "2048",
-            "ESPALIER_BATCH_SIZE": "256", "ESPALIER_GPU_LAYERS": "-1", "ESPALIER_THREADS": " 2 ",
-            "ESPALIER_KV_TYPE": "q8_0", "ESPALIER_FLASH_ATTENTION": "off", "ESPALIER_LORA": "a.gguf:0.5, b.gguf",
-            "ESPALIER_DEVICE": "cpu", "ESPALIER_DTYPE": "", "ESPALIER_TOOL_FORMAT": "hermes",
+            "ESPALIER_CONTEXT": "512",
+            "ESPALIER_SEQUENCES": "4",
+            "ESPALIER_KV_SIZE": "2048",
+            "ESPALIER_BATCH_SIZE": "256",
+            "ESPALIER_GPU_LAYERS": "-1",
+            "ESPALIER_THREADS": " 2 ",
+            "ESPALIER_KV_TYPE": "q8_0",
+            "ESPALIER_FLASH_ATTENTION": "off",
+            "ESPALIER_LORA": "a.gguf:0.5, b.gguf",
+            "ESPALIER_DEVICE": "cpu",
+            "ESPALIER_DTYPE": "",
+            "ESPALIER_TOOL_FORMAT": "hermes",
         }
-    ).options  # fmt: skip
+    ).options
     assert found == EngineOptions(
-        context=512, sequences=4, kv_size=2048, batch_size=256, gpu_layers=-1, threads=2, kv_type="q8_0",
-        flash_attention="off", lora=(Lora(path="a.gguf", scale=0.5), Lora(path="b.gguf")), device="cpu",
+        context=512,
+        sequences=4,
+        kv_size=2048,
+        batch_size=256,
+        gpu_layers=-1,
+        threads=2,
+        kv_type="q8_0",
+        flash_attention="off",
+        lora=(Lora(path="a.gguf", scale=0.5), Lora(path="b.gguf")),
+        device="cpu",
         tool_format="hermes",
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("CONTEXT", "many"), ("THREADS", "0"), ("GPU_LAYERS", "-2"), ("KV_TYPE", "f64"), ("FLASH_ATTENTION", "1"),
-     ("LORA", "a,,b"), ("LORA", "a:nan"), ("SEQUENCES", "1.5")],
-)  # fmt: skip
+    [
+        ("CONTEXT", "many"),
+        ("THREADS", "0"),
+        ("GPU_LAYERS", "-2"),
+        ("KV_TYPE", "f64"),
+        ("FLASH_ATTENTION", "1"),
+        ("LORA", "a,,b"),
+        ("LORA", "a:nan"),
+        ("SEQUENCES", "1.5"),
+    ],
+)
 def test_a_setting_that_cannot_be_names_its_variable(name, value):
     assert f"ESPALIER_{name}" in VARIABLES
     with pytest.raises(InputError, match=f"ESPALIER_{name}[:=]") as caught:

@@ -10,7 +10,7 @@ from espalier import After, AllOf, AnyOf, Choice, Regex, Safety
 from espalier.api import make_request
 from espalier.constraints.joining.rule import filters_in, together
 from espalier.constraints.safety.judge import find
-from espalier.engines.base import Finished
+from espalier.engines.base import FinishEvent
 from espalier.trace.recorders.memory import MemoryRecorder
 from espalier.trace.records import Trace
 from tests.examples import examples
@@ -101,10 +101,10 @@ def test_rewinding_never_changes_what_was_streamed(wish, temperature, seed, join
         for event in engine.stream("hi", **asked):
             shown += event.text
             assert find(REWINDING, shown) == []
-            if isinstance(event, Finished):
+            if isinstance(event, FinishEvent):
                 result = event.result
         service = engine.serve()
-        (served,) = [e.result for e in service.submit(make_request("hi", **asked)) if isinstance(e, Finished)]
+        (served,) = [e.result for e in service.submit(make_request("hi", **asked)) if isinstance(e, FinishEvent)]
         service.close()
     assert served.text == result.text
     assert served.trace.rewinds == result.trace.rewinds

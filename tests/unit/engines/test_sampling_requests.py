@@ -105,10 +105,18 @@ def test_ids_outside_the_vocabulary_are_refused_before_anything_is_generated(stu
         stuck.generate("x", bad_words=["b"], ignore_eos=True)
 
 
-@pytest.mark.parametrize("fields", [
-    {"mirostat": 1}, {"mirostat": 2, "mirostat_tau": 3.0}, {"dry_multiplier": 1.0}, {"xtc_probability": 0.5},
-    {"typical_p": 0.5}, {"top_n_sigma": 1.0}, {"dynatemp_range": 0.4},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"mirostat": 1},
+        {"mirostat": 2, "mirostat_tau": 3.0},
+        {"dry_multiplier": 1.0},
+        {"xtc_probability": 0.5},
+        {"typical_p": 0.5},
+        {"top_n_sigma": 1.0},
+        {"dynatemp_range": 0.4},
+    ],
+)
 def test_each_sampler_runs_and_a_batch_gives_what_each_gives_alone(noisy, fields):
     options = {"seed": 3, "max_tokens": 25, **fields}
     batch = noisy.generate(["one", "two", "one"], **options)

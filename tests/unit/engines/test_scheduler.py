@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from espalier.decoding.plan import Outcome, Taken
+from espalier.decoding.plan import Outcome, SampledToken
 from espalier.decoding.ports import Append, Need
 from espalier.engines.scheduling.lanes import Ticket
 from espalier.errors import (
@@ -463,11 +463,12 @@ def test_an_answer_of_several_branches_survives_the_passes_that_complete_it():
     def two():
         yield Need(append=(Append(branch=0, tokens=(1, 2)),))
         answer = yield Need(
-            fork=((0, 1),),
-            append=(Append(branch=0, tokens=(3,)), Append(branch=1, tokens=LONG[:20], logits="all")),
+            fork=((0, 1),), append=(Append(branch=0, tokens=(3,)), Append(branch=1, tokens=LONG[:20], logits="all"))
         )
         assert answer[1].shape[0] == 20
-        yield Taken(token=int(answer[0][-1].argmax() * 100 + answer[1].argmax(axis=1).sum()), text="", record=None)
+        yield SampledToken(
+            token=int(answer[0][-1].argmax() * 100 + answer[1].argmax(axis=1).sum()), text="", record=None
+        )
         return Outcome(tokens=(), text="", tail="", finish="stop", stop=None)
 
     said = []

@@ -18,7 +18,7 @@ import espalier
 from espalier.api import make_request
 from espalier.decoding.options import FAITHFUL
 from espalier.decoding.strategies import STRATEGIES
-from espalier.engines.base import Finished, TokenEvent
+from espalier.engines.base import FinishEvent, TokenEvent
 from espalier.engines.fake import FakeStepModel, noise
 from espalier.engines.local.engine import LocalEngine
 from espalier.engines.serving import service as service_module
@@ -34,8 +34,12 @@ from espalier.errors import (
 )
 from espalier.tokens.vocab import Vocab
 
-SCHEMA = {"type": "object", "properties": {"age": {"type": "integer"}}, "required": ["age"],
-          "additionalProperties": False}  # fmt: skip
+SCHEMA = {
+    "type": "object",
+    "properties": {"age": {"type": "integer"}},
+    "required": ["age"],
+    "additionalProperties": False,
+}
 ASKED = [
     ("hi", {"temperature": 0, "seed": 1, "max_tokens": 40}),
     ("hi", {"constraint": espalier.JsonObject(), "temperature": 1.5, "seed": 3, "max_tokens": 60, "trace": "off"}),
@@ -88,14 +92,21 @@ def requests(eng, asked=ASKED):
 def whole(running):
     *tokens, last = list(running)
     assert all(isinstance(event, TokenEvent) for event in tokens)
-    assert isinstance(last, Finished)
+    assert isinstance(last, FinishEvent)
     return tokens, last.result
 
 
 def options_of(strategy, more):
     """What a request needs besides to be decoded like this: several texts where there are any, and what draws draws."""
-    faithful = {"strategy": strategy, "temperature": more.get("temperature") or 0.8, "top_k": 0, "top_p": 1.0,
-                "min_p": 0.0, "particles": 3, "num_return_sequences": 2}  # fmt: skip
+    faithful = {
+        "strategy": strategy,
+        "temperature": more.get("temperature") or 0.8,
+        "top_k": 0,
+        "top_p": 1.0,
+        "min_p": 0.0,
+        "particles": 3,
+        "num_return_sequences": 2,
+    }
     return {
         "beam": {"strategy": "beam", "num_beams": 3, "num_return_sequences": 2},
         **dict.fromkeys(FAITHFUL, faithful),
@@ -105,13 +116,30 @@ def options_of(strategy, more):
 def comparable(result):
     """Of a result what must be equal; probabilities to 1e-5."""
     trace = result.trace and [
-        (s.token_id, s.allowed_count, s.was_rejected, pytest.approx(s.removed_mass, abs=1e-5),
-         [(c.id, pytest.approx(c.prob, abs=1e-5)) for c in s.pre_masking or ()]) for s in result.trace.steps
-    ]  # fmt: skip
-    return (result.token_ids, result.text, result.finish_reason, result.parsed, result.verdict, result.usage,
-            result.seed, result.turn, trace, result.closed_by_budget, pytest.approx(result.score, abs=1e-5),
-            result.weighing and [pytest.approx(one, abs=1e-5) for one in asdict(result.weighing).values()],
-            [comparable(one) for one in result.others])  # fmt: skip
+        (
+            s.token_id,
+            s.allowed_count,
+            s.was_rejected,
+            pytest.approx(s.removed_mass, abs=1e-5),
+            [(c.id, pytest.approx(c.prob, abs=1e-5)) for c in s.pre_masking or ()],
+        )
+        for s in result.trace.steps
+    ]
+    return (
+        result.token_ids,
+        result.text,
+        result.finish_reason,
+        result.parsed,
+        result.verdict,
+        result.usage,
+        result.seed,
+        result.turn,
+        trace,
+        result.closed_by_budget,
+        pytest.approx(result.score, abs=1e-5),
+        result.weighing and [pytest.approx(one, abs=1e-5) for one in asdict(result.weighing).values()],
+        [comparable(one) for one in result.others],
+    )
 
 
 @pytest.mark.slow
@@ -119,7 +147,9 @@ def comparable(result):
 @pytest.mark.parametrize("options", [{}, {"prefix_tokens": 0, "prefill_chunk": 3}, {"lanes": 2}])
 def test_every_request_in_it_equals_the_same_request_alone(eng, strategy, options):
     asked = [(prompt, more | options_of(strategy, more)) for prompt, more in ASKED * 3]
-    alone = [event.result for r in requests(eng, asked) for event in eng.engine.run([r]) if isinstance(event, Finished)]
+    alone = [
+        event.result for r in requests(eng, asked) for event in eng.engine.run([r]) if isinstance(event, FinishEvent)
+    ]
     served = eng.serve(**options)
     runnings = [served.submit(request) for request in requests(eng, asked)]
     results = [whole(running)[1] for running in runnings]
@@ -391,12 +421,12 @@ def test_a_thread_that_dies_leaves_nobody_hanging(eng):
 
 def test_runs_of_the_engine_go_through_the_service(eng):
     made = requests(eng)
-    alone = [comparable(e.result) for r in made for e in eng.engine.run([r]) if isinstance(e, Finished)]
+    alone = [comparable(e.result) for r in made for e in eng.engine.run([r]) if isinstance(e, FinishEvent)]
     again = eng.serve(lanes=2, queue_size=1)
     endless = eng.requests("x", temperature=1.0, max_tokens=4000, ignore_eos=True, trace="off")[0][0]
     beside = iter(again.submit(endless))
     next(beside)
-    ends = {e.index: e.result for e in eng.engine.run(made) if isinstance(e, Finished)}  # no queue's limit
+    ends = {e.index: e.result for e in eng.engine.run(made) if isinstance(e, FinishEvent)}  # no queue's limit
     assert [comparable(ends[i]) for i in range(len(made))] == alone
     stream = eng.stream("x", temperature=1.0, max_tokens=4000, ignore_eos=True)
     next(stream)

@@ -62,9 +62,16 @@ def test_an_engine_without_logits_refuses():
 
 def test_the_logits_drawn_from_are_biased_and_the_allowed_set_is_not():
     result = engine().generate(
-        "hi", soft=SoftJson(), temperature=1.0, top_k=0, top_p=1.0, min_p=0, max_tokens=60, seed=1,
+        "hi",
+        soft=SoftJson(),
+        temperature=1.0,
+        top_k=0,
+        top_p=1.0,
+        min_p=0,
+        max_tokens=60,
+        seed=1,
         repetition_penalty=1.0,
-    )  # fmt: skip
+    )
     assert result.verdict is None
     for step in result.trace.steps:
         assert (step.allowed_count, step.tax_nats, step.blame) == (257, 0.0, None)

@@ -12,18 +12,26 @@ from espalier.api import make_request
 from espalier.chat.prompt.template import ChatTemplate
 from espalier.chat.reading.deltas import ArgumentsDelta, CallBegun, CallEnded, ContentDelta, ReasoningDelta
 from espalier.constraints.verdict import judge
-from espalier.engines.base import Finished
+from espalier.engines.base import FinishEvent
 from espalier.engines.fake import FakeStepModel, noise, open_engine
 from espalier.engines.local.engine import LocalEngine
 from espalier.errors import CapabilityError, InputError, UnknownName
 from espalier.tokens.vocab import Vocab
 
 TOOLS = {
-    "read_file": {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"],
-                  "additionalProperties": False},
-    "add": {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
-            "required": ["a", "b"], "additionalProperties": False},
-}  # fmt: skip
+    "read_file": {
+        "type": "object",
+        "properties": {"path": {"type": "string"}},
+        "required": ["path"],
+        "additionalProperties": False,
+    },
+    "add": {
+        "type": "object",
+        "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
+        "required": ["a", "b"],
+        "additionalProperties": False,
+    },
+}
 CALL = '{"name": "read_file", "args": {"path": "/etc/hosts"}}'
 GREEDY = {"temperature": 0, "max_tokens": 300}
 
@@ -109,8 +117,10 @@ def test_a_stop_text_that_cuts_a_call_does_not_make_it_one():
 
 def test_ids_are_the_same_for_the_same_run_and_others_for_another():
     eng = wishing(CALL)
-    ids = [eng.generate(prompt, tools=TOOLS, seed=seed, **GREEDY).tool_calls[0].id
-           for prompt, seed in [("a", 1), ("a", 1), ("b", 1), ("a", 2)]]  # fmt: skip
+    ids = [
+        eng.generate(prompt, tools=TOOLS, seed=seed, **GREEDY).tool_calls[0].id
+        for prompt, seed in [("a", 1), ("a", 1), ("b", 1), ("a", 2)]
+    ]
     assert ids[0] == ids[1]
     assert len(set(ids)) == 3
     assert all(len(i) == 9 and i.isalnum() for i in ids)  # what Mistral's templates take
@@ -126,9 +136,13 @@ def test_content_beside_tools_is_held_to_the_constraint():
 
 def test_a_schema_whose_documents_look_like_calls_stays_content():
     spec = espalier.JsonSchema(
-        {"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
-         "required": ["name", "age"], "additionalProperties": False}
-    )  # fmt: skip
+        {
+            "type": "object",
+            "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
+            "required": ["name", "age"],
+            "additionalProperties": False,
+        }
+    )
     result = wishing('{"name": "Ada", "age": 36}').generate("go", tools=TOOLS, constraint=spec, **GREEDY)
     assert result.tool_calls == ()
     assert result.parsed == {"name": "Ada", "age": 36}
@@ -175,9 +189,14 @@ def opened_engine(wish, opening):
     template += "{% if add_generation_prompt %}assistant: " + opening + "{% endif %}"
     engine = open_engine(wish=wish)
     return espalier.LoadedEngine(
-        LocalEngine(name="opened", model=engine.model, vocab=engine.vocab, encode=engine._encode,
-                    template=ChatTemplate(template))
-    )  # fmt: skip
+        LocalEngine(
+            name="opened",
+            model=engine.model,
+            vocab=engine.vocab,
+            encode=engine._encode,
+            template=ChatTemplate(template),
+        )
+    )
 
 
 def test_reasoning_that_the_prompt_has_opened_ends_before_the_answer():
@@ -215,10 +234,15 @@ def test_the_schema_is_put_into_the_prompt_on_request():
 def test_an_earlier_call_and_its_result_are_part_of_the_conversation():
     messages = [
         {"role": "user", "content": "Read it"},
-        {"role": "assistant", "content": None, "tool_calls": [
-            {"id": "abc", "type": "function", "function": {"name": "read_file", "arguments": '{"path": "/x"}'}}]},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [
+                {"id": "abc", "type": "function", "function": {"name": "read_file", "arguments": '{"path": "/x"}'}}
+            ],
+        },
         {"role": "tool", "tool_call_id": "abc", "content": "127.0.0.1"},
-    ]  # fmt: skip
+    ]
     text = open_engine().prompt_text(make_request(messages, tools=TOOLS))
     assert '{"name": "read_file", "args": {"path": "/x"}}' in text
     assert "127.0.0.1" in text
@@ -233,9 +257,16 @@ def test_noise_calls_only_what_exists_in_every_format():
     for name in ("args", "hermes", "mistral", "functionary", "pythonic"):
         for seed in range(3):
             result = eng.generate(
-                "go", raw=True, tools={"add": TOOLS["add"]}, tool_choice="required", tool_format=name, max_calls=2,
-                seed=seed, max_tokens=400, trace="off",
-            )  # fmt: skip
+                "go",
+                raw=True,
+                tools={"add": TOOLS["add"]},
+                tool_choice="required",
+                tool_format=name,
+                max_calls=2,
+                seed=seed,
+                max_tokens=400,
+                trace="off",
+            )
             assert result.finish_reason == "tool_calls"
             assert 1 <= len(result.tool_calls) <= 2
             assert all(set(call.parsed) == {"a", "b"} for call in result.tool_calls)
@@ -325,13 +356,14 @@ def test_the_constraint_of_the_trace_can_be_made_again():
 
 def test_the_last_event_holds_what_was_held_back():
     events = list(wishing("  ").stream("go", tools=TOOLS, **GREEDY))
-    assert isinstance(events[-1], Finished)
+    assert isinstance(events[-1], FinishEvent)
     said = [delta.text for event in events for delta in event.deltas if isinstance(delta, ContentDelta)]
     assert "".join(said) == events[-1].result.content
 
 
-STRICT = {"f": {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"],
-                "additionalProperties": False}}  # fmt: skip
+STRICT = {
+    "f": {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"], "additionalProperties": False}
+}
 BAD = '{"name": "f", "args": {"zzz": 1}}'
 
 
@@ -424,9 +456,12 @@ def test_a_format_that_is_no_name_is_a_typed_error():
 def test_a_template_for_tools_is_used_where_there_are_tools():
     fake = open_engine()
     engine = LocalEngine(
-        name="two", model=fake.model, vocab=fake.vocab, encode=fake._encode,
+        name="two",
+        model=fake.model,
+        vocab=fake.vocab,
+        encode=fake._encode,
         template=ChatTemplate("plain: {{ messages[-1].content }}"),
-        tool_template=ChatTemplate("{{ tools | tojson }}<tool_call>{\"name\": x, \"arguments\": y}"),
-    )  # fmt: skip
+        tool_template=ChatTemplate('{{ tools | tojson }}<tool_call>{"name": x, "arguments": y}'),
+    )
     assert engine.prompt_text(make_request("go")) == "plain: go"
     assert "read_file" in engine.prompt_text(make_request("go", tools=TOOLS))

@@ -13,10 +13,10 @@ from espalier.cli.main import main_code
 from espalier.errors import InputError, TooLarge
 from espalier.files import reading
 from espalier.files.json_shape import check_shape
-from espalier.files.limits import SCHEMA, TEXT, WORDS, Reader
+from espalier.files.limits import SCHEMA, TEXT, WORDS, FileLimits
 from espalier.files.reading import open_file, read_bytes, read_text
 
-SMALL = Reader(noun="note", bytes=10, depth=3, values=5)
+SMALL = FileLimits(noun="note", bytes=10, depth=3, values=5)
 
 
 def test_a_file_of_the_limit_is_read_and_one_byte_more_is_not(tmp_path: Path) -> None:
@@ -38,8 +38,7 @@ def test_a_huge_file_is_refused_before_it_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "text"),
-    [(b"\xef\xbb\xbfab", "ab"), (b"a\r\nb\rc\n", "a\nb\nc\n"), (b"\0", "\0"), (b"", "")],
+    ("content", "text"), [(b"\xef\xbb\xbfab", "ab"), (b"a\r\nb\rc\n", "a\nb\nc\n"), (b"\0", "\0"), (b"", "")]
 )
 def test_marks_and_line_ends(tmp_path: Path, content: bytes, text: str) -> None:
     path = tmp_path / "x"
@@ -94,16 +93,32 @@ def test_a_pipe_with_a_writer_is_read_and_can_be_read_again(tmp_path: Path) -> N
 
 
 FILE_COMMANDS = [
-    ["trace", "show", "{}"], ["trace", "html", "{}", "-"], ["trace", "diagnose", "{}"], ["trace", "export", "{}"],
-    ["trace", "replay", "{}"], ["trace", "diff", "{}", "{}"], ["trace", "merge", "{}", "{}"],
-    ["trace", "merge", "--estimate", "{}", "-"], ["vocab", "{}"], ["check", "{}"], ["check", "a", "--instances", "{}"],
-    ["check", "a", "--tokenizer", "{}"], ["grammar", "check", "{}"], ["grammar", "convert", "{}"],
-    ["wordlist", "check", "{}", "--lang", "es"], ["wordlist", "check", "{}", "--words", "{}"],
-    ["safety", "check", "x", "--list", "profanity={}"], ["presets", "add", "{}.toml"], ["presets", "add", "{}.json"],
-    ["generate", "x", "-m", "fake", "--schema", "{}"], ["generate", "x", "-m", "fake", "--grammar", "{}"],
-    ["generate", "x", "-m", "fake", "--constraint", "{}"], ["generate", "x", "-m", "fake", "--tools", "{}"],
-    ["generate", "x", "-m", "{}.gguf"], ["config", "show", "--env-file", "{}"],
-]  # fmt: skip
+    ["trace", "show", "{}"],
+    ["trace", "html", "{}", "-"],
+    ["trace", "diagnose", "{}"],
+    ["trace", "export", "{}"],
+    ["trace", "replay", "{}"],
+    ["trace", "diff", "{}", "{}"],
+    ["trace", "merge", "{}", "{}"],
+    ["trace", "merge", "--estimate", "{}", "-"],
+    ["vocab", "{}"],
+    ["check", "{}"],
+    ["check", "a", "--instances", "{}"],
+    ["check", "a", "--tokenizer", "{}"],
+    ["grammar", "check", "{}"],
+    ["grammar", "convert", "{}"],
+    ["wordlist", "check", "{}", "--lang", "es"],
+    ["wordlist", "check", "{}", "--words", "{}"],
+    ["safety", "check", "x", "--list", "profanity={}"],
+    ["presets", "add", "{}.toml"],
+    ["presets", "add", "{}.json"],
+    ["generate", "x", "-m", "fake", "--schema", "{}"],
+    ["generate", "x", "-m", "fake", "--grammar", "{}"],
+    ["generate", "x", "-m", "fake", "--constraint", "{}"],
+    ["generate", "x", "-m", "fake", "--tools", "{}"],
+    ["generate", "x", "-m", "{}.gguf"],
+    ["config", "show", "--env-file", "{}"],
+]
 
 
 @pytest.mark.parametrize("arguments", FILE_COMMANDS, ids=lambda one: " ".join(one[:3]))

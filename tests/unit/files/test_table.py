@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from espalier.activations.foreign.open import open_store
-from espalier.activations.foreign.store import Damaged
+from espalier.activations.foreign.store import DamagedEntry
 from espalier.activations.reconstruct.qa_file import read_rows
 from espalier.chat.prompt.template import ChatTemplate
 from espalier.cli.flags import inputs
@@ -34,7 +34,7 @@ from espalier.engines.gguf.header import read_header
 from espalier.engines.model_folder import check_folder
 from espalier.errors import EspalierError, InputError, OutputError, TooLarge
 from espalier.files import limits
-from espalier.files.limits import READERS, Reader, size_text
+from espalier.files.limits import READERS, FileLimits, size_text
 from espalier.harness.cases.read import read_cases
 from espalier.lexicon.files import read_words
 from espalier.sampling.presets.files import read_preset
@@ -62,7 +62,7 @@ def rows() -> dict[str, str]:
     return {line.split("|")[1].strip(): line for line in table}
 
 
-def row(kind: str, reader: Reader) -> str:
+def row(kind: str, reader: FileLimits) -> str:
     depth, values = ("" if one is None else f"{one:,}" for one in (reader.depth, reader.values))
     cells = (kind, size_text(reader.bytes), depth, values, reader.count, reader.time)
     return f"| {' | '.join(cells)} | `{reader.error.__name__}` |".replace("|  |", "| |").replace("|  |", "| |")
@@ -163,7 +163,7 @@ def test_a_file_of_a_store_above_the_limit_is_refused_before_it_is_read(kind: st
         return
     (tmp_path / "metadata.jsonl").write_text('{"key": "k", "prompt": "p"}\n', "utf-8")
     (found,) = open_store(tmp_path).found()
-    assert isinstance(found, Damaged)
+    assert isinstance(found, DamagedEntry)
     assert "is larger than" in found.reason
 
 
@@ -186,7 +186,7 @@ def test_a_text_of_many_levels_or_values_is_refused_before_it_is_parsed(
 
 
 def test_a_prompt_from_a_pipe_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inputs, "READERS", {**READERS, "prompt": Reader(noun="prompt", bytes=5)})
+    monkeypatch.setattr(inputs, "READERS", {**READERS, "prompt": FileLimits(noun="prompt", bytes=5)})
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"123456")))
     with pytest.raises(TooLarge, match="the prompt standard input is larger than 5 bytes"):
         inputs.read_prompt("-")
@@ -195,10 +195,12 @@ def test_a_prompt_from_a_pipe_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> No
 def bomb(path: Path, count: int) -> None:
     """A sidecar of that many rows of zeros, which shrink to a thousandth."""
     rows_ = {
-        "logits": np.zeros((count, 4096), np.float16), "tops": np.zeros(count, np.float32),
-        "masks": np.zeros((count, 128), np.int32), "places": np.arange(count, dtype=np.int32),
+        "logits": np.zeros((count, 4096), np.float16),
+        "tops": np.zeros(count, np.float32),
+        "masks": np.zeros((count, 128), np.int32),
+        "places": np.arange(count, dtype=np.int32),
         "tokens": np.zeros(count, np.int32),
-    }  # fmt: skip
+    }
     np.savez_compressed(path, **rows_)
 
 
@@ -235,7 +237,7 @@ ARRAY = "{'descr': '%s', 'fortran_order': False, 'shape': (%s,), }"
         (HEAD + b"{'descr': ('<i4', (".ljust(117) + b"\n", "shape or type"),
         (HEAD + b"__import__('os').abort()".ljust(118), "cannot read the sidecar"),
     ],
-)  # fmt: skip
+)
 def test_a_sidecar_with_a_damaged_array_is_one_line(tmp_path: Path, data: bytes, said: str) -> None:
     bomb(tmp_path / "x.npz", 2)
     rewritten(tmp_path / "x.npz", "tokens.npy", data)
@@ -295,7 +297,7 @@ KEY, TEXT, LIST = text(b"a.b"), (8).to_bytes(4, "little"), (9).to_bytes(4, "litt
         (gguf(keys=2, tensors=0, rest=(KEY + (4).to_bytes(4, "little") + bytes(4)) * 2), "twice"),
         (gguf(keys=1, tensors=0, rest=text(b"k" * 100_000) + (99).to_bytes(4, "little") + bytes(99)), "unknown type"),
     ],
-)  # fmt: skip
+)
 def test_a_gguf_header_that_lies_is_one_short_line(tmp_path: Path, content: bytes, said: str) -> None:
     path = tmp_path / "x.gguf"
     path.write_bytes(content)

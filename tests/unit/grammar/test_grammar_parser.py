@@ -167,12 +167,7 @@ FAULTS = {
     "no root": ('a ::= "x"', (1, 10), "no rule named 'root'", "every sentence"),
     "unterminated literal": ('root ::= "abc', (1, 10), "literal is never closed", "ends with"),
     "a quote forgotten": ('root ::= "abc\nb ::= "x"', (2, 9), "literal is never closed", "opened in line 1, column 10"),
-    "a quote forgotten, even": (
-        'root ::= "a\nb ::= "x?\n" "',
-        (3, 1),
-        "unexpected",
-        "opened in line 1, column 10",
-    ),
+    "a quote forgotten, even": ('root ::= "a\nb ::= "x?\n" "', (3, 1), "unexpected", "opened in line 1, column 10"),
     "unterminated class": ("root ::= [abc", (1, 10), "class is never closed", "ends with"),
     "unterminated range": ("root ::= [a-", (1, 10), "class is never closed", "ends with"),
     "a bracket forgotten": ('root ::= [ab\nx ::= "[]" )', (2, 10), "literal is never closed", "class opened in line 1"),

@@ -60,11 +60,45 @@ def test_only_the_kinds_asked_for_are_documents(kinds, value):
 @pytest.mark.parametrize(
     "text",
     [
-        "", " ", "nul", "01", "1.", ".5", "+1", "1e", "--1", "0x1", "NaN", "Infinity", '"', '"a', '"\\x"', '"\\u12"',
-        '"\t"', '"\x00"', '"\\ud800"', '"\\udc00"', '"\\ud800\\u0041"', "[1,]", "[,1]", "[1 2]", '{"a"}', '{"a":}',
-        '{a:1}', '{"a":1,}', "{,}", "[1]]", "tru e", "'a'", '{"a" "b"}', "[1,  2]", '{"a":  1}', " 1", "1 ",
+        "",
+        " ",
+        "nul",
+        "01",
+        "1.",
+        ".5",
+        "+1",
+        "1e",
+        "--1",
+        "0x1",
+        "NaN",
+        "Infinity",
+        '"',
+        '"a',
+        '"\\x"',
+        '"\\u12"',
+        '"\t"',
+        '"\x00"',
+        '"\\ud800"',
+        '"\\udc00"',
+        '"\\ud800\\u0041"',
+        "[1,]",
+        "[,1]",
+        "[1 2]",
+        '{"a"}',
+        '{"a":}',
+        "{a:1}",
+        '{"a":1,}',
+        "{,}",
+        "[1]]",
+        "tru e",
+        "'a'",
+        '{"a" "b"}',
+        "[1,  2]",
+        '{"a":  1}',
+        " 1",
+        "1 ",
     ],
-)  # fmt: skip
+)
 def test_what_is_not_json_is_refused(text):
     assert not ANY["natural"].accepts(text)
     if text.strip() == text and "  " not in text:
@@ -92,10 +126,14 @@ def test_whitespace_has_an_end():
 @pytest.mark.parametrize(
     ("options", "field"),
     [
-        ({"kinds": []}, "kinds"), ({"kinds": ["map"]}, "kinds"), ({"whitespace": "wide"}, "whitespace"),
-        ({"max_depth": 0}, "max_depth"), ({"max_depth": 10**6}, "max_depth"), ({"indent": -1}, "indent"),
+        ({"kinds": []}, "kinds"),
+        ({"kinds": ["map"]}, "kinds"),
+        ({"whitespace": "wide"}, "whitespace"),
+        ({"max_depth": 0}, "max_depth"),
+        ({"max_depth": 10**6}, "max_depth"),
+        ({"indent": -1}, "indent"),
     ],
-)  # fmt: skip
+)
 def test_an_option_out_of_its_range_is_refused_by_name(options, field):
     with pytest.raises(SpecError) as caught:
         json_grammar(**options)

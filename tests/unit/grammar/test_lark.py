@@ -55,8 +55,23 @@ def test_lark_and_we_accept_the_same_texts(name: str) -> None:
         assert accepts(GRAMMARS[name], changed) == parses(theirs, changed), changed
 
 
-PREFERRED = ["a+|ab", "a|ab", "ab|a", "a+?", "a+?b", "a.*?b", "a?(?:ab)?b", "ab*?", "(?:a|ab)b", "(?:a|ab){2}",
-             "a{1,2}?", "[ab]*?a", "(?:ab|a)(?:b|ba)", "(?:a*b)*a", "(?:a|b|ab)+"]  # fmt: skip
+PREFERRED = [
+    "a+|ab",
+    "a|ab",
+    "ab|a",
+    "a+?",
+    "a+?b",
+    "a.*?b",
+    "a?(?:ab)?b",
+    "ab*?",
+    "(?:a|ab)b",
+    "(?:a|ab){2}",
+    "a{1,2}?",
+    "[ab]*?a",
+    "(?:ab|a)(?:b|ba)",
+    "(?:a*b)*a",
+    "(?:a|b|ab)+",
+]
 SMALL = ["".join(letters) for size in range(5) for letters in product("ab", repeat=size)]
 
 
@@ -145,24 +160,36 @@ def accepts(grammar: str, text: str) -> bool:
     return BYTES.compile(Gbnf(print_grammar(read_lark(grammar)))).accepts(text)
 
 
-@pytest.mark.parametrize(("grammar", "yes", "no"), [
-    (SUM, ["1", " ( 1 + 2.5 ) - 3\n"], ["", "1 +", "(1", "1 2"]),
-    (PAIRS, ['a=1b="x"', "k9=ON;;\n", "a=b"], ["a=1;", "abcde=1", 'a="', "a=d"]),
-    (LEFT, ["b", "baa"], ["a", "ab"]),
-    ('start: A\nA: "a" /b+/s\n%ignore "-"', ["ab", "-abb-"], ["a-b", "a"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("grammar", "yes", "no"),
+    [
+        (SUM, ["1", " ( 1 + 2.5 ) - 3\n"], ["", "1 +", "(1", "1 2"]),
+        (PAIRS, ['a=1b="x"', "k9=ON;;\n", "a=b"], ["a=1;", "abcde=1", 'a="', "a=d"]),
+        (LEFT, ["b", "baa"], ["a", "ab"]),
+        ('start: A\nA: "a" /b+/s\n%ignore "-"', ["ab", "-abb-"], ["a-b", "a"]),
+    ],
+)
 def test_texts_of_a_grammar(grammar: str, yes: list[str], no: list[str]) -> None:
     assert [accepts(grammar, one) for one in yes] == [True] * len(yes)
     assert [accepts(grammar, one) for one in no] == [False] * len(no)
 
 
 REFUSED = {
-    'start: a\na.2: "b"': "priority", 'start: A\nA.2: "b"': "priority", 'start: x{"a"}\nx{y}: y': "template",
-    "%declare A\nstart: A": "%declare", "%import python.NAME\nstart: NAME": "import python",
-    "%import common.NOPE\nstart: NOPE": "common.NOPE", "start: <think>": "special token",
-    "start: /(?<=a)b/": "look", "%extend start: A": "%extend", "start: /a/l": "flag l", "start: /^a/": "anchor",
-    "start: /a$/": "anchor", "start: /(?:a??)*b/": "loop", f"start: /{'(?:a|ab)' * 20_000}/": "counts this large",
-}  # fmt: skip
+    'start: a\na.2: "b"': "priority",
+    'start: A\nA.2: "b"': "priority",
+    'start: x{"a"}\nx{y}: y': "template",
+    "%declare A\nstart: A": "%declare",
+    "%import python.NAME\nstart: NAME": "import python",
+    "%import common.NOPE\nstart: NOPE": "common.NOPE",
+    "start: <think>": "special token",
+    "start: /(?<=a)b/": "look",
+    "%extend start: A": "%extend",
+    "start: /a/l": "flag l",
+    "start: /^a/": "anchor",
+    "start: /a$/": "anchor",
+    "start: /(?:a??)*b/": "loop",
+    f"start: /{'(?:a|ab)' * 20_000}/": "counts this large",
+}
 
 
 @pytest.mark.parametrize("grammar", REFUSED)
@@ -171,12 +198,31 @@ def test_what_cannot_be_translated_is_refused_by_its_construct(grammar: str) -> 
         read_lark(grammar)
 
 
-@pytest.mark.parametrize("grammar", [
-    "", "x", 'begin: "a"', "start: b", 'start: "a', 'start: "a"\nstart: "b"', 'start: ("a"', 'start: "b".."a"',
-    'start: "a"~3..2', 'start: "a"~99999', "start: A\nA: b\nb: A", r'start: "\ud800"', "start: start",
-    'start: "a" )', 'start: ""', 'start: /a*/ "b"', 'start: A "b"\nA: "a"?', 'start: "a"\n%ignore /-*/',
-    'start: A\nA: "x" A|"y"', "start: " + "(" * 300 + '"a"' + ")" * 300,
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "grammar",
+    [
+        "",
+        "x",
+        'begin: "a"',
+        "start: b",
+        'start: "a',
+        'start: "a"\nstart: "b"',
+        'start: ("a"',
+        'start: "b".."a"',
+        'start: "a"~3..2',
+        'start: "a"~99999',
+        "start: A\nA: b\nb: A",
+        r'start: "\ud800"',
+        "start: start",
+        'start: "a" )',
+        'start: ""',
+        'start: /a*/ "b"',
+        'start: A "b"\nA: "a"?',
+        'start: "a"\n%ignore /-*/',
+        'start: A\nA: "x" A|"y"',
+        "start: " + "(" * 300 + '"a"' + ")" * 300,
+    ],
+)
 def test_what_is_no_grammar_is_an_error_of_grammars(grammar: str) -> None:
     with pytest.raises(GrammarError):
         read_lark(grammar)

@@ -21,12 +21,25 @@ from espalier.harness.cases.yaml_text import read_yaml
 from tests.examples import examples
 
 PEDRO = {
-    "name": "json_output", "description": "d", "prompt": "Generate a user object", "system_prompt": "", "preset": "",
+    "name": "json_output",
+    "description": "d",
+    "prompt": "Generate a user object",
+    "system_prompt": "",
+    "preset": "",
     "config": {"temperature": 0.1, "top_k": 40, "repetition_penalty": 1.0, "seed": -1, "max_tokens": 64},
-    "grammar": "", "json_schema": "", "safety_preset": "", "filters": None, "expected_format": r"^\s*\{.*\}\s*$",
-    "expected_json": True, "expected_json_schema": "", "banned_content": None, "required_content": [],
-    "iterations": 0, "max_tokens": 0, "timeout": 30_000_000_000,
-}  # fmt: skip
+    "grammar": "",
+    "json_schema": "",
+    "safety_preset": "",
+    "filters": None,
+    "expected_format": r"^\s*\{.*\}\s*$",
+    "expected_json": True,
+    "expected_json_schema": "",
+    "banned_content": None,
+    "required_content": [],
+    "iterations": 0,
+    "max_tokens": 0,
+    "timeout": 30_000_000_000,
+}
 
 
 def write(folder: Path, name: str, text: str) -> Path:
@@ -42,16 +55,35 @@ def test_a_file_of_pedrocli_is_read_as_it_is(tmp_path: Path) -> None:
 
 
 FULL: dict[str, Any] = {
-    "name": "all", "prompt": "p", "description": "d", "system_prompt": "s", "preset": "chat", "strategy": "jump",
-    "config": {"temperature": 0.5}, "json_schema": '{"type": "object"}', "safety_preset": "minimal",
+    "name": "all",
+    "prompt": "p",
+    "description": "d",
+    "system_prompt": "s",
+    "preset": "chat",
+    "strategy": "jump",
+    "config": {"temperature": 0.5},
+    "json_schema": '{"type": "object"}',
+    "safety_preset": "minimal",
     "filters": [{"type": "ban", "enabled": True, "options": {"phrases": ["x"]}}],
-    "tools": [{"name": "f", "parameters": {"type": "object", "properties": {}}}], "tool_choice": "required",
-    "expected_format": "a", "expected_json": True, "expected_json_schema": {"type": "object"},
-    "banned_content": ["b"], "required_content": ["c"], "contains": ["d+"], "not_contains": ["e$"],
-    "expected_tool_call": {"name": "f", "arguments": {"a": 1}, "matches": {"b": "^x"}}, "max_tax": 0,
-    "max_rejection_rate": 0.5, "max_latency": 1.5, "deterministic": True, "min_success_rate": 0.9, "iterations": 4,
-    "max_tokens": 8, "timeout": "500ms",
-}  # fmt: skip
+    "tools": [{"name": "f", "parameters": {"type": "object", "properties": {}}}],
+    "tool_choice": "required",
+    "expected_format": "a",
+    "expected_json": True,
+    "expected_json_schema": {"type": "object"},
+    "banned_content": ["b"],
+    "required_content": ["c"],
+    "contains": ["d+"],
+    "not_contains": ["e$"],
+    "expected_tool_call": {"name": "f", "arguments": {"a": 1}, "matches": {"b": "^x"}},
+    "max_tax": 0,
+    "max_rejection_rate": 0.5,
+    "max_latency": 1.5,
+    "deterministic": True,
+    "min_success_rate": 0.9,
+    "iterations": 4,
+    "max_tokens": 8,
+    "timeout": "500ms",
+}
 
 
 @pytest.mark.parametrize("form", ["json", "toml", "yaml", "yml"])
@@ -68,16 +100,20 @@ def test_every_field_is_read_alike_from_every_form_and_round_trips(form: str, tm
 
 def test_the_standard_cases_round_trip() -> None:
     assert [one.name for one in STANDARD] == [
-        "json_object_basic", "tool_call_format", "deterministic_output", "code_safety"
-    ]  # fmt: skip
+        "json_object_basic",
+        "tool_call_format",
+        "deterministic_output",
+        "code_safety",
+    ]
     assert [TestCase.from_json(one.to_json()) for one in STANDARD] == [*STANDARD]
 
 
 def test_defaults_hold_where_a_case_states_nothing(tmp_path: Path) -> None:
     text = "defaults: {iterations: 3, preset: chat}\ncases: [{name: a, prompt: p}, {name: b, prompt: p, iterations: 2}]"
     assert [(one.iterations, one.preset) for one in read_cases(write(tmp_path, "c.yaml", text))] == [
-        (3, "chat"), (2, "chat")
-    ]  # fmt: skip
+        (3, "chat"),
+        (2, "chat"),
+    ]
 
 
 @pytest.mark.parametrize(

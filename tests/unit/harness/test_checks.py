@@ -42,15 +42,18 @@ ROWS: list[tuple[str, dict[str, Any], MeasuredOutput, MeasuredOutput, str]] = [
     ("tool_call", CALL, measured(calls=[("f", GOOD_CALL)]), measured("hi"), "there is no tool call"),
     ("tool_call", CALL, measured(calls=[G, ("f", GOOD_CALL)]), measured(calls=[G]), "f is not called"),
     (
-        "tool_call", CALL, measured(json.dumps({"tool": "f", "args": json.loads(GOOD_CALL)})),
-        measured(calls=[("f", '{"a": {"b": true}, "p": "/etc"}')]), "is {'b': True}, not {'b': 1}",
+        "tool_call",
+        CALL,
+        measured(json.dumps({"tool": "f", "args": json.loads(GOOD_CALL)})),
+        measured(calls=[("f", '{"a": {"b": true}, "p": "/etc"}')]),
+        "is {'b': True}, not {'b': 1}",
     ),
     ("tool_call", CALL, measured(calls=[("f", GOOD_CALL)]), measured(calls=[("f", '{"a": {"b": 1}}')]), "'p' of f"),
     ("tax", {"max_tax": 1}, measured(tax=1.0), measured(tax=1.5), "cost 1.500 nats, and the limit is 1"),
     ("tax", {"max_tax": 1}, measured(tax=1.0), measured(tax=None), "was not measured"),
     ("rejection_rate", {"max_rejection_rate": 0.5}, measured(rate=0.5), measured(rate=0.51), "51.0% of the tokens"),
     ("latency", {"max_latency": 2}, measured(latency=2), measured(latency=2.5), "2.500 s for 3 tokens"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("name", "fields", "good", "bad", "reason"), ROWS)
@@ -91,10 +94,14 @@ def test_an_expression_that_never_ends_is_a_failure_and_not_a_hang(monkeypatch: 
 def test_a_schema_that_takes_the_judge_a_lifetime_is_a_failure_and_not_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("espalier.harness.checks.JUDGE_SECONDS", 0.05)
     twice = {  # each level of the document is judged twice, for each time that the level above it is
-        f"d{i}": {"anyOf": [{"properties": {"a": {"$ref": f"#/$defs/d{i + 1}"}}, "required": ["b"]},
-                            {"properties": {"a": {"$ref": f"#/$defs/d{i + 1}"}}}]}
+        f"d{i}": {
+            "anyOf": [
+                {"properties": {"a": {"$ref": f"#/$defs/d{i + 1}"}}, "required": ["b"]},
+                {"properties": {"a": {"$ref": f"#/$defs/d{i + 1}"}}},
+            ]
+        }
         for i in range(40)
-    }  # fmt: skip
+    }
     schema = {"$defs": twice | {"d40": {"type": "integer"}}, "$ref": "#/$defs/d0"}
     case = TestCase(name="a", prompt="b", expected_json_schema=json.dumps(schema))
     found = failures(case, measured('{"a":' * 40 + "1" + "}" * 40))

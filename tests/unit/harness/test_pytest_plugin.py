@@ -57,6 +57,10 @@ def test_a_run_without_the_flag_loads_nothing_heavy(tmp_path: Path) -> None:
     loaded = set(json.loads((tmp_path / "seen").read_text()))
     assert not loaded & {"numpy", "torch", "typer", "jsonschema", "yaml", "rich"}
     assert {one for one in loaded if one.startswith("espalier")} <= {
-        "espalier", "espalier.cli", "espalier.cli.pytest_plugin", "espalier.distribution", "espalier.exports",
+        "espalier",
+        "espalier.cli",
+        "espalier.cli.pytest_plugin",
+        "espalier.distribution",
+        "espalier.exports",
         "espalier.version",
-    }  # fmt: skip
+    }

@@ -80,12 +80,20 @@ def test_an_answer_is_contained_word_by_word(generation: str, answer: str, found
 @pytest.mark.parametrize(
     ("text", "is_refusal"),
     [
-        ("I don't know.", True), ("I’m not sure who that is", True), ("I am not aware of it", True), ("", True),
-        ("As an AI, I cannot", True), ("There is no information about that.", True), ("I could not find it", True),
-        ("Unable to determine.", True), ("Knowles played her.", False), ("The unknown soldier", False),
-        ("No.", False), ("He did not know that she was Sarah.", False),
+        ("I don't know.", True),
+        ("I’m not sure who that is", True),
+        ("I am not aware of it", True),
+        ("", True),
+        ("As an AI, I cannot", True),
+        ("There is no information about that.", True),
+        ("I could not find it", True),
+        ("Unable to determine.", True),
+        ("Knowles played her.", False),
+        ("The unknown soldier", False),
+        ("No.", False),
+        ("He did not know that she was Sarah.", False),
     ],
-)  # fmt: skip
+)
 def test_refusals_are_known_by_their_phrases(text: str, is_refusal: bool) -> None:
     assert metrics.is_refusal(text) is is_refusal
 
@@ -94,9 +102,13 @@ def test_an_evaluation_is_counted_by_hand(tmp_path: Path) -> None:
     done = evaluate(written(tmp_path, ROWS))
     means = {name: one.mean for name, one in done.means.items()}
     assert means == {
-        "exact match": 0.25, "F1": pytest.approx((2 * 2 / 6 + 1) / 4), "contains": 0.5, "refused": 0.25, "correct": 0.5,
+        "exact match": 0.25,
+        "F1": pytest.approx((2 * 2 / 6 + 1) / 4),
+        "contains": 0.5,
+        "refused": 0.25,
+        "correct": 0.5,
         "hallucinated, of those answered": pytest.approx(1 / 3),
-    }  # fmt: skip
+    }
     assert done.model == "m"
 
 
@@ -107,10 +119,20 @@ def test_the_files_have_the_names_and_keys_of_hallulens(tmp_path: Path) -> None:
     found = json.loads((tmp_path / "deep" / "out" / "eval_results.json").read_text("utf-8"))
     assert found == json.loads(json.dumps(results(done)))
     assert [*found] == [
-        "model", "halu_Rate", "refusal_rate", "correct_rate", "evaluator_abstantion", "evaluator_hallucination",
-        "abstantion", "halu_test_res", "abstantion_raw_generation", "is_hallucinated_raw_generation", "prompt",
-        "generation", "answer",
-    ]  # fmt: skip
+        "model",
+        "halu_Rate",
+        "refusal_rate",
+        "correct_rate",
+        "evaluator_abstantion",
+        "evaluator_hallucination",
+        "abstantion",
+        "halu_test_res",
+        "abstantion_raw_generation",
+        "is_hallucinated_raw_generation",
+        "prompt",
+        "generation",
+        "answer",
+    ]
     assert (found["halu_Rate"], found["refusal_rate"], found["correct_rate"]) == (pytest.approx(1 / 3), 0.25, 0.5)
     assert found["halu_test_res"] == [False, False, True, True]
     raw = [json.loads(line) for line in (tmp_path / "deep" / "out" / "abstain_eval_raw.jsonl").read_text().splitlines()]

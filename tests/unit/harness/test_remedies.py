@@ -11,7 +11,7 @@ import espalier
 from espalier.api import make_request
 from espalier.constraints.spec import JsonSchema, Regex
 from espalier.constraints.verdict import Verdict
-from espalier.engines.base import Finished
+from espalier.engines.base import FinishEvent
 from espalier.errors import CapabilityError, InputError
 from espalier.harness.compare.remedies import changed, recommendation, recommended, trials_text, tried
 from espalier.trace.report import findings as f
@@ -46,13 +46,17 @@ def trials(cost: Any, *remedies: f.Remedy, seeds: int = 8, valid: Any = lambda r
     def run(requests: Any) -> Any:
         (request,) = requests
         told: Any = Told(cost(request), valid=valid(request))
-        yield Finished(index=0, text="", result=told)
+        yield FinishEvent(index=0, text="", result=told)
 
     ticks = itertools.count()
     return tried(
-        remedies, {"constraint": SCHEMA}, seeds=seeds, clock=lambda: float(next(ticks)), run=run,
+        remedies,
+        {"constraint": SCHEMA},
+        seeds=seeds,
+        clock=lambda: float(next(ticks)),
+        run=run,
         make=lambda **options: make_request("hi", **options),
-    )  # fmt: skip
+    )
 
 
 def cheaper(request: Any) -> float:
@@ -116,18 +120,32 @@ def test_every_remedy_that_is_tried_makes_a_request() -> None:
     plans = {one.action: changed(one, {"constraint": spec}) for one in every}
     made = {action: make_request("hi", **plan[1]) for action, plan in plans.items() if plan is not None}
     assert made.keys() >= {
-        "schema_in_prompt", "let_it_think", "prose_first", "natural_layout", "property_order", "another_strategy",
-        "jump", "break_loops", "close_in_time", "bounded_whitespace",
-    }  # fmt: skip
+        "schema_in_prompt",
+        "let_it_think",
+        "prose_first",
+        "natural_layout",
+        "property_order",
+        "another_strategy",
+        "jump",
+        "break_loops",
+        "close_in_time",
+        "bounded_whitespace",
+    }
 
 
 def test_python_explains_and_tries() -> None:
     asked = []
     with fake_engine('Sure: {"a": 1}') as engine:
         found = espalier.explain(
-            "hi", engine=engine, constraint=SCHEMA, temperature=0, try_remedies=True, seeds=2, max_tokens=40,
+            "hi",
+            engine=engine,
+            constraint=SCHEMA,
+            temperature=0,
+            try_remedies=True,
+            seeds=2,
+            max_tokens=40,
             progress=lambda done, of: asked.append((done, of)),
-        )  # fmt: skip
+        )
     assert found.result.text.startswith("{")
     assert found.trials
     told = found.to_json()

@@ -141,9 +141,17 @@ def test_a_report_round_trips_and_has_the_documented_names() -> None:
     data = json.loads(json.dumps(report.to_json()))
     assert Report.from_json(data).to_json() == data
     assert list(data["results"][0])[:10] == [
-        "Case", "Outputs", "FormatPassed", "JSONPassed", "ContentPassed", "RequiredPassed", "TotalPassed", "Latencies",
-        "TokenCounts", "Errors",
-    ]  # fmt: skip
+        "Case",
+        "Outputs",
+        "FormatPassed",
+        "JSONPassed",
+        "ContentPassed",
+        "RequiredPassed",
+        "TotalPassed",
+        "Latencies",
+        "TokenCounts",
+        "Errors",
+    ]
     with pytest.raises(InputError, match="no report"):
         Report.from_json({"model": "m"})
 

@@ -12,11 +12,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
-from sglang.srt.constrained.base_grammar_backend import (  # noqa: E402
-    BaseGrammarBackend,
-    BaseGrammarObject,
-    InvalidGrammarObject,
-)
+from sglang.srt.constrained.base_grammar_backend import BaseGrammarBackend, BaseGrammarObject, InvalidGrammarObject  # noqa: E402
 
 from espalier.constraints.base import Compiled  # noqa: E402
 from espalier.errors import CapabilityError  # noqa: E402

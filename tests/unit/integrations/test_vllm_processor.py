@@ -216,8 +216,9 @@ def test_tax_and_removed_mass_of_each_step_are_told_on_request(base: str, compil
     reports: list[StepReport] = []
     made = processor(type("Told", (DemoProcessor,), {"reporter": staticmethod(reports.append)}))
     output: list[int] = []
-    made.update_state(update(added=[(1, params_of("schema", report=True, id="a"), [1], output),
-                                    (0, params_of("schema"), [1], [])]))  # fmt: skip
+    made.update_state(
+        update(added=[(1, params_of("schema", report=True, id="a"), [1], output), (0, params_of("schema"), [1], [])])
+    )
     matcher, expected = compiled["schema"].matcher(), []
     rng = np.random.default_rng(3)
     for step in range(200):

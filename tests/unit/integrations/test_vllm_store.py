@@ -19,10 +19,10 @@ from vllm.v1.sample.logits_processor import BatchUpdate  # noqa: E402
 
 from espalier.errors import InputError  # noqa: E402
 from espalier.integrations.vllm import ConstraintProcessor  # noqa: E402
-from espalier.integrations.vllm.keeping import WAITING_SECONDS, Keeper, store_reporter  # noqa: E402
+from espalier.integrations.vllm.keeping import WAITING_SECONDS, TraceReporter, store_reporter  # noqa: E402
 from espalier.integrations.vllm.report import StepReport  # noqa: E402
 from espalier.integrations.vllm.reporter import reporter_of  # noqa: E402
-from espalier.store.generations import Wanted  # noqa: E402
+from espalier.store.generations import GenerationFilter  # noqa: E402
 from espalier.store.open import open_store  # noqa: E402
 from espalier.tokens.vocab import Vocab  # noqa: E402
 from tests.batch_jobs import Clock  # noqa: E402
@@ -36,14 +36,14 @@ class Bytes(ConstraintProcessor):
         return Vocab.bytes()
 
 
-def keeper() -> tuple[Keeper, list[Mapping[str, Any]], Clock]:
+def keeper() -> tuple[TraceReporter, list[Mapping[str, Any]], Clock]:
     found: list[Mapping[str, Any]] = []
     clock = Clock()
 
     def put(make: Callable[[], Mapping[str, Any]]) -> None:
         found.append(make())
 
-    return Keeper(put, model="m", clock=clock), found, clock
+    return TraceReporter(put, model="m", clock=clock), found, clock
 
 
 def test_a_request_that_was_preempted_has_one_row_with_all_its_steps() -> None:
@@ -125,7 +125,7 @@ def test_the_processor_keeps_what_a_request_asks_for_and_nothing_of_others(tmp_p
     assert reports[-1].left == "finished"
     kept.close()
     store = open_store(url)
-    (row,) = store.generations(Wanted(), limit=10)
+    (row,) = store.generations(GenerationFilter(), limit=10)
     assert (row["request_id"], row["completion_tokens"], row["finish_reason"]) == ("a", 3, "stop")
     assert row["tax_nats"] == pytest.approx(sum(one.tax_nats for one in reports))
     store.close()

@@ -18,7 +18,7 @@ from espalier.jobs.formats.rows import read_rows, write_rows
 from espalier.jobs.formats.template import Template, answered, templated
 from espalier.jobs.report import general_path, report_of
 from espalier.jobs.report_page import render
-from espalier.jobs.values import Fault
+from espalier.jobs.values import InputFault
 from tests.examples import examples
 
 HAS_ARROW = importlib.util.find_spec("pyarrow") is not None
@@ -69,7 +69,7 @@ def test_blank_lines_before_the_names_and_long_cells_of_a_table_are_read(tmp_pat
 def test_a_file_whose_only_line_is_too_long_is_not_called_empty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(intake, "LINE_BYTES", 100)
     found = list(intake.LineReader("/v1/completions").read(io.BytesIO(b"x" * 200)))
-    assert [one.code for one in found if isinstance(one, Fault)] == ["line_too_long"]
+    assert [one.code for one in found if isinstance(one, InputFault)] == ["line_too_long"]
 
 
 def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
@@ -92,8 +92,9 @@ def test_rows_become_requests_and_answers_rows_again() -> None:
     made = list(templated(rows, Template(text="{text}?", system="Be brief.", shared={"max_tokens": 5})))
     assert [one["custom_id"] for one in made] == ["mine", "2"]
     assert made[0]["body"] == {
-        "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "a?"}], "max_tokens": 5,
-    }  # fmt: skip
+        "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "a?"}],
+        "max_tokens": 5,
+    }
     body = {"choices": [{"message": {"content": "yes"}, "finish_reason": "stop"}], "usage": {"completion_tokens": 2}}
     good: dict[str, Any] = {"response": {"status_code": 200, "body": body}, "error": None}
     assert answered({"text": "a"}, good)["output"] == "yes"
@@ -104,15 +105,30 @@ def test_rows_become_requests_and_answers_rows_again() -> None:
 
 def item(number: int, **more: Any) -> dict[str, Any]:
     figures = {
-        "steps": 10, "tax_nats": float(number), "removed_mass": 0.5, "changed_steps": 2, "rejected_steps": 1,
-        "forced_steps": 5, "finish_reason": "stop", "errors": ["<b>bad</b>"],
+        "steps": 10,
+        "tax_nats": float(number),
+        "removed_mass": 0.5,
+        "changed_steps": 2,
+        "rejected_steps": 1,
+        "forced_steps": 5,
+        "finish_reason": "stop",
+        "errors": ["<b>bad</b>"],
         "by_path": {f"/list/{number}/x": {"tokens": 4, "tax_nats": 1.0, "removed_mass": 0.25}},
         "values": [{"path": "/list/0/x", "tax_nats": float(number), "value": "'v'"}],
         "findings": [{"code": "cut_off", "severity": "fault", "message": "m", "remedies": ["more tokens"]}],
-    }  # fmt: skip
-    return {"line": number, "custom_id": f"c{number}", "state": "done", "good": True, "valid": number % 2 == 0,
-            "prompt_tokens": 2, "completion_tokens": 3, "trace_id": f"trc_{number}", "error": None,
-            "figures": figures} | more  # fmt: skip
+    }
+    return {
+        "line": number,
+        "custom_id": f"c{number}",
+        "state": "done",
+        "good": True,
+        "valid": number % 2 == 0,
+        "prompt_tokens": 2,
+        "completion_tokens": 3,
+        "trace_id": f"trc_{number}",
+        "error": None,
+        "figures": figures,
+    } | more
 
 
 def test_the_report_sums_what_items_say() -> None:
@@ -129,8 +145,12 @@ def test_the_report_sums_what_items_say() -> None:
     assert found["by_path"] == {"/list/*/x": {"items": 4, "tokens": 16, "tax_nats": 4.0, "removed_mass": 0.25}}
     assert [one["custom_id"] for one in found["outliers"]] == ["c4", "c3", "c2", "c1"]
     assert found["findings"][0] | {"examples": []} == {
-        "code": "cut_off", "severity": "fault", "items": 4, "examples": [], "remedies": ["more tokens"],
-    }  # fmt: skip
+        "code": "cut_off",
+        "severity": "fault",
+        "items": 4,
+        "examples": [],
+        "remedies": ["more tokens"],
+    }
     assert json.loads(json.dumps(found)) == found
     page = render(found, traces="/traces/{id}/page")
     assert "<b>" not in page

@@ -14,7 +14,7 @@ pytest.importorskip("sqlalchemy")
 from espalier.errors import EspalierError, OutputError, Overloaded, ReplicaLost, Unavailable
 from espalier.jobs.retry import Retry
 from espalier.jobs.states import BatchState
-from espalier.jobs.values import Answer, Item
+from espalier.jobs.values import ItemAnswer, WorkItem
 from espalier.jobs.worker import Worker
 from espalier.store.batches.open import BatchStore
 from espalier.store.batches.queue import POISON, SUSPECT
@@ -42,7 +42,7 @@ class Waiting(Echo):
         self.stopped: list[str] = []
         self.most = self.now = 0
 
-    async def execute(self, item: Item) -> Answer:
+    async def execute(self, item: WorkItem) -> ItemAnswer:
         self.now += 1
         self.most = max(self.most, self.now)
         self.begun.set()
@@ -97,7 +97,7 @@ class Fails(Echo):
         super().__init__()
         self.errors = list(errors)
 
-    async def execute(self, item: Item) -> Answer:
+    async def execute(self, item: WorkItem) -> ItemAnswer:
         if self.errors:
             raise self.errors.pop(0)
         return await super().execute(item)
@@ -123,7 +123,7 @@ class Kills(Echo):
         super().__init__()
         self.killer, self.now, self.beside = killer, set[str](), list[int]()
 
-    async def execute(self, item: Item) -> Answer:
+    async def execute(self, item: WorkItem) -> ItemAnswer:
         self.now.add(item.custom_id)
         for _ in range(3):
             await asyncio.sleep(0)

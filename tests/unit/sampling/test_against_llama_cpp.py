@@ -21,7 +21,8 @@ EDGE = 2e-3  # mass by which an edge may lie elsewhere: llama.cpp sums V probabi
 TIED_EDGE = 0.05  # where thousands are equal, its errors all go the same way
 FIELDS = {
     "penalties": [
-        {"repetition_penalty": 1.3}, {"repetition_penalty": 0.7, "repetition_window": 5},
+        {"repetition_penalty": 1.3},
+        {"repetition_penalty": 0.7, "repetition_window": 5},
         {"frequency_penalty": 0.4, "presence_penalty": -0.3, "repetition_window": -1},
         {"repetition_penalty": 1.1, "frequency_penalty": 0.2, "presence_penalty": 0.5, "repetition_window": 40},
     ],
@@ -31,14 +32,18 @@ FIELDS = {
     "top_p": [{"top_p": 0.0}, {"top_p": 0.3}, {"top_p": 0.95}, {"top_p": 0.1, "min_keep": 12}],
     "min_p": [{"min_p": 0.02}, {"min_p": 0.5}, {"min_p": 1.0}, {"min_p": 0.6, "min_keep": 9}],
     "xtc": [
-        {"xtc_probability": 1.0, "xtc_threshold": 0.02}, {"xtc_probability": 1.0, "xtc_threshold": 0.1},
-        {"xtc_probability": 1.0, "xtc_threshold": 0.01, "min_keep": 30}, {"xtc_probability": 1.0, "xtc_threshold": 0.6},
+        {"xtc_probability": 1.0, "xtc_threshold": 0.02},
+        {"xtc_probability": 1.0, "xtc_threshold": 0.1},
+        {"xtc_probability": 1.0, "xtc_threshold": 0.01, "min_keep": 30},
+        {"xtc_probability": 1.0, "xtc_threshold": 0.6},
     ],
     "temperature": [
-        {"temperature": 0.6}, {"temperature": 3.0}, {"temperature": 0.8, "dynatemp_range": 0.5},
+        {"temperature": 0.6},
+        {"temperature": 3.0},
+        {"temperature": 0.8, "dynatemp_range": 0.5},
         {"temperature": 0.3, "dynatemp_range": 0.6, "dynatemp_exponent": 2.0},
     ],
-}  # fmt: skip
+}
 
 
 def rows(width, seed):

@@ -40,14 +40,16 @@ CASES = {
     "top_k": (lambda row: truncations.top_k(row, 17), lambda: process.TopKLogitsWarper(17)),
     "top_p": (lambda row: truncations.top_p(row, 0.8), lambda: process.TopPLogitsWarper(0.8)),
     "top_p min_keep": (
-        lambda row: truncations.top_p(row, 0.05, 9), lambda: process.TopPLogitsWarper(0.05, min_tokens_to_keep=9)
+        lambda row: truncations.top_p(row, 0.05, 9),
+        lambda: process.TopPLogitsWarper(0.05, min_tokens_to_keep=9),
     ),
     "min_p": (lambda row: truncations.min_p(row, 0.1), lambda: process.MinPLogitsWarper(0.1)),
     "min_p min_keep": (
-        lambda row: truncations.min_p(row, 0.9, 9), lambda: process.MinPLogitsWarper(0.9, min_tokens_to_keep=9)
+        lambda row: truncations.min_p(row, 0.9, 9),
+        lambda: process.MinPLogitsWarper(0.9, min_tokens_to_keep=9),
     ),
     "typical_p": (lambda row: truncations.typical_p(row, 0.6), lambda: process.TypicalLogitsWarper(0.6)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("width", WIDTHS)

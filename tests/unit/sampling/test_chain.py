@@ -17,9 +17,13 @@ VOCAB = Vocab.bytes()
 OFF = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0}
 ROW = np.linspace(3, -3, VOCAB.width, dtype=np.float32)
 ALL = SamplingConfig(
-    repetition_penalty=1.3, repetition_window=5, frequency_penalty=0.2, presence_penalty=0.1, dry_multiplier=0.8,
+    repetition_penalty=1.3,
+    repetition_window=5,
+    frequency_penalty=0.2,
+    presence_penalty=0.1,
+    dry_multiplier=0.8,
     dry_breakers=("\n",),
-)  # fmt: skip
+)
 steps = st.lists(
     st.one_of(st.integers(0, 6).map(lambda i: ("take", i)), st.integers(0, 4).map(lambda n: ("undo", n))), max_size=40
 )
@@ -79,9 +83,9 @@ def test_shape_is_the_transforms_in_order_on_a_context_made_from_scratch(prompt,
     assert np.array_equal(chain.shape(ROW), expected)
 
 
-@pytest.mark.parametrize("config", [
-    ALL, SamplingConfig(mirostat=1, mirostat_tau=3.0), SamplingConfig(mirostat=2, mirostat_tau=3.0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "config", [ALL, SamplingConfig(mirostat=1, mirostat_tau=3.0), SamplingConfig(mirostat=2, mirostat_tau=3.0)]
+)
 def test_a_fork_and_a_rollback_give_back_the_very_same_logits(config):
     chain = chain_for(config)
     chain.start([1, 2, 3])

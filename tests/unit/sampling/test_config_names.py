@@ -23,31 +23,58 @@ from espalier.sampling.config_names import (
 texts = st.text(min_size=1, max_size=5)
 llama_configs = st.builds(
     SamplingConfig,
-    temperature=st.floats(0.01, 5), dynatemp_range=st.floats(0, 2), dynatemp_exponent=st.floats(0, 3),
-    top_k=st.integers(0, 500), top_p=st.floats(0, 1), min_p=st.floats(0, 1),
+    temperature=st.floats(0.01, 5),
+    dynatemp_range=st.floats(0, 2),
+    dynatemp_exponent=st.floats(0, 3),
+    top_k=st.integers(0, 500),
+    top_p=st.floats(0, 1),
+    min_p=st.floats(0, 1),
     typical_p=st.just(0.0) | st.floats(0.01, 0.99),
-    top_n_sigma=st.floats(0, 5), min_keep=st.integers(0, 9), xtc_probability=st.floats(0, 1),
-    xtc_threshold=st.floats(0, 1), repetition_penalty=st.floats(0.5, 2), repetition_window=st.integers(-1, 100),
-    frequency_penalty=st.floats(-3, 3), presence_penalty=st.floats(-3, 3), dry_multiplier=st.floats(0, 2),
-    dry_base=st.floats(1, 3), dry_allowed_length=st.integers(0, 9), dry_window=st.integers(-1, 99),
+    top_n_sigma=st.floats(0, 5),
+    min_keep=st.integers(0, 9),
+    xtc_probability=st.floats(0, 1),
+    xtc_threshold=st.floats(0, 1),
+    repetition_penalty=st.floats(0.5, 2),
+    repetition_window=st.integers(-1, 100),
+    frequency_penalty=st.floats(-3, 3),
+    presence_penalty=st.floats(-3, 3),
+    dry_multiplier=st.floats(0, 2),
+    dry_base=st.floats(1, 3),
+    dry_allowed_length=st.integers(0, 9),
+    dry_window=st.integers(-1, 99),
     dry_breakers=st.lists(texts, min_size=1, max_size=3).map(tuple),
-    logit_bias=st.dictionaries(st.integers(0, 99) | texts.filter(lambda t: not t.isdigit()),
-                               st.floats(-9, 9) | st.just(-math.inf), max_size=3).map(lambda d: tuple(d.items())),
-    seed=st.none() | st.integers(0, 2**32 - 2), n=st.integers(1, 8),
-    max_tokens=st.integers(1, 5000) | st.just(UNLIMITED), stop=st.lists(texts, max_size=2).map(tuple),
-    ignore_eos=st.booleans(), sampler_order=st.permutations(DEFAULT_ORDER).map(tuple),
-)  # fmt: skip
+    logit_bias=st.dictionaries(
+        st.integers(0, 99) | texts.filter(lambda t: not t.isdigit()), st.floats(-9, 9) | st.just(-math.inf), max_size=3
+    ).map(lambda d: tuple(d.items())),
+    seed=st.none() | st.integers(0, 2**32 - 2),
+    n=st.integers(1, 8),
+    max_tokens=st.integers(1, 5000) | st.just(UNLIMITED),
+    stop=st.lists(texts, max_size=2).map(tuple),
+    ignore_eos=st.booleans(),
+    sampler_order=st.permutations(DEFAULT_ORDER).map(tuple),
+)
 openai_configs = st.builds(
     SamplingConfig,
-    temperature=st.floats(0, 2), top_p=st.floats(0, 1), top_k=st.integers(0, 99), min_p=st.floats(0, 1),
-    frequency_penalty=st.floats(-2, 2), presence_penalty=st.floats(-2, 2), repetition_penalty=st.floats(0.5, 2),
-    repetition_window=st.just(-1), logit_bias=st.dictionaries(st.integers(0, 99), st.floats(-100, 100), max_size=3),
-    max_tokens=st.integers(50, 5000) | st.just(UNLIMITED), stop=st.lists(texts, max_size=2).map(tuple),
-    seed=st.none() | st.integers(0, 2**62), n=st.integers(1, 8), min_tokens=st.integers(0, 50),
-    stop_ids=st.lists(st.integers(0, 99), max_size=2).map(tuple), bad_words=st.lists(texts, max_size=2).map(tuple),
+    temperature=st.floats(0, 2),
+    top_p=st.floats(0, 1),
+    top_k=st.integers(0, 99),
+    min_p=st.floats(0, 1),
+    frequency_penalty=st.floats(-2, 2),
+    presence_penalty=st.floats(-2, 2),
+    repetition_penalty=st.floats(0.5, 2),
+    repetition_window=st.just(-1),
+    logit_bias=st.dictionaries(st.integers(0, 99), st.floats(-100, 100), max_size=3),
+    max_tokens=st.integers(50, 5000) | st.just(UNLIMITED),
+    stop=st.lists(texts, max_size=2).map(tuple),
+    seed=st.none() | st.integers(0, 2**62),
+    n=st.integers(1, 8),
+    min_tokens=st.integers(0, 50),
+    stop_ids=st.lists(st.integers(0, 99), max_size=2).map(tuple),
+    bad_words=st.lists(texts, max_size=2).map(tuple),
     allowed_ids=st.none() | st.lists(st.integers(0, 99), min_size=1, max_size=3).map(tuple),
-    ignore_eos=st.booleans(), sampler_order=st.just(OPENAI_ORDER),
-)  # fmt: skip
+    ignore_eos=st.booleans(),
+    sampler_order=st.just(OPENAI_ORDER),
+)
 
 
 @given(llama_configs)
@@ -103,16 +130,24 @@ def test_the_other_names_of_the_same_thing():
 @pytest.mark.parametrize(
     ("data", "field"),
     [
-        ({"n_probs": 5}, "n_probs"), ({"t_max_predict_ms": 100}, "t_max_predict_ms"), ({"typ_p": 0}, "typical_p"),
-        ({"repeat_penalty": -1}, "repeat_penalty"), ({"repeat_last_n": -2}, "repeat_last_n"),
-        ({"n_predict": 0}, "n_predict"), ({"samplers": ["heat"]}, "samplers"), ({"samplers": "kq"}, "samplers"),
+        ({"n_probs": 5}, "n_probs"),
+        ({"t_max_predict_ms": 100}, "t_max_predict_ms"),
+        ({"typ_p": 0}, "typical_p"),
+        ({"repeat_penalty": -1}, "repeat_penalty"),
+        ({"repeat_last_n": -2}, "repeat_last_n"),
+        ({"n_predict": 0}, "n_predict"),
+        ({"samplers": ["heat"]}, "samplers"),
+        ({"samplers": "kq"}, "samplers"),
         ({"samplers": 3}, "samplers"),
-        ({"samplers": ["top_k", "top_k"]}, "samplers"), ({"repetition_penalty": 1}, "repetition_penalty"),
-        ({"temperature": math.nan}, "temperature"), ({"temperature": 0, "typ_p": 0.5}, "typical_p"),
-        ({"temperature": 0, "samplers": ["top_k"]}, "samplers"), ({"stop": [""]}, "stop"),
+        ({"samplers": ["top_k", "top_k"]}, "samplers"),
+        ({"repetition_penalty": 1}, "repetition_penalty"),
+        ({"temperature": math.nan}, "temperature"),
+        ({"temperature": 0, "typ_p": 0.5}, "typical_p"),
+        ({"temperature": 0, "samplers": ["top_k"]}, "samplers"),
+        ({"stop": [""]}, "stop"),
         ({"typ_p": 0.5, "typical_p": 0.6}, "typical_p"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_come_from_llama_cpp_is_refused_in_its_names(data, field):
     with pytest.raises(SamplingError) as caught:
         from_llama(data)
@@ -123,13 +158,18 @@ def test_what_cannot_come_from_llama_cpp_is_refused_in_its_names(data, field):
 @pytest.mark.parametrize(
     ("fields", "field"),
     [
-        ({"allowed_ids": [1]}, "allowed_ids"), ({"bad_words": ["x"]}, "bad_words"), ({"min_tokens": 3}, "min_tokens"),
-        ({"stop_ids": [1]}, "stop_ids"), ({"seed": 2**32}, "seed"), ({"dry_breakers": []}, "dry_breakers"),
+        ({"allowed_ids": [1]}, "allowed_ids"),
+        ({"bad_words": ["x"]}, "bad_words"),
+        ({"min_tokens": 3}, "min_tokens"),
+        ({"stop_ids": [1]}, "stop_ids"),
+        ({"seed": 2**32}, "seed"),
+        ({"dry_breakers": []}, "dry_breakers"),
         ({"temperature": 0, "typical_p": 0.5}, "typical_p"),
-        ({"temperature": 0, "xtc_probability": 0.5}, "xtc_probability"), ({"max_tokens": 2**40}, "max_tokens"),
+        ({"temperature": 0, "xtc_probability": 0.5}, "xtc_probability"),
+        ({"max_tokens": 2**40}, "max_tokens"),
         ({"temperature": 0, "sampler_order": ["top_k"]}, "sampler_order"),
     ],
-)  # fmt: skip
+)
 def test_what_llama_cpp_cannot_say_is_refused(fields, field):
     with pytest.raises(SamplingError) as caught:
         to_llama(SamplingConfig(**fields))
@@ -139,14 +179,21 @@ def test_what_llama_cpp_cannot_say_is_refused(fields, field):
 @pytest.mark.parametrize(
     ("data", "field"),
     [
-        ({"logit_bias": {"5": 101}}, "logit_bias"), ({"logit_bias": {"five": 1}}, "logit_bias"),
-        ({"logit_bias": [[5, 1]]}, "logit_bias"), ({"logit_bias": {"5": None}}, "logit_bias"),
-        ({"frequency_penalty": 2.5}, "frequency_penalty"), ({"presence_penalty": -3}, "presence_penalty"),
-        ({"max_tokens": 5, "max_completion_tokens": 6}, "max_completion_tokens"), ({"top_p": 2}, "top_p"),
-        ({"stop_token_ids": [-1]}, "stop_token_ids"), ({"allowed_token_ids": []}, "allowed_token_ids"),
-        ({"min_tokens": 5, "max_tokens": 4}, "min_tokens"), ({"typical_p": 0.5}, "typical_p"), ({"n": 0}, "n"),
+        ({"logit_bias": {"5": 101}}, "logit_bias"),
+        ({"logit_bias": {"five": 1}}, "logit_bias"),
+        ({"logit_bias": [[5, 1]]}, "logit_bias"),
+        ({"logit_bias": {"5": None}}, "logit_bias"),
+        ({"frequency_penalty": 2.5}, "frequency_penalty"),
+        ({"presence_penalty": -3}, "presence_penalty"),
+        ({"max_tokens": 5, "max_completion_tokens": 6}, "max_completion_tokens"),
+        ({"top_p": 2}, "top_p"),
+        ({"stop_token_ids": [-1]}, "stop_token_ids"),
+        ({"allowed_token_ids": []}, "allowed_token_ids"),
+        ({"min_tokens": 5, "max_tokens": 4}, "min_tokens"),
+        ({"typical_p": 0.5}, "typical_p"),
+        ({"n": 0}, "n"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_come_from_openai_is_refused_in_its_names(data, field):
     with pytest.raises(SamplingError) as caught:
         from_openai(data)
@@ -156,16 +203,20 @@ def test_what_cannot_come_from_openai_is_refused_in_its_names(data, field):
 @pytest.mark.parametrize(
     ("fields", "field"),
     [
-        ({"typical_p": 0.5}, "typical_p"), ({"dry_multiplier": 1}, "dry_multiplier"), ({"min_keep": 2}, "min_keep"),
-        ({"xtc_probability": 1}, "xtc_probability"), ({"mirostat": 2, "repetition_window": -1}, "mirostat"),
+        ({"typical_p": 0.5}, "typical_p"),
+        ({"dry_multiplier": 1}, "dry_multiplier"),
+        ({"min_keep": 2}, "min_keep"),
+        ({"xtc_probability": 1}, "xtc_probability"),
+        ({"mirostat": 2, "repetition_window": -1}, "mirostat"),
         ({"dynatemp_range": 0.2, "top_k": 0, "top_p": 1, "min_p": 0, "repetition_window": -1}, "dynatemp_range"),
-        ({"repetition_window": 64}, "repetition_window"), ({"sampler_order": DEFAULT_ORDER}, "sampler_order"),
+        ({"repetition_window": 64}, "repetition_window"),
+        ({"sampler_order": DEFAULT_ORDER}, "sampler_order"),
         ({"logit_bias": {"Hi": 1}, "repetition_window": -1}, "logit_bias"),
         ({"logit_bias": {1: -math.inf}, "repetition_window": -1}, "logit_bias"),
         ({"frequency_penalty": 3, "repetition_window": -1}, "frequency_penalty"),
         ({"sampler_order": ["temperature"]}, "sampler_order"),
     ],
-)  # fmt: skip
+)
 def test_what_openai_cannot_say_is_refused(fields, field):
     base = {} if "sampler_order" in fields else {"sampler_order": (*OPENAI_ORDER, "typical_p", "dry", "xtc")}
     with pytest.raises(SamplingError) as caught:
@@ -189,9 +240,15 @@ def test_samplers_that_are_no_names_are_refused():
 
 def test_penalties_that_are_switched_off_are_not_sent():
     config = SamplingConfig(
-        temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, repetition_penalty=1.3, frequency_penalty=5.0,
-        presence_penalty=1.0, repetition_window=0,
-    )  # fmt: skip
+        temperature=1.0,
+        top_k=0,
+        top_p=1.0,
+        min_p=0.0,
+        repetition_penalty=1.3,
+        frequency_penalty=5.0,
+        presence_penalty=1.0,
+        repetition_window=0,
+    )
     sent = to_openai(config)
     assert not {"repetition_penalty", "frequency_penalty", "presence_penalty"} & sent.keys()
     assert not from_openai(sent).has_penalties
@@ -200,10 +257,13 @@ def test_penalties_that_are_switched_off_are_not_sent():
 @pytest.mark.parametrize(
     "samplers",
     [
-        ["top_k", "typ_p", "top_p", "temperature"], ["top-k", "TypP", "nucleus", "temp"],
-        "top_k;typ_p;top_p;temperature", "topk;typ;topp;temp", "kypt",
+        ["top_k", "typ_p", "top_p", "temperature"],
+        ["top-k", "TypP", "nucleus", "temp"],
+        "top_k;typ_p;top_p;temperature",
+        "topk;typ;topp;temp",
+        "kypt",
     ],
-)  # fmt: skip
+)
 def test_samplers_are_named_in_every_way_in_which_llama_cpp_names_them(samplers):
     order = ("top_k", "typical_p", "top_p", "temperature")
     assert from_llama({"samplers": samplers}).sampler_order == order

@@ -50,10 +50,11 @@ def test_allowed_ids_ban_all_others():
 @pytest.mark.parametrize(
     ("fields", "field"),
     [
-        ({"logit_bias": {8: 1.0}}, "logit_bias"), ({"logit_bias": {"zz": 1.0}}, "logit_bias"),
+        ({"logit_bias": {8: 1.0}}, "logit_bias"),
+        ({"logit_bias": {"zz": 1.0}}, "logit_bias"),
         ({"allowed_ids": [0, 8]}, "allowed_ids"),
     ],
-)  # fmt: skip
+)
 def test_an_id_outside_the_vocabulary_and_a_text_without_tokens_are_refused_by_name(fields, field):
     with pytest.raises(SamplingError) as caught:
         made(**fields)
@@ -88,11 +89,14 @@ def test_finite_biases_of_one_token_never_add_up_to_a_ban():
 @pytest.mark.parametrize(
     ("fields", "field"),
     [
-        ({"allowed_ids": [1, 2]}, "allowed_ids"), ({"logit_bias": {5: -math.inf}}, "logit_bias"),
-        ({"allowed_ids": [1, 5], "logit_bias": {5: -math.inf}}, "logit_bias"), ({"allowed_ids": [1, 5]}, None),
-        ({"logit_bias": {5: -100.0}}, None), ({}, None),
+        ({"allowed_ids": [1, 2]}, "allowed_ids"),
+        ({"logit_bias": {5: -math.inf}}, "logit_bias"),
+        ({"allowed_ids": [1, 5], "logit_bias": {5: -math.inf}}, "logit_bias"),
+        ({"allowed_ids": [1, 5]}, None),
+        ({"logit_bias": {5: -100.0}}, None),
+        ({}, None),
     ],
-)  # fmt: skip
+)
 def test_bans_of_every_end_are_refused_for_a_constraint(fields, field):
     fitted = made(**fields)
     if field is None:

@@ -98,13 +98,14 @@ CASES = {
     "dry": ({"dry_multiplier": 0.7, "dry_base": 1.5, "dry_allowed_length": 1, "dry_window": -1}, dry()),
     "mirostat 1": ({"mirostat": 1, "mirostat_tau": 2.0}, mirostat_1()),
     "mirostat 2": (
-        {"mirostat": 2, "mirostat_tau": 1.5}, softmax({i: v for i, v in EVERY.items() if -math.log2(PROBS[i]) <= 3.0})
+        {"mirostat": 2, "mirostat_tau": 1.5},
+        softmax({i: v for i, v in EVERY.items() if -math.log2(PROBS[i]) <= 3.0}),
     ),
     "an order": (
         {"top_k": 6, "min_p": 0.3, "temperature": 2.0},
         softmax({i: LOGITS[i] / 2 for i in BEST[:6] if PROBS[i] >= 0.3 * PROBS[BEST[0]]}),
     ),
-}  # fmt: skip
+}
 
 
 def chain_for(fields):

@@ -94,8 +94,11 @@ def test_every_field_of_the_config_is_declared_and_every_declared_field_is_in_th
 def test_a_sampler_is_off_where_its_switches_are_neutral_and_on_where_its_first_is_not(sampler):
     off = {one.name: one.off for one in sampler.fields if one.off is not None}
     assert not sampler.is_on(SamplingConfig(**off))
-    assert sampler.is_on(SamplingConfig(**off | {sampler.switch.name: 0.5 if sampler.switch.off != 0 else 1}) if
-                         sampler.name != "typical_p" else SamplingConfig(typical_p=0.5))  # fmt: skip
+    assert sampler.is_on(
+        SamplingConfig(**off | {sampler.switch.name: 0.5 if sampler.switch.off != 0 else 1})
+        if sampler.name != "typical_p"
+        else SamplingConfig(typical_p=0.5)
+    )
 
 
 def test_no_two_fields_share_a_name_in_another_server():

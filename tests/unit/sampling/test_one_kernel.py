@@ -42,9 +42,11 @@ def row_of(width, seed, kind, scale):
 
 
 rows = st.tuples(
-    st.sampled_from(WIDTHS), st.integers(0, 2**32), st.sampled_from(["any", "ties", "flat", "holes"]),
+    st.sampled_from(WIDTHS),
+    st.integers(0, 2**32),
+    st.sampled_from(["any", "ties", "flat", "holes"]),
     st.sampled_from([1.0, 4.0, 300.0]),
-)  # fmt: skip
+)
 orders = st.sampled_from([DEFAULT_ORDER, OPENAI_ORDER]) | st.permutations(DEFAULT_ORDER).flatmap(
     lambda names: st.integers(0, 9).map(lambda n: tuple(names[:n]))
 )
@@ -142,13 +144,24 @@ def test_the_kernel_draws_what_the_plain_functions_draw(made, fields, history, c
 
 
 @pytest.mark.parametrize("count", [0, 10, 65_536])
-@pytest.mark.parametrize("fields", [
-    {}, {"top_k": 0}, {"top_k": 0, "top_p": 1.0, "min_p": 0.0}, {"top_k": 0, "top_p": 0.95, "min_p": 0.0},
-    {"top_k": 0, "top_p": 1.0, "min_p": 0.02}, {"temperature": 0}, {"top_k": 300, "typical_p": 0.9}, {"top_k": 5000},
-    {"top_k": 0, "top_p": 0.9, "min_p": 0.0, "sampler_order": ("temperature", "top_p")}, {"top_n_sigma": 2.0},
-    {"dry_multiplier": 0.8, "dry_allowed_length": 1}, {"xtc_probability": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0},
-    {"dynatemp_range": 0.5, "sampler_order": ("temperature", "min_p")},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"top_k": 0},
+        {"top_k": 0, "top_p": 1.0, "min_p": 0.0},
+        {"top_k": 0, "top_p": 0.95, "min_p": 0.0},
+        {"top_k": 0, "top_p": 1.0, "min_p": 0.02},
+        {"temperature": 0},
+        {"top_k": 300, "typical_p": 0.9},
+        {"top_k": 5000},
+        {"top_k": 0, "top_p": 0.9, "min_p": 0.0, "sampler_order": ("temperature", "top_p")},
+        {"top_n_sigma": 2.0},
+        {"dry_multiplier": 0.8, "dry_allowed_length": 1},
+        {"xtc_probability": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0},
+        {"dynatemp_range": 0.5, "sampler_order": ("temperature", "min_p")},
+    ],
+)
 def test_at_131072_tokens(fields, count):
     rng = np.random.default_rng(5)
     law = -1.2 * np.log(np.arange(1, 131_073)) + rng.normal(size=131_072)
@@ -235,9 +248,14 @@ usual = st.fixed_dictionaries(
 
 @settings(max_examples=examples(80), deadline=None)
 @given(
-    st.sampled_from([1500, 2304, 17_000, 70_001]), st.integers(0, 2**32), st.sampled_from(["any", "ties", "flat"]),
-    st.sampled_from([1.0, 3.0]), usual, st.sampled_from([0, 1000, 0.05, 0.5, 0.99]), st.integers(0, 99),
-)  # fmt: skip
+    st.sampled_from([1500, 2304, 17_000, 70_001]),
+    st.integers(0, 2**32),
+    st.sampled_from(["any", "ties", "flat"]),
+    st.sampled_from([1.0, 3.0]),
+    usual,
+    st.sampled_from([0, 1000, 0.05, 0.5, 0.99]),
+    st.integers(0, 99),
+)
 def test_a_long_row_is_truncated_without_the_plain_functions(width, key, kind, scale, fields, share, seed):
     row = row_of(width, key, kind, scale)
     chain = Chain(SamplingConfig(**fields))
@@ -252,16 +270,29 @@ FAR = [3.4e38, -3.4e38, 3.39e38, 2.5e38, 1e38, -1e38, 5.0, 0.0]
 
 @settings(deadline=None)
 @given(
-    st.sampled_from([3, 65, 1500]), st.integers(0, 2**32), st.integers(0, 8),
-    st.sampled_from([0, 0.5, 0.7, 0.001, 1e-9, 1.0, 2.0]), st.sampled_from([0, 10, 900]),
-    st.fixed_dictionaries({}, optional={
-        "repetition_penalty": st.sampled_from([1e-320, 1e-30, 1e300]), "dynatemp_range": st.sampled_from([0.5, 1e308]),
-        "frequency_penalty": st.sampled_from([-3.4e38, 1e300]), "presence_penalty": st.sampled_from([3.4e38, -1e300]),
-        "logit_bias": st.just({0: 3.4e38, 1: -1e308, 2: 1e308}), "top_n_sigma": st.sampled_from([1.0, 1e308]),
-        "top_p": st.just(0.9), "min_p": st.just(0.05), "top_k": st.just(40), "typical_p": st.just(0.5),
-        "dry_multiplier": st.just(1e300), "sampler_order": st.permutations(DEFAULT_ORDER).map(tuple),
-    }),
-)  # fmt: skip
+    st.sampled_from([3, 65, 1500]),
+    st.integers(0, 2**32),
+    st.integers(0, 8),
+    st.sampled_from([0, 0.5, 0.7, 0.001, 1e-9, 1.0, 2.0]),
+    st.sampled_from([0, 10, 900]),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "repetition_penalty": st.sampled_from([1e-320, 1e-30, 1e300]),
+            "dynatemp_range": st.sampled_from([0.5, 1e308]),
+            "frequency_penalty": st.sampled_from([-3.4e38, 1e300]),
+            "presence_penalty": st.sampled_from([3.4e38, -1e300]),
+            "logit_bias": st.just({0: 3.4e38, 1: -1e308, 2: 1e308}),
+            "top_n_sigma": st.sampled_from([1.0, 1e308]),
+            "top_p": st.just(0.9),
+            "min_p": st.just(0.05),
+            "top_k": st.just(40),
+            "typical_p": st.just(0.5),
+            "dry_multiplier": st.just(1e300),
+            "sampler_order": st.permutations(DEFAULT_ORDER).map(tuple),
+        },
+    ),
+)
 def test_what_is_finite_stays_finite_both_ways(width, seed, far, temperature, count, fields):
     off = {"top_p": 1.0, "min_p": 0.0, "top_k": 0}
     row = row_of(width, seed, "any", 4.0)

@@ -13,7 +13,7 @@ from espalier.errors import InputError, OutputError, SamplingError, SchemaError,
 from espalier.sampling.config import DEFAULT_ORDER, SamplingConfig
 from espalier.sampling.presets.catalogue import BUILTIN, CONFIGS, Presets
 from espalier.sampling.presets.files import parse_preset, preset_text, read_preset, write_preset
-from espalier.sampling.presets.spec import Preset, PresetBuilder, PresetFilter
+from espalier.sampling.presets.spec import BasePresetBuilder, Preset, PresetFilter
 
 # PedroCLI's table: temperature, top_k, top_p, min_p, repetition penalty and window, max_tokens, order.
 TABLE = {
@@ -39,9 +39,15 @@ PRESETS = {
 def test_the_named_configs_are_the_original_s_without_its_seed(name):
     config = SamplingConfig.from_json(CONFIGS[name])
     assert TABLE[name] == (
-        config.temperature, config.top_k, config.top_p, config.min_p, config.repetition_penalty,
-        config.repetition_window, config.max_tokens, config.sampler_order,
-    )  # fmt: skip
+        config.temperature,
+        config.top_k,
+        config.top_p,
+        config.min_p,
+        config.repetition_penalty,
+        config.repetition_window,
+        config.max_tokens,
+        config.sampler_order,
+    )
     assert config.seed is None
     off = (config.typical_p, config.frequency_penalty, config.presence_penalty, config.mirostat, config.mirostat_tau)
     assert off == (0, 0, 0, 0, 0)
@@ -78,10 +84,14 @@ def test_the_json_form_has_the_original_s_names():
     assert data["filters"] == [{"type": "tool_call", "enabled": True, "options": {}}]
     assert data["config"]["top_k"] == 1
     theirs = {
-        "name": "my_preset", "description": "", "config": {"temperature": 0.2, "seed": -1, "logit_bias": {"5": -1},
-        "sampler_order": None, "mirostat_tau": 0}, "filters": None, "grammar": "", "json_schema": '{"type": "object"}',
+        "name": "my_preset",
+        "description": "",
+        "config": {"temperature": 0.2, "seed": -1, "logit_bias": {"5": -1}, "sampler_order": None, "mirostat_tau": 0},
+        "filters": None,
+        "grammar": "",
+        "json_schema": '{"type": "object"}',
         "safety_preset": "",
-    }  # fmt: skip
+    }
     preset = Preset.from_json(theirs)
     assert preset.sampling.logit_bias == ((5, -1.0),)
     assert preset.sampling.seed is None
@@ -125,18 +135,32 @@ def test_texts_and_numbers_survive_toml_exactly(text, temperature, top_k):
 def test_the_builder_says_all_of_it():
     schema = {"type": "object"}
     made = (
-        PresetBuilder("mine").description("d").temperature(0.2).top_k(50).top_p(0.8).min_p(0.1)
-        .repetition_penalty(1.2).max_tokens(9).sampling(seed=3).json_schema(schema)
-        .add_filter("ban", phrases=["x"]).build()
-    )  # fmt: skip
+        BasePresetBuilder("mine")
+        .description("d")
+        .temperature(0.2)
+        .top_k(50)
+        .top_p(0.8)
+        .min_p(0.1)
+        .repetition_penalty(1.2)
+        .max_tokens(9)
+        .sampling(seed=3)
+        .json_schema(schema)
+        .add_filter("ban", phrases=["x"])
+        .build()
+    )
     assert made.config == {
-        "temperature": 0.2, "top_k": 50, "top_p": 0.8, "min_p": 0.1, "repetition_penalty": 1.2, "max_tokens": 9,
+        "temperature": 0.2,
+        "top_k": 50,
+        "top_p": 0.8,
+        "min_p": 0.1,
+        "repetition_penalty": 1.2,
+        "max_tokens": 9,
         "seed": 3,
-    }  # fmt: skip
+    }
     assert (made.name, made.description, json.loads(made.json_schema)) == ("mine", "d", schema)
     assert made.filters == (PresetFilter(type="ban", options={"phrases": ("x",)}),)
-    assert PresetBuilder("x").build().sampling == SamplingConfig()
-    assert PresetBuilder("x").grammar("@json").safety_preset("strict").build().safety_preset == "strict"
+    assert BasePresetBuilder("x").build().sampling == SamplingConfig()
+    assert BasePresetBuilder("x").grammar("@json").safety_preset("strict").build().safety_preset == "strict"
 
 
 @pytest.mark.parametrize(

@@ -89,12 +89,7 @@ def test_temperature_zero_keeps_the_best_with_the_lowest_id(row):
 @given(LOGITS, st.integers(0, 10), st.floats(0.0, 1.0), st.floats(0.0, 1.0), st.floats(0.0, 2.0))
 def test_no_transform_changes_its_argument_or_removes_everything(row, k, p, m, t):
     before = row.copy()
-    for out in (
-        transforms.top_k(row, k),
-        transforms.top_p(row, p),
-        transforms.min_p(row, m),
-        temperature(row, t),
-    ):
+    for out in (transforms.top_k(row, k), transforms.top_p(row, p), transforms.min_p(row, m), temperature(row, t)):
         assert kept(out)
         assert out.dtype == np.float32
     assert np.array_equal(row, before)

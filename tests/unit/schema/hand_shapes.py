@@ -12,9 +12,9 @@ from espalier.automata.languages.network import build_network
 from espalier.constraints.matching.automaton import compile_network
 from espalier.constraints.spec import Gbnf
 from espalier.grammar.ast import Grammar
-from espalier.schema.form import Array, Boolean, Case, NodeId, Null, Number, Object, String, Values
+from espalier.schema.form import Array, Boolean, Case, NodeId, Null, NumberForm, Object, String, Values
 from espalier.schema.lowering.convert import convert
-from espalier.schema.lowering.rulebook import Converted
+from espalier.schema.lowering.rulebook import SchemaGrammar
 from espalier.schema.patterns.ecma import found
 from espalier.schema.read.values import key
 from espalier.tokens.trie import build_trie
@@ -48,7 +48,7 @@ def one(*cases: Case) -> Hand:
 class Accepts:
     """Whether a text is in a grammar's language, by the automaton that decodes with it."""
 
-    def __init__(self, found: Converted | Grammar) -> None:
+    def __init__(self, found: SchemaGrammar | Grammar) -> None:
         self.converted = found
         grammar = found if isinstance(found, Grammar) else found.grammar
         network = build_network(grammar)
@@ -83,7 +83,7 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float | Fraction) and not isinstance(value, bool)
 
 
-def fits_number(shapes: Hand, case: Number, value: Any) -> bool:
+def fits_number(shapes: Hand, case: NumberForm, value: Any) -> bool:
     if not is_number(value):
         return False
     exact = Fraction(str(value)) if isinstance(value, float) else Fraction(value)
@@ -156,7 +156,7 @@ JUDGES: dict[type[Case], Any] = {
     Values: lambda _, case, value: key(value) in {key(other) for other in case.values},
     Null: lambda _, case, value: value is None,
     Boolean: lambda _, case, value: isinstance(value, bool),
-    Number: fits_number,
+    NumberForm: fits_number,
     String: fits_string,
     Array: fits_array,
     Object: fits_object,

@@ -19,13 +19,35 @@ from tests.examples import examples
 
 BYTES = Compiler(Vocab.bytes())
 PATTERNS = (
-    r"\bcat\b", r"^\bfoo\b|bar$", r"\Bx", r"x\b", r"\b", r"^\B$", r"\B", r"(?:a\b|b){1,2}", r"a\b\.|\bz", r"\bx\b-\b",
+    r"\bcat\b",
+    r"^\bfoo\b|bar$",
+    r"\Bx",
+    r"x\b",
+    r"\b",
+    r"^\B$",
+    r"\B",
+    r"(?:a\b|b){1,2}",
+    r"a\b\.|\bz",
+    r"\bx\b-\b",
     r"^(a|bc)\1$",
-    r"""^(['"])[a-c]*\1$""", r"(a)(b)\2\1", r"^(?<q>a|b)c\k<q>$", r"(a|b)(?:c\1)?", r"^((a|b)\2)c\1$",
-    r"a(?=b)", r"a(?!b)c?", r"(?<=a)b", r"(?<!a)b", r"^(?:(?!ab)[ab])$", r"foo(?=\bbar)?",
+    r"""^(['"])[a-c]*\1$""",
+    r"(a)(b)\2\1",
+    r"^(?<q>a|b)c\k<q>$",
+    r"(a|b)(?:c\1)?",
+    r"^((a|b)\2)c\1$",
+    r"a(?=b)",
+    r"a(?!b)c?",
+    r"(?<=a)b",
+    r"(?<!a)b",
+    r"^(?:(?!ab)[ab])$",
+    r"foo(?=\bbar)?",
     r"(?<![0-9])[0-9]{2}(?![0-9])",
-    r"^(?=.*[0-9])(?=.*[a-z])[a-z0-9]{2,4}$", r"(?:^|,)a(?=,|$)", r"(?<=^|b)c", r"c(?=(?!a).)", r"a(?:(?=b)|c)b?",
-)  # fmt: skip
+    r"^(?=.*[0-9])(?=.*[a-z])[a-z0-9]{2,4}$",
+    r"(?:^|,)a(?=,|$)",
+    r"(?<=^|b)c",
+    r"c(?=(?!a).)",
+    r"a(?:(?=b)|c)b?",
+)
 REFUSED = {
     r"^(a*)b\1$": "more than 300 texts",
     r"(a)?\1": "left out or repeated",
@@ -59,15 +81,21 @@ def test_what_is_not_regular_or_too_large_says_so(pattern: str) -> None:
         read(pattern).dfa()
 
 
-@pytest.mark.parametrize(("schema", "good", "bad"), [
-    ({"type": "string", "pattern": r"\bcat\b"}, ["a cat", "cat"], ["cats", "concat"]),
-    ({"type": "string", "not": {"pattern": r"\bcat\b"}}, ["cats", ""], ["a cat", "cat."]),
-    ({"type": "string", "pattern": r"^(a|bb)-\1$", "maxLength": 4}, ["a-a"], ["a-bb", "bb-bb"]),
-    ({"type": "string", "pattern": r"^[a-z]+(?<!x)$", "minLength": 2}, ["ab"], ["ax", "x"]),
-    ({"type": "object", "patternProperties": {r"^x\b": {"type": "integer"}}, "additionalProperties": False},
-     [{"x": 1}, {"x y": 2}], [{"xy": 1}]),
-    ({"type": "object", "propertyNames": {"pattern": r"^(?!_).*\b$"}}, [{"a": 1}], [{"_a": 1}, {"a.": 1}]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("schema", "good", "bad"),
+    [
+        ({"type": "string", "pattern": r"\bcat\b"}, ["a cat", "cat"], ["cats", "concat"]),
+        ({"type": "string", "not": {"pattern": r"\bcat\b"}}, ["cats", ""], ["a cat", "cat."]),
+        ({"type": "string", "pattern": r"^(a|bb)-\1$", "maxLength": 4}, ["a-a"], ["a-bb", "bb-bb"]),
+        ({"type": "string", "pattern": r"^[a-z]+(?<!x)$", "minLength": 2}, ["ab"], ["ax", "x"]),
+        (
+            {"type": "object", "patternProperties": {r"^x\b": {"type": "integer"}}, "additionalProperties": False},
+            [{"x": 1}, {"x y": 2}],
+            [{"xy": 1}],
+        ),
+        ({"type": "object", "propertyNames": {"pattern": r"^(?!_).*\b$"}}, [{"a": 1}], [{"_a": 1}, {"a.": 1}]),
+    ],
+)
 def test_in_schemas(schema: dict, good: list, bad: list) -> None:
     made = BYTES.compile(JsonSchema(schema))
     for value in good:

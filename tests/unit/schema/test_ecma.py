@@ -17,13 +17,71 @@ from espalier.schema.patterns.translate import signs_read_otherwise
 from tests.examples import examples
 from tests.fuzz.schema.schemas import AssertedPatterns
 
-CHARS = ["a", "é", "\n", "\r", "\u2028", "ſ", "\u212a", "٣", "\xa0", "\ufeff", "\x1c", "\x85", "😀", "7", "_", " ",
-         "\x00", "\x08", "\x01", "\x0b", "-", "/"]  # fmt: skip
+CHARS = [
+    "a",
+    "é",
+    "\n",
+    "\r",
+    "\u2028",
+    "ſ",
+    "\u212a",
+    "٣",
+    "\xa0",
+    "\ufeff",
+    "\x1c",
+    "\x85",
+    "😀",
+    "7",
+    "_",
+    " ",
+    "\x00",
+    "\x08",
+    "\x01",
+    "\x0b",
+    "-",
+    "/",
+]
 TEXTS = ["", *CHARS, *("a" + char for char in CHARS), *(char + "a" for char in CHARS), "\na", "éaé", "7٣", "aa\n"]
-ATOMS = [r"\w", r"\W", r"\d", r"\D", r"\s", r"\S", ".", r"[\w]", r"[^\w]", r"[^\s]", r"[\s\S]", r"[\W\d]", r"[^\W]",
-         r"[\w\u00e9]", r"[a-\u{10ffff}]", r"\u{1f600}", r"\ud83d\ude00", "[^]", r"\b", r"\B", "$", "^", r"\p{L}",
-         r"\P{L}", r"[\p{L}]", r"[\b]", r"\ca", r"\0", r"\v", r"\/", r"(?=\w)", r"(?!\w)", r"(?<=\w)", r"(?<!\d)",
-         "(?!$)", r"[\d-]", r"[-\d]", "[a.$]"]  # fmt: skip
+ATOMS = [
+    r"\w",
+    r"\W",
+    r"\d",
+    r"\D",
+    r"\s",
+    r"\S",
+    ".",
+    r"[\w]",
+    r"[^\w]",
+    r"[^\s]",
+    r"[\s\S]",
+    r"[\W\d]",
+    r"[^\W]",
+    r"[\w\u00e9]",
+    r"[a-\u{10ffff}]",
+    r"\u{1f600}",
+    r"\ud83d\ude00",
+    "[^]",
+    r"\b",
+    r"\B",
+    "$",
+    "^",
+    r"\p{L}",
+    r"\P{L}",
+    r"[\p{L}]",
+    r"[\b]",
+    r"\ca",
+    r"\0",
+    r"\v",
+    r"\/",
+    r"(?=\w)",
+    r"(?!\w)",
+    r"(?<=\w)",
+    r"(?<!\d)",
+    "(?!$)",
+    r"[\d-]",
+    r"[-\d]",
+    "[a.$]",
+]
 FORMS = ["{}", "^{}$", "^{}", "{}$", "^{}+$", "^a?{}", "a{}", "{}a$", "^(?:{}|b)$", "^(?={})", "^(?!{})", r"(a|{})\1"]
 GROUPS = [r"^(?:(a)|b)\1$", r"^(a)?\1-$", r"^(?<q>a|b)\k<q>$", r"^(?:(?<q>a)|-)\k<q>$"]
 
@@ -99,9 +157,12 @@ def test_a_class_has_the_characters_of_ecma_262(sign: str) -> None:
     for char in CHARS:
         is_member = char in MATCHED[sign]
         for pattern, wanted in (
-            (f"^{sign}$", is_member), (f"^{sign.upper()}$", not is_member), (f"^[{sign}]$", is_member),
-            (f"^[^{sign}]$", not is_member), (f"^[^{sign.upper()}]$", is_member),
-        ):  # fmt: skip
+            (f"^{sign}$", is_member),
+            (f"^{sign.upper()}$", not is_member),
+            (f"^[{sign}]$", is_member),
+            (f"^[^{sign}]$", not is_member),
+            (f"^[^{sign.upper()}]$", is_member),
+        ):
             language = read(pattern).dfa()
             assert found(pattern, char) == wanted, (pattern, char)
             assert (language is not None and language.accepts(char.encode())) == wanted, (pattern, char)
@@ -113,10 +174,57 @@ def test_a_dot_matches_all_but_the_four_line_ends(char: str) -> None:
     assert not found("a$", "a\n")
 
 
-WRITTEN = ["a", "", "(a", "a)", "[a-z]+?", "a++", "a{2}", "a{2,}?", "a{,3}", "a{", "}", "]", r"\-", r"[\-]", r"\a",
-           r"\Z", r"\e", "(?P<n>a)", "(?<n>a)", "(?#a)", "(?i)a", "(?:a)", "(?=a)", "(?<!a)", "(?>a)", r"\p{L}",
-           r"\p{Foo}", r"\u{41}", r"\u12", r"\x4", r"\cA", r"\k<n>", r"(?<n>a)\k<n>", r"\1", r"(a)\1", "[z-a]", "[^]",
-           "[]", "*", "a**", "a|b", r"\d-\w", "é", r"[\]]", "[[]", "\\", "a.b", "a b", r"[\d-z]"]  # fmt: skip
+WRITTEN = [
+    "a",
+    "",
+    "(a",
+    "a)",
+    "[a-z]+?",
+    "a++",
+    "a{2}",
+    "a{2,}?",
+    "a{,3}",
+    "a{",
+    "}",
+    "]",
+    r"\-",
+    r"[\-]",
+    r"\a",
+    r"\Z",
+    r"\e",
+    "(?P<n>a)",
+    "(?<n>a)",
+    "(?#a)",
+    "(?i)a",
+    "(?:a)",
+    "(?=a)",
+    "(?<!a)",
+    "(?>a)",
+    r"\p{L}",
+    r"\p{Foo}",
+    r"\u{41}",
+    r"\u12",
+    r"\x4",
+    r"\cA",
+    r"\k<n>",
+    r"(?<n>a)\k<n>",
+    r"\1",
+    r"(a)\1",
+    "[z-a]",
+    "[^]",
+    "[]",
+    "*",
+    "a**",
+    "a|b",
+    r"\d-\w",
+    "é",
+    r"[\]]",
+    "[[]",
+    "\\",
+    "a.b",
+    "a b",
+    r"[\d-z]",
+]
 
 
 def test_the_format_regex_is_that_of_javascript() -> None:
@@ -138,10 +246,14 @@ def test_a_pattern_without_a_translation_says_so(pattern: str) -> None:
 @pytest.mark.parametrize(
     ("pattern", "ends", "signs"),
     [
-        (r"^\d+\w$", False, [r"\d", r"\w"]), (r"^[a-z]+$", False, []), (r"^[a-z]+$", True, ["$"]),
-        (r"^[^\s.$]\.\$", True, [r"\s"]), (r"^(?!a$).", False, ["$", "."]), (r"\b[\b]", False, [r"\b"]),
+        (r"^\d+\w$", False, [r"\d", r"\w"]),
+        (r"^[a-z]+$", False, []),
+        (r"^[a-z]+$", True, ["$"]),
+        (r"^[^\s.$]\.\$", True, [r"\s"]),
+        (r"^(?!a$).", False, ["$", "."]),
+        (r"\b[\b]", False, [r"\b"]),
         (r"[\\w]", True, []),
     ],
-)  # fmt: skip
+)
 def test_the_signs_that_re_reads_otherwise(pattern: str, ends: bool, signs: list[str]) -> None:
     assert signs_read_otherwise(pattern, ends=ends) == signs

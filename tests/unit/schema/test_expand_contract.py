@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from espalier.errors import UnsupportedError
-from espalier.schema.contract import Contract, Entry
+from espalier.schema.contract import Contract, ContractEntry
 from espalier.schema.normal.expand import expand
 
 
@@ -103,13 +103,13 @@ def test_what_is_judged_as_a_list_of_values_is_enforced() -> None:
 
 
 def test_verdicts_are_only_ever_lowered() -> None:
-    contract = Contract((Entry(pointer="/type", keyword="type", verdict="enforced"),))
+    contract = Contract((ContractEntry(pointer="/type", keyword="type", verdict="enforced"),))
     narrowed = contract.narrow("/type", "no 1.0").narrow("/type", "no 1.0")
-    assert narrowed.entries == (Entry(pointer="/type", keyword="type", verdict="narrowed", note="no 1.0"),)
+    assert narrowed.entries == (ContractEntry(pointer="/type", keyword="type", verdict="narrowed", note="no 1.0"),)
     left = narrowed.leave("/type", "too large").narrow("/type", "spelling")
     assert left.entries[0].verdict == "checked"
     assert left.entries[0].note == "no 1.0; too large; spelling"
-    assert left.refuse("/a~1b", "why").entries[1] == Entry(
+    assert left.refuse("/a~1b", "why").entries[1] == ContractEntry(
         pointer="/a~1b", keyword="a/b", verdict="refused", note="why"
     )
     with pytest.raises(UnsupportedError, match="/a~1b: why"):

@@ -141,15 +141,33 @@ SCHEMAS: list[Any] = [
     {"$ref": "#/$defs/t", "$defs": {"t": {"type": "object", "properties": {"l": {"$ref": "#/$defs/t"}, "v": {}}}}},
     {"type": "object", "patternProperties": {"^x": {"type": "null"}}, "additionalProperties": {"type": "boolean"}},
     {"type": "object", "properties": {"a": {}, "": {}}, "propertyNames": {"maxLength": 2}},
-    {"type": "object", "properties": {name: {"type": "null"} for name in ("a", "b", "c")}, "required": ["b"],
-     "additionalProperties": False},
+    {
+        "type": "object",
+        "properties": {name: {"type": "null"} for name in ("a", "b", "c")},
+        "required": ["b"],
+        "additionalProperties": False,
+    },
     # Names that begin one another; the quotation mark that ends one comes before and after other characters.
-    {"type": "object", "properties": {"a": {"type": "null"}, "ab": {"type": "object", "properties": {"a b": {}}},
-                                      "a!": {"enum": ["red", "re", "rod"]}, "a b": {"type": "array"}, "": True}},
-    {"type": "object", "additionalProperties": False, "required": ["ab"],
-     "properties": {"a": {"type": "object", "properties": {"b": {"const": {"a": ["red", 1]}}}},
-                    "ab": {"anyOf": [{"type": "null"}, {"type": "array", "items": {"type": "object"}}]}}},
-]  # fmt: skip
+    {
+        "type": "object",
+        "properties": {
+            "a": {"type": "null"},
+            "ab": {"type": "object", "properties": {"a b": {}}},
+            "a!": {"enum": ["red", "re", "rod"]},
+            "a b": {"type": "array"},
+            "": True,
+        },
+    },
+    {
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["ab"],
+        "properties": {
+            "a": {"type": "object", "properties": {"b": {"const": {"a": ["red", 1]}}}},
+            "ab": {"anyOf": [{"type": "null"}, {"type": "array", "items": {"type": "object"}}]},
+        },
+    },
+]
 
 
 @pytest.mark.parametrize("schema", SCHEMAS, ids=str)
@@ -220,10 +238,12 @@ def test_memories_that_are_always_full_change_nothing() -> None:
 
 
 NESTED: dict[str, Any] = {
-    "$defs": {"t": {"type": "object", "properties": {name: {"$ref": "#/$defs/v"} for name in "abcdef"}},
-              "v": {"anyOf": [{"$ref": "#/$defs/t"}, {"type": "string", "maxLength": 90}, {"type": "integer"}]}},
+    "$defs": {
+        "t": {"type": "object", "properties": {name: {"$ref": "#/$defs/v"} for name in "abcdef"}},
+        "v": {"anyOf": [{"$ref": "#/$defs/t"}, {"type": "string", "maxLength": 90}, {"type": "integer"}]},
+    },
     "$ref": "#/$defs/t",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("schema", [*SCHEMAS, NESTED], ids=str)

@@ -14,14 +14,14 @@ from espalier.constraints.compiler import Compiler
 from espalier.constraints.json_schema.lowered import LoweredSchema, Use
 from espalier.constraints.verdict import judge
 from espalier.schema.patterns.formats import FORMATS
-from espalier.schema.read.drafts import DRAFTS, Draft
+from espalier.schema.read.drafts import DRAFTS, SchemaDraft
 
 BEYOND = {"draft 4": {"idn-email", "regex"}, "draft 6": {"idn-email", "regex"}}
 """Formats that `jsonschema` checks in a draft which does not define them."""
 
 
 @pytest.mark.parametrize("draft", DRAFTS.values(), ids=lambda draft: draft.name)
-def test_jsonschema_knows_the_formats_of_each_draft(draft: Draft) -> None:
+def test_jsonschema_knows_the_formats_of_each_draft(draft: SchemaDraft) -> None:
     checked = set(getattr(jsonschema, draft.validator).FORMAT_CHECKER.checkers)
     known = set(jsonschema.Draft202012Validator.FORMAT_CHECKER.checkers)
     assert draft.formats <= FORMATS.keys()
@@ -31,7 +31,7 @@ def test_jsonschema_knows_the_formats_of_each_draft(draft: Draft) -> None:
 
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("draft", DRAFTS.values(), ids=lambda draft: draft.name)
-def test_a_format_of_another_draft_is_an_annotation(draft: Draft, name: str) -> None:
+def test_a_format_of_another_draft_is_an_annotation(draft: SchemaDraft, name: str) -> None:
     schema = {"$schema": draft.uri, "type": "string", "format": name}
     spec = JsonSchema(schema, format="assert")
     (entry,) = [entry for entry in espalier.contract(spec).entries if entry.keyword == "format"]

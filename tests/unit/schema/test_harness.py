@@ -175,8 +175,12 @@ def test_the_suite_of_a_draft_is_read_from_a_source_distribution(tmp_path: Path)
     ]
     archive = tmp_path / "jsonschema.tar.gz"
     with tarfile.open(archive, "w:gz") as made:
-        for name in ("json/tests/draft7/a.json", "json/tests/draft7/optional/b.json", "json/tests/draft4/c.json",
-                     "json/remotes/draft7/d.json"):  # fmt: skip
+        for name in (
+            "json/tests/draft7/a.json",
+            "json/tests/draft7/optional/b.json",
+            "json/tests/draft4/c.json",
+            "json/remotes/draft7/d.json",
+        ):
             data = json.dumps({} if "remotes" in name else groups).encode()
             entry = tarfile.TarInfo(f"jsonschema-1/{name}")
             entry.size = len(data)

@@ -150,12 +150,7 @@ def test_patterns_of_names_are_looked_at_too() -> None:
         ({"format": "topic"}, "/format", "unknown-format", ("llama-server", "vllm", "openai")),
         ({"$ref": "#/$defs/a", "maxLength": 3, "$defs": {"a": True}}, "/$ref", "beside-reference", ("llama-server",)),
         ({"pattern": "^a$", "maxLength": 3}, "", "pattern-and-length", ("llama-server", "vllm")),
-        (
-            {"prefixItems": [True], "items": {"type": "null"}},
-            "/prefixItems",
-            "dropped-keyword",
-            ("llama-server",),
-        ),
+        ({"prefixItems": [True], "items": {"type": "null"}}, "/prefixItems", "dropped-keyword", ("llama-server",)),
     ],
 )
 def test_keywords_that_engines_drop_or_refuse(schema: Any, pointer: str, code: str, engines: tuple[str, ...]) -> None:

@@ -16,7 +16,7 @@ from espalier.constraints.spec import JsonSchema
 from espalier.errors import LimitExceeded, SchemaError
 from espalier.grammar.sample import SentenceSampler
 from espalier.schema.contract import Contract
-from espalier.schema.form import Number
+from espalier.schema.form import NumberForm
 from espalier.tokens.vocab import Vocab
 from tests.unit.schema.hand_shapes import accepts, one
 
@@ -58,7 +58,7 @@ def test_numbers_close_to_zero_are_written(places: int) -> None:
 @pytest.mark.parametrize("places", [15, 17, 20, 25])
 def test_multiples_with_many_places_are_exact(places: int) -> None:
     step = Fraction(3, 10**places)
-    test = accepts(one(Number(multiples=(step,), minimum=Fraction(0), maximum=step * 40_000)))
+    test = accepts(one(NumberForm(multiples=(step,), minimum=Fraction(0), maximum=step * 40_000)))
     for count in range(300):
         text = f"0.{count:0{places}d}"
         assert test(text) == (count % 3 == 0), text

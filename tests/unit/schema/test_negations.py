@@ -42,8 +42,11 @@ OBJECTS: dict[str, dict[str, Any]] = {
     "additionalProperties false, minProperties": {**CLOSED, "minProperties": 1},
     "additionalProperties": {"additionalProperties": INT},
     "additionalProperties, a name": {"properties": {"q": {}}, "additionalProperties": INT},
-    "additionalProperties, both": {"properties": {"r": STR}, "patternProperties": {"^q": INT},
-                                   "additionalProperties": STR},
+    "additionalProperties, both": {
+        "properties": {"r": STR},
+        "patternProperties": {"^q": INT},
+        "additionalProperties": STR,
+    },
     "patternProperties": {"patternProperties": {"^q": INT}},
     "patternProperties, two": {"patternProperties": {"^q": INT, "r$": STR}},
     "patternProperties false": {"patternProperties": {"^q": False}},
@@ -55,10 +58,15 @@ OBJECTS: dict[str, dict[str, Any]] = {
     "propertyNames, additionalProperties": {"propertyNames": {"pattern": "^q"}, "additionalProperties": INT},
     "unevaluatedProperties false": {"properties": {"q": {}}, "unevaluatedProperties": False},
     "unevaluatedProperties": {"allOf": [{"properties": {"q": {}}}], "unevaluatedProperties": INT},
-    "unevaluatedProperties, anyOf": {"anyOf": [{"properties": {"q": INT}}, {"properties": {"r": INT}}],
-                                     "unevaluatedProperties": False},
-    "unevaluatedProperties, if": {"if": {"required": ["q"]}, "then": {"properties": {"q": INT, "r": {}}},
-                                  "unevaluatedProperties": STR},
+    "unevaluatedProperties, anyOf": {
+        "anyOf": [{"properties": {"q": INT}}, {"properties": {"r": INT}}],
+        "unevaluatedProperties": False,
+    },
+    "unevaluatedProperties, if": {
+        "if": {"required": ["q"]},
+        "then": {"properties": {"q": INT, "r": {}}},
+        "unevaluatedProperties": STR,
+    },
     "minProperties 0": {"minProperties": 0},
     "minProperties 1": {"minProperties": 1},
     "minProperties 2": {"minProperties": 2},
@@ -75,7 +83,7 @@ OBJECTS: dict[str, dict[str, Any]] = {
     "not": {"not": {"additionalProperties": INT}},
     "not, twice": {"not": {"not": CLOSED}},
     "enum": {"enum": [{"q": 1}, {}]},
-}  # fmt: skip
+}
 ARRAYS: dict[str, dict[str, Any]] = {
     "items": {"items": INT},
     "items false, prefixItems": {"prefixItems": [{}], "items": False},
@@ -130,9 +138,10 @@ PLACES: dict[str, Callable[[dict[str, Any], str], dict[str, Any]]] = {
     },
     "twice": lambda negated, kind: {"not": {"not": negated}},
     "deeper": lambda negated, kind: {
-        "properties": {"q": {"anyOf": [INT, {"type": kind, "not": negated}]}}, "prefixItems": [{"not": negated}],
+        "properties": {"q": {"anyOf": [INT, {"type": kind, "not": negated}]}},
+        "prefixItems": [{"not": negated}],
     },
-}  # fmt: skip
+}
 SAID = ("undeclared name", LAST)
 """What the contract says of valid objects that a grammar leaves out."""
 REFUSED = ("other names may come twice", "could be one name")
@@ -291,9 +300,14 @@ COMPOSED: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
 @pytest.mark.parametrize("name", COMPOSED)
 @pytest.mark.parametrize(
     "negated",
-    ["additionalProperties false, a name", "additionalProperties", "patternProperties", "propertyNames, length",
-     "unevaluatedProperties"],
-)  # fmt: skip
+    [
+        "additionalProperties false, a name",
+        "additionalProperties",
+        "patternProperties",
+        "propertyNames, length",
+        "unevaluatedProperties",
+    ],
+)
 def test_negated_objects_in_compositions(name: str, negated: str) -> None:
     schema = {"type": "object", "not": OBJECTS[negated]}
     valid = validator(schema)
@@ -377,9 +391,7 @@ NUMBERS = [
 
 LARGE: dict[str, dict[str, Any]] = {
     "five demands": {"allOf": [{"not": {"patternProperties": {name: INT}}} for name in "abcde"]},
-    "eight names": {
-        "allOf": [{"not": {"properties": {name: {}}, "additionalProperties": INT}} for name in "abcdefgh"],
-    },
+    "eight names": {"allOf": [{"not": {"properties": {name: {}}, "additionalProperties": INT}} for name in "abcdefgh"]},
     "patterns": {"not": {"patternProperties": {f"x{i}": INT for i in range(41)}, "additionalProperties": False}},
     "uniqueItems": {"not": {"uniqueItems": True}},
 }

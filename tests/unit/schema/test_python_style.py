@@ -16,7 +16,7 @@ from espalier.schema.form import Boolean, Null, Object, Property, Rest, String, 
 from espalier.schema.gbnf import printed, to_gbnf
 from espalier.schema.lowering.convert import convert
 from espalier.schema.lowering.notation import RESERVED, argument_names, is_argument
-from espalier.schema.lowering.rulebook import Converted
+from espalier.schema.lowering.rulebook import SchemaGrammar
 from espalier.schema.normal.expand import expand
 from tests.oracle import validator
 from tests.schema_fuzz import Maker
@@ -52,13 +52,13 @@ SCHEMAS: list[Any] = [
     {"type": "object", "additionalProperties": False},
     {"type": "object", "patternProperties": {"^x_": {"type": "null"}}, "additionalProperties": False},
     {"type": "object", "propertyNames": {"pattern": "^[a-i]{1,2}$"}, "additionalProperties": {"type": "boolean"}},
-    {"const": {"a": 1, "b": [True, None, {"c d": False, "e": "x\"\\\n\u0000é"}], "c": 1.5}},
+    {"const": {"a": 1, "b": [True, None, {"c d": False, "e": 'x"\\\n\u0000é'}], "c": 1.5}},
     {"enum": [{}, {"a": True}, 3, "x", {"a": {}}, {"a": []}]},
     {"properties": {"k": {"enum": [None, True, False, 0, -1.5, 1e300, "", {"n": None}, [[]]]}}, "required": ["k"]},
     {"anyOf": [{"type": "null"}, RECURSIVE | {"properties": {"name": {"const": "x"}}}, TRIP]},
     {"type": "object", "minProperties": 1, "maxProperties": 2, "properties": {"a": True, "b": True, "c": True}},
     {"type": "object", "properties": {"u": {"type": "array", "items": {"enum": [1, True, None]}, "uniqueItems": True}}},
-]  # fmt: skip
+]
 
 
 def call(value: dict[str, Any], separators: tuple[str, str] = (", ", ": ")) -> str:
@@ -91,11 +91,11 @@ def read(text: str) -> dict[str, Any]:
     return values
 
 
-def converted(schema: Any, **options: Any) -> Converted:
+def converted(schema: Any, **options: Any) -> SchemaGrammar:
     return convert(expand(schema), style="python", **options)
 
 
-def notes(found: Converted, keyword: str) -> list[str]:
+def notes(found: SchemaGrammar, keyword: str) -> list[str]:
     return [note.text for note in found.notes if note.keyword == keyword]
 
 
@@ -225,9 +225,7 @@ def test_names_inside_are_free() -> None:
 @pytest.mark.parametrize("name", ["my-name", "class", "None", "1a", "", "a b", "e\u0301x", "ﬁ", "__debug__", "a\ud800"])
 def test_names_that_cannot_be_written(name: str) -> None:
     assert not is_argument(name)
-    shapes = Hand(
-        {0: (Object(properties=(Property(name=name, node=1), Property(name="ok", node=1))),), 1: (Null(),)},
-    )
+    shapes = Hand({0: (Object(properties=(Property(name=name, node=1), Property(name="ok", node=1))),), 1: (Null(),)})
     found = convert(shapes, style="python")
     assert [text for text in notes(found, "properties") if repr(name) in text]
     test = Accepts(found)
@@ -270,8 +268,9 @@ def test_identifiers_beyond_ascii_are_written_as_declared(name: str) -> None:
 
 
 def test_undeclared_names_are_identifiers_and_no_keywords() -> None:
-    shapes = Hand({0: (Object(properties=(Property(name="ab", node=1),), rest=(Rest(node=2),)),),
-                   1: (Null(),), 2: (Boolean(),)})  # fmt: skip
+    shapes = Hand(
+        {0: (Object(properties=(Property(name="ab", node=1),), rest=(Rest(node=2),)),), 1: (Null(),), 2: (Boolean(),)}
+    )
     found = convert(shapes, style="python")
     assert notes(found, "additionalProperties")
     test = Accepts(found)
@@ -400,8 +399,12 @@ def test_json_stays_as_it_was(schema: Any) -> None:
 
 
 def test_json_rules_stay_as_they_were() -> None:
-    schema = {"properties": {"a": {"type": "boolean"}, "b": {"enum": [None, True, "x"]}}, "type": "object",
-              "required": ["a"], "additionalProperties": False}  # fmt: skip
+    schema = {
+        "properties": {"a": {"type": "boolean"}, "b": {"enum": [None, True, "x"]}},
+        "type": "object",
+        "required": ["a"],
+        "additionalProperties": False,
+    }
     assert to_gbnf(expand(schema)).splitlines() == [
         "# the schema itself",
         r'root ::= "{\"a\":" " "? a ("," " "? "\"b\":" " "? b)? "}"',

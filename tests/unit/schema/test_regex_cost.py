@@ -24,18 +24,40 @@ LONG = "a" * 60 + "!"
 
 @pytest.mark.parametrize(
     "pattern",
-    [r"^[a-z]+$", r"^\d{3}-\d{4}$", r"^(red|green|blue)$", r"[A-Z][a-z]{2,8}-\d{2}", r"^[^@]+@[^@]+\.[a-z]+$",
-     "(?:abc)*", r"^#[0-9a-f]{6}$", r"^(?=.*\d)[a-z]+$", "^(?P<a>x)$", "^a(b)?c$"],
-)  # fmt: skip
+    [
+        r"^[a-z]+$",
+        r"^\d{3}-\d{4}$",
+        r"^(red|green|blue)$",
+        r"[A-Z][a-z]{2,8}-\d{2}",
+        r"^[^@]+@[^@]+\.[a-z]+$",
+        "(?:abc)*",
+        r"^#[0-9a-f]{6}$",
+        r"^(?=.*\d)[a-z]+$",
+        "^(?P<a>x)$",
+        "^a(b)?c$",
+    ],
+)
 def test_ordinary_patterns_are_quick(pattern: str) -> None:
     assert is_quick(pattern, 50)
 
 
 @pytest.mark.parametrize(
     "pattern",
-    [EXPLODING, "(a+)+$", "(a*)*b", "(?:a?){30}b", "(?x)( # [\n a|a)+ # ]", "(?i)a", "a?" * 30 + "a" * 30, "(a|a)" * 30,
-     "a*" * 8 + "b", r"(\w+\s?)+$", "([]](a|a)+)", "[^]x](a|a)+[]]"],
-)  # fmt: skip
+    [
+        EXPLODING,
+        "(a+)+$",
+        "(a*)*b",
+        "(?:a?){30}b",
+        "(?x)( # [\n a|a)+ # ]",
+        "(?i)a",
+        "a?" * 30 + "a" * 30,
+        "(a|a)" * 30,
+        "a*" * 8 + "b",
+        r"(\w+\s?)+$",
+        "([]](a|a)+)",
+        "[^]x](a|a)+[]]",
+    ],
+)
 def test_patterns_with_too_many_ways_are_not(pattern: str) -> None:
     assert not is_quick(pattern, 60)
 

@@ -20,7 +20,7 @@ from espalier.schema.form import (
     Contains,
     ItemKind,
     Null,
-    Number,
+    NumberForm,
     Object,
     Property,
     Rest,
@@ -33,9 +33,9 @@ from tests.examples import examples
 from tests.unit.schema.hand_shapes import Accepts, Hand, accepts, dumps, fits
 
 FALSE = -1
-ANY = (Null(), Boolean(), Number(), String(), Array(items=9), Object(rest=(Rest(node=9),)))
+ANY = (Null(), Boolean(), NumberForm(), String(), Array(items=9), Object(rest=(Rest(node=9),)))
 LEAVES: dict[int, tuple[Case, ...]] = {
-    1: (Number(integer=True, minimum=Fraction(0), maximum=Fraction(3)),),
+    1: (NumberForm(integer=True, minimum=Fraction(0), maximum=Fraction(3)),),
     2: (Values(values=("x", 2, None, True)),),
     3: (Boolean(), Null()),
     9: ANY,
@@ -232,11 +232,7 @@ def test_unique_permutations_and_equal_numbers() -> None:
 
 @pytest.mark.parametrize("items", [1, 9])
 def test_unique_items_without_end_are_a_gap(items: int) -> None:
-    found = convert(
-        hand(
-            Array(items=items, unique=True),
-        )
-    )
+    found = convert(hand(Array(items=items, unique=True)))
     assert [gap.keyword for gap in found.gaps] == ["uniqueItems"]
     assert convert(hand(Array(items=items, unique=True, max_items=1))).gaps == ()
 

@@ -19,7 +19,7 @@ from espalier.schema.form import (
     Contains,
     ItemKind,
     Null,
-    Number,
+    NumberForm,
     Object,
     Property,
     Rest,
@@ -31,7 +31,7 @@ from espalier.schema.lowering.convert import convert
 from tests.llama_grammar import LlamaGrammar, LlamaVocab, write_vocab_gguf
 from tests.unit.schema.hand_shapes import VOCAB, Accepts, Hand, accepts, dumps, one
 
-ANY = (Null(), Boolean(), Number(), String(), Array(items=9), Object(rest=(Rest(node=9),)))
+ANY = (Null(), Boolean(), NumberForm(), String(), Array(items=9), Object(rest=(Rest(node=9),)))
 
 
 def record(*properties: Property, **rest: Any) -> Object:
@@ -69,7 +69,7 @@ def test_no_declared_properties_is_any_object() -> None:
 
 def test_a_recursive_reference_becomes_a_recursive_rule() -> None:
     tree = record(Property(name="v", node=1, required=True), Property(name="kids", node=2))
-    shapes = Hand({0: (tree,), 1: (Number(integer=True),), 2: (Array(items=0),)})
+    shapes = Hand({0: (tree,), 1: (NumberForm(integer=True),), 2: (Array(items=0),)})
     test = Accepts(parse(to_gbnf(shapes)))
     assert test('{"v": 1, "kids": [{"v": 2, "kids": []}, {"v": 3}]}')
     assert not test('{"v": 1, "kids": [{}]}')
@@ -124,7 +124,7 @@ def test_nothing_is_silently_ignored() -> None:
     cases: list[tuple[Case, list[str]]] = [
         (String(patterns=("^a",)), ['"b"']),
         (String(min_length=2, max_length=3), ['"a"', '"aaaa"']),
-        (Number(minimum=Fraction(1), maximum=Fraction(2)), ["0", "3"]),
+        (NumberForm(minimum=Fraction(1), maximum=Fraction(2)), ["0", "3"]),
         (Array(items=9, max_items=1), ["[1, 1]"]),
         (Object(), ['{"a": 1}']),
         (String(formats=("date",)), ['"2023-02-30"']),
@@ -163,14 +163,14 @@ def test_names_of_rules_are_those_that_llama_cpp_takes() -> None:
 
 NAME, AGE, TAGS = (Property(name=name, node=i + 1, required=i == 0) for i, name in enumerate(("name", "age", "tags")))
 TWO = (Property(name="a", node=1), Property(name="b", node=1))
-QUARTERS = Number(multiples=(Fraction("0.25"),), minimum=Fraction(-3), maximum=Fraction(100000))
+QUARTERS = NumberForm(multiples=(Fraction("0.25"),), minimum=Fraction(-3), maximum=Fraction(100000))
 SAMPLES: list[tuple[Hand, list[str], list[str]]] = [
     (
         Hand(
             {
                 0: (record(NAME, AGE, TAGS),),
                 1: (String(min_length=1, max_length=20),),
-                2: (Number(integer=True, minimum=Fraction(0), maximum=Fraction(150)),),
+                2: (NumberForm(integer=True, minimum=Fraction(0), maximum=Fraction(150)),),
                 3: (Array(items=4, max_items=3),),
                 4: (String(patterns=("^[a-z]+(-[a-z]+)*$",), max_length=9),),
             }

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from espalier.automata.languages.algebra import language
-from espalier.schema.form import Number
+from espalier.schema.form import NumberForm
 from espalier.schema.lowering.convert import convert
 from espalier.schema.lowering.digits import decimals, whole
 from tests.unit.schema.hand_shapes import Accepts, Hand, accepts, fits_number, one
@@ -34,7 +34,7 @@ def bounds(random: Random, low: int, high: int, unit: int = 1) -> dict[str, obje
     return found
 
 
-def is_empty(case: Number) -> bool:
+def is_empty(case: NumberForm) -> bool:
     return not any(fits_number(NONE, case, Fraction(n, 100)) for n in range(-200_00, 1200_00))
 
 
@@ -49,7 +49,7 @@ def test_whole_numbers_between_random_bounds(seed: int) -> None:
             "excluded": tuple(Fraction(random.randint(-200, 1200)) for _ in range(5)),
             "not_multiples": (Fraction(4),),
         }
-    case = Number(integer=True, **bounds(random, -150, 1100), **extra)
+    case = NumberForm(integer=True, **bounds(random, -150, 1100), **extra)
     if is_empty(case):
         return
     test = accepts(one(case))
@@ -69,7 +69,7 @@ def test_decimals_between_random_bounds(seed: int) -> None:
         extra = {"excluded": tuple(Fraction(random.randint(0, 120), 10) for _ in range(5))}
     if seed % 4 == 3:
         extra = {"not_multiples": (Fraction(random.choice(["1", "0.5", "0.1"])),)}
-    case = Number(**bounds(random, -200, 1050, random.choice([1, 10, 100])), **extra)
+    case = NumberForm(**bounds(random, -200, 1050, random.choice([1, 10, 100])), **extra)
     if is_empty(case):
         return
     test = accepts(one(case))
@@ -89,17 +89,17 @@ def test_decimals_between_random_bounds(seed: int) -> None:
 @pytest.mark.parametrize("size", [19, 25, 60])
 def test_bounds_of_any_size(size: int) -> None:
     low, high = 10**size + 7, 3 * 10 ** (size + 2) + 123
-    test = accepts(one(Number(integer=True, minimum=Fraction(low), maximum=Fraction(high))))
+    test = accepts(one(NumberForm(integer=True, minimum=Fraction(low), maximum=Fraction(high))))
     for n in (low - 1, low, low + 1, 10 ** (size + 1), high - 1, high, high + 1, 10 ** (size + 3), -low):
         assert test(str(n)) == (low <= n <= high)
-    open_end = accepts(one(Number(integer=True, minimum=Fraction(low))))
+    open_end = accepts(one(NumberForm(integer=True, minimum=Fraction(low))))
     assert open_end(str(low))
     assert open_end(str(low + 10**size))
     assert not open_end(str(low - 1))
 
 
 def test_tiny_bounds() -> None:
-    test = accepts(one(Number(minimum=Fraction("1e-25"), maximum=Fraction("3e-25"))))
+    test = accepts(one(NumberForm(minimum=Fraction("1e-25"), maximum=Fraction("3e-25"))))
     assert test("0." + "0" * 24 + "2")
     assert not test("0." + "0" * 24 + "4")
     assert not test("0.0")
@@ -109,25 +109,25 @@ def test_tiny_bounds() -> None:
     "text", ["0", "-0", "1.5", "-12.25", "1e5", "1.5E-7", "0.1e+1", "1" * 20, "9e307", "123456789.5"]
 )
 def test_numbers_without_bounds(text: str) -> None:
-    assert accepts(one(Number()))(text)
+    assert accepts(one(NumberForm()))(text)
 
 
 @pytest.mark.parametrize(
     "text", ["1" * 21, "9e308", "01", ".5", "5.", "+1", "1e", "12e3", "Infinity", "NaN", "1" + "." + "0" * 21]
 )
 def test_numbers_that_are_never_written(text: str) -> None:
-    assert not accepts(one(Number()))(text)
+    assert not accepts(one(NumberForm()))(text)
 
 
 def test_no_accepted_number_is_infinite() -> None:
-    test = accepts(one(Number()))
+    test = accepts(one(NumberForm()))
     for text in ("9.99999e307", "1e307", "9" * 20):
         assert test(text)
         assert abs(json.loads(text)) < float("inf")
 
 
 def test_an_exclusive_bound_holds_for_floats_too() -> None:
-    test = accepts(one(Number(minimum=Fraction("0.1"), exclusive_minimum=True)))
+    test = accepts(one(NumberForm(minimum=Fraction("0.1"), exclusive_minimum=True)))
     for digits in range(1, 20):
         text = "0.1" + "0" * digits + "1"
         if test(text):
@@ -140,20 +140,20 @@ def test_an_exclusive_bound_holds_for_floats_too() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("factor", [7, 97, 250, 1024])
 def test_multiples_without_bounds(factor: int) -> None:
-    test = accepts(one(Number(integer=True, multiples=(Fraction(factor),))))
+    test = accepts(one(NumberForm(integer=True, multiples=(Fraction(factor),))))
     for n in (*range(-30, 3000), 99 * factor, 100 * factor + 1, -12 * factor):
         assert test(str(n)) == (n % factor == 0), n
 
 
 def test_a_factor_that_is_too_large_is_a_gap() -> None:
-    found = convert(one(Number(integer=True, multiples=(Fraction(99991),), minimum=Fraction(10**15))))
+    found = convert(one(NumberForm(integer=True, multiples=(Fraction(99991),), minimum=Fraction(10**15))))
     assert [gap.keyword for gap in found.gaps] == ["multipleOf"]
     assert Accepts(found)(str(10**15))
     assert not Accepts(found)(str(10**15 - 1))
 
 
 def test_multiples_of_a_large_factor_have_few_digits_which_a_note_says() -> None:
-    found = convert(one(Number(integer=True, multiples=(Fraction(99991),))))
+    found = convert(one(NumberForm(integer=True, multiples=(Fraction(99991),))))
     test = Accepts(found)
     assert not found.gaps
     assert "at most 7 digits" in found.notes[0].text
@@ -164,7 +164,7 @@ def test_multiples_of_a_large_factor_have_few_digits_which_a_note_says() -> None
 
 
 def test_several_factors() -> None:
-    test = accepts(one(Number(multiples=(Fraction("0.4"), Fraction("0.6")))))
+    test = accepts(one(NumberForm(multiples=(Fraction("0.4"), Fraction("0.6")))))
     for text, wanted in {
         "1.2": True,
         "2.4": True,
@@ -178,7 +178,7 @@ def test_several_factors() -> None:
 
 
 def test_a_third_is_a_multiple_where_decimals_can_write_it() -> None:
-    test = accepts(one(Number(multiples=(Fraction(1, 3),), minimum=Fraction(0), maximum=Fraction(5))))
+    test = accepts(one(NumberForm(multiples=(Fraction(1, 3),), minimum=Fraction(0), maximum=Fraction(5))))
     assert [n for n in range(6) if test(str(n))] == [0, 1, 2, 3, 4, 5]
     assert not test("0.3")
 

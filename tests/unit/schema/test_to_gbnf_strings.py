@@ -100,12 +100,37 @@ def test_other_spellings_are_none(text: str) -> None:
 
 
 PATTERNS = [
-    "^a", "b$", "^[ab]+$", "a|b", "^(ab)*$", "1-?1", "^.{2}$", r"\d", r"^\d+$", r"\w\W", r"^\S+$", r"\s", r"[^\d]",
+    "^a",
+    "b$",
+    "^[ab]+$",
+    "a|b",
+    "^(ab)*$",
+    "1-?1",
+    "^.{2}$",
+    r"\d",
+    r"^\d+$",
+    r"\w\W",
+    r"^\S+$",
+    r"\s",
+    r"[^\d]",
     r"^[\w-]*$",
-    r"^[^\s-]+$", "^$", "", r"\.", r"^a|b$", "a{2,3}", "(?:a)(b)?", r"\u0061", r"^[\s\S]*$", r"^\D*$", "^(?!a)",
+    r"^[^\s-]+$",
+    "^$",
+    "",
+    r"\.",
+    r"^a|b$",
+    "a{2,3}",
+    "(?:a)(b)?",
+    r"\u0061",
+    r"^[\s\S]*$",
+    r"^\D*$",
+    "^(?!a)",
     "^(?=.*1)[a-b1]*$",
-    "^(?!.*--).*$", r"^\x61\t?", "^(?!(a|b)$)[ab1]+$", "(?i)A",
-]  # fmt: skip
+    "^(?!.*--).*$",
+    r"^\x61\t?",
+    "^(?!(a|b)$)[ab1]+$",
+    "(?i)A",
+]
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
@@ -155,10 +180,7 @@ def test_a_dollar_is_the_end_and_not_before_a_last_line_end() -> None:
     assert accepts(one(String(not_patterns=("a$",))))('"a\\n"')
 
 
-@pytest.mark.parametrize(
-    ("pattern", "offset"),
-    [(r"ab(?>c)", 2), (r"ab(?(1)c)", 2), ("(?m)^a", 0), ("a[]", 1)],
-)
+@pytest.mark.parametrize(("pattern", "offset"), [(r"ab(?>c)", 2), (r"ab(?(1)c)", 2), ("(?m)^a", 0), ("a[]", 1)])
 def test_what_cannot_be_had_is_a_gap_with_pattern_and_offset(pattern: str, offset: int) -> None:
     found = convert(one(String(patterns=(pattern,), max_length=3)))
     ((pointer, keyword, text),) = found.gaps
@@ -240,15 +262,26 @@ BAD = {
     "email": ["a", "@b", "a@", "a..b@c", ".a@b", "a@b..c", "a b@c"],
     "hostname": ["", "-a", "a-", "a..b", "a_b", ".a", "a."],
     "ipv4": ["256.0.0.1", "1.2.3", "01.2.3.4", "1.2.3.4.5"],
-    "ipv6": [":::", "1:2:3:4:5:6:7", "1:2:3:4:5:6:7:8:9", "::1::", "12345::", "1:2:3:4:5:6:7:8::",
-             "::1.2.3", "1::2:3:4:5:6:7:8"],
-    "uuid": ["2eb8aa08aa9811eab4aa73b441d16380", "2eb8aa08-aa98-11ea-b4aa-73b441d1638",
-             "g" * 8 + "-aa98-11ea-b4aa-73b441d16380"],
+    "ipv6": [
+        ":::",
+        "1:2:3:4:5:6:7",
+        "1:2:3:4:5:6:7:8:9",
+        "::1::",
+        "12345::",
+        "1:2:3:4:5:6:7:8::",
+        "::1.2.3",
+        "1::2:3:4:5:6:7:8",
+    ],
+    "uuid": [
+        "2eb8aa08aa9811eab4aa73b441d16380",
+        "2eb8aa08-aa98-11ea-b4aa-73b441d1638",
+        "g" * 8 + "-aa98-11ea-b4aa-73b441d16380",
+    ],
     "uri": ["//a", "a b:c", "http://a b", "1:x", ":x", "http://[", "%zz:"],
     "uri-reference": ["a b", "\\", "%zz", "http://a:b:c"],
     "json-pointer": ["a", "/~", "/~2"],
     "relative-json-pointer": ["", "/a", "01", "-1"],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", GOOD)

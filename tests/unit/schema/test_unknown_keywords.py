@@ -16,17 +16,48 @@ from espalier.schema.read.unknown import FOREIGN, KEYWORDS, OTHER_WORDS, distanc
 from tests.examples import examples
 
 VALUES = {
-    "type": "string", "enum": [1], "const": 1, "properties": {}, "required": ["a"], "format": "date", "pattern": "a",
-    "uniqueItems": True, "multipleOf": 2, "exclusiveMinimum": 1, "exclusiveMaximum": 1, "dependentRequired": {},
-    "title": "a", "description": "a", "default": 1, "examples": [1], "deprecated": True, "readOnly": True,
-    "writeOnly": True, "definitions": {}, "$defs": {}, "contentSchema": {}, "$vocabulary": {},
-    "$recursiveAnchor": True, "dependencies": {}, "dependentSchemas": {}, "patternProperties": {},
-}  # fmt: skip
+    "type": "string",
+    "enum": [1],
+    "const": 1,
+    "properties": {},
+    "required": ["a"],
+    "format": "date",
+    "pattern": "a",
+    "uniqueItems": True,
+    "multipleOf": 2,
+    "exclusiveMinimum": 1,
+    "exclusiveMaximum": 1,
+    "dependentRequired": {},
+    "title": "a",
+    "description": "a",
+    "default": 1,
+    "examples": [1],
+    "deprecated": True,
+    "readOnly": True,
+    "writeOnly": True,
+    "definitions": {},
+    "$defs": {},
+    "contentSchema": {},
+    "$vocabulary": {},
+    "$recursiveAnchor": True,
+    "dependencies": {},
+    "dependentSchemas": {},
+    "patternProperties": {},
+}
 LISTS = ("allOf", "anyOf", "oneOf", "prefixItems")
 SCHEMAS = (
-    "items", "additionalItems", "additionalProperties", "contains", "propertyNames", "not", "if", "then", "else",
-    "unevaluatedItems", "unevaluatedProperties",
-)  # fmt: skip
+    "items",
+    "additionalItems",
+    "additionalProperties",
+    "contains",
+    "propertyNames",
+    "not",
+    "if",
+    "then",
+    "else",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+)
 
 
 def value_of(keyword):
@@ -131,9 +162,7 @@ def test_the_contract_says_what_was_meant():
 def test_a_request_notes_the_schemas_of_its_parts_and_its_tools():
     typo = {"type": "object", "requried": ["a"]}
     found = api.make_request(
-        "hi",
-        constraint=AllOf([JsonSchema(typo), Regex(".*")]),
-        tools=[{"name": "look", "parameters": typo}],
+        "hi", constraint=AllOf([JsonSchema(typo), Regex(".*")]), tools=[{"name": "look", "parameters": typo}]
     )
     said = "/requried is no keyword of JSON Schema and asserts nothing: did you mean `required`?"
     assert found.notes == (f"schema: {said}", f"tool look: {said}")

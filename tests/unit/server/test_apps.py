@@ -141,9 +141,14 @@ def test_every_example_of_the_documentation_is_taken_as_it_stands(path: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("host", "shown"), [("127.0.0.1:8020", "127.0.0.1:8020"), ("[::1]:8020", "[::1]:8020"),
-                        ("$(reboot)", "localhost"), ("a;b", "localhost")],
-)  # fmt: skip
+    ("host", "shown"),
+    [
+        ("127.0.0.1:8020", "127.0.0.1:8020"),
+        ("[::1]:8020", "[::1]:8020"),
+        ("$(reboot)", "localhost"),
+        ("a;b", "localhost"),
+    ],
+)
 def test_the_examples_of_the_documentation_name_the_address_that_the_reader_asked(host: str, shown: str) -> None:
     with client() as c:
         assert f"curl -s {shown}/health<" in c.get("/docs", headers={"host": host}).text

@@ -206,10 +206,14 @@ def test_an_error_with_what_no_utf8_can_say_is_still_answered() -> None:
 
 @pytest.mark.parametrize(
     ("method", "path", "status", "code"),
-    [("GET", "/nonsense", 404, "not_found"), ("GET", ROUTE, 405, "method_not_allowed"),
-     ("GET", "/v1/models/nonsense", 404, "model_not_found"), ("POST", "/v1/models", 405, "method_not_allowed"),
-     ("POST", ROUTE + "/", 404, "not_found")],
-)  # fmt: skip
+    [
+        ("GET", "/nonsense", 404, "not_found"),
+        ("GET", ROUTE, 405, "method_not_allowed"),
+        ("GET", "/v1/models/nonsense", 404, "model_not_found"),
+        ("POST", "/v1/models", 405, "method_not_allowed"),
+        ("POST", ROUTE + "/", 404, "not_found"),
+    ],
+)
 def test_addresses_and_methods_that_are_not_there_have_the_shape_of_an_error(
     method: str, path: str, status: int, code: str
 ) -> None:

@@ -40,12 +40,16 @@ METRIC = "espalier:broken_outputs_total"
 DIALECTS: dict[str, tuple[str, dict[str, Any]]] = {
     "chat": ("/v1/chat/completions", {"messages": USER, "response_format": FORMAT}),
     "completions": ("/v1/completions", {"prompt": "Hi", "max_tokens": 99, "structured_outputs": {"json": SCHEMA}}),
-    "responses": ("/v1/responses", {"input": "Hi", "text": {"format": {"type": "json_schema", "name": "x",
-                                                                       "schema": SCHEMA}}}),
-    "messages": ("/v1/messages", {"messages": USER, "max_tokens": 99,
-                                  "output_config": {"format": {"type": "json_schema", "schema": SCHEMA}}}),
+    "responses": (
+        "/v1/responses",
+        {"input": "Hi", "text": {"format": {"type": "json_schema", "name": "x", "schema": SCHEMA}}},
+    ),
+    "messages": (
+        "/v1/messages",
+        {"messages": USER, "max_tokens": 99, "output_config": {"format": {"type": "json_schema", "schema": SCHEMA}}},
+    ),
     "llama": ("/completion", {"prompt": "Hi", "json_schema": SCHEMA}),
-}  # fmt: skip
+}
 
 
 def looser(spec: Spec) -> Spec:
@@ -90,18 +94,24 @@ WORDED = {
     "llama": "none",
 }
 USUAL = {
-    "chat": "stop", "completions": "stop", "responses": ("completed", None, "completed"), "messages": "end_turn",
+    "chat": "stop",
+    "completions": "stop",
+    "responses": ("completed", None, "completed"),
+    "messages": "end_turn",
     "llama": "eos",
-}  # fmt: skip
+}
 
 
 def last_chunk(name: str, text: str) -> dict[str, Any]:
     """The last chunk with the end of the output."""
     chunks = [json.loads(one) for one in events_of(text) if one != "[DONE]"]
     return {
-        "chat": lambda: chunks[-1], "completions": lambda: chunks[-1], "responses": lambda: chunks[-1],
-        "messages": lambda: next(one for one in chunks if one["type"] == "message_delta"), "llama": lambda: chunks[-1],
-    }[name]()  # fmt: skip
+        "chat": lambda: chunks[-1],
+        "completions": lambda: chunks[-1],
+        "responses": lambda: chunks[-1],
+        "messages": lambda: next(one for one in chunks if one["type"] == "message_delta"),
+        "llama": lambda: chunks[-1],
+    }[name]()
 
 
 def events_of(text: str) -> list[str]:

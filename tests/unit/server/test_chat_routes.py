@@ -26,9 +26,18 @@ SCHEMA = {
     "additionalProperties": False,
 }
 FORMAT = {"type": "json_schema", "json_schema": {"name": "person", "schema": SCHEMA, "strict": True}}
-TOOL = {"type": "function", "function": {"name": "add", "parameters": {
-    "type": "object", "properties": {"a": {"type": "integer", "minimum": 0, "maximum": 9}}, "required": ["a"],
-    "additionalProperties": False}}}  # fmt: skip
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "add",
+        "parameters": {
+            "type": "object",
+            "properties": {"a": {"type": "integer", "minimum": 0, "maximum": 9}},
+            "required": ["a"],
+            "additionalProperties": False,
+        },
+    },
+}
 
 
 def chunks(text: str) -> list[dict[str, Any]]:
@@ -295,11 +304,19 @@ class Wire:
 
 def scope(app: Any) -> dict[str, Any]:
     return {
-        "type": "http", "asgi": {"version": "3.0", "spec_version": "2.3"}, "http_version": "1.1", "method": "POST",
-        "path": ROUTE, "raw_path": ROUTE.encode(), "query_string": b"", "root_path": "", "scheme": "http",
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.1",
+        "method": "POST",
+        "path": ROUTE,
+        "raw_path": ROUTE.encode(),
+        "query_string": b"",
+        "root_path": "",
+        "scheme": "http",
         "headers": [(b"content-type", b"application/json"), (b"host", b"localhost")],
-        "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80),
-    }  # fmt: skip
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 80),
+    }
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -346,9 +363,12 @@ def test_a_connection_that_is_cut_stops_its_generation(stream: bool) -> None:
 
 
 RUNS_OVER: tuple[dict[str, Any], ...] = (
-    {"espalier": {"safety": "strict"}}, {"bad_words": ["bad"]}, {"use_beam_search": True, "n": 2},
-    {"espalier": {"constraint": {"kind": "regex", "pattern": "a+"}}}, {"response_format": {"type": "json_object"}},
-)  # fmt: skip
+    {"espalier": {"safety": "strict"}},
+    {"bad_words": ["bad"]},
+    {"use_beam_search": True, "n": 2},
+    {"espalier": {"constraint": {"kind": "regex", "pattern": "a+"}}},
+    {"response_format": {"type": "json_object"}},
+)
 
 
 @pytest.mark.parametrize("fields", RUNS_OVER, ids=lambda one: next(iter(one)))

@@ -18,14 +18,14 @@ from starlette.types import Message, Receive, Scope, Send
 
 from espalier.errors import InputError
 from espalier.server.cluster import edge
-from espalier.server.cluster.edge import REPLICA, ClusterEdge, Named
+from espalier.server.cluster.edge import REPLICA, ClusterEdge, NameMiddleware
 from espalier.server.cluster.plan import (
     APPLICATION,
     IMPORT_PATH,
     MARGIN_SECONDS,
     PROXIES,
-    Plan,
-    Replicas,
+    ClusterPlan,
+    ReplicaRange,
     check_machines,
     check_settings,
     deployment_options,
@@ -43,7 +43,7 @@ GPUS = "nvidia.com/gpu"
 
 @pytest.mark.parametrize(("text", "least", "most"), [("1", 1, 1), ("4", 4, 4), ("1-8", 1, 8), (" 2-2 ", 2, 2)])
 def test_replicas_are_a_number_or_a_range(text: str, least: int, most: int) -> None:
-    assert read_replicas(text) == Replicas(least=least, most=most)
+    assert read_replicas(text) == ReplicaRange(least=least, most=most)
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "3-2", "0-4", "2-", "two", "1-2-3", "1.5", "999999"])
@@ -55,9 +55,16 @@ def test_other_texts_are_no_replicas(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("given", "field"),
-    [({"cpus": 0}, "cpus"), ({"gpus": -1}, "gpus"), ({"gpus": 1.5}, "gpus"), ({"ongoing": 0}, "ongoing"),
-     ({"cpus": "many"}, "cpus"), ({"replica": 2}, "replica"), ({"ongoing": float("nan")}, "ongoing")],
-)  # fmt: skip
+    [
+        ({"cpus": 0}, "cpus"),
+        ({"gpus": -1}, "gpus"),
+        ({"gpus": 1.5}, "gpus"),
+        ({"ongoing": 0}, "ongoing"),
+        ({"cpus": "many"}, "cpus"),
+        ({"replica": 2}, "replica"),
+        ({"ongoing": float("nan")}, "ongoing"),
+    ],
+)
 def test_a_plan_that_cannot_be_is_refused_by_field(given: dict[str, Any], field: str) -> None:
     with pytest.raises(InputError) as caught:
         read_plan(given)
@@ -78,17 +85,22 @@ def test_a_range_scales_by_ongoing_requests_and_a_number_is_fixed() -> None:
 
 @pytest.mark.parametrize(
     ("values", "field"),
-    [({"WORKERS": "2"}, "workers"), ({"UDS": "x.sock"}, "uds"), ({"PORT": "0"}, "port"),
-     ({"ACTIVATIONS_STORE": "x"}, "ACTIVATIONS_STORE"), ({"REJECTION_LOG": "x"}, "REJECTION_LOG")],
-)  # fmt: skip
+    [
+        ({"WORKERS": "2"}, "workers"),
+        ({"UDS": "x.sock"}, "uds"),
+        ({"PORT": "0"}, "port"),
+        ({"ACTIVATIONS_STORE": "x"}, "ACTIVATIONS_STORE"),
+        ({"REJECTION_LOG": "x"}, "REJECTION_LOG"),
+    ],
+)
 def test_settings_of_one_machine_are_refused_on_a_cluster(values: dict[str, str], field: str) -> None:
     with pytest.raises(InputError) as caught:
-        check_settings(settings_of(values), Plan(replicas=Replicas(least=1, most=2)))
+        check_settings(settings_of(values), ClusterPlan(replicas=ReplicaRange(least=1, most=2)))
     assert caught.value.field == field
 
 
 def test_one_replica_may_have_a_rejection_log() -> None:
-    check_settings(settings_of({"REJECTION_LOG": "x"}), Plan())
+    check_settings(settings_of({"REJECTION_LOG": "x"}), ClusterPlan())
 
 
 @pytest.mark.parametrize("url", [None, "sqlite:////var/lib/e.db"])
@@ -201,9 +213,12 @@ def test_half_of_a_plain_reply_stays_half() -> None:
 
 @given(
     st.sampled_from(["/v1/chat/completions", "/v1/messages", "/metrics", "/v1/batch/jobs"]),
-    st.sampled_from([STREAM, JSON]), st.booleans(), st.lists(st.binary(max_size=5), max_size=4),
-    st.integers(0, 6), st.booleans(),
-)  # fmt: skip
+    st.sampled_from([STREAM, JSON]),
+    st.booleans(),
+    st.lists(st.binary(max_size=5), max_size=4),
+    st.integers(0, 6),
+    st.booleans(),
+)
 @settings(max_examples=examples(300), deadline=None)
 def test_however_it_is_cut_a_client_sees_a_whole_reply_an_error_or_a_cut(
     path: str, kind: str, by_replica: bool, pieces: list[bytes], cut: int, fails: bool
@@ -237,7 +252,7 @@ def test_a_replica_signs_its_replies_and_ray_keeps_its_own_routes() -> None:
     async def send(message: Message) -> None:
         got.append(message)
 
-    asyncio.run(Named(app, "r1")({"type": "http", "headers": []}, None, send))  # type: ignore[arg-type]
+    asyncio.run(NameMiddleware(app, "r1")({"type": "http", "headers": []}, None, send))  # type: ignore[arg-type]
     assert (REPLICA.encode(), b"r1") in got[0]["headers"]
     own = [begun("text/plain", by_replica=False), body(b"success", more=False)]
     assert passed("/-/healthz", own)[0][1]["body"] == b"success"
@@ -292,7 +307,7 @@ class TestWithRay:
             importlib.import_module("ray.serve.schema")
 
     def test_the_names_in_our_settings_of_ray_can_be_imported(self) -> None:
-        options = deployment_options(Plan(), settings_of({}))
+        options = deployment_options(ClusterPlan(), settings_of({}))
         names = [options["request_router_config"]["request_router_class"], *PROXIES.values(), IMPORT_PATH]
         for name in names:
             if ":" in name:

@@ -22,12 +22,12 @@ from ray.exceptions import RayActorError
 
 from espalier.errors import EspalierError, Overloaded, ReplicaLost, Unavailable
 from espalier.jobs.retry import Retry
-from espalier.jobs.values import Answer, Item, Lease
+from espalier.jobs.values import ItemAnswer, Lease, WorkItem
 from espalier.jobs.worker import Worker
 from tests.batch_jobs import answer, found, line, open_batches, results, submit
 from tests.examples import examples
 
-Run = Callable[[Item], Coroutine[Any, Any, Any]]
+Run = Callable[[WorkItem], Coroutine[Any, Any, Any]]
 
 
 class Handle:
@@ -59,13 +59,14 @@ def pool(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     return make
 
 
-def item(number: int) -> Item:
+def item(number: int) -> WorkItem:
     lease = Lease(batch="b", line=number, fence=1)
-    return Item(lease=lease, custom_id=f"c{number}", caller="me", endpoint="/v1/completions", kind="openai",
-                body={}, size=1)  # fmt: skip
+    return WorkItem(
+        lease=lease, custom_id=f"c{number}", caller="me", endpoint="/v1/completions", kind="openai", body={}, size=1
+    )
 
 
-async def good(one: Item) -> Answer:
+async def good(one: WorkItem) -> ItemAnswer:
     await asyncio.sleep(0)
     return answer("fine")
 
@@ -92,7 +93,7 @@ def test_no_actor_has_more_than_its_pipeline(pool: Callable[..., Any]) -> None:
 def test_what_an_actor_cannot_do_is_told_in_our_words(
     pool: Callable[..., Any], said: Any, raised: type[Exception]
 ) -> None:
-    async def run(one: Item) -> Any:
+    async def run(one: WorkItem) -> Any:
         if isinstance(said, Exception):
             raise said
         return said
@@ -131,7 +132,7 @@ def test_actors_that_die_at_random_leave_one_result_for_each_item(
     """Oracle: every item's own number comes back, once."""
     rng = random.Random(seed)
 
-    async def run(one: Item) -> Any:
+    async def run(one: WorkItem) -> Any:
         for _ in range(rng.randrange(3)):
             await asyncio.sleep(0)
         if rng.random() < 0.05:
@@ -144,8 +145,15 @@ def test_actors_that_die_at_random_leave_one_result_for_each_item(
     async def main() -> None:
         executor = pool(run, count=3, pipeline=4)
         await executor.start()
-        worker = Worker(queue=store.queue, executor=executor, pipeline=12, retry=Retry(tries=3), until_idle=True,
-                        idle=0.02, beat=0.05)  # fmt: skip
+        worker = Worker(
+            queue=store.queue,
+            executor=executor,
+            pipeline=12,
+            retry=Retry(tries=3),
+            until_idle=True,
+            idle=0.02,
+            beat=0.05,
+        )
         await worker.run()
 
     asyncio.run(main())

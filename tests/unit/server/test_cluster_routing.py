@@ -122,9 +122,10 @@ def test_the_edge_reads_no_more_of_a_long_body_than_digests_need() -> None:
     [
         {"headers": [(b"content-type", b"application/json"), (b"x-session-id", b"ann")]},
         {"headers": [(b"content-type", b"multipart/form-data; boundary=x")]},
-        {"headers": []}, {"method": "GET"},
+        {"headers": []},
+        {"method": "GET"},
     ],
-)  # fmt: skip
+)
 def test_other_requests_pass_unread(more: dict[str, Any]) -> None:
     sent = cut(chat("x" * 999), [])
     head, seen = through_the_edge(sent, **more)

@@ -89,10 +89,7 @@ def test_a_constraint_holds() -> None:
     assert found["choices"][0]["text"] in ("yes", "no")
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [("prompt", []), ("suffix", "end"), ("best_of", 3)],
-)
+@pytest.mark.parametrize(("field", "value"), [("prompt", []), ("suffix", "end"), ("best_of", 3)])
 def test_what_cannot_be_done_is_refused_by_its_field(field: str, value: Any) -> None:
     with client("Hi") as c:
         reply = c.post(ROUTE, json=ASK | {field: value})
@@ -114,8 +111,9 @@ def test_ids_that_cannot_fit_are_refused_before_each_is_looked_at() -> None:
     assert (reply.status_code, reply.json()["error"]["code"]) == (400, "context_length_exceeded")
 
 
-@pytest.mark.parametrize("more", [{}, {"max_tokens": 0}, {"n": 2}, {"logprobs": 0}, {"prompt": ["one", "two"]},
-                                  {"num_beams": 2, "n": 2}])  # fmt: skip
+@pytest.mark.parametrize(
+    "more", [{}, {"max_tokens": 0}, {"n": 2}, {"logprobs": 0}, {"prompt": ["one", "two"]}, {"num_beams": 2, "n": 2}]
+)
 def test_an_echoed_prompt_has_its_log_probabilities_in_a_stream_too(more: dict[str, Any]) -> None:
     body = ASK | {"prompt": "Say it", "echo": True, "logprobs": 2, "temperature": 0, "seed": 1} | more
     with client("Hi, you") as c:

@@ -17,7 +17,7 @@ from espalier.decoding.options import Decoding
 from espalier.engines.fake import open_engine
 from espalier.engines.local.engine import LocalEngine
 from espalier.errors import EspalierError, LimitExceeded
-from espalier.server.asking.draft import Asked
+from espalier.server.asking.draft import ParsedRequest
 from espalier.server.asking.openai import ask_chat
 from espalier.server.bodies.base import read_body
 from espalier.server.bodies.openai import ChatBody
@@ -40,7 +40,7 @@ def process() -> Process:
     return made()
 
 
-def ask(process: Process, **fields: Any) -> Asked:
+def ask(process: Process, **fields: Any) -> ParsedRequest:
     return ask_chat(read_body(ChatBody, ASK | fields), process)
 
 
@@ -63,24 +63,34 @@ BEAM2 = {"strategy": "beam", "num_beams": 2}
         ({"num_beams": None}, {}),
         ({"num_beams": 2}, BEAM2),
         ({"num_beams": 2, "length_penalty": 0}, BEAM2 | {"length_penalty": 0.0}),
-        ({"num_beams": 4, "length_penalty": 0.5, "early_stopping": "never"},
-         {"strategy": "beam", "num_beams": 4, "length_penalty": 0.5, "early_stopping": "never"}),
+        (
+            {"num_beams": 4, "length_penalty": 0.5, "early_stopping": "never"},
+            {"strategy": "beam", "num_beams": 4, "length_penalty": 0.5, "early_stopping": "never"},
+        ),
         ({"espalier": {"strategy": "beam"}}, {"strategy": "beam"}),
         ({"espalier": {"strategy": "beam", "num_beams": 1}}, {"strategy": "beam", "num_beams": 1}),
         ({"espalier": {"num_beams": 2}}, BEAM2),
         ({"espalier": {"num_beams": 2}, "num_beams": 2}, BEAM2),
         ({"num_beams": 3, "n": 2}, {"strategy": "beam", "num_beams": 3, "num_return_sequences": 2}),
-        ({"espalier": {"strategy": "beam", "num_return_sequences": 3}},
-         {"strategy": "beam", "num_return_sequences": 3}),
+        (
+            {"espalier": {"strategy": "beam", "num_return_sequences": 3}},
+            {"strategy": "beam", "num_return_sequences": 3},
+        ),
         ({"use_beam_search": True}, {"strategy": "beam", "num_beams": 1}),
         ({"use_beam_search": True, "n": 3}, {"strategy": "beam", "num_beams": 3, "num_return_sequences": 3}),
-        ({"use_beam_search": True, "n": 2, "num_beams": 5},
-         {"strategy": "beam", "num_beams": 5, "num_return_sequences": 2}),
-        ({"espalier": {"strategy": "rejection", "on_budget": "close"}},
-         {"strategy": "rejection", "on_budget": "close"}),
+        (
+            {"use_beam_search": True, "n": 2, "num_beams": 5},
+            {"strategy": "beam", "num_beams": 5, "num_return_sequences": 2},
+        ),
+        (
+            {"espalier": {"strategy": "rejection", "on_budget": "close"}},
+            {"strategy": "rejection", "on_budget": "close"},
+        ),
         ({"espalier": {"strategy": "mask", "max_rewinds": 0}}, {"strategy": "mask", "max_rewinds": 0}),
-        ({"espalier": {"strategy": "smc", "particles": 3, "ess_threshold": 0.2, "target": "truncated"}},
-         {"strategy": "smc", "particles": 3, "ess_threshold": 0.2, "target": "truncated"}),
+        (
+            {"espalier": {"strategy": "smc", "particles": 3, "ess_threshold": 0.2, "target": "truncated"}},
+            {"strategy": "smc", "particles": 3, "ess_threshold": 0.2, "target": "truncated"},
+        ),
         # The word-list server's default, where a vocabulary is asked for and nothing of how to draw.
         (ES, {"strategy": "beam", "num_beams": 10}),
         (ES | {"num_beams": None, "length_penalty": 0.5}, {"strategy": "beam", "num_beams": 10, "length_penalty": 0.5}),
@@ -94,7 +104,7 @@ BEAM2 = {"strategy": "beam", "num_beams": 2}
         (ES | {"espalier": {"preset": "creative"}}, {}),
         (ES | {"vocab_constraint_mode": "soft"}, {}),
     ],
-)  # fmt: skip
+)
 def test_each_way_of_saying_how_to_decode_is_read(
     process: Process, fields: dict[str, Any], decoding: dict[str, Any]
 ) -> None:
@@ -136,7 +146,7 @@ def test_each_way_of_saying_how_to_decode_is_read(
         ({"espalier": {"strategy": "smc", "ess_threshold": 2}}, "espalier.ess_threshold"),
         ({"espalier": {"safety": {"categories": []}}}, "espalier.safety"),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_is_refused_by_the_name_that_the_body_has_for_it(
     process: Process, fields: dict[str, Any], param: str
 ) -> None:
@@ -325,9 +335,12 @@ def test_a_text_that_was_closed_in_time_says_so() -> None:
 def test_a_run_of_particles_that_were_all_cut_was_an_internal_error(strategy: str, stream: bool) -> None:
     """Its weights are zero: minus infinity as logarithms, which JSON has no word for."""
     body = ASK | {
-        "max_tokens": 2, "stream": stream, "temperature": 1.0, "structured_outputs": {"json_object": True},
+        "max_tokens": 2,
+        "stream": stream,
+        "temperature": 1.0,
+        "structured_outputs": {"json_object": True},
         "espalier": {"strategy": strategy, "particles": 2, "trace": "full"},
-    }  # fmt: skip
+    }
     with client('{"a": 1, "b": 2}') as http:
         reply = http.post(CHAT, json=body)
     assert reply.status_code == 200, reply.text

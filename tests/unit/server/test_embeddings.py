@@ -74,14 +74,22 @@ def test_llama_servers_reply_is_a_list_of_vectors_for_each_text(http: TestClient
 @pytest.mark.parametrize(
     ("body", "param"),
     [
-        ({}, "input"), ({"input": ""}, "input"), ({"input": []}, "input"), ({"input": ["a", ""]}, "input[1]"),
-        ({"input": [[]]}, "input[0]"), ({"input": [97, 10**6]}, "input[1]"),
+        ({}, "input"),
+        ({"input": ""}, "input"),
+        ({"input": []}, "input"),
+        ({"input": ["a", ""]}, "input[1]"),
+        ({"input": [[]]}, "input[0]"),
+        ({"input": [97, 10**6]}, "input[1]"),
         ({"input": [[97], [10**6]]}, "input[1][0]"),
-        ({"input": "a", "content": "b"}, "input"), ({"input": "a", "encoding_format": "x"}, "encoding_format"),
-        ({"input": "x" * 5000}, "input"), ({"input": 5}, "input"), ({"input": [True]}, "input"),
-        ({"input": ["a"] * 3}, "input"), ({"input": "a", "dimensions": 0}, "dimensions"),
+        ({"input": "a", "content": "b"}, "input"),
+        ({"input": "a", "encoding_format": "x"}, "encoding_format"),
+        ({"input": "x" * 5000}, "input"),
+        ({"input": 5}, "input"),
+        ({"input": [True]}, "input"),
+        ({"input": ["a"] * 3}, "input"),
+        ({"input": "a", "dimensions": 0}, "dimensions"),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_is_named(body: dict[str, Any], param: str) -> None:
     with client(config=settings(max_embedding_inputs="2")) as http:
         found = http.post("/v1/embeddings", json=body)

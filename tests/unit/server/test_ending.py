@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from espalier.server.process import ending as module
-from espalier.server.process.ending import FORCED_STATUS, Ending, ending_on_signals
+from espalier.server.process.ending import FORCED_STATUS, ShutdownPlan, ending_on_signals
 
 
 async def nothing() -> None:
@@ -31,7 +31,7 @@ def test_what_still_runs_is_finished_at_the_end_of_the_drain(no_alarm: list[floa
         async def finish() -> None:
             finished.set()
 
-        ending = Ending(0.01, finish, leave=lambda _: None)
+        ending = ShutdownPlan(0.01, finish, leave=lambda _: None)
         assert ending.left() == 0.01
         assert not ending.has_begun
         ending.begin(asyncio.get_running_loop())
@@ -60,7 +60,7 @@ def test_a_process_that_does_not_end_is_ended(no_alarm: list[float], monkeypatch
         left.set()
 
     async def main() -> None:
-        Ending(0.0, nothing, leave=leave).begin(asyncio.get_running_loop())
+        ShutdownPlan(0.0, nothing, leave=leave).begin(asyncio.get_running_loop())
         await asyncio.to_thread(left.wait, 20)
 
     asyncio.run(main())
@@ -73,7 +73,7 @@ def test_signals_begin_the_ending_and_go_on_to_the_server(no_alarm: list[float])
     signal.signal(signal.SIGTERM, lambda number, _: seen.append(number))
 
     async def main() -> None:
-        ending = Ending(9.0, nothing, leave=lambda _: None)
+        ending = ShutdownPlan(9.0, nothing, leave=lambda _: None)
         with ending_on_signals(ending):
             signal.raise_signal(signal.SIGHUP)  # kills nobody
             signal.raise_signal(signal.SIGTERM)

@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 import espalier
 from espalier.chat.reading.deltas import Turn
 from espalier.constraints.spec import Regex
-from espalier.engines.base import Capabilities, Event, Finished, Request, Result, TokenEvent, Usage
+from espalier.engines.base import Capabilities, Event, FinishEvent, Request, Result, TokenEvent, Usage
 from espalier.engines.protocols import Engine
 from espalier.engines.serving.direct import DirectService
 from espalier.errors import Cancelled, CapabilityError, DeadlineExceeded, InputError, Overloaded, Unavailable
@@ -57,16 +57,21 @@ class Elsewhere:
                 for token, text in enumerate(SAYS):
                     self.may_go_on.wait()
                     yield TokenEvent(index=index, token_id=token, text=text)
-                yield Finished(index=index, text="", result=self._result())
+                yield FinishEvent(index=index, text="", result=self._result())
         finally:
             self.closed += 1
 
     def _result(self) -> Result:
         text = "".join(SAYS)
         return Result(
-            text=text, token_ids=(0, 1, 2), finish_reason="stop", stop_reason=None, seed=0, turn=Turn(content=text),
+            text=text,
+            token_ids=(0, 1, 2),
+            finish_reason="stop",
+            stop_reason=None,
+            seed=0,
+            turn=Turn(content=text),
             usage=Usage(prompt_tokens=1, completion_tokens=3),
-        )  # fmt: skip
+        )
 
     def close(self) -> None: ...
 
@@ -173,7 +178,7 @@ def test_open_requests_are_limited_and_freed(elsewhere: Elsewhere) -> None:
     assert service.load().running == 3
     with pytest.raises(Overloaded):
         service.submit(Request(prompt="hi"))
-    assert [type(event) for event in runs[0]] == [TokenEvent] * 3 + [Finished]
+    assert [type(event) for event in runs[0]] == [TokenEvent] * 3 + [FinishEvent]
     with pytest.raises(InputError, match="can be read once"):
         iter(runs[0])
     runs[1].cancel()

@@ -20,9 +20,16 @@ from tests.server_app import OneKeyGate, make_app, settings
 FREE = {"/health", "/v1/health", "/ready"}
 KEY = {"authorization": "Bearer sk-good"}
 VALUES = {
-    "{model:path}": "fake", "{trace_id}": "a", "{name}": "playground.js", "{file_id}": "a", "{batch_id}": "a",
-    "{job_id}": "a", "{log_id}": "a", "{response_id}": "a", "{id_slot}": "0",
-}  # fmt: skip
+    "{model:path}": "fake",
+    "{trace_id}": "a",
+    "{name}": "playground.js",
+    "{file_id}": "a",
+    "{batch_id}": "a",
+    "{job_id}": "a",
+    "{log_id}": "a",
+    "{response_id}": "a",
+    "{id_slot}": "0",
+}
 BODIES = {
     "/v1/chat/completions": {"messages": [{"role": "user", "content": "a"}]},
     "/v1/completions": {"prompt": "a"},
@@ -51,8 +58,18 @@ def declared(routes: list[BaseRoute]) -> Iterator[tuple[str, str]]:
 def test_every_route_is_refused_by_a_gate_that_is_full(metrics_public: str) -> None:
     app: FastAPI = make_app(gate=OneKeyGate(is_full=True), config=settings(metrics_public=metrics_public))
     found = list(declared(app.routes))
-    assert {path for _, path in found} >= FREE | {"/v1/models", "/props", "/espalier/presets", "/metrics", "/version",
-                                                 "/openapi.json", "/docs", "/", "/traces", "/tokenize"}  # fmt: skip
+    assert {path for _, path in found} >= FREE | {
+        "/v1/models",
+        "/props",
+        "/espalier/presets",
+        "/metrics",
+        "/version",
+        "/openapi.json",
+        "/docs",
+        "/",
+        "/traces",
+        "/tokenize",
+    }
     with TestClient(app, raise_server_exceptions=False) as client:
         for method, path in found:
             reply = client.request(method, path, headers=KEY, json=BODIES.get(path))

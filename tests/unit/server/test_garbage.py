@@ -22,15 +22,22 @@ SOME, LONG = QUICK_SECONDS * 2, SHORT_SECONDS * 5
 @pytest.mark.parametrize(
     ("takes", "since", "has_ended", "waited", "rested", "due"),
     [
-        (0.0, DUE - 1, False, 9.0, 0, False), (0.0, DUE, False, 0.0, 0, True), (0.0, 0, True, 0.0, 0, True),
+        (0.0, DUE - 1, False, 9.0, 0, False),
+        (0.0, DUE, False, 0.0, 0, True),
+        (0.0, 0, True, 0.0, 0, True),
         # A model that never rests kept the memory of long work until ten million objects had come together.
-        (SOME, DUE, True, SOME / SHARE * 0.9, 0, False), (SOME, DUE, True, SOME / SHARE * 1.1, 0, True),
-        (SOME, DUE, True, 0.0, 1, True), (SOME, OVERDUE, False, 0.0, 0, True),
+        (SOME, DUE, True, SOME / SHARE * 0.9, 0, False),
+        (SOME, DUE, True, SOME / SHARE * 1.1, 0, True),
+        (SOME, DUE, True, 0.0, 1, True),
+        (SOME, OVERDUE, False, 0.0, 0, True),
         # The pause between two streams was taken for rest, and all others waited for seconds.
-        (LONG, OVERDUE, True, 1e9, 0, False), (LONG, OVERDUE, True, 1e9, 1, False), (LONG, 0, True, 0.0, 2, True),
-        (LONG, 0, False, 1e9, 2, False), (LONG, LAST, False, 0.0, 0, True),
+        (LONG, OVERDUE, True, 1e9, 0, False),
+        (LONG, OVERDUE, True, 1e9, 1, False),
+        (LONG, 0, True, 0.0, 2, True),
+        (LONG, 0, False, 1e9, 2, False),
+        (LONG, LAST, False, 0.0, 0, True),
     ],
-)  # fmt: skip
+)
 def test_when_all_objects_are_looked_at(
     takes: float, since: int, has_ended: bool, waited: float, rested: int, due: bool
 ) -> None:

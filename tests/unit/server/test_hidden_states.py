@@ -13,7 +13,7 @@ pytest.importorskip("lmdb", reason="lmdb is not installed")
 
 import espalier
 from espalier.activations.store.base import ActivationStore
-from espalier.activations.store.record import Captured, RequestRecord
+from espalier.activations.store.record import CapturedVectors, RequestRecord
 from espalier.errors import InputError
 from espalier.server.process.hidden_states import HiddenStates
 from espalier.wiring import demo_model
@@ -88,12 +88,19 @@ def test_two_workers_cannot_share_a_store() -> None:
 
 def result(number: int, *, size: int = 1) -> Any:
     record = RequestRecord(
-        prompt="p", response="r", model="m", input_length=1, timestamp=float(number), positions=(0,),
-        sites=("residual",), layers=(0,), hidden=size,
-    )  # fmt: skip
+        prompt="p",
+        response="r",
+        model="m",
+        input_length=1,
+        timestamp=float(number),
+        positions=(0,),
+        sites=("residual",),
+        layers=(0,),
+        hidden=size,
+    )
 
     class One:
-        activations = Captured(record, {("residual", 0): np.ones((1, size), dtype=np.float16)})
+        activations = CapturedVectors(record, {("residual", 0): np.ones((1, size), dtype=np.float16)})
         others = ()
 
     return One()

@@ -54,10 +54,7 @@ class PlainBucket:
 
 
 @settings(max_examples=examples(200), deadline=None)
-@given(
-    st.integers(1, 600),
-    st.lists(st.tuples(st.integers(0, 40_000), st.floats(0, 1)), min_size=1, max_size=60),
-)
+@given(st.integers(1, 600), st.lists(st.tuples(st.integers(0, 40_000), st.floats(0, 1)), min_size=1, max_size=60))
 def test_the_bucket_is_the_plain_one(limit, moves):
     fast, slow, now = LocalCounters(), PlainBucket(limit, Fraction(0)), Fraction(0)
     for milliseconds, share in moves:

@@ -19,8 +19,14 @@ from tests.server_app import client, events, make_app, settings
 ROUTE = "/completion"
 ASK: dict[str, Any] = {"prompt": "Say:", "temperature": 0}
 RECORDED = Path(__file__).resolve().parents[4] / "shared" / "data" / "llama-server-responses"
-ABSENT = {"speculative.n_max", "speculative.n_min", "speculative.p_min", "reasoning_format", "reasoning_in_content",
-          "thinking_forced_open"}  # fmt: skip
+ABSENT = {
+    "speculative.n_max",
+    "speculative.n_min",
+    "speculative.p_min",
+    "reasoning_format",
+    "reasoning_in_content",
+    "thinking_forced_open",
+}
 """Of `generation_settings`: what there is nothing of here."""
 
 
@@ -177,8 +183,17 @@ def test_response_fields_pick_by_path(c: TestClient) -> None:
 
 
 def test_what_changes_nothing_is_taken(c: TestClient) -> None:
-    more = {"cache_prompt": True, "id_slot": 3, "n_keep": 0, "lora": [], "user": "me", "t_max_predict_ms": -1,
-            "grammar": "", "stream": False, "n_indent": 0}  # fmt: skip
+    more = {
+        "cache_prompt": True,
+        "id_slot": 3,
+        "n_keep": 0,
+        "lora": [],
+        "user": "me",
+        "t_max_predict_ms": -1,
+        "grammar": "",
+        "stream": False,
+        "n_indent": 0,
+    }
     found = ok(c.post(ROUTE, json=ASK | more))
     assert (found["content"], found["id_slot"]) == ("Hi there.\nYes.", 3)
 
@@ -210,7 +225,7 @@ def test_what_changes_nothing_is_taken(c: TestClient) -> None:
         ({"logit_bias": [["a", "b"]]}, "logit_bias"),
         ({"stop": ["x"] * 65}, "stop"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_had_is_refused_by_name(c: TestClient, changed: dict[str, Any], field: str) -> None:
     reply = c.post(ROUTE, json=ASK | changed)
     assert (reply.status_code, str(reply.json()["error"]["param"]).split("[")[0]) == (400, field.split("[")[0])
@@ -225,9 +240,10 @@ def test_both_dialects_have_the_same_bounds_for_sampling(c: TestClient, name: st
 
 def test_fields_without_effect_unknown_ones_and_other_models_are_told(c: TestClient) -> None:
     for more, told in (
-        ({"n_keep": 3}, "without effect here: n_keep"), ({"n_kep": 3}, "did you mean 'n_keep'?"),
+        ({"n_keep": 3}, "without effect here: n_keep"),
+        ({"n_kep": 3}, "did you mean 'n_keep'?"),
         ({"model": "other"}, "there is no model 'other' here"),
-    ):  # fmt: skip
+    ):
         reply = c.post(ROUTE, json=ASK | more)
         assert reply.status_code == 200
         assert told in reply.headers["warning"]

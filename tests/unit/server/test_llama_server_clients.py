@@ -17,7 +17,7 @@ import espalier
 from espalier.engines.fake import open_engine
 from espalier.engines.options import Lora
 from espalier.server.answering.llama import outdented
-from espalier.settings import Settings
+from espalier.settings import KernelSettings
 from espalier.wiring import App
 from tests.server_app import client, events, settings
 
@@ -75,9 +75,12 @@ def test_n_indent_ends_the_text_at_a_line_that_is_less_indented(c: TestClient, l
 
 def test_n_indent_by_hand() -> None:
     for text, least, wanted in [
-        ("a", 3, "a"), ("a\n b", 2, "a\n "), ("a\n\n  b", 1, "a\n"), ("a\n  ", 4, "a\n  "),
+        ("a", 3, "a"),
+        ("a\n b", 2, "a\n "),
+        ("a\n\n  b", 1, "a\n"),
+        ("a\n  ", 4, "a\n  "),
         ("a\n\tb\nc", 1, "a\n\tb\n"),
-    ]:  # fmt: skip
+    ]:
         assert outdented(text, least) == wanted
 
 
@@ -96,9 +99,8 @@ def test_fields_that_llama_cpp_has_no_more_are_taken_and_told(c: TestClient, fie
 
 @pytest.mark.parametrize(
     ("limit", "text", "kind"),
-    [(1e-6, "Hi there.\n", "limit"), (1e9, WHOLE, "eos"), (0, WHOLE, "eos"),
-     (-1, WHOLE, "eos")],
-)  # fmt: skip
+    [(1e-6, "Hi there.\n", "limit"), (1e9, WHOLE, "eos"), (0, WHOLE, "eos"), (-1, WHOLE, "eos")],
+)
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_time_limit_ends_the_text_at_the_next_new_line(
     c: TestClient, limit: float, text: str, kind: str, stream: bool
@@ -132,8 +134,8 @@ def test_slots_say_how_many_run_and_nothing_of_the_prompts(c: TestClient) -> Non
 
 
 def test_adapters_are_listed_by_name_and_not_changed() -> None:
-    options = replace(Settings().options, lora=(Lora(path="/secret/a.gguf", scale=0.5),))
-    with client(app=App(replace(Settings(), options=options))) as c:
+    options = replace(KernelSettings().options, lora=(Lora(path="/secret/a.gguf", scale=0.5),))
+    with client(app=App(replace(KernelSettings(), options=options))) as c:
         assert c.get("/lora-adapters").json() == [{"id": 0, "path": "a.gguf", "scale": 0.5}]
         assert c.post("/lora-adapters", json=[{"id": 0, "scale": 0}]).status_code == 501
 
@@ -169,10 +171,11 @@ def test_a_gap_is_filled_between_prefix_and_suffix_in_llama_servers_order(fillin
 @pytest.mark.parametrize(
     ("body", "param"),
     [
-        ({"input_suffix": "b"}, "input_prefix"), ({"input_prefix": "a"}, "input_suffix"),
+        ({"input_suffix": "b"}, "input_prefix"),
+        ({"input_prefix": "a"}, "input_suffix"),
         ({"input_prefix": "a", "input_suffix": "b", "input_extra": [{"text": "x"}]}, "input_extra"),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_with_a_gap_is_named(filling: TestClient, body: dict[str, Any], param: str) -> None:
     found = filling.post("/infill", json=body)
     assert (found.status_code, found.json()["error"]["param"]) == (400, param)

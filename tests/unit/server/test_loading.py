@@ -18,7 +18,7 @@ from espalier.engines.protocols import Engine
 from espalier.errors import UnknownModel
 from espalier.server.apps import create_app
 from espalier.server.observe import logs
-from espalier.settings import Settings
+from espalier.settings import KernelSettings
 from espalier.wiring import App
 from tests.server_app import settings
 
@@ -29,7 +29,7 @@ class Slow(App):
     """Opens its model when it is let."""
 
     def __init__(self, fails: Exception | None = None) -> None:
-        super().__init__(Settings())
+        super().__init__(KernelSettings())
         self.may, self.begun, self.ended, self._fails = threading.Event(), threading.Event(), threading.Event(), fails
         self.failures: list[Exception] = []
 

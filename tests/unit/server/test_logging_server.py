@@ -61,8 +61,9 @@ def test_requests_are_logged_in_the_store_that_they_or_an_overwrite_name(tmp_pat
 def test_an_overwrite_of_the_sampling_counts_for_all_requests_until_it_is_taken_back() -> None:
     with client(config=settings(wordlist_server_compat="true", store_traces="never")) as c:
         for route, name, first, second in (
-            ("/set_overwrite_temperature", "temperature", 0.5, 1), ("/set_overwrite_top_p", "top_p", 0.9, 0.5),
-        ):  # fmt: skip
+            ("/set_overwrite_temperature", "temperature", 0.5, 1),
+            ("/set_overwrite_top_p", "top_p", 0.9, 0.5),
+        ):
             process = c.app.state.process  # type: ignore[attr-defined]
             assert c.post(route, json={name: first}).json()["previous_value"] is None
             reply = c.post(route, json={name: second}).json()
@@ -124,9 +125,28 @@ def test_a_path_leads_nowhere_but_beside_the_configured_store(tmp_path: Path) ->
     try:
         assert stores.get("states") is stores.get(str(base / "states")) is first
         for name in (
-            "", ".", "..", "../outside/x", "a/../../x", "/", "/etc/x", str(outside / "x"), str(base), "link", "link/x",
-            "full", ".hidden", "a/.git", "states/x", "a\0b", "a b", "a/b/c/d/e", "x" * 200, "~/x", "C:\\x",
-        ):  # fmt: skip
+            "",
+            ".",
+            "..",
+            "../outside/x",
+            "a/../../x",
+            "/",
+            "/etc/x",
+            str(outside / "x"),
+            str(base),
+            "link",
+            "link/x",
+            "full",
+            ".hidden",
+            "a/.git",
+            "states/x",
+            "a\0b",
+            "a b",
+            "a/b/c/d/e",
+            "x" * 200,
+            "~/x",
+            "C:\\x",
+        ):
             with pytest.raises(InputError):
                 stores.get(name)
         assert not [*outside.iterdir()]

@@ -94,10 +94,18 @@ def test_a_response_is_one_line_with_what_is_known_of_it(stream):
     (line,) = lines_of(stream)
     assert line.pop("time").endswith("+00:00")
     assert line == {
-        "level": "INFO", "logger": "espalier.access", "message": "GET /items/{name} 200", "request_id": None,
-        "caller": "team", "method": "GET", "route": "/items/{name}", "status": 200, "seconds": 0.25, "tokens": 5,
+        "level": "INFO",
+        "logger": "espalier.access",
+        "message": "GET /items/{name} 200",
+        "request_id": None,
+        "caller": "team",
+        "method": "GET",
+        "route": "/items/{name}",
+        "status": 200,
+        "seconds": 0.25,
+        "tokens": 5,
         "finish_reason": "stop",
-    }  # fmt: skip
+    }
     assert client.meter.seen == [("/items/{name}", 200)]
 
 

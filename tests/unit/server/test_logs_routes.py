@@ -14,8 +14,8 @@ pytest.importorskip("sqlalchemy")
 
 from espalier.errors import DeadEnd, OutputError
 from espalier.server.ports import Caller
-from espalier.settings import Settings
-from espalier.store.generations import Wanted
+from espalier.settings import KernelSettings
+from espalier.store.generations import GenerationFilter
 from espalier.store.open import Store, open_store
 from espalier.wiring import App
 from tests.server_app import OneKeyGate, Stuck, client, settings
@@ -86,8 +86,15 @@ def test_figures_hold_no_text_and_false_keeps_nothing(store: Store) -> None:
 
 
 def test_a_schema_in_the_log_has_its_contract_and_the_reply_is_as_without_a_log(store: Store) -> None:
-    body = ASK | {"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": {
-        "type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"]}}}}  # fmt: skip
+    body = ASK | {
+        "response_format": {
+            "type": "json_schema",
+            "json_schema": {
+                "name": "a",
+                "schema": {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"]},
+            },
+        }
+    }
     with served(store, "figures") as c:
         assert "espalier" not in c.post(ROUTE, json=body, headers=key("anna")).json()
     row = store.generation(store.generation_ids("", limit=1)[0], caller="anna")
@@ -100,7 +107,7 @@ def test_a_schema_in_the_log_has_its_contract_and_the_reply_is_as_without_a_log(
 def test_an_output_that_fails_is_logged_with_its_code(store: Store) -> None:
     with served(store, "figures", serve=lambda engine: Stuck(engine, fails=DeadEnd("nothing is left"))) as c:
         c.post(ROUTE, json=ASK | {"stream": True}, headers=key("anna"))
-    (row,) = store.generations(Wanted(caller="anna"), limit=9)
+    (row,) = store.generations(GenerationFilter(caller="anna"), limit=9)
     assert (row["error"], row["finish_reason"], row["valid"]) == ("dead_end", None, None)
 
 
@@ -135,7 +142,7 @@ def test_a_row_that_cannot_be_written_is_told_each_time_and_breaks_no_reply(
 
 def test_a_preset_in_the_store_is_listed_and_applied(store: Store, tmp_path: Path) -> None:
     store.save_preset({"name": "shared", "description": "Ours", "json_schema": '{"type": "boolean"}', "config": {}})
-    app = App(Settings(), database_url=lambda: f"sqlite:///{tmp_path}/a.db")
+    app = App(KernelSettings(), database_url=lambda: f"sqlite:///{tmp_path}/a.db")
     with client("Hi", app=app) as c:
         listed = c.get("/espalier/presets").json()["data"]
         reply = c.post(ROUTE, json=ASK | {"espalier": {"preset": "shared"}})

@@ -24,7 +24,7 @@ from espalier.constraints.judging import in_this_process
 from espalier.server.mcp import calls
 from espalier.server.mcp.http import create_mcp_app
 from espalier.server.process.opening import Parts
-from espalier.settings import Settings
+from espalier.settings import KernelSettings
 from espalier.wiring import App
 from tests.agent_calls import CALLS, check_answer
 from tests.server_app import Stuck, fake_engine, served, settings
@@ -35,7 +35,11 @@ ERAS = ("legacy", "auto")
 
 def make(engine: espalier.LoadedEngine | None = None, *, serve: Any = None, **values: str) -> Any:
     parts = Parts(
-        app=App(Settings()), engine=engine or fake_engine(), judge=in_this_process, takes_batches=False, serve=serve
+        app=App(KernelSettings()),
+        engine=engine or fake_engine(),
+        judge=in_this_process,
+        takes_batches=False,
+        serve=serve,
     )
     return create_mcp_app(settings(**values), parts)
 
@@ -250,9 +254,11 @@ def test_the_keys_limits_hold_for_calls() -> None:
 )
 def test_pages_of_other_origins_and_rebound_names_get_nothing(headers: dict[str, str], status: int) -> None:
     body = {
-        "jsonrpc": "2.0", "id": 1, "method": "initialize",
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "initialize",
         "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
-    }  # fmt: skip
+    }
     accept = {"accept": "application/json, text/event-stream"}
     with served(make(cors_origins="https://friend.example")) as url:
         assert httpx2.post(f"{url}/mcp", json=body, headers=accept | headers).status_code == status
@@ -263,9 +269,11 @@ def test_a_session_belongs_to_the_key_that_began_it(tmp_path: Path) -> None:
     keys.write_text('[[key]]\nname = "one"\nkey = "first-secret"\n[[key]]\nname = "two"\nkey = "second-secret"\n')
     accept = {"accept": "application/json, text/event-stream"}
     start = {
-        "jsonrpc": "2.0", "id": 1, "method": "initialize",
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "initialize",
         "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
-    }  # fmt: skip
+    }
     ping = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
     with served(make(api_keys_file=str(keys))) as url:
         one = accept | {"authorization": "Bearer first-secret"}

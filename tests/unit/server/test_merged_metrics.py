@@ -17,7 +17,7 @@ from starlette.testclient import TestClient
 
 from espalier.server.apps import create_app
 from espalier.server.observe.merged import merged
-from espalier.server.ports import Gathered
+from espalier.server.ports import ReplicaMetrics
 from espalier.server.settings import settings_of
 from tests.examples import examples
 from tests.server_app import fake_engine
@@ -54,7 +54,7 @@ BODIES = st.builds(
 @given(st.dictionaries(st.text('ab"\\\n#{} ', min_size=1, max_size=4), BODIES, max_size=3), st.integers(0, 2))
 @settings(max_examples=examples(60), deadline=None)
 def test_each_sample_of_each_replica_is_there_once_with_its_name(texts: dict[str, bytes], lost: int) -> None:
-    found = samples(merged(Gathered(texts=texts, lost=lost)))
+    found = samples(merged(ReplicaMetrics(texts=texts, lost=lost)))
     expected = [
         (family, name, labels | {("replica", replica)}, value)
         for replica, text in texts.items()
@@ -68,15 +68,15 @@ def test_each_sample_of_each_replica_is_there_once_with_its_name(texts: dict[str
 
 
 def test_a_family_is_described_once() -> None:
-    text = merged(Gathered(texts={name: exposed({"x": 1}, 1, []) for name in "abc"})).decode()
+    text = merged(ReplicaMetrics(texts={name: exposed({"x": 1}, 1, []) for name in "abc"})).decode()
     assert text.count("# TYPE espalier:c_total counter") == 1
     assert text.index('vllm:g{replica="c"}') < text.index("# HELP espalier:h")
 
 
 def test_metrics_of_a_replica_are_those_of_all(tmp_path: Path) -> None:
     class Two:
-        async def metrics(self) -> Gathered:
-            return Gathered(texts={"r1": exposed({"x": 1}, 0, []), "r2": exposed({"x": 2}, 0, [])}, lost=1)
+        async def metrics(self) -> ReplicaMetrics:
+            return ReplicaMetrics(texts={"r1": exposed({"x": 1}, 0, []), "r2": exposed({"x": 2}, 0, [])}, lost=1)
 
     config = settings_of({"DATABASE_URL": f"sqlite:///{tmp_path}/e.db"})
     with TestClient(create_app(config, engine=fake_engine(), replicas=Two())) as client:

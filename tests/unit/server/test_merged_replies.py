@@ -12,24 +12,27 @@ import pytest
 pytest.importorskip("fastapi")
 
 from espalier.trace.foreign.matching import MatchError
-from espalier.trace.foreign.merge import Combined, merge_files
+from espalier.trace.foreign.merge import CombinedTrace, merge_files
 from tests.server_app import client, settings
 
 CHAT = "/v1/chat/completions"
 ASK: dict[str, Any] = {
-    "messages": [{"role": "user", "content": "hi"}], "max_tokens": 12, "temperature": 0, "logprobs": 5,
+    "messages": [{"role": "user", "content": "hi"}],
+    "max_tokens": 12,
+    "temperature": 0,
+    "logprobs": 5,
     "structured_outputs": {"choice": ["yellow"]},
-}  # fmt: skip
+}
 """The model wishes for green: with `"logprobs": 5`, as the rejection tracer's README asks for it."""
 
 
-def merged(folder: Path, reply: Any, **options: Any) -> Combined:
+def merged(folder: Path, reply: Any, **options: Any) -> CombinedTrace:
     path = folder / "reply.json"
     path.write_text(reply if isinstance(reply, str) else json.dumps(reply))
     return merge_files(path, folder / "log.json", **options)
 
 
-def states(found: Combined) -> list[bool | None]:
+def states(found: CombinedTrace) -> list[bool | None]:
     return [one["rejection_sampling"]["was_rejected"] for one in found.data["steps"]]
 
 
@@ -68,8 +71,12 @@ def test_an_event_at_the_end_token_does_not_lose_the_others(tmp_path: Path, *, s
 
 def test_four_requests_at_once_are_told_apart_by_the_id_in_their_replies(tmp_path: Path) -> None:
     schema = {"type": "object", "properties": {"a": {"enum": ["x", "y"]}}, "required": ["a"]}
-    ask = {**ASK, "response_format": {"type": "json_schema", "json_schema": {"schema": schema}}, "temperature": 1,
-           "max_tokens": 40}  # fmt: skip
+    ask = {
+        **ASK,
+        "response_format": {"type": "json_schema", "json_schema": {"schema": schema}},
+        "temperature": 1,
+        "max_tokens": 40,
+    }
     del ask["structured_outputs"]
     config = settings(rejection_log=str(tmp_path / "log.json"))
     with client("Sure!", config=config) as c, ThreadPoolExecutor(4) as pool:
@@ -94,8 +101,17 @@ def test_a_reply_without_rejections_is_known_to_have_none(tmp_path: Path) -> Non
 def test_one_of_several_outputs_and_llama_servers_route(tmp_path: Path) -> None:
     with client("green", config=settings(rejection_log=str(tmp_path / "log.json"))) as c:
         reply = c.post(CHAT, json=ASK | {"n": 2}).json()
-        native = c.post("/completion", json={"prompt": "x", "n_predict": 8, "temperature": 0, "n_probs": 3,
-                                             "grammar": 'root ::= "red"', "id_slot": 3}).json()  # fmt: skip
+        native = c.post(
+            "/completion",
+            json={
+                "prompt": "x",
+                "n_predict": 8,
+                "temperature": 0,
+                "n_probs": 3,
+                "grammar": 'root ::= "red"',
+                "id_slot": 3,
+            },
+        ).json()
     for choice in (0, 1):
         found = merged(tmp_path, reply, choice=choice)
         assert (found.task and found.task.output) == choice

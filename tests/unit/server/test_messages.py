@@ -19,16 +19,22 @@ from tests.messages_api import content, error_of, gathered, streamed, text_of, w
 from tests.server_app import OneKeyGate, Stuck, client, settings
 
 TOOL = {
-    "name": "look_up", "description": "Finds a place.", "cache_control": {"type": "ephemeral"},
+    "name": "look_up",
+    "description": "Finds a place.",
+    "cache_control": {"type": "ephemeral"},
     "input_schema": {
-        "type": "object", "properties": {"city": {"type": "string", "enum": ["Rome", "Oslo"]}}, "required": ["city"],
+        "type": "object",
+        "properties": {"city": {"type": "string", "enum": ["Rome", "Oslo"]}},
+        "required": ["city"],
         "additionalProperties": False,
     },
-}  # fmt: skip
+}
 SCHEMA = {
-    "type": "object", "properties": {"name": {"enum": ["Ada", "Bob"]}}, "required": ["name"],
+    "type": "object",
+    "properties": {"name": {"enum": ["Ada", "Bob"]}},
+    "required": ["name"],
     "additionalProperties": False,
-}  # fmt: skip
+}
 FORMAT = {"type": "json_schema", "schema": SCHEMA}
 HI = [{"role": "user", "content": "Hi"}]
 BASE: dict[str, Any] = {"model": "fake", "messages": HI, "max_tokens": 80, "seed": 1}
@@ -60,7 +66,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "a call that is cut": {"tools": [TOOL], "tool_choice": {"type": "any"}, "max_tokens": 30},
     "no tool": {"tools": [TOOL], "tool_choice": {"type": "none"}},
     "our key": {"espalier": {"trace": "summary"}},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", REQUESTS)
@@ -111,24 +117,42 @@ def test_blocks_become_chat_messages() -> None:
         [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}],
         [
             {"role": "user", "content": "c"},
-            {"role": "assistant", "content": [
-                {"type": "thinking", "thinking": "d", "signature": "x"}, {"type": "redacted_thinking", "data": "y"},
-                {"type": "text", "text": "e"}, {"type": "tool_use", "id": "1", "name": "f", "input": {"g": 1}}]},
-            {"role": "user", "content": [
-                {"type": "text", "text": "h"},
-                {"type": "tool_result", "tool_use_id": "1", "is_error": True,
-                 "content": [{"type": "text", "text": "i"}]},
-                {"type": "tool_result", "tool_use_id": "2"},
-                {"type": "text", "text": "j"}, {"type": "text", "text": "k"}]},
+            {
+                "role": "assistant",
+                "content": [
+                    {"type": "thinking", "thinking": "d", "signature": "x"},
+                    {"type": "redacted_thinking", "data": "y"},
+                    {"type": "text", "text": "e"},
+                    {"type": "tool_use", "id": "1", "name": "f", "input": {"g": 1}},
+                ],
+            },
+            {
+                "role": "user",
+                "content": [
+                    {"type": "text", "text": "h"},
+                    {
+                        "type": "tool_result",
+                        "tool_use_id": "1",
+                        "is_error": True,
+                        "content": [{"type": "text", "text": "i"}],
+                    },
+                    {"type": "tool_result", "tool_use_id": "2"},
+                    {"type": "text", "text": "j"},
+                    {"type": "text", "text": "k"},
+                ],
+            },
         ],
-    )  # fmt: skip
+    )
     call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"g": 1}'}}
     assert talk.messages == [
-        {"role": "system", "content": "a\n\nb"}, {"role": "user", "content": "c"},
+        {"role": "system", "content": "a\n\nb"},
+        {"role": "user", "content": "c"},
         {"role": "assistant", "content": "e", "reasoning_content": "d", "tool_calls": [call]},
-        {"role": "user", "content": "h"}, {"role": "tool", "tool_call_id": "1", "content": "Error: i"},
-        {"role": "tool", "tool_call_id": "2", "content": ""}, {"role": "user", "content": "j\n\nk"},
-    ]  # fmt: skip
+        {"role": "user", "content": "h"},
+        {"role": "tool", "tool_call_id": "1", "content": "Error: i"},
+        {"role": "tool", "tool_call_id": "2", "content": ""},
+        {"role": "user", "content": "j\n\nk"},
+    ]
     assert len(talk.warnings) == 1
 
 
@@ -146,8 +170,13 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "a role": ({"messages": [{"role": "tool", "content": "a"}]}, "messages[0].role"),
     "a content": ({"messages": [{"role": "user", "content": 3}]}, "messages[0].content"),
     "a name of a call": (
-        {"messages": [{"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "b c", "input": {}}]},
-                      *HI], "system": "s"},
+        {
+            "messages": [
+                {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "b c", "input": {}}]},
+                *HI,
+            ],
+            "system": "s",
+        },
         "messages[0].content[0].name",
     ),
     "a system block": ({"system": [{"type": "image"}]}, "system[0].type"),
@@ -160,10 +189,12 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "a thinking budget": ({"thinking": {"type": "enabled", "budget_tokens": 80}}, "thinking.budget_tokens"),
     "no thinking budget": ({"thinking": {"type": "enabled"}}, "thinking.budget_tokens"),
     "two formats": ({"output_format": FORMAT, "output_config": {"format": FORMAT}}, "output_format"),
-    "a schema": ({"output_config": {"format": {"type": "json_schema", "schema": {"type": "strin"}}}},
-                 "output_config.format.schema"),
+    "a schema": (
+        {"output_config": {"format": {"type": "json_schema", "schema": {"type": "strin"}}}},
+        "output_config.format.schema",
+    ),
     "an unknown field": ({"message": [], "espalier": {"strict": True}}, "message"),
-}  # fmt: skip
+}
 
 
 NOT_COUNTED = ("no max_tokens", "a choice of no tool", "a schema")

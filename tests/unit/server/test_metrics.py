@@ -22,12 +22,22 @@ from espalier.server.observe.metrics import PrometheusMeter, observe_all, up_to
 from espalier.server.ports import Finish
 
 NAMES = {
-    "num_requests_running", "num_requests_waiting", "kv_cache_usage_perc", "prompt_tokens_total",
-    "generation_tokens_total", "request_success_total", "time_to_first_token_seconds",
-    "inter_token_latency_seconds", "time_per_output_token_seconds", "e2e_request_latency_seconds",
-    "request_queue_time_seconds", "request_prefill_time_seconds", "request_decode_time_seconds",
-    "request_params_max_tokens", "request_params_n",
-}  # fmt: skip
+    "num_requests_running",
+    "num_requests_waiting",
+    "kv_cache_usage_perc",
+    "prompt_tokens_total",
+    "generation_tokens_total",
+    "request_success_total",
+    "time_to_first_token_seconds",
+    "inter_token_latency_seconds",
+    "time_per_output_token_seconds",
+    "e2e_request_latency_seconds",
+    "request_queue_time_seconds",
+    "request_prefill_time_seconds",
+    "request_decode_time_seconds",
+    "request_params_max_tokens",
+    "request_params_n",
+}
 
 
 def meter_of(load: Load | None = None, **more) -> PrometheusMeter:
@@ -142,10 +152,15 @@ def test_what_the_constraint_did_is_counted_from_the_trace(results):
 def test_invalid_failed_and_cancelled_outputs_are_told_apart():
     meter = meter_of()
     cut = SimpleNamespace(
-        finish_reason="length", usage=SimpleNamespace(prompt_tokens=1, completion_tokens=1), trace=None,
-        verdict=SimpleNamespace(valid=False), mask_seconds=None, others=(), drafting=None,
+        finish_reason="length",
+        usage=SimpleNamespace(prompt_tokens=1, completion_tokens=1),
+        trace=None,
+        verdict=SimpleNamespace(valid=False),
+        mask_seconds=None,
+        others=(),
+        drafting=None,
         breaches=(),
-    )  # fmt: skip
+    )
     meter.finished(finish_of(cut, constraint="regex"))
     meter.finished(finish_of(None, error="cancelled"))
     meter.finished(finish_of(None, error="bad_logits"))
@@ -226,8 +241,11 @@ def test_workers_are_read_together_and_dead_ones_count_no_longer_as_running(tmp_
     def start(running: int, mode: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [sys.executable, "-c", WORKER, str(running), mode],
-            env=env, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        )  # fmt: skip
+            env=env,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
 
     other = start(5, "wait")
     assert other.stdout.readline() == "ready\n"

@@ -59,8 +59,10 @@ def test_log_probabilities_and_a_contract_that_says_checked_reach_the_client(cli
     found = client.post("/v1/chat/completions", json=body).json()
     (entry,) = found["choices"][0]["logprobs"]["content"]
     assert entry == {
-        "token": '{"a": 1}', "bytes": list(b'{"a": 1}'), "logprob": -0.5,
+        "token": '{"a": 1}',
+        "bytes": list(b'{"a": 1}'),
+        "logprob": -0.5,
         "top_logprobs": [{"token": "x", "bytes": [120], "logprob": -1.0}],
-    }  # fmt: skip
+    }
     assert {one["verdict"] for one in found["espalier"]["contract"]} == {"checked"}
     assert found["espalier"]["outputs"][0]["verdict"]["valid"] is True

@@ -95,8 +95,9 @@ def test_a_prebuilt_list_is_not_compiled_again_however_much_comes_after(
 
 
 def test_in_soft_mode_both_tiers_are_compiled(engine: Any) -> None:
-    config = settings(**{**LISTS, "prebuild_word_counts": "1"}, vocab_constraint_mode="soft",
-                      vocab_soft_tier2_max_rank_multiplier="2")  # fmt: skip
+    config = settings(
+        **{**LISTS, "prebuild_word_counts": "1"}, vocab_constraint_mode="soft", vocab_soft_tier2_max_rank_multiplier="2"
+    )
     with client(engine=engine, config=config) as c:
         assert until_ready(c).json()["prebuild"]["failed"] == {}
     assert len(engine.engine.compiler._kept) == 4

@@ -14,7 +14,7 @@ pytest.importorskip("fastapi")
 from starlette.testclient import TestClient
 
 from espalier.errors import InputError, OutputError
-from espalier.server.observe.guarded import Guarded
+from espalier.server.observe.guarded import GuardedRecorder
 from espalier.trace.recorders.protocol import RunInfo, RunRecorder
 from espalier.trace.records import StepRecord, Trace, TraceLevel
 from tests.server_app import CountingMeter, client, make_app, settings
@@ -41,8 +41,11 @@ def test_every_refusal_is_in_the_log_with_the_id_of_its_request(tmp_path: Path) 
         assert found  # while the server runs
     assert logged(path) == found
     assert sorted((one["request_id"], one.get("output", 0)) for one in found if one["step"] == 0) == [
-        ("first", 0), ("first", 1), ("second", 0), ("second", 1)
-    ]  # fmt: skip
+        ("first", 0),
+        ("first", 1),
+        ("second", 0),
+        ("second", 1),
+    ]
     first = next(one for one in found if one["step"] == 0)
     assert (first["rejected"]["text"], first["resampled"]["text"]) == ("g", "y")
     assert len(first["pre_masking"]) == 11  # ten, and the token that was taken
@@ -122,7 +125,7 @@ def test_a_recorder_that_fails_is_said_once_and_counted(
     where: str, count: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     meter = CountingMeter()
-    guard = Guarded(Broken(where), failed=meter.unrecorded)
+    guard = GuardedRecorder(Broken(where), failed=meter.unrecorded)
     for _ in range(2):
         run = guard.begin(RunInfo(request_id="r", model="fake", strategy="mask"))
         for step in sample_trace(3).steps:

@@ -13,9 +13,12 @@ from espalier.trace.records import StepRecord
 from tests.server_app import client
 
 CHAT = {
-    "model": "fake", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 20, "temperature": 0,
+    "model": "fake",
+    "messages": [{"role": "user", "content": "Hi"}],
+    "max_tokens": 20,
+    "temperature": 0,
     "structured_outputs": {"regex": "[A-Z][a-z]+ [a-z]+[.]"},
-}  # fmt: skip
+}
 STEPS = {"espalier": {"trace": "full"}}
 
 
@@ -59,11 +62,8 @@ def test_the_records_of_a_finished_output_are_made_beside_the_loop(server, made,
 
 @pytest.mark.parametrize(
     "more",
-    [
-        {"logprobs": True}, {"logprobs": True, "top_logprobs": 2},
-        {"espalier": {"trace": "full", "stream_steps": True}},
-    ],
-)  # fmt: skip
+    [{"logprobs": True}, {"logprobs": True, "top_logprobs": 2}, {"espalier": {"trace": "full", "stream_steps": True}}],
+)
 def test_records_that_a_stream_reads_as_they_come_are_made_with_their_tokens(server, made, more):
     reply = server.post("/v1/chat/completions", json={**CHAT, "stream": True, **more})
     assert reply.status_code == 200, reply.text

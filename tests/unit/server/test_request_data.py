@@ -137,9 +137,18 @@ def test_a_template_is_given_the_variables_that_it_may_read() -> None:
 
 @pytest.mark.parametrize(
     "given",
-    [{"messages": []}, {"tools": []}, {"bos_token": "x"}, {"raise_exception": 1}, {"range": 1}, {"a b": 1},
-     {"self": 1}, {"add_generation_prompt": False}, {"enable_thinking": "yes"}],
-)  # fmt: skip
+    [
+        {"messages": []},
+        {"tools": []},
+        {"bos_token": "x"},
+        {"raise_exception": 1},
+        {"range": 1},
+        {"a b": 1},
+        {"self": 1},
+        {"add_generation_prompt": False},
+        {"enable_thinking": "yes"},
+    ],
+)
 def test_a_template_is_not_given_another_meaning_of_what_it_has(given: dict[str, Any]) -> None:
     with with_template(TEMPLATE) as c:
         reply = c.post(ROUTE, json=ASK | {"chat_template_kwargs": given})

@@ -23,27 +23,37 @@ from tests.responses_api import again, calls_of, checked, content, gathered, str
 from tests.server_app import OneKeyGate, Stuck, client, settings
 
 FUNCTION = {
-    "type": "function", "name": "look_up", "strict": True,
+    "type": "function",
+    "name": "look_up",
+    "strict": True,
     "parameters": {
-        "type": "object", "properties": {"city": {"type": "string", "enum": ["Rome", "Oslo"]}}, "required": ["city"],
+        "type": "object",
+        "properties": {"city": {"type": "string", "enum": ["Rome", "Oslo"]}},
+        "required": ["city"],
         "additionalProperties": False,
     },
-}  # fmt: skip
+}
 CUSTOM = {"type": "custom", "name": "run", "description": "Runs a line."}
 DATED = {
-    "type": "custom", "name": "when",
+    "type": "custom",
+    "name": "when",
     "format": {"type": "grammar", "syntax": "regex", "definition": '[0-9]{4}\n"[a-f]"'},
-}  # fmt: skip
+}
 LARK = {
-    "type": "custom", "name": "add",
+    "type": "custom",
+    "name": "add",
     "format": {
-        "type": "grammar", "syntax": "lark", "definition": 'start: sum\nsum: D "+" D | "(" sum ")"\nD: /[0-9]/\n',
+        "type": "grammar",
+        "syntax": "lark",
+        "definition": 'start: sum\nsum: D "+" D | "(" sum ")"\nD: /[0-9]/\n',
     },
-}  # fmt: skip
+}
 SCHEMA = {
-    "type": "object", "properties": {"name": {"enum": ["Ada", "Bob"]}}, "required": ["name"],
+    "type": "object",
+    "properties": {"name": {"enum": ["Ada", "Bob"]}},
+    "required": ["name"],
     "additionalProperties": False,
-}  # fmt: skip
+}
 FORMAT = {"format": {"type": "json_schema", "name": "person", "schema": SCHEMA, "strict": True}}
 BASE: dict[str, Any] = {"model": "fake", "input": "Hi", "seed": 1}
 
@@ -73,18 +83,23 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "log probabilities": {"include": ["message.output_text.logprobs"], "top_logprobs": 2, "max_output_tokens": 6},
     "a function": {"tools": [FUNCTION], "tool_choice": "required"},
     "a named function": {"tools": [FUNCTION, CUSTOM], "tool_choice": {"type": "function", "name": "look_up"}},
-    "a custom tool": {"tools": [FUNCTION, CUSTOM], "tool_choice": {"type": "custom", "name": "run"},
-                      "max_output_tokens": 60},
+    "a custom tool": {
+        "tools": [FUNCTION, CUSTOM],
+        "tool_choice": {"type": "custom", "name": "run"},
+        "max_output_tokens": 60,
+    },
     "a custom tool with a regex": {"tools": [DATED], "tool_choice": "required"},
     "a custom tool with a Lark grammar": {"tools": [LARK, FUNCTION], "tool_choice": {"type": "custom", "name": "add"}},
-    "some tools": {"tools": [FUNCTION, CUSTOM, DATED], "tool_choice": {
-        "type": "allowed_tools", "mode": "required", "tools": [{"type": "custom", "name": "when"}]}},
+    "some tools": {
+        "tools": [FUNCTION, CUSTOM, DATED],
+        "tool_choice": {"type": "allowed_tools", "mode": "required", "tools": [{"type": "custom", "name": "when"}]},
+    },
     "a call that is cut": {"tools": [DATED], "tool_choice": "required", "max_output_tokens": 40},
     "no tool": {"tools": [FUNCTION], "tool_choice": "none", "include": ["message.output_text.logprobs"]},
     "one call": {"tools": [FUNCTION], "tool_choice": "required", "parallel_tool_calls": False},
     "our key": {"espalier": {"trace": "summary"}},
     "our constraint": {"structured_outputs": {"regex": "[a-c]{3}"}},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", REQUESTS)
@@ -158,12 +173,18 @@ def test_reasoning_items_go_back_before_what_they_led_to() -> None:
 
     thought = {"id": "rs_1", "type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}]}
     call = {"type": "function_call", "call_id": "c1", "name": "f", "arguments": ""}
-    talk = conversation_of([
-        {"role": "user", "content": "a"}, thought, call, {**call, "call_id": "c2", "arguments": '{"a":1}'},
-        {"type": "function_call_output", "call_id": "c1", "output": [{"type": "input_text", "text": "x"}]},
-        {"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]}, {"role": "assistant", "content": "b"},
-        {"type": "reasoning", "summary": [], "encrypted_content": "xyz"},
-    ])  # fmt: skip
+    talk = conversation_of(
+        [
+            {"role": "user", "content": "a"},
+            thought,
+            call,
+            {**call, "call_id": "c2", "arguments": '{"a":1}'},
+            {"type": "function_call_output", "call_id": "c1", "output": [{"type": "input_text", "text": "x"}]},
+            {"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]},
+            {"role": "assistant", "content": "b"},
+            {"type": "reasoning", "summary": [], "encrypted_content": "xyz"},
+        ]
+    )
     roles = [one["role"] for one in talk.messages]
     assert roles == ["user", "assistant", "tool", "assistant", "assistant"]
     assert talk.messages[1]["reasoning_content"] == "Hm."
@@ -182,8 +203,10 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
         {"input": [{"type": "function_call", "call_id": "a", "name": "f", "arguments": "{"}], "instructions": "b"},
         "input[0].arguments",
     ),
-    "a name": ({"input": [{"type": "function_call", "call_id": "a", "name": "f g", "arguments": "{}"}]},
-               "input[0].name"),
+    "a name": (
+        {"input": [{"type": "function_call", "call_id": "a", "name": "f g", "arguments": "{}"}]},
+        "input[0].name",
+    ),
     "a reply without a call": ({"input": [{"type": "function_call_output", "output": "x"}]}, "input[0].call_id"),
     "background": ({"background": True}, "background"),
     "a conversation": ({"conversation": "conv_1"}, "conversation"),
@@ -194,19 +217,23 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "a choice of a built-in tool": ({"tools": [FUNCTION], "tool_choice": {"type": "file_search"}}, "tool_choice.type"),
     "a choice of no tool": ({"tools": [FUNCTION], "tool_choice": {"type": "function", "name": "x"}}, "tool_choice"),
     "a format": ({"tools": [{**CUSTOM, "format": {"type": "xml"}}]}, "tools[0].format.type"),
-    "a syntax": ({"tools": [{**CUSTOM, "format": {"type": "grammar", "syntax": "abnf", "definition": "a"}}]},
-                 "tools[0].format.syntax"),
+    "a syntax": (
+        {"tools": [{**CUSTOM, "format": {"type": "grammar", "syntax": "abnf", "definition": "a"}}]},
+        "tools[0].format.syntax",
+    ),
     "an include": ({"include": ["x"]}, "include[0]"),
     "a limit": ({"max_output_tokens": 0}, "max_output_tokens"),
     "candidates": ({"top_logprobs": 1000}, "top_logprobs"),
-    "a schema": ({"text": {"format": {"type": "json_schema", "name": "a", "schema": {"type": "strin"}}}},
-                 "text.format.schema"),
+    "a schema": (
+        {"text": {"format": {"type": "json_schema", "name": "a", "schema": {"type": "strin"}}}},
+        "text.format.schema",
+    ),
     "no schema": ({"text": {"format": {"type": "json_schema", "name": "a"}}}, "text.format"),
     "several outputs": ({"n": 2}, "n"),
     "beams": ({"num_beams": 2, "espalier": {"num_return_sequences": 2}}, "n"),
     "an unknown constraint": ({"response_fromat": {}}, "response_fromat"),
     "an unknown preset": ({"espalier": {"preset": "nope"}}, "espalier.preset"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -230,8 +257,11 @@ def test_hints_are_taken_and_those_that_could_matter_are_told(api: TestClient) -
     told = {"reasoning": {"effort": "high"}, "include": ["reasoning.encrypted_content"], "text": {"verbosity": "low"}}
     reply = api.post("/v1/responses", json={**BASE, **told})
     assert reply.status_code == 200
-    assert [name for name in ("verbosity", "encrypted_content", "reasoning has no effect")
-            if name not in reply.headers["warning"]] == []  # fmt: skip
+    assert [
+        name
+        for name in ("verbosity", "encrypted_content", "reasoning has no effect")
+        if name not in reply.headers["warning"]
+    ] == []
 
 
 def test_a_stream_that_fails_ends_with_error_and_failed() -> None:

@@ -12,7 +12,7 @@ pytest.importorskip("fastapi")
 
 from starlette.testclient import TestClient
 
-from espalier.settings import Settings
+from espalier.settings import KernelSettings
 from espalier.wiring import App
 from tests.server_app import client, create_app, fake_engine, make_app, settings
 
@@ -92,7 +92,7 @@ def test_an_order_without_a_schema_is_refused(c: TestClient) -> None:
 
 
 def test_the_environment_says_the_order_of_bodies_that_say_none() -> None:
-    app = App(Settings(request_defaults={"schema_order": "any"}))
+    app = App(KernelSettings(request_defaults={"schema_order": "any"}))
     with TestClient(create_app(settings(), app=app, engine=fake_engine(WISH))) as c:
         assert content(c, json_schema=SCHEMA) == WISH
         assert content(c, json_schema=SCHEMA, espalier={"schema_order": "schema"}).startswith('{"a')

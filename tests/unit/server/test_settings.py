@@ -103,8 +103,11 @@ def test_comments_quotes_and_a_byte_order_mark_are_read_as_other_tools_read_them
     )
     values = read_environment({}, env_file="x.env").values
     assert (values["PORT"], values["HOST"], values["SECRET_TOKEN"], values["ROOT_PATH"]) == (
-        "9000", "::1", "a#b $HOME", "",
-    )  # fmt: skip
+        "9000",
+        "::1",
+        "a#b $HOME",
+        "",
+    )
 
 
 def test_a_file_that_is_named_must_be_there():

@@ -17,38 +17,52 @@ pytest.importorskip("fastapi")
 from espalier.chat.reading.deltas import ArgumentsDelta, CallBegun, ContentDelta, ReasoningDelta
 from espalier.engines.base import TokenEvent
 from espalier.errors import InputError
-from espalier.server.answering.replies import ChatChunks, Chunks, Head, TextChunks
+from espalier.server.answering.replies import ChatChunks, Head, ReplyChunks, TextChunks
 from espalier.server.answering.route import _stream
 from tests.server_app import events
 
 PIECES = ["", "a", '"', '""', '"content":""', "\n", "\\", "\u2028", "😀", "\ud800", "\x00", "é"]
 texts = st.lists(st.sampled_from(PIECES), max_size=4).map("".join)
 deltas = st.lists(
-    st.builds(ContentDelta, texts) | st.builds(ReasoningDelta, texts) | st.just(CallBegun(0, "f", "id"))
+    st.builds(ContentDelta, texts)
+    | st.builds(ReasoningDelta, texts)
+    | st.just(CallBegun(0, "f", "id"))
     | st.builds(ArgumentsDelta, st.just(0), texts),
     max_size=2,
-).map(tuple)  # fmt: skip
+).map(tuple)
 
 
 def chunks_of(kind: Any, **more: Any) -> Any:
-    asked = SimpleNamespace(**{
-        "top_logprobs": None, "token_ids": False, "stream_steps": False, "returned": 2, "include_usage": False,
-        "has_functions": False, "requests": [SimpleNamespace(prompt_top=None)] * 2, "echo": ["", ""], "ends": (),
-        **more,
-    })  # fmt: skip
+    asked = SimpleNamespace(
+        **{
+            "top_logprobs": None,
+            "token_ids": False,
+            "stream_steps": False,
+            "returned": 2,
+            "include_usage": False,
+            "has_functions": False,
+            "requests": [SimpleNamespace(prompt_top=None)] * 2,
+            "echo": ["", ""],
+            "ends": (),
+            **more,
+        }
+    )
     head = Head(id='x""', kind="chat.completion", created=1, model='m""', fingerprint="")
     return kind(asked, head, None)
 
 
 @given(
-    st.sampled_from([ChatChunks, TextChunks]), st.booleans(), st.booleans(), st.integers(0, 1),
+    st.sampled_from([ChatChunks, TextChunks]),
+    st.booleans(),
+    st.booleans(),
+    st.integers(0, 1),
     st.lists(st.tuples(texts, deltas), max_size=4),
-)  # fmt: skip
+)
 def test_a_frame_gives_the_bytes_of_the_chunks(kind, include_usage, has_functions, run, told):
     fast, slow = (chunks_of(kind, include_usage=include_usage, has_functions=has_functions) for _ in range(2))
     for text, added in told:
         happened = TokenEvent(index=0, token_id=5, text=text, deltas=added)
-        assert fast.sent(run, happened, None) == Chunks.sent(slow, run, happened, None)
+        assert fast.sent(run, happened, None) == ReplyChunks.sent(slow, run, happened, None)
 
 
 @pytest.mark.parametrize("error", [ValueError("broken"), InputError("broken")])

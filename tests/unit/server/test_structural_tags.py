@@ -12,7 +12,7 @@ pytest.importorskip("fastapi")
 from espalier.constraints.free import Free, Region
 from espalier.constraints.spec import Choice, Gbnf, JsonSchema, Regex
 from espalier.errors import EspalierError
-from espalier.server.asking.draft import Asked
+from espalier.server.asking.draft import ParsedRequest
 from espalier.server.asking.openai import ask_chat
 from espalier.server.bodies.base import read_body
 from espalier.server.bodies.openai import ChatBody
@@ -32,7 +32,7 @@ def process() -> Process:
     return make_process()
 
 
-def ask(process: Process, **fields: Any) -> Asked:
+def ask(process: Process, **fields: Any) -> ParsedRequest:
     return ask_chat(read_body(ChatBody, {**ASK, **fields}, strict=False), process)
 
 
@@ -54,12 +54,16 @@ IDLE = {"excludes": [], "at_least_one": False, "stop_after_first": False}
         ({"format": {"type": "json_schema", "json_schema": SCHEMA}}, schema(SCHEMA)),
         ({"format": {"type": "const_string", "value": "a"}}, Choice(("a",))),
         ({"format": {"type": "grammar", "grammar": 'root ::= "b"'}}, Gbnf('root ::= "b"')),
-        ({"format": {"type": "triggered_tags", "triggers": ["<"], "tags": [TAG, {**TAG, "begin": "<b>"}], **IDLE}},
-         Free({"<": [Region(Regex("x"), begin="a>", end="</a>"), Region(Regex("x"), begin="b>", end="</a>")]})),
-        ({"structures": [{"begin": "<f=a>", "schema": SCHEMA, "end": "</f>"}], "triggers": ["<f="]},
-         Free({"<f=": Region(schema(SCHEMA), begin="a>", end="</f>")})),
+        (
+            {"format": {"type": "triggered_tags", "triggers": ["<"], "tags": [TAG, {**TAG, "begin": "<b>"}], **IDLE}},
+            Free({"<": [Region(Regex("x"), begin="a>", end="</a>"), Region(Regex("x"), begin="b>", end="</a>")]}),
+        ),
+        (
+            {"structures": [{"begin": "<f=a>", "schema": SCHEMA, "end": "</f>"}], "triggers": ["<f="]},
+            Free({"<f=": Region(schema(SCHEMA), begin="a>", end="</f>")}),
+        ),
     ],
-)  # fmt: skip
+)
 def test_structural_tags_are_translated_exactly(process: Process, tag: Any, spec: Any) -> None:
     for fields in (
         {"structural_tag": tag},
@@ -122,8 +126,10 @@ def test_what_a_format_of_another_type_holds_is_not_dropped(process: Process, sh
 
 def test_what_a_tag_allows_is_what_is_generated() -> None:
     """The model wishes for another tag, and for text in place of the number."""
-    tags = [{"begin": f"<f={name}>", "content": {"type": "json_schema", "json_schema": {"type": "integer"}},
-             "end": "</f>"} for name in ("a", "b")]  # fmt: skip
+    tags = [
+        {"begin": f"<f={name}>", "content": {"type": "json_schema", "json_schema": {"type": "integer"}}, "end": "</f>"}
+        for name in ("a", "b")
+    ]
     shape = {"type": "structural_tag", "format": {"type": "triggered_tags", "triggers": ["<f="], "tags": tags}}
     for wish, begins in (("Hi <f=b>12</f> you", "Hi <f=b>12</f> you"), ("<f=c>no</f>", "<f=")):
         with client(wish) as c:

@@ -103,9 +103,14 @@ def test_a_variable_that_the_template_is_given_anyway_names_the_bodys_field(demo
 
 @pytest.mark.parametrize(
     ("path", "body"),
-    [("/tokenize", {"content": "a"}), ("/tokenize", {"messages": TALK}), ("/detokenize", {"tokens": [40]}),
-     ("/apply-template", {"messages": TALK}), ("/v1/messages/count_tokens", {"messages": TALK})],
-)  # fmt: skip
+    [
+        ("/tokenize", {"content": "a"}),
+        ("/tokenize", {"messages": TALK}),
+        ("/detokenize", {"tokens": [40]}),
+        ("/apply-template", {"messages": TALK}),
+        ("/v1/messages/count_tokens", {"messages": TALK}),
+    ],
+)
 def test_unknown_fields_are_told_or_refused_as_everywhere(demo: TestClient, path: str, body: dict[str, Any]) -> None:
     reply = demo.post(path, json=body | {"fooo": 1, "user": "me"})
     assert reply.status_code == 200, reply.text
@@ -117,11 +122,15 @@ def test_unknown_fields_are_told_or_refused_as_everywhere(demo: TestClient, path
 
 @pytest.mark.parametrize(
     "more",
-    [{}, {"add_generation_prompt": False}, {"chat_template_kwargs": {"enable_thinking": False}},
-     {"messages": [*TALK, {"role": "assistant", "content": "Well,"}]},
-     {"messages": [*TALK, {"role": "assistant", "content": "Well,"}], "continue_final_message": True},
-     {"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]}],
-)  # fmt: skip
+    [
+        {},
+        {"add_generation_prompt": False},
+        {"chat_template_kwargs": {"enable_thinking": False}},
+        {"messages": [*TALK, {"role": "assistant", "content": "Well,"}]},
+        {"messages": [*TALK, {"role": "assistant", "content": "Well,"}], "continue_final_message": True},
+        {"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]},
+    ],
+)
 def test_the_tokens_of_a_conversation_are_those_that_the_chat_route_reads(
     demo: TestClient, more: dict[str, Any]
 ) -> None:

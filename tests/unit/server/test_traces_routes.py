@@ -92,8 +92,11 @@ def test_a_list_goes_page_by_page_newest_first(store: Store) -> None:
     client = client_of(store)
     first = client.get("/traces?limit=2").json()
     assert {**first, "data": [row["id"] for row in first["data"]]} == {
-        "object": "list", "data": made[:2], "has_more": True, "last_id": made[1],
-    }  # fmt: skip
+        "object": "list",
+        "data": made[:2],
+        "has_more": True,
+        "last_id": made[1],
+    }
     row = first["data"][0]
     assert row["object"] == "trace"
     assert (row["model"], row["tokens"], row["route"]) == ("demo-24m", 6, "/v1/completions")
@@ -108,8 +111,19 @@ def test_a_list_of_nothing_is_a_list(store: Store) -> None:
     assert client_of(store).get("/traces").json() == {"object": "list", "data": [], "has_more": False, "last_id": None}
 
 
-@pytest.mark.parametrize("query", ["limit=0", f"limit={MAX_LIMIT + 1}", "limit=-1", "limit=x", "limit=", "limit=1.5",
-                                   "limit=%D9%A3", "limit=99999999999999999999"])  # fmt: skip
+@pytest.mark.parametrize(
+    "query",
+    [
+        "limit=0",
+        f"limit={MAX_LIMIT + 1}",
+        "limit=-1",
+        "limit=x",
+        "limit=",
+        "limit=1.5",
+        "limit=%D9%A3",
+        "limit=99999999999999999999",
+    ],
+)
 def test_a_limit_out_of_its_range_is_a_400_that_names_it(store: Store, query: str) -> None:
     answer = client_of(store).get(f"/traces?{query}")
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "limit")

@@ -37,8 +37,9 @@ def some(needed: Json, **optional: st.SearchStrategy[Any]) -> st.SearchStrategy[
     return st.fixed_dictionaries({name: st.just(one) for name, one in needed.items()}, optional=optional)
 
 
-PARTS = st.lists(some({"type": "input_text"}, text=TEXTS) | some({"type": "output_text"}, text=TEXTS, annotations=JUNK),
-                 max_size=2)  # fmt: skip
+PARTS = st.lists(
+    some({"type": "input_text"}, text=TEXTS) | some({"type": "output_text"}, text=TEXTS, annotations=JUNK), max_size=2
+)
 ITEMS = st.one_of(
     some({}, role=st.sampled_from(["user", "assistant", "developer", "boss"]), content=TEXTS | PARTS),
     some({"type": "function_call"}, call_id=TEXTS, name=NAMES, arguments=st.sampled_from(["", "{}", '{"a":1}', "{"])),
@@ -49,40 +50,57 @@ ITEMS = st.one_of(
 )
 TOOLS = st.one_of(
     some({"type": "function", "name": "look_up"}, parameters=SCHEMAS, strict=st.booleans(), description=TEXTS),
-    some({"type": "custom", "name": "run"}, format=st.sampled_from([
-        {"type": "text"}, {"type": "grammar", "syntax": "regex", "definition": "[ab]{2}"}, {"type": "grammar"},
-        {"type": "grammar", "syntax": "lark", "definition": 'start: "a" start | "b"'},
-    ])),
+    some(
+        {"type": "custom", "name": "run"},
+        format=st.sampled_from(
+            [
+                {"type": "text"},
+                {"type": "grammar", "syntax": "regex", "definition": "[ab]{2}"},
+                {"type": "grammar"},
+                {"type": "grammar", "syntax": "lark", "definition": 'start: "a" start | "b"'},
+            ]
+        ),
+    ),
     JUNK,
-)  # fmt: skip
+)
 RESPONSES = some(
     {"seed": 1},
-    input=TEXTS | st.lists(ITEMS, max_size=3), instructions=TEXTS, max_output_tokens=st.integers(0, 24),
-    tools=st.lists(TOOLS, max_size=2), reasoning=some({}, effort=st.sampled_from(["none", "low"]), summary=JUNK),
+    input=TEXTS | st.lists(ITEMS, max_size=3),
+    instructions=TEXTS,
+    max_output_tokens=st.integers(0, 24),
+    tools=st.lists(TOOLS, max_size=2),
+    reasoning=some({}, effort=st.sampled_from(["none", "low"]), summary=JUNK),
     tool_choice=st.sampled_from(["auto", "none", "required", {"type": "custom", "name": "run"}]) | JUNK,
     text=some({}, format=some({}, type=st.sampled_from(["text", "json_schema", "json_object"]), schema=SCHEMAS)),
     include=st.lists(st.sampled_from(["message.output_text.logprobs", "reasoning.encrypted_content"]), max_size=2),
-    top_logprobs=st.integers(0, 2), truncation=st.sampled_from(["auto", "disabled"]), store=st.booleans(),
-    metadata=JUNK, parallel_tool_calls=st.booleans(), previous_response_id=st.none() | TEXTS,
-)  # fmt: skip
+    top_logprobs=st.integers(0, 2),
+    truncation=st.sampled_from(["auto", "disabled"]),
+    store=st.booleans(),
+    metadata=JUNK,
+    parallel_tool_calls=st.booleans(),
+    previous_response_id=st.none() | TEXTS,
+)
 BLOCKS = st.one_of(
     some({"type": "text"}, text=TEXTS, cache_control=JUNK),
     some({"type": "tool_use"}, id=TEXTS, name=NAMES, input=JUNK),
     some({"type": "tool_result"}, tool_use_id=TEXTS, content=TEXTS, is_error=st.booleans()),
     some({"type": "thinking"}, thinking=TEXTS, signature=TEXTS),
     JUNK,
-)  # fmt: skip
+)
 TURNS = some({}, role=st.sampled_from(["user", "assistant"]), content=TEXTS | st.lists(BLOCKS, max_size=3))
 THINKING = some({"type": "enabled"}, budget_tokens=st.integers(0, 9))
 MESSAGES = some(
     {"seed": 1},
     messages=st.lists(TURNS | JUNK, max_size=3),
-    max_tokens=st.integers(0, 24), system=TEXTS | st.lists(BLOCKS, max_size=2),
+    max_tokens=st.integers(0, 24),
+    system=TEXTS | st.lists(BLOCKS, max_size=2),
     tools=st.lists(some({"name": "look_up"}, input_schema=SCHEMAS, strict=st.booleans()) | JUNK, max_size=2),
     tool_choice=st.sampled_from([{"type": "any"}, {"type": "auto", "disable_parallel_tool_use": True}]) | JUNK,
-    stop_sequences=st.lists(TEXTS, max_size=2), thinking=JUNK | THINKING,
-    output_config=some({}, format=some({"type": "json_schema"}, schema=SCHEMAS)), context_management=JUNK,
-)  # fmt: skip
+    stop_sequences=st.lists(TEXTS, max_size=2),
+    thinking=JUNK | THINKING,
+    output_config=some({}, format=some({"type": "json_schema"}, schema=SCHEMAS)),
+    context_management=JUNK,
+)
 
 
 @pytest.fixture(scope="module")

@@ -108,9 +108,13 @@ def test_the_first_request_over_a_real_vocabulary_compiled_a_kernel(warm: str, p
     """Rows longer than 8,192 ids take other kernels than the bytes of the fake model. The start asks the model for the
     passes that warm it, and no more; an installation asks no model."""
     done = subprocess.run(
-        [sys.executable, "-c", LONG_ROWS.replace("WARM", warm)], cwd=ROOT, env=clean_environment(),
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [sys.executable, "-c", LONG_ROWS.replace("WARM", warm)],
+        cwd=ROOT,
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (done.stdout, done.returncode) == (f"{passes} []\n", 0), done.stderr
 
 

@@ -107,8 +107,10 @@ def test_each_step_comes_with_its_token_and_not_again_at_the_end() -> None:
     with client("Sure! 12") as c:
         ours = {"trace": "full", "stream_steps": True}
         chunks = streamed(c, structured_outputs={"regex": "[0-9]{2}"}, espalier=ours)
-        whole = c.post(ROUTE, json=ASK | {"stream": False, "structured_outputs": {"regex": "[0-9]{2}"},
-                                          "espalier": {"trace": "full"}}).json()  # fmt: skip
+        whole = c.post(
+            ROUTE,
+            json=ASK | {"stream": False, "structured_outputs": {"regex": "[0-9]{2}"}, "espalier": {"trace": "full"}},
+        ).json()
     told = [step for chunk in chunks for step in chunk.get("espalier", {}).get("steps", ())]
     assert [step["step"] for step in told] == list(range(len(told)))
     assert "".join(step["token"]["text"] for step in told if not step["token"]["is_special"]) == "12"
@@ -136,8 +138,9 @@ def test_a_stream_without_the_wish_has_no_steps() -> None:
     assert not any("steps" in chunk.get("espalier", {}) for chunk in chunks)
 
 
-@pytest.mark.parametrize("body", [{"stream": False, "espalier": {"trace": True, "stream_steps": True}},
-                                  {"espalier": {"stream_steps": True}}])  # fmt: skip
+@pytest.mark.parametrize(
+    "body", [{"stream": False, "espalier": {"trace": True, "stream_steps": True}}, {"espalier": {"stream_steps": True}}]
+)
 def test_steps_without_a_stream_or_a_trace_are_refused(body: dict[str, Any]) -> None:
     with client() as c:
         reply = c.post(ROUTE, json=ASK | body)

@@ -28,7 +28,7 @@ ADDRESSES = {
     ("--host=0.0.0.0", "--port=8012"): "0.0.0.0:8012",
     ("--port", "8010", "--host", "0.0.0.0", "--reload"): "0.0.0.0:8010",
     ("--host", "0.0.0.0"): "0.0.0.0:8000",  # uvicorn's own port
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("arguments", "address"), ADDRESSES.items())

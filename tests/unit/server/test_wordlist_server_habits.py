@@ -46,8 +46,11 @@ def test_every_chat_has_ten_beams_so_that_a_length_penalty_needs_no_number_of_th
     own = ASK | {"espalier": {}}
     with seed() as c:
         for fields, strategy in (
-            ({}, "beam"), ({"length_penalty": 1.4}, "beam"), ({"num_beams": 1}, "mask"), ({"temperature": 0.5}, "mask"),
-        ):  # fmt: skip
+            ({}, "beam"),
+            ({"length_penalty": 1.4}, "beam"),
+            ({"num_beams": 1}, "mask"),
+            ({"temperature": 0.5}, "mask"),
+        ):
             reply = c.post(ROUTE, json=own | fields)
             assert reply.status_code == 200, reply.text
             assert reply.json()["espalier"]["outputs"][0]["strategy"] == strategy, fields
@@ -64,12 +67,20 @@ def test_a_place_in_a_body_is_fastapi_s_list() -> None:
 
 
 def test_system_messages_are_moved_to_the_front_and_joined() -> None:
-    said = [{"role": "user", "content": "a"}, {"role": "system", "content": "b"}, {"role": "assistant", "content": "c"},
-            {"role": "system", "content": "d"}, {"role": "user", "content": "e"}]  # fmt: skip
+    said = [
+        {"role": "user", "content": "a"},
+        {"role": "system", "content": "b"},
+        {"role": "assistant", "content": "c"},
+        {"role": "system", "content": "d"},
+        {"role": "user", "content": "e"},
+    ]
     found = adapt_wordlist_chat(ASK | {"messages": said})["messages"]
     assert [(one["role"], one["content"]) for one in found] == [
-        ("system", "b\n\nd"), ("user", "a"), ("assistant", "c"), ("user", "e")
-    ]  # fmt: skip
+        ("system", "b\n\nd"),
+        ("user", "a"),
+        ("assistant", "c"),
+        ("user", "e"),
+    ]
     assert adapt_wordlist_chat(ASK)["messages"] == ASK["messages"]
 
 

@@ -100,9 +100,13 @@ def test_a_body_that_is_no_json_is_a_422_too(c: TestClient, kind: str) -> None:
 
 @pytest.mark.parametrize(
     ("changed", "lang"),
-    [({"vocab_lang": "xx"}, "xx"), ({"vocab_lang": "../es"}, "../es"), ({"vocab_n_words": 0}, "es"),
-     ({"vocab_n_words": -1}, "es")],
-)  # fmt: skip
+    [
+        ({"vocab_lang": "xx"}, "xx"),
+        ({"vocab_lang": "../es"}, "../es"),
+        ({"vocab_n_words": 0}, "es"),
+        ({"vocab_n_words": -1}, "es"),
+    ],
+)
 def test_a_list_that_cannot_be_had_is_a_500_with_its_language(c: TestClient, changed: Any, lang: str) -> None:
     reply = c.post(ROUTE, json=ASK | WORDS | changed, headers=AUTH)
     assert detail(reply) == (500, f"Constrained vocabulary configuration failed for language '{lang}'.")

@@ -77,8 +77,10 @@ def test_fault_4_half_of_the_pair_is_refused_and_not_ignored(spanish: TestClient
         ({"vocab_n_words": "3000"}, "vocab_n_words"),
         ({"vocab_constraint_mode": "medium"}, "vocab_constraint_mode"),
         ({"vocab_soft_tier3_penalty": 2.0}, "vocab_soft_tier3_penalty"),
-        ({"vocab_constraint_mode": "soft", "vocab_soft_tier2_max_rank_multiplier": 0.5},
-         "vocab_soft_tier2_max_rank_multiplier"),
+        (
+            {"vocab_constraint_mode": "soft", "vocab_soft_tier2_max_rank_multiplier": 0.5},
+            "vocab_soft_tier2_max_rank_multiplier",
+        ),
         ({"vocab_constraint_mode": "soft", "vocab_soft_tier2_penalty": 9.0}, "vocab_soft_tier2_penalty"),
         ({"vocab_constraint_mode": "soft", "vocab_soft_tier3_penalty": 0.0}, "vocab_soft_tier3_penalty"),
         ({"vocab_constraint_mode": "soft", "vocab_lang": "xx"}, "vocab_lang"),
@@ -88,7 +90,7 @@ def test_fault_4_half_of_the_pair_is_refused_and_not_ignored(spanish: TestClient
         ({"length_penalty": 0.7}, "length_penalty"),
         ({"num_beams": 1, "early_stopping": True}, "early_stopping"),
     ],
-)  # fmt: skip
+)
 def test_fault_13_what_a_client_asks_wrongly_is_a_400_naming_its_field(
     spanish: TestClient, changed: dict[str, Any], field: str
 ) -> None:

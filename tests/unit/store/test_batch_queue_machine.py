@@ -21,7 +21,7 @@ pytest.importorskip("sqlalchemy")
 from sqlalchemy import event, select
 
 from espalier.jobs.states import BATCH_MOVES, ITEM_MOVES, BatchState, ItemState
-from espalier.jobs.values import Ended, Item, Lease
+from espalier.jobs.values import ItemEnd, Lease, WorkItem
 from espalier.store.batches import ATTEMPTS, BATCHES, ITEMS, RESULTS
 from espalier.store.batches.queue import POISON, SUSPECT
 from tests.batch_jobs import Clock, Echo, answer, line, open_batches, results, submit
@@ -43,10 +43,11 @@ class QueueMachine(RuleBasedStateMachine):
         super().__init__()
         self.folder = tempfile.TemporaryDirectory()
         self.clock = Clock()
-        self.store = open_batches(f"sqlite:///{self.folder.name}/e.db", Path(self.folder.name) / "files",
-                                  clock=self.clock, lease=LEASE)  # fmt: skip
+        self.store = open_batches(
+            f"sqlite:///{self.folder.name}/e.db", Path(self.folder.name) / "files", clock=self.clock, lease=LEASE
+        )
         self.queue = self.store.queue
-        self.held: dict[str, list[Item]] = {name: [] for name in WORKERS}  # what each worker believes to have
+        self.held: dict[str, list[WorkItem]] = {name: [] for name in WORKERS}  # what each worker believes to have
         self.live: dict[Lease, float] = {}
         self.told: dict[int, str] = {}
         self.crashes = False
@@ -107,12 +108,13 @@ class QueueMachine(RuleBasedStateMachine):
     def records(self, worker: str, good: bool, again: bool, dies: bool) -> None:
         items, self.held[worker] = self.held[worker], []
         ended = [
-            Ended(
-                lease=one.lease, answer=answer(f"{one.lease.line} {one.lease.fence}", 200 if good else 500),
+            ItemEnd(
+                lease=one.lease,
+                answer=answer(f"{one.lease.line} {one.lease.fence}", 200 if good else 500),
                 again=5.0 if again else None,
             )
             for one in items
-        ]  # fmt: skip
+        ]
         expected = [one.lease for one in items if one.lease in self.live]
         assert list(self.queue.record(worker, ended)) == expected
         for lease in expected:
@@ -128,7 +130,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.crashes = True
         with contextlib.suppress(Crash):
             if items:
-                self.queue.record(worker, [Ended(lease=one.lease, answer=answer()) for one in items])
+                self.queue.record(worker, [ItemEnd(lease=one.lease, answer=answer()) for one in items])
             else:
                 self.queue.claim(worker, COUNT, alone=True)
         self.crashes = False
@@ -197,9 +199,11 @@ class QueueMachine(RuleBasedStateMachine):
         self.before = now
         with self.store.database.reading() as connection:
             state = BatchState(connection.execute(select(BATCHES.c.state)).scalar_one())
-        path = {state} | set(BATCH_MOVES[self.state]) | {
-            two for one in BATCH_MOVES[self.state] for two in BATCH_MOVES[one]
-        }  # fmt: skip
+        path = (
+            {state}
+            | set(BATCH_MOVES[self.state])
+            | {two for one in BATCH_MOVES[self.state] for two in BATCH_MOVES[one]}
+        )
         assert state == self.state or state in path
         self.state = state
 

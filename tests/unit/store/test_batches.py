@@ -15,7 +15,7 @@ import pytest
 
 from espalier.errors import InputError, OutputError
 from espalier.jobs.states import BatchState
-from espalier.jobs.values import Ended
+from espalier.jobs.values import ItemEnd
 from espalier.store.batches.batches import TooManyOpen
 from espalier.store.batches.open import BatchStore
 from espalier.store.batches.queue import POISON
@@ -37,7 +37,7 @@ def begun(store: BatchStore, count: int = 3, **plan: Any) -> str:
 
 def finish(store: BatchStore, worker: str = "w") -> None:
     while items := store.queue.claim(worker, 10, alone=True):
-        store.queue.record(worker, [Ended(lease=one.lease, answer=answer(one.body["prompt"])) for one in items])
+        store.queue.record(worker, [ItemEnd(lease=one.lease, answer=answer(one.body["prompt"])) for one in items])
     store.queue.tend(worker)
 
 
@@ -135,9 +135,9 @@ def test_a_worker_that_slept_past_its_lease_cannot_record_a_stale_result(batches
     batches.queue.tend("w")
     (quick,) = batches.queue.claim("quick", 1, alone=True)
     assert quick.lease.fence > slow.lease.fence
-    assert not batches.queue.record("slow", [Ended(lease=slow.lease, answer=answer("stale"))])
-    assert batches.queue.record("quick", [Ended(lease=quick.lease, answer=answer("right"))])
-    assert not batches.queue.record("slow", [Ended(lease=slow.lease, answer=answer("stale"))])
+    assert not batches.queue.record("slow", [ItemEnd(lease=slow.lease, answer=answer("stale"))])
+    assert batches.queue.record("quick", [ItemEnd(lease=quick.lease, answer=answer("right"))])
+    assert not batches.queue.record("slow", [ItemEnd(lease=slow.lease, answer=answer("stale"))])
     assert results(batches, batch_id)[0]["response"]["body"] == {"text": "right"}
 
 
@@ -145,7 +145,7 @@ def test_an_item_that_kills_its_workers_is_set_aside_and_the_others_run(batches:
     batch_id = begun(batches, 3)
     for _ in range(POISON):
         items = batches.queue.claim("w", 10, alone=True)
-        batches.queue.record("w", [Ended(lease=i.lease, answer=answer()) for i in items if i.custom_id != "c2"])
+        batches.queue.record("w", [ItemEnd(lease=i.lease, answer=answer()) for i in items if i.custom_id != "c2"])
         clock.now += 11  # the worker died with item 2
         batches.queue.tend("w")
     batches.queue.tend("w")
@@ -171,12 +171,12 @@ def test_an_item_with_which_workers_died_runs_alone_after_all_others(batches: Ba
 def test_an_item_that_fails_for_now_waits_and_is_tried_again(batches: BatchStore, clock: Clock) -> None:
     batch_id = begun(batches, 1)
     (item,) = batches.queue.claim("w", 1, alone=True)
-    batches.queue.record("w", [Ended(lease=item.lease, answer=answer(status=503), again=5.0)])
+    batches.queue.record("w", [ItemEnd(lease=item.lease, answer=answer(status=503), again=5.0)])
     assert not batches.queue.claim("w", 1, alone=True)
     clock.now += 5
     (again,) = batches.queue.claim("w", 1, alone=True)
     assert again.attempts == 1
-    batches.queue.record("w", [Ended(lease=again.lease, answer=answer())])
+    batches.queue.record("w", [ItemEnd(lease=again.lease, answer=answer())])
     batches.queue.tend("w")
     assert found(batches, batch_id).counts.completed == 1
 
@@ -198,7 +198,7 @@ def test_cancelling_stops_what_waits_at_once_and_what_runs_at_the_next_heartbeat
 def test_a_batch_expires_with_what_it_has_finished(batches: BatchStore, clock: Clock) -> None:
     batch_id = begun(batches, 3, window=100.0)
     first, second = batches.queue.claim("w", 2, alone=True)
-    batches.queue.record("w", [Ended(lease=first.lease, answer=answer("in time"))])
+    batches.queue.record("w", [ItemEnd(lease=first.lease, answer=answer("in time"))])
     clock.now += 101
     assert list(batches.queue.renew("w", [second.lease])) == [second.lease]
     batches.queue.release("w", [second.lease])
@@ -313,9 +313,14 @@ def seed(store: BatchStore, value: Any) -> str:
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [(b"{", "not JSON"), (b'{"a": 1}', "Input file must contain a JSON list."), (b"[1, 2", "ends|neither|JSON"),
-     (b"[1] x", "follows"), (b"\xff[]", "UTF-8")],
-)  # fmt: skip
+    [
+        (b"{", "not JSON"),
+        (b'{"a": 1}', "Input file must contain a JSON list."),
+        (b"[1, 2", "ends|neither|JSON"),
+        (b"[1] x", "follows"),
+        (b"\xff[]", "UTF-8"),
+    ],
+)
 def test_a_file_that_is_no_list_fails_the_job(content: bytes, said: str, batches: BatchStore) -> None:
     batch = found(batches, seed(batches, content))
     assert batch.state == BatchState.FAILED

@@ -52,9 +52,17 @@ def test_sqlite_is_opened_in_wal_mode_with_its_keys_held_and_room_given_back(tmp
 
 @pytest.mark.parametrize(
     "url",
-    ["nonsense", "mysql://u@h/d", "postgresql+asyncpg://u@h/d", "sqlite://", "sqlite:///:memory:",
-     "sqlite:///file:x?mode=memory&uri=true", "sqlite:////tmp/x.db?mode=ro", "sqlite:///a\0b"],
-)  # fmt: skip
+    [
+        "nonsense",
+        "mysql://u@h/d",
+        "postgresql+asyncpg://u@h/d",
+        "sqlite://",
+        "sqlite:///:memory:",
+        "sqlite:///file:x?mode=memory&uri=true",
+        "sqlite:////tmp/x.db?mode=ro",
+        "sqlite:///a\0b",
+    ],
+)
 def test_a_url_of_a_kind_that_is_not_used_is_refused(url: str) -> None:
     with pytest.raises(InputError) as caught:
         open_database(url)

@@ -8,31 +8,42 @@ import pytest
 from sqlalchemy import text
 
 from espalier.errors import InputError
-from espalier.store.generations import Wanted
+from espalier.store.generations import GenerationFilter
 from espalier.store.open import Store
 
 ROW: dict[str, Any] = {
-    "request_id": "req-1", "caller": "anna", "route": "/v1/completions", "model": "demo", "constraint_kind": "regex",
-    "streamed": False, "prompt_tokens": 7, "completion_tokens": 12, "queued": 0.25, "to_first_token": 0.5, "total": 1.5,
-    "finish_reason": "stop", "valid": True, "error": None,
-}  # fmt: skip
+    "request_id": "req-1",
+    "caller": "anna",
+    "route": "/v1/completions",
+    "model": "demo",
+    "constraint_kind": "regex",
+    "streamed": False,
+    "prompt_tokens": 7,
+    "completion_tokens": 12,
+    "queued": 0.25,
+    "to_first_token": 0.5,
+    "total": 1.5,
+    "finish_reason": "stop",
+    "valid": True,
+    "error": None,
+}
 BARE = {"request_id": "req-2", "caller": "ben", "model": "demo", "error": "deadline_exceeded"}
 
 
 def test_a_row_is_listed_as_it_was_given(store: Store) -> None:
     store.save_generation(ROW)
     store.save_generation(BARE)
-    bens, annas = store.generations(Wanted(), limit=9)
+    bens, annas = store.generations(GenerationFilter(), limit=9)
     assert {name: annas[name] for name in ROW} == ROW
     assert {name for name, value in bens.items() if value is not None} == {*BARE, "id", "created"}
-    assert [row["id"] for row in store.generations(Wanted(caller="anna"), limit=9)] == [annas["id"]]
-    assert store.generations(Wanted(after=bens["id"]), limit=1) == [annas]
+    assert [row["id"] for row in store.generations(GenerationFilter(caller="anna"), limit=9)] == [annas["id"]]
+    assert store.generations(GenerationFilter(after=bens["id"]), limit=1) == [annas]
 
 
 def test_no_text_is_kept_unless_it_is_given(store: Store) -> None:
     store.save_generation(ROW)
     store.save_generation({**ROW, "content": {"prompt": "a\0b\ud800", "completion": "é"}})
-    full, bare = store.generations(Wanted(caller="anna"), limit=9)
+    full, bare = store.generations(GenerationFilter(caller="anna"), limit=9)
     assert "content" not in full
     whole = store.generation(full["id"], caller="anna")
     assert whole is not None
@@ -46,18 +57,24 @@ def test_no_text_is_kept_unless_it_is_given(store: Store) -> None:
 
 @pytest.mark.parametrize(
     ("over", "field"),
-    [({"prompt": "text"}, "prompt"), ({"id": "gen_x"}, "id"), ({"model": None}, "model"), ({"total": "soon"}, "total"),
-     ({"prompt_tokens": float("inf")}, "prompt_tokens"), ({"caller": "a\0"}, "caller"),
-     ({"content": {"prompt": object()}}, "content")],
-)  # fmt: skip
+    [
+        ({"prompt": "text"}, "prompt"),
+        ({"id": "gen_x"}, "id"),
+        ({"model": None}, "model"),
+        ({"total": "soon"}, "total"),
+        ({"prompt_tokens": float("inf")}, "prompt_tokens"),
+        ({"caller": "a\0"}, "caller"),
+        ({"content": {"prompt": object()}}, "content"),
+    ],
+)
 def test_a_field_that_is_none_of_a_row_or_of_another_type_is_refused(store: Store, over: Any, field: str) -> None:
     with pytest.raises(InputError) as caught:
         store.save_generation({**ROW, **over})
     assert caught.value.field == field
-    assert store.generations(Wanted(), limit=9) == []
+    assert store.generations(GenerationFilter(), limit=9) == []
 
 
 def test_what_is_not_finite_is_null(store: Store) -> None:
     store.save_generation({**ROW, "total": float("inf"), "queued": float("nan")})
-    (row,) = store.generations(Wanted(caller="anna"), limit=1)
+    (row,) = store.generations(GenerationFilter(caller="anna"), limit=1)
     assert (row["total"], row["queued"]) == (None, None)

@@ -45,9 +45,19 @@ def test_the_part_that_is_not_time_differs_in_every_id() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "trc_", "trc_" + "0" * 26, "trc_" + "i" * 27, "gen_" + "0" * 27, "trc_" + "0" * 28,
-             "trc_" + "0" * 27 + "\n", "trc_" + "0" * 26 + "\0", "TRC_" + "0" * 27],
-)  # fmt: skip
+    "text",
+    [
+        "",
+        "trc_",
+        "trc_" + "0" * 26,
+        "trc_" + "i" * 27,
+        "gen_" + "0" * 27,
+        "trc_" + "0" * 28,
+        "trc_" + "0" * 27 + "\n",
+        "trc_" + "0" * 26 + "\0",
+        "TRC_" + "0" * 27,
+    ],
+)
 def test_what_is_no_id_is_told(text: str) -> None:
     assert not is_id(text, "trc")
 

@@ -177,11 +177,14 @@ def test_a_database_of_an_earlier_development_version_is_refused_by_name(tmp_pat
 def test_processes_that_open_an_empty_database_at_once_migrate_it_once(url: str) -> None:
     workers = [
         subprocess.Popen(
-            [sys.executable, "-c", OPEN, url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            [sys.executable, "-c", OPEN, url],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
         )
         for _ in range(4)
-    ]  # fmt: skip
+    ]
     for worker in workers:
         assert worker.stdout is not None
         assert worker.stdout.readline() == "ready\n"

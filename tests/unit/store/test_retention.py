@@ -14,7 +14,7 @@ from sqlalchemy import event
 
 from espalier.errors import InputError, OutputError
 from espalier.store import leases
-from espalier.store.generations import Wanted
+from espalier.store.generations import GenerationFilter
 from espalier.store.open import Store, open_store
 from espalier.store.retention import LEASE, LEASE_SECONDS, Limits, Retention, keep
 from tests.examples import examples
@@ -33,9 +33,11 @@ def listed(store: Store) -> list[str]:
 
 
 @given(
-    gaps=st.lists(st.integers(0, 5), max_size=14), rows=st.none() | st.integers(1, 16),
-    age=st.none() | st.integers(0, 30), batch=st.integers(1, 5),
-)  # fmt: skip
+    gaps=st.lists(st.integers(0, 5), max_size=14),
+    rows=st.none() | st.integers(1, 16),
+    age=st.none() | st.integers(0, 30),
+    batch=st.integers(1, 5),
+)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(40))
 def test_exactly_what_is_young_and_among_the_newest_stays(
     store: Store, clock: Any, gaps: list[int], rows: int | None, age: int | None, batch: int
@@ -60,7 +62,7 @@ def test_generations_go_as_traces_do(store: Store, clock: Any) -> None:
         store.save_generation(ROW)
         clock.now += 10
     assert store.retention(Limits(rows=2)).run() == 3
-    assert len(store.generations(Wanted(), limit=9)) == 2
+    assert len(store.generations(GenerationFilter(), limit=9)) == 2
     assert store.retention(Limits(seconds=15)).run() == 1
     assert store.retention(Limits()).run() == 0
 

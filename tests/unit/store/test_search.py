@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sqlalchemy import text
 
 from espalier.errors import InputError
-from espalier.store.generations import Wanted
+from espalier.store.generations import GenerationFilter
 from espalier.store.open import Store
 from espalier.store.retention import Limits
 from espalier.store.search.query import read_query
@@ -48,9 +48,9 @@ queries = st.lists(st.lists(terms, min_size=1, max_size=3), min_size=1, max_size
 def plain_words(said: str) -> list[str]:
     """What the words of a text are, character by character."""
     found, now = [], ""
-    spelled = unicodedata.normalize("NFC", "".join(
-        c for c in unicodedata.normalize("NFKD", said.casefold()) if unicodedata.category(c) != "Mn"
-    ))  # fmt: skip
+    spelled = unicodedata.normalize(
+        "NFC", "".join(c for c in unicodedata.normalize("NFKD", said.casefold()) if unicodedata.category(c) != "Mn")
+    )
     for c in spelled:
         if any(name in unicodedata.name(c, "") for name in ("CJK", "THAI")):
             found += [now, c]
@@ -97,7 +97,7 @@ def test_a_search_finds_what_a_plain_scan_finds(store: Store, clock: Any, rows: 
     began = clock.now
     ids = {store.save_generation({**ROW, "words": row}): row for row in rows}
     for query in asked:
-        wanted = Wanted(query=said(query), since=began)
+        wanted = GenerationFilter(query=said(query), since=began)
         found = [row["id"] for row in store.generations(wanted, limit=100)]
         assert found == sorted((one for one, row in ids.items() if scan(row, query)), reverse=True), said(query)
 
@@ -111,7 +111,7 @@ def test_no_text_is_a_wrong_query_but_one_without_words(store: Store, query: str
         assert error.field == "query"  # noqa: PT017
         assert not [part for part in query.split() if part != "OR" and words_in(part)]
         return
-    store.generations(Wanted(query=query), limit=5)
+    store.generations(GenerationFilter(query=query), limit=5)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_no_text_is_a_wrong_query_but_one_without_words(store: Store, query: str
 )
 def test_syntax_of_a_database_is_words_here(store: Store, query: str) -> None:
     one = store.save_generation({**ROW, "words": [query]})
-    assert [row["id"] for row in store.generations(Wanted(query=query.replace("OR", "")), limit=9)] == [one]
+    assert [row["id"] for row in store.generations(GenerationFilter(query=query.replace("OR", "")), limit=9)] == [one]
 
 
 def test_a_phrase_does_not_cross_texts_and_a_long_text_is_found_at_its_end(store: Store) -> None:
@@ -131,14 +131,14 @@ def test_a_phrase_does_not_cross_texts_and_a_long_text_is_found_at_its_end(store
         ('"w11999 last words"', True),
         ("w12000", False),
     ):
-        found = [row["id"] for row in store.generations(Wanted(query=query), limit=9)]
+        found = [row["id"] for row in store.generations(GenerationFilter(query=query), limit=9)]
         assert found == ([one] if there else []), query
 
 
 def test_words_beyond_what_a_database_takes_are_cut(store: Store) -> None:
     store.save_generation({**ROW, "words": ["x" * 5_000, " ".join(f"é{i}" for i in range(400_000))]})
-    assert store.generations(Wanted(query="x" * LONGEST), limit=1)
-    assert store.generations(Wanted(query="e7"), limit=1)
+    assert store.generations(GenerationFilter(query="x" * LONGEST), limit=1)
+    assert store.generations(GenerationFilter(query="e7"), limit=1)
     assert len(word_column(["a b " * 100_000])) <= 100_000
 
 
@@ -148,10 +148,10 @@ def test_a_deleted_row_is_found_no_more_and_its_number_is_not_used_again(store: 
     with store.database.writing() as connection:
         connection.execute(text("DELETE FROM generation_logs WHERE words = 'apple'"))  # from a shell, past the index
     store.save_generation({**ROW, "words": ["pear"]})
-    assert store.generations(Wanted(query="apple"), limit=9) == []
-    assert len(store.generations(Wanted(query="pear"), limit=9)) == 1
+    assert store.generations(GenerationFilter(query="apple"), limit=9) == []
+    assert len(store.generations(GenerationFilter(query="pear"), limit=9)) == 1
     store.pruning("generations", Limits(rows=1)).run()
-    assert store.generations(Wanted(query="older"), limit=9) == []
+    assert store.generations(GenerationFilter(query="older"), limit=9) == []
     if store.database.is_sqlite:
         with store.database.reading() as connection:
             count = "SELECT count(*) FROM generation_logs_search WHERE generation_logs_search MATCH 'older'"

@@ -101,13 +101,25 @@ def test_a_list_shows_columns_without_what_was_written(store: Store, clock: Any)
     (row,) = store.traces(caller="anna", limit=10, after=None)
     summary = TRACE["summary"]
     assert row == {
-        "id": trace_id, "created": 1_800_000_000.25, "request_id": "req-1", "caller": "anna", "output_index": 3,
-        "route": "/v1/completions", "model": "demo-24m", "strategy": "rejection", "constraint_kind": "json_schema",
-        "finish_reason": TRACE["metadata"]["finish_reason"], "valid": None, "tokens": 8,
-        "tax_nats": summary["total_tax_nats"], "removed_mass": summary["mean_removed_mass"],
-        "rejected_steps": summary["rejected_steps"], "changed_steps": summary["changed_steps"],
-        "unknown_steps": summary["unknown_steps"], "bounded_steps": 0,
-    }  # fmt: skip
+        "id": trace_id,
+        "created": 1_800_000_000.25,
+        "request_id": "req-1",
+        "caller": "anna",
+        "output_index": 3,
+        "route": "/v1/completions",
+        "model": "demo-24m",
+        "strategy": "rejection",
+        "constraint_kind": "json_schema",
+        "finish_reason": TRACE["metadata"]["finish_reason"],
+        "valid": None,
+        "tokens": 8,
+        "tax_nats": summary["total_tax_nats"],
+        "removed_mass": summary["mean_removed_mass"],
+        "rejected_steps": summary["rejected_steps"],
+        "changed_steps": summary["changed_steps"],
+        "unknown_steps": summary["unknown_steps"],
+        "bounded_steps": 0,
+    }
 
 
 @pytest.mark.parametrize(("verdict", "valid"), [(None, None), ({"valid": True}, True), ({"valid": False}, False)])
@@ -172,9 +184,15 @@ def test_a_caller_whose_name_cannot_be_stored_as_it_is_is_refused(store: Store, 
 
 @pytest.mark.parametrize(
     "trace",
-    [{}, {"metadata": {}, "summary": {}, "steps": []}, {**TRACE, "metadata": None}, {**TRACE, "text": object()},
-     {**TRACE, "steps": 5}, {**TRACE, "text": 10**5000}],
-)  # fmt: skip
+    [
+        {},
+        {"metadata": {}, "summary": {}, "steps": []},
+        {**TRACE, "metadata": None},
+        {**TRACE, "text": object()},
+        {**TRACE, "steps": 5},
+        {**TRACE, "text": 10**5000},
+    ],
+)
 def test_what_is_no_trace_is_refused_and_nothing_kept(store: Store, trace: Any) -> None:
     with pytest.raises(InputError) as caught:
         save(store, trace)

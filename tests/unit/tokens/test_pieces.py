@@ -49,10 +49,7 @@ def test_decoder_steps_give_the_bytes_that_the_library_gives(
             {
                 "decoder": {
                     "type": "Sequence",
-                    "decoders": [
-                        {"type": "Fuse"},
-                        {"type": "Replace", "pattern": {"String": " ."}, "content": "."},
-                    ],
+                    "decoders": [{"type": "Fuse"}, {"type": "Replace", "pattern": {"String": " ."}, "content": "."}],
                 }
             },
             "across tokens",

@@ -330,10 +330,7 @@ def test_an_eos_that_the_sentencepiece_model_does_not_have_is_not_its_unknown_to
 def test_files_read_like_the_objects_they_make(tmp_path: Path) -> None:
     spm_byte_fallback_tokenizer().save(str(tmp_path / "tokenizer.json"))
     (tmp_path / "tokenizer.model").write_bytes(sentencepiece_model())
-    for name, make in (
-        ("tokenizer.json", spm_byte_fallback_tokenizer),
-        ("tokenizer.model", sentencepiece_processor),
-    ):
+    for name, make in (("tokenizer.json", spm_byte_fallback_tokenizer), ("tokenizer.model", sentencepiece_processor)):
         found, wanted = read_tokenizer(tmp_path / name), raw(make)
         assert (found.tokens, found.special_texts, found.eos_ids) == (
             wanted.tokens,

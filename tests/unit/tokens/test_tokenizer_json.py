@@ -64,15 +64,18 @@ BYTES_AGAIN = {"type": "Sequence", "pretokenizers": [{"type": "ByteLevel"}] * 30
         (changed("normalizer", to={"type": "Sequence", "normalizers": [{"type": "NFC"}] * 70}), "more than 64 steps"),
         (changed("normalizer", to={"type": "Precompiled", "precompiled_charsmap": "!"}), "no base64"),
         (
-            changed("normalizer", to={
-                "type": "Precompiled",
-                "precompiled_charsmap": base64.b64encode(bytes(4) + b"a" * 1000 + b"\0").decode(),
-            }),
+            changed(
+                "normalizer",
+                to={
+                    "type": "Precompiled",
+                    "precompiled_charsmap": base64.b64encode(bytes(4) + b"a" * 1000 + b"\0").decode(),
+                },
+            ),
             "1,000 times as long",
         ),
         (changed("decoder", to={"type": "Nothing"}), "no tokenizer that can be read"),
     ],
-)  # fmt: skip
+)
 def test_a_damaged_tokenizer_is_refused_with_the_place(tmp_path: Path, spec: Any, said: str) -> None:
     begun = time.process_time()
     with pytest.raises(VocabError, match=said):

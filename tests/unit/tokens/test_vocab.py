@@ -80,12 +80,7 @@ def test_bytes_that_no_single_token_can_write_are_named() -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [
-        {"width": 7},
-        {"eos_ids": [2, 3]},
-        {"special_ids": {2: "<stop>"}},
-        {"special_ids": {2: "<end>", 0: "a"}},
-    ],
+    [{"width": 7}, {"eos_ids": [2, 3]}, {"special_ids": {2: "<stop>"}}, {"special_ids": {2: "<end>", 0: "a"}}],
 )
 def test_a_mask_cached_for_one_vocabulary_is_not_taken_for_another(changes: dict[str, object]) -> None:
     assert small(**changes).fingerprint != small().fingerprint

@@ -34,10 +34,23 @@ def step(
     taken = candidate(text, 0.5, special=special)
     first = () if wish is None else (candidate(*wish, allowed=False, special=wish_is_special),)
     return StepRecord(
-        step=0, token_id=taken.id, text=text, bytes=taken.bytes, logprob=-tax, pre_masking=(*first, taken),
-        post_grammar=(taken,), post_chain=(taken,), resampled=taken, allowed_count=1, removed_mass=-math.expm1(-tax),
-        tax_nats=tax, z_sampled=1.0, entropy_before=0.0, entropy_after=0.0, is_special=special,
-    )  # fmt: skip
+        step=0,
+        token_id=taken.id,
+        text=text,
+        bytes=taken.bytes,
+        logprob=-tax,
+        pre_masking=(*first, taken),
+        post_grammar=(taken,),
+        post_chain=(taken,),
+        resampled=taken,
+        allowed_count=1,
+        removed_mass=-math.expm1(-tax),
+        tax_nats=tax,
+        z_sampled=1.0,
+        entropy_before=0.0,
+        entropy_after=0.0,
+        is_special=special,
+    )
 
 
 def trace(steps: Sequence[StepRecord], *, finish: str = "stop", **more: Any) -> Trace:
@@ -49,9 +62,22 @@ def trace(steps: Sequence[StepRecord], *, finish: str = "stop", **more: Any) -> 
 
 
 FIELDS = (
-    "token_id", "text", "bytes", "logprob", "pre_masking", "post_grammar", "post_chain", "resampled", "allowed_count",
-    "removed_mass", "tax_nats", "z_sampled", "entropy_before", "entropy_after", "is_special",
-)  # fmt: skip
+    "token_id",
+    "text",
+    "bytes",
+    "logprob",
+    "pre_masking",
+    "post_grammar",
+    "post_chain",
+    "resampled",
+    "allowed_count",
+    "removed_mass",
+    "tax_nats",
+    "z_sampled",
+    "entropy_before",
+    "entropy_after",
+    "is_special",
+)
 END = step("<eos>", special=True)
 WORDS = ("one", " two", " three", " four", " five", " six", " seven", " eight")
 
@@ -74,7 +100,7 @@ CASES: dict[str, tuple[list[StepRecord], list[StepRecord]]] = {
         [step("so"), *[step(" it is"), step(" what")] * (REPEATS - 1), END],
     ),
     "eos_forbidden": (
-        [step("a", wish=("<eos>", LIKELY, ), wish_is_special=True), END],
+        [step("a", wish=("<eos>", LIKELY), wish_is_special=True), END],
         [step("a", wish=("<eos>", LIKELY - 0.01), wish_is_special=True), END],
     ),
     "eos_forced": (
@@ -89,11 +115,8 @@ CASES: dict[str, tuple[list[StepRecord], list[StepRecord]]] = {
         [step(one, tax=HIGH_TAX) for one in WORDS[:4]] + [END],
         [step(one, tax=HIGH_TAX) for one in WORDS[:3]] + [END],
     ),
-    "reasoning_suppressed": (
-        [step("{", wish=("<think>", 0.9)), END],
-        [step("{", wish=("<b>", 0.9)), END],
-    ),
-}  # fmt: skip
+    "reasoning_suppressed": ([step("{", wish=("<think>", 0.9)), END], [step("{", wish=("<b>", 0.9)), END]),
+}
 
 
 @pytest.mark.parametrize("code", CASES)
@@ -146,8 +169,10 @@ def test_keys_and_values_of_a_document_are_judged_apart():
 def test_remedies_that_are_not_for_this_constraint_or_are_in_force_are_left_out():
     steps = CASES["fights_the_prompt"][0]
     assert [one.action for one in diagnose(trace(steps))[0].remedies] == [
-        "schema_in_prompt", "property_order", "another_strategy",
-    ]  # fmt: skip
+        "schema_in_prompt",
+        "property_order",
+        "another_strategy",
+    ]
     (found,) = diagnose(trace(steps, constraint={"kind": "regex", "pattern": "x"}, strategy="smc"))
     assert found.remedies == ()
     spaces = CASES["whitespace_loop"][0]
@@ -173,8 +198,12 @@ def test_a_top_choice_that_is_blocked_at_the_first_token_names_its_remedies():
     assert (found.code, found.steps) == ("blocked_at_once", (0,))
     assert "'Sure' (97%)" in found.message
     assert [one.action for one in found.remedies] == [
-        "schema_in_prompt", "let_it_think", "prose_first", "natural_layout", "another_strategy",
-    ]  # fmt: skip
+        "schema_in_prompt",
+        "let_it_think",
+        "prose_first",
+        "natural_layout",
+        "another_strategy",
+    ]
     assert codes(trace([step("{", wish=("Sure", 0.49), tax=3.5), step("}"), END])) == []
     assert codes(trace([step("{"), step("}"), *[step(" ")] * 3, step("a", wish=("Sure", 0.97), tax=3.5), END])) == []
 

@@ -30,10 +30,13 @@ def accepted(step: int, token: int, text: str) -> dict[str, Any]:
 
 SURE, BRACE = candidate(5, "Sure", 3.0), candidate(9, "{", 1.0)
 EVENTS = [
-    filtering(0, [SURE], []), filtering(0, [SURE, BRACE], [BRACE]), accepted(0, 9, "{"),
-    filtering(1, [BRACE], [BRACE]), accepted(1, 7, '"a"'),
+    filtering(0, [SURE], []),
+    filtering(0, [SURE, BRACE], [BRACE]),
+    accepted(0, 9, "{"),
+    filtering(1, [BRACE], [BRACE]),
+    accepted(1, 7, '"a"'),
     accepted(2, 8, "}"),
-]  # fmt: skip
+]
 
 
 def written(folder: Path, events: Any) -> Path:
@@ -50,8 +53,9 @@ def test_a_grammar_trace_has_its_rejections_and_probabilities_from_logits(tmp_pa
     first = found.trace.steps[0]
     share = math.exp(3.0) / (math.exp(3.0) + math.exp(1.0))
     assert [(one.id, one.prob, one.allowed) for one in first.pre_masking] == [
-        (5, pytest.approx(share), False), (9, pytest.approx(1 - share), True)
-    ]  # fmt: skip
+        (5, pytest.approx(share), False),
+        (9, pytest.approx(1 - share), True),
+    ]
     assert first.rejected is not None
     assert (first.rejected.id, first.rejected.text, first.token_id) == (5, "Sure", 9)
     assert found.trace.summary()["unknown_steps"] == 1

@@ -16,7 +16,7 @@ from espalier.errors import InputError
 from espalier.trace.foreign.evidence import Evidence
 from espalier.trace.foreign.log_reader import LogReader
 from espalier.trace.foreign.matching import MatchError
-from espalier.trace.foreign.merge import Combined, estimate, merge, merge_files, text_of
+from espalier.trace.foreign.merge import CombinedTrace, estimate, merge, merge_files, text_of
 from espalier.trace.foreign.placing import placed
 from espalier.trace.foreign.responses import ResponseError, read_response
 from espalier.trace.foreign.tasks import Tasks
@@ -36,8 +36,12 @@ STEPS = [
 
 def response(steps: Sequence[Any] = STEPS, **more: Any) -> dict[str, Any]:
     text = "".join(one["token"] for one in steps)
-    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop",
-              "logprobs": {"content": list(steps)}}  # fmt: skip
+    choice = {
+        "index": 0,
+        "message": {"role": "assistant", "content": text},
+        "finish_reason": "stop",
+        "logprobs": {"content": list(steps)},
+    }
     return {"id": "chatcmpl-1", "model": "m", "created": 5, "object": "chat.completion", "choices": [choice], **more}
 
 
@@ -61,20 +65,20 @@ def written(events: Sequence[dict[str, Any]], *, closed: bool = True) -> str:
     return '{"log_version":"2","timestamp":"then","events":[' + body + ("]}" if closed else "")
 
 
-def merged(data: dict[str, Any], log: str, **told: Any) -> Combined:
+def merged(data: dict[str, Any], log: str, **told: Any) -> CombinedTrace:
     """Task 7, unless another is told: these logs are too short for a fit."""
     return fitted(data, log, **{"task": 7, **told})
 
 
-def fitted(data: dict[str, Any], log: str, **told: Any) -> Combined:
+def fitted(data: dict[str, Any], log: str, **told: Any) -> CombinedTrace:
     return merge(read_response(json.dumps(data)), lambda: LogReader(io.BytesIO(log.encode())), **told)
 
 
-def rejected(found: Combined) -> list[int]:
+def rejected(found: CombinedTrace) -> list[int]:
     return [one["step"] for one in found.data["steps"] if one["rejection_sampling"]["was_rejected"]]
 
 
-def unknown(found: Combined) -> list[int]:
+def unknown(found: CombinedTrace) -> list[int]:
     return [one["step"] for one in found.data["steps"] if one["rejection_sampling"]["was_rejected"] is None]
 
 
@@ -98,12 +102,25 @@ def test_the_combined_form_has_every_field_of_the_original_and_those_its_readme_
             }
             for place, one in enumerate(STEPS)
         ],
-        "summary": {"total_steps": 3, "rejected_steps": 1, "rejection_rate": 1 / 3, "final_output": "ab-info",
-                    "accepted_steps": 2, "unknown_steps": 0},
-    }  # fmt: skip
+        "summary": {
+            "total_steps": 3,
+            "rejected_steps": 1,
+            "rejection_rate": 1 / 3,
+            "final_output": "ab-info",
+            "accepted_steps": 2,
+            "unknown_steps": 0,
+        },
+    }
     assert list(found.data["steps"][1]["rejection_sampling"]) == [
-        "task_id", "slot_id", "was_rejected", "rejected", "pre_masking", "post_grammar", "post_chain", "resampled",
-    ]  # fmt: skip
+        "task_id",
+        "slot_id",
+        "was_rejected",
+        "rejected",
+        "pre_masking",
+        "post_grammar",
+        "post_chain",
+        "resampled",
+    ]
     assert list(found.data["steps"][0]["rejection_sampling"]) == ["was_rejected", "note"]
     assert json.loads(text_of(found))["steps"][1]["rejection_sampling"]["post_grammar"][0]["logit"] is None
     assert text_of(found).startswith('{\n  "metadata": {\n    "request_id"')

@@ -13,7 +13,7 @@ import pytest
 from espalier.trace.foreign.follow import LogFollower
 from espalier.trace.foreign.log_reader import LogReader
 from espalier.trace.foreign.matching import MatchError
-from espalier.trace.foreign.merge import Combined, Sides, combined, merge
+from espalier.trace.foreign.merge import CombinedTrace, ReplySide, combined, merge
 from espalier.trace.foreign.responses import read_response
 from espalier.trace.foreign.tasks import Tasks
 from tests.fuzz.merge.files import rows_of, written
@@ -22,8 +22,15 @@ from tests.fuzz.merge.server import HALVES, Request, Sampling, entries_of, run
 
 
 def request(task: int, prompt: int, *, heat: float = 1.0, seed: int = 0, slot: int = 0) -> Request:
-    found = Request(name=f"req-{task}", prompt=prompt, template=SCHEMAS[1], begin=0, task=task, slot=slot,
-                    sampling=Sampling(temperature=heat, top_k=40))  # fmt: skip
+    found = Request(
+        name=f"req-{task}",
+        prompt=prompt,
+        template=SCHEMAS[1],
+        begin=0,
+        task=task,
+        slot=slot,
+        sampling=Sampling(temperature=heat, top_k=40),
+    )
     run(found, Random(seed), most=60)
     return found
 
@@ -38,13 +45,15 @@ def log(events: list[dict[str, Any]], *, version: str = "2") -> str:
 
 def reply(one: Request, *, leaves_out: bool = False, **more: Any) -> dict[str, Any]:
     choice = {
-        "index": 0, "message": {"content": ""}, "finish_reason": one.finish,
+        "index": 0,
+        "message": {"content": ""},
+        "finish_reason": one.finish,
         "logprobs": {"content": entries_of(one, top=5, leaves_out=leaves_out, with_ids=True)},
-    }  # fmt: skip
+    }
     return {"id": "c", "choices": [choice], "usage": {"completion_tokens": len(one.steps)}, **more}
 
 
-def merged(data: dict[str, Any], text: str, **options: Any) -> Combined:
+def merged(data: dict[str, Any], text: str, **options: Any) -> CombinedTrace:
     return merge(read_response(json.dumps(data)), lambda: LogReader(io.BytesIO(text.encode())), **options)
 
 
@@ -52,7 +61,7 @@ def truth(one: Request) -> list[bool]:
     return [step.rejected is not None for step in one.steps]
 
 
-def states(found: Combined) -> list[bool | None]:
+def states(found: CombinedTrace) -> list[bool | None]:
     return [one["rejection_sampling"]["was_rejected"] for one in found.data["steps"]]
 
 
@@ -285,7 +294,7 @@ def test_fault_8_a_log_is_followed_and_linked_while_it_is_written(tmp_path: Any)
         again = follower.poll()
         assert (len(again.events), again.files, again.is_closed) == (sum(truth(MINE)), 3, False)
         assert follower.poll().events == []
-    sides = Sides.of(read_response(json.dumps(reply(MINE))))
+    sides = ReplySide.of(read_response(json.dumps(reply(MINE))))
     survey = sides.survey(keep=True)
     for event in (*events, *again.events):
         survey.add(event)

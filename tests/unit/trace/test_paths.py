@@ -19,8 +19,23 @@ def test_values_have_their_paths_and_punctuation_its_container():
     text = '{"a": 1, "b": ["x", {"c": null}], "d": {}}'
     pieces = ['{"', "a", '": ', "1", ', "', 'b": ["', "x", '", ', '{"c', '": nu', "ll", "}]", ', "d"', ": ", "{}", "}"]
     assert [path for _, path in cut(text, pieces)] == [
-        "", "", "", "/a", "", "", "/b/0", "/b/0", "/b/1", "/b/1", "/b/1/c", "/b/1", "", "", "/d", "",
-    ]  # fmt: skip
+        "",
+        "",
+        "",
+        "/a",
+        "",
+        "",
+        "/b/0",
+        "/b/0",
+        "/b/1",
+        "/b/1",
+        "/b/1/c",
+        "/b/1",
+        "",
+        "",
+        "/d",
+        "",
+    ]
 
 
 def test_a_scalar_alone_and_what_follows_the_document():

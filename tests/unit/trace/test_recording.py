@@ -40,9 +40,14 @@ def test_a_line_for_each_step_and_one_for_the_end(tmp_path: Path) -> None:
     read = [StepRecord.from_json({name: one[name] for name in one if name not in front}) for one in told]
     assert tuple(read) == TRACE.steps
     assert last == front | {
-        "end": True, "model": "fake", "strategy": "mask", "seed": 3, "finish_reason": TRACE.finish_reason,
-        "text": TRACE.text, "summary": json.loads(json.dumps(TRACE.summary())),
-    }  # fmt: skip
+        "end": True,
+        "model": "fake",
+        "strategy": "mask",
+        "seed": 3,
+        "finish_reason": TRACE.finish_reason,
+        "text": TRACE.text,
+        "summary": json.loads(json.dumps(TRACE.summary())),
+    }
 
 
 def test_a_run_that_was_stopped_has_an_end_without_a_summary(tmp_path: Path) -> None:

@@ -16,29 +16,54 @@ TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=8)
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 CANDIDATES = st.builds(
     Candidate,
-    id=st.integers(0, 10**6), text=TEXT, bytes=st.binary(max_size=6), prob=st.floats(0, 1), logit=st.none() | FINITE,
+    id=st.integers(0, 10**6),
+    text=TEXT,
+    bytes=st.binary(max_size=6),
+    prob=st.floats(0, 1),
+    logit=st.none() | FINITE,
     allowed=st.booleans(),
-)  # fmt: skip
+)
 LISTS = st.lists(CANDIDATES, max_size=3).map(tuple)
 BLAMES = st.none() | st.builds(
     Blame, member=TEXT, reason=TEXT, rule=st.none() | TEXT, offset=st.none() | st.integers(0, 9)
 )
 STEPS = st.builds(
     StepRecord,
-    step=st.integers(0, 10**4), token_id=st.integers(0, 10**6), text=TEXT, bytes=st.binary(max_size=6),
-    logprob=FINITE | st.just(-math.inf), pre_masking=LISTS, post_grammar=LISTS, post_chain=LISTS, resampled=CANDIDATES,
-    allowed_count=st.integers(0, 10**6), removed_mass=st.floats(0, 1), tax_nats=st.floats(0, 1e6),
-    z_sampled=st.none() | st.floats(0, 1), entropy_before=st.floats(0, 20), entropy_after=st.floats(0, 20),
-    was_rejected=st.booleans(), rejected=st.none() | CANDIDATES, was_forced=st.booleans(), is_special=st.booleans(),
-    blame=BLAMES, removed_by=st.dictionaries(TEXT, st.floats(0, 1), max_size=3).map(lambda d: tuple(d.items())),
+    step=st.integers(0, 10**4),
+    token_id=st.integers(0, 10**6),
+    text=TEXT,
+    bytes=st.binary(max_size=6),
+    logprob=FINITE | st.just(-math.inf),
+    pre_masking=LISTS,
+    post_grammar=LISTS,
+    post_chain=LISTS,
+    resampled=CANDIDATES,
+    allowed_count=st.integers(0, 10**6),
+    removed_mass=st.floats(0, 1),
+    tax_nats=st.floats(0, 1e6),
+    z_sampled=st.none() | st.floats(0, 1),
+    entropy_before=st.floats(0, 20),
+    entropy_after=st.floats(0, 20),
+    was_rejected=st.booleans(),
+    rejected=st.none() | CANDIDATES,
+    was_forced=st.booleans(),
+    is_special=st.booleans(),
+    blame=BLAMES,
+    removed_by=st.dictionaries(TEXT, st.floats(0, 1), max_size=3).map(lambda d: tuple(d.items())),
     exactness=st.sampled_from(["exact", "bounded"]),
-)  # fmt: skip
+)
 TRACES = st.builds(
     Trace,
-    steps=st.lists(STEPS, max_size=4).map(tuple), text=TEXT, finish_reason=st.sampled_from(["stop", "length"]),
-    model=TEXT, prompt=TEXT, asked=TEXT, constraint=st.none() | st.just({"kind": "regex", "pattern": "a"}),
-    sampling=st.just({"seed": 2**62}), verdict=st.none() | st.just({"valid": True, "judge": "re", "errors": []}),
-)  # fmt: skip
+    steps=st.lists(STEPS, max_size=4).map(tuple),
+    text=TEXT,
+    finish_reason=st.sampled_from(["stop", "length"]),
+    model=TEXT,
+    prompt=TEXT,
+    asked=TEXT,
+    constraint=st.none() | st.just({"kind": "regex", "pattern": "a"}),
+    sampling=st.just({"seed": 2**62}),
+    verdict=st.none() | st.just({"valid": True, "judge": "re", "errors": []}),
+)
 
 
 @given(TRACES)

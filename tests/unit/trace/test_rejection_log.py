@@ -33,9 +33,16 @@ HALF = Candidate(id=8, text="\ufffd", bytes=b"\xe2\x82", prob=0.1, logit=1.5)
 
 def rejected(step: int = 0) -> StepRecord:
     return replace(
-        PLAIN, step=step, was_rejected=True, rejected=REFUSED, pre_masking=(REFUSED, HALF), post_grammar=(HALF,),
-        post_chain=(HALF,), resampled=HALF, blame=Blame(member="grammar", reason="ban"),
-    )  # fmt: skip
+        PLAIN,
+        step=step,
+        was_rejected=True,
+        rejected=REFUSED,
+        pre_masking=(REFUSED, HALF),
+        post_grammar=(HALF,),
+        post_chain=(HALF,),
+        resampled=HALF,
+        blame=Blame(member="grammar", reason="ban"),
+    )
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -70,13 +77,21 @@ def test_an_event_has_the_fields_that_readers_of_llama_cpps_log_look_for(tmp_pat
         "timestamp": "1970-01-01T00:00:00Z",
         "events": [
             {
-                "task_id": 0, "slot_id": 0, "request_id": "req-1", "output": 2, "step": 5, "number": 0,
-                    "rejected": refused,
-                "pre_masking": [refused, candidate], "post_grammar": [candidate], "post_chain": [candidate],
-                "resampled": candidate, "blame": Blame(member="grammar", reason="ban").to_json(),
+                "task_id": 0,
+                "slot_id": 0,
+                "request_id": "req-1",
+                "output": 2,
+                "step": 5,
+                "number": 0,
+                "rejected": refused,
+                "pre_masking": [refused, candidate],
+                "post_grammar": [candidate],
+                "post_chain": [candidate],
+                "resampled": candidate,
+                "blame": Blame(member="grammar", reason="ban").to_json(),
             }
         ],
-    }  # fmt: skip
+    }
 
 
 def test_a_run_has_the_lowest_slot_that_is_free_and_a_number_of_its_own(tmp_path: Path) -> None:
@@ -208,9 +223,17 @@ def test_killed_before_the_first_event_it_begins_anew(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["hello", "[]", "{}", '{"log_version":"b6790"}', '{"log_version":"b6790","events":[{"step":0}]}', '{"events":[3]}',
-     '{"log_version":"espalier-1","notes":"' + "x" * 100, "\0\0\0"],
-)  # fmt: skip
+    [
+        "hello",
+        "[]",
+        "{}",
+        '{"log_version":"b6790"}',
+        '{"log_version":"b6790","events":[{"step":0}]}',
+        '{"events":[3]}',
+        '{"log_version":"espalier-1","notes":"' + "x" * 100,
+        "\0\0\0",
+    ],
+)
 def test_what_is_there_and_is_no_log_of_ours_is_left_alone(tmp_path: Path, text: str) -> None:
     path = tmp_path / "mine.json"
     path.write_text(text)

@@ -86,10 +86,17 @@ def test_text_is_read_as_bytes_are() -> None:
 @pytest.mark.parametrize(
     ("written", "number"),
     [
-        ("-inf", -math.inf), ("inf", math.inf), ("+inf", math.inf), ("INF", math.inf), ("-Infinity", -math.inf),
-        ("Infinity", math.inf), ("infinity", math.inf), ("-1.5e-3", -0.0015), ("0", 0),
+        ("-inf", -math.inf),
+        ("inf", math.inf),
+        ("+inf", math.inf),
+        ("INF", math.inf),
+        ("-Infinity", -math.inf),
+        ("Infinity", math.inf),
+        ("infinity", math.inf),
+        ("-1.5e-3", -0.0015),
+        ("0", 0),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("around", ["%s", " %s ", "\n%s\t"])
 def test_numbers_as_printf_writes_them(written: str, number: float, around: str) -> None:
     (event,) = read(log(f'{{"step":0,"logit":{around % written},"list":[{written},{written}]}}'))

@@ -16,8 +16,12 @@ from espalier.trace.records import Trace
 from espalier.trace.summary import WORST
 from tests.traces import sample_trace
 
-SCHEMA = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 4}, "age": {"type": "integer"}},
-          "required": ["name", "age"], "additionalProperties": False}  # fmt: skip
+SCHEMA = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "maxLength": 4}, "age": {"type": "integer"}},
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
 GRAMMAR = 'root ::= word " " number\nword ::= [a-z]{3,6}\nnumber ::= [0-9]{2,4}'
 ASKED = {
     "schema": {"constraint": espalier.JsonSchema(SCHEMA)},
@@ -151,8 +155,10 @@ def test_a_run_without_steps_has_a_summary_of_nothing():
 
 def test_a_document_after_a_marker_has_its_paths_in_a_summary_too(engine):
     spec = espalier.After("JSON:", espalier.JsonSchema(SCHEMA))
-    made = [engine.generate("hi", constraint=spec, trace=level, seed=5, max_tokens=120).trace
-            for level in ("summary", "steps")]  # fmt: skip
+    made = [
+        engine.generate("hi", constraint=spec, trace=level, seed=5, max_tokens=120).trace
+        for level in ("summary", "steps")
+    ]
     assert made[0].summary() == made[1].summary()
 
 

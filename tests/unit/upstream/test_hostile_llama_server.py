@@ -48,9 +48,14 @@ def chunk(text: str, **more: Any) -> dict[str, Any]:
 def last(body: Any, **more: Any) -> dict[str, Any]:
     settings = {"grammar": body.get("grammar", ""), "logit_bias": [{"token": i, "bias": None} for i in BYTES.eos_ids]}
     return {
-        "content": "", "tokens": [], "stop": True, "stop_type": "eos", "tokens_predicted": 4, "truncated": False,
+        "content": "",
+        "tokens": [],
+        "stop": True,
+        "stop_type": "eos",
+        "tokens_predicted": 4,
+        "truncated": False,
         "generation_settings": settings,
-    } | more  # fmt: skip
+    } | more
 
 
 def sound(asked: Asked) -> list[bytes | Hang]:

@@ -15,7 +15,7 @@ from espalier.errors import (
     UpstreamError,
     UpstreamTimeout,
 )
-from espalier.upstream.link import Link
+from espalier.upstream.link import ServerLink
 from espalier.upstream.llama_server.client import LlamaServer, Props
 from tests.scripted_server import STREAM, Hang, event, reply, scripted_server
 
@@ -35,7 +35,7 @@ CHUNK = {"content": "a", "tokens": [1], "stop": False}
 )
 def test_an_address_that_is_none_is_refused(url, said):
     with pytest.raises(InputError, match=said) as caught:
-        Link(url)
+        ServerLink(url)
     assert caught.value.field == "url"
     assert "secret" not in str(caught.value)
 
@@ -45,11 +45,11 @@ def test_a_key_is_sent_as_a_header_and_stands_in_no_message():
         scripted_server(lambda asked: [reply({"error": {"message": "no"}}, "401 Unauthorized")]) as server,
         pytest.raises(UpstreamError, match="refuses the key") as caught,
     ):
-        Link(server.address, key="sk-secret").get("/health")
+        ServerLink(server.address, key="sk-secret").get("/health")
     assert server.asked[0].headers["authorization"] == "Bearer sk-secret"
     assert "sk-secret" not in repr(caught.value) + str(caught.value)
     with pytest.raises(InputError, match="not one line") as wrong:
-        Link(server.address, key="sk-secret\r\nX: y")
+        ServerLink(server.address, key="sk-secret\r\nX: y")
     assert "sk-secret" not in str(wrong.value)
 
 
@@ -70,7 +70,7 @@ def test_a_status_of_failure_is_an_error_that_says_what_the_server_said(status, 
         scripted_server(lambda asked: [reply(said, status, Location="http://example.org/")]) as server,
         pytest.raises(kind) as caught,
     ):
-        Link(server.address).post("/completion", {})
+        ServerLink(server.address).post("/completion", {})
     assert "the reason" in str(caught.value) or status.startswith("3")
 
 
@@ -78,13 +78,13 @@ def test_a_server_that_is_not_there_is_an_error_with_a_hint():
     with scripted_server(lambda asked: []) as server:
         pass
     with pytest.raises(UpstreamError, match="no server answers") as caught:
-        Link(server.address).get("/health")
+        ServerLink(server.address).get("/health")
     assert caught.value.http_status == 502
 
 
 def test_a_server_that_never_answers_is_a_time_out():
     with scripted_server(lambda asked: [Hang()]) as server, pytest.raises(UpstreamTimeout, match="does not answer"):
-        Link(server.address, silence=0.05).get("/health")
+        ServerLink(server.address, silence=0.05).get("/health")
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_a_server_that_never_answers_is_a_time_out():
 )
 def test_a_broken_reply_is_an_error_of_ours(answer):
     with scripted_server(lambda asked: answer) as server, pytest.raises(UpstreamError):
-        Link(server.address).get("/props")
+        ServerLink(server.address).get("/props")
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_a_broken_reply_is_an_error_of_ours(answer):
 )
 def test_a_stream_that_breaks_off_is_an_error_and_never_an_end(pieces):
     with scripted_server(lambda asked: [STREAM, *pieces]) as server:
-        chunks = iter(LlamaServer(Link(server.address)).stream({"prompt": "a"}))
+        chunks = iter(LlamaServer(ServerLink(server.address)).stream({"prompt": "a"}))
         assert next(chunks)["content"] == "a"
         with pytest.raises(UpstreamError):
             next(chunks)
@@ -128,7 +128,7 @@ def test_a_stream_that_breaks_off_is_an_error_and_never_an_end(pieces):
 
 def test_a_stream_that_hangs_is_interrupted_from_another_thread_and_the_server_sees_it():
     with scripted_server(lambda asked: [STREAM, event(CHUNK), Hang()]) as server:
-        stream = LlamaServer(Link(server.address)).stream({"prompt": "a"})
+        stream = LlamaServer(ServerLink(server.address)).stream({"prompt": "a"})
         chunks = iter(stream)
         next(chunks)
         threading.Timer(0.05, stream.interrupt).start()
@@ -142,7 +142,7 @@ def test_a_server_that_is_not_llama_server_is_told_apart():
         scripted_server(lambda asked: [reply({"object": "list"})]) as server,
         pytest.raises(UpstreamError, match="not llama-server's"),
     ):
-        LlamaServer(Link(server.address)).props()
+        LlamaServer(ServerLink(server.address)).props()
     shown = {"default_generation_settings": {"n_ctx": 8}, "model_path": "/a/b.gguf", "model_alias": "/a/b.gguf"}
     assert Props.from_json(shown).model == "b.gguf"
 
@@ -152,6 +152,6 @@ def test_errors_of_servers_fit_on_a_line():
         scripted_server(lambda asked: [reply(b"x\n\x1b[31m" * 5000, "500 Oops")]) as server,
         pytest.raises(EspalierError) as caught,
     ):
-        Link(server.address).get("/health")
+        ServerLink(server.address).get("/health")
     assert len(caught.value.message) < 500
     assert caught.value.message.isprintable()

@@ -13,16 +13,19 @@ import pytest
 import espalier
 from espalier import Choice
 from espalier.errors import Cancelled, CapabilityError, InputError, UpstreamError, UpstreamTimeout
-from espalier.upstream.llama_cli.output import Printed, generated, read_session, read_text
+from espalier.upstream.llama_cli.output import ProgramOutput, generated, read_session, read_text
 from espalier.upstream.llama_cli.pieces import spelling, up_to
 from espalier.upstream.llama_cli.program import NEEDED, find_program
 from espalier.wiring import demo_model
 
 MODEL = str(demo_model() / "demo.gguf")
-FLAGS = " ".join((
-    *NEEDED, "--temp --top-k --top-p --min-p --repeat-penalty --repeat-last-n --samplers --n-predict --prompt-cache",
-    "--prompt-cache-all",
-))  # fmt: skip
+FLAGS = " ".join(
+    (
+        *NEEDED,
+        "--temp --top-k --top-p --min-p --repeat-penalty --repeat-last-n --samplers --n-predict --prompt-cache",
+        "--prompt-cache-all",
+    )
+)
 SAVED = """
 session=
 while [ $# -gt 0 ]; do [ "$1" = --prompt-cache ] && session=$2; shift; done
@@ -82,7 +85,7 @@ def test_lost_output_is_tried_again_with_the_same_seed_and_then_an_error(program
         (["xyz"], "hello world", None),
         (["d!", "d"], "hello worl", "d"),
     ],
-)  # fmt: skip
+)
 def test_a_stop_text_cuts_the_text_of_a_program_that_knows_none(program, stop, text, met):
     with opened(program('printf "hello world [end of text]\\n"; end')) as engine:
         *tokens, finished = engine.stream("hello", stop=stop)
@@ -184,11 +187,11 @@ def test_a_text_that_ends_with_the_words_of_the_end_is_told_apart_by_its_last_to
     end = b"\nmain: saving final output to session file '/tmp/s'\n\n\n"
     text = b"it says [end of text]\n"
     piece = {5: b"it", 7: b"]\n"}.get
-    assert read_text(text + end, session, (5, 7), {2}, piece) == Printed("it says [end of text]\n", False)
-    assert read_text(text + end, session, (5, 2), {2}, piece) == Printed("it says", True)
-    assert read_text(b"half \xe2\x82" + end, session, (), {2}, piece) == Printed("half ", False)
+    assert read_text(text + end, session, (5, 7), {2}, piece) == ProgramOutput("it says [end of text]\n", False)
+    assert read_text(text + end, session, (5, 2), {2}, piece) == ProgramOutput("it says", True)
+    assert read_text(b"half \xe2\x82" + end, session, (), {2}, piece) == ProgramOutput("half ", False)
     assert read_text(b"", session, (), {2}, piece) is None
-    assert read_text(b"text\n\n", None, (), {2}, piece) == Printed("text", False)
+    assert read_text(b"text\n\n", None, (), {2}, piece) == ProgramOutput("text", False)
 
 
 def test_an_end_that_the_file_does_not_name_as_one_is_an_end():
@@ -196,8 +199,8 @@ def test_an_end_that_the_file_does_not_name_as_one_is_an_end():
     session = Path("/tmp/s")
     out = b"yes [end of text]\n\nmain: saving final output to session file '/tmp/s'\n\n\n"
     piece = {5: b"yes", 0: b"<|endoftext|>"}.get
-    assert read_text(out, session, (5, 0), {2}, piece) == Printed("yes", True)
-    assert read_text(out, session, (5, 9), {2}, piece) == Printed("yes", True)  # a token that nobody can spell
+    assert read_text(out, session, (5, 0), {2}, piece) == ProgramOutput("yes", True)
+    assert read_text(out, session, (5, 9), {2}, piece) == ProgramOutput("yes", True)  # a token that nobody can spell
     assert spelling((5, 0), piece, b"yes", ended=True) == (5, 0)
 
 

@@ -21,10 +21,13 @@ from espalier.upstream.safety import sent_constraint
 BYTES = espalier.Vocab.bytes()
 COMPILER = Compiler(BYTES)
 USER = JsonSchema(
-    {"type": "object", "properties": {"name": {"type": "string"}, "cmd": {"type": "string"}},
-     "required": ["name", "cmd"]},
+    {
+        "type": "object",
+        "properties": {"name": {"type": "string"}, "cmd": {"type": "string"}},
+        "required": ["name", "cmd"],
+    },
     closed=True,
-)  # fmt: skip
+)
 TREE = JsonSchema({"$ref": "#/$defs/n", "$defs": {"n": {"type": "array", "items": {"$ref": "#/$defs/n"}}}})
 TEXTS = 600
 """All of them in every run: a share of them may refuse too few to tell."""
@@ -128,9 +131,14 @@ def test_a_filter_that_must_mask_is_refused_and_round_trips() -> None:
 
 @pytest.mark.parametrize(
     ("spec", "left"),
-    [(None, None), (USER, USER), (Safety("minimal"), None), (AllOf(USER, Safety("minimal")), USER),
-     (Safety("minimal", mode="rewind"), None)],
-)  # fmt: skip
+    [
+        (None, None),
+        (USER, USER),
+        (Safety("minimal"), None),
+        (AllOf(USER, Safety("minimal")), USER),
+        (Safety("minimal", mode="rewind"), None),
+    ],
+)
 def test_a_constraint_without_its_filters(spec: Spec | None, left: Spec | None) -> None:
     assert without_filters(spec) == left
 

@@ -18,14 +18,14 @@ from espalier.activations.store.record import SITES
 from espalier.errors import GenerationError
 
 
-class Node:
+class CaptureNode:
     """The state after reading one more token. holders: sequences that end, or ended, here."""
 
     __slots__ = ("children", "depth", "holders", "parent", "token", "vectors")
 
-    def __init__(self, parent: Node | None, token: int, depth: int) -> None:
+    def __init__(self, parent: CaptureNode | None, token: int, depth: int) -> None:
         self.parent, self.token, self.depth = parent, token, depth
-        self.children: dict[int, Node] = {}
+        self.children: dict[int, CaptureNode] = {}
         self.holders = 0
         self.vectors: NDArray[Any] | None = None  # (sites * layers, hidden)
 
@@ -41,9 +41,9 @@ class CaptureTree:
         self.selection = (options.sites, self.layers, options.dtype)
         """Equal for runs whose vectors can be copied together."""
         self._wants = options.wanted(prompt)
-        self._root = Node(None, -1, 0)
+        self._root = CaptureNode(None, -1, 0)
 
-    def start(self) -> Node:
+    def start(self) -> CaptureNode:
         """The place of a new, empty sequence."""
         self._root.holders += 1
         return self._root
@@ -53,7 +53,9 @@ class CaptureTree:
         wants = self._wants
         return [i for i in range(count) if wants(start + i)]
 
-    def grow(self, place: Node, tokens: Sequence[int], wanted: Sequence[int], vectors: NDArray[Any] | None) -> Node:
+    def grow(
+        self, place: CaptureNode, tokens: Sequence[int], wanted: Sequence[int], vectors: NDArray[Any] | None
+    ) -> CaptureNode:
         """A sequence has read more tokens. vectors: `(sites * layers, len(wanted), hidden)`, sites first. Returns its
         new place."""
         wanted_positions = iter(wanted)
@@ -62,7 +64,7 @@ class CaptureTree:
         for i, token in enumerate(tokens):
             child = place.children.get(token)
             if child is None:
-                child = place.children[token] = Node(place, token, place.depth + 1)
+                child = place.children[token] = CaptureNode(place, token, place.depth + 1)
             if i == following:
                 if vectors is not None and child.vectors is None:
                     child.vectors = vectors[:, column]
@@ -71,12 +73,12 @@ class CaptureTree:
         place.holders += 1
         return place
 
-    def fork(self, place: Node) -> Node:
+    def fork(self, place: CaptureNode) -> CaptureNode:
         """The place of a copy of a sequence."""
         place.holders += 1
         return place
 
-    def cut(self, place: Node, length: int) -> Node:
+    def cut(self, place: CaptureNode, length: int) -> CaptureNode:
         """A sequence goes back to `length` tokens. What no other sequence has read is gone."""
         place.holders -= 1
         while place.depth > length and place.parent is not None:
@@ -122,7 +124,7 @@ class CaptureTree:
             todo += node.children.values()
         return count
 
-    def _path(self, tokens: Sequence[int]) -> Iterator[Node]:
+    def _path(self, tokens: Sequence[int]) -> Iterator[CaptureNode]:
         place = self._root
         for token in tokens:
             child = place.children.get(token)

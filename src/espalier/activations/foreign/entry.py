@@ -23,7 +23,7 @@ class BadEntry(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry(JsonRecord):
+class StoredRequest(JsonRecord):
     """What a store knows of one request.
 
     key: its name in the store. prompt: the exact text sent to the model. input_length: prompt tokens. timestamp: epoch
@@ -43,7 +43,7 @@ class Entry(JsonRecord):
     sample: int | None = None
 
 
-def entry_of(key: str, fields: Any, *, model: str = "") -> Entry:
+def entry_of(key: str, fields: Any, *, model: str = "") -> StoredRequest:
     """The entry that a store's dict describes, field names as HalluLens writes them. model: where the dict has none.
     Raises BadEntry for a dict that lacks the prompt, or has a field of another type."""
     if not isinstance(fields, Mapping):
@@ -56,7 +56,7 @@ def entry_of(key: str, fields: Any, *, model: str = "") -> Entry:
     if length is None:
         length = _number(fields, "prompt_len")
     sample = _number(fields, "sample_index")
-    return Entry(
+    return StoredRequest(
         key=key,
         prompt=prompt,
         response=_text(fields, "response") or "",

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from espalier.activations.foreign.entry import BadEntry, entry_of
-from espalier.activations.foreign.store import Damaged, Found, store_error
+from espalier.activations.foreign.store import DamagedEntry, Found, store_error
 from espalier.errors import InputError, TooLarge
 from espalier.files.json_shape import check_shape
-from espalier.files.limits import ACTIVATION_ENTRY, ACTIVATION_INDEX, ACTIVATION_OLD_INDEX, Reader
+from espalier.files.limits import ACTIVATION_ENTRY, ACTIVATION_INDEX, ACTIVATION_OLD_INDEX, FileLimits
 from espalier.files.reading import open_file, read_bytes
 
 SHARED = ("sample_index", "key", "prompt_hash")
@@ -116,7 +116,7 @@ def _entries(entries: Any, *, model: str = "") -> Iterator[Found]:
                 raise fields
             yield entry_of(key, fields, model=model)
         except BadEntry as reason:
-            yield Damaged(key, str(reason))
+            yield DamagedEntry(key, str(reason))
 
 
 def _lines(path: Path) -> Iterator[tuple[str, Any]]:
@@ -143,7 +143,7 @@ def _cut_lines(file: BinaryIO, path: Path) -> Iterator[bytes]:
         yield line
 
 
-def _object(data: bytes, source: str, reader: Reader = ACTIVATION_ENTRY) -> Any:
+def _object(data: bytes, source: str, reader: FileLimits = ACTIVATION_ENTRY) -> Any:
     """Parsed JSON. Raises BadEntry, TooLarge."""
     check_shape(data, reader, source)
     try:

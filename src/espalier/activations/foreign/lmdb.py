@@ -12,9 +12,9 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from espalier.activations.foreign.entry import Entry
+from espalier.activations.foreign.entry import StoredRequest
 from espalier.activations.foreign.lmdb_pages import read_piece
-from espalier.activations.foreign.store import Damaged, Found, store_error
+from espalier.activations.foreign.store import DamagedEntry, Found, store_error
 from espalier.activations.lmdb_file import shortfall
 from espalier.confined.pool import ConfinedError, Processes
 from espalier.errors import MissingDependency
@@ -52,18 +52,15 @@ class LmdbStore:
             while not is_end:
                 given = {"path": str(self.environment), "kind": self.kind, "after": after}
                 try:
-                    piece = workers.call(
-                        read_piece, given,
-                        seconds=PIECE_SECONDS, what="reading the store",
-                    )  # fmt: skip
+                    piece = workers.call(read_piece, given, seconds=PIECE_SECONDS, what="reading the store")
                 except (ConfinedError, OutOfTime) as error:
                     place = f" after the key {bytes.fromhex(after)!r}" if after else ""
                     reason = f"it is damaged{place} ({error.message})"
                     raise store_error(self.environment, reason, hint=SALVAGE) from error
                 if "fault" in piece:
                     raise store_error(self.environment, piece["fault"], hint=SALVAGE)
-                yield from (Entry.from_json(entry) for entry in piece["entries"])
-                yield from (Damaged(key, reason) for key, reason in piece["problems"])
+                yield from (StoredRequest.from_json(entry) for entry in piece["entries"])
+                yield from (DamagedEntry(key, reason) for key, reason in piece["problems"])
                 after, is_end = piece["last"], piece["is_end"]
 
 

@@ -69,6 +69,11 @@ def _open_file(path: str) -> Any:
     is_folder = os.path.isdir(path)
     lock = os.path.join(path, "lock.mdb") if is_folder else f"{path}-lock"
     return lmdb.open(
-        path, readonly=True, create=False, subdir=is_folder, max_dbs=0, readahead=False,
+        path,
+        readonly=True,
+        create=False,
+        subdir=is_folder,
+        max_dbs=0,
+        readahead=False,
         lock=os.path.exists(lock) and os.access(lock, os.W_OK),
-    )  # fmt: skip
+    )

@@ -9,7 +9,7 @@ from espalier.activations.foreign.lines import CaptureStore, JsonStore, ZarrStor
 from espalier.activations.foreign.lmdb import lmdb_store
 from espalier.activations.foreign.own import LAYOUT, own_store
 from espalier.activations.foreign.salvage import salvaged_store
-from espalier.activations.foreign.store import Store, store_error
+from espalier.activations.foreign.store import RequestStore, store_error
 
 LAYOUTS = {
     LAYOUT: "a folder that espalier activations capture wrote",
@@ -21,7 +21,7 @@ LAYOUTS = {
 }
 
 
-def open_store(path: str | os.PathLike[str], *, salvage_in: Path | None = None) -> Store:
+def open_store(path: str | os.PathLike[str], *, salvage_in: Path | None = None) -> RequestStore:
     """The store at a path; nothing is read yet and nothing is created. salvage_in: read what is left of a damaged LMDB
     store, in a copy that lies in this folder meanwhile; the other layouts pass over what is damaged anyway. Raises
     InputError for a path where there is none, naming what was looked for."""

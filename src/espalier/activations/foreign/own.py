@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from espalier.activations.foreign.entry import BadEntry, entry_of
-from espalier.activations.foreign.store import Damaged, Found
+from espalier.activations.foreign.store import DamagedEntry, Found
 from espalier.activations.store.base import ActivationStore
 from espalier.activations.store.locks import NAME as LOCK
 from espalier.errors import InputError, MissingDependency
@@ -36,7 +36,7 @@ class OwnStore:
                         fields["trim_position"] = record.trim_position
                     yield entry_of(key, fields)
                 except (InputError, BadEntry) as error:
-                    yield Damaged(key, str(error))
+                    yield DamagedEntry(key, str(error))
 
 
 def own_store(path: Path) -> OwnStore | None:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from espalier.activations.foreign.lmdb import SUFFIX, data_file, lmdb_store
 from espalier.activations.foreign.own import LAYOUT as OWN
 from espalier.activations.foreign.own import OwnStore
-from espalier.activations.foreign.store import Found, Lost, Store, store_error
+from espalier.activations.foreign.store import Found, RequestStore, SalvageLosses, store_error
 from espalier.activations.lmdb_file import (
     DUPLICATES,
     DUPSORT,
@@ -27,7 +27,7 @@ from espalier.activations.lmdb_file import (
     NO_PAGE,
     SUBDATABASE,
     BadPage,
-    Node,
+    LeafRow,
     Page,
     PageFile,
     Tree,
@@ -95,7 +95,7 @@ class Range(NamedTuple):
         return f"the keys from {_show_key(self.least)} to below {_show_key(self.below)} are lost"
 
 
-class Row(NamedTuple):
+class SalvagedRow(NamedTuple):
     """database: the name of a named one, None for the unnamed one."""
 
     database: bytes | None
@@ -183,7 +183,7 @@ class SalvagedStore:
     path: Path
     environment: Path
     layout: str
-    reader: Callable[[Path], Store]
+    reader: Callable[[Path], RequestStore]
     folder: Path
 
     def found(self) -> Iterator[Found]:
@@ -191,7 +191,7 @@ class SalvagedStore:
         with tempfile.TemporaryDirectory(prefix=".espalier-", dir=self.folder) as folder:
             copy = Path(folder) / "salvaged"
             salvaged = salvage(self.environment, copy)
-            yield Lost(salvaged.said, tuple(map(str, salvaged.losses)))
+            yield SalvageLosses(salvaged.said, tuple(map(str, salvaged.losses)))
             yield from self.reader(copy).found()
 
 
@@ -216,7 +216,7 @@ class _Reading:
         self._lost: list[tuple[bytes | None, Range]] = []  # with the database
         self._strays_seen: set[tuple[bytes | None, bytes]] = set()
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[SalvagedRow]:
         """Strays first, so that what the tree holds replaces them; so the tree is walked twice, once for its pages."""
         file, salvage = self._file, self._found
         if file.metas:
@@ -307,7 +307,7 @@ class _Reading:
                 self._found.expected += tree.entries - 1  # the row that names it is none of the user's
             yield from self._leaves(tree, node.key)
 
-    def _rows_of(self, number: int, within: Range, database: bytes | None) -> Iterator[Row]:
+    def _rows_of(self, number: int, within: Range, database: bytes | None) -> Iterator[SalvagedRow]:
         """The rows of a leaf of the tree; each that cannot be read is a loss."""
         page, last = self._file.page(number), None
         for place, node in nodes_of(page):
@@ -327,18 +327,18 @@ class _Reading:
             if row is not None:
                 yield row
 
-    def _row(self, number: int, database: bytes | None, node: Node) -> Row | None:
+    def _row(self, number: int, database: bytes | None, node: LeafRow) -> SalvagedRow | None:
         try:
             if node.flags & DUPLICATES:
                 raise BadPage("it has several values")
             if not 0 < len(node.key) <= MAX_KEY:
                 raise BadPage(f"its key has {len(node.key)} bytes")
-            return Row(database, node.key, self._file.value(node))
+            return SalvagedRow(database, node.key, self._file.value(node))
         except BadPage as error:
             self._found.losses.append(Loss(number, f"the row {_show_key(node.key)}: {error}", "one row is lost"))
             return None
 
-    def _strays(self, freed: set[int]) -> Iterator[Row]:
+    def _strays(self, freed: set[int]) -> Iterator[SalvagedRow]:
         """Rows of leaves that nothing points to and whose keys are lost; those of freed pages first: they are older."""
         pages = [number for number in range(METAS, len(self._file)) if number not in self._visited]
         for number in sorted(pages, key=lambda page_number: (page_number not in freed, page_number)):
@@ -357,7 +357,7 @@ class _Reading:
                     self._found.strays = len(self._strays_seen)
                     yield row
 
-    def _stray(self, node: Node) -> Row | None:
+    def _stray(self, node: LeafRow) -> SalvagedRow | None:
         lost_in = {database for database, keys in self._lost if keys.holds(node.key)}
         if not lost_in or not 0 < len(node.key) <= MAX_KEY:
             return None
@@ -370,7 +370,7 @@ class _Reading:
         database = rebuild.database_of(value) if self.is_own else None
         if self.is_own and (database is None or lost_in.isdisjoint((database, None))):
             return None
-        return Row(database, node.key, value)
+        return SalvagedRow(database, node.key, value)
 
     def _read_freed_pages(self, tree: Tree) -> set[int]:
         """The freed pages, as far as the tree of them can be read; its own damage loses no rows."""

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-from espalier.activations.foreign.entry import Entry
+from espalier.activations.foreign.entry import StoredRequest
 from espalier.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)
-class Damaged:
+class DamagedEntry:
     """An entry that cannot be read. key: its name, or its place in a file. reason: a clause."""
 
     key: str
@@ -20,17 +20,17 @@ class Damaged:
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class SalvageLosses:
     """What was lost of a store that was salvaged. said: how much is left, in words. losses: one clause each."""
 
     said: str
     losses: tuple[str, ...]
 
 
-Found: TypeAlias = Entry | Damaged | Lost
+Found: TypeAlias = StoredRequest | DamagedEntry | SalvageLosses
 
 
-class Store(Protocol):
+class RequestStore(Protocol):
     """A store of logged requests, opened for reading."""
 
     @property

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 
-from espalier.activations.foreign.entry import Entry
+from espalier.activations.foreign.entry import StoredRequest
 from espalier.errors import OutputError
 
 _TABLE = """
@@ -58,12 +58,18 @@ class Index:
         self._base.close()
         self._folder.cleanup()
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: StoredRequest) -> None:
         """An entry whose key is there replaces it. Raises OutputError where the disk is full."""
         values = (
-            entry.key, prompt_hash(entry.prompt), entry.request, entry.run, entry.model, entry.timestamp, entry.sample,
+            entry.key,
+            prompt_hash(entry.prompt),
+            entry.request,
+            entry.run,
+            entry.model,
+            entry.timestamp,
+            entry.sample,
             json.dumps(entry.to_json()),
-        )  # fmt: skip
+        )
         try:
             self._base.execute(_INSERT, values)
         except sqlite3.OperationalError as error:
@@ -74,19 +80,19 @@ class Index:
         for column in ("hash", "request"):
             self._base.execute(f"CREATE INDEX by_{column} ON entries ({column})")
 
-    def by_hash(self, digest: bytes, *, run: str | None = None) -> list[tuple[int, Entry]]:
+    def by_hash(self, digest: bytes, *, run: str | None = None) -> list[tuple[int, StoredRequest]]:
         """Place and entry of each that has this prompt (and run), in the order of logging."""
         if run is None:
             return self._entries(f"SELECT place, body FROM entries WHERE hash = ? {_ORDER}", (digest,))
         return self._entries(f"SELECT place, body FROM entries WHERE hash = ? AND run = ? {_ORDER}", (digest, run))
 
-    def by_request(self, request: str) -> list[tuple[int, Entry]]:
+    def by_request(self, request: str) -> list[tuple[int, StoredRequest]]:
         """Place and entry of each that has this request id, in the order of logging."""
         return self._entries(f"SELECT place, body FROM entries WHERE request = ? {_ORDER}", (request,))
 
-    def _entries(self, sql: str, values: tuple[object, ...]) -> list[tuple[int, Entry]]:
+    def _entries(self, sql: str, values: tuple[object, ...]) -> list[tuple[int, StoredRequest]]:
         rows = self._base.execute(sql, values).fetchall()
-        return [(place, Entry.from_json(json.loads(body))) for place, body in rows]
+        return [(place, StoredRequest.from_json(json.loads(body))) for place, body in rows]
 
     def use(self, place: int) -> None:
         """Count this entry as one that a row was made of."""
@@ -105,4 +111,4 @@ class Index:
     def unused(self, limit: int) -> Iterator[str]:
         """Prompts of entries of which no row was made."""
         for (body,) in self._base.execute("SELECT body FROM entries WHERE used = 0 LIMIT ?", (limit,)):
-            yield Entry.from_json(json.loads(body)).prompt
+            yield StoredRequest.from_json(json.loads(body)).prompt

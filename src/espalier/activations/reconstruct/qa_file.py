@@ -33,9 +33,10 @@ def read_rows(path: str | os.PathLike[str]) -> Iterator[tuple[int, dict[str, Any
                 row = json.loads(line, parse_constant=_refuse)
             except ValueError as error:
                 raise InputError(
-                    f"{place} is no JSON: {error}", hint="a QA file has one JSON object on each line",
+                    f"{place} is no JSON: {error}",
+                    hint="a QA file has one JSON object on each line",
                     field="qa_output_path",
-                ) from error  # fmt: skip
+                ) from error
             if not isinstance(row, dict):
                 raise InputError(f"{place} is not an object", field="qa_output_path")
             yield number, row

@@ -14,7 +14,7 @@ CLIP = 50
 
 
 @dataclass(slots=True)
-class Report:
+class ReconstructionReport:
     """Counts of one reconstruction.
 
     rows: of the QA file. matched: rows with an entry. written: rows of the output (more than matched with `all`).
@@ -58,18 +58,28 @@ class Report:
         """All counts, and the examples as objects."""
         more = {"salvaged": self.salvaged, "losses": list(self.losses)} if self.salvaged else {}
         return {
-            "layout": self.layout, **more,
-            "rows": self.rows, "matched": self.matched, "unmatched": self.unmatched, "written": self.written,
-            "entries": self.entries, "used": self.used, "unused": self.unused, "filtered": self.filtered,
-            "damaged": self.damaged, "duplicates": self.duplicates, "conflicts": self.conflicts,
+            "layout": self.layout,
+            **more,
+            "rows": self.rows,
+            "matched": self.matched,
+            "unmatched": self.unmatched,
+            "written": self.written,
+            "entries": self.entries,
+            "used": self.used,
+            "unused": self.unused,
+            "filtered": self.filtered,
+            "damaged": self.damaged,
+            "duplicates": self.duplicates,
+            "conflicts": self.conflicts,
             "lacking": self.lacking,
-            "templates": dict(self.templates), "models": self.models,
+            "templates": dict(self.templates),
+            "models": self.models,
             "examples": {
                 "unmatched": [{"line": line, "prompt": prompt} for line, prompt in self.unmatched_shown],
                 "unused": self.unused_shown,
                 "damaged": [{"key": key, "reason": reason} for key, reason in self.damaged_shown],
             },
-        }  # fmt: skip
+        }
 
     def lines(self, rule: str) -> Iterator[str]:
         """The report in words. rule: what was done with duplicates."""

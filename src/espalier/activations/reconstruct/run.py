@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from espalier.activations.foreign.entry import Entry
+from espalier.activations.foreign.entry import StoredRequest
 from espalier.activations.foreign.open import open_store
-from espalier.activations.foreign.store import Damaged, Lost, Store
+from espalier.activations.foreign.store import DamagedEntry, RequestStore, SalvageLosses
 from espalier.activations.reconstruct.index import Index, prompt_hash
 from espalier.activations.reconstruct.qa_file import line_of, read_rows
-from espalier.activations.reconstruct.report import SHOWN, Report, clipped
+from espalier.activations.reconstruct.report import SHOWN, ReconstructionReport, clipped
 from espalier.activations.reconstruct.templates import PromptTemplate, templates_of
 from espalier.errors import InputError, NothingMatched, OutputError
 from espalier.files.writing import replaced
@@ -49,7 +49,7 @@ class Rules:
         if self.since is not None and self.until is not None and self.since > self.until:
             raise InputError("since is later than until", field="since")
 
-    def takes(self, entry: Entry) -> bool:
+    def takes(self, entry: StoredRequest) -> bool:
         """Whether an entry is within the filters."""
         if self.model is not None and self.model not in (entry.model, entry.model.rpartition("/")[2]):
             return False
@@ -73,7 +73,7 @@ def reconstruct(
     salvage: bool = False,
     tell: Callable[[str], None] = lambda _: None,
     step: Callable[[str, int], None] = lambda _, __: None,
-) -> Report:
+) -> ReconstructionReport:
     """Write the inference file: for each row of the QA file that has an entry, its fields in their order, then
     `generation`, `model`, `input_length`, `timestamp`, and `messages` and `trim_position` where the entry has them.
 
@@ -91,7 +91,7 @@ def reconstruct(
         if _is_same(target, Path(given).expanduser()):
             raise InputError(f"the output {target} is also an input", field="output_path")
     store = open_store(lmdb_path, salvage_in=target.parent if salvage else None)
-    report = Report(layout=store.layout)
+    report = ReconstructionReport(layout=store.layout)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -129,12 +129,14 @@ def reconstruct(
     return report
 
 
-def _fill(index: Index, store: Store, rules: Rules, report: Report, step: Callable[[str, int], None]) -> None:
+def _fill(
+    index: Index, store: RequestStore, rules: Rules, report: ReconstructionReport, step: Callable[[str, int], None]
+) -> None:
     for count, entry in enumerate(store.found(), 1):
         step("entries", count)
-        if isinstance(entry, Lost):
+        if isinstance(entry, SalvageLosses):
             report.salvaged, report.losses = entry.said, entry.losses
-        elif isinstance(entry, Damaged):
+        elif isinstance(entry, DamagedEntry):
             report.damaged += 1
             if len(report.damaged_shown) < SHOWN:
                 report.damaged_shown.append((entry.key, entry.reason))
@@ -154,7 +156,7 @@ class _Matcher:
         self.said = ""
         self.lacking = 0
 
-    def entries(self, row: Mapping[str, Any], line: int) -> tuple[list[tuple[int, Entry]], str]:
+    def entries(self, row: Mapping[str, Any], line: int) -> tuple[list[tuple[int, StoredRequest]], str]:
         """Entries with their places in the order of logging, and what found them. Raises InputError for a row without
         the id that it is matched by."""
         if self._rules.match == "request":
@@ -187,11 +189,11 @@ def _read_text(row: Mapping[str, Any], name: str, line: int) -> str:
     return value
 
 
-def _pick_entries(entries: list[tuple[int, Entry]], rule: str) -> list[tuple[int, Entry]]:
+def _pick_entries(entries: list[tuple[int, StoredRequest]], rule: str) -> list[tuple[int, StoredRequest]]:
     return {"first": entries[:1], "last": entries[-1:], "all": entries}[rule]
 
 
-def _output_row(row: Mapping[str, Any], entry: Entry) -> dict[str, Any]:
+def _output_row(row: Mapping[str, Any], entry: StoredRequest) -> dict[str, Any]:
     """timestamp 0 where the store has none, as the original writes it."""
     return {
         **row,
@@ -203,14 +205,14 @@ def _output_row(row: Mapping[str, Any], entry: Entry) -> dict[str, Any]:
     }
 
 
-def _nothing(report: Report) -> str:
+def _nothing(report: ReconstructionReport) -> str:
     return (
         f"none of the {report.rows:,} rows of the QA file has an entry in the store"
         f" ({report.entries:,} entries within the filters, {report.filtered:,} outside, {report.damaged:,} damaged)"
     )
 
 
-def _remedy(report: Report) -> str:
+def _remedy(report: ReconstructionReport) -> str:
     if report.lacking:
         return f"{report.lacking:,} rows lack the columns that the templates name"
     if report.unused_shown:

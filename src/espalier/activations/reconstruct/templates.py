@@ -17,11 +17,7 @@ from espalier.errors import InputError
 QUESTION = "Answer in one sentence. Q:{prompt}\n A:"
 """How HalluLens asks for one sentence."""
 KNOWN: Mapping[str, str] = MappingProxyType(
-    {
-        "user-line": f"user: {QUESTION}",
-        "question": QUESTION,
-        "as-is": "{prompt}",
-    }
+    {"user-line": f"user: {QUESTION}", "question": QUESTION, "as-is": "{prompt}"}
 )
 """By name: a chat as `role: content` lines (until February 2026), the question raw (since then), and a QA file whose
 prompts are those sent, as `generation.jsonl` has them."""

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from espalier.activations.lmdb_file import shortfall
 from espalier.activations.store import layout
 from espalier.activations.store.locks import shared_lock
-from espalier.activations.store.record import Captured, RequestRecord, new_key
+from espalier.activations.store.record import CapturedVectors, RequestRecord, new_key
 from espalier.errors import InputError, LimitExceeded, MissingDependency, OutputError
 from espalier.files.json_shape import check_shape
 from espalier.files.limits import ACTIVATION_ENTRY
@@ -74,7 +74,7 @@ class ActivationStore:
             os.close(self._lock)
             self._lock = -1
 
-    def put(self, captured: Captured, key: str | None = None) -> str:
+    def put(self, captured: CapturedVectors, key: str | None = None) -> str:
         """Store a request with its vectors, in one transaction. key: a new one is made without it; one that is there is
         replaced, its vectors with it. Returns the key. Raises ValueError for vectors that their dtype cannot hold,
         InputError, LimitExceeded, OutputError where the disk is full; the store is then as it was."""
@@ -125,7 +125,7 @@ class ActivationStore:
                 )
             return layout.unpack(chunk)
 
-    def captured(self, key: str) -> Captured:
+    def captured(self, key: str) -> CapturedVectors:
         """A request with all its vectors, from one moment. Raises as `record` and `vectors`."""
         with self._reading() as reading:
             record = self._record(reading, key)
@@ -136,7 +136,7 @@ class ActivationStore:
                     if chunk is None:
                         raise layout.DamagedChunk(f"{site} {layer} of {key} is not there")
                     vectors[site, layer] = layout.unpack(chunk)
-            return Captured(record, vectors)
+            return CapturedVectors(record, vectors)
 
     def keys(self, *, prompt: str | None = None, request_id: str | None = None) -> Iterator[str]:
         """Keys in the order of time, as of the first; those of a prompt or of a request id."""
@@ -196,8 +196,9 @@ class ActivationStore:
             if data.is_file() and (lack := shortfall(data)):  # it would end the process once it is mapped
                 raise InputError(
                     f"cannot open the store {self.path}: {lack}",
-                    hint="espalier activations salvage copies what is left of it", field="store",
-                )  # fmt: skip
+                    hint="espalier activations salvage copies what is left of it",
+                    field="store",
+                )
             if write:
                 self.path.mkdir(parents=True, exist_ok=True)
                 self._lock = shared_lock(self.path)
@@ -205,10 +206,15 @@ class ActivationStore:
             while True:
                 try:
                     return self._lmdb.open(
-                        str(self.path), map_size=size, max_dbs=len(layout.DATABASES), max_readers=MAX_READERS,
-                        readonly=not write, create=write, readahead=False,
+                        str(self.path),
+                        map_size=size,
+                        max_dbs=len(layout.DATABASES),
+                        max_readers=MAX_READERS,
+                        readonly=not write,
+                        create=write,
+                        readahead=False,
                         lock=write or (self.path / "lock.mdb").exists(),
-                    )  # fmt: skip
+                    )
                 except (MemoryError, self._lmdb.MemoryError):
                     if size <= SMALLEST_MAP:
                         raise
@@ -222,9 +228,10 @@ class ActivationStore:
             databases = {name: self._base.open_db(name.encode(), create=write) for name in layout.DATABASES}
         except self._lmdb.Error as error:
             raise InputError(
-                f"{self.path} is an LMDB environment, but no store of activations", field="store",
+                f"{self.path} is an LMDB environment, but no store of activations",
+                field="store",
                 hint="espalier reconstruct reads those of others",
-            ) from error  # fmt: skip
+            ) from error
         stated = {"format": layout.FORMAT, "version": layout.VERSION}
         if write:
             self._write_transaction(
@@ -239,8 +246,9 @@ class ActivationStore:
         if said["version"] > layout.VERSION:
             raise InputError(
                 f"the store {self.path} has version {said['version']}, and this program reads {layout.VERSION}",
-                hint="use a newer espalier", field="store",
-            )  # fmt: skip
+                hint="use a newer espalier",
+                field="store",
+            )
         return databases
 
     def _reading(self) -> Any:

@@ -17,14 +17,14 @@ from espalier.errors import EspalierError, OutputError
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class StoreFault:
     """Something that is not as it was stored. key: of the request, or of the index. reason: a clause."""
 
     key: str
     reason: str
 
 
-def verify(store: ActivationStore) -> Iterator[Fault]:
+def verify(store: ActivationStore) -> Iterator[StoreFault]:
     """Read every record and every chunk: checksums, shapes, what is missing, what belongs to nothing, indices."""
     named: set[bytes] = set()
     indices: dict[str, set[bytes]] = {"by_time": set(), "by_prompt": set(), "by_request": set()}
@@ -33,7 +33,7 @@ def verify(store: ActivationStore) -> Iterator[Fault]:
         try:
             record = store.record(key)
         except EspalierError as error:
-            yield Fault(key, error.message)
+            yield StoreFault(key, error.message)
             continue
         indices["by_time"].add(layout.time_key(record.timestamp, key))
         indices["by_prompt"].add(layout.text_key(record.prompt, key))
@@ -44,19 +44,19 @@ def verify(store: ActivationStore) -> Iterator[Fault]:
     for raw, chunk in store.raw_chunks():
         key = raw.decode("utf-8", "backslashreplace").replace("\0", " ")
         if raw not in named:
-            yield Fault(key, "these vectors belong to no request")
+            yield StoreFault(key, "these vectors belong to no request")
             continue
         named.discard(raw)
         try:
             layout.unpack(chunk)
         except layout.DamagedChunk as error:
-            yield Fault(key, str(error))
+            yield StoreFault(key, str(error))
     for raw in sorted(named):
-        yield Fault(raw.decode().replace("\0", " "), "these vectors are not there")
+        yield StoreFault(raw.decode().replace("\0", " "), "these vectors are not there")
     for database, expected in indices.items():
         keys = {*store.raw_keys(database)}
         if keys != expected:
-            yield Fault(
+            yield StoreFault(
                 database, f"the index lacks {len(expected - keys)} keys and has {len(keys - expected)} too many"
             )
 

@@ -134,10 +134,16 @@ def _zarr_array(folder: Path, values: NDArray[Any]) -> None:
     _write_json(
         folder / ".zarray",
         {
-            "zarr_format": 2, "shape": list(values.shape), "chunks": list(chunk), "dtype": values.dtype.str,
-            "compressor": None, "fill_value": 0, "order": "C", "filters": None,
+            "zarr_format": 2,
+            "shape": list(values.shape),
+            "chunks": list(chunk),
+            "dtype": values.dtype.str,
+            "compressor": None,
+            "fill_value": 0,
+            "order": "C",
+            "filters": None,
         },
-    )  # fmt: skip
+    )
     for number, start in enumerate(range(0, len(values), rows)):
         whole = np.zeros(chunk, dtype=values.dtype)  # a chunk is whole, also the last one
         part = values[start : start + rows]
@@ -157,9 +163,14 @@ def _parquet(store: ActivationStore, path: Path, keys: list[str]) -> None:
         record = store.record(key)
         row = {name: getattr(record, name, key) for name in INDEX}
         rows.append(
-            row | {"tokens": len(record.response_ids), "positions": list(record.positions), "sites": list(record.sites),
-                   "layers": list(record.layers)}
-        )  # fmt: skip
+            row
+            | {
+                "tokens": len(record.response_ids),
+                "positions": list(record.positions),
+                "sites": list(record.sites),
+                "layers": list(record.layers),
+            }
+        )
     texts = [(name, pa.string()) for name in INDEX[:6]]
     numbers = [
         ("timestamp", pa.float64()),

@@ -16,7 +16,7 @@ import numpy as np
 
 from espalier.activations.store.base import ActivationStore
 from espalier.activations.store.dtypes import from_bfloat16_bits
-from espalier.activations.store.record import Captured, RequestRecord
+from espalier.activations.store.record import CapturedVectors, RequestRecord
 from espalier.errors import InputError, MissingDependency, OutputError
 
 SUFFIX = "_metadata"
@@ -27,13 +27,20 @@ MAP_BYTES = 16 << 30
 def metadata_of(record: RequestRecord) -> dict[str, Any]:
     """The original's flat dict: texts, numbers, lists and dicts only."""
     metadata: dict[str, Any] = {
-        "prompt": record.prompt, "response": record.response, "input_length": record.input_length,
-        "model": record.model, "trim_position": record.trim_position, "timestamp": record.timestamp,
-        "has_activations": record.has_activations, "compression_metadata": {"compression": "none"},
-        "prompt_hash": record.prompt_hash, "multi_sample": record.sample_index is not None,
-        "sample_group_id": record.sample_group_id, "sample_index": record.sample_index,
+        "prompt": record.prompt,
+        "response": record.response,
+        "input_length": record.input_length,
+        "model": record.model,
+        "trim_position": record.trim_position,
+        "timestamp": record.timestamp,
+        "has_activations": record.has_activations,
+        "compression_metadata": {"compression": "none"},
+        "prompt_hash": record.prompt_hash,
+        "multi_sample": record.sample_index is not None,
+        "sample_group_id": record.sample_group_id,
+        "sample_index": record.sample_index,
         "request_id": record.request_id,
-    }  # fmt: skip
+    }
     if record.messages is not None:
         metadata["messages"] = [dict(message) for message in record.messages]
     if record.has_activations:
@@ -41,7 +48,7 @@ def metadata_of(record: RequestRecord) -> dict[str, Any]:
     return metadata
 
 
-def entry_of(captured: Captured) -> dict[str, Any]:
+def entry_of(captured: CapturedVectors) -> dict[str, Any]:
     """The original's entry: for each layer `(1, positions, hidden)` float16 or float32, or None where it was not
     captured. Raises InputError for states of other sites than the residual stream."""
     record = captured.record

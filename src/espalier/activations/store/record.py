@@ -82,7 +82,7 @@ class RequestRecord(JsonRecord):
 
 
 @dataclass(frozen=True, slots=True)
-class Captured:
+class CapturedVectors:
     """A record and its vectors. vectors: (site, layer) -> `(len(record.positions), record.hidden)`, of float16,
     float32, or uint16 for the bits of bfloat16."""
 

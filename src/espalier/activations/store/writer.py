@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from types import TracebackType
 
 from espalier.activations.store.base import ActivationStore
-from espalier.activations.store.record import Captured
+from espalier.activations.store.record import CapturedVectors
 from espalier.errors import EspalierError, InputError, Unavailable
 
 WHEN_FULL = ("wait", "drop")
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WriterCounts:
     """Counts since the writer began. failed: requests that the store refused; error: the last reason."""
 
     written: int
@@ -40,13 +40,13 @@ class QueuedWriter:
         *,
         max_bytes: int = 1 << 28,
         when_full: str = "wait",
-        done: Callable[[str, Captured], None] = lambda _, __: None,
+        done: Callable[[str, CapturedVectors], None] = lambda _, __: None,
     ) -> None:
         if when_full not in WHEN_FULL:
             raise InputError(f"when_full is {when_full!r}", hint=f"one of {', '.join(WHEN_FULL)}", field="when_full")
         self._store, self._max_bytes, self._when_full, self._done = store, max_bytes, when_full, done
         self._changed = threading.Condition()
-        self._queue: deque[tuple[Captured, int]] = deque()
+        self._queue: deque[tuple[CapturedVectors, int]] = deque()
         self._bytes = self._written = self._dropped = self._failed = 0
         self._busy = self._closed = False
         self._error: str | None = None
@@ -61,7 +61,7 @@ class QueuedWriter:
     ) -> None:
         self.close()
 
-    def put(self, captured: Captured) -> bool:
+    def put(self, captured: CapturedVectors) -> bool:
         """Queue a request. Returns whether it was taken. Raises Unavailable once closed."""
         size = sum(vector.nbytes for vector in captured.vectors.values()) + len(captured.record.prompt)
         with self._changed:
@@ -91,10 +91,10 @@ class QueuedWriter:
         self._thread.join()
 
     @property
-    def counts(self) -> Written:
+    def counts(self) -> WriterCounts:
         with self._changed:
             waiting = len(self._queue) + self._busy
-            return Written(self._written, self._dropped, self._failed, waiting, self._error)
+            return WriterCounts(self._written, self._dropped, self._failed, waiting, self._error)
 
     def _run(self) -> None:
         while True:

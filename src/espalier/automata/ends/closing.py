@@ -49,7 +49,7 @@ class Completions(Protocol):
         ...
 
 
-class _Known:
+class _KnownEnds:
     """The results of earlier searches from one state. refused: no completion of at most so many tokens was found.
     completion: the shortest completion found."""
 
@@ -95,7 +95,7 @@ class Ends:
         self._deep = deep
         self._max_work = max_work
         self._longest = max(trie.max_depth, 1)
-        self._known: dict[State, _Known] = {}
+        self._known: dict[State, _KnownEnds] = {}
         self._landings: ByteCache[State, Landings] = ByteCache(LANDINGS_BYTES)
         self._next: ByteCache[State, list[tuple[int, State]]] = ByteCache(NEXT_BYTES)
 
@@ -199,12 +199,12 @@ class Ends:
         """The bytes and named tokens of the completion that `_nearest` knows."""
         return self._machine.least(state)
 
-    def _of(self, state: State) -> _Known:
+    def _of(self, state: State) -> _KnownEnds:
         known = self._known.get(state)
         if known is None:
             if len(self._known) >= MAX_KNOWN:
                 self._known = {}
-            known = self._known[state] = _Known()
+            known = self._known[state] = _KnownEnds()
         return known
 
     def _search(self, state: State, most: int, max_walks: int, work: _Work) -> tuple[int, ...] | None:

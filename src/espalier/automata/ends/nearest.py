@@ -79,10 +79,10 @@ class Nearest:
             steps.append((at, *first_step(machine, at)))
             at = steps[-1][3]
         for before, byte, token, after in reversed(steps):
-            links[before] = self._spelled(byte, token, after)
+            links[before] = self._spell_link(byte, token, after)
         return links[state]
 
-    def _spelled(self, byte: int, token: int, after: State) -> _Link:
+    def _spell_link(self, byte: int, token: int, after: State) -> _Link:
         links = self._links
         if byte < 0:
             return _Link(byte, after, token, after, 1 + self._rest(after))

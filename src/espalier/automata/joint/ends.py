@@ -35,11 +35,11 @@ class JointNearest:
             if symbol >= 0:
                 run.append(symbol)
             else:
-                tokens += [*self._spelled(bytes(run)), -1 - symbol]
+                tokens += [*self._spell_bytes(bytes(run)), -1 - symbol]
                 run.clear()
-        return (*tokens, *self._spelled(bytes(run)))
+        return (*tokens, *self._spell_bytes(bytes(run)))
 
-    def _spelled(self, data: bytes) -> tuple[int, ...]:
+    def _spell_bytes(self, data: bytes) -> tuple[int, ...]:
         tokens = self._trie.segment(data)
         if tokens is None:
             raise AssertionError("a way to the end has a byte without a token")

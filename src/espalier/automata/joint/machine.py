@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.automata.joint.members import JointMember
-from espalier.automata.joint.search import DEAD, UNKNOWN, Search
+from espalier.automata.joint.search import DEAD, UNKNOWN, JointSearch
 from espalier.automata.languages.nfa import ByteSet
 from espalier.automata.masks.cache import ByteCache
 from espalier.automata.masks.machine import Landings, Machine, State
@@ -67,7 +67,7 @@ class Groups:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Looked:
+class TokenSummary:
     """What is known about the tokens of one joint state. mask: `(W,) int32`, read-only. spread: after every allowed
     token at most so many tokens complete the text; None where that is not known."""
 
@@ -82,7 +82,7 @@ class _Record:
 
     def __init__(self, accepting: bool) -> None:
         self.accepting = accepting
-        self.looked: Looked | None = None
+        self.looked: TokenSummary | None = None
         self.moves: dict[int, State] = {}
 
 
@@ -103,13 +103,13 @@ class JointMachine:
         cache_bytes: int = CACHE_BYTES,
         search: Mapping[str, Any] | None = None,
     ) -> None:
-        """search: options of `Search`."""
+        """search: options of `JointSearch`."""
         self.members = tuple(JointMember(machine, spelled or {}, vocab) for machine in machines)
         self.start: State = tuple(machine.start for machine in machines)
         self.may_strand = may_strand
         self._vocab = vocab
         self._lock = WorkLock()
-        self._search = Search(self.members, vocab, **(search or {}))
+        self._search = JointSearch(self.members, vocab, **(search or {}))
         self._records: dict[State, _Record] = {}
         self._held = 0  # bytes of all records
         self._cache_bytes = cache_bytes
@@ -247,7 +247,7 @@ class JointMachine:
                 self._held += RECORD_BYTES
             return record
 
-    def _look(self, state: State) -> Looked:
+    def _look(self, state: State) -> TokenSummary:
         record = self._record(state)
         look = record.looked
         if look is None:
@@ -259,7 +259,7 @@ class JointMachine:
                 self._held += look.mask.nbytes
         return look
 
-    def _new_look(self, state: State) -> Looked:
+    def _new_look(self, state: State) -> TokenSummary:
         both = self.members[0].machine.mask(state[0]).copy()
         for member, part in zip(self.members[1:], state[1:], strict=True):
             np.bitwise_and(both, member.machine.mask(part), out=both)
@@ -283,7 +283,7 @@ class JointMachine:
             masks.set_bits_inplace(both, (token,), True)
             alive.append(after)
         lengths = [self._search.far(after) for after in alive]
-        return Looked(both, None if UNKNOWN in lengths else max(lengths, default=0))
+        return TokenSummary(both, None if UNKNOWN in lengths else max(lengths, default=0))
 
     def _by_name(self, state: State) -> list[tuple[int, State]]:
         """The tokens without bytes that are allowed, and the state after each."""

@@ -26,7 +26,7 @@ LANDINGS_BYTES = 16 * 2**20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Landed:
+class TokenLandings:
     """which: for each token 0 if it is refused, else 1 + the index into `states` of the state after it, `(32 W,)`,
     uint16 or int32. states: the distinct states after a token."""
 
@@ -46,7 +46,7 @@ class JointMember:
         self._vocab = vocab
         self._size = 32 * masks.words(vocab.width)
         self._steps: dict[State, tuple[int, State] | None] = {}
-        self._landed: ByteCache[State, Landed] = ByteCache(LANDINGS_BYTES)
+        self._landed: ByteCache[State, TokenLandings] = ByteCache(LANDINGS_BYTES)
 
     def advance(self, state: State, token: int) -> State | None:
         """As `Machine.advance`; a token without bytes that this member does not name is read as its spelling."""
@@ -76,7 +76,7 @@ class JointMember:
         self._steps[state] = move
         return move
 
-    def landed(self, state: State) -> Landed:
+    def landed(self, state: State) -> TokenLandings:
         """The state after each token that the machine takes by its bytes or by name."""
         landed = self._landed.get(state)
         if landed is None:
@@ -84,7 +84,7 @@ class JointMember:
             small = len(told.states) < 2**16 - 1
             which: NDArray[np.integer] = np.zeros(self._size, dtype=np.uint16 if small else np.int32)
             which[told.ids] = told.which + 1
-            landed = Landed(which, told.states)
+            landed = TokenLandings(which, told.states)
             self._landed.put(state, landed, which.nbytes + 100 * len(told.states))
         return landed
 

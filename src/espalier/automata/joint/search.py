@@ -35,7 +35,7 @@ MAX_NAMED = 256
 """The most tokens of one reference that a search tries; `!<x>` matches nearly all."""
 
 
-class Search:
+class JointSearch:
     """Not thread-safe: callers hold a lock. named: the tokens without bytes that some member names. missing: bytes
     without a token of their own. odd: the tokens that hold such a byte, `(W,) int32`; None if there are none.
 

@@ -76,7 +76,7 @@ class Dfa:
         """The DFA of a network without calls and token references, by the subset construction if the network is not
         deterministic. Raises GrammarError for the empty language, LimitExceeded."""
         if not network.is_regular:
-            return _determinised(network, max_states)
+            return _determinise(network, max_states)
         table = np.full(network.which.shape, -1, dtype=np.int32)  # (S, C)
         for state, moves in enumerate(network.moves):
             if moves:
@@ -116,7 +116,7 @@ def fragment_of_dfa(dfa: Dfa) -> Fragment:
     return fragment
 
 
-def _determinised(network: Network, max_states: int) -> Dfa:
+def _determinise(network: Network, max_states: int) -> Dfa:
     letters = network.which.shape[1]
     number: dict[frozenset[int], int] = {frozenset((network.start,)): 0}
     order = [frozenset((network.start,))]

@@ -40,7 +40,7 @@ network for explanations (see `network.py`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class AutomatonSource:
     """What an automaton is built of. text: a pattern, or a grammar in GBNF with its root; words: the choices."""
 
     form: Literal["regex", "gbnf", "words"]
@@ -70,18 +70,18 @@ def _automaton(grammar: Grammar, want: Want) -> Automaton:
     return Dfa.of_network(network) if is_one and want != "plain" else network
 
 
-def _of_regex(source: Source) -> Grammar:
+def _of_regex(source: AutomatonSource) -> Grammar:
     grammar = _one_rule(parse_regex(source.text))
     if ROOT not in productive(grammar):
         raise RegexError("no text matches this pattern", pattern=source.text)
     return grammar
 
 
-def _of_gbnf(source: Source) -> Grammar:
+def _of_gbnf(source: AutomatonSource) -> Grammar:
     return parse(source.text, root=source.root)
 
 
-def _of_words(source: Source) -> Grammar:
+def _of_words(source: AutomatonSource) -> Grammar:
     return _one_rule(alt(*(Text(word) if word else EMPTY for word in source.words)))
 
 
@@ -89,7 +89,11 @@ def _one_rule(body: Node) -> Grammar:
     return Grammar.of([Rule(ROOT, body)], root=ROOT)
 
 
-GRAMMARS: Mapping[str, Callable[[Source], Grammar]] = {"regex": _of_regex, "gbnf": _of_gbnf, "words": _of_words}
+GRAMMARS: Mapping[str, Callable[[AutomatonSource], Grammar]] = {
+    "regex": _of_regex,
+    "gbnf": _of_gbnf,
+    "words": _of_words,
+}
 
 
 class FarAutomata:
@@ -102,13 +106,13 @@ class FarAutomata:
         """Start the processes, so that the first long build finds them ready. Raises ConfinedError."""
         self.builds.start()
 
-    def build(self, source: Source, want: Want = "machine") -> Automaton:
-        """The automaton. Raises as `Source.automaton`, and with a limit OutOfTime, Cancelled, ConfinedError."""
+    def build(self, source: AutomatonSource, want: Want = "machine") -> Automaton:
+        """The automaton. Raises as `AutomatonSource.automaton`, and with a limit OutOfTime, Cancelled,
+        ConfinedError."""
         given = {"form": source.form, "text": source.text, "root": source.root, "words": source.words, "want": want}
         return self.builds.build(
-            lambda: source.automaton(want), near=lambda: source.small(want), run=built, given=given,
-            read=_read,
-        )  # fmt: skip
+            lambda: source.automaton(want), near=lambda: source.small(want), run=built, given=given, read=_read
+        )
 
 
 # In a worker process.
@@ -121,13 +125,13 @@ def warm() -> None:
 
 def built(given: Mapping[str, Any]) -> dict[str, Any] | None:
     """Writes the automaton to a file; returns what is wrong with the source, None if nothing is."""
-    source = Source(form=given["form"], text=given["text"], root=given["root"], words=tuple(given["words"]))
+    source = AutomatonSource(form=given["form"], text=given["text"], root=given["root"], words=tuple(given["words"]))
 
     def make() -> bytes:
         automaton = source.automaton(given["want"])
         if given["want"] == "plain" and isinstance(automaton, Network) and len(automaton.final) > MOST_PLAIN:
             raise LimitExceeded("the grammar is too large to be explained")
-        return _written(automaton)
+        return _pack_automaton(automaton)
 
     return answered(given, make)
 
@@ -135,18 +139,37 @@ def built(given: Mapping[str, Any]) -> dict[str, Any] | None:
 # Tables as bytes: `marshal` makes plain values alone, whatever it reads.
 
 
-def _written(built: Automaton) -> bytes:
+def _pack_automaton(built: Automaton) -> bytes:
     if isinstance(built, Dfa):
-        return marshal.dumps((
-            built.classes.tobytes(), built.table.shape, built.table.astype("<i4").tobytes(), built.accepting.tobytes(),
+        return marshal.dumps(
+            (
+                built.classes.tobytes(),
+                built.table.shape,
+                built.table.astype("<i4").tobytes(),
+                built.accepting.tobytes(),
+                built.start,
+            )
+        )
+    return marshal.dumps(
+        (
+            built.classes.tobytes(),
+            built.which.shape,
+            built.which.astype("<i4").tobytes(),
+            built.moves,
+            built.calls,
+            built.tokens,
+            built.final,
+            built.pure,
+            built.least,
+            built.rule,
+            [
+                None if position is None else (position.offset, position.line, position.column)
+                for position in built.leaf
+            ],
+            [(ref.text, ref.id, ref.negated) for ref in built.refs],
             built.start,
-        ))  # fmt: skip
-    return marshal.dumps((
-        built.classes.tobytes(), built.which.shape, built.which.astype("<i4").tobytes(), built.moves, built.calls,
-        built.tokens, built.final, built.pure, built.least, built.rule,
-        [None if position is None else (position.offset, position.line, position.column) for position in built.leaf],
-        [(ref.text, ref.id, ref.negated) for ref in built.refs], built.start,
-    ))  # fmt: skip
+        )
+    )
 
 
 def _read(data: bytes) -> Automaton:
@@ -158,7 +181,16 @@ def _read(data: bytes) -> Automaton:
         return Dfa(classes=classes_of, table=table, accepting=accepting, start=fields[4])
     _, _, _, moves, calls, tokens, final, pure, least, rule, leaf, refs, start = fields
     return Network(
-        classes=classes_of, which=table, moves=moves, calls=calls, tokens=tokens, final=final, pure=pure, least=least,
-        rule=rule, leaf=[None if position is None else Position(*position) for position in leaf],
-        refs=tuple(TokenRef(text=text, id=number, negated=negated) for text, number, negated in refs), start=start,
-    )  # fmt: skip
+        classes=classes_of,
+        which=table,
+        moves=moves,
+        calls=calls,
+        tokens=tokens,
+        final=final,
+        pure=pure,
+        least=least,
+        rule=rule,
+        leaf=[None if position is None else Position(*position) for position in leaf],
+        refs=tuple(TokenRef(text=text, id=number, negated=negated) for text, number, negated in refs),
+        start=start,
+    )

@@ -27,18 +27,7 @@ from espalier.automata.languages.fragment import (
 from espalier.automata.languages.nfa import ByteSet, Nfa, Symbol, bytes_in, utf8_edges
 from espalier.errors import LimitExceeded
 from espalier.grammar.analysis import components, nullable_costs, productive_costs, references
-from espalier.grammar.ast import (
-    AnyChar,
-    CharClass,
-    Grammar,
-    Literal,
-    Node,
-    Position,
-    Repeat,
-    RuleRef,
-    TokenRef,
-    fold,
-)
+from espalier.grammar.ast import AnyChar, CharClass, Grammar, Literal, Node, Position, Repeat, RuleRef, TokenRef, fold
 from espalier.grammar.check import validate
 from espalier.grammar.rewrite import remove_left_recursion, remove_nullable_loops, trim
 from espalier.time_limit import check as check_time
@@ -249,8 +238,11 @@ def _cycle_cutters(group: Sequence[str], edges: dict[str, tuple[str, ...]]) -> s
     cut: set[str] = set()
     while True:
         inside = {name: tuple(t for t in edges[name] if t in group and t not in cut) for name in group}
-        knots = [k for k in components({n: t for n, t in inside.items() if n not in cut})
-                 if len(k) > 1 or k[0] in inside[k[0]]]  # fmt: skip
+        knots = [
+            k
+            for k in components({n: t for n, t in inside.items() if n not in cut})
+            if len(k) > 1 or k[0] in inside[k[0]]
+        ]
         if not knots:
             return cut
         for knot in knots:

@@ -53,7 +53,7 @@ def intersect_network(network: Network, dfa: Dfa, *, max_pairs: int = MAX_PAIRS)
     return assemble(fragments, names, ())
 
 
-class _Met(NamedTuple):
+class _ReachedPairs(NamedTuple):
     """The pairs that one rule reaches from one DFA state, wherever it ends.
 
     order: the pairs, the entry first. before: for each pair, the indices of the pairs that lead to it by an edge or a
@@ -89,7 +89,7 @@ class _Pairs:
         self._table = dfa.table[:, dfa.classes[firsts]]  # (S, C)
         self._edges: dict[Pair, list[tuple[Pair, ByteSet]]] = {}
         self._disjoint: dict[Pair, list[tuple[ByteSet, tuple[Pair, ...]]]] = {}
-        self._met: dict[Pair, _Met] = {}  # by a rule's first position and the state before it
+        self._met: dict[Pair, _ReachedPairs] = {}  # by a rule's first position and the state before it
         self.ends: dict[Pair, set[int]] = {}  # by a rule's first position and the state before it
         self._explore(max_pairs)
 
@@ -187,7 +187,7 @@ class _Pairs:
             fragment.leaf.append(self.network.leaf[pair[0]])
         return fragment
 
-    def _meet(self, entry: Pair) -> _Met:
+    def _meet(self, entry: Pair) -> _ReachedPairs:
         place: dict[Pair, int] = {entry: 0}
         order: list[Pair] = [entry]
         before: list[list[int]] = [[]]
@@ -204,7 +204,7 @@ class _Pairs:
                     order.append(target)
                     before.append([])
                 before[place[target]].append(i)
-        return _Met(order, before, ends)
+        return _ReachedPairs(order, before, ends)
 
 
 def _by_bytes(pairs: list[tuple[Pair, ByteSet]]) -> list[tuple[ByteSet, tuple[Pair, ...]]]:

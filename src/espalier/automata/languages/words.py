@@ -56,7 +56,7 @@ def word_table(words: Sequence[bytes]) -> WordTable:
     flat = np.frombuffer(b"".join(ordered), dtype=np.uint8)
     letters = np.full((len(ordered), longest + 1), -1, dtype=np.int16)  # (n, L + 1), -1 past the end
     letters[np.arange(longest + 1) < lengths[:, None]] = flat
-    return _minimised(_trie(letters, lengths))
+    return _minimise_trie(_trie(letters, lengths))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +99,7 @@ def _trie(letters: NDArray[np.int16], lengths: NDArray[np.int64]) -> _Trie:
     return _Trie(parents=parents, labels=labels, ends=ends, levels=levels)
 
 
-def _minimised(trie: _Trie) -> WordTable:
+def _minimise_trie(trie: _Trie) -> WordTable:
     """Merge equivalent nodes, from the leaves upwards: equivalent nodes have the same height."""
     parents, labels, ends = trie.parents, trie.labels, trie.ends
     total = len(parents)

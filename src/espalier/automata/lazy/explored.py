@@ -11,9 +11,9 @@ from collections.abc import Iterable
 
 from espalier.automata.languages.fragment import disjoint
 from espalier.automata.languages.nfa import ByteSet
-from espalier.automata.lazy.items import Call, Item, Items, Keys, Named
+from espalier.automata.lazy.items import Items, Keys, LazyItem, RuleCall, TokenItem
 from espalier.automata.lazy.linear import ENDLESS
-from espalier.automata.lazy.rules import Later, Rules
+from espalier.automata.lazy.rules import Later, RuleTable
 from espalier.grammar.ast import TokenRef
 from espalier.time_limit import WorkLock
 from espalier.time_limit import check as check_time
@@ -22,35 +22,45 @@ MAX_LENGTH = 60
 """Positions whose items have more items after them are not shortened."""
 
 
-class Place:
+class LazyState:
     """A position. core: its items. least: the least number of bytes to the end of its rule. final: the rule may end
     here. has_calls: other rules begin here. edges: the disjoint sets of bytes that can be read, each with the position
     after it. calls: (first position of the called rule, position to return to). `edges` and `calls` are filled by
     `met`. apart: whether masks find what it allows without its rows, None while unknown; see `masks/shared.py`."""
 
     __slots__ = (
-        "__weakref__", "apart", "calls", "core", "edges", "explored", "final", "has_calls", "is_met", "least", "short",
-    )  # fmt: skip
+        "__weakref__",
+        "apart",
+        "calls",
+        "core",
+        "edges",
+        "explored",
+        "final",
+        "has_calls",
+        "is_met",
+        "least",
+        "short",
+    )
 
-    def __init__(self, explored: Explored, core: frozenset[Item]) -> None:
+    def __init__(self, explored: LazyStates, core: frozenset[LazyItem]) -> None:
         self.explored = explored
         self.core = core
         if len(core) == 1:
             (only,) = core
             self.least = only.least
             self.final = only is explored.items.end
-            self.has_calls = isinstance(only, Call)
+            self.has_calls = isinstance(only, RuleCall)
         else:
             self.least = min([item.least for item in core], default=ENDLESS)
             self.final = explored.items.end in core
-            self.has_calls = any(isinstance(item, Call) for item in core)
+            self.has_calls = any(isinstance(item, RuleCall) for item in core)
         self.is_met = False
-        self.edges: list[tuple[ByteSet, Place]] = []
-        self.calls: list[tuple[Place, Place]] = []
-        self.short: dict[int, Place] | None = None
+        self.edges: list[tuple[ByteSet, LazyState]] = []
+        self.calls: list[tuple[LazyState, LazyState]] = []
+        self.short: dict[int, LazyState] | None = None
         self.apart: bool | None = None
 
-    def met(self) -> Place:
+    def met(self) -> LazyState:
         """Itself, with what follows worked out."""
         if not self.is_met:
             self.explored.meet(self)
@@ -67,16 +77,16 @@ class Place:
         return self.final and len(self.core) == 1
 
 
-class Explored:
+class LazyStates:
     """The positions met so far of the rules that share one table. rules: those that their expressions name.
     name: of the rule, where the table has only one and explanations want its name. is_shared: by all schemas of the
     process; such rules call no others. Thread-safe."""
 
-    def __init__(self, rules: Rules, *, name: str | None = None, is_shared: bool = False) -> None:
+    def __init__(self, rules: RuleTable, *, name: str | None = None, is_shared: bool = False) -> None:
         self.name = name
         self.is_shared = is_shared
         self.items = Items(rules)
-        self._places: dict[frozenset[Item], Place] = {}
+        self._places: dict[frozenset[LazyItem], LazyState] = {}
         self._lock = WorkLock()
 
     def __len__(self) -> int:
@@ -89,7 +99,7 @@ class Explored:
             held = self._dropped()
             self._places = {place.core: place for reference in held if (place := reference()) is not None}
 
-    def _dropped(self) -> list[weakref.ref[Place]]:
+    def _dropped(self) -> list[weakref.ref[LazyState]]:
         self.items.forget()
         for place in self._places.values():
             place.forget()
@@ -99,29 +109,29 @@ class Explored:
         self._places = {}
         return held
 
-    def named(self, place: Place) -> list[tuple[TokenRef, Place]]:
+    def named(self, place: LazyState) -> list[tuple[TokenRef, LazyState]]:
         """The tokens that can be read at a position by their names, each with the position after it."""
         with self._lock:
-            return [(item.ref, self._place((item.after,))) for item in place.core if isinstance(item, Named)]
+            return [(item.ref, self._place((item.after,))) for item in place.core if isinstance(item, TokenItem)]
 
-    def start(self, options: Iterable[Item]) -> Place:
+    def start(self, options: Iterable[LazyItem]) -> LazyState:
         """The position at the start of these."""
         with self._lock:
             return self._place(tuple(options))
 
-    def after_key(self, keys: Keys, key: int) -> Place:
+    def after_key(self, keys: Keys, key: int) -> LazyState:
         """The position after the text of a key."""
         with self._lock:
             return self._place((keys.after(self.items, key),))
 
-    def meet(self, place: Place) -> None:
+    def meet(self, place: LazyState) -> None:
         """Work out what can be read at a position."""
         with self._lock:
             if place.is_met:
                 return
             check_time()
             if len(place.core) == 1 and not place.has_calls and not isinstance(only := next(iter(place.core)), Keys):
-                alone: dict[Place, ByteSet] = {}
+                alone: dict[LazyState, ByteSet] = {}
                 for members, target in only.edges(self.items):  # disjoint already
                     after = target.alone or self._place((target,))
                     if after.least < ENDLESS:
@@ -129,10 +139,10 @@ class Explored:
                 place.edges = [(members, after) for after, members in alone.items()]
                 place.is_met = True
                 return
-            by_mask: dict[ByteSet, set[Item]] = {}
-            called: dict[Place, set[Item]] = {}
+            by_mask: dict[ByteSet, set[LazyItem]] = {}
+            called: dict[LazyState, set[LazyItem]] = {}
             for item in place.core:
-                if isinstance(item, Call):
+                if isinstance(item, RuleCall):
                     start = item.start.place() if isinstance(item.start, Later) else item.start
                     called.setdefault(start, set()).add(item.after)
                     continue
@@ -142,7 +152,7 @@ class Explored:
                         by_mask[members] = {target}
                     else:
                         known.add(target)
-            joined: dict[Place, ByteSet] = {}
+            joined: dict[LazyState, ByteSet] = {}
             for members, targets in disjoint(by_mask):
                 after = self._place(targets)
                 if after.least < ENDLESS:
@@ -151,7 +161,7 @@ class Explored:
             place.calls = [(start, self._place(targets)) for start, targets in called.items()]
             place.is_met = True
 
-    def shortened(self, place: Place, longest: int) -> Place:
+    def shortened(self, place: LazyState, longest: int) -> LazyState:
         """A position that reads the same texts of at most `longest` bytes; one for all large counts."""
         if not any(item.counted for item in place.core):
             return place
@@ -166,30 +176,30 @@ class Explored:
                 place.short[longest] = short
             return short
 
-    def _place(self, targets: Iterable[Item]) -> Place:
+    def _place(self, targets: Iterable[LazyItem]) -> LazyState:
         targets = tuple(targets)
         if len(targets) == 1:
             (only,) = targets
-            place: Place | None = only.alone
+            place: LazyState | None = only.alone
             if place is None:
                 place = only.alone = self._known(frozenset(self._closed(only)))
             return place
         return self._known(frozenset([item for target in targets for item in self._closed(target)]))
 
-    def _known(self, core: frozenset[Item]) -> Place:
+    def _known(self, core: frozenset[LazyItem]) -> LazyState:
         place = self._places.get(core)
         if place is None:
-            place = self._places[core] = Place(self, core)
+            place = self._places[core] = LazyState(self, core)
         return place
 
-    def _closed(self, item: Item) -> tuple[Item, ...]:
+    def _closed(self, item: LazyItem) -> tuple[LazyItem, ...]:
         """The items that one stands for, which read something or end the rule."""
         if item.closed is not None:
             return item.closed
         if item.reads:
             item.closed = (item,) if item.least < ENDLESS else ()
             return item.closed
-        items: dict[Item, None] = {}
+        items: dict[LazyItem, None] = {}
         seen = {item}
         todo = [item]
         while todo:

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable, Mapping
 
 from espalier.automata.languages.fragment import Fragment
 from espalier.automata.languages.nfa import ByteSet, Symbol
-from espalier.automata.lazy.items import Item, Items
+from espalier.automata.lazy.items import Items, LazyItem
 from espalier.automata.lazy.linear import ENDLESS
 from espalier.grammar.ast import Node
 
 
-class Laid:
+class FragmentRule:
     """A fragment that is a whole rule. symbols: the expression of each symbol in it. cost: the least bytes of an
     expression. Raises nothing; what cannot be finished costs ENDLESS."""
 
@@ -23,25 +23,25 @@ class Laid:
         self.symbols = symbols
         self.least = _least(fragment, {symbol: cost(node) for symbol, node in symbols.items()})
 
-    def start(self, items: Items) -> Item:
+    def start(self, items: Items) -> LazyItem:
         """The item of its first state."""
         return self.state(items, 0)
 
-    def state(self, items: Items, number: int) -> Item:
+    def state(self, items: Items, number: int) -> LazyItem:
         """The item of a state."""
-        return items.kept((self, number), lambda: _State(self, number))
+        return items.kept((self, number), lambda: _FragmentState(self, number))
 
-    def reader(self, items: Items, number: int) -> Item:
+    def reader(self, items: Items, number: int) -> LazyItem:
         """The item of what a state reads itself."""
         return items.kept((self, number, "bytes"), lambda: _Bytes(self, number))
 
 
-class _State(Item):
+class _FragmentState(LazyItem):
     """A state of a fragment."""
 
     __slots__ = ("laid", "number")
 
-    def __init__(self, laid: Laid, number: int) -> None:
+    def __init__(self, laid: FragmentRule, number: int) -> None:
         super().__init__(laid.least[number])
         self.laid, self.number = laid, number
 
@@ -49,7 +49,7 @@ class _State(Item):
     def reads(self) -> bool:
         return False
 
-    def ways(self, items: Items) -> Iterable[Item]:
+    def ways(self, items: Items) -> Iterable[LazyItem]:
         laid, number = self.laid, self.number
         if laid.fragment.final[number]:
             yield items.end
@@ -61,17 +61,17 @@ class _State(Item):
                     yield items.at(laid.symbols[symbol], laid.state(items, target))
 
 
-class _Bytes(Item):
+class _Bytes(LazyItem):
     """What a state of a fragment reads itself."""
 
     __slots__ = ("laid", "number")
 
-    def __init__(self, laid: Laid, number: int) -> None:
+    def __init__(self, laid: FragmentRule, number: int) -> None:
         fragment = laid.fragment
         super().__init__(1 + min(laid.least[target] for _, targets in fragment.edges[number] for target in targets))
         self.laid, self.number = laid, number
 
-    def edges(self, items: Items) -> Iterable[tuple[ByteSet, Item]]:
+    def edges(self, items: Items) -> Iterable[tuple[ByteSet, LazyItem]]:
         for members, targets in self.laid.fragment.edges[self.number]:
             for target in targets:
                 yield members, self.laid.state(items, target)

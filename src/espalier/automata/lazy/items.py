@@ -1,12 +1,11 @@
 """What is left to be read, as linked items: a piece of an expression and the item that comes after it.
 
-    "ab" x*  at the start      Text("ab", 0) -> Times(x*, 0) -> End
+    "ab" x*  at the start      LiteralText("ab", 0) -> Times(x*, 0) -> End
              after "a"         Text("ab", 1) -> Times(x*, 0) -> End
 
 An item is made when a walk first needs it. Equal items of one table are one object, so positions, which are sets of
-items, compare by identity. Items that read nothing themselves (`Choice`, `Times`, `Point`) stand for those that they
-lead to. This module knows neither positions nor vocabularies.
-"""
+items, compare by identity. Items that read nothing themselves (`Alternatives`, `Times`, `LinearPosition`) stand for
+those that they lead to. This module knows neither positions nor vocabularies."""
 
 from __future__ import annotations
 
@@ -17,8 +16,8 @@ from typing import Any
 
 from espalier.automata.languages.nfa import DONE, ByteSet, utf8_edges
 from espalier.automata.lazy.costs import Utf8, least_bytes, least_without, narrowed, rest_of_character
-from espalier.automata.lazy.linear import ENDLESS, Linear, State, Walked
-from espalier.automata.lazy.rules import Rules, Start
+from espalier.automata.lazy.linear import ENDLESS, Linear, LinearCosts, State
+from espalier.automata.lazy.rules import RuleTable, Start
 from espalier.grammar.ast import (
     Alternative,
     AnyChar,
@@ -34,18 +33,18 @@ from espalier.grammar.ast import (
 from espalier.time_limit import check as check_time
 
 
-class Item:
+class LazyItem:
     """least: the least number of bytes from here to the end of the rule. length: how many items follow. counted: a
     bounded repetition follows. closed: the items that this one stands for, once they are known. alone: the position of
     this item alone, once it is known."""
 
     __slots__ = ("alone", "closed", "counted", "least", "length")
 
-    def __init__(self, least: int, after: Item | None = None, *, counted: bool = False) -> None:
+    def __init__(self, least: int, after: LazyItem | None = None, *, counted: bool = False) -> None:
         self.least: int = least if after is None else least + after.least
         self.length: int = 0 if after is None else after.length + 1
         self.counted: bool = counted or (after is not None and after.counted)
-        self.closed: tuple[Item, ...] | None = None
+        self.closed: tuple[LazyItem, ...] | None = None
         self.alone: Any = None
 
     def forget(self) -> None:
@@ -57,66 +56,66 @@ class Item:
         """Whether it reads something or ends the rule; if not, it only stands for others."""
         return True
 
-    def edges(self, items: Items) -> Iterable[tuple[ByteSet, Item]]:
+    def edges(self, items: Items) -> Iterable[tuple[ByteSet, LazyItem]]:
         """The bytes that can be read, each with the item after them; the sets of bytes are disjoint, but for those of
         `Keys`, of which two may be equal."""
         return ()
 
-    def ways(self, items: Items) -> Iterable[Item]:
+    def ways(self, items: Items) -> Iterable[LazyItem]:
         """For an item that reads nothing itself: the items that it stands for."""
         return ()
 
-    def shortened(self, items: Items, longest: int) -> Item:
+    def shortened(self, items: Items, longest: int) -> LazyItem:
         """An item that reads the same texts of at most `longest` bytes. Items with large counts give equal ones."""
         return self
 
 
-class End(Item):
+class End(LazyItem):
     """The end of the rule."""
 
     __slots__ = ()
 
 
-class Text(Item):
+class LiteralText(LazyItem):
     """The bytes of a text from `at` on, then `after`."""
 
     __slots__ = ("after", "at", "following", "text")
 
-    def __init__(self, text: bytes, at: int, after: Item) -> None:
+    def __init__(self, text: bytes, at: int, after: LazyItem) -> None:
         super().__init__(len(text) - at, after)
         self.text, self.at, self.after = text, at, after
-        self.following: Item | None = None
+        self.following: LazyItem | None = None
 
     def forget(self) -> None:
         super().forget()
         self.following = None
 
-    def edges(self, items: Items) -> Iterable[tuple[ByteSet, Item]]:
+    def edges(self, items: Items) -> Iterable[tuple[ByteSet, LazyItem]]:
         if self.following is None:
             last = self.at + 1 == len(self.text)
             self.following = self.after if last else items.text(self.text, self.at + 1, self.after)
         return ((1 << self.text[self.at], self.following),)
 
-    def shortened(self, items: Items, longest: int) -> Item:
+    def shortened(self, items: Items, longest: int) -> LazyItem:
         after = self.after.shortened(items, longest)
         return self if after is self.after else items.text(self.text, self.at, after)
 
 
-class Char(Item):
+class Char(LazyItem):
     """The rest of one character, from node `at` of its automaton on, then `after`."""
 
     __slots__ = ("after", "at", "following", "nodes")
 
-    def __init__(self, nodes: Utf8, at: int, rest: int, after: Item) -> None:
+    def __init__(self, nodes: Utf8, at: int, rest: int, after: LazyItem) -> None:
         super().__init__(rest, after)
         self.nodes, self.at, self.after = nodes, at, after
-        self.following: tuple[tuple[ByteSet, Item], ...] | None = None
+        self.following: tuple[tuple[ByteSet, LazyItem], ...] | None = None
 
     def forget(self) -> None:
         super().forget()
         self.following = None
 
-    def edges(self, items: Items) -> Iterable[tuple[ByteSet, Item]]:
+    def edges(self, items: Items) -> Iterable[tuple[ByteSet, LazyItem]]:
         if self.following is None:
             self.following = tuple(
                 (members, self.after if child == DONE else items.char(self.nodes, child, self.after))
@@ -124,41 +123,41 @@ class Char(Item):
             )
         return self.following
 
-    def shortened(self, items: Items, longest: int) -> Item:
+    def shortened(self, items: Items, longest: int) -> LazyItem:
         after = self.after.shortened(items, longest)
         return self if after is self.after else items.char(self.nodes, self.at, after)
 
 
-class Call(Item):
+class RuleCall(LazyItem):
     """Another rule from `start` on, then `after`."""
 
     __slots__ = ("after", "start")
 
-    def __init__(self, start: Start, cost: int, after: Item) -> None:
+    def __init__(self, start: Start, cost: int, after: LazyItem) -> None:
         super().__init__(cost, after)
         self.start, self.after = start, after
 
 
-class Named(Item):
+class TokenItem(LazyItem):
     """A token that the grammar names, then `after`. It counts as one byte."""
 
     __slots__ = ("after", "ref")
 
-    def __init__(self, ref: TokenRef, after: Item) -> None:
+    def __init__(self, ref: TokenRef, after: LazyItem) -> None:
         super().__init__(1, after)
         self.ref, self.after = ref, after
 
-    def shortened(self, items: Items, longest: int) -> Item:
+    def shortened(self, items: Items, longest: int) -> LazyItem:
         after = self.after.shortened(items, longest)
         return self if after is self.after else items.named(self.ref, after)
 
 
-class Choice(Item):
+class Alternatives(LazyItem):
     """One of several expressions, then `after`."""
 
     __slots__ = ("after", "options")
 
-    def __init__(self, options: tuple[Node, ...], least: int, after: Item) -> None:
+    def __init__(self, options: tuple[Node, ...], least: int, after: LazyItem) -> None:
         super().__init__(least, after)
         self.options, self.after = options, after
 
@@ -166,16 +165,16 @@ class Choice(Item):
     def reads(self) -> bool:
         return False
 
-    def ways(self, items: Items) -> Iterable[Item]:
+    def ways(self, items: Items) -> Iterable[LazyItem]:
         return (items.at(option, self.after) for option in self.options)
 
 
-class Times(Item):
+class Times(LazyItem):
     """A repetition of which `count` are done, then `after`. Counting stops where more makes no difference."""
 
     __slots__ = ("after", "count", "node")
 
-    def __init__(self, node: Repeat, count: int, item_cost: int, after: Item) -> None:
+    def __init__(self, node: Repeat, count: int, item_cost: int, after: LazyItem) -> None:
         need = max(node.min - count, 0)
         super().__init__(need * item_cost if need else 0, after, counted=node.min > 0 or node.max is not None)
         self.node, self.count, self.after = node, count, after
@@ -184,7 +183,7 @@ class Times(Item):
     def reads(self) -> bool:
         return False
 
-    def ways(self, items: Items) -> Iterable[Item]:
+    def ways(self, items: Items) -> Iterable[LazyItem]:
         node, count = self.node, self.count
         if count >= node.min:
             yield self.after
@@ -193,7 +192,7 @@ class Times(Item):
         elif count < node.max:
             yield items.at(node.item, items.times(node, count + 1, self.after))
 
-    def shortened(self, items: Items, longest: int) -> Item:
+    def shortened(self, items: Items, longest: int) -> LazyItem:
         node = self.node
         low = min(max(node.min - self.count, 0), longest)
         high = None if node.max is None or node.max - self.count >= longest else node.max - self.count
@@ -205,12 +204,12 @@ class Times(Item):
         return items.times(items.repeat(node.item, low, high), 0, after)
 
 
-class Point(Item):
+class LinearPosition(LazyItem):
     """A state of a `Linear` automaton."""
 
     __slots__ = ("automaton", "state")
 
-    def __init__(self, automaton: Walked, state: State, least: int) -> None:
+    def __init__(self, automaton: LinearCosts, state: State, least: int) -> None:
         super().__init__(least)
         self.automaton, self.state = automaton, state
 
@@ -218,7 +217,7 @@ class Point(Item):
     def reads(self) -> bool:
         return False
 
-    def ways(self, items: Items) -> Iterable[Item]:
+    def ways(self, items: Items) -> Iterable[LazyItem]:
         walked, state = self.automaton, self.state
         linear = walked.linear
         if linear.final(state):
@@ -236,17 +235,17 @@ class Point(Item):
                 yield items.at(choice.before, keys)
 
 
-class Keys(Item):
+class Keys(LazyItem):
     """One of the keys of an object from byte `at` on, and what follows it. wanted: the keys that can still come, as
-    numbers in the order of their texts. place: where in the object; see `Keyed`."""
+    numbers in the order of their texts. place: where in the object; see `KeyedLinear`."""
 
     __slots__ = ("at", "automaton", "place", "wanted")
 
-    def __init__(self, automaton: Walked, wanted: tuple[int, ...], at: int, place: Hashable, least: int) -> None:
+    def __init__(self, automaton: LinearCosts, wanted: tuple[int, ...], at: int, place: Hashable, least: int) -> None:
         super().__init__(least)
         self.automaton, self.wanted, self.at, self.place = automaton, wanted, at, place
 
-    def edges(self, items: Items) -> Iterable[tuple[ByteSet, Item]]:
+    def edges(self, items: Items) -> Iterable[tuple[ByteSet, LazyItem]]:
         walked, at, place = self.automaton, self.at, self.place
         assert walked.keyed is not None
         texts = walked.keyed.texts
@@ -270,7 +269,7 @@ class Keys(Item):
                 yield 1 << byte, keys
             first = past
 
-    def after(self, items: Items, key: int) -> Item:
+    def after(self, items: Items, key: int) -> LazyItem:
         """What follows the text of a key."""
         walked = self.automaton
         assert walked.keyed is not None
@@ -278,13 +277,13 @@ class Keys(Item):
         return items.at(label, items.point(walked, target))
 
 
-class Except(Item):
+class Except(LazyItem):
     """A text of a shared automaton from `start` on that is none of `words`, of which the first `at` bytes are read;
     then `after`. Only words that agree with what is read are listed, in order; there is at least one."""
 
     __slots__ = ("after", "at", "start", "words")
 
-    def __init__(self, start: Start, words: tuple[bytes, ...], at: int, least: int, after: Item) -> None:
+    def __init__(self, start: Start, words: tuple[bytes, ...], at: int, least: int, after: LazyItem) -> None:
         super().__init__(least, after)
         self.start, self.words, self.at, self.after = start, words, at, after
 
@@ -305,7 +304,7 @@ class Except(Item):
             used |= 1 << byte
         return not used & ~loops and bool(loops & ~used)
 
-    def edges(self, items: Items) -> Iterable[tuple[ByteSet, Item]]:
+    def edges(self, items: Items) -> Iterable[tuple[ByteSet, LazyItem]]:
         at = self.at
         by_byte = narrowed(self.words, at)
         for members, target in items.leaf_edges(self.start):
@@ -323,7 +322,7 @@ class Except(Item):
 class Items:
     """The items of one table, each kept once. rules: the rules that their expressions name."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: RuleTable) -> None:
         self._rules = rules
         self.end = End(0)
         self._known: dict[Hashable, Any] = {}
@@ -334,11 +333,11 @@ class Items:
 
     def forget(self) -> None:
         """Drop every item. Those in use stay valid; equal ones are made anew."""
-        walked: dict[Walked, None] = {}
+        walked: dict[LinearCosts, None] = {}
         for item in self._known.values():
-            if isinstance(item, Item):
+            if isinstance(item, LazyItem):
                 item.forget()
-            if isinstance(item, Point | Keys):
+            if isinstance(item, LinearPosition | Keys):
                 walked[item.automaton] = None
         for automaton in walked:
             automaton.forget()
@@ -351,7 +350,7 @@ class Items:
             bytes_needed = self._costs[node] = least_bytes(node, self._rules.cost_of)
         return bytes_needed
 
-    def at(self, node: Node, after: Item) -> Item:
+    def at(self, node: Node, after: LazyItem) -> LazyItem:
         """An expression, then `after`."""
         if after.least >= ENDLESS:
             return after
@@ -393,55 +392,55 @@ class Items:
         runs = groupby(nodes, is_shared)
         return [node for shared, run in runs for node in ([seq(*run)] if shared else run)]
 
-    def begin(self, automaton: Node | Linear) -> Item:
+    def begin(self, automaton: Node | Linear) -> LazyItem:
         """The start of an expression or an automaton that is a whole rule."""
         if isinstance(automaton, Node):
             return self.at(automaton, self.end)
-        return self.point(Walked(automaton, self.cost), automaton.start)
+        return self.point(LinearCosts(automaton, self.cost), automaton.start)
 
     # Each of these makes an item, or finds the equal one.
 
-    def kept(self, key: Hashable, make: Callable[[], Item]) -> Item:
+    def kept(self, key: Hashable, make: Callable[[], LazyItem]) -> LazyItem:
         """The item of this key; `make` makes it."""
-        item: Item | None = self._known.get(key)
+        item: LazyItem | None = self._known.get(key)
         if item is None:
             item = self._known[key] = make()
         return item
 
-    def text(self, text: bytes, at: int, after: Item) -> Item:
+    def text(self, text: bytes, at: int, after: LazyItem) -> LazyItem:
         key = (text, at, after)
-        item: Item | None = self._known.get(key)
+        item: LazyItem | None = self._known.get(key)
         if item is None:
-            item = self._known[key] = Text(text, at, after)
+            item = self._known[key] = LiteralText(text, at, after)
         return item
 
-    def char(self, nodes: Utf8, at: int, after: Item) -> Item:
+    def char(self, nodes: Utf8, at: int, after: LazyItem) -> LazyItem:
         key = (id(nodes), at, after)
         item: Char | None = self._known.get(key)
         if item is None:
             item = self._known[key] = Char(nodes, at, rest_of_character(nodes, at), after)
         return item
 
-    def call(self, start: Start, cost: int, after: Item) -> Item:
+    def call(self, start: Start, cost: int, after: LazyItem) -> LazyItem:
         key = (start, after)
-        item: Item | None = self._known.get(key)
+        item: LazyItem | None = self._known.get(key)
         if item is None:
-            item = self._known[key] = Call(start, cost, after)
+            item = self._known[key] = RuleCall(start, cost, after)
         return item
 
-    def named(self, ref: TokenRef, after: Item) -> Item:
-        return self.kept((ref, after), lambda: Named(ref, after))
+    def named(self, ref: TokenRef, after: LazyItem) -> LazyItem:
+        return self.kept((ref, after), lambda: TokenItem(ref, after))
 
-    def choice(self, node: Alternative, after: Item) -> Item:
+    def choice(self, node: Alternative, after: LazyItem) -> LazyItem:
         key = (node, after)
-        item: Item | None = self._known.get(key)
+        item: LazyItem | None = self._known.get(key)
         if item is None:
-            item = self._known[key] = Choice(node.options, self.cost(node), after)
+            item = self._known[key] = Alternatives(node.options, self.cost(node), after)
         return item
 
-    def times(self, node: Repeat, count: int, after: Item) -> Item:
+    def times(self, node: Repeat, count: int, after: LazyItem) -> LazyItem:
         key = (node, count, after)
-        item: Item | None = self._known.get(key)
+        item: LazyItem | None = self._known.get(key)
         if item is None:
             check_time()
             item = self._known[key] = Times(node, count, self.cost(node.item), after)
@@ -454,24 +453,24 @@ class Items:
             repeat = self._known[key] = Repeat(item, low, high)
         return repeat
 
-    def point(self, automaton: Walked, state: State) -> Item:
+    def point(self, automaton: LinearCosts, state: State) -> LazyItem:
         key = (automaton, state)
-        item: Item | None = self._known.get(key)
+        item: LazyItem | None = self._known.get(key)
         if item is None:
-            item = self._known[key] = Point(automaton, state, automaton.least(state))
+            item = self._known[key] = LinearPosition(automaton, state, automaton.least(state))
         return item
 
-    def keys(self, automaton: Walked, wanted: tuple[int, ...], at: int, place: Hashable) -> Item | None:
+    def keys(self, automaton: LinearCosts, wanted: tuple[int, ...], at: int, place: Hashable) -> LazyItem | None:
         if not wanted:
             return None
         key = (automaton, wanted, at, place)
-        item: Item | None = self._known.get(key)
+        item: LazyItem | None = self._known.get(key)
         if item is None:
             least = min(map(automaton.costs(place).__getitem__, wanted)) - at
             item = self._known[key] = Keys(automaton, wanted, at, place, least)
         return item
 
-    def leaf(self, start: Start, after: Item) -> Item:
+    def leaf(self, start: Start, after: LazyItem) -> LazyItem:
         """A shared automaton from a position on."""
         return after if start.met().is_over else self.call(start, start.least, after)
 
@@ -480,12 +479,12 @@ class Items:
         edges: Iterable[tuple[ByteSet, Start]] = start.met().edges
         return edges
 
-    def excepted(self, start: Start, words: tuple[bytes, ...], at: int, after: Item) -> Item:
+    def excepted(self, start: Start, words: tuple[bytes, ...], at: int, after: LazyItem) -> LazyItem:
         """A text of a shared automaton that is none of these words."""
         if not words:
             return self.leaf(start, after)
         key = ("except", start, words, at, after)
-        item: Item | None = self._known.get(key)
+        item: LazyItem | None = self._known.get(key)
         if item is None:
             item = Except(start, words, at, least_without(start, words, at), after)
             self._known[key] = item

@@ -110,7 +110,7 @@ class KeyChoice:
     place: Hashable
 
 
-class Keyed(Linear, Protocol):
+class KeyedLinear(Linear, Protocol):
     """A `Linear` with a choice of keys. texts: the keys without their last byte, sorted, all different and none empty.
     last: the byte that ends each key, with which begins what follows it; a text may be the beginning of another one."""
 
@@ -133,12 +133,12 @@ class Keyed(Linear, Protocol):
         ...
 
 
-def as_keyed(automaton: Linear) -> Keyed | None:
+def as_keyed(automaton: Linear) -> KeyedLinear | None:
     """The automaton, if it has a choice of keys."""
     return automaton if hasattr(automaton, "explore") else None  # type: ignore[return-value]  # cheaper than isinstance
 
 
-class Walked:
+class LinearCosts:
     """A `Linear` automaton with the costs that are known of it. packed: its keys as whoever makes masks lays them out,
     None before that."""
 

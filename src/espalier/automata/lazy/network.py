@@ -36,8 +36,8 @@ from numpy.typing import NDArray
 
 from espalier.automata.languages.fragment import Targets
 from espalier.automata.languages.nfa import ByteSet
-from espalier.automata.lazy.explored import Place
-from espalier.automata.lazy.items import Call, End, Item, Named
+from espalier.automata.lazy.explored import LazyState
+from espalier.automata.lazy.items import End, LazyItem, RuleCall, TokenItem
 from espalier.errors import LimitExceeded
 from espalier.grammar.ast import TokenRef
 from espalier.time_limit import WorkLock
@@ -53,14 +53,14 @@ class LazyNetwork:
     """See `Network` for the lists. masks[p]: the bytes of each entry of `moves[p]`. live[p]: something is read there.
     plain[p]: something is read there, nothing is called, and the rule cannot end. places[p]: what the position is."""
 
-    def __init__(self, start: Place, *, most: int = MAX_POSITIONS, refs: tuple[TokenRef, ...] = ()) -> None:
+    def __init__(self, start: LazyState, *, most: int = MAX_POSITIONS, refs: tuple[TokenRef, ...] = ()) -> None:
         """refs: the tokens that the expressions name."""
         self._most = self._full = most
         self._free: list[int] = []
         self._nowhere = start  # what the number of no position stands for
         self.classes: NDArray[np.uint8] = np.arange(256, dtype=np.uint8)
         self.letters = 256
-        self.places: list[Place] = []
+        self.places: list[LazyState] = []
         self.masks: list[tuple[ByteSet, ...]] = []
         self.moves: list[tuple[Targets, ...]] = []
         self.calls: list[tuple[tuple[int, int], ...]] = []
@@ -75,11 +75,11 @@ class LazyNetwork:
         self.least: list[int] = []
         self.refs = refs
         self._of_ref = {ref: number for number, ref in enumerate(refs)}
-        self._numbers: dict[Place, int] = {}
+        self._numbers: dict[LazyState, int] = {}
         self._lock = WorkLock()
         self.start = self.number(start)
 
-    def number(self, place: Place) -> int:
+    def number(self, place: LazyState) -> int:
         """The number of a position."""
         number = self._numbers.get(place)
         if number is None:
@@ -100,7 +100,7 @@ class LazyNetwork:
     def _name_tokens(self, position: int) -> None:
         """Note the tokens that can be read at a position by their names."""
         place = self.places[position]
-        named = place.explored.named(place) if any(isinstance(item, Named) for item in place.core) else ()
+        named = place.explored.named(place) if any(isinstance(item, TokenItem) for item in place.core) else ()
         self.tokens[position] = tuple([(self._of_ref[ref], (self.number(after),)) for ref, after in named])
 
     def _new(self) -> int:
@@ -211,6 +211,6 @@ class LazyNetwork:
         return members_read
 
 
-def reads(item: Item) -> bool:
+def reads(item: LazyItem) -> bool:
     """Whether an item reads bytes itself."""
-    return not isinstance(item, Call | End)
+    return not isinstance(item, RuleCall | End)

@@ -40,7 +40,7 @@ class NoRules:
         return None
 
 
-class Rules(Protocol):
+class RuleTable(Protocol):
     """The rules that expressions name."""
 
     def start_of(self, name: str) -> Start:

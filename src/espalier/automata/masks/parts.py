@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.automata.lazy.explored import Place
+from espalier.automata.lazy.explored import LazyState
 from espalier.automata.masks.walker import WHOLE, WalkerPool
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Mask
@@ -79,12 +79,12 @@ class Sharing(Protocol):
     @property
     def walkers(self) -> WalkerPool: ...
 
-    def is_apart(self, place: Place) -> bool:
+    def is_apart(self, place: LazyState) -> bool:
         """Whether what a position allows is found without rows: it is one of a shared automaton, or it reads only keys
         and texts, or names that are none of some others."""
         ...
 
-    def part(self, place: Place, nodes: TrieNodes) -> MaskPart | None:
+    def part(self, place: LazyState, nodes: TrieNodes) -> MaskPart | None:
         """What such a position allows below these nodes before its rule returns; None for one of keys and
         texts."""
         ...

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.automata.languages.nfa import ByteSet
-from espalier.automata.lazy.explored import Place
-from espalier.automata.lazy.items import Keys, Text
+from espalier.automata.lazy.explored import LazyState
+from espalier.automata.lazy.items import Keys, LiteralText
 from espalier.automata.lazy.network import LazyNetwork
 from espalier.automata.masks.cache import ByteCache
 from espalier.automata.masks.machine import Landings, missing_bytes, missing_error
@@ -293,15 +293,15 @@ class PushdownMachine:
         self._parts[local, places] = part
         return part
 
-    def _words(self, shared: Sharing, network: LazyNetwork, place: Place, places: TrieNodes) -> MaskPart:
+    def _words(self, shared: Sharing, network: LazyNetwork, place: LazyState, places: TrieNodes) -> MaskPart:
         """What a position of words alone allows: the tokens that begin a key or a text, and what follows those that end
         within a token."""
         bits = masks.empty(self._vocab.width)
-        ends: list[tuple[Place, NDArray[np.int32]]] = []
+        ends: list[tuple[LazyState, NDArray[np.int32]]] = []
         explored = place.explored
-        texts: list[Text] = []
+        texts: list[LiteralText] = []
         for item in place.core:
-            if isinstance(item, Text):
+            if isinstance(item, LiteralText):
                 texts.append(item)
             elif isinstance(item, Keys):
                 words, last = packed(item)
@@ -319,7 +319,7 @@ class PushdownMachine:
         hands = [Hand(self._store.nodes(np.unique(at)), network.number(after), is_frame=True) for after, at in ends]
         return self._store.part(bits, NO_NODES, tuple(hands))
 
-    def part_at(self, place: Place, nodes: TrieNodes) -> MaskPart:
+    def part_at(self, place: LazyState, nodes: TrieNodes) -> MaskPart:
         """What a position allows below these nodes before its rule returns. For `shared.py`."""
         assert isinstance(self.network, LazyNetwork)
         with self._lock:

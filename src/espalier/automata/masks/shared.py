@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from espalier.automata.lazy.explored import Place
-from espalier.automata.lazy.items import Call, End, Except, Keys, Text
+from espalier.automata.lazy.explored import LazyState
+from espalier.automata.lazy.items import End, Except, Keys, LiteralText, RuleCall
 from espalier.automata.lazy.network import LazyNetwork
 from espalier.automata.masks.parts import NO_NODES, MaskPart, PartStore, TrieNodes
 from espalier.automata.masks.pushdown import PushdownMachine
@@ -34,25 +34,25 @@ class SharedParts:
         self._vocab = vocab
         self._trie = trie
         self._longest = trie.max_depth + 1
-        self._parts: dict[tuple[Place, TrieNodes], MaskPart] = {}
+        self._parts: dict[tuple[LazyState, TrieNodes], MaskPart] = {}
         self._machine: tuple[LazyNetwork, PushdownMachine] | None = None
         self._lock = WorkLock()
 
-    def is_apart(self, place: Place) -> bool:
+    def is_apart(self, place: LazyState) -> bool:
         """See `Sharing`."""
         is_apart = place.apart
         if is_apart is None:
             is_apart = place.explored.is_shared
             if not is_apart:
-                read = [item for item in place.core if not isinstance(item, Call | End)]
-                is_apart = bool(read) and all(isinstance(item, Keys | Text) for item in read)
+                read = [item for item in place.core if not isinstance(item, RuleCall | End)]
+                is_apart = bool(read) and all(isinstance(item, Keys | LiteralText) for item in read)
                 if not is_apart and len(read) == 1:
                     (item,) = read
                     is_apart = isinstance(item, Except) and item.after is place.explored.items.end and item.is_plain()
             place.apart = is_apart
         return is_apart
 
-    def part(self, place: Place, nodes: TrieNodes) -> MaskPart | None:
+    def part(self, place: LazyState, nodes: TrieNodes) -> MaskPart | None:
         """See `Sharing`."""
         if place.explored.is_shared:
             return self._part(place, nodes)
@@ -78,20 +78,20 @@ class SharedParts:
             kept[at[exits[at] == ends]] = False
         return self.store.part(bits, exits[kept])
 
-    def _part(self, place: Place, nodes: TrieNodes) -> MaskPart:
+    def _part(self, place: LazyState, nodes: TrieNodes) -> MaskPart:
         part = self._parts.get((place, nodes))
         if part is None:
             short = place.explored.shortened(place, self._longest)
             part = self._parts.get((short, nodes))
             if part is None:
                 with self._lock:
-                    part = self._walked(short, nodes)
+                    part = self._walk_part(short, nodes)
             if len(self._parts) > MAX_KNOWN:
                 self._parts = {}
             self._parts[place, nodes] = self._parts[short, nodes] = part
         return part
 
-    def _walked(self, place: Place, nodes: TrieNodes) -> MaskPart:
+    def _walk_part(self, place: LazyState, nodes: TrieNodes) -> MaskPart:
         if self._machine is None or len(self._machine[0].places) > MAX_POSITIONS:
             network = LazyNetwork(place)
             self._machine = network, PushdownMachine(network, self._vocab, self._trie, shared=_Alone(self))
@@ -106,8 +106,8 @@ class _Alone:
         self.store = whole.store
         self.walkers = whole.walkers
 
-    def is_apart(self, place: Place) -> bool:
+    def is_apart(self, place: LazyState) -> bool:
         return False
 
-    def part(self, place: Place, nodes: TrieNodes) -> None:
+    def part(self, place: LazyState, nodes: TrieNodes) -> None:
         return None

@@ -204,7 +204,7 @@ class StackAutomaton:
         for targets, below in taken:
             for target in targets:
                 self._put(merged, target, below)
-        return self._entered(merged)
+        return self._enter_calls(merged)
 
     def enter(self, position: int, below: Stacks) -> Stacks:
         """The state of one position on top of a set of stacks."""
@@ -219,14 +219,14 @@ class StackAutomaton:
                 if known == ref:
                     for target in targets:
                         self._put(merged, target, below)
-        return self._entered(merged)
+        return self._enter_calls(merged)
 
-    def _entered(self, merged: dict[int, Stacks]) -> Stacks | None:
+    def _enter_calls(self, merged: dict[int, Stacks]) -> Stacks | None:
         if not merged:
             return None
-        return self.close(self._made(merged, False))
+        return self.close(self._intern_stacks(merged, False))
 
-    def _made(self, merged: dict[int, Stacks], accepting: bool) -> Stacks:
+    def _intern_stacks(self, merged: dict[int, Stacks], accepting: bool) -> Stacks:
         items = tuple(merged.items())
         return self.make(items if len(items) == 1 else tuple(sorted(items, key=itemgetter(0))), accepting)
 
@@ -282,7 +282,7 @@ class StackAutomaton:
                 waiting.add(current)
                 todo += missing
                 continue
-            current.closed = self._made(result, accepting)
+            current.closed = self._intern_stacks(result, accepting)
             todo.pop()
         if frame.closed is None:
             raise AssertionError("a frame was left open")
@@ -330,7 +330,7 @@ class StackAutomaton:
             raise AssertionError("what lies below was to be closed first")
         for position, deeper in below.closed.items:
             self._put(merged, position, deeper)
-        return self._made(merged, below.closed.accepting)
+        return self._intern_stacks(merged, below.closed.accepting)
 
     def _expand(self, frame: Stacks, result: dict[int, Stacks], waiting: set[Stacks]) -> tuple[bool, list[Stacks], int]:
         """Fill `result` with the state of a frame. Returns whether it accepts, the frames below that must be closed
@@ -417,7 +417,7 @@ class StackAutomaton:
                 todo += missing
                 continue
             merged |= rest
-            unions[pair] = self._made(merged, left.accepting or right.accepting)
+            unions[pair] = self._intern_stacks(merged, left.accepting or right.accepting)
             todo.pop()
         return unions[_pair(stacks, other)]
 

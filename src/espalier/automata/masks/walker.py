@@ -28,9 +28,35 @@ _NOWHERE = np.empty(0, dtype=np.int32)
 _NOUGHT = np.zeros(1, dtype=np.int32)
 _MAX_OPEN = 16_000_000
 _ALIKE = (
-    "abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "0123456789", " ", "\t", "\n", "\r", '"', "\\", "'",
-    "/", "*", "<>", "()", "[]", "{}", ",", ".", ":;", "-", "_", "+=", "!?", "#@", "$%", "&|", "`~^", "\x7f",
-)  # fmt: skip
+    "abcdefghijklmnopqrstuvwxyz",
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZ",
+    "0123456789",
+    " ",
+    "\t",
+    "\n",
+    "\r",
+    '"',
+    "\\",
+    "'",
+    "/",
+    "*",
+    "<>",
+    "()",
+    "[]",
+    "{}",
+    ",",
+    ".",
+    ":;",
+    "-",
+    "_",
+    "+=",
+    "!?",
+    "#@",
+    "$%",
+    "&|",
+    "`~^",
+    "\x7f",
+)
 """Bytes of one kind: bytes that grammars seldom tell apart inside a repetition. All other bytes are two more kinds."""
 
 
@@ -60,7 +86,7 @@ class Rows(Protocol):
         ...
 
 
-class Handed(Protocol):
+class RowReceiver(Protocol):
     """Takes states whose rows a walk does not need: the caller knows another way to what they allow."""
 
     def takes(self, state: int) -> bool: ...
@@ -112,7 +138,7 @@ class Walker:
         nodes: NDArray[np.int32],
         *,
         first: NDArray[np.bool_] | None = None,
-        handed: Handed | None = None,
+        handed: RowReceiver | None = None,
     ) -> tuple[Mask, NDArray[np.int32]]:
         """The packed mask of the tokens below `nodes` that `state` reads, `(W,) int32`, and the nodes, ascending, at
         which the rule may return in the middle of a token. first: with WHOLE, only tokens whose first byte is set,
@@ -125,11 +151,25 @@ class Walker:
         def run(nodes: NDArray[np.int32], states: NDArray[np.int32]) -> int:
             nonlocal left
             left, opened = self._kernels.walk(
-                trie.nodes, heads, KIND, trie.ids,
-                rows.classes, rows.table, rows.known, rows.leaves, rows.ends,
-                nodes, states, self._stack, bits, self._left_at, left, self._was_left,
-                self._open_nodes, self._open_states,
-            )  # fmt: skip
+                trie.nodes,
+                heads,
+                KIND,
+                trie.ids,
+                rows.classes,
+                rows.table,
+                rows.known,
+                rows.leaves,
+                rows.ends,
+                nodes,
+                states,
+                self._stack,
+                bits,
+                self._left_at,
+                left,
+                self._was_left,
+                self._open_nodes,
+                self._open_states,
+            )
             return int(opened)
 
         try:
@@ -153,9 +193,19 @@ class Walker:
         bits = np.zeros(self._words, dtype=np.uint32)
         while True:
             count = self._kernels.spell(
-                self._trie.nodes, self._trie.heads, self._trie.ids, words.data, words.begins, words.stops,
-                nodes, last, self._stack, bits, self._open_nodes, self._open_states,
-            )  # fmt: skip
+                self._trie.nodes,
+                self._trie.heads,
+                self._trie.ids,
+                words.data,
+                words.begins,
+                words.stops,
+                nodes,
+                last,
+                self._stack,
+                bits,
+                self._open_nodes,
+                self._open_states,
+            )
             if count >= 0:
                 return bits.view(np.int32), self._open_nodes[:count].copy(), self._open_states[:count].copy()
             self._grow()
@@ -194,9 +244,20 @@ class Walker:
         landed: NDArray[np.int32],
     ) -> int:
         opened = self._kernels.land(
-            self._trie.nodes, self._trie.ids, rows.classes, rows.table, rows.known, rows.ends,
-            nodes, states, self._stack, first, landed, self._open_nodes, self._open_states,
-        )  # fmt: skip
+            self._trie.nodes,
+            self._trie.ids,
+            rows.classes,
+            rows.table,
+            rows.known,
+            rows.ends,
+            nodes,
+            states,
+            self._stack,
+            first,
+            landed,
+            self._open_nodes,
+            self._open_states,
+        )
         return int(opened)
 
     def _until_closed(
@@ -205,7 +266,7 @@ class Walker:
         state: int,
         nodes: NDArray[np.int32],
         run: Callable[[NDArray[np.int32], NDArray[np.int32]], int],
-        handed: Handed | None = None,
+        handed: RowReceiver | None = None,
     ) -> None:
         """Run a kernel, fill the rows that it met, and resume below them, until no subtree is open."""
         if not rows.known[state]:
@@ -258,7 +319,7 @@ class WalkerPool:
             return Walker(self._trie, self._width)
 
     def walk(
-        self, rows: Rows, state: int, nodes: NDArray[np.int32], *, handed: Handed | None = None
+        self, rows: Rows, state: int, nodes: NDArray[np.int32], *, handed: RowReceiver | None = None
     ) -> tuple[Mask, NDArray[np.int32]]:
         """See `Walker.walk`."""
         walker = self._take()
@@ -300,7 +361,7 @@ def _kernels() -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Laid:
+class TrieLayout:
     """A trie in the layout of `kernels.py`."""
 
     nodes: NDArray[np.int32]  # (N + 1, 4)
@@ -308,10 +369,10 @@ class Laid:
     ids: NDArray[np.int32]  # (T,)
 
 
-_LAID: WeakKeyDictionary[TokenTrie, Laid] = WeakKeyDictionary()
+_LAID: WeakKeyDictionary[TokenTrie, TrieLayout] = WeakKeyDictionary()
 
 
-def laid_out(trie: TokenTrie) -> Laid:
+def laid_out(trie: TokenTrie) -> TrieLayout:
     """The trie in the layout of `kernels.py`, made once for each trie."""
     laid = _LAID.get(trie)
     if laid is None:
@@ -334,7 +395,7 @@ def laid_out(trie: TokenTrie) -> Laid:
         nodes[:total, kernels.PLACE] = (trie.depth.astype(np.int32) << 8) | trie.byte
         kernels.find_kinds(nodes, KIND)
         at = np.flatnonzero(trie.depth == 1)
-        laid = _LAID[trie] = Laid(
+        laid = _LAID[trie] = TrieLayout(
             nodes=nodes,
             heads=np.stack([at, trie.byte[at]], axis=1).astype(np.int32),
             ids=np.concatenate([*found_ids, np.empty(0, dtype=np.int32)])[order].astype(np.int32),

@@ -34,7 +34,7 @@ CHARACTER = ((0, 0xD7FF), (0xE000, 0x10FFFF))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Search:
+class PhraseSearch:
     """The Aho-Corasick automaton of a set of phrases, S states by C byte classes. `avoiding` and `until` are the DFAs
     made from it.
 
@@ -128,7 +128,7 @@ class Search:
         return number[self.table[kept]]
 
 
-def search(phrases: Sequence[bytes], *, max_states: int = MAX_STATES) -> Search:
+def search(phrases: Sequence[bytes], *, max_states: int = MAX_STATES) -> PhraseSearch:
     """The automaton of these phrases. Raises ValueError for no phrases, an empty phrase, or one that is not UTF-8;
     LimitExceeded."""
     if not phrases or not all(phrases):
@@ -175,7 +175,7 @@ def search(phrases: Sequence[bytes], *, max_states: int = MAX_STATES) -> Search:
         character[states] = character[fail[states]]
         parent[states] = up
         above = level
-    return Search(classes=classes, table=table, hit=hit, whole=character == 0, parent=parent, byte=byte)
+    return PhraseSearch(classes=classes, table=table, hit=hit, whole=character == 0, parent=parent, byte=byte)
 
 
 def avoiding(phrases: Sequence[bytes], *, max_states: int = MAX_STATES) -> Dfa:

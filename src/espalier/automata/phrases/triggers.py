@@ -16,7 +16,7 @@ from espalier.time_limit import check as check_time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watched:
+class TriggerText:
     """fragment: the free text, final between two characters. met[i]: the state after phrase i, without edges."""
 
     fragment: Fragment
@@ -32,7 +32,7 @@ class Watched:
         return state
 
 
-def watched(phrases: Sequence[bytes]) -> Watched:
+def watched(phrases: Sequence[bytes]) -> TriggerText:
     """The fragment of text with these phrases, none empty, none within another. Raises ValueError, LimitExceeded."""
     matches = search(phrases)
     masks = class_masks(matches.classes.tolist(), matches.table.shape[1])
@@ -56,4 +56,4 @@ def watched(phrases: Sequence[bytes]) -> Watched:
         fragment.symbols.append([])
         fragment.final.append(bool(matches.whole[state] and not matches.hit[state]))
         fragment.leaf.append(None)
-    return Watched(fragment=fragment, met=tuple(met.values()))
+    return TriggerText(fragment=fragment, met=tuple(met.values()))

@@ -64,7 +64,7 @@ def word_loop(parts: WordParts, *, max_states: int = MAX_STATES) -> Dfa:
     graph = word_table(parts.words)
     net = _Net(len(graph.table))
     start = _wire(net, graph, parts)
-    return _Joined(net, graph, max_states).automaton(start)
+    return _LoopSubsets(net, graph, max_states).automaton(start)
 
 
 @dataclass(slots=True)
@@ -185,7 +185,7 @@ def _runs(
                 net.path(state, separator, targets[bool(ended) or separator in ends])
 
 
-class _Joined:
+class _LoopSubsets:
     """The subset construction. A state of the word graph, together with the state after a word if a word ends there,
     keeps its number; every other set of states gets a new number."""
 

@@ -11,27 +11,23 @@ NAMED = {0x0A: "a line end", 0x09: "a tab", 0x0D: "a carriage return", 0x20: "a 
 _PRINTABLE = byte_range(0x21, 0x7E)
 _CONTINUATION = byte_range(0x80, 0xBF)
 _LEADING = byte_range(0xC2, 0xF4)
-_KINDS = (
-    (byte_range(0x30, 0x39), "a digit"),
-    (byte_range(0x61, 0x7A), "a to z"),
-    (byte_range(0x41, 0x5A), "A to Z"),
-)
+_KINDS = ((byte_range(0x30, 0x39), "a digit"), (byte_range(0x61, 0x7A), "a to z"), (byte_range(0x41, 0x5A), "A to Z"))
 MAX_PARTS = 12
 
 
 def expected(members: ByteSet, tokens: Sequence[str] = (), *, can_end: bool = False) -> str:
     """What can come next (bytes, named tokens, the end of the text) in words, such as `a digit, "-" or a space`."""
-    return _expected(members, tuple(tokens), can_end)
+    return _describe_expected(members, tuple(tokens), can_end)
 
 
 @lru_cache(maxsize=4096)  # asked at every step of a trace, for few distinct arguments
-def _expected(members: ByteSet, tokens: tuple[str, ...], can_end: bool) -> str:
+def _describe_expected(members: ByteSet, tokens: tuple[str, ...], can_end: bool) -> str:
     parts = [*_characters(members), *(f"the token {name}" for name in tokens)]
     if len(parts) > MAX_PARTS:
         parts = [*parts[:MAX_PARTS], f"{len(parts) - MAX_PARTS} more"]
     if can_end:
         parts.append("the end of the text")
-    return _joined(parts) or "nothing"
+    return _join_options(parts) or "nothing"
 
 
 def quoted(text: str) -> str:
@@ -48,7 +44,7 @@ def _characters(members: ByteSet) -> Iterable[str]:
     missing = _PRINTABLE & ~members
     if missing.bit_count() <= 8:
         but = [quoted(chr(b)) for b in bytes_in(missing)]
-        yield f"any visible ASCII character{f' but {_joined(but)}' if but else ''}"
+        yield f"any visible ASCII character{f' but {_join_options(but)}' if but else ''}"
     else:
         rest = members & _PRINTABLE
         for kind, name in _KINDS:
@@ -83,5 +79,5 @@ def _runs(values: list[int]) -> Iterable[str]:
         start = i
 
 
-def _joined(parts: Sequence[str]) -> str:
+def _join_options(parts: Sequence[str]) -> str:
     return " or ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)

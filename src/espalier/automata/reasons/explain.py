@@ -128,7 +128,7 @@ def blame(explainer: Explainer, vocab: Vocab, state: State, token: int, member: 
     else:
         shown = data[:offset].decode("utf-8", "replace")
         where = f"after {quoted(shown)}" if offset else "here"
-        reason = f"{where} the constraint requires {wanted}, not {_shown(data[offset:])}"
+        reason = f"{where} the constraint requires {wanted}, not {_show_bytes(data[offset:])}"
     return Blame(
         member=member,
         reason=reason,
@@ -145,6 +145,6 @@ def _is_reasoner(kind: type[Explainer]) -> bool:
     return callable(getattr(kind, "reason", None))
 
 
-def _shown(rest: bytes) -> str:
+def _show_bytes(rest: bytes) -> str:
     text = rest.decode("utf-8", "replace")
     return quoted(text) if text.isprintable() and "\ufffd" not in text else f"the bytes {rest.hex(' ')}"

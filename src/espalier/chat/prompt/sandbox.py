@@ -28,7 +28,7 @@ _WIDTHS = re.compile(r"[0-9]{6}|%[^A-Za-z%]*\*")
 """Formats with a width of six digits, or with one that is an argument."""
 
 
-class _Counting(NodeTransformer):
+class _EffortCounter(NodeTransformer):
     """Every list, tuple and object that a template writes, every joining of texts and every loop goes through a
     filter that counts."""
 
@@ -92,7 +92,7 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
         self.globals.pop("lipsum", None)
 
     def _generate(self, source: nodes.Template, name: Any, filename: Any, defer_init: bool = False) -> str:
-        return super()._generate(_Counting(self).visit(source), name, filename, defer_init)
+        return super()._generate(_EffortCounter(self).visit(source), name, filename, defer_init)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """One of the operators that make something much larger than what they are given."""

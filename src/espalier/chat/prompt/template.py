@@ -30,9 +30,18 @@ from espalier.wording import RAW, OptionText
 MAX_INDENT = 32
 # A template is foreign code: any exception from its expressions means that the template refused.
 _REFUSALS = (
-    JinjaError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError, SyntaxError,
-    MemoryError, NotImplementedError, AssertionError,
-)  # fmt: skip
+    JinjaError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    SyntaxError,
+    MemoryError,
+    NotImplementedError,
+    AssertionError,
+)
 
 
 class _Generation(Extension):
@@ -49,20 +58,16 @@ class ChatTemplate:
     """A compiled template. Raises TemplateError for one that does not parse, TooLarge for a very long one."""
 
     def __init__(
-        self,
-        source: str,
-        *,
-        bos_token: str = "",
-        eos_token: str = "",
-        now: Callable[[], datetime] = datetime.now,
+        self, source: str, *, bos_token: str = "", eos_token: str = "", now: Callable[[], datetime] = datetime.now
     ) -> None:
         self.source = source
         self._tokens = {"bos_token": bos_token, "eos_token": eos_token}
         if len(source) > TEMPLATE.bytes:
             raise TooLarge(
                 f"the model's chat template has {len(source):,} characters, and the limit is {TEMPLATE.bytes:,}",
-                hint=f"templates have some {size_text(16384)}", field="messages",
-            )  # fmt: skip
+                hint=f"templates have some {size_text(16384)}",
+                field="messages",
+            )
         environment = LimitedEnvironment(
             trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, "jinja2.ext.loopcontrols"]
         )

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 
 from espalier.chat.argument_types import ArgumentTypes
 from espalier.chat.reading.call_shape import NAME_CHARACTERS, CallListener, check_name, read_name
-from espalier.chat.reading.incoming import Cut, Emit, Fault, Incoming, Reading
+from espalier.chat.reading.incoming import Emit, FormatMismatch, IncomingText, IncompleteText, Reading
 from espalier.chat.reading.json_pieces import copy_value, read_string
 from espalier.chat.reading.json_scan import CLOSERS
 from espalier.chat.wire.formats import WireFormat
@@ -30,13 +30,13 @@ class BareCalls:
     def starts_with(self, character: str) -> bool:
         return bool(NAME_CHARACTERS.fullmatch(character))
 
-    def read(self, text: Incoming, listener: CallListener) -> Reading[None]:
+    def read(self, text: IncomingText, listener: CallListener) -> Reading[None]:
         at = text.offset
         name = yield from read_name(text)
         yield from text.skip()
         check_name(name, self._names, at)
         if (yield from text.need()) != "{":
-            raise Fault("the arguments are no object", text.offset)
+            raise FormatMismatch("the arguments are no object", text.offset)
         listener.begin(name)
         yield from _Values(text, listener.arguments, self._quote).read()
 
@@ -44,7 +44,7 @@ class BareCalls:
 class _Values:
     """Reads one value; the open containers are a list, so depth needs no recursion."""
 
-    def __init__(self, text: Incoming, emit: Emit, quote: str) -> None:
+    def __init__(self, text: IncomingText, emit: Emit, quote: str) -> None:
         self._text = text
         self._emit = emit
         self._quote = quote
@@ -96,7 +96,7 @@ class _Values:
             return
         self._emit('"')
         if not (yield from text.until(self._quote, self._emit_escaped, must_come=True)):
-            raise Cut
+            raise IncompleteText
         yield from text.meets(self._quote)
         self._emit('"')
 
@@ -110,7 +110,7 @@ class _Values:
         parts: list[str] = []
         if (yield from text.meets(self._quote)):
             if not (yield from text.until(self._quote, parts.append)):
-                raise Cut
+                raise IncompleteText
             yield from text.meets(self._quote)
         elif (yield from text.need()) == '"':
             parts.append((yield from read_string(text)))
@@ -118,6 +118,6 @@ class _Values:
             yield from text.run(_KEY, parts.append)
             yield from text.need()
             if not parts:
-                raise Fault("the name of an argument is missing", at)
+                raise FormatMismatch("the name of an argument is missing", at)
         yield from text.expect(":")
         self._emit(f"{json.dumps(''.join(parts), ensure_ascii=False)}: ")

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from espalier.chat.argument_types import ArgumentTypes
-from espalier.chat.reading.incoming import Fault, Incoming, Reading
+from espalier.chat.reading.incoming import FormatMismatch, IncomingText, Reading
 from espalier.chat.tools import NAME
 from espalier.chat.wire.formats import WireFormat
 
@@ -36,30 +36,29 @@ class CallShape(Protocol):
     def starts_with(self, character: str) -> bool:
         """Whether a call may begin with that character."""
 
-    def read(self, text: Incoming, listener: CallListener) -> Reading[None]:
+    def read(self, text: IncomingText, listener: CallListener) -> Reading[None]:
         """Read one call from its first character to its last.
 
-        Raises Fault at the first character that does not fit, Cut if the text ends within; once `begin` has been
-        called, the fitting part of the arguments has been passed on too.
-        """
+        Raises FormatMismatch at the first character that does not fit, IncompleteText if the text ends within; once
+        `begin` has been called, the fitting part of the arguments has been passed on too."""
 
 
-def read_name(text: Incoming) -> Reading[str]:
-    """Read the characters of a name. Raises Fault if there is none."""
+def read_name(text: IncomingText) -> Reading[str]:
+    """Read the characters of a name. Raises FormatMismatch if there is none."""
     at = text.offset
     parts: list[str] = []
     yield from text.run(NAME_CHARACTERS, parts.append)
     name = "".join(parts)
     yield from text.need()
     if not NAME.fullmatch(name):
-        raise Fault("the name of a tool is missing" if not name else f"no tool is called {shown(name)}", at)
+        raise FormatMismatch("the name of a tool is missing" if not name else f"no tool is called {shown(name)}", at)
     return name
 
 
 def check_name(name: str, names: Collection[str], at: int) -> None:
-    """Raises Fault for an unknown tool. at: the position of the name."""
+    """Raises FormatMismatch for an unknown tool. at: the position of the name."""
     if name not in names if names else not NAME.fullmatch(name):
-        raise Fault(f"there is no tool {shown(name)}", at, is_certain=True)
+        raise FormatMismatch(f"there is no tool {shown(name)}", at, is_certain=True)
 
 
 def shown(name: str) -> str:

@@ -6,7 +6,7 @@ The inside of a call is read by its shape (`call_shape.py`). Reasoning is not kn
 from __future__ import annotations
 
 from espalier.chat.reading.call_shape import CallShape
-from espalier.chat.reading.incoming import Cut, Fault, Incoming, Reading
+from espalier.chat.reading.incoming import FormatMismatch, IncomingText, IncompleteText, Reading
 from espalier.chat.reading.json_pieces import copy_value
 from espalier.chat.reading.turn_builder import TurnBuilder
 from espalier.chat.wire.formats import WireFormat
@@ -18,14 +18,14 @@ class CallWalk:
     """Reads a text to its end. Text is held back from where a call may have begun until the call's name is known; if it
     is no call, the text is read again as content."""
 
-    def __init__(self, wire: WireFormat, shape: CallShape, text: Incoming, builder: TurnBuilder) -> None:
+    def __init__(self, wire: WireFormat, shape: CallShape, text: IncomingText, builder: TurnBuilder) -> None:
         self._wire = wire
         self._shape = shape
         self._text = text
         self._builder = builder
 
     def run(self) -> Reading[None]:
-        """Raises Fault if a call breaks after its name, Cut if the text ends in a call."""
+        """Raises FormatMismatch if a call breaks after its name, IncompleteText if the text ends in a call."""
         yield from self._read_marked() if self._wire.marker else self._alone()
 
     # Called by the shape
@@ -61,7 +61,7 @@ class CallWalk:
             try:
                 yield from text.skip()
                 leads = yield from text.meets(self._wire.text_lead)
-            except Cut:
+            except IncompleteText:
                 leads = False
             if not leads:
                 text.back()
@@ -73,7 +73,7 @@ class CallWalk:
         self._text.hold()
         try:
             opens = yield from self._leads_to_opener()
-        except Cut:
+        except IncompleteText:
             opens = False
         if opens:
             fault = yield from self._attempt()
@@ -84,14 +84,15 @@ class CallWalk:
         yield from self._text.all(self._builder.content)
 
     def _leads_to_opener(self) -> Reading[bool]:
-        """Read what may stand before a call, and return whether a call may be next. Raises Cut if the text ends."""
+        """Read what may stand before a call, and return whether a call may be next. Raises IncompleteText if the text
+        ends."""
         text = self._text
         yield from text.skip()
         if self._wire.lead and (yield from text.meets(self._wire.lead)):
             yield from text.skip()
         return (yield from text.need()) == self._wire.opener[:1]
 
-    def _excuse(self, fault: Fault) -> Reading[None]:
+    def _excuse(self, fault: FormatMismatch) -> Reading[None]:
         """Report the fault, unless the supposed call is JSON that was never meant as one."""
         text, builder = self._text, self._builder
         if (fault.is_foreign or self._wire.exact) and not builder.complete_calls:
@@ -100,7 +101,7 @@ class CallWalk:
             yield from text.until(self._wire.opener[:1], builder.content)
             try:
                 yield from copy_value(text, builder.content)
-            except (Fault, Cut):
+            except (FormatMismatch, IncompleteText):
                 pass
             else:
                 return
@@ -108,22 +109,22 @@ class CallWalk:
 
     # Calls
 
-    def _attempt(self) -> Reading[Fault | None]:
+    def _attempt(self) -> Reading[FormatMismatch | None]:
         """Read calls from the held position. If one is no call, return why; the text is then back behind the last
         call."""
         try:
             yield from self._calls()
-        except Fault as fault:
+        except FormatMismatch as fault:
             if self._builder.open_call:
                 raise
             self._text.back()
             return fault
-        except Cut:
+        except IncompleteText:
             if not self._wire.exact or self._builder.open_call or self._builder.complete_calls:
                 raise
             # Nothing proves that this is the beginning of a call, and content would be lost.
             self._text.back()
-            return Fault("a call was cut off in its beginning", self._text.offset)
+            return FormatMismatch("a call was cut off in its beginning", self._text.offset)
         return None
 
     def _calls(self) -> Reading[None]:
@@ -149,9 +150,9 @@ class CallWalk:
         try:
             yield from text.skip()
             ends = yield from text.meets(self._wire.end)
-        except Cut:
+        except IncompleteText:
             if (yield from text.wait()):
-                raise Cut("the marker of the turn's end was cut off") from None
+                raise IncompleteText("the marker of the turn's end was cut off") from None
             ends = False
         if not ends:
             text.back()
@@ -167,8 +168,8 @@ class CallWalk:
                 if (yield from text.meets(wire.close.strip())):
                     text.release()
                     return False
-        except Cut:
-            raise Cut(CUT_LIST) from None
+        except IncompleteText:
+            raise IncompleteText(CUT_LIST) from None
         return True
 
     def _another(self) -> Reading[bool]:
@@ -186,9 +187,9 @@ class CallWalk:
                 begins = self._shape.starts_with((yield from text.need()))
             else:
                 begins = yield from self._leads_to_opener()
-        except Cut:
+        except IncompleteText:
             if is_between:
-                raise Cut("the text was cut off between two calls") from None
+                raise IncompleteText("the text was cut off between two calls") from None
             begins = False
         if not begins:
             text.back()

@@ -1,4 +1,5 @@
-"""`Incoming`: text that arrives in pieces, read by coroutines that wait for more. Formats and JSON are not known here.
+"""`IncomingText`: text that arrives in pieces, read by coroutines that wait for more. Formats and JSON are not known
+here.
 
 A coroutine reads with `yield from`; the driver pushes a piece and resumes it, and it waits again when all is read. Held
 text can be read again, so that a reader can backtrack.
@@ -19,12 +20,12 @@ SPACE = " \t\n\r"
 _SPACES = re.compile(f"[{SPACE}]*")
 
 
-class Cut(Exception):
+class IncompleteText(Exception):
     """The text ends where more of it is needed. The message is "" if only the reader's caller knows what was cut
     off."""
 
 
-class Fault(Exception):
+class FormatMismatch(Exception):
     """The text does not fit the format from character `at` of the whole text on.
 
     is_certain: False if it may never have been meant as a call. is_foreign: it was meant as something else, so a format
@@ -37,7 +38,7 @@ class Fault(Exception):
         self.is_foreign = is_foreign
 
 
-class Incoming:
+class IncomingText:
     """The text so far and the current position. Every character is read a bounded number of times, however the pieces
     are cut."""
 
@@ -107,13 +108,13 @@ class Incoming:
         self._at = at
 
     def need(self) -> Reading[str]:
-        """The next character, not consumed. Raises Cut at the end of the text."""
+        """The next character, not consumed. Raises IncompleteText at the end of the text."""
         if (yield from self.wait()):
             return self._pieces[self._index][self._at]
-        raise Cut
+        raise IncompleteText
 
     def take(self) -> Reading[str]:
-        """The next character, consumed. Raises Cut at the end of the text."""
+        """The next character, consumed. Raises IncompleteText at the end of the text."""
         character = yield from self.need()
         self._at += 1
         return character
@@ -123,15 +124,15 @@ class Incoming:
         yield from self.run(_SPACES, _nothing)
 
     def sees(self, literal: str) -> Reading[bool]:
-        """Whether the literal comes next; waits as long as that is open, and consumes nothing. Raises Cut if the text
-        ends before it is decided."""
+        """Whether the literal comes next; waits as long as that is open, and consumes nothing. Raises IncompleteText if
+        the text ends before it is decided."""
         ahead, at = 0, self._at
         for wanted in literal:
             while at == len(self._pieces[self._index + ahead]):
                 if self._index + ahead + 1 < len(self._pieces):
                     ahead, at = ahead + 1, 0
                 elif self._is_over:
-                    raise Cut
+                    raise IncompleteText
                 else:
                     yield
             if self._pieces[self._index + ahead][at] != wanted:
@@ -148,15 +149,16 @@ class Incoming:
         return is_next
 
     def expect(self, literal: str) -> Reading[None]:
-        """Consume whitespace and the literal. Raises Fault if something else is there, Cut if the text ends before."""
+        """Consume whitespace and the literal. Raises FormatMismatch if something else is there, IncompleteText if the
+        text ends before."""
         yield from self.skip()
         at = self.offset
         if not (yield from self.meets(literal)):
-            raise Fault(f"{literal!r} is missing", at)
+            raise FormatMismatch(f"{literal!r} is missing", at)
 
     def until(self, literal: str, emit: Emit, *, must_come: bool = False) -> Reading[bool]:
         """Pass on all text before the literal as it arrives, and stop in front of it; False if it never comes. With
-        `must_come` the beginning of the literal at the end of the text is no text: then Cut is raised."""
+        `must_come` the beginning of the literal at the end of the text is no text: then IncompleteText is raised."""
         while (yield from self.wait()):
             piece, at = self.rest
             start = piece.find(literal[0], at)
@@ -168,7 +170,7 @@ class Incoming:
                 try:
                     if (yield from self.sees(literal)):
                         return True
-                except Cut:
+                except IncompleteText:
                     if must_come:
                         raise
                     # Only the beginning of the literal: plain text.

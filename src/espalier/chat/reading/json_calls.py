@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from espalier.chat.argument_types import ArgumentTypes
 from espalier.chat.reading.call_shape import CallListener, check_name, shown
-from espalier.chat.reading.incoming import SPACE, Cut, Emit, Fault, Incoming, Reading
+from espalier.chat.reading.incoming import SPACE, Emit, FormatMismatch, IncomingText, IncompleteText, Reading
 from espalier.chat.reading.json_pieces import copy_meant, copy_value, read_string
 from espalier.chat.reading.json_scan import JsonScan, NotJson
 from espalier.chat.wire.formats import WireFormat
@@ -38,19 +38,19 @@ class JsonCalls:
     def starts_with(self, character: str) -> bool:
         return character == "{"
 
-    def read(self, text: Incoming, listener: CallListener) -> Reading[None]:
+    def read(self, text: IncomingText, listener: CallListener) -> Reading[None]:
         begun = text.offset
         call = _Call(text, listener, self._names)
         try:
             yield from self._object(text, call)
-        except Cut:
+        except IncompleteText:
             if call.is_foreign:
-                raise Fault("a call names a tool that there is", begun, is_foreign=True) from None
+                raise FormatMismatch("a call names a tool that there is", begun, is_foreign=True) from None
             raise
         if not call.is_begun:
-            raise Fault("a call has a name and arguments", begun)
+            raise FormatMismatch("a call has a name and arguments", begun)
 
-    def _object(self, text: Incoming, call: _Call) -> Reading[None]:
+    def _object(self, text: IncomingText, call: _Call) -> Reading[None]:
         yield from text.expect("{")
         yield from text.skip()
         more = not (yield from text.meets("}"))
@@ -60,12 +60,12 @@ class JsonCalls:
             at = text.offset
             key = yield from read_string(text)
             if not call.is_begun and key != next(expected, key):
-                raise Fault(f"a call has no {shown(key)} here", at, is_foreign=True)
+                raise FormatMismatch(f"a call has no {shown(key)} here", at, is_foreign=True)
             yield from text.expect(":")
             yield from text.skip()
             value = self._values.get(key)
             if value is None and not call.is_begun:
-                raise Fault(f"a call has no {shown(key)}", at, is_foreign=True)
+                raise FormatMismatch(f"a call has no {shown(key)}", at, is_foreign=True)
             yield from (value or _Call.other)(call, at)
             yield from text.skip()
             more = yield from text.meets(",")
@@ -76,7 +76,7 @@ class JsonCalls:
 class _Call:
     """One call while it is read. Its methods read the value of the key at position `at`."""
 
-    def __init__(self, text: Incoming, listener: CallListener, names: frozenset[str]) -> None:
+    def __init__(self, text: IncomingText, listener: CallListener, names: frozenset[str]) -> None:
         self._text = text
         self._listener = listener
         self._names = names
@@ -93,7 +93,7 @@ class _Call:
 
     def name(self, at: int) -> Reading[None]:
         if self._name is not None:
-            raise Fault("the call is named twice", at)
+            raise FormatMismatch("the call is named twice", at)
         self._named_at = self._text.offset
         self._name = yield from read_string(self._text)
         if self._has_arguments:
@@ -103,12 +103,12 @@ class _Call:
 
     def arguments(self, at: int) -> Reading[None]:
         if self._has_arguments:
-            raise Fault("the call has arguments twice", at)
+            raise FormatMismatch("the call has arguments twice", at)
         self._has_arguments = True
         self._check()
         try:
             yield from _ARGUMENTS.get((yield from self._text.need()), _Call._no_object)(self)
-        except Fault as fault:
+        except FormatMismatch as fault:
             fault.is_certain = self._name is not None  # an object with a tool's name was meant as a call
             raise
 
@@ -120,14 +120,14 @@ class _Call:
         yield from copy_value(self._text, self._emit)
 
     def _string(self) -> Reading[None]:
-        quoted = _Quoted(self._begin, self._emit)
+        quoted = _ObjectInString(self._begin, self._emit)
         yield from copy_meant(self._text, quoted.take)
         if not quoted.is_done:
-            raise Fault("the arguments in the string are not complete", self._text.offset - 1)
+            raise FormatMismatch("the arguments in the string are not complete", self._text.offset - 1)
 
     def _no_object(self) -> Reading[None]:
         yield from self._text.need()
-        raise Fault(_NO_OBJECT, self._text.offset)
+        raise FormatMismatch(_NO_OBJECT, self._text.offset)
 
     def _check(self) -> None:
         if self._name is not None:
@@ -148,7 +148,7 @@ class _Call:
 _ARGUMENTS: dict[str, Callable[[_Call], Reading[None]]] = {"{": _Call._object, '"': _Call._string}
 
 
-class _Quoted:
+class _ObjectInString:
     """An object inside a string. opened: called once it has begun."""
 
     def __init__(self, opened: Callable[[], None], emit: Emit) -> None:

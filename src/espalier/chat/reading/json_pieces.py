@@ -6,18 +6,18 @@ from __future__ import annotations
 import json
 import re
 
-from espalier.chat.reading.incoming import Emit, Fault, Incoming, Reading
+from espalier.chat.reading.incoming import Emit, FormatMismatch, IncomingText, Reading
 from espalier.chat.reading.json_scan import HEX, JsonScan, NotJson
 
 _ESCAPES = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _PLAIN = re.compile(r'[^"\\\x00-\x1f\ud800-\udfff]+')
 
 
-def copy_value(text: Incoming, emit: Emit) -> Reading[None]:
+def copy_value(text: IncomingText, emit: Emit) -> Reading[None]:
     """Pass on one value piece by piece, exactly as written, with whitespace before it. A number ends where something
     else follows.
 
-    Raises Fault after the fitting part was passed on, Cut if the text ends within.
+    Raises FormatMismatch after the fitting part was passed on, IncompleteText if the text ends within.
     """
     scan = JsonScan()
     while not scan.is_done:
@@ -27,31 +27,32 @@ def copy_value(text: Incoming, emit: Emit) -> Reading[None]:
             end = scan.feed(piece, at)
         except NotJson as error:
             _emit_up_to(text, error.at, emit)
-            raise Fault(error.message, text.offset) from error
+            raise FormatMismatch(error.message, text.offset) from error
         _emit_up_to(text, end, emit)
 
 
-def _emit_up_to(text: Incoming, end: int, emit: Emit) -> None:
+def _emit_up_to(text: IncomingText, end: int, emit: Emit) -> None:
     piece, at = text.rest
     text.move(end)
     if end > at:
         emit(piece[at:end])
 
 
-def read_string(text: Incoming) -> Reading[str]:
-    """Read and decode one string. Raises Fault if something else is there."""
+def read_string(text: IncomingText) -> Reading[str]:
+    """Read and decode one string. Raises FormatMismatch if something else is there."""
     if (yield from text.need()) != '"':
-        raise Fault("a string is missing", text.offset)
+        raise FormatMismatch("a string is missing", text.offset)
     parts: list[str] = []
     yield from copy_value(text, parts.append)
     string: str = json.loads("".join(parts))
     return string
 
 
-def copy_meant(text: Incoming, emit: Emit) -> Reading[None]:
-    """Decode one string and pass it on piece by piece. A NotJson raised by `emit` becomes a Fault at its position.
+def copy_meant(text: IncomingText, emit: Emit) -> Reading[None]:
+    """Decode one string and pass it on piece by piece. A NotJson raised by `emit` becomes a FormatMismatch at its
+    position.
 
-    Raises Fault also for half a surrogate pair, which is no text.
+    Raises FormatMismatch also for half a surrogate pair, which is no text.
     """
     yield from text.expect('"')
     high = ""
@@ -60,7 +61,7 @@ def copy_meant(text: Incoming, emit: Emit) -> Reading[None]:
         part = yield from _part(text)
         is_low = "\udc00" <= part[:1] <= "\udfff"
         if is_low != bool(high):
-            raise Fault("half a pair of surrogates is no text", at)
+            raise FormatMismatch("half a pair of surrogates is no text", at)
         if high:
             part, high = _pair(high, part), ""
         if "\ud800" <= part < "\udc00":
@@ -71,10 +72,10 @@ def copy_meant(text: Incoming, emit: Emit) -> Reading[None]:
         try:
             emit(part)
         except NotJson as error:
-            raise Fault(error.message, at + error.at) from error
+            raise FormatMismatch(error.message, at + error.at) from error
 
 
-def _part(text: Incoming) -> Reading[str]:
+def _part(text: IncomingText) -> Reading[str]:
     """The available plain part of a string, or the next escape decoded, or half of a pair; "" at the end of the
     string."""
     character = yield from text.need()
@@ -87,23 +88,23 @@ def _part(text: Incoming) -> Reading[str]:
     if character == '"':
         return ""
     if character < " ":
-        raise Fault("a control character in a string has to be escaped", text.offset - 1)
+        raise FormatMismatch("a control character in a string has to be escaped", text.offset - 1)
     return (yield from _read_escape(text)) if character == "\\" else character
 
 
-def _read_escape(text: Incoming) -> Reading[str]:
+def _read_escape(text: IncomingText) -> Reading[str]:
     at = text.offset
     character = yield from text.take()
     if character in _ESCAPES:
         return _ESCAPES[character]
     if character != "u":
-        raise Fault("there is no such escape", at)
+        raise FormatMismatch("there is no such escape", at)
     digits = ""
     for _ in range(4):
         at = text.offset
         digits += yield from text.take()
         if digits[-1] not in HEX:
-            raise Fault("a digit of an escape is missing", at)
+            raise FormatMismatch("a digit of an escape is missing", at)
     return chr(int(digits, 16))
 
 

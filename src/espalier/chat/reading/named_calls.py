@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 
 from espalier.chat.argument_types import ArgumentTypes
 from espalier.chat.reading.call_shape import NAME_CHARACTERS, CallListener, check_name, read_name
-from espalier.chat.reading.incoming import Fault, Incoming, Reading
+from espalier.chat.reading.incoming import FormatMismatch, IncomingText, Reading
 from espalier.chat.reading.json_pieces import copy_value
 from espalier.chat.wire.formats import WireFormat
 
@@ -29,7 +29,7 @@ class NamedCalls:
     def starts_with(self, character: str) -> bool:
         return bool(NAME_CHARACTERS.fullmatch(character))
 
-    def read(self, text: Incoming, listener: CallListener) -> Reading[None]:
+    def read(self, text: IncomingText, listener: CallListener) -> Reading[None]:
         at = text.offset
         name = yield from read_name(text)
         if self._id_mark:
@@ -40,20 +40,20 @@ class NamedCalls:
         yield from text.skip()
         check_name(name, self._names, at)
         if (yield from text.need()) != "{":
-            raise Fault("the arguments are no object", text.offset)
+            raise FormatMismatch("the arguments are no object", text.offset)
         listener.begin(name)
         yield from copy_value(text, listener.arguments)
 
-    def _read_middle(self, text: Incoming) -> Reading[None]:
+    def _read_middle(self, text: IncomingText) -> Reading[None]:
         yield from text.skip()
         if not self._short_middle or not (yield from text.meets(self._short_middle)):
             yield from text.expect(self._middle)
 
-    def _read_id(self, text: Incoming) -> Reading[None]:
+    def _read_id(self, text: IncomingText) -> Reading[None]:
         yield from text.skip()
         at = text.offset
         parts: list[str] = []
         yield from text.run(_LETTERS, parts.append)
         yield from text.need()
         if not self._id.fullmatch("".join(parts)):
-            raise Fault("the id of the call is missing", at)
+            raise FormatMismatch("the id of the call is missing", at)

@@ -13,7 +13,7 @@ from unicodedata import normalize
 
 from espalier.chat.argument_types import ArgumentTypes
 from espalier.chat.reading.call_shape import NAME_CHARACTERS, CallListener, check_name, read_name
-from espalier.chat.reading.incoming import Fault, Incoming, Reading
+from espalier.chat.reading.incoming import FormatMismatch, IncomingText, Reading
 from espalier.chat.reading.python_literals import copy_literal, copy_string
 from espalier.chat.wire.formats import WireFormat
 
@@ -29,17 +29,17 @@ class PythonCalls:
     def starts_with(self, character: str) -> bool:
         return bool(NAME_CHARACTERS.fullmatch(character))
 
-    def read(self, text: Incoming, listener: CallListener) -> Reading[None]:
+    def read(self, text: IncomingText, listener: CallListener) -> Reading[None]:
         at = text.offset
         name = yield from read_name(text)
         yield from text.expect("(")
         check_name(name, self._names, at)
         listener.begin(name)
-        yield from _Arguments(text, listener).read()
+        yield from _PythonArguments(text, listener).read()
 
 
-class _Arguments:
-    def __init__(self, text: Incoming, listener: CallListener) -> None:
+class _PythonArguments:
+    def __init__(self, text: IncomingText, listener: CallListener) -> None:
         self._text = text
         self._emit = listener.arguments
         self._seen: set[str] = set()
@@ -61,7 +61,7 @@ class _Arguments:
         name = "".join(parts)
         yield from text.skip()
         if not name.isidentifier() or (yield from text.need()) != "=":
-            raise Fault("an argument has to be written as name=value", at)
+            raise FormatMismatch("an argument has to be written as name=value", at)
         yield from text.expect("=")
         self._key(json.dumps(normalize("NFKC", name), ensure_ascii=False), at)
         yield from copy_literal(text, self._emit)
@@ -84,7 +84,7 @@ class _Arguments:
         """key: as JSON."""
         name = json.loads(key)
         if name in self._seen:
-            raise Fault(f"the argument {name!r:.80} comes twice", at)
+            raise FormatMismatch(f"the argument {name!r:.80} comes twice", at)
         self._emit(f", {key}: " if self._seen else f"{key}: ")
         self._seen.add(name)
 

@@ -10,7 +10,7 @@ import sys
 import unicodedata
 from collections.abc import Callable
 
-from espalier.chat.reading.incoming import Emit, Fault, Incoming, Reading
+from espalier.chat.reading.incoming import Emit, FormatMismatch, IncomingText, Reading
 from espalier.chat.reading.json_scan import HEX
 
 WORDS = {"True": "true", "False": "false", "None": "null", "true": "true", "false": "false", "null": "null"}
@@ -29,23 +29,34 @@ _DIGITS = r"[0-9](?:_?[0-9])*"
 _DECIMAL = re.compile(rf"(?P<whole>{_DIGITS})?(?:\.(?P<part>{_DIGITS})?)?(?:[eE](?P<exponent>[+-]?{_DIGITS}))?")
 _BASED = re.compile(r"0(?:[xX](?:_?[0-9a-fA-F])+|[oO](?:_?[0-7])+|[bB](?:_?[01])+)")
 _PLAIN = re.compile("[^'\"\\\\\\x00-\\x1f\ud800-\udfff]*")
-_ESCAPES = {"\n": "", "\\": "\\", "'": "'", '"': '"', "a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t",
-            "v": "\v"}  # fmt: skip
+_ESCAPES = {
+    "\n": "",
+    "\\": "\\",
+    "'": "'",
+    '"': '"',
+    "a": "\a",
+    "b": "\b",
+    "f": "\f",
+    "n": "\n",
+    "r": "\r",
+    "t": "\t",
+    "v": "\v",
+}
 _SHORT = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f"}
 
 
-def copy_literal(text: Incoming, emit: Emit) -> Reading[None]:
+def copy_literal(text: IncomingText, emit: Emit) -> Reading[None]:
     """Read one literal after any whitespace, and pass it on as JSON.
 
-    Raises Fault after the fitting part was passed on, Cut if the text ends within.
+    Raises FormatMismatch after the fitting part was passed on, IncompleteText if the text ends within.
     """
     yield from _Literal(text, emit).read()
 
 
-def copy_string(text: Incoming, emit: Emit) -> Reading[None]:
+def copy_string(text: IncomingText, emit: Emit) -> Reading[None]:
     """Read one string, or several adjacent ones, and pass it on as one JSON string. Raises as `copy_literal`."""
     if (yield from text.need()) not in QUOTES:
-        raise Fault("a string in quotes is missing", text.offset)
+        raise FormatMismatch("a string in quotes is missing", text.offset)
     emit('"')
     while (yield from text.need()) in QUOTES:
         yield from _body(text, emit)
@@ -59,7 +70,7 @@ class _Literal:
     `(1)` is a number and `(1,)` a tuple: the content of such parentheses is held back until that is decided.
     """
 
-    def __init__(self, text: Incoming, emit: Emit) -> None:
+    def __init__(self, text: IncomingText, emit: Emit) -> None:
         self._text = text
         self._told = emit
         self._closers: list[str] = []
@@ -107,7 +118,7 @@ class _Literal:
         """Read what precedes a value: in a dict, its key."""
         if self._closers[-1] == "}":
             if (yield from self._text.need()) not in QUOTES:
-                raise Fault("the keys of a dict are strings", self._text.offset)
+                raise FormatMismatch("the keys of a dict are strings", self._text.offset)
             yield from copy_string(self._text, self._emit)
             yield from self._text.expect(":")
             self._emit(": ")
@@ -126,7 +137,7 @@ class _Literal:
                     yield from self._key()
                     return True
             elif not (yield from text.meets(closer)):
-                raise Fault(f"',' or {closer!r} is missing", text.offset)
+                raise FormatMismatch(f"',' or {closer!r} is missing", text.offset)
             self._close()
         return False
 
@@ -151,7 +162,7 @@ class _Literal:
             self._waiting = []
 
 
-def _scalar(text: Incoming, emit: Emit) -> Reading[None]:
+def _scalar(text: IncomingText, emit: Emit) -> Reading[None]:
     character = yield from text.need()
     if character in QUOTES:
         yield from copy_string(text, emit)
@@ -161,17 +172,17 @@ def _scalar(text: Incoming, emit: Emit) -> Reading[None]:
         yield from _word(text, emit)
 
 
-def _word(text: Incoming, emit: Emit) -> Reading[None]:
+def _word(text: IncomingText, emit: Emit) -> Reading[None]:
     at = text.offset
     word = yield from _run(text, _WORD)
     if (yield from text.need()) in QUOTES and word:
-        raise Fault(f"strings with a prefix, such as {word:.10}{'…' * (len(word) > 10)}'', are not taken", at)
+        raise FormatMismatch(f"strings with a prefix, such as {word:.10}{'…' * (len(word) > 10)}'', are not taken", at)
     if word not in WORDS:
-        raise Fault(f"{word:.40} is no literal" if word else "a value is missing", at)
+        raise FormatMismatch(f"{word:.40} is no literal" if word else "a value is missing", at)
     emit(WORDS[word])
 
 
-def _number(text: Incoming, emit: Emit) -> Reading[None]:
+def _number(text: IncomingText, emit: Emit) -> Reading[None]:
     at = text.offset
     sign = ""
     if (yield from text.need()) in "+-":
@@ -187,21 +198,21 @@ def _number(text: Incoming, emit: Emit) -> Reading[None]:
 def _json_number(token: str, at: int) -> str:
     if _BASED.fullmatch(token):
         if len(token) > MAX_HEX:
-            raise Fault("the number is too long", at)
+            raise FormatMismatch("the number is too long", at)
         return str(int(token.replace("_", ""), 0))
     match = _DECIMAL.fullmatch(token)
     if not match or not (match["whole"] or match["part"]):
-        raise Fault(f"{token:.40} is no number" if token else "a number is missing", at)
+        raise FormatMismatch(f"{token:.40} is no number" if token else "a number is missing", at)
     whole, part, exponent = ((match[name] or "").replace("_", "") for name in ("whole", "part", "exponent"))
     stripped = whole.lstrip("0")
     if not exponent and "." not in token:
         if stripped and stripped != whole:
-            raise Fault("a number begins with 0", at)
+            raise FormatMismatch("a number begins with 0", at)
         return stripped or "0"
     return f"{stripped or '0'}{'.' + (part or '0') if '.' in token else ''}{'e' + exponent if exponent else ''}"
 
 
-def _run(text: Incoming, wanted: re.Pattern[str]) -> Reading[str]:
+def _run(text: IncomingText, wanted: re.Pattern[str]) -> Reading[str]:
     parts: list[str] = []
     yield from text.run(wanted, parts.append)
     yield from text.need()
@@ -211,7 +222,7 @@ def _run(text: Incoming, wanted: re.Pattern[str]) -> Reading[str]:
 # Strings
 
 
-def _body(text: Incoming, emit: Emit) -> Reading[None]:
+def _body(text: IncomingText, emit: Emit) -> Reading[None]:
     """Read one string with its quotes, and pass on its content without quotes."""
     quote = end = yield from text.take()
     if (yield from text.meets(quote)):
@@ -224,7 +235,7 @@ def _body(text: Incoming, emit: Emit) -> Reading[None]:
         if character == quote and (yield from text.meets(end)):
             return
         if character in "\r\n" and end == quote:
-            raise Fault("a string ends on the line where it begins", text.offset)
+            raise FormatMismatch("a string ends on the line where it begins", text.offset)
         yield from text.take()
         if character == "\\":
             yield from _escape(text, emit)
@@ -232,7 +243,7 @@ def _body(text: Incoming, emit: Emit) -> Reading[None]:
             emit(_quote_for_json(character))
 
 
-def _escape(text: Incoming, emit: Emit) -> Reading[None]:
+def _escape(text: IncomingText, emit: Emit) -> Reading[None]:
     at = text.offset
     character = yield from text.take()
     if character == "\r":
@@ -247,34 +258,34 @@ def _escape(text: Incoming, emit: Emit) -> Reading[None]:
         emit("\\\\" + _quote_for_json(character))  # Python keeps unknown escapes as they are
 
 
-def _hex(count: int) -> Callable[[Incoming, int], Reading[str]]:
-    def read(text: Incoming, at: int) -> Reading[str]:
+def _hex(count: int) -> Callable[[IncomingText, int], Reading[str]]:
+    def read(text: IncomingText, at: int) -> Reading[str]:
         digits = ""
         for _ in range(count):
             digits += yield from text.take()
             if digits[-1] not in HEX:
-                raise Fault("a digit of an escape is missing", text.offset - 1)
+                raise FormatMismatch("a digit of an escape is missing", text.offset - 1)
         if int(digits, 16) > sys.maxunicode:
-            raise Fault("there is no such character", at)
+            raise FormatMismatch("there is no such character", at)
         return chr(int(digits, 16))
 
     return read
 
 
-def _octal(text: Incoming, digits: str) -> Reading[str]:
+def _octal(text: IncomingText, digits: str) -> Reading[str]:
     while len(digits) < 3 and (yield from text.need()) in "01234567":
         digits += yield from text.take()
     return chr(int(digits, 8))
 
 
-def _read_named_character(text: Incoming, at: int) -> Reading[str]:
+def _read_named_character(text: IncomingText, at: int) -> Reading[str]:
     name = yield from text.take()
     while name[0] == "{" and name[-1] != "}" and len(name) < MAX_NAME:
         name += yield from text.take()
     try:
         return unicodedata.lookup(name[1:-1] if name[0] == "{" and name[-1] == "}" else "")
     except KeyError:
-        raise Fault("there is no such character", at) from None
+        raise FormatMismatch("there is no such character", at) from None
 
 
 _CODES = {"x": _hex(2), "u": _hex(4), "U": _hex(8), "N": _read_named_character}

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 
 from espalier.chat.argument_types import ALL, STRING, ArgumentTypes, Types
 from espalier.chat.reading.call_shape import NAME_CHARACTERS, CallListener, check_name, read_name
-from espalier.chat.reading.incoming import SPACE, Cut, Emit, Fault, Incoming, Reading
+from espalier.chat.reading.incoming import SPACE, Emit, FormatMismatch, IncomingText, IncompleteText, Reading
 from espalier.chat.reading.json_pieces import copy_value
 from espalier.chat.reading.json_scan import JsonScan, NotJson
 from espalier.chat.wire.formats import WireFormat
@@ -34,7 +34,7 @@ class TaggedCalls:
         opens = self._wire.name_open
         return character == opens[0] if opens else bool(NAME_CHARACTERS.fullmatch(character))
 
-    def read(self, text: Incoming, listener: CallListener) -> Reading[None]:
+    def read(self, text: IncomingText, listener: CallListener) -> Reading[None]:
         wire = self._wire
         if wire.name_open:
             yield from text.expect(wire.name_open)
@@ -46,11 +46,11 @@ class TaggedCalls:
         yield from text.skip()
         yield from text.need()
         listener.begin(name)
-        yield from _Arguments(wire, text, listener, self._types.get(name, {})).read()
+        yield from _TaggedArguments(wire, text, listener, self._types.get(name, {})).read()
 
 
-class _Arguments:
-    def __init__(self, wire: WireFormat, text: Incoming, listener: CallListener, types: ArgumentTypes) -> None:
+class _TaggedArguments:
+    def __init__(self, wire: WireFormat, text: IncomingText, listener: CallListener, types: ArgumentTypes) -> None:
         self._text = text
         self._emit = listener.arguments
         self._types = types
@@ -76,7 +76,7 @@ class _Arguments:
         text = self._text
         parts: list[str] = []
         if not (yield from text.until(self._after_key, parts.append)):
-            raise Cut
+            raise IncompleteText
         yield from text.meets(self._after_key)
         for piece in self._before_value:
             yield from text.expect(piece)
@@ -105,7 +105,7 @@ class _Arguments:
             yield from text.take()
         take = _HeldLineEnd(emit).take if self._has_lines else emit
         if not (yield from text.until(self._close, take, must_come=True)):
-            raise Cut
+            raise IncompleteText
         yield from text.meets(self._close)
 
     def _either(self, types: Types) -> Reading[None]:
@@ -118,7 +118,7 @@ class _Arguments:
             try:
                 yield from copy_value(text, pieces.append)
                 yield from text.expect(self._close)
-            except Fault:
+            except FormatMismatch:
                 pass  # raw text that begins like JSON
             else:
                 text.release()

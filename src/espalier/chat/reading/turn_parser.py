@@ -12,7 +12,7 @@ from espalier.chat.reading.bare_calls import BareCalls
 from espalier.chat.reading.call_shape import CallShape
 from espalier.chat.reading.call_walk import CallWalk
 from espalier.chat.reading.deltas import Delta, Turn
-from espalier.chat.reading.incoming import SPACE, Cut, Fault, Incoming, Reading
+from espalier.chat.reading.incoming import SPACE, FormatMismatch, IncomingText, IncompleteText, Reading
 from espalier.chat.reading.json_calls import JsonCalls
 from espalier.chat.reading.named_calls import NamedCalls
 from espalier.chat.reading.python_calls import PythonCalls
@@ -54,7 +54,7 @@ class TurnParser:
         reasoning: Reasoning | None = None,
         inside: bool = False,
     ) -> None:
-        self._text = Incoming()
+        self._text = IncomingText()
         self._builder = TurnBuilder()
         self._is_over = False
         self.is_reasoning = False
@@ -104,7 +104,7 @@ class TurnParser:
             else:
                 shape = CALL_PARSERS.load(wire.shape)
                 yield from CallWalk(wire, shape(wire, names, types), text, builder).run()
-        except (Cut, Fault) as error:
+        except (IncompleteText, FormatMismatch) as error:
             place = f"the call of {builder.open_call!r}" if builder.open_call else "the beginning of a call"
             builder.stop(str(error) or f"the text was cut off in {place}")
             yield from text.all(_ignore)
@@ -118,7 +118,7 @@ class TurnParser:
         try:
             yield from text.skip()
             begins = text.offset <= GAP and (yield from text.meets(reasoning.start.strip()))
-        except Cut:
+        except IncompleteText:
             begins = False
         if not begins:
             text.back()
@@ -127,19 +127,19 @@ class TurnParser:
 
     def _reason(self, reasoning: Reasoning) -> Reading[None]:
         text = self._text
-        trimmed = _Trimmed(self._builder)
+        trimmed = _ReasoningTrimmer(self._builder)
         self.is_reasoning = True
         self._builder.reasoning("")
         yield from text.skip()
         if not (yield from text.until(reasoning.end.strip(), trimmed.take)):
             trimmed.flush()
-            raise Cut(CUT_REASONING)
+            raise IncompleteText(CUT_REASONING)
         yield from text.meets(reasoning.end.strip())
         self.is_reasoning = False
         yield from text.skip()
 
 
-class _Trimmed:
+class _ReasoningTrimmer:
     """Reasoning whose trailing whitespace is held back until something follows."""
 
     def __init__(self, builder: TurnBuilder) -> None:

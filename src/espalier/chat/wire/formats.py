@@ -84,44 +84,98 @@ HERMES = WireFormat(name="hermes", shape="json", head="<tool_call>\n", tail="\n<
 MISTRAL = WireFormat(name="mistral", shape="json", begin="[TOOL_CALLS]", open="[", close="]", separator=", ")
 MISTRAL_ARGS = WireFormat(name="mistral_args", shape="named", head="[TOOL_CALLS]", middle="[ARGS]", separator="")
 MISTRAL_ID = WireFormat(
-    name="mistral_id", shape="named", head="[TOOL_CALLS]", id_mark="[CALL_ID]", id_form="[A-Za-z0-9]{9}",
-    id_spelling="{:09d}", middle="[ARGS]", separator="",
-)  # fmt: skip
+    name="mistral_id",
+    shape="named",
+    head="[TOOL_CALLS]",
+    id_mark="[CALL_ID]",
+    id_form="[A-Za-z0-9]{9}",
+    id_spelling="{:09d}",
+    middle="[ARGS]",
+    separator="",
+)
 DEEPSEEK_V3 = WireFormat(
-    name="deepseek_v3", shape="named", begin="<｜tool▁calls▁begin｜>", close="<｜tool▁calls▁end｜>",
-    head="<｜tool▁call▁begin｜>function<｜tool▁sep｜>", middle="\n```json\n", tail="\n```<｜tool▁call▁end｜>",
-)  # fmt: skip
+    name="deepseek_v3",
+    shape="named",
+    begin="<｜tool▁calls▁begin｜>",
+    close="<｜tool▁calls▁end｜>",
+    head="<｜tool▁call▁begin｜>function<｜tool▁sep｜>",
+    middle="\n```json\n",
+    tail="\n```<｜tool▁call▁end｜>",
+)
 DEEPSEEK_V31 = WireFormat(
-    name="deepseek_v31", shape="named", begin="<｜tool▁calls▁begin｜>", head="<｜tool▁call▁begin｜>",
-    middle="<｜tool▁sep｜>", tail="<｜tool▁call▁end｜>", close="<｜tool▁calls▁end｜>", separator="",
-)  # fmt: skip
+    name="deepseek_v31",
+    shape="named",
+    begin="<｜tool▁calls▁begin｜>",
+    head="<｜tool▁call▁begin｜>",
+    middle="<｜tool▁sep｜>",
+    tail="<｜tool▁call▁end｜>",
+    close="<｜tool▁calls▁end｜>",
+    separator="",
+)
 KIMI = WireFormat(
-    name="kimi", shape="named", begin="<|tool_calls_section_begin|>", head="<|tool_call_begin|>functions.",
-    id_mark=":", id_form="[0-9]{1,4}", id_spelling="{}", middle="<|tool_call_argument_begin|>",
-    tail="<|tool_call_end|>", close="<|tool_calls_section_end|>", separator="",
-)  # fmt: skip
+    name="kimi",
+    shape="named",
+    begin="<|tool_calls_section_begin|>",
+    head="<|tool_call_begin|>functions.",
+    id_mark=":",
+    id_form="[0-9]{1,4}",
+    id_spelling="{}",
+    middle="<|tool_call_argument_begin|>",
+    tail="<|tool_call_end|>",
+    close="<|tool_calls_section_end|>",
+    separator="",
+)
 HARMONY = WireFormat(
-    name="harmony", shape="named", text_lead="<|channel|>final<|message|>", head="<|channel|>commentary to=functions.",
-    middle=" <|constrain|>json<|message|>", short_middle="<|message|>",
-    separator="<|call|><|start|>assistant", end="<|call|>",
-)  # fmt: skip
+    name="harmony",
+    shape="named",
+    text_lead="<|channel|>final<|message|>",
+    head="<|channel|>commentary to=functions.",
+    middle=" <|constrain|>json<|message|>",
+    short_middle="<|message|>",
+    separator="<|call|><|start|>assistant",
+    end="<|call|>",
+)
 QWEN_CODER = WireFormat(
-    name="qwen_coder", shape="tagged", head="<tool_call>\n", name_open="<function=", middle=">\n", key="<parameter=",
-    assign=">\n", value_close="\n</parameter>", tail="\n</function>\n</tool_call>",
-)  # fmt: skip
+    name="qwen_coder",
+    shape="tagged",
+    head="<tool_call>\n",
+    name_open="<function=",
+    middle=">\n",
+    key="<parameter=",
+    assign=">\n",
+    value_close="\n</parameter>",
+    tail="\n</function>\n</tool_call>",
+)
 GLM = WireFormat(
-    name="glm", shape="tagged", head="<tool_call>", middle="\n", key="<arg_key>", assign="</arg_key>\n<arg_value>",
-    value_close="</arg_value>", tail="\n</tool_call>",
-)  # fmt: skip
+    name="glm",
+    shape="tagged",
+    head="<tool_call>",
+    middle="\n",
+    key="<arg_key>",
+    assign="</arg_key>\n<arg_value>",
+    value_close="</arg_value>",
+    tail="\n</tool_call>",
+)
 MINIMAX = WireFormat(
-    name="minimax", shape="tagged", begin="<minimax:tool_call>\n", name_open='<invoke name="', middle='">\n',
-    key='<parameter name="', assign='">', value_close="</parameter>", tail="\n</invoke>",
+    name="minimax",
+    shape="tagged",
+    begin="<minimax:tool_call>\n",
+    name_open='<invoke name="',
+    middle='">\n',
+    key='<parameter name="',
+    assign='">',
+    value_close="</parameter>",
+    tail="\n</invoke>",
     close="\n</minimax:tool_call>",
-)  # fmt: skip
+)
 FUNCTION_GEMMA = WireFormat(
-    name="function_gemma", shape="bare", head="<start_function_call>call:", quote="<escape>",
-    tail="<end_function_call>", separator="",
-)  # fmt: skip
+    name="function_gemma",
+    shape="bare",
+    head="<start_function_call>call:",
+    quote="<escape>",
+    tail="<end_function_call>",
+    separator="",
+)
 GEMMA4 = WireFormat(
     name="gemma4", shape="bare", head="<|tool_call>call:", quote='<|"|>', tail="<tool_call|>", separator=""
 )
@@ -133,13 +187,30 @@ WIRE_FORMATS = Registry(
     {
         wire.name: wire
         for wire in (
-            ARGS, TOOL_ARGS, OPENAI, LLAMA3, HERMES, MISTRAL, MISTRAL_ARGS, MISTRAL_ID, DEEPSEEK_V3, DEEPSEEK_V31, KIMI,
-            HARMONY, QWEN_CODER, GLM, MINIMAX, FUNCTION_GEMMA, GEMMA4, FUNCTIONARY, PYTHONIC,
+            ARGS,
+            TOOL_ARGS,
+            OPENAI,
+            LLAMA3,
+            HERMES,
+            MISTRAL,
+            MISTRAL_ARGS,
+            MISTRAL_ID,
+            DEEPSEEK_V3,
+            DEEPSEEK_V31,
+            KIMI,
+            HARMONY,
+            QWEN_CODER,
+            GLM,
+            MINIMAX,
+            FUNCTION_GEMMA,
+            GEMMA4,
+            FUNCTIONARY,
+            PYTHONIC,
         )
     },
     holds=WireFormat,
     check=lambda name, value: None if value.name == name else f"its name is {value.name!r}",
-)  # fmt: skip
+)
 """args, tool_args: `{"name"|"tool", "args"}`. openai: `name`, `arguments`. llama3: `name`, `parameters` (Llama 3.1).
 hermes: `<tool_call>` (Hermes, Qwen). mistral: `[TOOL_CALLS][...]`; mistral_args: `[TOOL_CALLS]name[ARGS]{...}`;
 mistral_id: with `[CALL_ID]`. deepseek_v3 (V3, R1): with a code fence; deepseek_v31: without. kimi: Kimi K2. harmony:

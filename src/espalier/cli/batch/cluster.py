@@ -12,7 +12,7 @@ from espalier.cli.batch.stopping import end_if, shown, stopped_by_signals, until
 from espalier.cli.cluster import travelling
 
 if TYPE_CHECKING:
-    from espalier.cli.batch.progress import Progress
+    from espalier.cli.batch.progress import BatchProgress
     from espalier.server.cluster.actors import RayExecutor
     from espalier.server.environment import Environment
     from espalier.server.settings import ServerSettings
@@ -24,7 +24,7 @@ OURS = ("DATABASE_URL", "BATCH_JOB_TEMP_DIR")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """As for `server.cluster.plan.Plan`; address: of the cluster."""
+    """As for `server.cluster.plan.ClusterPlan`; address: of the cluster."""
 
     address: str | None = None
     replicas: int = 1
@@ -33,9 +33,15 @@ class Cluster:
 
 
 def work_on_ray(
-    cluster: Cluster, environment: Environment, settings: ServerSettings, store: BatchStore, model: str | None,
-    engine: Mapping[str, Any], progress: Progress, batch_id: str,
-) -> None:  # fmt: skip
+    cluster: Cluster,
+    environment: Environment,
+    settings: ServerSettings,
+    store: BatchStore,
+    model: str | None,
+    engine: Mapping[str, Any],
+    progress: BatchProgress,
+    batch_id: str,
+) -> None:
     """Run the batch until it ends, or until a signal (KeyboardInterrupt). Raises EspalierError where no actor could
     start."""
     from espalier.server.cluster.actors import RayExecutor  # noqa: PLC0415
@@ -47,14 +53,19 @@ def work_on_ray(
         if fits < cluster.replicas:
             output.note(f"the cluster has room for {fits} of {cluster.replicas} actors; the others wait for more")
         executor = RayExecutor(
-            count=cluster.replicas, cpus=cluster.cpus, gpus=cluster.gpus, pipeline=settings.batch_job_pipeline_size,
-            values=values, model=model, engine=engine,
-        )  # fmt: skip
+            count=cluster.replicas,
+            cpus=cluster.cpus,
+            gpus=cluster.gpus,
+            pipeline=settings.batch_job_pipeline_size,
+            values=values,
+            model=model,
+            engine=engine,
+        )
         asyncio.run(_work(executor, settings, store, progress, batch_id))
 
 
 async def _work(
-    executor: RayExecutor, settings: ServerSettings, store: BatchStore, progress: Progress, batch_id: str
+    executor: RayExecutor, settings: ServerSettings, store: BatchStore, progress: BatchProgress, batch_id: str
 ) -> None:
     from espalier.jobs.retry import Retry  # noqa: PLC0415
     from espalier.jobs.worker import Worker  # noqa: PLC0415
@@ -64,9 +75,12 @@ async def _work(
         await until_done(executor.start(), stopped)
         if not stopped.is_set():
             worker = Worker(
-                queue=store.queue, executor=executor, pipeline=executor.pipeline * executor.count,
-                retry=Retry(tries=settings.batch_tries), until_idle=True,
-            )  # fmt: skip
+                queue=store.queue,
+                executor=executor,
+                pipeline=executor.pipeline * executor.count,
+                retry=Retry(tries=settings.batch_tries),
+                until_idle=True,
+            )
             await until_done(_unless_broken(executor, shown(worker, store, batch_id, progress)), stopped)
     finally:
         executor.close()

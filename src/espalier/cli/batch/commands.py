@@ -42,14 +42,17 @@ def submit_command(
 ) -> None:
     """Put a file of requests into the store; a server or a worker on the same store runs it. Prints the batch's id."""
     with opened(database_url, env_file) as store:
-        from espalier.jobs.values import Plan  # noqa: PLC0415
+        from espalier.jobs.values import BatchPlan  # noqa: PLC0415
 
         made = store.batches.create(
-            Plan(
-                caller=caller, endpoint=endpoint, input_file=upload(store, file, caller), priority=priority,
+            BatchPlan(
+                caller=caller,
+                endpoint=endpoint,
+                input_file=upload(store, file, caller),
+                priority=priority,
                 window=None if hours is None else hours * 3600,
             )
-        )  # fmt: skip
+        )
         output.data(made.id)
 
 
@@ -67,8 +70,10 @@ def status_command(
 @app.command("list", short_help="List batches, newest first.")
 def list_command(
     limit: Annotated[int, typer.Option(help="At most so many.", min=1)] = 20,
-    as_json: AsJson = False, database_url: DatabaseUrl = None, env_file: EnvFile = None,
-) -> None:  # fmt: skip
+    as_json: AsJson = False,
+    database_url: DatabaseUrl = None,
+    env_file: EnvFile = None,
+) -> None:
     """The batches of all callers."""
     with opened(database_url, env_file) as store:
         for batch in store.batches.page(caller=None, limit=limit):
@@ -124,11 +129,21 @@ def _show(batch: Batch | None, as_json: bool) -> None:
     counts = batch.counts
     if as_json:
         shown: dict[str, Any] = {
-            "id": batch.id, "status": str(batch.state), "paused": batch.is_paused, "caller": batch.plan.caller,
-            "endpoint": batch.plan.endpoint, "created_at": batch.created, "priority": batch.plan.priority,
-            "total": counts.total, "completed": counts.completed, "failed": counts.failed, "running": counts.running,
-            "pending": counts.pending, "stopped": counts.stopped, "errors": [error.to_json() for error in batch.errors],
-        }  # fmt: skip
+            "id": batch.id,
+            "status": str(batch.state),
+            "paused": batch.is_paused,
+            "caller": batch.plan.caller,
+            "endpoint": batch.plan.endpoint,
+            "created_at": batch.created,
+            "priority": batch.plan.priority,
+            "total": counts.total,
+            "completed": counts.completed,
+            "failed": counts.failed,
+            "running": counts.running,
+            "pending": counts.pending,
+            "stopped": counts.stopped,
+            "errors": [error.to_json() for error in batch.errors],
+        }
         output.data(json.dumps(shown))
         return
     state = f"{batch.state}, paused" if batch.is_paused else str(batch.state)

@@ -8,13 +8,13 @@ from types import TracebackType
 from rich import progress as bars
 
 from espalier.cli import output, progress
-from espalier.jobs.values import Counts, Ended
+from espalier.jobs.values import ItemCounts, ItemEnd
 
 LINE_SECONDS = 10.0
 """Between two lines where stderr is no terminal."""
 
 
-class Progress:
+class BatchProgress:
     """Shown while it is open."""
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class Progress:
         self._before: int | None = None
         self._drawn = self._rejected = self._invalid = self._broken = 0
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> BatchProgress:
         if output.is_terminal():
             shown = bars.TextColumn("{task.fields[shown]}")
             self._bar = progress.bar(bars.BarColumn(), bars.MofNCompleteColumn(), shown, bars.TimeRemainingColumn())
@@ -36,7 +36,7 @@ class Progress:
         if self._bar is not None:
             self._bar.stop()
 
-    def told(self, ended: Ended) -> None:
+    def told(self, ended: ItemEnd) -> None:
         """One result was recorded."""
         figures = ended.answer.figures or {}
         self._drawn += figures.get("steps", 0) - figures.get("forced_steps", 0)
@@ -44,7 +44,7 @@ class Progress:
         self._invalid += ended.answer.valid is False
         self._broken += bool(figures.get("broken"))
 
-    def counted(self, counts: Counts) -> None:
+    def counted(self, counts: ItemCounts) -> None:
         """The batch as it stands."""
         done = counts.completed + counts.failed + counts.stopped
         if self._before is None:

@@ -21,7 +21,7 @@ import typer
 from espalier import api
 from espalier.cli import output
 from espalier.cli.batch.cluster import Cluster, work_on_ray
-from espalier.cli.batch.progress import Progress
+from espalier.cli.batch.progress import BatchProgress
 from espalier.cli.batch.stopping import end_if, shown, stopped_by_signals, until_done
 from espalier.cli.batch.store import folder_of, known
 from espalier.cli.cluster import need_ray
@@ -124,10 +124,10 @@ def command(
         store = open_batches(kept, settings)
         batch = _find_or_submit(store, source, made, shared, endpoint, key, folder)
         if batch.state in OPEN_BATCHES and cluster is not None:
-            with Progress() as progress:
+            with BatchProgress() as progress:
                 work_on_ray(cluster, environment, settings, store, model, engine, progress, batch.id)
         elif batch.state in OPEN_BATCHES:
-            with load(model, engine, build_app()) as loaded, Progress() as progress:
+            with load(model, engine, build_app()) as loaded, BatchProgress() as progress:
                 asyncio.run(_work(loaded, settings, kept, batch.id, progress))
                 repairs = getattr(loaded.engine, "repairs", None)
         batch = known(store, batch.id)
@@ -178,9 +178,14 @@ def worker_command(
 
 
 async def _work(
-    loaded: api.LoadedEngine, settings: Any, kept: Any, batch_id: str | None, progress: Progress | None,
-    *, until_idle: bool = True,
-) -> None:  # fmt: skip
+    loaded: api.LoadedEngine,
+    settings: Any,
+    kept: Any,
+    batch_id: str | None,
+    progress: BatchProgress | None,
+    *,
+    until_idle: bool = True,
+) -> None:
     """Run a worker on the store: until nothing is open, or until a signal."""
     from espalier.server.batching.working import keep_working, make_worker  # noqa: PLC0415
     from espalier.server.process.opening import Parts, open_batches, open_process  # noqa: PLC0415
@@ -203,19 +208,25 @@ async def _work(
 
 
 def _find_or_submit(
-    store: BatchStore, source: Path, template: Template | None, shared: dict[str, Any], endpoint: str, key: str,
+    store: BatchStore,
+    source: Path,
+    template: Template | None,
+    shared: dict[str, Any],
+    endpoint: str,
+    key: str,
     folder: Path,
-) -> Batch:  # fmt: skip
+) -> Batch:
     """The batch of an earlier run of the same command, or a new one."""
-    from espalier.jobs.values import Plan  # noqa: PLC0415
+    from espalier.jobs.values import BatchPlan  # noqa: PLC0415
 
     before = store.batches.page(caller=None, limit=1)
     if before:
         if (before[0].plan.metadata or {}).get("run") != key:
             raise InputError(
                 f"{folder} holds an unfinished run of another input or template",
-                hint="finish that one with its own command, or forget it with --restart", field="output",
-            )  # fmt: skip
+                hint="finish that one with its own command, or forget it with --restart",
+                field="output",
+            )
         done = before[0].counts
         output.note(f"going on: {done.completed + done.failed} of {done.total} have ended")
         return before[0]
@@ -226,7 +237,7 @@ def _find_or_submit(
             with replaced_error(store.files.folder):
                 file.write(json.dumps(line).encode("ascii") + b"\n")
         row = store.files.add(file, caller=CALLER, filename=source.name)
-    plan = Plan(caller=CALLER, endpoint=endpoint, input_file=row["id"], window=None, metadata={"run": key})
+    plan = BatchPlan(caller=CALLER, endpoint=endpoint, input_file=row["id"], window=None, metadata={"run": key})
     return store.batches.create(plan)
 
 
@@ -256,8 +267,9 @@ def _write(
 
 def _rows(rows: Iterator[dict[str, Any]], lines: Iterator[bytes]) -> Iterator[dict[str, Any]]:
     for row, line in zip(rows, lines, strict=True):
-        yield answered({name: value for name, value in row.items() if name not in ("method", "url", "body")},
-                       json.loads(line))  # fmt: skip
+        yield answered(
+            {name: value for name, value in row.items() if name not in ("method", "url", "body")}, json.loads(line)
+        )
 
 
 @contextlib.contextmanager
@@ -307,8 +319,9 @@ def _cluster(executor: str, *, traces: bool, **given: Any) -> Cluster | None:
     if traces:
         raise InputError(
             "with --executor ray no traces are kept: the actors, on any machine, open no database",
-            hint='"espalier": {"trace": "summary"} in a body puts the trace into its answer', field="traces",
-        )  # fmt: skip
+            hint='"espalier": {"trace": "summary"} in a body puts the trace into its answer',
+            field="traces",
+        )
     return Cluster(**named)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from espalier.cli import output
-from espalier.cli.batch.progress import Progress
+from espalier.cli.batch.progress import BatchProgress
 from espalier.cli.batch.store import known
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def end_if(stopped: asyncio.Event, *, goes_on: bool) -> None:
         raise KeyboardInterrupt
 
 
-async def shown(worker: Worker, store: BatchStore, batch_id: str, progress: Progress) -> None:
+async def shown(worker: Worker, store: BatchStore, batch_id: str, progress: BatchProgress) -> None:
     """Run a worker; the counts of the batch, what an earlier run has finished included, go to the progress bar."""
     worker.told = progress.told
 

@@ -13,7 +13,7 @@ import typer
 from espalier.activations.capture.options import Activations
 from espalier.activations.store.base import ActivationStore
 from espalier.activations.store.layout import CODECS
-from espalier.activations.store.record import Captured
+from espalier.activations.store.record import CapturedVectors
 from espalier.engines.base import Result
 from espalier.errors import InputError
 
@@ -61,7 +61,7 @@ class CaptureFlags:
         names = ("layers", "site", "positions", "activation_dtype", "compression", "run_id")
         return next((name for name in names if getattr(self, name) is not None), None)
 
-    def stored(self, store: ActivationStore, result: Result) -> Iterator[tuple[str, Captured]]:
+    def stored(self, store: ActivationStore, result: Result) -> Iterator[tuple[str, CapturedVectors]]:
         """Store a result and its further texts, each with a trace where there is one. Yields keys and what was stored.
         Raises OutputError and as `ActivationStore.put`."""
         for output in (result, *result.others):

@@ -33,18 +33,46 @@ SCALARS = (int, float)
 """Types of options whose flags take the same."""
 FEW = 6
 """Parameters of a command whose help needs no groups."""
-COMMON = frozenset({
-    "schema", "json_object", "regex", "choice", "grammar", "preset", "temperature", "seed", "max_tokens", "strategy",
-    "trace", "tools", "reasoning", "option",
-})  # fmt: skip
+COMMON = frozenset(
+    {
+        "schema",
+        "json_object",
+        "regex",
+        "choice",
+        "grammar",
+        "preset",
+        "temperature",
+        "seed",
+        "max_tokens",
+        "strategy",
+        "trace",
+        "tools",
+        "reasoning",
+        "option",
+    }
+)
 """Fields whose flags stand first in help."""
 PANELS = {
-    "constraint": "Constraints", "soft_json": "Constraints", "safety": "Safety", "tools": "Tools and reasoning",
-    "reasoning": "Tools and reasoning", "vocab": "Word lists", "sampling": "Sampling", "sampler": "Sampling",
-    "decoding": "Strategies", "num_return_sequences": "Strategies", "tracing": "Traces", "activations": "Hidden states",
-    "capture": "Hidden states", "engine": "Model and engine", "raw": "Prompt", "system": "Prompt", "settings": "Server",
-    "env_file": "Server", "source": "Traces of a server",
-}  # fmt: skip
+    "constraint": "Constraints",
+    "soft_json": "Constraints",
+    "safety": "Safety",
+    "tools": "Tools and reasoning",
+    "reasoning": "Tools and reasoning",
+    "vocab": "Word lists",
+    "sampling": "Sampling",
+    "sampler": "Sampling",
+    "decoding": "Strategies",
+    "num_return_sequences": "Strategies",
+    "tracing": "Traces",
+    "activations": "Hidden states",
+    "capture": "Hidden states",
+    "engine": "Model and engine",
+    "raw": "Prompt",
+    "system": "Prompt",
+    "settings": "Server",
+    "env_file": "Server",
+    "source": "Traces of a server",
+}
 """Parameter of a command -> the heading of its flags."""
 
 

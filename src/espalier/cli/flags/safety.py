@@ -32,13 +32,11 @@ class SafetyFlags:
         None
     )
     lists: Annotated[
-        list[str] | None,
-        typer.Option("--safety-list", help="Phrases of a category; repeat it.", metavar="NAME=FILE"),
+        list[str] | None, typer.Option("--safety-list", help="Phrases of a category; repeat it.", metavar="NAME=FILE")
     ] = None
 
     must_mask: Annotated[
-        bool,
-        typer.Option("--safety-must-mask", help="Refuse an engine that cannot hold the filter at every token."),
+        bool, typer.Option("--safety-must-mask", help="Refuse an engine that cannot hold the filter at every token.")
     ] = False
 
     def filter(self) -> Safety | None:

@@ -45,9 +45,14 @@ class SchemaFlags:
         """The constraint; without --order that of ESPALIER_SCHEMA_ORDER. Raises as `read_spec`."""
         order = build_app().settings.default_of(SCHEMA_ORDER) if self.order is None else self.order
         return read_spec(
-            schema, whitespace=self.whitespace, indent=indent, format=self.format, order=order, allow=allow,
+            schema,
+            whitespace=self.whitespace,
+            indent=indent,
+            format=self.format,
+            order=order,
+            allow=allow,
             closed=self.closed,
-        )  # fmt: skip
+        )
 
 
 def read_spec(

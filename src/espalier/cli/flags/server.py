@@ -18,9 +18,17 @@ if TYPE_CHECKING:
     from espalier.server.environment import Environment
 
 MODULES = (
-    "fastapi", "uvicorn", "httptools", "pydantic", "dotenv", "prometheus_client", "python_multipart", "sqlalchemy",
-    "alembic", "httpx2",
-)  # fmt: skip
+    "fastapi",
+    "uvicorn",
+    "httptools",
+    "pydantic",
+    "dotenv",
+    "prometheus_client",
+    "python_multipart",
+    "sqlalchemy",
+    "alembic",
+    "httpx2",
+)
 """Modules of the extra `server`."""
 
 ServerFlags: TypeAlias = Annotated[dict[str, Any], FlagsOf(ServerSettings, is_checked=True)]

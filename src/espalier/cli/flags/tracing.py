@@ -38,9 +38,10 @@ class TraceFlags:
             if choice == level:
                 if self.trace and choice in ("off", "summary"):
                     raise InputError(
-                        f"--trace shows every step, and --trace-level {level} keeps none", hint="steps, or full",
+                        f"--trace shows every step, and --trace-level {level} keeps none",
+                        hint="steps, or full",
                         field="trace_level",
-                    )  # fmt: skip
+                    )
                 return choice
         raise InputError(f"--trace-level {level}: there is no such level", hint=", ".join(LEVELS), field="trace_level")
 

@@ -82,8 +82,16 @@ class WordFlags:
         )
 
     def _refuse_details(self) -> None:
-        given = [self.extra, self.names, self.allow, self.capitals, self.tier2_multiplier, self.tier2_penalty,
-                 self.tier3_penalty, self.mode != "hard"]  # fmt: skip
+        given = [
+            self.extra,
+            self.names,
+            self.allow,
+            self.capitals,
+            self.tier2_multiplier,
+            self.tier2_penalty,
+            self.tier3_penalty,
+            self.mode != "hard",
+        ]
         if any(value not in (None, [], False) for value in given):
             raise InputError(
                 "the --vocab flags need a word list", hint="--vocab-lang es --vocab-n-words 3000", field="vocab"

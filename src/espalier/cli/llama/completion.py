@@ -24,7 +24,7 @@ from espalier.cli.llama.reading import ArgumentError, LlamaArguments, read_argum
 from espalier.cli.llama.table import FLAGS
 from espalier.cli.llama.values import unescape
 from espalier.constraints.spec import Gbnf, JsonSchema, Spec
-from espalier.engines.base import Event, Finished, Message, Request, Result, SamplerName
+from espalier.engines.base import Event, FinishEvent, Message, Request, Result, SamplerName
 from espalier.engines.gguf.header import read_header
 from espalier.errors import EspalierError, GrammarError, InputError, PromptTooLong, UnsupportedError
 from espalier.sampling.config import SamplingConfig
@@ -226,7 +226,7 @@ class Session:
     def _print_events(self, events: Iterator[Event]) -> Result:
         size = 0
         for event in events:
-            if isinstance(event, Finished):
+            if isinstance(event, FinishEvent):
                 break
             if not self._shows_special:
                 piece = event.text.encode()

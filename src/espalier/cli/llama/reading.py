@@ -166,8 +166,9 @@ def _value(flag: LlamaFlag, name: str, text: str | None) -> Any:
 def _unknown(argument: str) -> InputError:
     return InputError(
         f"error: invalid argument: {_spell_option(argument)}",
-        hint=did_you_mean(_spell_option(argument), known_names()), field=argument.lstrip("-"),
-    )  # fmt: skip
+        hint=did_you_mean(_spell_option(argument), known_names()),
+        field=argument.lstrip("-"),
+    )
 
 
 def known_names() -> Collection[str]:

@@ -83,9 +83,12 @@ def _sampling_flag(option: str) -> LlamaFlag:
     name = SAMPLING[option]
     usual = read_int if isinstance(FIELDS[option], Whole) else read_float
     return LlamaFlag(
-        names=(name, *OTHER_NAMES.get(name, ())), sets=FIELDS[option].llama, read=READERS.get(option, usual),
-        metavar="N", env=VARIABLES.get(name, ""),
-    )  # fmt: skip
+        names=(name, *OTHER_NAMES.get(name, ())),
+        sets=FIELDS[option].llama,
+        read=READERS.get(option, usual),
+        metavar="N",
+        env=VARIABLES.get(name, ""),
+    )
 
 
 def _engine_flag(option: str) -> LlamaFlag:
@@ -93,23 +96,38 @@ def _engine_flag(option: str) -> LlamaFlag:
     entry = entries(EngineOptions)[option]
     name, *shorter = entry.field.flags
     return LlamaFlag(
-        names=(name, *shorter, *OTHER_NAMES.get(name, ())), sets=option,
-        read=read_count if entry.type is int else read_switch, metavar="N",
+        names=(name, *shorter, *OTHER_NAMES.get(name, ())),
+        sets=option,
+        read=read_count if entry.type is int else read_switch,
+        metavar="N",
         env=VARIABLES.get(name, ""),
-    )  # fmt: skip
+    )
 
 
 OTHER_NAMES = {
-    "--temp": ("--temperature",), "--n-predict": ("-n", "--predict"), "--seed": ("-s",),
-    "--top-nsigma": ("--top-n-sigma",), "--typical": ("--typical-p",), "--gpu-layers": ("--n-gpu-layers",),
-}  # fmt: skip
+    "--temp": ("--temperature",),
+    "--n-predict": ("-n", "--predict"),
+    "--seed": ("-s",),
+    "--top-nsigma": ("--top-n-sigma",),
+    "--typical": ("--typical-p",),
+    "--gpu-layers": ("--n-gpu-layers",),
+}
 """Further spellings of a flag."""
 VARIABLES = {
-    "--n-predict": "N_PREDICT", "--temp": "TEMPERATURE", "--top-k": "TOP_K", "--top-p": "TOP_P", "--min-p": "MIN_P",
-    "--repeat-penalty": "REPEAT_PENALTY", "--presence-penalty": "PRESENCE_PENALTY",
-    "--frequency-penalty": "FREQUENCY_PENALTY", "--ctx-size": "CTX_SIZE", "--threads": "THREADS",
-    "--batch-size": "BATCH", "--gpu-layers": "N_GPU_LAYERS", "--flash-attn": "FLASH_ATTN",
-}  # fmt: skip
+    "--n-predict": "N_PREDICT",
+    "--temp": "TEMPERATURE",
+    "--top-k": "TOP_K",
+    "--top-p": "TOP_P",
+    "--min-p": "MIN_P",
+    "--repeat-penalty": "REPEAT_PENALTY",
+    "--presence-penalty": "PRESENCE_PENALTY",
+    "--frequency-penalty": "FREQUENCY_PENALTY",
+    "--ctx-size": "CTX_SIZE",
+    "--threads": "THREADS",
+    "--batch-size": "BATCH",
+    "--gpu-layers": "N_GPU_LAYERS",
+    "--flash-attn": "FLASH_ATTN",
+}
 """The variables of those flags, without LLAMA_ARG_."""
 READERS: Mapping[str, Callable[[str], Any]] = {"seed": read_seed, "temperature": read_temperature}
 NO_SCALING = "the model's own scaling of positions is used"
@@ -153,12 +171,35 @@ FLAGS: tuple[LlamaFlag, ...] = (
     _flag("--no-display-prompt", sets="display_prompt", value=False),
     _flag("-sp", "--special", sets="special"),
     # What no text depends on: terminals, logs, threads, memory.
-    *map(_without_effect, (
-        "--simple-io", "--warmup", "--no-warmup", "--perf", "--no-perf", "--jinja", "--log-disable", "--log-prefix",
-        "--log-timestamps", "--offline", "--mlock", "--mmap", "--no-mmap", "--verbose-prompt", "--check-tensors",
-        "--repack", "--no-repack", "--no-host", "--prompt-cache-all", "--prompt-cache-ro", "--swa-full",
-        "--no-context-shift", "--no-log-prefix", "--no-log-timestamps",
-    )),
+    *map(
+        _without_effect,
+        (
+            "--simple-io",
+            "--warmup",
+            "--no-warmup",
+            "--perf",
+            "--no-perf",
+            "--jinja",
+            "--log-disable",
+            "--log-prefix",
+            "--log-timestamps",
+            "--offline",
+            "--mlock",
+            "--mmap",
+            "--no-mmap",
+            "--verbose-prompt",
+            "--check-tensors",
+            "--repack",
+            "--no-repack",
+            "--no-host",
+            "--prompt-cache-all",
+            "--prompt-cache-ro",
+            "--swa-full",
+            "--no-context-shift",
+            "--no-log-prefix",
+            "--no-log-timestamps",
+        ),
+    ),
     _without_effect("-v", "--verbose", "--log-verbose"),
     _without_effect("-mli", "--multiline-input"),
     _without_effect("-kvo", "--kv-offload"),
@@ -177,23 +218,44 @@ FLAGS: tuple[LlamaFlag, ...] = (
     _without_effect("-dev", "--device", metavar="DEVICES"),
     _without_effect("-C", "--cpu-mask", metavar="M"),
     _without_effect("-Cr", "--cpu-range", metavar="LO-HI"),
-    *(_without_effect(name, metavar="N") for name in (
-        "--keep", "--numa", "--prio", "--poll", "--cpu-strict", "--prompt-cache", "--log-file", "--log-colors",
-    )),
+    *(
+        _without_effect(name, metavar="N")
+        for name in (
+            "--keep",
+            "--numa",
+            "--prio",
+            "--poll",
+            "--cpu-strict",
+            "--prompt-cache",
+            "--log-file",
+            "--log-colors",
+        )
+    ),
     # What would change the text and cannot be done.
-    *(_refuse_flag(name, why=NO_SCALING) for name in (
-        "--rope-scaling", "--rope-scale", "--rope-freq-base", "--rope-freq-scale", "--yarn-orig-ctx",
-        "--yarn-ext-factor", "--yarn-attn-factor", "--yarn-beta-slow", "--yarn-beta-fast",
-    )),
+    *(
+        _refuse_flag(name, why=NO_SCALING)
+        for name in (
+            "--rope-scaling",
+            "--rope-scale",
+            "--rope-freq-base",
+            "--rope-freq-scale",
+            "--yarn-orig-ctx",
+            "--yarn-ext-factor",
+            "--yarn-attn-factor",
+            "--yarn-beta-slow",
+            "--yarn-beta-fast",
+        )
+    ),
     _refuse_flag("-gan", "--grp-attn-n", why=NO_SCALING),
     _refuse_flag("-gaw", "--grp-attn-w", why=NO_SCALING),
     *(_refuse_flag(name, why="Espalier has no such sampler") for name in ("--adaptive-target", "--adaptive-decay")),
     _refuse_flag("--context-shift", why="a text ends where the context is full", metavar=""),
     _refuse_flag("-i", "--interactive", why="`espalier chat` talks", metavar=""),
     _refuse_flag("-if", "--interactive-first", why="`espalier chat` talks", metavar=""),
-    *(_refuse_flag(name, why=NO_TEMPLATE, metavar="STRING") for name in (
-        "--chat-template", "--chat-template-file", "--in-prefix", "--in-suffix",
-    )),
+    *(
+        _refuse_flag(name, why=NO_TEMPLATE, metavar="STRING")
+        for name in ("--chat-template", "--chat-template-file", "--in-prefix", "--in-suffix")
+    ),
     _refuse_flag("--in-prefix-bos", why=NO_TEMPLATE, metavar=""),
     *(_refuse_flag(name, why=NO_REASONING) for name in ("--reasoning-format", "--reasoning-budget")),
     _refuse_flag("-mu", "--model-url", why=NO_FETCH, metavar="URL"),
@@ -202,6 +264,6 @@ FLAGS: tuple[LlamaFlag, ...] = (
     _refuse_flag("--control-vector", why="Espalier has no control vectors", metavar="FNAME"),
     _refuse_flag("--override-kv", why="the file's own values are used", metavar="KEY=TYPE:VALUE"),
     _refuse_flag("-mm", "--mmproj", why="prompts are text", metavar="FILE"),
-)  # fmt: skip
+)
 
 BY_NAME: Mapping[str, LlamaFlag] = {name: flag for flag in FLAGS for name in flag.names}

@@ -13,8 +13,18 @@ WHOLE = re.compile(r"\s*([+-]?\d+)")
 NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?|inf(?:inity)?|nan))", re.IGNORECASE)
 BIAS = re.compile(r"\s*(\d+)\s*([+-])(.+)", re.DOTALL)
 INT32 = 2**31
-SWITCH = {"on": "on", "enabled": "on", "true": "on", "1": "on", "off": "off", "disabled": "off", "false": "off",
-          "0": "off", "auto": "auto", "-1": "auto"}  # fmt: skip
+SWITCH = {
+    "on": "on",
+    "enabled": "on",
+    "true": "on",
+    "1": "on",
+    "off": "off",
+    "disabled": "off",
+    "false": "off",
+    "0": "off",
+    "auto": "auto",
+    "-1": "auto",
+}
 LAYERS = {"auto": None, "all": -1}
 ESCAPED = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"'": b"'", b'"': b'"', b"\\": b"\\"}
 ESCAPE = re.compile(rb"\\(x[0-9a-fA-F]{2}|[nrt'\"\\])")

@@ -82,17 +82,24 @@ def search_command(
 
 
 def _list(
-    count: int, query: str | None, model: str | None, since: str | None,
-    *, short: bool, truncate: bool, response: bool, as_json: bool,
-) -> None:  # fmt: skip
+    count: int,
+    query: str | None,
+    model: str | None,
+    since: str | None,
+    *,
+    short: bool,
+    truncate: bool,
+    response: bool,
+    as_json: bool,
+) -> None:
     moment = None if since is None else read_since(since, time.time())
     with opened() as store:
-        from espalier.store.generations import Wanted  # noqa: PLC0415  # the extra [server]
+        from espalier.store.generations import GenerationFilter  # noqa: PLC0415  # the extra [server]
 
         mappings: list[Mapping[str, Any]] = []
         while not count or len(mappings) < count:
             after = mappings[-1]["id"] if mappings else None
-            wanted = Wanted(model=model, since=moment, query=query, after=after)
+            wanted = GenerationFilter(model=model, since=moment, query=query, after=after)
             page = store.generations(wanted, limit=min(PAGE, count - len(mappings)) if count else PAGE)
             mappings += page
             if len(page) < PAGE:
@@ -232,10 +239,7 @@ def status_command() -> None:
 
 
 @app.command("on", short_help="Log what generate, chat, explain and Python do from now on.")
-def on_command(
-    *,
-    content: Annotated[bool, typer.Option("--content", help="Prompts and answers too.")] = False,
-) -> None:
+def on_command(*, content: Annotated[bool, typer.Option("--content", help="Prompts and answers too.")] = False) -> None:
     """Log every generation of `generate`, `chat`, `explain` and Python from now on: what was asked and what it cost,
     and the texts only with --content. A server has its own setting, STORE_GENERATIONS."""
     _switch("content" if content else "figures")

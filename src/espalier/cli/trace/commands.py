@@ -16,7 +16,7 @@ from espalier.cli.trace.read import DatabaseUrl, SourceFlags, TraceArgument, rea
 from espalier.errors import InputError, UnknownName
 from espalier.trace import page
 from espalier.trace.files import write_text
-from espalier.trace.foreign.merge import Combined, check_target, estimate, merge_files, read_bytes, save, text_of
+from espalier.trace.foreign.merge import CombinedTrace, check_target, estimate, merge_files, read_bytes, save, text_of
 from espalier.trace.foreign.read import has_gaps
 from espalier.trace.foreign.responses import read_response
 from espalier.trace.records import Trace
@@ -86,12 +86,7 @@ def html_command(
 
 @app.command("diagnose", short_help="Find what went wrong, and what to do.")
 @with_flags
-def diagnose_command(
-    *,
-    trace: TraceArgument,
-    as_json: AsJson = False,
-    source: SourceFlags,
-) -> None:
+def diagnose_command(*, trace: TraceArgument, as_json: AsJson = False, source: SourceFlags) -> None:
     """List the findings of a trace, faults first, and a remedy for each."""
     read = read_trace(trace, source)
     if has_gaps(read):
@@ -171,11 +166,14 @@ def merge_command(
     ] = False,
     force: Annotated[
         bool,
-        typer.Option("--force", help="Overwrite the file. With --task, --slot, --request or --most-recent: also take a "
-                     "task that contradicts the reply."),
+        typer.Option(
+            "--force",
+            help="Overwrite the file. With --task, --slot, --request or --most-recent: also take a "
+            "task that contradicts the reply.",
+        ),
     ] = False,
     overwrite_merged: Annotated[bool, typer.Option("--overwrite-merged", hidden=True)] = False,
-) -> None:  # fmt: skip
+) -> None:
     """Merge a reply and a rejection log into the rejection tracer's combined form.
 
     The task of the log is found by what it has in common with the reply. Where that is weak, the only task that
@@ -196,13 +194,20 @@ def merge_command(
         made = estimate(read_response(read_bytes(response)), choice=choice, temperature=temperature)
     else:
         made = merge_files(
-            response, log, choice=choice, request=request, task=task, slot=slot, temperature=temperature,
-            most_recent=most_recent, force=force,
-        )  # fmt: skip
+            response,
+            log,
+            choice=choice,
+            request=request,
+            task=task,
+            slot=slot,
+            temperature=temperature,
+            most_recent=most_recent,
+            force=force,
+        )
     _write(made, target)
 
 
-def _write(combined: Combined, target: str) -> None:
+def _write(combined: CombinedTrace, target: str) -> None:
     combined.check()
     for warning in combined.warnings:
         output.note(f"note: {warning}")

@@ -268,9 +268,12 @@ def _table(columns: Sequence[str]) -> Table:
     for name in columns:
         is_number = name in ("step", "tokens", "nats", "removed")
         table.add_column(
-            name, justify="right" if is_number else "left", no_wrap=True, overflow="ellipsis",
+            name,
+            justify="right" if is_number else "left",
+            no_wrap=True,
+            overflow="ellipsis",
             max_width=None if is_number else 30,
-        )  # fmt: skip
+        )
     return table
 
 

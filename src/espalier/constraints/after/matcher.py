@@ -26,7 +26,7 @@ from espalier.tokens.mask import Mask
 from espalier.wording import OptionText, Setting
 
 
-class AfterCompiled(MarkerWalk):
+class CompiledAfter(MarkerWalk):
     """A marker and an inner constraint for one vocabulary. Only its caches change, which are bounded; safe across
     threads."""
 
@@ -99,12 +99,12 @@ class AfterCompiled(MarkerWalk):
         return advanced(inner, rest.tokens) and inner.is_accepting
 
 
-class AfterMatcher(MatcherBase[AfterCompiled]):
+class AfterMatcher(MatcherBase[CompiledAfter]):
     """The state of one sequence. Laws: tests/laws.py."""
 
     __slots__ = ("_count", "_finished", "_history", "_inner", "_state")
 
-    def __init__(self, compiled: AfterCompiled, state: AfterState, inner: Matcher | None) -> None:
+    def __init__(self, compiled: CompiledAfter, state: AfterState, inner: Matcher | None) -> None:
         super().__init__(compiled)
         self._state = state
         self._inner = inner  # None until the inner text has begun
@@ -134,7 +134,7 @@ class AfterMatcher(MatcherBase[AfterCompiled]):
         if self._inner is not None:
             return self._inner.mask()
         if self.is_waiting:
-            return compiled.mask_before(self._state.at, self._hurried).copy()
+            return compiled.mask_before(self._state.at, self._must_hurry).copy()
         return compiled.border.mask(self._state.gap).copy()
 
     def allows(self, token: int) -> bool:
@@ -145,7 +145,7 @@ class AfterMatcher(MatcherBase[AfterCompiled]):
             return self._inner.allows(token)
         if token in compiled.vocab.eos_ids:
             return self.is_accepting
-        return compiled.follow(self._state, token, self._hurried) is not None
+        return compiled.follow(self._state, token, self._must_hurry) is not None
 
     def advance(self, token: int) -> None:
         compiled = self._compiled
@@ -159,7 +159,7 @@ class AfterMatcher(MatcherBase[AfterCompiled]):
                 self._take(AfterState(INSIDE, self._state.gap, 1))
                 return
             else:
-                step = compiled.follow(self._state, token, self._hurried)
+                step = compiled.follow(self._state, token, self._must_hurry)
                 if step is not None:
                     state, tokens = step
                     if tokens:
@@ -206,7 +206,7 @@ class AfterMatcher(MatcherBase[AfterCompiled]):
             return self._inner.forced()
         if not self.is_waiting:
             return compiled.border.forced(self._state.gap)
-        machine = compiled.machine(self._hurried)
+        machine = compiled.machine(self._must_hurry)
         for token in compiled.waiting.specials:  # an alternative to the forced bytes
             if self.allows(token) and machine.advance(self._state.at, token) is None:
                 return ()
@@ -217,7 +217,7 @@ class AfterMatcher(MatcherBase[AfterCompiled]):
         if self._inner is not None:
             return within(self._inner.explain(token), self._kind)
         if self.is_waiting:
-            return compiled.explain_before(self._state.at, token, self._hurried)
+            return compiled.explain_before(self._state.at, token, self._must_hurry)
         return compiled.border.explain_token(token, self._state.gap, self._kind)
 
     def shortest_completion(self) -> tuple[int, ...]:
@@ -259,7 +259,7 @@ class AfterMatcher(MatcherBase[AfterCompiled]):
         return [(f"{self._compiled.spec.kind}.{name}", mask) for name, mask in self._inner.member_masks()]
 
     @property
-    def _hurried(self) -> bool:
+    def _must_hurry(self) -> bool:
         return self._compiled.hurried(self._count)
 
     def _take(self, state: AfterState) -> None:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, get_args
 from espalier.automata.reasons.describe import quoted
 from espalier.constraints.after.border import GAP, WHITESPACE, Border
 from espalier.constraints.after.marker import Waiting, opened
-from espalier.constraints.after.matcher import AfterCompiled
+from espalier.constraints.after.matcher import CompiledAfter
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.spec import Spec, check_text
@@ -163,7 +163,7 @@ def compile_after(spec: After, compiler: Compiler) -> Compiled:
     )
     beginnings = [compiler.compile(part) for part in spec.spec.beginnings()]
     border = Border(inner, compiler.trie, gap=spec.gap, beginnings=beginnings)
-    return AfterCompiled(
+    return CompiledAfter(
         spec, waiting, border, max_before=spec.max_before, answer_in=spec.answer_in, opened_in=spec.opened_in
     )
 

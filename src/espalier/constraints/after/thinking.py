@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from espalier.constraints.after.marker import opened
-from espalier.constraints.after.matcher import AfterCompiled
+from espalier.constraints.after.matcher import CompiledAfter
 from espalier.constraints.after.spec import After
-from espalier.constraints.after.thinking_matcher import ThinkingCompiled
+from espalier.constraints.after.thinking_matcher import CompiledThinking
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.spec import Spec
@@ -80,8 +80,8 @@ class Thinking(Spec):
 def compile_thinking(spec: Thinking, compiler: Compiler) -> Compiled:
     """Raises as `compile_after`."""
     thought = compiler.compile(spec.thought)
-    assert isinstance(thought, AfterCompiled)
-    return ThinkingCompiled(spec, thought, is_begun=lambda before: bool(spec.begun(before)))
+    assert isinstance(thought, CompiledAfter)
+    return CompiledThinking(spec, thought, is_begun=lambda before: bool(spec.begun(before)))
 
 
 def judge_thinking(spec: Thinking, text: str, words: WordFiles) -> Verdict:

@@ -13,9 +13,9 @@ import numpy as np
 
 from espalier.automata.reasons.blame import Blame
 from espalier.constraints.after.border import within as nested
-from espalier.constraints.after.matcher import AfterCompiled
+from espalier.constraints.after.matcher import CompiledAfter
 from espalier.constraints.base import Matcher
-from espalier.constraints.matching.parallel import ParallelCompiled, ParallelMatcher
+from espalier.constraints.matching.parallel import CompiledParallel, ParallelMatcher
 from espalier.constraints.spec import Spec
 from espalier.errors import NotAvailable
 from espalier.time_limit import WorkLock
@@ -28,10 +28,10 @@ OPENED = -1
 """A token completes the opening."""
 
 
-class ThinkingCompiled(ParallelCompiled):
+class CompiledThinking(CompiledParallel):
     """A thought and an answer for one vocabulary. Safe across threads."""
 
-    def __init__(self, spec: Spec, thought: AfterCompiled, *, is_begun: Callable[[str], bool]) -> None:
+    def __init__(self, spec: Spec, thought: CompiledAfter, *, is_begun: Callable[[str], bool]) -> None:
         """is_begun: whether a prompt has opened the thought already, closed or not."""
         super().__init__(spec, (spec.kind, spec.kind), (thought, thought.inner))
         self.thought = thought
@@ -77,13 +77,13 @@ class ThinkingCompiled(ParallelCompiled):
             return openers
 
 
-class ThinkingMatcher(ParallelMatcher[ThinkingCompiled]):
+class ThinkingMatcher(ParallelMatcher[CompiledThinking]):
     """The state of one sequence. Laws: tests/laws.py."""
 
     __slots__ = ("_guard", "_guards")
 
     def __init__(
-        self, compiled: ThinkingCompiled, members: tuple[Matcher, Matcher | None], *, guard: int | None
+        self, compiled: CompiledThinking, members: tuple[Matcher, Matcher | None], *, guard: int | None
     ) -> None:
         """guard: the state in the opening while it may still come, else None."""
         super().__init__(compiled, members)

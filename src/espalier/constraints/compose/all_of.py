@@ -16,12 +16,12 @@ from espalier.automata.languages.network import Network
 from espalier.automata.languages.product import intersect_network
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
-from espalier.constraints.compose.all_of_matcher import AllOfCompiled
-from espalier.constraints.compose.joint import Part, join, joint_of, part_of
-from espalier.constraints.compose.members import Joined
-from espalier.constraints.compose.side_by_side import RewindingAllOfCompiled, SideBySideCompiled
+from espalier.constraints.compose.all_of_matcher import CompiledAllOf
+from espalier.constraints.compose.joint import JointPart, join, joint_of, part_of
+from espalier.constraints.compose.members import MembersSpec
+from espalier.constraints.compose.side_by_side import CompiledRewindingAllOf, CompiledSideBySide
 from espalier.constraints.compose.spelling import reading
-from espalier.constraints.compose.stranding import StrandingAllOfCompiled
+from espalier.constraints.compose.stranding import CompiledStrandingAllOf
 from espalier.constraints.matching.parallel import spellings
 from espalier.constraints.spec import Spec
 from espalier.constraints.unique.places import SeveralTrackers, watched_language
@@ -35,7 +35,7 @@ DeadEnds: TypeAlias = Literal["auto", "refuse", "rewind"]
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class AllOf(Joined):
+class AllOf(MembersSpec):
     """Texts that all members accept; members are constraints of any kind, any number of them.
 
     They are given one by one or as one sequence. An AllOf among them is replaced by its members, and equal members are
@@ -57,7 +57,7 @@ class AllOf(Joined):
     dead_ends: DeadEnds
 
     def __init__(self, *members: Spec | Sequence[Spec], dead_ends: DeadEnds = "auto") -> None:
-        Joined.__init__(self, *members)
+        MembersSpec.__init__(self, *members)
         if dead_ends not in get_args(DeadEnds):
             raise SpecError(f"unknown dead_ends {dead_ends!r}", hint=", ".join(get_args(DeadEnds)), field="dead_ends")
         listed: Any = members[0] if len(members) == 1 and isinstance(members[0], Sequence) else members
@@ -68,7 +68,7 @@ class AllOf(Joined):
 
     def to_json(self) -> dict[str, Any]:
         """As `Spec.to_json`; dead_ends only if it is not the default."""
-        values = Joined.to_json(self)
+        values = MembersSpec.to_json(self)
         return values if self.dead_ends == "auto" else values | {"dead_ends": self.dead_ends}
 
     @classmethod
@@ -100,7 +100,7 @@ def compile_all_of(spec: AllOf, compiler: Compiler) -> Compiled:
 class _Member(NamedTuple):
     name: str
     spec: Spec
-    part: Part | None
+    part: JointPart | None
 
 
 def _join_members(members: Sequence[_Member], spec: AllOf, compiler: Compiler) -> Compiled:
@@ -127,15 +127,15 @@ def _join_members(members: Sequence[_Member], spec: AllOf, compiler: Compiler) -
     if takers:
         rest = _parts([member for member in members if not member.spec.rewinds])
         others = join(rest, spec, compiler, may_strand=may_strand) if rest else None
-        return RewindingAllOfCompiled(
+        return CompiledRewindingAllOf(
             whole, names, alone, rewinding=takers, rest=others, joint=joint, keeps=spec.rewinds
         )
     if spec.rewinds or (joint is not None and may_strand):
-        return StrandingAllOfCompiled(whole, names, alone, joint, keeps=spec.rewinds)
-    return AllOfCompiled(whole, names, alone)
+        return CompiledStrandingAllOf(whole, names, alone, joint, keeps=spec.rewinds)
+    return CompiledAllOf(whole, names, alone)
 
 
-def _parts(members: Sequence[_Member]) -> list[Part]:
+def _parts(members: Sequence[_Member]) -> list[JointPart]:
     return [member.part for member in members if member.part is not None]
 
 
@@ -165,7 +165,7 @@ def _side_by_side(members: Sequence[_Member], spec: AllOf, compiler: Compiler) -
         foreign = {token: data for token, data in spelled.items() if token not in compiled_member.spelled}
         readers[number] = name, reading(compiled_member, foreign, compiler.trie)
     names, compiled = zip(*readers, strict=True)
-    return SideBySideCompiled(
+    return CompiledSideBySide(
         spec, names, compiled, may_strand=spec.dead_ends != "refuse", keeps=spec.rewinds, order=spec.names()
     )
 

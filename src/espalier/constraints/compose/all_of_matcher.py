@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Self
 
 from espalier.automata.reasons.blame import Blame
-from espalier.constraints.base import Compiled, Matcher, Ruled
-from espalier.constraints.matching.base import WrappingCompiled, WrappingMatcher, blame_of
+from espalier.constraints.base import Compiled, Matcher, RuleNames
+from espalier.constraints.matching.base import CompiledWrapper, WrappingMatcher, blame_of
 from espalier.errors import EspalierError, NotAvailable, TokenRefused
 from espalier.time_limit import WorkLock
 from espalier.tokens.mask import Mask
@@ -20,7 +20,7 @@ from espalier.tokens.mask import Mask
 TOGETHER = "each member allows it, but no text that goes on satisfies all of them"
 
 
-class AllOfCompiled(WrappingCompiled):
+class CompiledAllOf(CompiledWrapper):
     """The members as one automaton. names: the members', in order of blame. make: compiles each member alone when first
     needed."""
 
@@ -49,12 +49,12 @@ class AllOfCompiled(WrappingCompiled):
         return AllOfMatcher(self, self.whole.matcher(before=before))
 
 
-class AllOfMatcher(WrappingMatcher[AllOfCompiled, Matcher]):
+class AllOfMatcher(WrappingMatcher[CompiledAllOf, Matcher]):
     """The state of one sequence. Laws: tests/laws.py."""
 
     __slots__ = ("_members", "_seen", "_tokens")
 
-    def __init__(self, compiled: AllOfCompiled, whole: Matcher) -> None:
+    def __init__(self, compiled: CompiledAllOf, whole: Matcher) -> None:
         super().__init__(compiled, whole)
         self._tokens: list[int] = []  # EOS too
         self._members: list[Matcher] = []  # none until one is asked
@@ -81,9 +81,9 @@ class AllOfMatcher(WrappingMatcher[AllOfCompiled, Matcher]):
         return other
 
     def rule_of(self, token: int) -> str | None:
-        """See `Ruled`: by the first member that knows one."""
+        """See `RuleNames`: by the first member that knows one."""
         members = (self._member(place) for place in range(len(self._compiled.names)))
-        rules = (member.rule_of(token) for member in members if isinstance(member, Ruled))
+        rules = (member.rule_of(token) for member in members if isinstance(member, RuleNames))
         return next((rule for rule in rules if rule is not None), None)
 
     def _blame(self, token: int) -> Blame:

@@ -15,8 +15,8 @@ from espalier.automata.languages.fragment import Fragment
 from espalier.automata.languages.network import Network
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
-from espalier.constraints.compose.any_of_matcher import AnyOfCompiled
-from espalier.constraints.compose.members import Joined
+from espalier.constraints.compose.any_of_matcher import CompiledAnyOf
+from espalier.constraints.compose.members import MembersSpec
 from espalier.constraints.spec import Spec
 from espalier.constraints.verdict import Promise, Verdict, judge, parse
 from espalier.errors import LimitExceeded
@@ -25,7 +25,7 @@ from espalier.lexicon.files import WordFiles
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class AnyOf(Joined):
+class AnyOf(MembersSpec):
     """Texts that at least one member accepts; members are constraints of any kind.
 
     They are given one by one or as one sequence. An AnyOf among them is replaced by its members, and equal members are
@@ -44,7 +44,7 @@ def compile_any_of(spec: AnyOf, compiler: Compiler) -> Compiled:
     spell one special token differently."""
     if len(spec.members) == 1:
         return compiler.compile(spec.members[0])
-    return AnyOfCompiled(spec, spec.names(), [compiler.compile(member) for member in spec.members], compiler.trie)
+    return CompiledAnyOf(spec, spec.names(), [compiler.compile(member) for member in spec.members], compiler.trie)
 
 
 def any_of_language(spec: AnyOf, compiler: Compiler) -> Dfa | Network:

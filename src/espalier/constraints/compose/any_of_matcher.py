@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from itertools import takewhile
 
 from espalier.constraints.base import Compiled, Matcher
-from espalier.constraints.matching.parallel import ParallelCompiled, ParallelMatcher
+from espalier.constraints.matching.parallel import CompiledParallel, ParallelMatcher
 from espalier.constraints.spec import Spec
 from espalier.errors import InputError
 from espalier.tokens.trie import TokenTrie
 
 
-class AnyOfCompiled(ParallelCompiled):
+class CompiledAnyOf(CompiledParallel):
     """Members of which one is enough, in their order."""
 
     def __init__(self, spec: Spec, names: Sequence[str], members: Sequence[Compiled], trie: TokenTrie) -> None:
@@ -38,7 +38,7 @@ class AnyOfCompiled(ParallelCompiled):
         return any(member.accepts(text) for member in self.members)
 
 
-class AnyOfMatcher(ParallelMatcher[AnyOfCompiled]):
+class AnyOfMatcher(ParallelMatcher[CompiledAnyOf]):
     """The state of one sequence. Laws: tests/laws.py."""
 
     __slots__ = ()

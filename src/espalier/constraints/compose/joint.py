@@ -19,11 +19,11 @@ from espalier.automata.masks.pushdown import PushdownMachine
 from espalier.automata.masks.regular import RegularMachine
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler, find_kind
-from espalier.constraints.matching.automaton import AutomatonCompiled
+from espalier.constraints.matching.automaton import CompiledAutomaton
 from espalier.constraints.matching.parallel import spellings
-from espalier.constraints.matching.undoable import UndoableCompiled
+from espalier.constraints.matching.undoable import CompiledUndoable
 from espalier.constraints.spec import Spec
-from espalier.constraints.unique.matcher import ItemsCompiled
+from espalier.constraints.unique.matcher import CompiledUniqueItems
 from espalier.constraints.unique.places import SeveralTrackers, watched_language, with_tracker
 from espalier.constraints.watching import Tracker
 from espalier.errors import GrammarError, LimitExceeded, SpecError, UnsupportedError, VocabError
@@ -37,9 +37,9 @@ are walked."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Part:
+class JointPart:
     """A member with a machine. spelled: as in `Compiled`. named: the tokens without bytes that the machine names.
-    tracker, is_easy: as in `ItemsCompiled`, where it has arrays with unique items."""
+    tracker, is_easy: as in `CompiledUniqueItems`, where it has arrays with unique items."""
 
     name: str
     machine: Machine
@@ -49,7 +49,7 @@ class Part:
     is_easy: bool = False
 
 
-class JointCompiled(AutomatonCompiled):
+class CompiledJoint(CompiledAutomaton):
     """Several machines as one, for one vocabulary."""
 
     def __init__(
@@ -63,7 +63,7 @@ class JointCompiled(AutomatonCompiled):
         return JointEnds(self.joint, self.trie, self.vocab)
 
 
-def part_of(name: str, spec: Spec, compiler: Compiler) -> Part | None:
+def part_of(name: str, spec: Spec, compiler: Compiler) -> JointPart | None:
     """The machine of a member, None for one whose matcher is no automaton. Raises what the member's compiler raises,
     LimitExceeded naming the member."""
     try:
@@ -72,13 +72,13 @@ def part_of(name: str, spec: Spec, compiler: Compiler) -> Part | None:
         raise LimitExceeded(f"{name}: {error.message}", hint=error.hint) from error
 
 
-def _part_of(name: str, spec: Spec, compiler: Compiler) -> Part | None:
+def _part_of(name: str, spec: Spec, compiler: Compiler) -> JointPart | None:
     vocab = compiler.vocab
     kind = find_kind(spec)
     explored = None if kind is None else kind.machine(spec, compiler)
     if explored is not None:
         named = named_tokens(explored.machine, vocab)
-        return Part(name, explored.machine, {}, named, explored.tracker, explored.is_easy)
+        return JointPart(name, explored.machine, {}, named, explored.tracker, explored.is_easy)
     has_automaton = kind is not None and kind.has_automaton
     try:
         compiled: Compiled | None = compiler.compile(spec)
@@ -86,14 +86,16 @@ def _part_of(name: str, spec: Spec, compiler: Compiler) -> Part | None:
         if not has_automaton:
             raise
         compiled = None  # bytes without a token may never be needed by all members together
-    if isinstance(compiled, UndoableCompiled):
+    if isinstance(compiled, CompiledUndoable):
         compiled = compiled.strict
     tracker, is_easy = None, False
-    if isinstance(compiled, ItemsCompiled):
+    if isinstance(compiled, CompiledUniqueItems):
         tracker, is_easy = compiled.tracker, compiled.is_easy
         compiled = compiled.inner
-    if isinstance(compiled, AutomatonCompiled):
-        return Part(name, compiled.machine, compiled.spelled, named_tokens(compiled.machine, vocab), tracker, is_easy)
+    if isinstance(compiled, CompiledAutomaton):
+        return JointPart(
+            name, compiled.machine, compiled.spelled, named_tokens(compiled.machine, vocab), tracker, is_easy
+        )
     if not has_automaton:
         return None
     try:
@@ -103,7 +105,7 @@ def _part_of(name: str, spec: Spec, compiler: Compiler) -> Part | None:
             raise
         return None
     machine = machine_of(language.automaton, compiler)
-    return Part(name, machine, {}, named_tokens(machine, vocab), language.tracker, language.is_easy)
+    return JointPart(name, machine, {}, named_tokens(machine, vocab), language.tracker, language.is_easy)
 
 
 def machine_of(language: Dfa | Network, compiler: Compiler) -> Machine:
@@ -115,7 +117,7 @@ def machine_of(language: Dfa | Network, compiler: Compiler) -> Machine:
     return PushdownMachine(language, compiler.vocab, compiler.trie, needs_bytes=False)
 
 
-def join(parts: Sequence[Part], spec: Spec, compiler: Compiler, *, may_strand: bool) -> Compiled:
+def join(parts: Sequence[JointPart], spec: Spec, compiler: Compiler, *, may_strand: bool) -> Compiled:
     """The parts as one constraint. may_strand: see `JointMachine`. Raises SpecError, naming them, for members that
     contradict one another; VocabError; LimitExceeded where it was not found whether any text satisfies all of them."""
     trackers = [part.tracker for part in parts if part.tracker is not None]
@@ -128,11 +130,13 @@ def join(parts: Sequence[Part], spec: Spec, compiler: Compiler, *, may_strand: b
 
 def joint_of(compiled: Compiled) -> JointMachine | None:
     """The joint machine of what `join` returned, None where it is no such machine."""
-    inner = compiled.inner if isinstance(compiled, ItemsCompiled) else compiled
-    return inner.joint if isinstance(inner, JointCompiled) else None
+    inner = compiled.inner if isinstance(compiled, CompiledUniqueItems) else compiled
+    return inner.joint if isinstance(inner, CompiledJoint) else None
 
 
-def _join_machines(parts: Sequence[Part], spec: Spec, compiler: Compiler, *, may_strand: bool) -> AutomatonCompiled:
+def _join_machines(
+    parts: Sequence[JointPart], spec: Spec, compiler: Compiler, *, may_strand: bool
+) -> CompiledAutomaton:
     vocab, trie, names = compiler.vocab, compiler.trie, [part.name for part in parts]
     spelled = spellings([part.name for part in parts], [part.spelled for part in parts])
     try:
@@ -140,7 +144,7 @@ def _join_machines(parts: Sequence[Part], spec: Spec, compiler: Compiler, *, may
     except GrammarError as error:
         raise _contradiction(parts, compiler) from error
     if len(machines) == 1:
-        alone = AutomatonCompiled(spec, vocab, trie, machines[0])
+        alone = CompiledAutomaton(spec, vocab, trie, machines[0])
         alone.spelled = spelled
         return alone
     machine = JointMachine(machines, vocab, spelled=spelled, may_strand=may_strand)
@@ -151,7 +155,7 @@ def _join_machines(parts: Sequence[Part], spec: Spec, compiler: Compiler, *, may
             f"{' and '.join(names)} together: no text that satisfies all of them was found by a bounded search",
             hint="they may contradict one another; a shorter or simpler member helps",
         )
-    return JointCompiled(spec, vocab, trie, machine, spelled)
+    return CompiledJoint(spec, vocab, trie, machine, spelled)
 
 
 def _merge_regular(machines: Sequence[Machine], compiler: Compiler) -> list[Machine]:
@@ -183,7 +187,7 @@ def _dfa(machine: Machine | None) -> Dfa:
     return machine.dfa
 
 
-def _contradiction(parts: Sequence[Part], compiler: Compiler) -> SpecError | VocabError:
+def _contradiction(parts: Sequence[JointPart], compiler: Compiler) -> SpecError | VocabError:
     """The error for members that have no text in common: it names the first two that have none."""
     if not _contradict(parts, compiler):
         missing = compiler.vocab.missing_bytes()
@@ -213,7 +217,7 @@ def _why(guilty: Sequence[str]) -> str:
     return "the members contradict one another"
 
 
-def _contradict(parts: Sequence[Part], compiler: Compiler) -> bool:
+def _contradict(parts: Sequence[JointPart], compiler: Compiler) -> bool:
     """Whether the parts have no text in common, even if every byte had a token of its own."""
     spelled = {token: data for part in parts for token, data in part.spelled.items()}
     machine = JointMachine([part.machine for part in parts], compiler.vocab, spelled=spelled, search={"any_byte": True})

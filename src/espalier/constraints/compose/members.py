@@ -14,7 +14,7 @@ from espalier.errors import SpecError
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class Joined(Spec):
+class MembersSpec(Spec):
     """Members, given one by one or as one sequence. A member of the same kind is replaced by its own members, and equal
     members are kept once. Raises SpecError."""
 
@@ -40,7 +40,7 @@ class Joined(Spec):
         return {"kind": self.kind, "members": [member.to_json() for member in self.members]}
 
     @classmethod
-    def from_fields(cls, values: dict[str, Any]) -> Joined:
+    def from_fields(cls, values: dict[str, Any]) -> MembersSpec:
         members = values.get("members", ())
         if isinstance(members, str) or not isinstance(members, Sequence):
             raise SpecError("members are a list of constraints", field="members")

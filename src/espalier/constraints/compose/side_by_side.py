@@ -18,10 +18,10 @@ from espalier.automata.joint.machine import JointMachine
 from espalier.automata.reasons.blame import Blame
 from espalier.constraints.base import Compiled, Matcher
 from espalier.constraints.compose.all_of_matcher import AllOfMatcher
-from espalier.constraints.compose.stranding import StrandingAllOfCompiled, StrandingAllOfMatcher
+from espalier.constraints.compose.stranding import CompiledStrandingAllOf, StrandingAllOfMatcher
 from espalier.constraints.matching.base import AnyCompiled, MatcherBase, blame_of
 from espalier.constraints.matching.closing import known
-from espalier.constraints.matching.parallel import ParallelCompiled, ParallelMatcher
+from espalier.constraints.matching.parallel import CompiledParallel, ParallelMatcher
 from espalier.constraints.matching.rewinding import EVERYTHING, Recall, RewindingMatcher
 from espalier.constraints.spec import Spec
 from espalier.errors import NotAvailable, UnsupportedError
@@ -85,7 +85,7 @@ class RewindingMembers(MatcherBase[AnyCompiled]):
         return replace(farthest, blame=replace(farthest.blame, member=name))
 
 
-class RewindingAllOfCompiled(StrandingAllOfCompiled):
+class CompiledRewindingAllOf(CompiledStrandingAllOf):
     """Members as one of which some rewind."""
 
     def __init__(
@@ -109,13 +109,13 @@ class RewindingAllOfCompiled(StrandingAllOfCompiled):
         return RewindingAllOfMatcher(self, self.whole.matcher(before=before))
 
 
-class RewindingAllOfMatcher(RewindingMembers[RewindingAllOfCompiled], StrandingAllOfMatcher):
+class RewindingAllOfMatcher(RewindingMembers[CompiledRewindingAllOf], StrandingAllOfMatcher):
     """The state of one sequence. Laws: tests/laws.py."""
 
     __slots__ = ("_rest", "_rest_seen", "_rewinding")
-    _compiled: RewindingAllOfCompiled
+    _compiled: CompiledRewindingAllOf
 
-    def __init__(self, compiled: RewindingAllOfCompiled, whole: Matcher) -> None:
+    def __init__(self, compiled: CompiledRewindingAllOf, whole: Matcher) -> None:
         StrandingAllOfMatcher.__init__(self, compiled, whole)
         self._rewinding = [(name, _as_rewinding(member.matcher())) for name, member in compiled.rewinding]
         self._rest = None if compiled.rest is None else compiled.rest.matcher()
@@ -158,7 +158,7 @@ class RewindingAllOfMatcher(RewindingMembers[RewindingAllOfCompiled], StrandingA
         return (self._rest,)
 
 
-class SideBySideCompiled(ParallelCompiled):
+class CompiledSideBySide(CompiledParallel):
     """Members that must all take a token, in order of blame. may_strand: whether there may be no token that all of them
     take, so that tokens may have to be undone."""
 
@@ -172,7 +172,7 @@ class SideBySideCompiled(ParallelCompiled):
         keeps: bool = False,
         order: Sequence[str] = (),
     ) -> None:
-        """keeps: see `StrandingAllOfCompiled`. order: the names of the members in order of blame, those of members that
+        """keeps: see `CompiledStrandingAllOf`. order: the names of the members in order of blame, those of members that
         run as one each by itself; by default `names`."""
         super().__init__(spec, names, members)
         self.may_strand = may_strand
@@ -201,7 +201,7 @@ class SideBySideCompiled(ParallelCompiled):
         return all(member.accepts(text) for member in self.members)
 
 
-class SideBySideMatcher(RewindingMembers[SideBySideCompiled], ParallelMatcher[SideBySideCompiled]):
+class SideBySideMatcher(RewindingMembers[CompiledSideBySide], ParallelMatcher[CompiledSideBySide]):
     """The state of one sequence. Laws: tests/laws.py, except that the mask may be empty before the text is complete,
     because the members may allow different tokens; for the same reason no shortest completion is known. Tokens are
     unsettled while no member's own completion is one of the others too."""
@@ -210,7 +210,7 @@ class SideBySideMatcher(RewindingMembers[SideBySideCompiled], ParallelMatcher[Si
 
     UNITE = np.bitwise_and
 
-    def __init__(self, compiled: SideBySideCompiled, members: Sequence[Matcher]) -> None:
+    def __init__(self, compiled: CompiledSideBySide, members: Sequence[Matcher]) -> None:
         ParallelMatcher.__init__(self, compiled, members)
         self._rewinds = tuple(isinstance(member, RewindingMatcher) for member in members)
         self._sure: dict[int, bool] = {}  # by the number of tokens taken: whether a common end was found

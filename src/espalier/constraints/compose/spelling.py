@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Self
 
 from espalier.automata.reasons.blame import Blame
-from espalier.constraints.base import Compiled, Matcher, Ruled
-from espalier.constraints.matching.base import WrappingCompiled, WrappingMatcher, check_undo
+from espalier.constraints.base import Compiled, Matcher, RuleNames
+from espalier.constraints.matching.base import CompiledWrapper, WrappingMatcher, check_undo
 from espalier.errors import NotAvailable
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Mask
@@ -20,10 +20,10 @@ from espalier.tokens.trie import TokenTrie
 
 def reading(member: Compiled, spelled: Mapping[int, bytes], trie: TokenTrie) -> Compiled:
     """The member, which reads these special tokens as their bytes. It must name none of them itself."""
-    return SpelledCompiled(member, spelled, trie) if spelled else member
+    return CompiledSpelling(member, spelled, trie) if spelled else member
 
 
-class SpelledCompiled(WrappingCompiled):
+class CompiledSpelling(CompiledWrapper):
     """See `reading`."""
 
     def __init__(self, inner: Compiled, spelled: Mapping[int, bytes], trie: TokenTrie) -> None:
@@ -38,12 +38,12 @@ class SpelledCompiled(WrappingCompiled):
         return SpelledMatcher(self, self._inner.matcher(before=before))
 
 
-class SpelledMatcher(WrappingMatcher[SpelledCompiled, Matcher]):
+class SpelledMatcher(WrappingMatcher[CompiledSpelling, Matcher]):
     """The state of one sequence. Laws: tests/laws.py, but for special ids, which may be allowed."""
 
     __slots__ = ("_counts",)
 
-    def __init__(self, compiled: SpelledCompiled, inner: Matcher) -> None:
+    def __init__(self, compiled: CompiledSpelling, inner: Matcher) -> None:
         super().__init__(compiled, inner)
         self._counts: list[int] = []  # by token: how many the inner matcher took for it
 
@@ -56,9 +56,9 @@ class SpelledMatcher(WrappingMatcher[SpelledCompiled, Matcher]):
         pieces = self._compiled.pieces.get(token)
         if pieces is None:
             return self._inner.allows(token)
-        return not self._inner.is_finished and self._taken(pieces)[1] == len(pieces)
+        return not self._inner.is_finished and self._take_pieces(pieces)[1] == len(pieces)
 
-    def _taken(self, pieces: tuple[int, ...]) -> tuple[Matcher, int]:
+    def _take_pieces(self, pieces: tuple[int, ...]) -> tuple[Matcher, int]:
         """A copy of the inner matcher after the pieces that it takes, and how many it takes."""
         ahead = self._inner.fork()
         for count, piece in enumerate(pieces):
@@ -91,13 +91,13 @@ class SpelledMatcher(WrappingMatcher[SpelledCompiled, Matcher]):
         return other
 
     def rule_of(self, token: int) -> str | None:
-        """See `Ruled`."""
+        """See `RuleNames`."""
         pieces = self._compiled.pieces.get(token, (token,))
-        return self._inner.rule_of(pieces[0]) if pieces and isinstance(self._inner, Ruled) else None
+        return self._inner.rule_of(pieces[0]) if pieces and isinstance(self._inner, RuleNames) else None
 
     def _blame(self, token: int) -> Blame:
         pieces = self._compiled.pieces.get(token, (token,))
-        ahead, count = self._taken(pieces)
+        ahead, count = self._take_pieces(pieces)
         if count == len(pieces):
             raise NotAvailable("the member takes this token")
         return ahead.explain(pieces[count])

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from espalier.automata.joint.machine import JointMachine
 from espalier.constraints.base import Compiled, Matcher
-from espalier.constraints.compose.all_of_matcher import AllOfCompiled, AllOfMatcher
+from espalier.constraints.compose.all_of_matcher import AllOfMatcher, CompiledAllOf
 from espalier.constraints.matching.automaton import AutomatonMatcher
 from espalier.constraints.matching.base import WrappingMatcher
 from espalier.constraints.matching.rewinding import EVERYTHING, Recall
@@ -18,7 +18,7 @@ from espalier.tokens import mask as masks
 from espalier.tokens.mask import Mask
 
 
-class StrandingAllOfCompiled(AllOfCompiled):
+class CompiledStrandingAllOf(CompiledAllOf):
     """joint: the machine that knows which states can still be completed; None where all can. keeps: whether every token
     may be undone until the text has ended, which also covers what only a filter of the sampler leaves without a way."""
 
@@ -44,7 +44,7 @@ class StrandingAllOfMatcher(AllOfMatcher):
     unsettled only while it is not known whether the text that they made can still be completed."""
 
     __slots__ = ()
-    _compiled: StrandingAllOfCompiled
+    _compiled: CompiledStrandingAllOf
 
     @property
     def unsettled(self) -> int:

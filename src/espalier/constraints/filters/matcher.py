@@ -168,10 +168,7 @@ def schema_spec(schema: Any, *, order: str | Sequence[str] | None = None, **opti
 
 
 def tool_calls(
-    tools: Mapping[str, Any],
-    *,
-    whitespace: JsonWhitespace = "natural",
-    order: str | Sequence[str] | None = None,
+    tools: Mapping[str, Any], *, whitespace: JsonWhitespace = "natural", order: str | Sequence[str] | None = None
 ) -> Spec:
     """The constraint of exactly one call. Raises InputError, SchemaError, and SpecError for an unknown order."""
     if not isinstance(tools, Mapping) or not tools:

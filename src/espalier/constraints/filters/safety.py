@@ -97,7 +97,7 @@ class SafetyFilter(SafetyBuilder):
             self._inner = MatcherFilter(self._compiler.compile(self.spec()), self.name)
         return self._inner
 
-    def _changed(self) -> None:
+    def _reset_compiled(self) -> None:
         if self._taken:
             raise InputError(
                 f"{self.name}: its settings cannot change within a text", hint="reset() first", field="safety"
@@ -107,30 +107,30 @@ class SafetyFilter(SafetyBuilder):
 
     def enable_category(self, category: str) -> Self:
         """See SafetyBuilder. Raises InputError within a text, as the other changes do."""
-        self._changed()
+        self._reset_compiled()
         return super().enable_category(category)
 
     def disable_category(self, category: str) -> Self:
         """See SafetyBuilder."""
-        self._changed()
+        self._reset_compiled()
         return super().disable_category(category)
 
     def apply_preset(self, preset: str) -> Self:
         """See SafetyBuilder."""
-        self._changed()
+        self._reset_compiled()
         return super().apply_preset(preset)
 
     def add_custom_banned_pattern(self, pattern: str, *, regex: bool = False) -> Self:
         """See SafetyBuilder."""
-        self._changed()
+        self._reset_compiled()
         return super().add_custom_banned_pattern(pattern, regex=regex)
 
     def include(self, pattern: str) -> Self:
         """See SafetyBuilder."""
-        self._changed()
+        self._reset_compiled()
         return super().include(pattern)
 
     def load_list(self, category: str, source: str | Path | Iterable[str]) -> Self:
         """See SafetyBuilder."""
-        self._changed()
+        self._reset_compiled()
         return super().load_list(category, source)

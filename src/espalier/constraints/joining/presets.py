@@ -46,7 +46,7 @@ JSON mode writes no lone surrogates, and strings under a schema have no unneeded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class PresetPart:
     """The contribution of one filter of a preset. A request's own constraint replaces `spec`; bans, safety and biases
     are kept beside it. categories, patterns: those of safety filters, merged over all parts into one filter."""
 
@@ -60,51 +60,51 @@ class Part:
 class FilterType(NamedTuple):
     """make: builds the part from the filter's options. needs, takes: the names of required and of optional options."""
 
-    make: Callable[..., Part]
+    make: Callable[..., PresetPart]
     needs: tuple[str, ...] = ()
     takes: tuple[str, ...] = ()
 
 
-def _grammar(grammar: Any, root: str = "root") -> Part:
+def _grammar(grammar: Any, root: str = "root") -> PresetPart:
     if isinstance(grammar, str) and grammar.startswith(BUILTIN):
         is_whole = root == "root"
-        return Part(spec=grammar_spec(grammar) if is_whole else Gbnf(GRAMMARS.load(grammar[1:]), root=root))
-    return Part(spec=Gbnf(grammar, root=root))
+        return PresetPart(spec=grammar_spec(grammar) if is_whole else Gbnf(GRAMMARS.load(grammar[1:]), root=root))
+    return PresetPart(spec=Gbnf(grammar, root=root))
 
 
-def _tool_call(tools: Any = None, order: Any = None) -> Part:
+def _tool_call(tools: Any = None, order: Any = None) -> PresetPart:
     if isinstance(tools, str):
         try:
             tools = json.loads(tools)
         except (ValueError, RecursionError) as error:
             raise InputError(f"the tools are not JSON: {error}", field="tools") from error
-    return Part(spec=ANY_CALL if tools is None else tool_calls(tools, order=order))
+    return PresetPart(spec=ANY_CALL if tools is None else tool_calls(tools, order=order))
 
 
-def _logit_bias(biases: Any) -> Part:
-    return Part(biases=SamplingConfig(logit_bias=biases).logit_bias)
+def _logit_bias(biases: Any) -> PresetPart:
+    return PresetPart(biases=SamplingConfig(logit_bias=biases).logit_bias)
 
 
-def _token_ban(ids: Sequence[int]) -> Part:
-    return Part(biases=tuple((token, -math.inf) for token in TokenBan(ids).ids))
+def _token_ban(ids: Sequence[int]) -> PresetPart:
+    return PresetPart(biases=tuple((token, -math.inf) for token in TokenBan(ids).ids))
 
 
-def _safety(categories: Sequence[str] = (), preset: str | None = None, patterns: Sequence[Any] = ()) -> Part:
+def _safety(categories: Sequence[str] = (), preset: str | None = None, patterns: Sequence[Any] = ()) -> PresetPart:
     if isinstance(categories, str) or isinstance(patterns, str):
         raise InputError("categories and patterns are lists", field="safety")
     if preset is None and not categories and not patterns:
         raise InputError("there is nothing to enforce", hint="a preset, categories or patterns", field="safety")
     named = tuple(check_category(name) for name in categories)
-    part = Part() if not preset else safety_part(preset)
-    return Part(categories=(*part.categories, *named), patterns=(*patterns, *part.patterns))
+    part = PresetPart() if not preset else safety_part(preset)
+    return PresetPart(categories=(*part.categories, *named), patterns=(*patterns, *part.patterns))
 
 
-def safety_part(preset: str) -> Part:
+def safety_part(preset: str) -> PresetPart:
     """What a safety preset gives. Raises UnknownName."""
-    return Part(categories=preset_categories(preset), patterns=preset_texts(preset))
+    return PresetPart(categories=preset_categories(preset), patterns=preset_texts(preset))
 
 
-class Merged(NamedTuple):
+class PresetMerge(NamedTuple):
     """What a preset and a request ask for together. notes: what of the preset was replaced, and what has no effect."""
 
     constraint: Spec | None
@@ -115,11 +115,11 @@ class Merged(NamedTuple):
 FILTER_TYPES: Mapping[str, FilterType] = {
     "grammar": FilterType(_grammar, ("grammar",), ("root",)),
     "json_schema": FilterType(
-        lambda schema, order=None: Part(spec=schema_spec(schema, order=order)), ("schema",), takes=("order",)
+        lambda schema, order=None: PresetPart(spec=schema_spec(schema, order=order)), ("schema",), takes=("order",)
     ),
-    "json_object": FilterType(lambda: Part(spec=SPECS["json_object"])),
+    "json_object": FilterType(lambda: PresetPart(spec=SPECS["json_object"])),
     "tool_call": FilterType(_tool_call, takes=("tools", "order")),
-    "ban": FilterType(lambda phrases: Part(ban=Ban(phrases)), ("phrases",)),
+    "ban": FilterType(lambda phrases: PresetPart(ban=Ban(phrases)), ("phrases",)),
     "logit_bias": FilterType(_logit_bias, ("biases",)),
     "token_ban": FilterType(_token_ban, ("ids",)),
     "safety": FilterType(_safety, takes=("categories", "preset", "patterns")),
@@ -151,15 +151,15 @@ def demands_calls(preset: Preset) -> bool:
     )
 
 
-def preset_parts(preset: Preset) -> list[Part]:
+def preset_parts(preset: Preset) -> list[PresetPart]:
     """The parts of the preset's own fields and of each enabled filter. Raises UnknownName, InputError and its
     subclasses, each naming the preset."""
     parts = [_part(preset, preset_filter) for preset_filter in preset.filters]
     types = {preset_filter.type for preset_filter in preset.filters if preset_filter.enabled}
     if preset.grammar is not None and IMPLIED.get(preset.grammar) not in types:
-        parts.insert(0, Part(spec=grammar_spec(preset.grammar)))
+        parts.insert(0, PresetPart(spec=grammar_spec(preset.grammar)))
     if preset.json_schema is not None:
-        parts.insert(0, Part(spec=schema_spec(preset.json_schema)))
+        parts.insert(0, PresetPart(spec=schema_spec(preset.json_schema)))
     if preset.schema_order is not None:
         _naming_preset(preset, lambda: read_order(preset.schema_order))
     if preset.safety_preset is not None:
@@ -170,14 +170,14 @@ def preset_parts(preset: Preset) -> list[Part]:
     return stated
 
 
-def safety_of_parts(parts: Sequence[Part]) -> Safety | None:
+def safety_of_parts(parts: Sequence[PresetPart]) -> Safety | None:
     """The safety of all parts as one filter; None without any. Raises SpecError where none of it can be enforced."""
     categories = [name for part in parts for name in part.categories]
     patterns = [pattern for part in parts for pattern in part.patterns]
     return Safety(categories=categories, patterns=patterns) if categories or patterns else None
 
 
-def constraints_of(parts: Sequence[Part]) -> list[Spec]:
+def constraints_of(parts: Sequence[PresetPart]) -> list[Spec]:
     """The constraints of all parts: forms, bans, and the safety of all parts as one filter. PedroCLI's files name a
     grammar and a filter for the same thing; where both may nest, text is taken back if they lead nowhere together.
     Raises as `safety_of_parts`."""
@@ -208,12 +208,8 @@ def grammar_spec(text: str) -> Spec:
 
 
 def merged(
-    preset: Preset,
-    *,
-    constraint: Spec | None = None,
-    with_tools: bool = False,
-    fields: Mapping[str, Any] | None = None,
-) -> Merged:
+    preset: Preset, *, constraint: Spec | None = None, with_tools: bool = False, fields: Mapping[str, Any] | None = None
+) -> PresetMerge:
     """The constraint and the sampling of a request that names a preset.
 
     The constraints join by the rule of `rule.py`. with_tools: the answer must be calls of the request's own tools. The
@@ -234,7 +230,7 @@ def merged(
     words = SamplingConfig(bad_words=fields.get("bad_words", ())).bad_words
     words = tuple(dict.fromkeys((*preset.config.get("bad_words", ()), *words)))
     sampling = SamplingConfig.from_json({**config, "logit_bias": biases, "bad_words": words})
-    return Merged(joining.spec, sampling, (*joining.notes, *sampling.notes))
+    return PresetMerge(joining.spec, sampling, (*joining.notes, *sampling.notes))
 
 
 def over_config(config: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -247,7 +243,7 @@ def over_config(config: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[st
     return {**settings, **fields}
 
 
-def _part(preset: Preset, preset_filter: PresetFilter) -> Part | None:
+def _part(preset: Preset, preset_filter: PresetFilter) -> PresetPart | None:
     if preset_filter.type not in FILTER_TYPES:
         raise UnknownName(
             f"the preset {preset.name!r} has a filter of an unknown type {preset_filter.type!r}",

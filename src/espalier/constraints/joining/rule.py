@@ -103,8 +103,9 @@ def without_filters(spec: Spec | None) -> Spec | None:
         if part.must_mask:
             raise CapabilityError(
                 "safety must be held at every token (must_mask), and this engine gives no logits",
-                hint="leave must_mask out: what can be banned is, and the text is judged", field="safety",
-            )  # fmt: skip
+                hint="leave must_mask out: what can be banned is, and the text is judged",
+                field="safety",
+            )
     if not filters:
         return spec
     if isinstance(spec, Safety):
@@ -113,8 +114,9 @@ def without_filters(spec: Spec | None) -> Spec | None:
         return together(*(without_filters(member) for member in spec.members), like=(spec,))
     raise CapabilityError(
         f"a safety filter inside {spec.kind if spec else 'a constraint'} cannot be judged alone",
-        hint="put it beside the whole: AllOf(..., safety)", field="constraint",
-    )  # fmt: skip
+        hint="put it beside the whole: AllOf(..., safety)",
+        field="constraint",
+    )
 
 
 def unenforced(constraint: Spec | None) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from espalier.constraints.json_schema.lowered import LoweredSchema
 from espalier.constraints.spec import JsonSchema
 from espalier.constraints.verdict import IN_GRAMMAR, Promise
 from espalier.errors import EspalierError
-from espalier.schema.contract import Entry
+from espalier.schema.contract import ContractEntry
 
 REFERENCES = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
 
@@ -36,13 +36,13 @@ def broken_promise(spec: JsonSchema, errors: Sequence[ValidationError]) -> Promi
     return "enforced" if any(not _is_left(schema, error, left) for error in errors) else "checked"
 
 
-def _is_left(schema: Any, error: ValidationError, left: Sequence[Entry]) -> bool:
+def _is_left(schema: Any, error: ValidationError, left: Sequence[ContractEntry]) -> bool:
     """Whether the error may come from a keyword that is only checked: from it, from one inside it, or from one that
     holds it."""
     return any(_meets(schema, cause, entry) for cause in _with_context(error) for entry in left)
 
 
-def _meets(schema: Any, error: ValidationError, entry: Entry) -> bool:
+def _meets(schema: Any, error: ValidationError, entry: ContractEntry) -> bool:
     path = list(error.absolute_schema_path)
     pointer = _pointer(schema, path)
     if pointer is None:

@@ -22,14 +22,14 @@ from espalier.constraints.compiler import Compiler
 from espalier.constraints.json_schema.compile import automaton_compiled
 from espalier.constraints.json_schema.instances import Instance, check_instances
 from espalier.constraints.json_schema.lowered import LoweredSchema
-from espalier.constraints.matching.automaton import AutomatonCompiled
+from espalier.constraints.matching.automaton import CompiledAutomaton
 from espalier.constraints.spec import Gbnf, JsonSchema, Regex
-from espalier.constraints.unique.matcher import ItemsCompiled
-from espalier.constraints.unique.string_matcher import UniqueCompiled
+from espalier.constraints.unique.matcher import CompiledUniqueItems
+from espalier.constraints.unique.string_matcher import CompiledUniqueStrings
 from espalier.errors import InputError, SpecError, UnknownName
 from espalier.grammar.ast import Grammar
 from espalier.json_record import FIRST, INTERNAL, JsonRecord, in_json
-from espalier.schema.contract import Contract, Entry
+from espalier.schema.contract import Contract, ContractEntry
 from espalier.schema.lint.engine_contract import OURS, engine_contract
 from espalier.schema.lint.engine_limits import ENGINES
 from espalier.schema.lint.hazards import Hazard, hazards
@@ -83,7 +83,7 @@ class SchemaReport(JsonRecord):
     allow_unknown: Annotated[bool, INTERNAL] = False
 
     @property
-    def lacking(self) -> tuple[Entry, ...]:
+    def lacking(self) -> tuple[ContractEntry, ...]:
         """The keywords that would not be enforced and are not allowed to be only checked."""
         return self.contract.by_verdict("refused", *(() if self.allow == "checked" else ("checked",)))
 
@@ -229,9 +229,9 @@ def _backend_of(automaton: Dfa | Network | LazyNetwork | None) -> Backend:
 
 
 def _automaton(compiled: Compiled) -> Dfa | Network | LazyNetwork | None:
-    if isinstance(compiled, UniqueCompiled | ItemsCompiled):
+    if isinstance(compiled, CompiledUniqueStrings | CompiledUniqueItems):
         compiled = compiled.inner
-    machine = compiled.machine if isinstance(compiled, AutomatonCompiled) else None
+    machine = compiled.machine if isinstance(compiled, CompiledAutomaton) else None
     if isinstance(machine, RegularMachine):
         return machine.dfa
     network = machine.network if isinstance(machine, PushdownMachine) else None

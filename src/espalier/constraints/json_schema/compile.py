@@ -20,10 +20,10 @@ from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.json_schema.document_form import closed_entries
 from espalier.constraints.json_schema.lowered import LoweredSchema, Use
-from espalier.constraints.matching.automaton import AutomatonCompiled, compile_automaton
+from espalier.constraints.matching.automaton import CompiledAutomaton, compile_automaton
 from espalier.constraints.spec import JsonSchema
 from espalier.constraints.unique.places import with_tracker
-from espalier.constraints.unique.string_matcher import QuoteTokens, UniqueCompiled
+from espalier.constraints.unique.string_matcher import CompiledUniqueStrings, QuoteTokens
 from espalier.constraints.unique.tracker import DocumentTracker
 from espalier.constraints.watching import WatchedLanguage, WatchedMachine
 from espalier.schema.contract import Contract
@@ -45,9 +45,9 @@ def compile_schema(spec: JsonSchema, compiler: Compiler) -> Compiled:
     else:
         network = LazyNetwork(lowered.start())
         machine = PushdownMachine(network, vocab, compiler.trie, shared=compiler.part(SharedParts))
-        compiled = _with_explainer(AutomatonCompiled(lowered.spec, vocab, compiler.trie, machine), lowered)
+        compiled = _with_explainer(CompiledAutomaton(lowered.spec, vocab, compiler.trie, machine), lowered)
     if lowered.unique is not None:
-        return UniqueCompiled(compiled, lowered.unique, compiler.part(QuoteTokens))
+        return CompiledUniqueStrings(compiled, lowered.unique, compiler.part(QuoteTokens))
     if (items := lowered.items) is None:
         return compiled
     return with_tracker(compiled, DocumentTracker(items.spots), compiler, is_easy=items.is_easy)
@@ -115,13 +115,13 @@ def contract_of(spec: JsonSchema, compiler: Compiler | None, *, request: Any = N
     return LoweredSchema(spec).contract("alone")
 
 
-def automaton_compiled(lowered: LoweredSchema, use: Use, vocab: Vocab, trie: TokenTrie) -> AutomatonCompiled:
+def automaton_compiled(lowered: LoweredSchema, use: Use, vocab: Vocab, trie: TokenTrie) -> CompiledAutomaton:
     """The schema's automaton for one vocabulary, built as a whole, `uniqueItems` unwatched: for a vocabulary that lacks
     bytes, and to measure grammars. Raises as `LoweredSchema.automaton` does."""
     return _with_explainer(compile_automaton(lowered.automaton(use), lowered.spec, vocab, trie), lowered)
 
 
-def _with_explainer(compiled: AutomatonCompiled, lowered: LoweredSchema) -> AutomatonCompiled:
+def _with_explainer(compiled: CompiledAutomaton, lowered: LoweredSchema) -> CompiledAutomaton:
     compiled.explain_with(lambda: SchemaExplainer(lowered.named_rules(), compiled.vocab, compiled.trie))
     return compiled
 

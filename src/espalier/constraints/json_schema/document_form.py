@@ -18,7 +18,7 @@ from typing import Any
 
 from espalier.constraints.spec import JsonSchema
 from espalier.grammar.json_mode import FLEXIBLE_RUN
-from espalier.schema.contract import Contract, Entry, KeywordVerdict
+from espalier.schema.contract import Contract, ContractEntry, KeywordVerdict
 from espalier.schema.form import Array, Object, Values
 from espalier.schema.normal.cases import led_to
 from espalier.schema.normal.closing import NOTE
@@ -41,26 +41,26 @@ WHITESPACE = {
 }
 
 
-def form_entries(spec: JsonSchema, shapes: Expansion, exceptions: Iterable[str] = ()) -> list[Entry]:
+def form_entries(spec: JsonSchema, shapes: Expansion, exceptions: Iterable[str] = ()) -> list[ContractEntry]:
     """The entries of order, whitespace and closed objects, each only where a document of the schema shows it.
 
     exceptions: notes on objects of another order than was asked for."""
     has_order, has_space = _shapes_seen(shapes)
-    entries: list[Entry] = []
+    entries: list[ContractEntry] = []
     if has_order:
         notes = [_order(spec.used_order), *exceptions]
         verdict: KeywordVerdict = "enforced" if spec.used_order == "any" and len(notes) == 1 else "narrowed"
-        entries.append(Entry(pointer="", keyword="order", verdict=verdict, note="; ".join(notes)))
+        entries.append(ContractEntry(pointer="", keyword="order", verdict=verdict, note="; ".join(notes)))
     if has_space:
-        entries.append(Entry(pointer="", keyword="whitespace", verdict="narrowed", note=_whitespace(spec)))
+        entries.append(ContractEntry(pointer="", keyword="whitespace", verdict="narrowed", note=_whitespace(spec)))
     return [*entries, *closed_entries(shapes)]
 
 
-def closed_entries(shapes: Expansion) -> list[Entry]:
+def closed_entries(shapes: Expansion) -> list[ContractEntry]:
     """The entry of closed objects; none where nothing is closed."""
     if not shapes.closes:
         return []
-    return [Entry(pointer="", keyword="closed", verdict="enforced", note=NOTE)]
+    return [ContractEntry(pointer="", keyword="closed", verdict="enforced", note=NOTE)]
 
 
 def ordered_keywords(spec: JsonSchema, contract: Contract) -> Iterator[tuple[str, KeywordVerdict, str]]:

@@ -118,13 +118,11 @@ def check_instances(
         except RecursionError as error:
             raise InputError(f"line {number}: nested too deeply", field="instances") from error
         fields = {} if refused is None else refused.fields()
-        yield Instance(
-            line=number, accepted=refused is None, valid=verdict.valid, errors=verdict.errors, **fields
-        )  # fmt: skip
+        yield Instance(line=number, accepted=refused is None, valid=verdict.valid, errors=verdict.errors, **fields)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class ByteRefusal:
     """byte: the offset of the first refused byte. before: all bytes written before it. note: added to the reason."""
 
     byte: int
@@ -146,7 +144,7 @@ class Refusal:
         return {"byte": self.byte, "before": shown, "reason": reason, "pointer": pointer}
 
 
-class _Refused(Exception):
+class _RefusedSpelling(Exception):
     """This spelling is refused."""
 
 
@@ -167,19 +165,19 @@ class Writer:
         self._indent = spec.indent if spec.whitespace == "indented" and spec.separators is None else None
         self._effort = effort
         self._out = bytearray()
-        self._furthest: Refusal | None = None
+        self._furthest: ByteRefusal | None = None
 
-    def write(self, value: Any) -> Refusal | None:
+    def write(self, value: Any) -> ByteRefusal | None:
         """None if the value was accepted, otherwise the refusal. Raises RecursionError."""
         try:
             self._value(value, frozenset([self._shapes.root]), (), 0)
-        except (_Refused, _OutOfEffort) as error:
+        except (_RefusedSpelling, _OutOfEffort) as error:
             assert self._furthest is not None
             note = "not every order of the keys was tried" if isinstance(error, _OutOfEffort) else ""
             return replace(self._furthest, note=note)
         if self._matcher.is_accepting:
             return None
-        return Refusal(
+        return ByteRefusal(
             byte=len(self._out),
             before=bytes(self._out),
             blame=self._blame(256),  # the byte vocabulary's EOS
@@ -261,17 +259,18 @@ class Writer:
     # Through the matcher
 
     def _first_of(self, ways: Sequence[Callable[[], None]]) -> None:
-        """Run the alternatives until one is accepted; each refused one is rolled back. Raises _Refused if none is."""
+        """Run the alternatives until one is accepted; each refused one is rolled back. Raises _RefusedSpelling if none
+        is."""
         mark = len(self._out)
         for way in ways:
             try:
                 way()
-            except _Refused:
+            except _RefusedSpelling:
                 self._matcher.rollback(len(self._out) - mark)
                 del self._out[mark:]
             else:
                 return
-        raise _Refused
+        raise _RefusedSpelling
 
     def _put(self, text: str) -> None:
         # A lone surrogate has bytes too, which the matcher refuses.
@@ -282,8 +281,8 @@ class Writer:
                 self._out.append(byte)
                 continue
             if self._furthest is None or len(self._out) > self._furthest.byte:
-                self._furthest = Refusal(byte=len(self._out), before=bytes(self._out), blame=self._blame(byte))
-            raise _Refused if self._effort > 0 else _OutOfEffort
+                self._furthest = ByteRefusal(byte=len(self._out), before=bytes(self._out), blame=self._blame(byte))
+            raise _RefusedSpelling if self._effort > 0 else _OutOfEffort
 
     def _blame(self, byte: int) -> Blame | None:
         try:

@@ -25,7 +25,7 @@ from espalier.constraints.verdict import Unjudgeable, Verdict
 from espalier.errors import RegexError, SchemaError, UnsupportedError
 from espalier.lexicon.files import WordFiles
 from espalier.schema.normal.closed_values import ClosedValues
-from espalier.schema.normal.judge import Undecided
+from espalier.schema.normal.judge import UndecidedValue
 from espalier.schema.normal.validator import is_panic, validator_class
 from espalier.schema.patterns.cost import is_quick
 from espalier.schema.patterns.ecma import compiled, is_pattern
@@ -135,7 +135,7 @@ def _closed_verdict(spec: JsonSchema, value: Any, name: str) -> Verdict:
     documents = {uri: json.loads(text) for uri, text in spec.documents} or None
     try:
         errors = ClosedValues(spec.schema, documents=documents, formats=spec.format == "assert").undeclared(value)
-    except (Undecided, SchemaError, UnsupportedError, RecursionError) as error:
+    except (UndecidedValue, SchemaError, UnsupportedError, RecursionError) as error:
         why = f"could not judge whether all names are declared: {type(error).__name__}: {error}"
         return Verdict(valid=None, judge=name, errors=(why[:200],))
     return Verdict(valid=not errors, judge=name, errors=tuple(errors[:5]))

@@ -11,19 +11,19 @@ from typing import Literal, TypeAlias
 
 from espalier.automata.languages.dfa import Dfa
 from espalier.automata.languages.network import Network
-from espalier.automata.lazy.explored import Place
+from espalier.automata.lazy.explored import LazyState
 from espalier.computed import computed
 from espalier.constraints.json_schema.document_form import form_entries, ordered_keywords
 from espalier.constraints.matching.automaton import automaton_of
 from espalier.constraints.spec import JsonSchema
 from espalier.constraints.unique.arrays import WatchedItems, unique_spots, watched_items
 from espalier.constraints.unique.spots import Spots
-from espalier.schema.contract import Contract, Entry, KeywordVerdict
+from espalier.schema.contract import Contract, ContractEntry, KeywordVerdict
 from espalier.schema.lazy.rules import SchemaRules
 from espalier.schema.lowering.convert import convert
 from espalier.schema.lowering.layout import Layout, layout
 from espalier.schema.lowering.objects import NAMES
-from espalier.schema.lowering.rulebook import Converted, Remark
+from espalier.schema.lowering.rulebook import Remark, SchemaGrammar
 from espalier.schema.normal.expand import Expansion, expand
 
 Use: TypeAlias = Literal["alone", "grammar", "watched"]
@@ -47,12 +47,15 @@ class LoweredSchema:
         spec = self.spec
         documents = {uri: json.loads(text) for uri, text in spec.documents}
         return expand(
-            spec.schema, format=spec.format, order=spec.used_order, documents=documents or None,
+            spec.schema,
+            format=spec.format,
+            order=spec.used_order,
+            documents=documents or None,
             closed=bool(spec.closed),
-        )  # fmt: skip
+        )
 
     @computed
-    def converted(self) -> Converted:
+    def converted(self) -> SchemaGrammar:
         """The grammar of the valid documents. Raises as `expansion` does, and SpecError for bad separators."""
         spec = self.spec
         return convert(self.expansion, whitespace=spec.whitespace, indent=spec.indent, separators=spec.separators)
@@ -101,7 +104,7 @@ class LoweredSchema:
         contract = self._with_remarks(use, self.expansion.contract, (), self.gaps(use))
         contract.check("checked" if self.spec.allow == "checked" else ())
 
-    def start(self) -> Place:
+    def start(self) -> LazyState:
         """The first position of the valid documents, explored on demand. Raises as `automaton` does."""
         self.check("alone")
         return self.rules.start
@@ -135,8 +138,10 @@ class LoweredSchema:
             for pointer in self.items.narrowed:
                 changes += [(at, "narrowed", EVERYWHERE) for at in self.expansion.places_of(pointer, "uniqueItems")]
         entries = contract.with_changes(changes).entries
-        extra = [Entry(pointer="", keyword=name, verdict="narrowed", note="; ".join(texts))
-                 for name, texts in general.items()]  # fmt: skip
+        extra = [
+            ContractEntry(pointer="", keyword=name, verdict="narrowed", note="; ".join(texts))
+            for name, texts in general.items()
+        ]
         return Contract((*entries, *extra))
 
 

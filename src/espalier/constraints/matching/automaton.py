@@ -11,20 +11,15 @@ from typing import Self
 from espalier.automata.ends.closing import Ends
 from espalier.automata.ends.forced import forced
 from espalier.automata.languages.dfa import Dfa
-from espalier.automata.languages.far import FarAutomata, Source
+from espalier.automata.languages.far import AutomatonSource, FarAutomata
 from espalier.automata.languages.network import MAX_STATES, Network, build_network
 from espalier.automata.masks.cache import ByteCache
 from espalier.automata.masks.machine import Machine, State
 from espalier.automata.masks.pushdown import PushdownMachine
 from espalier.automata.masks.regular import RegularMachine
 from espalier.automata.reasons.blame import Blame
-from espalier.automata.reasons.explain import (
-    Explainer,
-    GrammarExplainer,
-    NetworkExplainer,
-    PlainExplainer,
-)
-from espalier.constraints.base import Place
+from espalier.automata.reasons.explain import Explainer, GrammarExplainer, NetworkExplainer, PlainExplainer
+from espalier.constraints.base import BlamePosition
 from espalier.constraints.matching.base import MatcherBase, check_undo
 from espalier.constraints.matching.place import AutomatonPlace, Trail
 from espalier.constraints.spec import Spec
@@ -39,7 +34,7 @@ from espalier.tokens.vocab import Vocab
 
 def compile_grammar(
     grammar: Grammar, spec: Spec, vocab: Vocab, trie: TokenTrie, *, max_states: int = MAX_STATES
-) -> AutomatonCompiled:
+) -> CompiledAutomaton:
     """Compile a grammar exactly as written: a deterministic automaton if it is regular, else a lazy pushdown automaton.
 
     Raises GrammarError (undefined rules, no text matches), LimitExceeded (more than `max_states` states), VocabError
@@ -51,7 +46,9 @@ def compile_grammar(
     return compiled
 
 
-def compile_source(source: Source, spec: Spec, far: FarAutomata, vocab: Vocab, trie: TokenTrie) -> AutomatonCompiled:
+def compile_source(
+    source: AutomatonSource, spec: Spec, far: FarAutomata, vocab: Vocab, trie: TokenTrie
+) -> CompiledAutomaton:
     """As `compile_grammar`, in a worker process where it takes long and the caller has a limit. Raises as
     `FarAutomata.build`, and VocabError."""
     compiled = compile_automaton(far.build(source), spec, vocab, trie)
@@ -75,31 +72,31 @@ def automaton_of(grammar: Grammar) -> Dfa | Network:
     return network if any(network.calls) or any(network.tokens) else Dfa.of_network(network)
 
 
-def compile_automaton(automaton: Dfa | Network, spec: Spec, vocab: Vocab, trie: TokenTrie) -> AutomatonCompiled:
+def compile_automaton(automaton: Dfa | Network, spec: Spec, vocab: Vocab, trie: TokenTrie) -> CompiledAutomaton:
     """Compile a Dfa or a Network. Raises VocabError, LimitExceeded."""
     if isinstance(automaton, Dfa):
         return compile_dfa(automaton, spec, vocab, trie)
     return compile_network(automaton, spec, vocab, trie)
 
 
-def compile_network(network: Network, spec: Spec, vocab: Vocab, trie: TokenTrie) -> AutomatonCompiled:
+def compile_network(network: Network, spec: Spec, vocab: Vocab, trie: TokenTrie) -> CompiledAutomaton:
     """Compile a network, such as a grammar's intersection with automata (`automata/languages/product.py`). Its blames
     name no rules. Raises VocabError, LimitExceeded."""
     if network.is_regular:
         return compile_dfa(Dfa.of_network(network), spec, vocab, trie)
-    return AutomatonCompiled(spec, vocab, trie, PushdownMachine(network, vocab, trie))
+    return CompiledAutomaton(spec, vocab, trie, PushdownMachine(network, vocab, trie))
 
 
-def compile_dfa(dfa: Dfa, spec: Spec, vocab: Vocab, trie: TokenTrie) -> AutomatonCompiled:
+def compile_dfa(dfa: Dfa, spec: Spec, vocab: Vocab, trie: TokenTrie) -> CompiledAutomaton:
     """Compile a deterministic automaton. Raises VocabError, LimitExceeded."""
-    return AutomatonCompiled(spec, vocab, trie, RegularMachine(dfa, vocab, trie))
+    return CompiledAutomaton(spec, vocab, trie, RegularMachine(dfa, vocab, trie))
 
 
 FORCED_BYTES = 2**20
 """The limit on forced tokens that are kept, for all states of one constraint."""
 
 
-class AutomatonCompiled:
+class CompiledAutomaton:
     """An automaton for one vocabulary. Only its caches change, which are bounded; safe across threads."""
 
     def __init__(self, spec: Spec, vocab: Vocab, trie: TokenTrie, machine: Machine) -> None:
@@ -164,12 +161,12 @@ class AutomatonCompiled:
         return self.machine.accepts(state)
 
 
-class AutomatonMatcher(MatcherBase[AutomatonCompiled]):
+class AutomatonMatcher(MatcherBase[CompiledAutomaton]):
     """The state of one sequence. Laws: tests/laws.py."""
 
     __slots__ = ("_finished", "_history", "_machine", "_state", "_tokens", "_trail")
 
-    def __init__(self, compiled: AutomatonCompiled) -> None:
+    def __init__(self, compiled: CompiledAutomaton) -> None:
         super().__init__(compiled)
         self._machine = compiled.machine
         self._state: State = compiled.machine.start
@@ -252,11 +249,11 @@ class AutomatonMatcher(MatcherBase[AutomatonCompiled]):
         return self._here().explain(token)
 
     def rule_of(self, token: int) -> str | None:
-        """See `Ruled`."""
+        """See `RuleNames`."""
         return self._here().rule_of(token)
 
-    def place(self) -> Place | None:
-        """See `Placed`."""
+    def place(self) -> BlamePosition | None:
+        """See `DeferredBlames`."""
         return None if self._finished else self._here()
 
     def shortest_completion(self) -> tuple[int, ...]:

@@ -116,7 +116,7 @@ def blame_of(member: Matcher, name: str, token: int) -> Blame:
         return Blame(member=name, reason="it refuses this token and cannot say why")
 
 
-class WrappingCompiled:
+class CompiledWrapper:
     """A compiled constraint with the spec, vocabulary and spellings of another. Base class."""
 
     def __init__(self, inner: Compiled) -> None:

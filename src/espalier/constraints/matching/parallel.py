@@ -24,7 +24,7 @@ from espalier.tokens.mask import Mask
 from espalier.tokens.vocab import Vocab
 
 
-class ParallelCompiled:
+class CompiledParallel:
     """Compiled members, each with the name it has in blames. Raises SpecError where two spell one token differently."""
 
     def __init__(self, spec: Spec, names: Sequence[str], members: Sequence[Compiled]) -> None:
@@ -56,7 +56,7 @@ def spellings(names: Sequence[str], spelled: Sequence[Mapping[int, bytes]]) -> d
     return {token: data for token, (_, data) in owners.items()}
 
 
-Several = TypeVar("Several", bound=ParallelCompiled)
+Several = TypeVar("Several", bound=CompiledParallel)
 
 
 class ParallelMatcher(MatcherBase[Several]):

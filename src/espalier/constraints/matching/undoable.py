@@ -1,7 +1,7 @@
 """Rewind mode of bans and safety filters: masks like the strict matcher, and names the tokens that may be sampled and
 then undone.
 
-Masks and steps come from the automaton of the texts without a match. A `Reader` says which tokens would complete a
+Masks and steps come from the automaton of the texts without a match. A `MatchReader` says which tokens would complete a
 match and where that match begins. This module knows neither phrases nor patterns.
 """
 
@@ -14,8 +14,8 @@ import numpy as np
 
 from espalier.automata.masks.cache import ByteCache
 from espalier.automata.masks.machine import State
-from espalier.constraints.matching.automaton import AutomatonCompiled, AutomatonMatcher
-from espalier.constraints.matching.base import WrappingCompiled, WrappingMatcher
+from espalier.constraints.matching.automaton import AutomatonMatcher, CompiledAutomaton
+from espalier.constraints.matching.base import CompiledWrapper, WrappingMatcher
 from espalier.constraints.matching.rewinding import Recall
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Mask
@@ -24,7 +24,7 @@ CACHE_BYTES = 16 * 1024 * 1024
 """The limit on cached masks of undoable tokens, for all states of one constraint."""
 
 
-class Reader(Protocol):
+class MatchReader(Protocol):
     """Knows what a match is. state: a state of the automaton of the texts without a match, after the bytes `text`,
     which must not be changed. Safe across threads."""
 
@@ -43,10 +43,10 @@ class Reader(Protocol):
         ...
 
 
-class UndoableCompiled(WrappingCompiled):
+class CompiledUndoable(CompiledWrapper):
     """strict: the compiled texts without a match; its blames name the match that a token would complete."""
 
-    def __init__(self, strict: AutomatonCompiled, reader: Reader) -> None:
+    def __init__(self, strict: CompiledAutomaton, reader: MatchReader) -> None:
         super().__init__(strict)
         self.strict = strict
         self.reader = reader
@@ -68,12 +68,12 @@ class UndoableCompiled(WrappingCompiled):
         return mask
 
 
-class UndoableMatcher(WrappingMatcher[UndoableCompiled, AutomatonMatcher]):
+class UndoableMatcher(WrappingMatcher[CompiledUndoable, AutomatonMatcher]):
     """The state of one sequence. Laws: tests/laws.py."""
 
     __slots__ = ("_ends", "_states", "_text")
 
-    def __init__(self, compiled: UndoableCompiled, strict: AutomatonMatcher) -> None:
+    def __init__(self, compiled: CompiledUndoable, strict: AutomatonMatcher) -> None:
         super().__init__(compiled, strict)
         self._text = bytearray()
         self._ends: list[int] = []  # length of the text in bytes after each token but EOS

@@ -27,10 +27,21 @@ from espalier.grammar.regex.parse import parse_regex
 SHORTEST, LONGEST = 14, 19
 SIXTEEN, AMEX, DINERS, LONG = (16,), (15,), (14, 16), (16, 19)
 _RANGES = (
-    (40, 49, LONG), (51, 55, SIXTEEN), (22, 27, SIXTEEN), (34, 34, AMEX), (37, 37, AMEX), (30, 30, DINERS),
-    (36, 36, DINERS), (38, 39, DINERS), (35, 35, SIXTEEN), (50, 50, LONG), (56, 58, LONG), (60, 60, LONG),
-    (62, 65, LONG), (67, 67, LONG),
-)  # fmt: skip
+    (40, 49, LONG),
+    (51, 55, SIXTEEN),
+    (22, 27, SIXTEEN),
+    (34, 34, AMEX),
+    (37, 37, AMEX),
+    (30, 30, DINERS),
+    (36, 36, DINERS),
+    (38, 39, DINERS),
+    (35, 35, SIXTEEN),
+    (50, 50, LONG),
+    (56, 58, LONG),
+    (60, 60, LONG),
+    (62, 65, LONG),
+    (67, 67, LONG),
+)
 LENGTHS = {f"{digits}": lengths for low, high, lengths in _RANGES for digits in range(low, high + 1)}
 """The lengths of an issuer's numbers, by their first two digits: Visa, Mastercard, American Express, Diners Club, JCB,
 Maestro, Discover, UnionPay. Visa's numbers of 13 digits are no longer issued, and are left out."""

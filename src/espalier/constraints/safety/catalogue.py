@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from espalier.constraints.safety.patterns.code import CODE
 from espalier.constraints.safety.patterns.dangerous import DANGEROUS
 from espalier.constraints.safety.patterns.keys import ASSIGNMENTS, KEYS
-from espalier.constraints.safety.patterns.pattern import Pattern
+from espalier.constraints.safety.patterns.pattern import SafetyPattern
 from espalier.constraints.safety.patterns.pii import PII
 
 CATEGORIES: Mapping[str, str] = {
@@ -48,7 +48,7 @@ PRESET_TEXTS: Mapping[str, tuple[str, ...]] = {"code_safety": ("rm -rf", "sudo",
 NEEDS_LIST = ("profanity", "violence", "hate", "sexual", "self_harm")
 """Categories without built-in patterns: nothing is caught unless the user gives a list."""
 
-PATTERNS: tuple[Pattern, ...] = (*CODE, *ASSIGNMENTS, *KEYS, *PII, *DANGEROUS)
+PATTERNS: tuple[SafetyPattern, ...] = (*CODE, *ASSIGNMENTS, *KEYS, *PII, *DANGEROUS)
 """If several match at once, the first in this order is named."""
 
-BY_NAME: Mapping[str, Pattern] = {pattern.name: pattern for pattern in PATTERNS}
+BY_NAME: Mapping[str, SafetyPattern] = {pattern.name: pattern for pattern in PATTERNS}

@@ -19,8 +19,8 @@ from espalier.automata.reasons.explain import RulePosition
 from espalier.confined.builds import Builds
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
-from espalier.constraints.matching.automaton import AutomatonCompiled, AutomatonMatcher
-from espalier.constraints.matching.undoable import UndoableCompiled
+from espalier.constraints.matching.automaton import AutomatonMatcher, CompiledAutomaton
+from espalier.constraints.matching.undoable import CompiledUndoable
 from espalier.constraints.safety.judge import first_found
 from espalier.constraints.safety.machine import NEAR, Hit, SafetyMachine
 from espalier.constraints.safety.own import Own
@@ -145,8 +145,8 @@ def compile_safety(spec: Safety, compiler: Compiler) -> Compiled:
     machine = SafetyMachine(
         compiled_filter.tables, compiler.vocab, compiler.trie, near=FAR_END if compiled_filter.is_custom else NEAR
     )
-    strict = SafetyCompiled(spec, compiler, machine, compiled_filter)
-    return UndoableCompiled(strict, _Reader(spec, machine)) if spec.rewinds else strict
+    strict = CompiledSafety(spec, compiler, machine, compiled_filter)
+    return CompiledUndoable(strict, _SafetyMatchReader(spec, machine)) if spec.rewinds else strict
 
 
 def _masking(spec: Safety) -> Safety:
@@ -155,7 +155,7 @@ def _masking(spec: Safety) -> Safety:
     return Safety.from_fields({k: v for k, v in spec.to_json().items() if k not in ("kind", "mode", "must_mask")})  # type: ignore[return-value]
 
 
-class SafetyCompiled(AutomatonCompiled):
+class CompiledSafety(CompiledAutomaton):
     """An automaton that names the pattern that a token would complete."""
 
     def __init__(
@@ -175,13 +175,13 @@ class SafetyMatcher(AutomatonMatcher):
 
     __slots__ = ("_filter", "_states")
 
-    def __init__(self, compiled: SafetyCompiled) -> None:
+    def __init__(self, compiled: CompiledSafety) -> None:
         super().__init__(compiled)
         self._filter = compiled.filter
         self._states = compiled.states
 
     def place(self) -> None:
-        """See `Placed`: the reasons here hang on the state of the filter."""
+        """See `DeferredBlames`: the reasons here hang on the state of the filter."""
         return
 
     def explain(self, token: int) -> Blame:
@@ -227,8 +227,8 @@ class _PatternReasons:
         return f"with {token_start} it would complete {_describe_hit(self._filter.rules[hit.rule], hit)}"
 
 
-class _Reader:
-    """See `undoable.Reader`. A match in progress is assumed to start where the automata were idle last."""
+class _SafetyMatchReader:
+    """See `undoable.MatchReader`. A match in progress is assumed to start where the automata were idle last."""
 
     def __init__(self, spec: Safety, machine: SafetyMachine) -> None:
         self._spec = spec

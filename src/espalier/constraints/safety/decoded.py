@@ -30,14 +30,14 @@ _STRINGS = {quote: re.compile(rf"{quote}((?:[^{quote}\\]|\\.)*\\?)", re.DOTALL) 
 
 
 @dataclass(frozen=True, slots=True)
-class Decoded:
+class DecodedString:
     """A string of a text. places: where in the text each of its characters begins, and where the string ends."""
 
     text: str
     places: range | list[int]
 
 
-def strings_of(text: str) -> Iterator[Decoded]:
+def strings_of(text: str) -> Iterator[DecodedString]:
     """The strings of a text, by both kinds of quotation marks."""
     for quote in QUOTES:
         at = text.find(quote)
@@ -49,7 +49,7 @@ def strings_of(text: str) -> Iterator[Decoded]:
     yield from nested_strings(text)
 
 
-def nested_strings(text: str) -> Iterator[Decoded]:
+def nested_strings(text: str) -> Iterator[DecodedString]:
     """The strings that stand in strings, however deep: between quotation marks with one backslash, or several at the
     beginning."""
     begin = _BEGIN_NESTED.search(text)
@@ -66,9 +66,9 @@ def nested_strings(text: str) -> Iterator[Decoded]:
         begin = _BEGIN_NESTED.search(text, at)
 
 
-def _decode(text: str, start: int, end: int, escape: re.Pattern[str]) -> Decoded:
+def _decode(text: str, start: int, end: int, escape: re.Pattern[str]) -> DecodedString:
     if text.find("\\", start, end) < 0:
-        return Decoded(text[start:end], range(start, end + 1))
+        return DecodedString(text[start:end], range(start, end + 1))
     pieces: list[str] = []
     places: list[int] = []
     at = start
@@ -78,7 +78,7 @@ def _decode(text: str, start: int, end: int, escape: re.Pattern[str]) -> Decoded
         pieces.append(piece)
         places.append(at)
         at = after
-    return Decoded("".join(pieces), [*places, end])
+    return DecodedString("".join(pieces), [*places, end])
 
 
 def _meaning(escape: str) -> str:

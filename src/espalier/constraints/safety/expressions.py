@@ -17,16 +17,7 @@ from numpy.typing import NDArray
 
 from espalier.constraints.safety.alphabet import Alphabet, CharSet
 from espalier.errors import LimitExceeded
-from espalier.grammar.ast import (
-    Alternative,
-    AnyChar,
-    CharClass,
-    Literal,
-    Node,
-    Repeat,
-    RuleRef,
-    TokenRef,
-)
+from espalier.grammar.ast import Alternative, AnyChar, CharClass, Literal, Node, Repeat, RuleRef, TokenRef
 from espalier.grammar.ast import Sequence as InOrder
 from espalier.grammar.ranges import SURROGATES, complement
 from espalier.time_limit import check as check_time
@@ -186,7 +177,7 @@ class PatternPositions:
             after = self._new()
             todo.append((node.item, s, after))
             s = after
-            self._bounded()
+            self._check_bounds()
         if node.max is None:
             loop = self._new()
             self._epsilon[s].append(loop)
@@ -200,10 +191,10 @@ class PatternPositions:
             self._epsilon[s].append(t)
             todo.append((node.item, s, after))
             s = after
-            self._bounded()
+            self._check_bounds()
         self._epsilon[s].append(t)
 
-    def _bounded(self) -> None:
+    def _check_bounds(self) -> None:
         check_time()
         if len(self._epsilon) > 20 * MAX_POSITIONS:
             raise LimitExceeded(

@@ -17,9 +17,14 @@ from numpy.typing import NDArray
 from espalier.time_limit import check as check_time
 
 PLAIN = (
-    (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xAC00, 0xD7A3), (0xD800, 0xF8FF), (0x20000, 0x2F7FF), (0x2FA20, 0xDFFFF),
+    (0x3400, 0x4DBF),
+    (0x4E00, 0x9FFF),
+    (0xAC00, 0xD7A3),
+    (0xD800, 0xF8FF),
+    (0x20000, 0x2F7FF),
+    (0x2FA20, 0xDFFFF),
     (0xE0200, 0x10FFFF),
-)  # fmt: skip
+)
 """Ranges in which every character equals only itself: unified ideographs, Hangul syllables, private use, planes without
 characters, and surrogates. A test checks all of them."""
 

@@ -15,7 +15,7 @@ from itertools import accumulate
 from espalier.constraints.safety.cards import find_cards
 from espalier.constraints.safety.decoded import strings_of
 from espalier.constraints.safety.folding import folded, folded_pattern
-from espalier.constraints.safety.patterns.pattern import Pattern
+from espalier.constraints.safety.patterns.pattern import SafetyPattern
 from espalier.constraints.safety.spec import Custom, Safety
 from espalier.constraints.verdict import Verdict
 from espalier.json_record import JsonRecord
@@ -28,7 +28,7 @@ _FLAGS = re.compile(r"\(\?([aimsux]+)\)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding(JsonRecord):
+class SafetyMatch(JsonRecord):
     """One match. start, end: character offsets in the text. start_byte, end_byte: byte offsets in its UTF-8. decoded:
     whether it was found in a string as its reader decodes it, and not in the text as it is written; `text` is then what
     the reader reads."""
@@ -43,20 +43,20 @@ class Finding(JsonRecord):
     decoded: bool = False
 
 
-class NotSearched(Exception):
+class UnsearchablePattern(Exception):
     """A pattern was not searched, because `re` may not finish in reasonable time."""
 
 
-def find(spec: Safety, text: str) -> list[Finding]:
-    """All matches, ordered by their start. Matches of one pattern do not overlap. Raises NotSearched."""
-    findings: dict[tuple[str, str, int], Finding] = {}
+def find(spec: Safety, text: str) -> list[SafetyMatch]:
+    """All matches, ordered by their start. Matches of one pattern do not overlap. Raises UnsearchablePattern."""
+    findings: dict[tuple[str, str, int], SafetyMatch] = {}
     offsets = _byte_offsets(text)
     for shown, places, decoded in _readings(text):
         for category, name, spans in _spans(spec, shown):
             for start, end in spans:
                 first, last = places[start], places[end]
                 if (category, name, first) not in findings:
-                    findings[category, name, first] = Finding(
+                    findings[category, name, first] = SafetyMatch(
                         category=category,
                         pattern=name,
                         text=shown[start:end],
@@ -90,7 +90,7 @@ def first_found(spec: Safety, text: str, *, from_byte: int = 0) -> int | None:
     finish."""
     try:
         places = [finding.start_byte for finding in find(spec, text) if finding.start_byte >= from_byte]
-    except NotSearched:
+    except UnsearchablePattern:
         return None
     return min(places, default=None)
 
@@ -118,7 +118,7 @@ def _matches(pattern: re.Pattern[str], text: str) -> Iterator[tuple[int, int]]:
 
 
 @lru_cache(maxsize=256)
-def _compile_pattern(pattern: Pattern) -> re.Pattern[str]:
+def _compile_pattern(pattern: SafetyPattern) -> re.Pattern[str]:
     return re.compile(f"(?:{pattern.before})(?P<match>{pattern.itself})(?:{pattern.after})", re.IGNORECASE)
 
 
@@ -143,7 +143,7 @@ def _custom(custom: Custom, length: int) -> re.Pattern[str]:
     own = _FLAGS.match(custom.text)
     flags, rest = (own[1], custom.text[own.end() :]) if own else ("", custom.text)
     if not is_quick(rest, length):
-        raise NotSearched(f"re may not finish with the pattern {custom.text!r}")
+        raise UnsearchablePattern(f"re may not finish with the pattern {custom.text!r}")
     letters = "".join(dict.fromkeys(f"i{flags}"))
     return re.compile(f"(?{letters})(?P<match>{folded_pattern(rest)})")
 
@@ -152,7 +152,7 @@ def judge_safety(spec: Safety, text: str, words: WordFiles) -> Verdict:
     """Valid if `find` finds nothing; None if a pattern was not searched."""
     try:
         findings = find(spec, text)
-    except NotSearched as error:
+    except UnsearchablePattern as error:
         return Verdict(valid=None, judge="re", errors=(str(error),))
     errors = tuple(
         f"{hit.category}/{hit.pattern} at character {hit.start}{', in decoded text' if hit.decoded else ''}"

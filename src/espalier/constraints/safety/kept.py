@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.constraints.safety.expressions import CharDfa
-from espalier.constraints.safety.patterns.pattern import Pattern
+from espalier.constraints.safety.patterns.pattern import SafetyPattern
 from espalier.files.kept import KeptKind
 from espalier.files.kept import kept_or_made as once
 from espalier.files.limits import FILTER
@@ -25,9 +25,12 @@ SUFFIX = ".filter"
 MOST_FILES = 64
 """One version of Espalier makes some twenty; older ones are removed."""
 KIND = KeptKind(
-    name="safety filter", suffix=SUFFIX, layout=1, reader=FILTER,
+    name="safety filter",
+    suffix=SUFFIX,
+    layout=1,
+    reader=FILTER,
     sources=("constraints/safety/*.py", "automata/languages/rounds.py", "grammar/*.py", "grammar/regex/*.py"),
-)  # fmt: skip
+)
 
 Segments: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]
 """The first code point of each segment and its class, `(G,) int64` each: `Alphabet.segments`."""
@@ -35,16 +38,21 @@ Automaton: TypeAlias = tuple[CharDfa, Segments]
 
 
 def kept_or_made(
-    folder: Path | None, patterns: Sequence[Pattern], make: Callable[[], list[Automaton]]
+    folder: Path | None, patterns: Sequence[SafetyPattern], make: Callable[[], list[Automaton]]
 ) -> list[Automaton]:
     """The automata of some patterns, read from the folder if they are there, otherwise made and written there.
 
     A file that is damaged, or made by other code, is replaced. If the folder cannot be written, a warning is logged.
     folder None: nothing is kept."""
     return once(
-        folder, KIND, repr([*patterns]), make=make, pack=_pack,
-        unpack=lambda body: _unpack(body, len(patterns)), most=MOST_FILES,
-    )  # fmt: skip
+        folder,
+        KIND,
+        repr([*patterns]),
+        make=make,
+        pack=_pack,
+        unpack=lambda body: _unpack(body, len(patterns)),
+        most=MOST_FILES,
+    )
 
 
 # The body: how many automata; of each, the numbers of states, classes and segments; then of each, the table, the cuts,
@@ -80,10 +88,17 @@ def _unpack(body: memoryview, rules: int) -> list[Automaton] | None:
     for states, width, parts in sizes:
         table, cuts, busy, first, classes = map(take, (states * width, states, states, parts, parts))
         is_sound = (
-            -rules <= table.min() and table.max() < states and cuts.min() >= -1 and cuts.max() < rules
-            and classes.min() >= 0 and classes.max() < width and first[0] == 0 and first[-1] <= MAX_CODE_POINT
-            and bool((np.diff(first) > 0).all()) and bool(np.isin(busy, (0, 1)).all())
-        )  # fmt: skip
+            -rules <= table.min()
+            and table.max() < states
+            and cuts.min() >= -1
+            and cuts.max() < rules
+            and classes.min() >= 0
+            and classes.max() < width
+            and first[0] == 0
+            and first[-1] <= MAX_CODE_POINT
+            and bool((np.diff(first) > 0).all())
+            and bool(np.isin(busy, (0, 1)).all())
+        )
         if not is_sound:
             return None
         dfa = CharDfa(table=table.reshape(states, width), cuts=cuts, busy=busy.astype(np.bool_))

@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 from espalier.automata.languages.nfa import ByteSet
 from espalier.automata.masks.cache import ByteCache
 from espalier.automata.masks.machine import Landings
-from espalier.automata.masks.walker import KIND, Laid, laid_out
+from espalier.automata.masks.walker import KIND, TrieLayout, laid_out
 from espalier.constraints.safety.alone.refusals import Refusals, tables_by_part
 from espalier.constraints.safety.alone.tries import readings_of
-from espalier.constraints.safety.memory import Met, Recent
+from espalier.constraints.safety.memory import CombinationNumbers, Recent
 from espalier.constraints.safety.parts import Tables
 from espalier.constraints.safety.readings import DOUBLE, KEPT, NESTED, NUMBER, READINGS, ROW, SINGLE, SPECIAL, WRITTEN
 from espalier.errors import LimitExceeded
@@ -93,12 +93,12 @@ class SafetyMachine:
         self._below: NDArray[np.float64] = np.bincount(bytes_, weights=sizes, minlength=256).astype(np.float64)
         self._lock = WorkLock()
         self._rows, self._last = np.zeros((2, ROW), dtype=np.int64), np.zeros(1, dtype=np.int64)  # scratch
-        self._met = Met(self._parts, tables.letters.shape[1])
+        self._met = CombinationNumbers(self._parts, tables.letters.shape[1])
         self._masks: ByteCache[bytes, Mask] = ByteCache(CACHE_BYTES)
         self._landings: ByteCache[bytes, Landings] = ByteCache(LANDINGS_BYTES)
         self._lanes: ByteCache[tuple[int, int, int], NDArray[np.uint32]] = ByteCache(LANES_BYTES)
         self._recent: dict[tuple[int, bool], Recent[_Lane]] = {}
-        self._ends: Recent[_Landed] = Recent(MAX_LANDED)
+        self._ends: Recent[_StateLandings] = Recent(MAX_LANDED)
         self._kinds = [
             int(np.bitwise_or.reduce(KIND[[ord(character) for character in special]])) for special in SPECIAL
         ]
@@ -382,7 +382,7 @@ class SafetyMachine:
         high: int,
         kinds: int,
         ends: _Ends | None = None,
-        laid: Laid | None = None,
+        laid: TrieLayout | None = None,
     ) -> int:
         """Fill the refused tokens, and the rows after the others where `ends` is given; returns how many rows there
         are. laid: a part of the trie, None for all of it. Raises _Forgotten."""
@@ -393,10 +393,24 @@ class SafetyMachine:
         at = _NO_ENDS if ends is None else ends
         count = self._once(
             self._kernels.walk(
-                laid.nodes, laid.ids, other is not None, low, high, kinds, KIND, stack[0], stack[1],
-                refused, at.landed, at.kept, at.count, at.slots, self._filter, self._met.arrays,
+                laid.nodes,
+                laid.ids,
+                other is not None,
+                low,
+                high,
+                kinds,
+                KIND,
+                stack[0],
+                stack[1],
+                refused,
+                at.landed,
+                at.kept,
+                at.count,
+                at.slots,
+                self._filter,
+                self._met.arrays,
             )
-        )  # fmt: skip
+        )
         check_time()
         if count < 0:
             raise LimitExceeded(f"one token leads to more than {MAX_ROWS} states of the filter")
@@ -415,7 +429,7 @@ class SafetyMachine:
             ends = nearest.ends.copy()
             ends.count = self._walk(row, nearest.row, refused, 0, READINGS, 0, ends)
         ends.forget_unused()
-        self._ends.add(sign, _Landed(row, ends))
+        self._ends.add(sign, _StateLandings(row, ends))
         ids = np.flatnonzero(ends.landed >= 0).astype(np.int32)
         return Landings(ids=ids, which=ends.landed[ids], states=tuple(self._states(ends.kept[: ends.count])))
 
@@ -456,7 +470,7 @@ class _Ends:
         self.count = len(self.kept)
 
 
-class _Landed(NamedTuple):
+class _StateLandings(NamedTuple):
     """A state whose landings are known. row: `(10,) int64`."""
 
     row: NDArray[np.int64]

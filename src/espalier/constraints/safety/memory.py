@@ -35,7 +35,7 @@ class Recent(Generic[Known]):
         self._next = (self._next + 1) % len(self._signs)
 
 
-class Met:
+class CombinationNumbers:
     """The numbers that the kernels give to combinations of the parts' states; see `kernels.py`."""
 
     def __init__(self, parts: int, letters: int) -> None:

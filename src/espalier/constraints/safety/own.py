@@ -15,7 +15,7 @@ import numpy as np
 
 from espalier.confined.builds import Builds, answered
 from espalier.constraints.safety.expressions import CharDfa
-from espalier.constraints.safety.parts import Part, custom_parts, listed_part
+from espalier.constraints.safety.parts import PatternPart, custom_parts, listed_part
 from espalier.constraints.safety.phrases import Phrase
 from espalier.constraints.safety.spec import Custom
 
@@ -32,22 +32,20 @@ class Own:
     texts: Sequence[Phrase]
     expressions: Sequence[tuple[str, int]]
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[PatternPart]:
         """Raises as `custom_parts`."""
         parts = [listed_part(self.words)] if self.words else []
         if self.texts or self.expressions:
             parts += custom_parts(self.texts, [(Custom(text, True), number) for text, number in self.expressions])
         return parts
 
-    def built(self, builds: Builds | None) -> list[Part]:
+    def built(self, builds: Builds | None) -> list[PatternPart]:
         """As `parts`; where the caller's limit asks for it, in a worker process. Raises ConfinedError too."""
         if builds is None or not (self.words or self.texts or self.expressions):
             return self.parts()
         phrases = {"words": self.words, "texts": self.texts, "expressions": self.expressions}
         size = sum(len(text) for kind in phrases.values() for text, _ in kind)
-        return builds.build(
-            self.parts, run=built, given=phrases, read=_unpack_parts, is_near=size <= NEAR_CHARACTERS
-        )  # fmt: skip
+        return builds.build(self.parts, run=built, given=phrases, read=_unpack_parts, is_near=size <= NEAR_CHARACTERS)
 
 
 # In a worker process.
@@ -62,17 +60,23 @@ def built(task: Mapping[str, Any]) -> dict[str, Any] | None:
 # Parts as bytes: `marshal` makes plain values alone, whatever it reads.
 
 
-def _pack_parts(parts: Sequence[Part]) -> bytes:
-    return marshal.dumps([
-        (
-            part.dfa.table.shape, part.dfa.table.astype("<i4").tobytes(), part.dfa.cuts.astype("<i4").tobytes(),
-            part.dfa.busy.tobytes(), *(segment.astype("<i8").tobytes() for segment in part.segments), part.rules,
-        )
-        for part in parts
-    ])  # fmt: skip
+def _pack_parts(parts: Sequence[PatternPart]) -> bytes:
+    return marshal.dumps(
+        [
+            (
+                part.dfa.table.shape,
+                part.dfa.table.astype("<i4").tobytes(),
+                part.dfa.cuts.astype("<i4").tobytes(),
+                part.dfa.busy.tobytes(),
+                *(segment.astype("<i8").tobytes() for segment in part.segments),
+                part.rules,
+            )
+            for part in parts
+        ]
+    )
 
 
-def _unpack_parts(data: bytes) -> list[Part]:
+def _unpack_parts(data: bytes) -> list[PatternPart]:
     parts = []
     for shape, table, cuts, busy, first, classes, rules in marshal.loads(data):  # our own process wrote it
         dfa = CharDfa(
@@ -80,5 +84,5 @@ def _unpack_parts(data: bytes) -> list[Part]:
             cuts=np.frombuffer(cuts, dtype="<i4"),
             busy=np.frombuffer(busy, dtype=np.bool_),
         )
-        parts.append(Part(dfa, (np.frombuffer(first, dtype="<i8"), np.frombuffer(classes, dtype="<i8")), rules))
+        parts.append(PatternPart(dfa, (np.frombuffer(first, dtype="<i8"), np.frombuffer(classes, dtype="<i8")), rules))
     return parts

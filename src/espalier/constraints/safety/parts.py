@@ -24,7 +24,7 @@ from espalier.constraints.safety.catalogue import BY_NAME, PATTERNS
 from espalier.constraints.safety.expressions import CharDfa, PatternParts, PatternPositions, pattern_dfa
 from espalier.constraints.safety.folding import folded_pattern
 from espalier.constraints.safety.kept import Automaton, Segments, kept_or_made
-from espalier.constraints.safety.patterns.pattern import Pattern
+from espalier.constraints.safety.patterns.pattern import SafetyPattern
 from espalier.constraints.safety.phrases import Phrase, phrase_automaton, phrase_sets
 from espalier.constraints.safety.spec import Custom
 from espalier.errors import SpecError
@@ -39,7 +39,7 @@ MAX_TOGETHER = 20_000
 satisfies neither alone is found when the filter is made."""
 
 
-class Part(NamedTuple):
+class PatternPart(NamedTuple):
     """A DFA over the classes of its own alphabet, of which only the segments are kept (`Alphabet.segments`). rules: the
     number of the rule for each number in the DFA."""
 
@@ -67,18 +67,20 @@ class Tables(NamedTuple):
         return len(self.cuts)
 
 
-def built_in_parts(patterns: Sequence[Pattern], numbers: Sequence[int], folder: Path | None = None) -> list[Part]:
+def built_in_parts(
+    patterns: Sequence[SafetyPattern], numbers: Sequence[int], folder: Path | None = None
+) -> list[PatternPart]:
     """The parts of built-in patterns. numbers: of their rules. folder: where parts of whole groups are kept."""
     groups: dict[str, list[tuple[str, int]]] = {}
-    parts: list[Part] = []
+    parts: list[PatternPart] = []
     for pattern, number in zip(patterns, numbers, strict=True):
         if pattern.detector == CARD:
-            parts += [Part(dfa, segments, (number,)) for dfa, segments in _cards(folder)]
+            parts += [PatternPart(dfa, segments, (number,)) for dfa, segments in _cards(folder)]
         else:
             groups.setdefault(pattern.part or pattern.category, []).append((pattern.name, number))
     for members in groups.values():
         dfa, segments = _group(tuple(name for name, _ in members), folder)
-        parts.append(Part(dfa, segments, tuple(number for _, number in members)))
+        parts.append(PatternPart(dfa, segments, tuple(number for _, number in members)))
     return parts
 
 
@@ -97,7 +99,7 @@ def _group(names: tuple[str, ...], folder: Path | None) -> Automaton:
     return automaton
 
 
-def _whole_group(member: Pattern) -> tuple[str, ...]:
+def _whole_group(member: SafetyPattern) -> tuple[str, ...]:
     """The names of the patterns that are on by default, of the group of one of them."""
     part = member.part or member.category
     return tuple(
@@ -122,13 +124,13 @@ def forget_parts() -> None:
     _cards.cache_clear()
 
 
-def listed_part(words: Sequence[Phrase]) -> Part:
+def listed_part(words: Sequence[Phrase]) -> PatternPart:
     """The phrases of all lists, as whole words. Raises LimitExceeded."""
     alphabet = Alphabet(phrase_sets(words))
     return _whole(phrase_automaton(words, alphabet, whole=True), alphabet, "lists")
 
 
-def custom_parts(texts: Sequence[Phrase], expressions: Sequence[tuple[Custom, int]]) -> list[Part]:
+def custom_parts(texts: Sequence[Phrase], expressions: Sequence[tuple[Custom, int]]) -> list[PatternPart]:
     """The parts of custom texts and expressions, matched anywhere. Raises SpecError and its subclasses,
     UnsupportedError, LimitExceeded."""
     places = PatternPositions([checked_parts(custom) for custom, _ in expressions])
@@ -144,14 +146,14 @@ def custom_parts(texts: Sequence[Phrase], expressions: Sequence[tuple[Custom, in
     return [_whole(dfa, alphabet, "patterns") for dfa in small]
 
 
-def _whole(dfa: CharDfa, alphabet: Alphabet, field: str) -> Part:
+def _whole(dfa: CharDfa, alphabet: Alphabet, field: str) -> PatternPart:
     """A part that users gave. Raises SpecError if it leaves no text."""
     live = without_dooms(smallest(dfa))
     if live is None:
         raise SpecError(f"the {field} together leave no text at all", field=field)
     if not is_endless(live):
         raise SpecError(f"the {field} together leave next to no text", field=field)
-    return Part(live, alphabet.segments, ())
+    return PatternPart(live, alphabet.segments, ())
 
 
 def _with_numbers(dfa: CharDfa, numbers: list[int]) -> CharDfa:
@@ -161,7 +163,7 @@ def _with_numbers(dfa: CharDfa, numbers: list[int]) -> CharDfa:
     return replace(dfa, table=np.where(dfa.table < 0, hits, dfa.table).astype(np.int32), cuts=rule[dfa.cuts])
 
 
-def _parts(pattern: Pattern) -> PatternParts:
+def _parts(pattern: SafetyPattern) -> PatternParts:
     flags = "i"
     return PatternParts(
         before=parse_regex(f"(?s:.*)(?:{pattern.before})", flags=flags),
@@ -191,7 +193,7 @@ def checked_parts(custom: Custom) -> PatternParts:
     return parts
 
 
-def tables_of(parts: Sequence[Part]) -> Tables:
+def tables_of(parts: Sequence[PatternPart]) -> Tables:
     """The parts over the classes that all of them together can tell apart."""
     bounds = np.unique(np.concatenate([part.segments[0] for part in parts]))  # (G,)
     columns = []

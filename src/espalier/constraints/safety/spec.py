@@ -13,16 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeAlias, get_args
 
-from espalier.constraints.safety.catalogue import (
-    BY_NAME,
-    CATEGORIES,
-    NEEDS_LIST,
-    PATTERNS,
-    PRESET_TEXTS,
-    PRESETS,
-)
+from espalier.constraints.safety.catalogue import BY_NAME, CATEGORIES, NEEDS_LIST, PATTERNS, PRESET_TEXTS, PRESETS
 from espalier.constraints.safety.lists import MAX_PHRASES, check_phrases, read_list
-from espalier.constraints.safety.patterns.pattern import Pattern
+from espalier.constraints.safety.patterns.pattern import SafetyPattern
 from espalier.constraints.spec import Spec, check_text
 from espalier.errors import InputError, LimitExceeded, SpecError, UnknownName
 from espalier.nearest import did_you_mean
@@ -104,8 +97,7 @@ class Safety(Spec):
         for name in self.include:
             if BY_NAME[name].category not in enabled:
                 raise SpecError(
-                    f"the pattern {name!r} belongs to {BY_NAME[name].category}, which is not enabled",
-                    field="include",
+                    f"the pattern {name!r} belongs to {BY_NAME[name].category}, which is not enabled", field="include"
                 )
         if not (self.built_in() or self.lists or self.patterns):
             missing = " and ".join(self.unenforced())
@@ -138,7 +130,7 @@ class Safety(Spec):
     def rewinds(self) -> bool:
         return self.mode == "rewind"
 
-    def built_in(self) -> tuple[Pattern, ...]:
+    def built_in(self) -> tuple[SafetyPattern, ...]:
         """The built-in patterns that are enabled."""
         return tuple(
             pattern
@@ -278,25 +270,25 @@ def merged_safety(filters: Sequence[Safety]) -> Safety:
 
 def preset_categories(preset: Any) -> tuple[str, ...]:
     """The categories of a preset. Raises UnknownName."""
-    return PRESETS[_known(preset, PRESETS, "safety preset", "preset")]
+    return PRESETS[_check_name(preset, PRESETS, "safety preset", "preset")]
 
 
 def preset_texts(preset: Any) -> tuple[str, ...]:
     """The texts that a preset forbids beside its categories. Raises UnknownName."""
-    return PRESET_TEXTS.get(_known(preset, PRESETS, "safety preset", "preset"), ())
+    return PRESET_TEXTS.get(_check_name(preset, PRESETS, "safety preset", "preset"), ())
 
 
 def check_category(category: Any) -> str:
     """The category's name, if there is such a category. Raises UnknownName."""
-    return _known(category, CATEGORIES, "safety category", "categories")
+    return _check_name(category, CATEGORIES, "safety category", "categories")
 
 
 def check_pattern(name: Any) -> str:
     """The name of a built-in pattern, if there is such a pattern. Raises UnknownName."""
-    return _known(name, BY_NAME, "safety pattern", "include")
+    return _check_name(name, BY_NAME, "safety pattern", "include")
 
 
-def _known(name: Any, names: Iterable[str], what: str, field: str) -> str:
+def _check_name(name: Any, names: Iterable[str], what: str, field: str) -> str:
     there = list(names)
     if isinstance(name, str) and name in there:
         return name

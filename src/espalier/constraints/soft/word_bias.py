@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from espalier.automata.masks.cache import ByteCache
 from espalier.automata.masks.machine import Machine, State
 from espalier.constraints.compiler import Compiler
-from espalier.constraints.matching.automaton import AutomatonCompiled
+from espalier.constraints.matching.automaton import CompiledAutomaton
 from espalier.constraints.soft.spec import SoftWordlist
 from espalier.constraints.words.compile import listed_words, separator_characters
 from espalier.constraints.words.spec import Wordlist
@@ -182,7 +182,7 @@ class Tiers:
 class Tier:
     """The automaton of a hard word list, followed with tolerance."""
 
-    def __init__(self, compiled: AutomatonCompiled, spec: Wordlist, compiler: Compiler) -> None:
+    def __init__(self, compiled: CompiledAutomaton, spec: Wordlist, compiler: Compiler) -> None:
         self.compiled = compiled
         self._machine: Machine = compiled.machine
         self._vocab = compiled.vocab
@@ -247,9 +247,9 @@ class Tier:
         return any(data.startswith(separator) or separator.startswith(data) for separator in self._separators)
 
 
-def _compile_words(spec: Wordlist, compiler: Compiler) -> AutomatonCompiled:
+def _compile_words(spec: Wordlist, compiler: Compiler) -> CompiledAutomaton:
     compiled = compiler.compile(spec)
-    if not isinstance(compiled, AutomatonCompiled):
+    if not isinstance(compiled, CompiledAutomaton):
         raise UnsupportedError(f"a soft word list needs an automaton, not {type(compiled).__name__}")
     return compiled
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, TypeAlias
 
-from espalier.automata.lazy.explored import Place
+from espalier.automata.lazy.explored import LazyState
 from espalier.chat.tools import Tool
 from espalier.constraints.tools.plain import plain_least
 from espalier.constraints.tools.text_grammar import grammar_in, with_grammar, with_mark
@@ -27,7 +27,7 @@ from espalier.schema.lowering.convert import convert
 from espalier.schema.lowering.layout import layout
 from espalier.schema.lowering.notation import DocumentStyle
 from espalier.schema.lowering.objects import NAMES
-from espalier.schema.lowering.rulebook import Converted, Remark
+from espalier.schema.lowering.rulebook import Remark, SchemaGrammar
 from espalier.schema.lowering.tagged import Tags
 from espalier.schema.normal.expand import Expansion, expand
 from espalier.schema.order import DEFAULT, Order
@@ -48,7 +48,7 @@ def converted(
     *,
     order: Order = DEFAULT,
     has_tracker: bool = False,
-) -> Converted:
+) -> SchemaGrammar:
     """The grammar of a tool's arguments; with keys (name key, arguments key), of the object that holds both, the name
     first whatever the order. Raises as `calls_grammar` does."""
     return _convert_arguments(_asked_options(tool), whitespace, style, keys, order, has_tracker)[0]
@@ -62,7 +62,7 @@ def left_by_grammar(
     return _convert_arguments(_asked_options(tool), whitespace, style, keys, order, has_tracker)[1]
 
 
-class _Asked(NamedTuple):
+class _ArgumentsKey(NamedTuple):
     """What of a tool its grammar depends on."""
 
     name: str
@@ -71,8 +71,8 @@ class _Asked(NamedTuple):
     formats: Formats
 
 
-def _asked_options(tool: Tool) -> _Asked:
-    return _Asked(tool.name, tool.parameters, tool.strict is not True, tool.formats)
+def _asked_options(tool: Tool) -> _ArgumentsKey:
+    return _ArgumentsKey(tool.name, tool.parameters, tool.strict is not True, tool.formats)
 
 
 def watched_arguments(tool: Tool, whitespace: JsonWhitespace, order: Order) -> WatchedItems | None:
@@ -100,13 +100,13 @@ def _naming(tool: str) -> Iterator[None]:
 
 @owned_cache(KEPT_TOOLS)
 def _convert_arguments(
-    asked: _Asked,
+    asked: _ArgumentsKey,
     whitespace: JsonWhitespace,
     style: Style,
     keys: tuple[str, str] | None,
     order: Order,
     has_tracker: bool,
-) -> tuple[Converted, tuple[str, ...]]:
+) -> tuple[SchemaGrammar, tuple[str, ...]]:
     with _naming(asked.name):
         schema = json.loads(asked.parameters)
         text = grammar_in(schema)
@@ -189,7 +189,7 @@ def _outline(
     return Outline(least=rules.start.least, checked=left, items=items)
 
 
-def explored(tool: Tool, whitespace: JsonWhitespace, order: Order, *, named: bool = False) -> Place:
+def explored(tool: Tool, whitespace: JsonWhitespace, order: Order, *, named: bool = False) -> LazyState:
     """The first position of a tool's arguments, explored on demand. named: positions know their rules, as
     `NAME/pointer`, for explanations. Raises as `calls_grammar` does."""
     with _naming(tool.name):

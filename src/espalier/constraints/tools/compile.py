@@ -20,11 +20,11 @@ from espalier.automata.masks.pushdown import PushdownMachine
 from espalier.automata.masks.shared import SharedParts
 from espalier.automata.masks.states import Stacks
 from espalier.automata.phrases.occurrences import search
-from espalier.automata.phrases.triggers import Watched, watched
+from espalier.automata.phrases.triggers import TriggerText, watched
 from espalier.automata.reasons.explain import NetworkExplainer, RulePosition
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
-from espalier.constraints.matching.automaton import AutomatonCompiled, compile_automaton
+from espalier.constraints.matching.automaton import CompiledAutomaton, compile_automaton
 from espalier.constraints.tools.grammar import (
     CallsGrammar,
     calls_grammar,
@@ -38,19 +38,7 @@ from espalier.constraints.tools.spec import ToolCalls
 from espalier.constraints.unique.places import with_tracker
 from espalier.constraints.watching import WatchedLanguage, WatchedMachine
 from espalier.errors import GrammarError, SpecError, UnsupportedError
-from espalier.grammar.ast import (
-    EMPTY,
-    AnyChar,
-    CharClass,
-    Grammar,
-    Literal,
-    Node,
-    Repeat,
-    Rule,
-    TokenRef,
-    alt,
-    seq,
-)
+from espalier.grammar.ast import EMPTY, AnyChar, CharClass, Grammar, Literal, Node, Repeat, Rule, TokenRef, alt, seq
 from espalier.tokens.trie import TokenTrie
 from espalier.tokens.vocab import Vocab
 
@@ -97,7 +85,7 @@ def _compile_lazily(spec: ToolCalls, compiler: Compiler, known: Outlines, specia
         return LazyNetwork(_lazily(spec, compiler, known, specials, named=named).start(), refs=refs)
 
     machine = PushdownMachine(network(), vocab, trie, shared=compiler.part(SharedParts))
-    compiled = AutomatonCompiled(spec, vocab, trie, machine)
+    compiled = CompiledAutomaton(spec, vocab, trie, machine)
     compiled.explain_with(lambda: LazyCallsExplainer(network(named=True), vocab, trie))
     compiled.spelled = {token: text.encode() for text, token in specials.items()}
     tracker, is_easy = calls_tracker(spec, known)
@@ -212,7 +200,7 @@ def _fill(
 
 
 def _attach_calls(
-    text: Watched, assembly: Assembly | LazyAssembly, rest: Symbol, spec: ToolCalls, specials: Mapping[str, int]
+    text: TriggerText, assembly: Assembly | LazyAssembly, rest: Symbol, spec: ToolCalls, specials: Mapping[str, int]
 ) -> None:
     """After the marker, spelled by its bytes or with special tokens, the rest of the calls follows, and then the
     end."""
@@ -295,11 +283,19 @@ def _beginning(spec: ToolCalls) -> Node:
     name = alt(*(Literal(tool.name) for tool in spec.allowed))
     quote = Literal('"')
     shapes: dict[str, list[Node]] = {
-        "json": [Literal("{"), Literal(f'"{wire.name_key}"'), Literal(":"), seq(quote, name, quote), Literal(","),
-                 Literal(f'"{wire.args_key}"'), Literal(":"), Literal("{")],
+        "json": [
+            Literal("{"),
+            Literal(f'"{wire.name_key}"'),
+            Literal(":"),
+            seq(quote, name, quote),
+            Literal(","),
+            Literal(f'"{wire.args_key}"'),
+            Literal(":"),
+            Literal("{"),
+        ],
         "python": [name, Literal("(")],
         "named": [name, *([Literal(wire.middle.strip())] if wire.middle.strip() else []), Literal("{")],
-    }  # fmt: skip
+    }
     blanks = Repeat(BLANK)
     lead = [alt(seq(Literal(wire.lead), blanks), EMPTY)] if wire.lead else []
     pieces = [*([Literal(wire.open.strip())] if wire.open.strip() else []), *shapes[wire.shape]]

@@ -14,38 +14,19 @@ from functools import cache
 from espalier.chat.argument_types import ALL, argument_types
 from espalier.chat.tools import Tool
 from espalier.chat.wire.formats import WireFormat
-from espalier.constraints.tools.arguments import (
-    Outline,
-    Style,
-    converted,
-    left_by_grammar,
-    outline,
-    watched_arguments,
-)
+from espalier.constraints.tools.arguments import Outline, Style, converted, left_by_grammar, outline, watched_arguments
 from espalier.constraints.tools.spec import ToolCalls
 from espalier.constraints.tools.unique_items import CallsTracker
 from espalier.constraints.unique.spots import NOTHING
 from espalier.constraints.unique.tracker import DocumentTracker
 from espalier.grammar.analysis import references
-from espalier.grammar.ast import (
-    EMPTY,
-    CharClass,
-    Grammar,
-    Literal,
-    Node,
-    Repeat,
-    Rule,
-    RuleRef,
-    TokenRef,
-    alt,
-    fold,
-)
+from espalier.grammar.ast import EMPTY, CharClass, Grammar, Literal, Node, Repeat, Rule, RuleRef, TokenRef, alt, fold
 from espalier.grammar.regex.parse import parse_regex
 from espalier.schema.lowering.bare import Bare
 from espalier.schema.lowering.layout import layout
 from espalier.schema.lowering.linear import join
 from espalier.schema.lowering.notation import CONSTANTS, Constants
-from espalier.schema.lowering.rulebook import BASICS, Converted, RuleBook, quoted
+from espalier.schema.lowering.rulebook import BASICS, RuleBook, SchemaGrammar, quoted
 from espalier.schema.lowering.tagged import Tags
 
 SPACE = CharClass(((10, 10), (32, 32)))
@@ -92,9 +73,24 @@ class CallsGrammar:
 def delimiters(spec: ToolCalls) -> tuple[str, ...]:
     """The delimiters around calls, and the markers within them, which may be special tokens of a vocabulary."""
     wire = spec.wire
-    parts = (wire.begin, wire.open, wire.lead, wire.text_lead, wire.head, wire.name_open, wire.id_mark, wire.middle,
-             wire.key, wire.assign, wire.value_close, wire.quote, wire.tail, wire.separator, wire.close,
-             wire.end)  # fmt: skip
+    parts = (
+        wire.begin,
+        wire.open,
+        wire.lead,
+        wire.text_lead,
+        wire.head,
+        wire.name_open,
+        wire.id_mark,
+        wire.middle,
+        wire.key,
+        wire.assign,
+        wire.value_close,
+        wire.quote,
+        wire.tail,
+        wire.separator,
+        wire.close,
+        wire.end,
+    )
     whole = [text.strip() for text in parts if text.strip()]
     single = [text for text in whole if len(text.split()) == 1]
     return tuple(dict.fromkeys([*single, *(marker for text in whole for marker in MARKERS.findall(text))]))
@@ -150,7 +146,7 @@ def style_of(wire: WireFormat, tool: Tool) -> tuple[Style, tuple[str, str] | Non
 
 def calls_tracker(spec: ToolCalls, known: Mapping[str, Outline] | None = None) -> tuple[CallsTracker | None, bool]:
     """The tracker of arrays with unique items in the arguments, None where the grammar of the calls is enough; and
-    whether it is easy, see `ItemsCompiled`. known: the outlines of calls that are explored on demand. Raises as
+    whether it is easy, see `CompiledUniqueItems`. known: the outlines of calls that are explored on demand. Raises as
     `calls_grammar` does."""
     if not spec.wire.has_json:
         return None, True
@@ -245,9 +241,17 @@ class _Calls:
             return self._import_rules(tool, self._convert_tool(tool))
         wire, spacing = self._wire, layout(self._spec.whitespace)
         pieces = (
-            Literal("{"), spacing.first(0), Literal(quoted(wire.name_key)), spacing.colon, Literal(f'"{tool.name}"'),
-            spacing.between(0), Literal(quoted(wire.args_key)), spacing.colon, self._arguments(tool), spacing.last(0),
-        )  # fmt: skip
+            Literal("{"),
+            spacing.first(0),
+            Literal(quoted(wire.name_key)),
+            spacing.colon,
+            Literal(f'"{tool.name}"'),
+            spacing.between(0),
+            Literal(quoted(wire.args_key)),
+            spacing.colon,
+            self._arguments(tool),
+            spacing.last(0),
+        )
         node: Node = Literal("}")
         for piece in reversed(pieces):
             node = join(piece, node)
@@ -282,12 +286,12 @@ class _Calls:
             return RuleRef(name)
         return self._book.add(name, self._import_rules(tool, self._convert_tool(tool), name))
 
-    def _convert_tool(self, tool: Tool) -> Converted:
+    def _convert_tool(self, tool: Tool) -> SchemaGrammar:
         spec = self._spec
         style, keys = style_of(spec.wire, tool)
         return converted(tool, spec.whitespace, style, keys, order=spec.used_order, has_tracker=self._has_tracker)
 
-    def _import_rules(self, tool: Tool, arguments: Converted, root: str = "") -> Node:
+    def _import_rules(self, tool: Tool, arguments: SchemaGrammar, root: str = "") -> Node:
         """Add a converted schema's rules to the book under new names; returns the body of its root rule. root: the name
         by which other rules refer to the root. Without it the schema is that of a whole call, and the rule of the
         tool's name is inlined."""

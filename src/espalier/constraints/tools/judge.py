@@ -53,9 +53,11 @@ def judge_tool_calls(spec: ToolCalls, text: str, words: WordFiles) -> Verdict:
     valid = False if errors else None if unsure else True
     breaks: Promise = "enforced" if len(errors) > loose else "checked"
     return Verdict(
-        valid=valid, judge=" and ".join(judges), errors=tuple(errors or unsure)[:MAX_ERRORS],
+        valid=valid,
+        judge=" and ".join(judges),
+        errors=tuple(errors or unsure)[:MAX_ERRORS],
         breaks=None if valid is not False else breaks,
-    )  # fmt: skip
+    )
 
 
 def _names(spec: ToolCalls) -> list[str]:

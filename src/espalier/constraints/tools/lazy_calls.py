@@ -13,8 +13,8 @@ from espalier.automata.languages.fragment import Fragment
 from espalier.automata.languages.network import Network
 from espalier.automata.languages.nfa import Symbol
 from espalier.automata.lazy.costs import least_bytes
-from espalier.automata.lazy.explored import Explored, Place
-from espalier.automata.lazy.fragments import Laid
+from espalier.automata.lazy.explored import LazyState, LazyStates
+from espalier.automata.lazy.fragments import FragmentRule
 from espalier.automata.lazy.rules import Later, Start
 from espalier.chat.tools import Tool
 from espalier.constraints.tools.arguments import Outline, explored, outline
@@ -51,8 +51,8 @@ class LazyAssembly:
         self._bodies: dict[str, Node] = {}
         self._symbols: dict[Symbol, Node] = {}
         self._costs: dict[str, int] = {}
-        self._places: dict[str, Place] = {}
-        self._explored = Explored(self, name="" if named else None)
+        self._places: dict[str, LazyState] = {}
+        self._explored = LazyStates(self, name="" if named else None)
         self._later = {
             name: Later(partial(explored, tool, spec.whitespace, spec.used_order, named=named), known[tool.name].least)
             for name, tool in tools.items()
@@ -85,13 +85,13 @@ class LazyAssembly:
         self._symbols[symbol] = node
         return symbol
 
-    def start(self) -> Place:
+    def start(self) -> LazyState:
         """The first position of the whole text."""
         if self._text is None:
             raise ValueError("there is no text yet")
         used = {symbol for row in self._text.symbols for symbol, _ in row}
         symbols = {symbol: node for symbol, node in self._symbols.items() if symbol in used}
-        laid = Laid(self._text, symbols, lambda node: least_bytes(node, self.cost_of))
+        laid = FragmentRule(self._text, symbols, lambda node: least_bytes(node, self.cost_of))
         return self._explored.start([laid.start(self._explored.items)])
 
     # The rules of the calls
@@ -102,7 +102,7 @@ class LazyAssembly:
             return self._later[name]
         start = self._places.get(name)
         if start is None:
-            table = Explored(self, name=name) if self._named else self._explored
+            table = LazyStates(self, name=name) if self._named else self._explored
             start = self._places[name] = table.start([table.items.begin(self._bodies[name])])
         return start
 

@@ -38,12 +38,12 @@ def plain_least(schema: Any) -> int | None:
         return None
     top = {key: value for key, value in schema.items() if not (key == "$schema" and value in DIALECTS)}
     try:
-        return _Reader().least(top, 0)
+        return _PlainCallReader().least(top, 0)
     except _NotPlain:
         return None
 
 
-class _Reader:
+class _PlainCallReader:
     def __init__(self) -> None:
         self._parts = 0
 

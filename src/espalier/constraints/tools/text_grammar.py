@@ -14,7 +14,7 @@ from espalier.errors import GrammarError
 from espalier.grammar.ast import Grammar, Literal, Node, Rule, RuleRef, fold, seq
 from espalier.grammar.parser import parse
 from espalier.grammar.rewrite import portable
-from espalier.schema.lowering.rulebook import BASICS, Converted, RuleBook
+from espalier.schema.lowering.rulebook import BASICS, RuleBook, SchemaGrammar
 
 ARGUMENT, KEYWORD = "input", "x-gbnf"
 MARK = "the-text-of-the-grammar-comes-here"
@@ -35,7 +35,7 @@ def with_mark(schema: dict[str, Any]) -> dict[str, Any]:
     return {**schema, "properties": {ARGUMENT: {"const": MARK}}}
 
 
-def with_grammar(converted: Converted, gbnf: str) -> Converted:
+def with_grammar(converted: SchemaGrammar, gbnf: str) -> SchemaGrammar:
     """The converted schema of `with_mark`, the grammar in the place of the constant. Raises GrammarError."""
     book = RuleBook()
     parsed = portable(parse(gbnf))

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from espalier.chat.wire.formats import WireFormat
 from espalier.constraints.tools.spec import ToolCalls
-from espalier.constraints.unique.tracker import DocumentTracker, Point
-from espalier.constraints.watching import Clash, OpenString
+from espalier.constraints.unique.tracker import DocumentTracker, ItemPosition
+from espalier.constraints.watching import OpenString, RepeatedItem
 
 BLANKS = rb"[ \t\r\n]*"
 KEPT = 1_000
@@ -29,7 +29,7 @@ class CallPlace(NamedTuple):
     begun: bool = False
     never: bool = False
     tool: bytes = b""
-    inside: Point = Point()
+    inside: ItemPosition = ItemPosition()
 
 
 class CallsTracker:
@@ -47,18 +47,18 @@ class CallsTracker:
         self._kept = KEPT + max(map(len, tools)) + sum(map(len, pieces)) + len(wire.middle)
         self.start = CallPlace()
 
-    def feed(self, point: Hashable, data: bytes) -> CallPlace | Clash:
+    def feed(self, point: Hashable, data: bytes) -> CallPlace | RepeatedItem:
         assert isinstance(point, CallPlace)
         before, begun, never, tool, inside = point
         at = 0
         while at < len(data) and not never:
             if tool:
                 after, at = self._tools[tool].scan(inside, data, at)
-                if isinstance(after, Clash):
+                if isinstance(after, RepeatedItem):
                     return after
                 inside = after
                 if inside.closed:
-                    before, tool, inside = b"", b"", Point()
+                    before, tool, inside = b"", b"", ItemPosition()
                 continue
             byte = data[at]
             head = self._head.search(before) if byte == OPEN and (begun or not self._marker) else None

@@ -25,7 +25,7 @@ from espalier.schema.form import (
     NodeId,
     NormalForm,
     Null,
-    Number,
+    NumberForm,
     Object,
     String,
     Values,
@@ -52,7 +52,7 @@ def unique_spots(shapes: NormalForm) -> Spots | None:
     such array are not unbounded strings, or the same text may also match an array that may repeat items. (Arrays that
     the grammar itself keeps unique do not matter.)
     """
-    return _Search(shapes).run()
+    return _ArraySearch(shapes).run()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ class WatchedItems:
 
 def watched_items(shapes: NormalForm) -> WatchedItems | None:
     """As `unique_spots`, for items of every kind; None for a schema with too many sets of nodes."""
-    search = _Search(shapes, any_kind=True)
+    search = _ArraySearch(shapes, any_kind=True)
     spots = search.run()
     if spots is None:
         return None
@@ -85,7 +85,7 @@ class _Inside:
     dicts: list[dict[str, Any]] = field(default_factory=list)
 
 
-class _Search:
+class _ArraySearch:
     """Explores the sets of nodes from a queue, without recursion."""
 
     def __init__(self, shapes: NormalForm, *, any_kind: bool = False) -> None:
@@ -337,7 +337,7 @@ def _has_names(case: Object) -> bool:
 
 def _is_endless_kind(case: Case) -> bool:
     """Whether there are plainly more values than any text holds."""
-    if isinstance(case, Number):
+    if isinstance(case, NumberForm):
         return (case.minimum is None or case.maximum is None) and not case.multiples
     return _is_plain(case) and isinstance(case, String) and case.max_length is None
 

@@ -17,10 +17,10 @@ from espalier.automata.masks.cache import ByteCache
 from espalier.automata.masks.machine import Landings, State, missing_error
 from espalier.automata.reasons.blame import Blame
 from espalier.automata.reasons.describe import quoted
-from espalier.constraints.matching.automaton import AutomatonCompiled, AutomatonMatcher
-from espalier.constraints.matching.base import WrappingCompiled, WrappingMatcher
-from espalier.constraints.unique.search import MOST_TRIES, TRIES, GaveUp, Search
-from espalier.constraints.watching import Clash, Tracker
+from espalier.constraints.matching.automaton import AutomatonMatcher, CompiledAutomaton
+from espalier.constraints.matching.base import CompiledWrapper, WrappingMatcher
+from espalier.constraints.unique.search import MOST_TRIES, TRIES, CompletionSearch, GaveUp
+from espalier.constraints.watching import RepeatedItem, Tracker
 from espalier.errors import LimitExceeded, NotAvailable, SchemaError, TokenRefused
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Mask
@@ -61,7 +61,7 @@ class StructuralTokens:
         self.reopening = np.array(reopening, dtype=np.int64)
 
 
-class Held(NamedTuple):
+class TrackedPosition(NamedTuple):
     """A position: what the tracker knows, and a completion that repeats nothing, or its beginning up to where one is
     sure to exist; None where one is sure to exist now, and no array with unique items is open."""
 
@@ -69,7 +69,7 @@ class Held(NamedTuple):
     way: bytes | None
 
 
-class ItemsCompiled(WrappingCompiled):
+class CompiledUniqueItems(CompiledWrapper):
     """An automaton for one vocabulary, and the tracker of its texts.
 
     is_easy: outside all arrays with unique items, and where one opens, a completion that repeats nothing is sure to
@@ -77,7 +77,7 @@ class ItemsCompiled(WrappingCompiled):
     item, LimitExceeded where that cannot be told.
     """
 
-    def __init__(self, inner: AutomatonCompiled, tracker: Tracker, tokens: StructuralTokens, *, is_easy: bool) -> None:
+    def __init__(self, inner: CompiledAutomaton, tracker: Tracker, tokens: StructuralTokens, *, is_easy: bool) -> None:
         super().__init__(inner)
         if lacking := inner.vocab.missing_bytes():
             raise missing_error(lacking, "an item could not be made different from the earlier ones")
@@ -85,9 +85,9 @@ class ItemsCompiled(WrappingCompiled):
         self.tracker = tracker
         self.tokens = tokens
         self.is_easy = is_easy
-        self.search = Search(inner.machine, inner.ends, self.text_of, tracker)
+        self.search = CompletionSearch(inner.machine, inner.ends, self.text_of, tracker)
         self._landings: ByteCache[State, Landings] = ByteCache(LANDINGS_BYTES)
-        self.first = Held(tracker.start, None if is_easy else self._first_way())
+        self.first = TrackedPosition(tracker.start, None if is_easy else self._first_way())
 
     def _first_way(self) -> bytes:
         try:
@@ -112,42 +112,42 @@ class ItemsCompiled(WrappingCompiled):
         if not self.inner.accepts(text):
             return False
         data = text.encode() if isinstance(text, str) else text
-        return not isinstance(self.tracker.feed(self.tracker.start, data), Clash)
+        return not isinstance(self.tracker.feed(self.tracker.start, data), RepeatedItem)
 
     def text_of(self, token: int) -> bytes:
         """A token's bytes in the text."""
         return self.spelled.get(token) or self.vocab.bytes_of(token)
 
 
-class ItemsMatcher(WrappingMatcher[ItemsCompiled, AutomatonMatcher]):
+class ItemsMatcher(WrappingMatcher[CompiledUniqueItems, AutomatonMatcher]):
     """One sequence's state. held: one after each token but EOS, and the first. Laws: tests/laws.py."""
 
     __slots__ = ("_held",)
 
-    def __init__(self, compiled: ItemsCompiled, inner: AutomatonMatcher, held: list[Held]) -> None:
+    def __init__(self, compiled: CompiledUniqueItems, inner: AutomatonMatcher, held: list[TrackedPosition]) -> None:
         super().__init__(compiled, inner)
         self._held = held
 
     # One token
 
-    def _after(self, token: int, state: State) -> Held | Clash | None:
+    def _after(self, token: int, state: State) -> TrackedPosition | RepeatedItem | None:
         """The position after a token that leads the automaton to `state`; None if every completion repeats an item."""
         compiled, held = self._compiled, self._held[-1]
         data = compiled.text_of(token)
         point = compiled.tracker.feed(held.point, data)
-        if isinstance(point, Clash):
+        if isinstance(point, RepeatedItem):
             return point
         if compiled.is_easy and not compiled.tracker.is_watching(point):
-            return Held(point, None)
+            return TrackedPosition(point, None)
         if held.way is not None and held.way.startswith(data):
-            return Held(point, held.way[len(data) :])
+            return TrackedPosition(point, held.way[len(data) :])
         try:
             way = compiled.search.find(state, point, near=compiled.is_easy)
         except GaveUp:
             return None
-        return None if way is None else Held(point, way)
+        return None if way is None else TrackedPosition(point, way)
 
-    def _landing(self, token: int) -> Held | Clash | None:
+    def _landing(self, token: int) -> TrackedPosition | RepeatedItem | None:
         """As `_after`, for a token that the automaton allows and that is no EOS."""
         state = self._compiled.inner.machine.advance(self._inner.state, token)
         assert state is not None
@@ -156,14 +156,14 @@ class ItemsMatcher(WrappingMatcher[ItemsCompiled, AutomatonMatcher]):
     def allows(self, token: int) -> bool:
         if not self._inner.allows(token):
             return False
-        return token in self._vocab.eos_ids or isinstance(self._landing(token), Held)
+        return token in self._vocab.eos_ids or isinstance(self._landing(token), TrackedPosition)
 
     def advance(self, token: int) -> None:
         if not self._inner.allows(token) or token in self._vocab.eos_ids:
             self._inner.advance(token)  # or it raises
             return
         after = self._landing(token)
-        if not isinstance(after, Held):
+        if not isinstance(after, TrackedPosition):
             shown = self._vocab.text_of(token)
             raise TokenRefused(f"token {token} ({shown!r}) is refused: {self._reason(token, after)}")
         self._inner.advance(token)
@@ -211,7 +211,7 @@ class ItemsMatcher(WrappingMatcher[ItemsCompiled, AutomatonMatcher]):
                 for tail in np.unique(tails[tails >= 0]).tolist():
                     refused += self._refused_alike(ids[tails == tail], state, tokens.tails[tail])
                 ids = ids[tails < 0]
-            refused += [token for token in ids.tolist() if not isinstance(self._after(token, state), Held)]
+            refused += [token for token in ids.tolist() if not isinstance(self._after(token, state), TrackedPosition)]
         return refused
 
     def _refused_alike(self, ids: NDArray[np.int32], state: State, tail: bytes) -> list[int]:
@@ -220,9 +220,11 @@ class ItemsMatcher(WrappingMatcher[ItemsCompiled, AutomatonMatcher]):
         refused: list[int] = []
         for place, token in enumerate(ids):
             after = self._after(int(token), state)
-            if isinstance(after, Held):
+            if isinstance(after, TrackedPosition):
                 risky = np.intersect1d(np.array(self._risky(tail, after.way or b""), dtype=np.int32), ids[place + 1 :])
-                return refused + [other for other in risky.tolist() if not isinstance(self._after(other, state), Held)]
+                return refused + [
+                    other for other in risky.tolist() if not isinstance(self._after(other, state), TrackedPosition)
+                ]
             refused.append(int(token))
         return refused
 
@@ -247,7 +249,7 @@ class ItemsMatcher(WrappingMatcher[ItemsCompiled, AutomatonMatcher]):
         if not self._inner.allows(token):
             return self._inner.explain(token)
         after = self._landing(token)
-        clash = after if isinstance(after, Clash) else None
+        clash = after if isinstance(after, RepeatedItem) else None
         return Blame(
             member=self._kind,
             reason=self._reason(token, clash),
@@ -256,16 +258,16 @@ class ItemsMatcher(WrappingMatcher[ItemsCompiled, AutomatonMatcher]):
             expected="another name" if clash is not None and clash.is_name else "another item",
         )
 
-    def _reason(self, token: int, clash: Clash | None) -> str:
+    def _reason(self, token: int, clash: RepeatedItem | None) -> str:
         if clash is not None and clash.is_name:
-            return f"the name {_shown(clash.item)} is in the object already, and its names must differ"
+            return f"the name {_show_item(clash.item)} is in the object already, and its names must differ"
         if clash is not None:
-            return f"the item {_shown(clash.item)} is in the array already, and its items are unique"
+            return f"the item {_show_item(clash.item)} is in the array already, and its items are unique"
         compiled = self._compiled
         rest = compiled.search.plainest(compiled.inner.machine.advance(self._inner.state, token)) or b""
         ended = compiled.tracker.feed(self._held[-1].point, compiled.text_of(token) + rest)
-        such = f", such as {_shown(ended.item)}" if isinstance(ended, Clash) else ""
-        what = "a name of the object" if isinstance(ended, Clash) and ended.is_name else "an item of the array"
+        such = f", such as {_show_item(ended.item)}" if isinstance(ended, RepeatedItem) else ""
+        what = "a name of the object" if isinstance(ended, RepeatedItem) and ended.is_name else "an item of the array"
         return f"what can follow repeats {what}{such}"
 
     def shortest_completion(self) -> tuple[int, ...]:
@@ -281,7 +283,7 @@ class ItemsMatcher(WrappingMatcher[ItemsCompiled, AutomatonMatcher]):
 
     def _is_clean(self, tokens: tuple[int, ...]) -> bool:
         data = b"".join(map(self._compiled.text_of, tokens))
-        return not isinstance(self._compiled.tracker.feed(self._held[-1].point, data), Clash)
+        return not isinstance(self._compiled.tracker.feed(self._held[-1].point, data), RepeatedItem)
 
     def _fix_completion(self) -> tuple[int, ...] | None:
         """A completion that repeats nothing, in tokens."""
@@ -331,7 +333,7 @@ class ItemsMatcher(WrappingMatcher[ItemsCompiled, AutomatonMatcher]):
         sure = next(
             (token for token, is_plain in zip(ids, plain, strict=True) if is_plain and token not in risky), None
         )
-        if sure is None or isinstance(compiled.tracker.feed(point, compiled.text_of(sure) + rest), Clash):
+        if sure is None or isinstance(compiled.tracker.feed(point, compiled.text_of(sure) + rest), RepeatedItem):
             return ids
         return [token for token, is_plain in zip(ids, plain, strict=True) if not is_plain or token in risky]
 
@@ -339,7 +341,7 @@ class ItemsMatcher(WrappingMatcher[ItemsCompiled, AutomatonMatcher]):
         compiled = self._compiled
         if rest is not None:
             data = compiled.text_of(token) + rest
-            if not isinstance(compiled.tracker.feed(self._held[-1].point, data), Clash):
+            if not isinstance(compiled.tracker.feed(self._held[-1].point, data), RepeatedItem):
                 return True
         ahead = self.fork()
         ahead.advance(token)
@@ -376,7 +378,7 @@ def _strings(way: bytes) -> tuple[bytes, list[bytes]]:
     return (strings[0], strings[1:]) if strings else (way, [])
 
 
-def _shown(item: bytes) -> str:
+def _show_item(item: bytes) -> str:
     text = item[:SHOWN].decode("utf-8", "replace")
     is_text = text.startswith('"') and len(item) <= SHOWN
     return quoted(text[1:-1] if is_text else text)

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler, find_kind
-from espalier.constraints.matching.automaton import AutomatonCompiled
+from espalier.constraints.matching.automaton import CompiledAutomaton
 from espalier.constraints.spec import JsonObject, Spec
-from espalier.constraints.unique.matcher import ItemsCompiled, StructuralTokens
-from espalier.constraints.unique.tracker import DocumentTracker, Point
-from espalier.constraints.watching import Clash, OpenString, Tracker, WatchedLanguage
+from espalier.constraints.unique.matcher import CompiledUniqueItems, StructuralTokens
+from espalier.constraints.unique.tracker import DocumentTracker, ItemPosition
+from espalier.constraints.watching import OpenString, RepeatedItem, Tracker, WatchedLanguage
 
 
 def watched_language(spec: Spec, compiler: Compiler, *, wanted_by: str) -> WatchedLanguage:
@@ -25,13 +25,13 @@ def watched_language(spec: Spec, compiler: Compiler, *, wanted_by: str) -> Watch
 
 
 def with_tracker(
-    compiled: AutomatonCompiled, tracker: Tracker | None, compiler: Compiler, *, is_easy: bool
+    compiled: CompiledAutomaton, tracker: Tracker | None, compiler: Compiler, *, is_easy: bool
 ) -> Compiled:
-    """The compiled automaton, with a tracker beside it if it needs one. Raises as `ItemsCompiled` does."""
+    """The compiled automaton, with a tracker beside it if it needs one. Raises as `CompiledUniqueItems` does."""
     return (
         compiled
         if tracker is None
-        else ItemsCompiled(compiled, tracker, compiler.part(StructuralTokens), is_easy=is_easy)
+        else CompiledUniqueItems(compiled, tracker, compiler.part(StructuralTokens), is_easy=is_easy)
     )
 
 
@@ -46,11 +46,11 @@ class SeveralTrackers:
         assert isinstance(point, tuple)
         return list(zip(self._trackers, point, strict=True))
 
-    def feed(self, point: Hashable, data: bytes) -> Hashable | Clash:
+    def feed(self, point: Hashable, data: bytes) -> Hashable | RepeatedItem:
         points: list[Hashable] = []
         for tracker, own in self._pairs(point):
             after = tracker.feed(own, data)
-            if isinstance(after, Clash):
+            if isinstance(after, RepeatedItem):
                 return after
             points.append(after)
         return tuple(points)
@@ -80,14 +80,14 @@ class SeveralTrackers:
         return [text for tracker, own in self._pairs(point) for text in tracker.listed(own)]
 
 
-class Place(NamedTuple):
+class RegionPosition(NamedTuple):
     """A position in free text with regions. before: the end of the free text, as far as a trigger may begin in it.
     region: the index of the open region, -1 for none. inside: its document's position; after the document, `left` of
     its end is still to come."""
 
     before: bytes = b""
     region: int = -1
-    inside: Point = Point()
+    inside: ItemPosition = ItemPosition()
     left: bytes = b""
 
 
@@ -102,16 +102,16 @@ class RegionTracker:
         self._documents = tuple(tracker for tracker, _ in regions.values())
         self._ends = tuple(end for _, end in regions.values())
         self._longest = max(map(len, regions)) - 1
-        self.start = Place()
+        self.start = RegionPosition()
 
-    def feed(self, point: Hashable, data: bytes) -> Place | Clash:
-        assert isinstance(point, Place)
+    def feed(self, point: Hashable, data: bytes) -> RegionPosition | RepeatedItem:
+        assert isinstance(point, RegionPosition)
         before, region, inside, left = point
         at = 0
         while at < len(data):
             if region >= 0:
                 after, stop = self._documents[region].scan(inside, data, at)
-                if isinstance(after, Clash):
+                if isinstance(after, RepeatedItem):
                     return after
                 at, inside = stop, after
                 if inside.closed:
@@ -126,32 +126,32 @@ class RegionTracker:
                     region, inside, before = met, self._documents[met].start, b""
                 elif len(before) > self._longest:
                     before = before[1:] if self._longest else b""
-        return Place(before, region, inside, left)
+        return RegionPosition(before, region, inside, left)
 
     def is_watching(self, point: Hashable) -> bool:
-        assert isinstance(point, Place)
+        assert isinstance(point, RegionPosition)
         return point.region >= 0 and self._documents[point.region].is_watching(point.inside)
 
     def in_string(self, point: Hashable) -> bool:
-        assert isinstance(point, Place)
+        assert isinstance(point, RegionPosition)
         return point.region >= 0 and self._documents[point.region].in_string(point.inside)
 
     def is_idle(self, point: Hashable) -> bool:
-        assert isinstance(point, Place)
+        assert isinstance(point, RegionPosition)
         return point.region < 0 or self._documents[point.region].is_idle(point.inside)
 
     def open_string(self, point: Hashable) -> OpenString | None:
-        assert isinstance(point, Place)
+        assert isinstance(point, RegionPosition)
         return None if point.region < 0 else self._documents[point.region].open_string(point.inside)
 
     def count(self, point: Hashable) -> int:
-        assert isinstance(point, Place)
+        assert isinstance(point, RegionPosition)
         return 0 if point.region < 0 else self._documents[point.region].count(point.inside)
 
     def is_fresh(self, point: Hashable) -> bool:
-        assert isinstance(point, Place)
+        assert isinstance(point, RegionPosition)
         return point.region >= 0 and self._documents[point.region].is_fresh(point.inside)
 
     def listed(self, point: Hashable) -> Sequence[bytes]:
-        assert isinstance(point, Place)
+        assert isinstance(point, RegionPosition)
         return () if point.region < 0 else self._documents[point.region].listed(point.inside)

@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeAlias
 from espalier.automata.ends.closing import Ends
 from espalier.automata.masks.machine import Machine, State
 from espalier.constraints.unique.tracker import BLANK
-from espalier.constraints.watching import Clash, Tracker
+from espalier.constraints.watching import RepeatedItem, Tracker
 from espalier.errors import LimitExceeded
 from espalier.time_limit import check as check_time
 
@@ -70,7 +70,7 @@ class _Change(NamedTuple):
     point: Hashable
 
 
-class Search:
+class CompletionSearch:
     """Finds completions of one automaton's texts that repeat no item. Thread-safe: what is kept is only ever added."""
 
     def __init__(self, machine: Machine, ends: Ends, text_of: Callable[[int], bytes], tracker: Tracker) -> None:
@@ -139,13 +139,13 @@ class Search:
         end, at = point, 0
         for stop in [match.end() for match in BEGINS.finditer(rest)] if near else ():
             after = tracker.feed(end, rest[at:stop])
-            if isinstance(after, Clash):
+            if isinstance(after, RepeatedItem):
                 return _Try(lead, state, point, rest, at + after.offset, after.items)
             end, at = after, stop
             if tracker.is_fresh(end):
                 return lead + rest[:at]
         point_after = tracker.feed(end, rest[at:])
-        if isinstance(point_after, Clash):
+        if isinstance(point_after, RepeatedItem):
             return _Try(lead, state, point, rest, at + point_after.offset, point_after.items)
         return lead + rest
 
@@ -158,7 +158,7 @@ class Search:
         for at in range(trial.clash):
             state = machine.step(states[-1], trial.rest[at])
             point = tracker.feed(points[-1], trial.rest[at : at + 1])
-            if state is None or isinstance(point, Clash):  # a named token stands here: its bytes are no bytes
+            if state is None or isinstance(point, RepeatedItem):  # a named token stands here: its bytes are no bytes
                 break
             states.append(state)
             points.append(point)
@@ -196,7 +196,7 @@ class Search:
         for byte in text:
             state = None if state is None else self._machine.step(state, byte)
         point = None if state is None else self._tracker.feed(change.point, text)
-        if point is None or isinstance(point, Clash):
+        if point is None or isinstance(point, RepeatedItem):
             return None
         return _Change(change.at, change.text + text, state, point)
 

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from espalier.automata.masks.machine import State, missing_error
 from espalier.automata.reasons.blame import Blame
 from espalier.automata.reasons.describe import quoted
-from espalier.constraints.matching.automaton import AutomatonCompiled, AutomatonMatcher
-from espalier.constraints.matching.base import WrappingCompiled, WrappingMatcher
+from espalier.constraints.matching.automaton import AutomatonMatcher, CompiledAutomaton
+from espalier.constraints.matching.base import CompiledWrapper, WrappingMatcher
 from espalier.constraints.unique.spots import Spots
-from espalier.constraints.unique.string_tracker import ITEM, LETTERS, Clash, Point, UniqueTracker
+from espalier.constraints.unique.string_tracker import ITEM, LETTERS, RepeatedString, StringPosition, UniqueTracker
 from espalier.errors import NotAvailable, TokenRefused
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Mask
@@ -62,11 +62,11 @@ class QuoteTokens:
         self.letters = {byte: single[byte] for byte in LETTERS if byte in single}
 
 
-class UniqueCompiled(WrappingCompiled):
+class CompiledUniqueStrings(CompiledWrapper):
     """The schema for one vocabulary. inner: its automaton. Raises VocabError for a vocabulary in which strings cannot
     always be continued."""
 
-    def __init__(self, inner: AutomatonCompiled, spots: Spots, quotes: QuoteTokens) -> None:
+    def __init__(self, inner: CompiledAutomaton, spots: Spots, quotes: QuoteTokens) -> None:
         self.plain = all(spot.plain for spot in spots)
         """Whether appending any letter keeps an item valid, in every watched array."""
         if lacking := quotes.lacking if self.plain else inner.vocab.missing_bytes():
@@ -83,15 +83,15 @@ class UniqueCompiled(WrappingCompiled):
         if not self.inner.accepts(text):
             return False
         data = text.encode() if isinstance(text, str) else text
-        return isinstance(self.tracker.feed(self.tracker.start, data), Point)
+        return isinstance(self.tracker.feed(self.tracker.start, data), StringPosition)
 
 
-class UniqueMatcher(WrappingMatcher[UniqueCompiled, AutomatonMatcher]):
+class UniqueMatcher(WrappingMatcher[CompiledUniqueStrings, AutomatonMatcher]):
     """One sequence's state. points: one after each token but EOS, and the first."""
 
     __slots__ = ("_points",)
 
-    def __init__(self, compiled: UniqueCompiled, inner: AutomatonMatcher, points: list[Point]) -> None:
+    def __init__(self, compiled: CompiledUniqueStrings, inner: AutomatonMatcher, points: list[StringPosition]) -> None:
         super().__init__(compiled, inner)
         self._points = points
 
@@ -118,13 +118,13 @@ class UniqueMatcher(WrappingMatcher[UniqueCompiled, AutomatonMatcher]):
             repeating += [token for token in several[bits != 0].tolist() if self._clash(token)]
         return repeating
 
-    def _after(self, token: int) -> Point | Clash:
+    def _after(self, token: int) -> StringPosition | RepeatedString:
         """The point after a token that the automaton allows."""
         return self._compiled.tracker.feed(self._points[-1], self._compiled.vocab.bytes_of(token))
 
-    def _clash(self, token: int) -> Clash | None:
+    def _clash(self, token: int) -> RepeatedString | None:
         after = self._after(token)
-        return after if isinstance(after, Clash) else None
+        return after if isinstance(after, RepeatedString) else None
 
     def allows(self, token: int) -> bool:
         return self._inner.allows(token) and not self._clash(token)
@@ -132,7 +132,7 @@ class UniqueMatcher(WrappingMatcher[UniqueCompiled, AutomatonMatcher]):
     def advance(self, token: int) -> None:
         if self._inner.allows(token):
             after = self._after(token)
-            if isinstance(after, Clash):
+            if isinstance(after, RepeatedString):
                 vocab, reason = self._compiled.vocab, _reason(after)
                 raise TokenRefused(f"token {token} ({vocab.text_of(token)!r}) is refused: {reason}")
             self._inner.advance(token)
@@ -180,7 +180,7 @@ class UniqueMatcher(WrappingMatcher[UniqueCompiled, AutomatonMatcher]):
         compiled, point = self._compiled, self._points[-1]
         data = compiled.vocab.decode(completion)
         clash = compiled.tracker.feed(point, data)
-        if isinstance(clash, Point):
+        if isinstance(clash, StringPosition):
             return completion
         ahead = self._inner.fork()
         for token in compiled.inner.trie.segment(data[: clash.offset]) or ():
@@ -228,7 +228,7 @@ class UniqueMatcher(WrappingMatcher[UniqueCompiled, AutomatonMatcher]):
             data = vocab.bytes_of(token) + vocab.decode(way)
             if watched or b"[" in data:
                 ended = self._compiled.tracker.feed(self._points[-1], data)
-                if isinstance(ended, Clash) and not self._can_fix(token, most):
+                if isinstance(ended, RepeatedString) and not self._can_fix(token, most):
                     out.append(token)
         masks.set_bits_inplace(mask, tuple(out), False)
         return mask
@@ -243,7 +243,7 @@ class UniqueMatcher(WrappingMatcher[UniqueCompiled, AutomatonMatcher]):
         if not completion:
             return completion
         compiled = self._compiled
-        if isinstance(compiled.tracker.feed(self._points[-1], compiled.vocab.decode(completion)), Point):
+        if isinstance(compiled.tracker.feed(self._points[-1], compiled.vocab.decode(completion)), StringPosition):
             return completion
         fixed = self._fix_completion((*compiled.inner.ends.plainest(self._inner.state), completion[-1]))
         return fixed if fixed is not None and len(fixed) <= most else None
@@ -257,6 +257,6 @@ class UniqueMatcher(WrappingMatcher[UniqueCompiled, AutomatonMatcher]):
         return ahead.is_accepting
 
 
-def _reason(clash: Clash) -> str:
+def _reason(clash: RepeatedString) -> str:
     shown = clash.item.decode("utf-8", "replace")
     return f"the item {quoted(shown)} is in the array already, and its items are unique"

@@ -27,11 +27,11 @@ Chunks: TypeAlias = "tuple[Chunks, bytes] | None"
 """The parts of a string as a linked list, the last part first."""
 
 
-class Frame(NamedTuple):
+class StringFrame(NamedTuple):
     """An open container. spot: the index of its spot. place: the number of items before, up to the last that the spot
     tells apart. seen: its strings so far, as written."""
 
-    parent: Frame | None
+    parent: StringFrame | None
     spot: int
     is_array: bool
     unique: bool
@@ -39,12 +39,12 @@ class Frame(NamedTuple):
     seen: Texts = ()
 
 
-class Point(NamedTuple):
+class StringPosition(NamedTuple):
     """A position in a text. value: the spot of the next member's value. in_value: after a member's colon. escaped:
     after a backslash. text: the open string so far. rivals: earlier strings of the same array that start with it, of
     which `offset` bytes are written; None until `settle` finds them."""
 
-    frame: Frame | None = None
+    frame: StringFrame | None = None
     mode: int = OUTSIDE
     value: int = 0
     in_value: bool = False
@@ -54,7 +54,7 @@ class Point(NamedTuple):
     offset: int = 0
 
 
-class Clash(NamedTuple):
+class RepeatedString(NamedTuple):
     """A repeated item. item: the string as written. offset: where its closing quote is in the data. pointer: the
     array's."""
 
@@ -68,9 +68,9 @@ class UniqueTracker:
 
     def __init__(self, spots: Spots) -> None:
         self.spots = spots
-        self.start = Point()
+        self.start = StringPosition()
 
-    def feed(self, point: Point, data: bytes) -> Point | Clash:
+    def feed(self, point: StringPosition, data: bytes) -> StringPosition | RepeatedString:
         """The point after more text, or the first repeated item."""
         spots = self.spots
         frame, mode, value, in_value, escaped, text, rivals, offset = point
@@ -99,7 +99,7 @@ class UniqueTracker:
                     is_array = byte == OPENS[0]
                     if frame is not None and frame.is_array:
                         value = spots[frame.spot].items[frame.place]
-                    frame = Frame(frame, value, is_array, is_array and spots[value].unique)
+                    frame = StringFrame(frame, value, is_array, is_array and spots[value].unique)
                     in_value = False
                 elif frame is not None:
                     frame = frame.parent
@@ -121,15 +121,15 @@ class UniqueTracker:
                 assert frame is not None
                 item = joined(text, data[begin : at - 1])
                 if any(item in some for some in frame.seen):
-                    return Clash(item, at - 1, spots[frame.spot].pointer)
+                    return RepeatedString(item, at - 1, spots[frame.spot].pointer)
                 frame = frame._replace(seen=_add(frame.seen, item))
             mode, text, rivals = OUTSIDE, None, None
         if mode == ITEM and rivals:
             rivals = tuple(rival for rival in rivals if rival.startswith(grown, offset))
             offset += len(grown)
-        return Point(frame, mode, value, in_value, escaped, text, rivals, offset)
+        return StringPosition(frame, mode, value, in_value, escaped, text, rivals, offset)
 
-    def settle(self, point: Point) -> Point:
+    def settle(self, point: StringPosition) -> StringPosition:
         """The same point with its rivals filled in."""
         if point.mode != ITEM or point.rivals is not None or point.frame is None:
             return point
@@ -137,18 +137,18 @@ class UniqueTracker:
         rivals = tuple(rival for some in point.frame.seen for rival in some if rival.startswith(begun))
         return point._replace(rivals=rivals, offset=len(begun))
 
-    def repair(self, point: Point, data: bytes, letters: bytes) -> bytes:
+    def repair(self, point: StringPosition, data: bytes, letters: bytes) -> bytes:
         """The continuation `data` from a point, with letters added to items that would be repeated."""
         changed = bytearray()
         for byte in data:
             single = bytes((byte,))
-            while isinstance(after := self.feed(point, single), Clash):
+            while isinstance(after := self.feed(point, single), RepeatedString):
                 point = self.settle(point)
                 taken = [rival[point.offset] for rival in point.rivals or () if len(rival) > point.offset]
                 letter = min(letters, key=taken.count)  # the one that continues the fewest rivals
                 changed.append(letter)
                 longer = self.feed(point, bytes((letter,)))
-                assert isinstance(longer, Point)
+                assert isinstance(longer, StringPosition)
                 point = longer
             changed.append(byte)
             point = self.settle(after)

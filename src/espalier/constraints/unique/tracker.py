@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 from espalier.constraints.unique.spots import Spots
 from espalier.constraints.unique.values import keys
-from espalier.constraints.watching import Clash, OpenString
+from espalier.constraints.watching import OpenString, RepeatedItem
 
 OUTSIDE, KEY, STRING = range(3)
 """The mode of a point: outside strings, in a member's name, in another string."""
@@ -28,13 +28,13 @@ Chunks: TypeAlias = "tuple[Chunks, bytes] | None"
 """The parts of a text as a linked list, the last part first."""
 
 
-class Frame(NamedTuple):
+class ItemFrame(NamedTuple):
     """An open container. spot: the index of its spot. unique: its items are remembered. named: its names are. watched:
     its own are, or those of a container around it. place: the number of items before, up to the last that the spot
     tells apart. begin: where the item begins in the recorded text. done: the item is remembered already. seen: the keys
     of its items so far, or its names. items: how many they are."""
 
-    parent: Frame | None
+    parent: ItemFrame | None
     spot: int
     is_array: bool
     unique: bool
@@ -47,12 +47,12 @@ class Frame(NamedTuple):
     named: bool = False
 
 
-class Point(NamedTuple):
+class ItemPosition(NamedTuple):
     """A position in a text. value: the spot of the next member's value. in_value: after a member's colon. escaped:
     after a backslash. text: what is recorded, from where the outermost watched array opens, or the open name outside of
     one; size: its bytes. string: where the open string begins in it. strings: all strings in it, without quotes."""
 
-    frame: Frame | None = None
+    frame: ItemFrame | None = None
     mode: int = OUTSIDE
     value: int = 0
     in_value: bool = False
@@ -69,27 +69,27 @@ class DocumentTracker:
 
     def __init__(self, spots: Spots) -> None:
         self.spots = spots
-        self.start = Point()
+        self.start = ItemPosition()
 
-    def feed(self, point: Hashable, data: bytes) -> Point | Clash:
-        assert isinstance(point, Point)
+    def feed(self, point: Hashable, data: bytes) -> ItemPosition | RepeatedItem:
+        assert isinstance(point, ItemPosition)
         after, _ = self.scan(point, data, 0)
         return after
 
     def is_watching(self, point: Hashable) -> bool:
-        assert isinstance(point, Point)
+        assert isinstance(point, ItemPosition)
         return point.frame is not None and point.frame.watched
 
     def in_string(self, point: Hashable) -> bool:
-        assert isinstance(point, Point)
+        assert isinstance(point, ItemPosition)
         return point.mode != OUTSIDE
 
     def is_idle(self, point: Hashable) -> bool:
-        assert isinstance(point, Point)
+        assert isinstance(point, ItemPosition)
         return point.mode == STRING and (point.frame is None or not point.frame.watched)
 
     def open_string(self, point: Hashable) -> OpenString | None:
-        assert isinstance(point, Point)
+        assert isinstance(point, ItemPosition)
         if point.mode == OUTSIDE or point.frame is None or not point.frame.watched:
             return None
         begun = cut(point.text, point.size, point.string)
@@ -97,22 +97,22 @@ class DocumentTracker:
         return OpenString(begun, frozenset(rivals))
 
     def count(self, point: Hashable) -> int:
-        assert isinstance(point, Point)
+        assert isinstance(point, ItemPosition)
         return _count(point.frame)
 
     def is_fresh(self, point: Hashable) -> bool:
-        assert isinstance(point, Point)
+        assert isinstance(point, ItemPosition)
         frame = begun_array(point)
         fresh = () if frame is None else self.spots[frame.spot].fresh
         return frame is not None and bool(fresh) and fresh[frame.place]
 
     def listed(self, point: Hashable) -> Sequence[bytes]:
-        assert isinstance(point, Point)
+        assert isinstance(point, ItemPosition)
         frame = begun_array(point)
         listed = () if frame is None else self.spots[frame.spot].listed
         return listed[frame.place] if frame is not None and listed else ()
 
-    def scan(self, point: Point, data: bytes, at: int) -> tuple[Point | Clash, int]:
+    def scan(self, point: ItemPosition, data: bytes, at: int) -> tuple[ItemPosition | RepeatedItem, int]:
         """The point after the data from offset `at` on, and the offset where it stopped: behind the bracket that closes
         the document, or the end. A repeated item instead of a point."""
         spots = self.spots
@@ -127,13 +127,13 @@ class DocumentTracker:
                 return data[since + begin - size : stop]
             return cut(text, size, begin) + data[since:stop]
 
-        def remember(item: bytes, offset: int) -> Clash | None:
+        def remember(item: bytes, offset: int) -> RepeatedItem | None:
             """Remember an item of the frame, unless it is there already."""
             nonlocal frame
             assert frame is not None
             item_keys = keys(item)
             if any(key in some for key in item_keys for some in frame.seen):
-                return Clash(item, offset, spots[frame.spot].pointer, items=_count(frame))
+                return RepeatedItem(item, offset, spots[frame.spot].pointer, items=_count(frame))
             seen = frame.seen
             for key in item_keys:
                 seen = _add(seen, key)
@@ -154,7 +154,7 @@ class DocumentTracker:
                     value = spot.names.get(name, spot.other)
                     if frame.named:
                         if any(name in some for some in frame.seen):
-                            return Clash(name, at - 1, spot.pointer, is_name=True, items=_count(frame)), at
+                            return RepeatedItem(name, at - 1, spot.pointer, is_name=True, items=_count(frame)), at
                         frame = frame._replace(seen=_add(frame.seen, name), items=frame.items + 1)
                 if frame is not None and frame.watched:
                     strings = _add(strings, recorded(string, at - 1))
@@ -194,7 +194,7 @@ class DocumentTracker:
                 watched = unique or named or (frame is not None and frame.watched)
                 if watched and not records:
                     text, size, since, records = None, 0, at - 1, True
-                frame = Frame(frame, value, is_array, unique, watched, begin=size + at - since, named=named)
+                frame = ItemFrame(frame, value, is_array, unique, watched, begin=size + at - since, named=named)
                 in_value = False
             elif frame is not None:
                 last = recorded(frame.begin, at - 1).strip(BLANK) if frame.unique and not frame.done else b""
@@ -209,10 +209,10 @@ class DocumentTracker:
                     text, size, strings, records = None, 0, (), False
         if records and at > since:
             text, size = (text, data[since:at]), size + at - since
-        return Point(frame, mode, value, in_value, escaped, text, size, string, strings, closed), at
+        return ItemPosition(frame, mode, value, in_value, escaped, text, size, string, strings, closed), at
 
 
-def begun_array(point: Point) -> Frame | None:
+def begun_array(point: ItemPosition) -> ItemFrame | None:
     """The array with unique items of which an item is about to begin."""
     frame = point.frame
     if point.mode != OUTSIDE or frame is None or not frame.unique:
@@ -231,7 +231,7 @@ def cut(text: Chunks, size: int, begin: int) -> bytes:
     return joined[begin - size :] if size < begin else joined
 
 
-def _count(frame: Frame | None) -> int:
+def _count(frame: ItemFrame | None) -> int:
     """The items that are remembered in a container and those around it."""
     count = 0
     while frame is not None:

@@ -59,7 +59,7 @@ class CutEnd(Enum):
     HYPHEN = "a hyphen, which needs a word after it"
 
 
-class Cut(NamedTuple):
+class WordCut(NamedTuple):
     """One way to cut the text read so far. kind: what it ends with. length: separators in the run at its end. start: a
     sentence may start next. seen: there was a word or number before."""
 
@@ -69,11 +69,11 @@ class Cut(NamedTuple):
     seen: bool = True
 
 
-START = Cut(CutEnd.RUN, 0, start=True, seen=False)
-AFTER_WORD = Cut(CutEnd.WORD)
-AFTER_NUMBER = Cut(CutEnd.NUMBER)
-AFTER_ELIDED = Cut(CutEnd.ELIDED)
-AFTER_HYPHEN = Cut(CutEnd.HYPHEN)
+START = WordCut(CutEnd.RUN, 0, start=True, seen=False)
+AFTER_WORD = WordCut(CutEnd.WORD)
+AFTER_NUMBER = WordCut(CutEnd.NUMBER)
+AFTER_ELIDED = WordCut(CutEnd.ELIDED)
+AFTER_HYPHEN = WordCut(CutEnd.HYPHEN)
 UNITS = (CutEnd.WORD, CutEnd.NUMBER)
 
 
@@ -90,7 +90,7 @@ def straight(text: str) -> str:
     return text.replace("’", "'")
 
 
-class Reader:
+class WordReader:
     """The words and characters of one spec, and the rules by which they may follow one another."""
 
     def __init__(self, spec: Wordlist, words: WordFiles) -> None:
@@ -128,11 +128,13 @@ class Reader:
         forms = (self.always, self.capital, self.elided, self.capital_elided, self.clitics)
         return frozenset(c for group in forms for form in group for c in form) | {"’"}
 
-    def read(self, text: str, begin: int = 0, cuts: frozenset[Cut] = frozenset({START})) -> tuple[int, set[Cut]]:
+    def read(
+        self, text: str, begin: int = 0, cuts: frozenset[WordCut] = frozenset({START})
+    ) -> tuple[int, set[WordCut]]:
         """Read from `begin`, with `cuts` of the text before it: the furthest offset that a cut reaches, and the cuts
         that reach it."""
         folded = straight(text)
-        reached: dict[int, set[Cut]] = {begin: set(cuts)}
+        reached: dict[int, set[WordCut]] = {begin: set(cuts)}
         furthest, last = begin, set(cuts)
         for at in range(begin, len(text) + 1):
             here = reached.pop(at, None)
@@ -151,16 +153,16 @@ class Reader:
         furthest, cuts = self.read(text, 0, frozenset({START._replace(start=start)}))
         return furthest == len(text) and any(map(complete, cuts))
 
-    def _steps(self, text: str, folded: str, at: int, cut: Cut) -> Iterator[tuple[int, Cut]]:
+    def _steps(self, text: str, folded: str, at: int, cut: WordCut) -> Iterator[tuple[int, WordCut]]:
         """The offsets and cuts after one more separator, word, number or hyphen."""
         if at == len(text):
             return
         char, kind = text[at], cut.kind
         if kind is CutEnd.RUN:
             if cut.length < self.spec.max_run and char in self.separators:
-                yield at + 1, Cut(CutEnd.RUN, cut.length + 1, cut.start or char in self.ends, cut.seen)
+                yield at + 1, WordCut(CutEnd.RUN, cut.length + 1, cut.start or char in self.ends, cut.seen)
         elif kind in UNITS and char in self.separators:
-            yield at + 1, Cut(CutEnd.RUN, 1, char in self.ends)
+            yield at + 1, WordCut(CutEnd.RUN, 1, char in self.ends)
         if kind is CutEnd.WORD:
             for end in self._matches(folded, at, self.clitics):
                 yield end, AFTER_WORD
@@ -206,7 +208,7 @@ class Reader:
         return next((i for i in range(at, limit) if text[i] in self.separators), limit)
 
 
-def complete(cut: Cut) -> bool:
+def complete(cut: WordCut) -> bool:
     """Whether the text may end with this cut."""
     return cut.kind in UNITS or (cut.kind is CutEnd.RUN and cut.seen)
 
@@ -217,10 +219,10 @@ def check_text(spec: Wordlist, text: str, words: WordFiles) -> list[Problem]:
     The first one is the furthest offset that any cut reaches. After a piece that does not fit, reading continues as if
     the piece were a word. Raises SpecError, UnknownName if there is no such list.
     """
-    return problems(Reader(spec, words), text)
+    return problems(WordReader(spec, words), text)
 
 
-def problems(reader: Reader, text: str) -> list[Problem]:
+def problems(reader: WordReader, text: str) -> list[Problem]:
     """As `check_text`, with an existing reader."""
     faults: list[Problem] = []
     begin, cuts = 0, frozenset({START})
@@ -228,24 +230,24 @@ def problems(reader: Reader, text: str) -> list[Problem]:
         at, last = reader.read(text, begin, cuts)
         if at == len(text):
             if not any(map(complete, last)):
-                faults.append(Problem(at, "", _unfinished(last)))
+                faults.append(Problem(at, "", _explain_unfinished(last)))
             return faults
         faults.append(_problem(reader, text, at, last))
         begin, cuts = _resume(reader, text, at, last)
 
 
-def _resume(reader: Reader, text: str, at: int, last: set[Cut]) -> tuple[int, frozenset[Cut]]:
+def _resume(reader: WordReader, text: str, at: int, last: set[WordCut]) -> tuple[int, frozenset[WordCut]]:
     """Where to continue after a piece that does not fit, which counts as a word, and the cuts there."""
     if text[at] not in reader.separators:
         return reader.next_separator(text, at) if reader.rules.spaced else at + 1, frozenset({AFTER_WORD})
     if any(cut.kind is CutEnd.RUN for cut in last):  # too many separators: skip the rest of them
         while at < len(text) and text[at] in reader.separators:
             at += 1
-        return at, frozenset({Cut(CutEnd.RUN, 1, start=True)})
+        return at, frozenset({WordCut(CutEnd.RUN, 1, start=True)})
     return at, frozenset({AFTER_WORD})
 
 
-def _unfinished(last: set[Cut]) -> str:
+def _explain_unfinished(last: set[WordCut]) -> str:
     """Why the text may not end here."""
     kinds = {cut.kind for cut in last}
     if CutEnd.ELIDED in kinds:
@@ -255,7 +257,7 @@ def _unfinished(last: set[Cut]) -> str:
     return "there is no word"
 
 
-def _problem(reader: Reader, text: str, at: int, last: set[Cut]) -> Problem:
+def _problem(reader: WordReader, text: str, at: int, last: set[WordCut]) -> Problem:
     """The problem at the offset where no cut can continue."""
     spec, char = reader.spec, text[at]
     kinds = {cut.kind for cut in last}
@@ -272,7 +274,7 @@ def _problem(reader: Reader, text: str, at: int, last: set[Cut]) -> Problem:
     return Problem(at, text[at:end], _why(reader, text[begin:end], char))
 
 
-def _why(reader: Reader, token: str, char: str) -> str:
+def _why(reader: WordReader, token: str, char: str) -> str:
     """Why a word does not fit from `char` on."""
     spec = reader.spec
     composed = unicodedata.normalize("NFC", token)

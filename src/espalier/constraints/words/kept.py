@@ -23,9 +23,12 @@ MOST_FILES = 32
 LEAST = 1_000
 """Words of a list that is worth a file."""
 KIND = KeptKind(
-    name="word list", suffix=SUFFIX, layout=1, reader=WORD_DFA,
+    name="word list",
+    suffix=SUFFIX,
+    layout=1,
+    reader=WORD_DFA,
     sources=("constraints/words/*.py", "lexicon/*.py", "automata/languages/*.py", "automata/phrases/*.py"),
-)  # fmt: skip
+)
 
 
 def kept_or_made(spec: Wordlist, listed: Sequence[str], folder: Path | None, make: Callable[[], Dfa]) -> Dfa:
@@ -57,12 +60,18 @@ def _unpack(body: memoryview) -> Dfa | None:
         return None
     classes, table, accepting = numbers[3:259], numbers[259:-states], numbers[-states:]
     is_sound = (
-        0 <= start < states and classes.min() >= 0 and classes.max() < width and table.min() >= -1
-        and table.max() < states and bool(np.isin(accepting, (0, 1)).all())
-    )  # fmt: skip
+        0 <= start < states
+        and classes.min() >= 0
+        and classes.max() < width
+        and table.min() >= -1
+        and table.max() < states
+        and bool(np.isin(accepting, (0, 1)).all())
+    )
     if not is_sound:
         return None
     return Dfa(
-        classes=classes.astype(np.uint8), table=table.astype(np.int32).reshape(states, width),
-        accepting=accepting.astype(np.bool_), start=start,
-    )  # fmt: skip
+        classes=classes.astype(np.uint8),
+        table=table.astype(np.int32).reshape(states, width),
+        accepting=accepting.astype(np.bool_),
+        start=start,
+    )

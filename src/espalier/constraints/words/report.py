@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
-from espalier.constraints.words.judge import Problem, Reader, problems, straight
+from espalier.constraints.words.judge import Problem, WordReader, problems, straight
 from espalier.constraints.words.spec import Wordlist
 from espalier.json_record import FIRST, Json, JsonRecord, in_json
 from espalier.lexicon.files import WordFiles
@@ -25,7 +25,7 @@ NOWHERE = math.inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found(JsonRecord):
+class WordCount(JsonRecord):
     """A word or character of the text, with its count. offset: where it first occurs, in characters; line and column
     from 1. rank: the rank of a word of the list beyond `top`; None for a word that is not in the list.
     """
@@ -59,9 +59,9 @@ class WordReport(JsonRecord):
     distinct: int
     known: int
     numbers: int
-    unknown: tuple[Found, ...]
-    capitals: tuple[Found, ...]
-    characters: tuple[Found, ...]
+    unknown: tuple[WordCount, ...]
+    capitals: tuple[WordCount, ...]
+    characters: tuple[WordCount, ...]
     largest_rank: int | None
     enough: Annotated[dict[int, int | None], Json(write=_text_keys)]
     problem_count: int
@@ -79,7 +79,7 @@ class WordReport(JsonRecord):
         return self.known / self.words if self.words else None
 
 
-class Piece(NamedTuple):
+class TextPiece(NamedTuple):
     """A part of the text. kind: `word`, `known` (a listed word that contains separators), `number` or `character`.
     start: a sentence may start with it."""
 
@@ -91,14 +91,14 @@ class Piece(NamedTuple):
 
 def oov_report(spec: Wordlist, text: str, words: WordFiles) -> WordReport:
     """The report of a text. Raises SpecError, UnknownName if there is no such list."""
-    reader = Reader(spec, words)
+    reader = WordReader(spec, words)
     count = Counter(reader, text)
     for piece in pieces(reader, text, count.ranks):
         count.add(piece)
     return count.report()
 
 
-def pieces(reader: Reader, text: str, ranks: dict[str, int]) -> Iterator[Piece]:
+def pieces(reader: WordReader, text: str, ranks: dict[str, int]) -> Iterator[TextPiece]:
     """The words, numbers and stray characters of a text, in order, without separators."""
     apart = reader.separators | (frozenset(HYPHENS) if reader.spec.hyphens else frozenset())
     spanning: dict[str, list[str]] = {}  # words that contain separators, by first character, longest first
@@ -112,7 +112,7 @@ def pieces(reader: Reader, text: str, ranks: dict[str, int]) -> Iterator[Piece]:
             near = spanning.get(folded[at], ())
             held = next((w for w in near if folded.startswith(w, at) and _ends(text, at + len(w), apart)), None)
             if held is not None:
-                yield Piece("known", at, text[at : at + len(held)], start)
+                yield TextPiece("known", at, text[at : at + len(held)], start)
                 at, start, between = at + len(held), False, False
                 continue
         char = text[at]
@@ -123,7 +123,7 @@ def pieces(reader: Reader, text: str, ranks: dict[str, int]) -> Iterator[Piece]:
         end = max(reader.number_ends(text, at), default=at + 1) if kind == "number" else at + 1
         while kind == "word" and end < len(text) and text[end] not in apart and _kind(reader, text[end]) == "word":
             end += 1
-        yield Piece(kind, at, text[at:end], start)
+        yield TextPiece(kind, at, text[at:end], start)
         at, start, between = end, False, False
 
 
@@ -131,7 +131,7 @@ def _ends(text: str, at: int, apart: frozenset[str]) -> bool:
     return at == len(text) or text[at] in apart or not text[at].isalnum()
 
 
-def _kind(reader: Reader, char: str) -> str:
+def _kind(reader: WordReader, char: str) -> str:
     """The kind of the piece that a character starts, if it is no separator."""
     if char.isdigit() and char not in reader.alphabet:
         return "number" if reader.spec.digits and char in reader.digits else "character"
@@ -143,7 +143,7 @@ def _kind(reader: Reader, char: str) -> str:
 class Counter:
     """Counts pieces. Words are compared in lower case; ranks refer to the whole list, beyond `top` too."""
 
-    def __init__(self, reader: Reader, text: str) -> None:
+    def __init__(self, reader: WordReader, text: str) -> None:
         self._reader = reader
         self._text = text
         self._line_starts = [0, *(i + 1 for i, c in enumerate(text) if c == "\n")]
@@ -159,7 +159,7 @@ class Counter:
         self._numbers = 0
         self._tables: dict[str, dict[str, list[Any]]] = {"unknown": {}, "capitals": {}, "characters": {}}
 
-    def add(self, piece: Piece) -> None:
+    def add(self, piece: TextPiece) -> None:
         """Count one piece."""
         if piece.kind == "number":
             self._numbers += 1
@@ -193,7 +193,7 @@ class Counter:
     def _fold(self, text: str) -> str:
         return fold(text, self._reader.rules)
 
-    def _word(self, piece: Piece) -> None:
+    def _word(self, piece: TextPiece) -> None:
         """Count a word between separators, which may consist of several listed words: l'eau, dog's."""
         word = self._fold(piece.text)
         cut = self._cut(word)
@@ -259,7 +259,7 @@ class Counter:
             return "after"
         return "before" if rules.clitics and word.startswith("'") else None
 
-    def _note_unspaced(self, piece: Piece) -> None:
+    def _note_unspaced(self, piece: TextPiece) -> None:
         """Count words without spaces between them: cut so that as few characters as possible are outside the list, and
         then into as few words as possible."""
         text = straight(piece.text)
@@ -293,14 +293,14 @@ class Counter:
         entry = self._tables[table].setdefault(text, [0, offset, None if rank == NOWHERE else int(rank)])
         entry[0] += 1
 
-    def _table(self, name: str) -> tuple[Found, ...]:
+    def _table(self, name: str) -> tuple[WordCount, ...]:
         """The entries, most frequent first, then in the order of the text."""
         entries = sorted(self._tables[name].items(), key=lambda item: (-item[1][0], item[1][1]))
         rows = []
         for text, (count, offset, rank) in entries:
             line = bisect_right(self._line_starts, offset)
             column = offset - self._line_starts[line - 1] + 1
-            rows.append(Found(text=text, count=count, offset=offset, line=line, column=column, rank=rank))
+            rows.append(WordCount(text=text, count=count, offset=offset, line=line, column=column, rank=rank))
         return tuple(rows)
 
 

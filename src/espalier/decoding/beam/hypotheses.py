@@ -13,26 +13,26 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from espalier.constraints.base import Matcher
-from espalier.decoding.text.run import Ending
+from espalier.decoding.text.run import TextEnd
 from espalier.decoding.text.stops import TextAssembler
 from espalier.sampling.chain import Chain
 from espalier.trace.records import StepRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class Link:
+class TokenLink:
     """A token with a link to the one before it: texts that begin alike share links. length: in tokens, this one
     included."""
 
-    before: Link | None
+    before: TokenLink | None
     token: int
     length: int
     record: StepRecord | None
 
-    def since(self, length: int) -> list[Link]:
+    def since(self, length: int) -> list[TokenLink]:
         """The links after the first `length`, in order."""
-        links: list[Link] = []
-        link: Link | None = self
+        links: list[TokenLink] = []
+        link: TokenLink | None = self
         while link is not None and link.length > length:
             links.append(link)
             link = link.before
@@ -48,15 +48,15 @@ class Beam:
     total: float
     matcher: Matcher | None
     chain: Chain
-    last: Link | None = None
-    first: Link | None = None
+    last: TokenLink | None = None
+    first: TokenLink | None = None
     text: TextAssembler | None = None
 
-    def path(self) -> list[Link]:
+    def path(self) -> list[TokenLink]:
         """All of its tokens, in order."""
         return [] if self.last is None else self.last.since(0)
 
-    def follow(self, link: Link) -> None:
+    def follow(self, link: TokenLink) -> None:
         """Append a token. Raises TokenRefused where the matcher refuses it."""
         if self.matcher is not None:
             self.matcher.advance(link.token)
@@ -85,7 +85,7 @@ class Continuation:
     token: int
     total: float
     text: TextAssembler | None
-    ending: Ending | None
+    ending: TextEnd | None
     record: StepRecord | None = None
 
 
@@ -93,8 +93,8 @@ class Continuation:
 class Hypothesis:
     """A finished text. matcher: after the last token. first: as in `Beam`, when the text ended."""
 
-    last: Link
-    first: Link | None
+    last: TokenLink
+    first: TokenLink | None
     score: float
     matcher: Matcher | None
 
@@ -142,7 +142,7 @@ class Agreement:
     def __init__(self) -> None:
         self.streamed = 0  # tokens
 
-    def reach(self, beams: Sequence[Beam], pool: Pool) -> list[Link]:
+    def reach(self, beams: Sequence[Beam], pool: Pool) -> list[TokenLink]:
         """The further links that all possible winners share, in order. Called when every beam has one more token. Every
         beam can win, and of the hypotheses only the best."""
         candidates: list[Beam | Hypothesis] = [*beams, *pool.hypotheses[:1]]

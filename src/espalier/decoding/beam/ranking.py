@@ -19,13 +19,13 @@ from espalier.decoding.matcher_questions import MatcherQuestions
 from espalier.decoding.plan import Job
 from espalier.decoding.step.allowed import NEG_INF, allowed_bits, permitted
 from espalier.decoding.step.dead_ends import dead_end
-from espalier.decoding.step.record import RowRecords, Scored, bans_of, refusals
+from espalier.decoding.step.record import RowRecords, ScoredToken, bans_of, refusals
 from espalier.decoding.step.stages import favourite_of
 from espalier.decoding.timed_mask import TimedMask
 from espalier.sampling.chain import Chain
 from espalier.sampling.config import SamplingConfig
 from espalier.sampling.draw import DrawnToken
-from espalier.sampling.fast.candidates import Candidates, allowed, leaders
+from espalier.sampling.fast.candidates import CandidateRow, allowed, leaders
 from espalier.sampling.fast.program import heated
 from espalier.sampling.filters import FilterContext
 from espalier.tokens import mask as masks
@@ -39,7 +39,7 @@ SLACK = 1e-6
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Ranked:
+class RowRanking:
     """One ranked row; valid until the model's next pass. ids: `(n,)`, best first, of equal ones the lowest first.
     gains: `(n,) float64`, finite. is_cut: whether there are more allowed tokens.
 
@@ -57,7 +57,7 @@ class Ranked:
     mask: Mask | None
     free: Mask | None
     bits: Mask | None
-    left: Candidates
+    left: CandidateRow
     offset: float
     ids: NDArray[np.intp] = field(default_factory=lambda: np.empty(0, dtype=np.intp))
     gains: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
@@ -104,7 +104,7 @@ class Ranking:
 
     def rank(
         self, raw: Logits, matcher: Matcher | None, chain: Chain, step: int, taken: Sequence[int], place: int
-    ) -> Ranked:
+    ) -> RowRanking:
         """raw: `(V,) float32`, not changed. step: the number of tokens of the beam; taken: these tokens, if there are
         filters. place: the index of the beam in this step.
 
@@ -134,12 +134,21 @@ class Ranking:
         if left is None:
             tokens = permitted(mask, job.vocab, raw.shape[0])
             raise dead_end(tokens, raw, chain, step, self._questions.about(matcher))
-        return Ranked(
-            matcher=matcher, chain=chain, context=context, favourite=favourite, raw=raw, biased=biased, mask=mask,
-            free=free, bits=bits, left=left, offset=offset,
-        )  # fmt: skip
+        return RowRanking(
+            matcher=matcher,
+            chain=chain,
+            context=context,
+            favourite=favourite,
+            raw=raw,
+            biased=biased,
+            mask=mask,
+            free=free,
+            bits=bits,
+            left=left,
+            offset=offset,
+        )
 
-    def records(self, ranked: Ranked, tokens: Sequence[int]) -> list[StepRecord]:
+    def records(self, ranked: RowRanking, tokens: Sequence[int]) -> list[StepRecord]:
         """The records of these tokens, made before the matcher advances. They share candidate lists, which hold all of
         the tokens. `post_chain` gives each allowed token its share of the allowed mass, and its gain as the logit."""
         vocab, watch, raw, chain = self._job.vocab, self._job.watch, ranked.raw, ranked.chain
@@ -167,7 +176,7 @@ class Ranking:
         )
         places = np.searchsorted(drawn.ids, tokens).tolist()
         return [
-            rows.record(Scored(token, float(drawn.probs[at]), float(drawn.logits[at])))
+            rows.record(ScoredToken(token, float(drawn.probs[at]), float(drawn.logits[at])))
             for token, at in zip(tokens, places, strict=True)
         ]
 
@@ -182,12 +191,12 @@ def _penalising(config: SamplingConfig) -> tuple[str, ...]:
     return tuple(name for name in config.sampler_order if name in PENALTIES)
 
 
-def _alive(left: Candidates) -> Candidates | None:
+def _alive(left: CandidateRow) -> CandidateRow | None:
     """The argument, or None where no token with a finite gain is left."""
     return left if left.values.size and left.values.max() > NEG_INF else None
 
 
-def _flags(bits: Mask | None, ranked: Ranked) -> NDArray[np.bool_] | None:
+def _flags(bits: Mask | None, ranked: RowRanking) -> NDArray[np.bool_] | None:
     """`(V,) bool`: the tokens of `bits` that no filter bans; None for all."""
     flags = None if bits is None else masks.unpack(bits, ranked.raw.shape[0])
     if ranked.biased is ranked.raw:
@@ -196,7 +205,7 @@ def _flags(bits: Mask | None, ranked: Ranked) -> NDArray[np.bool_] | None:
     return finite if flags is None else flags & finite
 
 
-def _shares(ranked: Ranked, tokens: Sequence[int], top_k: int) -> DrawnToken:
+def _shares(ranked: RowRanking, tokens: Sequence[int], top_k: int) -> DrawnToken:
     """The most probable allowed tokens and `tokens`, with probabilities over all allowed tokens."""
     values = ranked.left.values
     total = measure(values, None).log_total

@@ -14,10 +14,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from espalier.decoding.beam.hypotheses import Agreement, Beam, Continuation, Hypothesis, Link, Pool
-from espalier.decoding.beam.ranking import Ranked, Ranking
+from espalier.decoding.beam.hypotheses import Agreement, Beam, Continuation, Hypothesis, Pool, TokenLink
+from espalier.decoding.beam.ranking import Ranking, RowRanking
 from espalier.decoding.options import Decoding
-from espalier.decoding.plan import Job, Outcome, Plan, Strategy, Taken
+from espalier.decoding.plan import Job, Outcome, Plan, SampledToken, Strategy
 from espalier.decoding.ports import Answer, Append, Need, answered
 from espalier.decoding.text.run import EndRule, TextRun
 from espalier.decoding.text.stops import TextAssembler
@@ -63,10 +63,10 @@ def check(options: Decoding, sampling: SamplingConfig) -> None:
 
 def beam_plan(job: Job) -> Plan:
     """One forward pass a step for all beams, one sequence for each beam."""
-    return _Search(job).run()
+    return _BeamSearch(job).run()
 
 
-class _Search:
+class _BeamSearch:
     """One run."""
 
     def __init__(self, job: Job) -> None:
@@ -83,9 +83,7 @@ class _Search:
         self._rule = EndRule(job)
         self._streamed_text = TextRun(self._rule)
         text = TextAssembler(self._rule.stops) if self._rule.stops else None
-        self._beams = [
-            Beam(branch=0, total=0.0, matcher=job.matcher, chain=self._ranking.first_chain(), text=text),
-        ]
+        self._beams = [Beam(branch=0, total=0.0, matcher=job.matcher, chain=self._ranking.first_chain(), text=text)]
 
     def run(self) -> Plan:
         need = Need(append=(Append(branch=0, tokens=self._job.prompt),))
@@ -98,16 +96,14 @@ class _Search:
                 return (yield from self._end())
             yield from self._stream(self._agreement.reach(self._beams, self._pool))
             need = moves._replace(
-                append=tuple(
-                    Append(branch=beam.branch, tokens=(beam.last.token,)) for beam in self._beams if beam.last
-                ),
+                append=tuple(Append(branch=beam.branch, tokens=(beam.last.token,)) for beam in self._beams if beam.last)
             )
 
     def _step(self, answer: Answer, length: int) -> Need:
         """Make the beams with `length` tokens. Returns the frees and forks that they need. Raises DeadEnd where no beam
         and no hypothesis is left."""
         owners: list[Beam] = []
-        rows: list[Ranked] = []
+        rows: list[RowRanking] = []
         fault: DeadEnd | None = None
         for place, beam in enumerate(self._beams):
             raw = answer[beam.branch][-1]  # (V,) float32
@@ -140,11 +136,11 @@ class _Search:
             self._beams.append(beam)
         for beam, cont in zip(self._beams, live, strict=True):
             beam.total, beam.text = cont.total, cont.text
-            beam.follow(Link(before=beam.last, token=cont.token, length=length, record=cont.record))
+            beam.follow(TokenLink(before=beam.last, token=cont.token, length=length, record=cont.record))
         return Need(free=tuple(sorted(held - branches)), fork=tuple(forks))
 
     def _best(
-        self, owners: Sequence[Beam], rows: Sequence[Ranked], length: int
+        self, owners: Sequence[Beam], rows: Sequence[RowRanking], length: int
     ) -> tuple[list[Continuation], list[Continuation]]:
         """The continuations that go on, and those that end and are among the first `num_beams`. Both best first; of
         equal ones, the better beam's, then the lowest id."""
@@ -196,7 +192,7 @@ class _Search:
             beam=place, token=token, total=total, text=text, ending=self._rule.ending(token, length, met)
         )
 
-    def _record(self, rows: Sequence[Ranked], live: Sequence[Continuation]) -> None:
+    def _record(self, rows: Sequence[RowRanking], live: Sequence[Continuation]) -> None:
         for place, ranked in enumerate(rows):
             mine = [cont for cont in live if cont.beam == place]
             if mine:
@@ -212,10 +208,10 @@ class _Search:
         matcher = None if beam.matcher is None else beam.matcher.fork()
         if matcher is not None:
             matcher.advance(cont.token)
-        link = Link(before=beam.last, token=cont.token, length=length, record=cont.record)
+        link = TokenLink(before=beam.last, token=cont.token, length=length, record=cont.record)
         self._pool.add(Hypothesis(last=link, first=beam.first or link, score=score, matcher=matcher))
 
-    def _end(self) -> Generator[Taken, None, Outcome]:
+    def _end(self) -> Generator[SampledToken, None, Outcome]:
         """Yield the rest of the best text; the outcome holds the next best ones too."""
         best, *others = self._pool.hypotheses[: self._job.options.num_return_sequences]
         yield from self._stream(best.last.since(self._agreement.streamed))
@@ -232,9 +228,9 @@ class _Search:
     def _outcome(self, hypothesis: Hypothesis, run: TextRun) -> Outcome:
         return replace(run.outcome(hypothesis.matcher, mask_seconds=self._ranking.seconds), score=hypothesis.score)
 
-    def _stream(self, links: Sequence[Link]) -> Generator[Taken, None, None]:
+    def _stream(self, links: Sequence[TokenLink]) -> Generator[SampledToken, None, None]:
         for link in links:
-            yield Taken(token=link.token, text=self._streamed_text.take(link.token), record=link.record)
+            yield SampledToken(token=link.token, text=self._streamed_text.take(link.token), record=link.record)
 
 
 def _branches(options: Decoding) -> int:

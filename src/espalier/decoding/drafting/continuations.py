@@ -34,20 +34,22 @@ PAUSE = 8
 """A source that is not worth asking is not asked for so many tokens; twice as many each time after."""
 
 
-class Place(NamedTuple):
+class HistoryPosition(NamedTuple):
     """Where a text is: what may follow and the last token, and the token before that. near: without that token."""
 
     near: Hashable
     before: int
 
 
-class _Followed:
+class _NextTokens:
     """What followed at one place. best: the token that followed most often."""
 
     __slots__ = ("best", "followed", "most", "total")
 
     def __init__(self) -> None:
-        self.followed: dict[int, tuple[int, Place]] = {}  # token -> how often, and the place that it led to last
+        self.followed: dict[
+            int, tuple[int, HistoryPosition]
+        ] = {}  # token -> how often, and the place that it led to last
         self.best, self.most, self.total = -1, 0, 0
 
     @property
@@ -57,7 +59,7 @@ class _Followed:
             return 0 if self.total == 1 else 1 if self.total < 4 else 2
         return 3 if self.most >= 0.8 * self.total else 4
 
-    def add(self, token: int, following: Place) -> None:
+    def add(self, token: int, following: HistoryPosition) -> None:
         followed = self.followed
         count = followed[token][0] + 1 if token in followed else 1
         if count == 1 and len(followed) >= MOST_BESIDE:
@@ -86,10 +88,10 @@ class Continuations:
     saved: dict[str, float] = field(default_factory=dict)
     taken: int = 0
     grades: list[float] = field(default_factory=lambda: [*GRADES])
-    _after: OrderedDict[Hashable, _Followed] = field(default_factory=OrderedDict)
+    _after: OrderedDict[Hashable, _NextTokens] = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def learn(self, place: Place, token: int, following: Place) -> None:
+    def learn(self, place: HistoryPosition, token: int, following: HistoryPosition) -> None:
         """Record that `token` was taken at a place, and the place that it led to."""
         with self._lock:
             after = self._after
@@ -99,15 +101,15 @@ class Continuations:
                 grade = known.grade if far is not None else known.grade + NEAR
                 self.grades[grade] += GRADE_STEP * ((known.best == token) - self.grades[grade])
             if near is None:
-                near = after[place.near] = _Followed()
+                near = after[place.near] = _NextTokens()
             if far is None:
-                far = after[place] = _Followed()
+                far = after[place] = _NextTokens()
                 while len(after) > MOST_STATES:
                     after.popitem(last=False)
             near.add(token, following)
             far.add(token, following)
 
-    def likeliest(self, place: Place) -> tuple[int, float, Place] | None:
+    def likeliest(self, place: HistoryPosition) -> tuple[int, float, HistoryPosition] | None:
         """The token that followed most often at a place, how likely it follows again, and the place that it led to
         last; None where none is known."""
         followed, offset = self._after.get(place), 0
@@ -119,7 +121,7 @@ class Continuations:
         held = followed.followed.get(token)
         return None if held is None else (token, self.grades[followed.grade + offset], held[1])
 
-    def leads_to(self, place: Place, token: int) -> Place | None:
+    def leads_to(self, place: HistoryPosition, token: int) -> HistoryPosition | None:
         """The place that a token led to; None where that is unknown."""
         followed = self._after.get(place) or self._after.get(place.near)
         held = None if followed is None else followed.followed.get(token)
@@ -159,6 +161,10 @@ class Continuations:
         """For another constraint: sources are expected to be worth there what they are here, and no place is known."""
         due = {name: max(0, at - self.taken) for name, at in self.due.items()}
         return Continuations(
-            rates={**self.rates}, hits={**self.hits}, pauses={**self.pauses}, due=due, saved={**self.saved},
+            rates={**self.rates},
+            hits={**self.hits},
+            pauses={**self.pauses},
+            due=due,
+            saved={**self.saved},
             grades=[*self.grades],
-        )  # fmt: skip
+        )

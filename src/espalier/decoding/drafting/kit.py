@@ -52,8 +52,11 @@ class DraftKit:
             key = (owner, constraint)
             continuations = self._known.pop(key, None)
             if continuations is None:
-                alike = (known for (who, what), known in reversed(self._known.items())
-                         if who == owner and bool(what) == bool(constraint))  # fmt: skip
+                alike = (
+                    known
+                    for (who, what), known in reversed(self._known.items())
+                    if who == owner and bool(what) == bool(constraint)
+                )
                 before = next(alike, None)
                 continuations = Continuations() if before is None else before.heir()
                 while len(self._known) >= MOST_CONSTRAINTS:

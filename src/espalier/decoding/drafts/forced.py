@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from espalier.decoding.canonical import canonical
 from espalier.decoding.drafts.source import FORCED as NAME
-from espalier.decoding.drafts.source import DraftText, Source
+from espalier.decoding.drafts.source import DraftSource, DraftText
 
 
 class ForcedDrafter:
@@ -59,4 +59,4 @@ class ForcedDrafter:
         return head
 
 
-FORCED = Source(make=ForcedDrafter)
+FORCED = DraftSource(make=ForcedDrafter)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from espalier.decoding.drafts.source import DraftText, Source
+from espalier.decoding.drafts.source import DraftSource, DraftText
 
 
 class GrammarDrafter:
@@ -36,4 +36,4 @@ class GrammarDrafter:
         return draft
 
 
-GRAMMAR = Source(make=GrammarDrafter, is_sure=True)
+GRAMMAR = DraftSource(make=GrammarDrafter, is_sure=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from espalier.decoding.drafts.source import DraftText, Source
+from espalier.decoding.drafts.source import DraftSource, DraftText
 
 LONGEST, SHORTEST = 4, 2
 """How many tokens have to be the same; longer ones are looked for first."""
@@ -36,4 +36,4 @@ class LookupDrafter:
         return ()
 
 
-LOOKUP = Source(make=LookupDrafter)
+LOOKUP = DraftSource(make=LookupDrafter)

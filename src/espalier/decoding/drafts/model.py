@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from espalier.decoding.canonical import shared
-from espalier.decoding.drafts.source import Drafter, DraftText, Source
+from espalier.decoding.drafts.source import Drafter, DraftSource, DraftText
 from espalier.decoding.ports import Extend, SequenceId
 from espalier.errors import LimitExceeded
 from espalier.tokens import mask as masks
@@ -81,4 +81,4 @@ def close(drafter: Drafter) -> None:
         drafter.close()
 
 
-MODEL = Source(make=ModelDrafter, close=close)
+MODEL = DraftSource(make=ModelDrafter, close=close)

@@ -1,4 +1,4 @@
-"""What a source of drafts is: a `Source` makes a `Drafter` for one text. `sources.py` lists them.
+"""What a source of drafts is: a `DraftSource` makes a `Drafter` for one text. `sources.py` lists them.
 
 A drafter only proposes: whatever it says, the strategy takes no other token than `mask` would. It knows no logits.
 """
@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from espalier.decoding.drafting.continuations import Continuations, Place
+from espalier.decoding.drafting.continuations import Continuations, HistoryPosition
 from espalier.decoding.plan import Job
 
 FORCED, GRAMMAR, LOOKUP, MODEL = "forced", "grammar", "lookup", "model"
@@ -26,7 +26,7 @@ class DraftText:
     job: Job
     tokens: list[int]
     known: Continuations
-    place: Place | None = None
+    place: HistoryPosition | None = None
     least: float = 0.0
 
 
@@ -47,7 +47,7 @@ class SureDrafter(Drafter, Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class DraftSource:
     """One entry of the registry. make: a drafter for one text. close: what a drafter holds is given back by it; None if
     it holds nothing. is_sure: whether it makes a `SureDrafter`."""
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from espalier.decoding.drafts import forced, grammar, lookup, model
-from espalier.decoding.drafts.source import FORCED, GRAMMAR, LOOKUP, MODEL, Source
+from espalier.decoding.drafts.source import FORCED, GRAMMAR, LOOKUP, MODEL, DraftSource
 from espalier.errors import InputError, UnknownName
 from espalier.registry import Registry
 
 SOURCES = Registry(
     "drafts",
     {FORCED: forced.FORCED, GRAMMAR: grammar.GRAMMAR, LOOKUP: lookup.LOOKUP, MODEL: model.MODEL},
-    holds=Source,
+    holds=DraftSource,
 )
 
 

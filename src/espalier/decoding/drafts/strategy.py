@@ -12,31 +12,22 @@ from collections.abc import Generator, Iterator
 from dataclasses import replace
 from typing import NamedTuple, cast
 
-from espalier.decoding.drafting.continuations import PAUSE, Place
+from espalier.decoding.drafting.continuations import PAUSE, HistoryPosition
 from espalier.decoding.drafts.pace import MOST, Pace, least_rate
-from espalier.decoding.drafts.source import (
-    FORCED,
-    GRAMMAR,
-    MODEL,
-    USUAL,
-    Drafter,
-    DraftText,
-    Source,
-    SureDrafter,
-)
+from espalier.decoding.drafts.source import FORCED, GRAMMAR, MODEL, USUAL, Drafter, DraftSource, DraftText, SureDrafter
 from espalier.decoding.drafts.sources import SOURCES, check_sources
 from espalier.decoding.matcher_questions import MatcherQuestions
 from espalier.decoding.options import Decoding
-from espalier.decoding.plan import Drafting, Job, Outcome, Plan, Strategy, Taken
+from espalier.decoding.plan import Drafting, Job, Outcome, Plan, SampledToken, Strategy
 from espalier.decoding.ports import Answer, Append, Need, answered
 from espalier.decoding.step.decide import decide
-from espalier.decoding.step.row import Decision
+from espalier.decoding.step.row import TokenDecision
 from espalier.decoding.text.run import EndRule, TextRun
 from espalier.decoding.timed_mask import TimedMask
 from espalier.sampling.config import SamplingConfig
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Logits, Mask
-from espalier.trace.records import Drafted
+from espalier.trace.records import DraftTokens
 
 TRIES = 8
 """A source that was not worth a draft is still heard, without a pass, so that its rate is known; and every so many
@@ -57,7 +48,7 @@ FAIR = 0.02
 """Seconds that the decisions after one pass may take: a slow constraint is not checked at many places in one turn."""
 
 
-class Part(NamedTuple):
+class DraftPart(NamedTuple):
     """The tokens of one source in a draft."""
 
     source: str
@@ -66,7 +57,7 @@ class Part(NamedTuple):
 
 def draft_plan(job: Job) -> Plan:
     """One sequence; up to 16 tokens a pass. The outcome is that of `mask`, with `drafting`."""
-    run = _Run(job)
+    run = _DraftRun(job)
     job.chain.start(job.prompt)
     try:
         answer = yield Need(append=(Append(branch=0, tokens=job.prompt),))
@@ -103,7 +94,7 @@ def draft_plan(job: Job) -> Plan:
         run.close()
 
 
-class _Run:
+class _DraftRun:
     """The state of one plan between its passes.
 
     feed: taken tokens that are not in the cache. cut: the length to which the cache has to be cut first; None for none.
@@ -126,9 +117,9 @@ class _Run:
         self._before = 0  # tokens before it
         self._is_drafts = False  # whether it is one of those that drafts pay for
         self._has_drafted = False  # whether the last pass held a draft
-        self._drafts: list[Drafted] = []
-        self._parts: list[Part] = []
-        self._heard: list[Part] = []  # proposals that no pass computes
+        self._drafts: list[DraftTokens] = []
+        self._parts: list[DraftPart] = []
+        self._heard: list[DraftPart] = []  # proposals that no pass computes
         self._timed, self._questions = TimedMask(job), MatcherQuestions(job.matcher)
         self._mask: Mask | None = None
         self._has_mask = False
@@ -136,7 +127,7 @@ class _Run:
         names = job.options.drafts or ((*USUAL, MODEL) if job.kit.sibling is not None else USUAL)
         if job.matcher is None:  # nothing is forced, and no state was met before
             names = tuple(name for name in names if name not in (FORCED, GRAMMAR))
-        self._sources: dict[str, Source] = {name: SOURCES.load(name) for name in names}
+        self._sources: dict[str, DraftSource] = {name: SOURCES.load(name) for name in names}
         self._drafters: dict[str, Drafter] = {name: source.make(self._seen) for name, source in self._sources.items()}
         self._sure = {
             name: cast(SureDrafter, self._drafters[name]) for name, source in self._sources.items() if source.is_sure
@@ -147,7 +138,7 @@ class _Run:
         self.is_awake = self._waits()
         self._is_forced = FORCED in names and not job.watch.is_on and not len(job.chain.filters)
 
-    def take(self, rows: Logits) -> Iterator[Taken]:
+    def take(self, rows: Logits) -> Iterator[SampledToken]:
         """Take tokens from the `(n, V) float32` rows, the first of which follows the last taken token, as long as they
         are what was drafted; then those that need no row."""
         draft = [token for part in self._parts for token in part.tokens]
@@ -159,7 +150,7 @@ class _Run:
             text = self._advance(token, decision.prob)
             is_right = place < len(draft) and token == draft[place]
             right += is_right
-            yield Taken(token=token, text=text, record=decision.record)
+            yield SampledToken(token=token, text=text, record=decision.record)
             if not is_right or self.text.ending is not None or self._now() - began > FAIR:
                 break
         right = min(right, len(rows) - 1)  # the last row computed nothing that was proposed
@@ -175,7 +166,7 @@ class _Run:
         self.feed = tuple(self.text.tokens[step + cached :])
         yield from self.take_single()
 
-    def take_one(self, row: Logits) -> Taken:
+    def take_one(self, row: Logits) -> SampledToken:
         """Take one token after a pass over `feed`. row: `(V,) float32`."""
         decision = self._decide(row)
         token = decision.token
@@ -183,9 +174,9 @@ class _Run:
         if self._heard:
             self._judge(len(self.text.tokens) - 1, 0)
         self.feed = (token,)
-        return Taken(token=token, text=text, record=decision.record)
+        return SampledToken(token=token, text=text, record=decision.record)
 
-    def sleep(self) -> Generator[Need | Taken, Answer | None, None]:
+    def sleep(self) -> Generator[Need | SampledToken, Answer | None, None]:
         """Take tokens one by one, as `mask` does and at its cost, until a source is asked again or the text ends."""
         job, text, known, timed = self.job, self.text, self._seen.known, self._timed
         matcher, chain, questions = job.matcher, job.chain, self._questions
@@ -195,9 +186,15 @@ class _Run:
             self._passes += 1
             self._cached += len(self.feed)
             decision = decide(
-                answered(answer)[0][-1], self._mask if self._has_mask else timed.mask(matcher), vocab=job.vocab,
-                chain=chain, stream=job.stream, context=job.context(text.tokens), watch=job.watch, questions=questions,
-            )  # fmt: skip
+                answered(answer)[0][-1],
+                self._mask if self._has_mask else timed.mask(matcher),
+                vocab=job.vocab,
+                chain=chain,
+                stream=job.stream,
+                context=job.context(text.tokens),
+                watch=job.watch,
+                questions=questions,
+            )
             token = decision.token
             if matcher is not None:
                 matcher.advance(token)
@@ -205,19 +202,25 @@ class _Run:
             self._has_mask = False
             known.taken += 1
             self.feed = (token,)
-            yield Taken(token=token, text=text.take(token), record=decision.record)
+            yield SampledToken(token=token, text=text.take(token), record=decision.record)
             if text.ending is not None:
                 return
         self._has_drafted = False
         self._ended = None
         self._seen.place = None
 
-    def _decide(self, row: Logits) -> Decision:
+    def _decide(self, row: Logits) -> TokenDecision:
         job = self.job
         return decide(
-            row, self._here(), vocab=job.vocab, chain=job.chain, stream=job.stream,
-            context=job.context(self.text.tokens), watch=job.watch, questions=self._questions,
-        )  # fmt: skip
+            row,
+            self._here(),
+            vocab=job.vocab,
+            chain=job.chain,
+            stream=job.stream,
+            context=job.context(self.text.tokens),
+            watch=job.watch,
+            questions=self._questions,
+        )
 
     def propose(self) -> tuple[int, ...]:
         """The draft for the next pass; empty where none is worth its cost."""
@@ -268,7 +271,7 @@ class _Run:
                     draft = [] if ahead else self._listen(name, room)
                 rates = [rate] * len(draft)
             if draft and pace is not None:
-                self._parts.append(Part(name, tuple(draft)))
+                self._parts.append(DraftPart(name, tuple(draft)))
                 pace.added(rates)
                 ahead += draft
         return tuple(ahead)
@@ -345,7 +348,7 @@ class _Run:
         draft = self._ask_source(name, self._drafters[name], [], min(TRIED[turn % len(TRIED)], room))
         if not draft or is_tried == 0:
             return draft
-        self._heard.append(Part(name, tuple(draft[:1])))
+        self._heard.append(DraftPart(name, tuple(draft[:1])))
         return []
 
     def _ask_source(self, name: str, drafter: Drafter, ahead: list[int], most: int) -> list[int]:
@@ -373,7 +376,7 @@ class _Run:
         place = step
         for source, drafted in self._parts:
             accepted = max(0, min(right - (place - step), len(drafted)))
-            self._drafts.append(Drafted(step=place, source=source, drafted=len(drafted), accepted=accepted))
+            self._drafts.append(DraftTokens(step=place, source=source, drafted=len(drafted), accepted=accepted))
             for at in range(0 if source in self._sure else min(accepted + 1, len(drafted))):
                 # Past the end of the text nothing is known about a proposal.
                 if place + at < len(tokens):
@@ -385,7 +388,7 @@ class _Run:
             known.was_right(source, tokens[step] == drafted[0])
         self._parts, self._heard = [], []
 
-    def take_single(self) -> Iterator[Taken]:
+    def take_single(self) -> Iterator[SampledToken]:
         """Take tokens where exactly one is allowed, without their logits: `mask` would draw it, and uses its numbers of
         the random stream all the same. Where steps are recorded the logits are needed, so nothing is taken here."""
         job, chain = self.job, self.job.chain
@@ -403,9 +406,9 @@ class _Run:
             step = len(self.text.tokens)
             self._seen.known.pauses[FORCED] = PAUSE
             text = self._advance(token, 1.0)
-            self._drafts.append(Drafted(step=step, source=FORCED, drafted=1, accepted=1))
+            self._drafts.append(DraftTokens(step=step, source=FORCED, drafted=1, accepted=1))
             self.feed = (*self.feed, token)
-            yield Taken(token=token, text=text, record=None)
+            yield SampledToken(token=token, text=text, record=None)
 
     def _is_short(self) -> bool:
         """Whether one more token in the next pass takes less than a pass of its own."""
@@ -434,7 +437,7 @@ class _Run:
         is_timed = not seen.known.taken % SAMPLED
         began = self._now() if is_timed else 0.0
         last = tokens[-1] if tokens else -1
-        place = Place((hash(self._mask.tobytes()), last), tokens[-2] if len(tokens) > 1 else -1)
+        place = HistoryPosition((hash(self._mask.tobytes()), last), tokens[-2] if len(tokens) > 1 else -1)
         if seen.place is not None and tokens:
             seen.known.learn(seen.place, last, place)
         seen.place = place

@@ -32,7 +32,7 @@ PATIENCE = 32
 """After so many refused tokens the caller builds a mask, which costs about as much as so many questions."""
 
 
-class Found(NamedTuple):
+class AcceptedToken(NamedTuple):
     """token: the first allowed one; None where `most` were refused or none is left. mass: the estimate of Z, in the
     unit of the weights. refused: the tokens that were refused before it, in order."""
 
@@ -82,13 +82,13 @@ class Urn:
         self._drawn.clear()
 
 
-def sample(urn: Urn, allows: Callable[[int], bool], *, most: int = PATIENCE, checks: int = CHECKS) -> Found:
+def sample(urn: Urn, allows: Callable[[int], bool], *, most: int = PATIENCE, checks: int = CHECKS) -> AcceptedToken:
     """Draw until a token is allowed, and estimate Z. allows: called once for each drawn token, in order. checks: at
     least 1."""
     refused: list[int] = []
     while True:
         if urn.is_empty or len(refused) >= most:
-            return Found(None, 0.0, tuple(refused))
+            return AcceptedToken(None, 0.0, tuple(refused))
         token, mass = urn.draw()
         if allows(token):
             break
@@ -103,4 +103,4 @@ def sample(urn: Urn, allows: Callable[[int], bool], *, most: int = PATIENCE, che
         is_allowed = allows(other)
         estimate += mass + (left if is_allowed else 0.0)
         mass += weight if is_allowed else 0.0
-    return Found(token, estimate / checks, tuple(refused))
+    return AcceptedToken(token, estimate / checks, tuple(refused))

@@ -23,7 +23,7 @@ STREAMS = 256
 """Random streams per output: more than the most particles, and than the most outputs of one prompt."""
 
 
-class Step(NamedTuple):
+class ParticleToken(NamedTuple):
     """One taken token, shared by all particles that go on from it."""
 
     token: int
@@ -40,7 +40,7 @@ class Particle:
     stream: RandomStream
     text: TextRun
     branch: int | None = 0
-    steps: list[Step] = field(default_factory=list)
+    steps: list[ParticleToken] = field(default_factory=list)
     log_weight: float = 0.0
     is_dead: bool = False
 
@@ -107,7 +107,7 @@ class ParticleSet:
             particle.matcher.advance(token)
         particle.chain.on_token(token, proposal.prob)
         particle.log_weight += proposal.log_mass
-        particle.steps.append(Step(token, proposal.record))
+        particle.steps.append(ParticleToken(token, proposal.record))
         particle.text.take(token)
         if particle.is_cut and particle.matcher is not None:
             particle.log_weight = weights.NOTHING
@@ -157,7 +157,7 @@ class ParticleSet:
             append=tuple(Append(branch=place, tokens=(particle.tokens[-1],)) for place, particle in live),
         )
 
-    def agreed(self) -> Iterator[tuple[Step, str]]:
+    def agreed(self) -> Iterator[tuple[ParticleToken, str]]:
         """The steps that all particles with a weight share and that were not streamed yet, each with its text."""
         alive = [particle.steps for particle in self.particles if particle.log_weight > weights.NOTHING]
         shortest = min(map(len, alive), default=0)
@@ -167,7 +167,7 @@ class ParticleSet:
                 return
             yield self._tell(step)
 
-    def rest(self, chosen: Particle) -> Iterator[tuple[Step, str]]:
+    def rest(self, chosen: Particle) -> Iterator[tuple[ParticleToken, str]]:
         """The steps of the result that were not streamed yet, each with its text."""
         for step in chosen.steps[len(self._told.tokens) :]:
             yield self._tell(step)
@@ -202,7 +202,7 @@ class ParticleSet:
         records = tuple(step.record for step in particle.steps if step.record is not None)
         return replace(ended, weighing=weighing, records=records)
 
-    def _tell(self, step: Step) -> tuple[Step, str]:
+    def _tell(self, step: ParticleToken) -> tuple[ParticleToken, str]:
         return step, self._told.take(step.token)
 
     def _stream(self, place: int) -> RandomStream:

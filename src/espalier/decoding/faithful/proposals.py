@@ -21,7 +21,7 @@ from espalier.decoding.plan import Job
 from espalier.decoding.step.allowed import permitted
 from espalier.decoding.step.dead_ends import dead_end
 from espalier.decoding.step.decide import decide
-from espalier.decoding.step.record import RowRecords, Scored, bans_of, refusals
+from espalier.decoding.step.record import RowRecords, ScoredToken, bans_of, refusals
 from espalier.decoding.step.stages import favourite_of
 from espalier.decoding.timed_mask import TimedMask
 from espalier.errors import DeadEnd
@@ -96,9 +96,15 @@ class Proposer:
     ) -> Proposal:
         """Without truncations, a step of the `mask` strategy draws from the target over the allowed set."""
         decision = decide(
-            raw, mask, vocab=self._job.vocab, chain=particle.chain, stream=particle.stream, context=context,
-            watch=self._job.watch, questions=self._questions.about(particle.matcher),
-        )  # fmt: skip
+            raw,
+            mask,
+            vocab=self._job.vocab,
+            chain=particle.chain,
+            stream=particle.stream,
+            context=context,
+            watch=self._job.watch,
+            questions=self._questions.about(particle.matcher),
+        )
         aim = self._target.aim(raw, particle.chain, context, particle.stream)
         allowed = self._target.allowed(aim, mask)
         log_mass = 0.0 if bool(allowed.all()) else -measure(aim.row, allowed).tax_nats
@@ -187,7 +193,7 @@ class Proposer:
         if refused:
             row, log_total = aim.row, measure(aim.row, None).log_total
             logit = float(row[refused[0]])
-            rejected = Scored(refused[0], math.exp(logit - log_total), logit)
+            rejected = ScoredToken(refused[0], math.exp(logit - log_total), logit)
         rows = RowRecords(
             raw,
             allowed,
@@ -204,7 +210,7 @@ class Proposer:
             removed_by=refusals(raw, allowed, mask, vocab, questions.member_masks(), bans, can_ban=chain.can_ban),
             z_sampled=allowed_mass(heated(aim.free, chain), allowed),
         )
-        return rows.record(Scored(drawn.token, drawn.prob, drawn.logit))
+        return rows.record(ScoredToken(drawn.token, drawn.prob, drawn.logit))
 
 
 def _choice(row: Logits, pool: Flags, token: int, *, full: bool) -> DrawnToken:

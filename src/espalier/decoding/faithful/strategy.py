@@ -13,7 +13,7 @@ from __future__ import annotations
 from espalier.decoding.faithful.particles import ParticleSet
 from espalier.decoding.faithful.proposals import Propose, Proposer
 from espalier.decoding.options import Decoding
-from espalier.decoding.plan import Job, Plan, Strategy, Taken
+from espalier.decoding.plan import Job, Plan, SampledToken, Strategy
 from espalier.decoding.ports import Append, Need, answered
 from espalier.errors import DeadEnd, InputError, SamplingError
 from espalier.sampling.config import SamplingConfig
@@ -59,13 +59,13 @@ def _plan(job: Job, propose: Propose, *, threshold: float) -> Plan:
             raise fault
         particles.resample(threshold)
         for step, text in particles.agreed():
-            yield Taken(token=step.token, text=text, record=step.record)
+            yield SampledToken(token=step.token, text=text, record=step.record)
         if not particles.live:
             break
         answer = yield particles.need()
     chosen = particles.choose()
     for step, text in particles.rest(chosen[0]):
-        yield Taken(token=step.token, text=text, record=step.record)
+        yield SampledToken(token=step.token, text=text, record=step.record)
     return particles.outcome(chosen, proposer.seconds)
 
 
@@ -85,16 +85,18 @@ def check(options: Decoding, sampling: SamplingConfig) -> None:
         )
     if sampling.is_greedy:
         raise SamplingError(
-            f"{name} draws; with temperature 0 nothing is drawn", hint="a temperature above 0, or the strategy beam",
+            f"{name} draws; with temperature 0 nothing is drawn",
+            hint="a temperature above 0, or the strategy beam",
             field="temperature",
-        )  # fmt: skip
+        )
     if options.target == "truncated":
         return
     if sampling.mirostat:
         raise SamplingError(
             f"{name} aims at the whole distribution, and mirostat truncates it",
-            hint=OptionText("leave it out, or ", TRUNCATED), field="mirostat",
-        )  # fmt: skip
+            hint=OptionText("leave it out, or ", TRUNCATED),
+            field="mirostat",
+        )
     for sampler in (sampler_named(name) for name in sampling.active):
         if sampler.truncates:
             field = sampler.switch.name

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from espalier.decoding.canonical import Canonical, canonical, shared
 from espalier.decoding.matcher_questions import MatcherQuestions
-from espalier.decoding.plan import Job, Outcome, Plan, Strategy, Taken
+from espalier.decoding.plan import Job, Outcome, Plan, SampledToken, Strategy
 from espalier.decoding.ports import Append, Need, answered
 from espalier.decoding.step.allowed import NEG_INF
 from espalier.decoding.step.decide import decide, record_forced
@@ -29,7 +29,7 @@ JOINED = 64
 own pass: a server may have it in its prefix cache."""
 
 
-class Held(NamedTuple):
+class HeldToken(NamedTuple):
     """A drawn token that is not streamed yet. row: `(V,) float32`, its logits; None where forced tokens need no
     logits."""
 
@@ -40,7 +40,7 @@ class Held(NamedTuple):
 
 def jump_plan(job: Job) -> Plan:
     """One sequence. Without a constraint or a tokenizer function, one token per forward pass."""
-    run = _Run(job)
+    run = _JumpRun(job)
     run.jump()
     prompt = job.prompt
     if run.pending or (run.tokens and len(prompt) > JOINED):
@@ -67,7 +67,7 @@ def jump_plan(job: Job) -> Plan:
             run.jump()
 
 
-class _Run:
+class _JumpRun:
     """One growing text. The matcher and the chain have seen all `tokens`; the last tokens may be `held`.
 
     pending: forced tokens that are taken once their logits are known. base: `(V,) float32`, the logits before the first
@@ -79,12 +79,12 @@ class _Run:
         self.job, self.vocab, self.chain, self.matcher = job, job.vocab, job.chain, job.matcher
         self.config = job.chain.config
         self.tokens: list[int] = []
-        self.held: list[Held] = []
+        self.held: list[HeldToken] = []
         self.pending: tuple[int, ...] = ()
         self.base: Logits | None = None
         self.end: Outcome | None = None
         self.is_checked = job.watch.is_on or len(job.chain.filters) > 0
-        self._unsent: list[Taken] = []
+        self._unsent: list[SampledToken] = []
         self._border = 0  # index in `tokens` after the last special token: the text from there is tokenized as one
         self._fed = self._cached = 0  # generated tokens in the KV cache: correct ones, and all
         self._fresh = 0  # tokens taken before the current pass and fed in it
@@ -96,7 +96,7 @@ class _Run:
             self._canonical = canonical(self.vocab, job.encode)
         job.chain.start(job.prompt)
 
-    def flush(self) -> list[Taken]:
+    def flush(self) -> list[SampledToken]:
         """The tokens to stream, each once."""
         tokens, self._unsent = self._unsent, []
         return tokens
@@ -124,7 +124,7 @@ class _Run:
             questions=self._questions,
         )
         self._take(decision.token, decision.prob)
-        self.held.append(Held(decision.token, decision.record, row.copy() if self.is_checked else None))
+        self.held.append(HeldToken(decision.token, decision.record, row.copy() if self.is_checked else None))
         is_text = bool(self.vocab.bytes_of(decision.token)) and decision.token not in self.config.stop_ids
         if not is_text or self._is_frozen or self._canonical is None or self.config.stop:
             self._tell_held()
@@ -182,9 +182,15 @@ class _Run:
             record = None
             if self.job.watch.is_on:
                 record = record_forced(
-                    row, token, self._timed.mask(self.matcher), vocab=self.vocab, chain=self.chain, context=context,
-                    watch=self.job.watch, questions=self._questions,
-                )  # fmt: skip
+                    row,
+                    token,
+                    self._timed.mask(self.matcher),
+                    vocab=self.vocab,
+                    chain=self.chain,
+                    context=context,
+                    watch=self.job.watch,
+                    questions=self._questions,
+                )
             self._take(token, None)
             self._tell(token, record)
             if self.end is not None:
@@ -247,7 +253,7 @@ class _Run:
     def _tell(self, token: int, record: StepRecord | None) -> None:
         """Stream a token, which is final from now on. Sets `self.end` where the text ends with it."""
         text = self._shown.take(token)
-        self._unsent.append(Taken(token=token, text=text, record=record))
+        self._unsent.append(SampledToken(token=token, text=text, record=record))
         if not self.vocab.bytes_of(token):
             self._border = len(self._shown.tokens)
         if self._shown.ending is not None:

@@ -18,12 +18,12 @@ from espalier.automata.reasons.blame import Blame
 from espalier.constraints.base import Matcher
 from espalier.constraints.matching.rewinding import RewindingMatcher
 from espalier.decoding.matcher_questions import MatcherQuestions, NamedMasks
-from espalier.decoding.plan import Job, Outcome, Plan, Taken
+from espalier.decoding.plan import Job, Outcome, Plan, SampledToken
 from espalier.decoding.ports import Append, Need, answered
 from espalier.decoding.rewinding.retries import Retries
 from espalier.decoding.step.dead_ends import stranded
 from espalier.decoding.step.decide import decide
-from espalier.decoding.step.row import Decision
+from espalier.decoding.step.row import TokenDecision
 from espalier.decoding.step.stages import CONSTRAINT
 from espalier.decoding.text.run import EndRule, TextRun
 from espalier.decoding.text.token_limit import without_token_limit
@@ -46,7 +46,7 @@ def rewind_plan(job: Job) -> Plan:
     Raises DeadEnd where no text is left: none at all, none that begins with the shown text, or none within
     `max_rewinds`; it is a Stranded that names them where the members of a composition share none.
     """
-    run = _Run(job)
+    run = _RewindingRun(job)
     job.chain.start(job.prompt)
     answer = yield Need(append=(Append(branch=0, tokens=job.prompt),))
     while True:
@@ -57,14 +57,12 @@ def rewind_plan(job: Job) -> Plan:
         if back:
             # Appending the last kept token once more gives the logits of the place that the text went back to.
             context = (*job.prompt, *run.generated)
-            answer = yield Need(
-                truncate=((0, len(context) - 1),), append=(Append(branch=0, tokens=context[-1:]),),
-            )  # fmt: skip
+            answer = yield Need(truncate=((0, len(context) - 1),), append=(Append(branch=0, tokens=context[-1:]),))
         else:
             answer = yield Need(append=(Append(branch=0, tokens=(run.generated[-1],)),))
 
 
-class _Run:
+class _RewindingRun:
     """The state of one plan between its passes."""
 
     def __init__(self, job: Job) -> None:
@@ -81,7 +79,7 @@ class _Run:
         self._text = TextRun(self._end_rule)
         self._retries = Retries()
         self._rewinds: list[Rewind] = []
-        self._waiting: deque[Taken] = deque()  # taken tokens that may still go back
+        self._waiting: deque[SampledToken] = deque()  # taken tokens that may still go back
         self._strict: Mask = masks.empty(0)  # allowed by the matcher
         self._allowed: Mask = masks.empty(0)  # with tokens to try, without those that must not be taken again
         self.ended: Outcome | None = None
@@ -111,7 +109,7 @@ class _Run:
                     continue
             went_back = self._dead_end(fault) or went_back
 
-    def settled(self) -> Sequence[Taken]:
+    def settled(self) -> Sequence[SampledToken]:
         """The tokens that nothing can take back any more, each once."""
         unsettled = 0
         if self.ended is None and self._can_rewind:
@@ -146,19 +144,25 @@ class _Run:
             masks.set_bits_inplace(mask, tuple(far), False)
         return mask
 
-    def _decide(self, raw: Logits) -> Decision:
+    def _decide(self, raw: Logits) -> TokenDecision:
         job = self._job
         return decide(
-            raw, self._allowed, vocab=job.vocab, chain=job.chain, stream=job.stream,
-            context=job.context(self.generated), watch=job.watch, questions=self._questions,
-        )  # fmt: skip
+            raw,
+            self._allowed,
+            vocab=job.vocab,
+            chain=job.chain,
+            stream=job.stream,
+            context=job.context(self.generated),
+            watch=job.watch,
+            questions=self._questions,
+        )
 
-    def _take(self, decision: Decision) -> None:
+    def _take(self, decision: TokenDecision) -> None:
         token = decision.token
         self._matcher.advance(token)
         self._job.chain.on_token(token, decision.prob)
         self._retries.taken(token)
-        self._waiting.append(Taken(token=token, text=self._text.take(token), record=decision.record))
+        self._waiting.append(SampledToken(token=token, text=self._text.take(token), record=decision.record))
         if self._text.ending is not None:
             outcome = self._text.outcome(self._matcher, mask_seconds=self._timed.seconds)
             self.ended = replace(outcome, rewinds=tuple(self._rewinds))

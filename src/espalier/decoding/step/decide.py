@@ -36,7 +36,7 @@ from espalier.decoding.matcher_questions import NO_MATCHER, MatcherQuestions
 from espalier.decoding.step.allowed import NEG_INF
 from espalier.decoding.step.observed import lists_at_once, observe, record_row
 from espalier.decoding.step.record import Watch
-from espalier.decoding.step.row import Decision, Draw, row_of
+from espalier.decoding.step.row import Draw, TokenDecision, row_of
 from espalier.sampling.chain import Chain
 from espalier.sampling.draw import DrawnToken, RandomStream
 from espalier.sampling.fast.program import new_tuple
@@ -56,7 +56,7 @@ def decide(
     context: FilterContext,
     watch: Watch,
     questions: MatcherQuestions = NO_MATCHER,
-) -> Decision:
+) -> TokenDecision:
     """Mask, then chain, then draw. `raw` is `(V,) float32` and is not changed; `mask` is `(W,) int32` or None.
 
     Takes `chain.draws_per_token` numbers of the stream: first the chance of xtc, where xtc is on, then the draw. The
@@ -71,7 +71,7 @@ def decide(
     row = row_of(raw, vocab, chain, stream, context)
     draw = row.draw(mask, questions, max(1, watch.top_k) if watch.lists and lists_at_once(row, watch) else 0)
     record = observe(row, mask, draw, None, watch, questions) if watch.is_on else None
-    return new_tuple(Decision, (draw.token, draw.prob, record))
+    return new_tuple(TokenDecision, (draw.token, draw.prob, record))
 
 
 def decide_late(
@@ -85,7 +85,7 @@ def decide_late(
     context: FilterContext,
     watch: Watch,
     questions: MatcherQuestions = NO_MATCHER,
-) -> Decision:
+) -> TokenDecision:
     """Chain, draw, and only where `allows` refuses the drawn token: mask, chain, draw again. The rest is as `decide`.
 
     mask: builds the mask, `(W,) int32`, of the tokens that `allows` allows. It is called once where the token was
@@ -101,8 +101,8 @@ def decide_late(
     elif watch.is_on:
         bits = mask()
     if not watch.is_on:
-        return Decision(draw.token, draw.prob, None)
-    return Decision(draw.token, draw.prob, observe(row, bits, draw, rejected, watch, questions))
+        return TokenDecision(draw.token, draw.prob, None)
+    return TokenDecision(draw.token, draw.prob, observe(row, bits, draw, rejected, watch, questions))
 
 
 def record_forced(

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from espalier.decoding.matcher_questions import Answers, MatcherQuestions
 from espalier.decoding.step.allowed import NEG_INF, real
-from espalier.decoding.step.record import Numbers, RowRecords, Scored, Watch, bans_of, record_of, refusals
-from espalier.decoding.step.row import Draw, Row
+from espalier.decoding.step.record import RowRecords, ScoredToken, StepNumbers, Watch, bans_of, record_of, refusals
+from espalier.decoding.step.row import Draw, LogitRow
 from espalier.decoding.step.stages import SHORT, candidate_of
 from espalier.sampling.chain import Chain
 from espalier.sampling.draw import DrawnToken
@@ -32,7 +32,7 @@ MANY = 256
 """The counts of more tokens are not copied at every step."""
 
 
-def lists_at_once(row: Row, watch: Watch) -> bool:
+def lists_at_once(row: LogitRow, watch: Watch) -> bool:
     """Whether the candidates of a draw are listed with the draw, at a level that lists them."""
     chain, program = row.chain, row.program
     if watch.at_once or row.is_changed or row.raw.shape[0] > SHORT:
@@ -43,11 +43,11 @@ def lists_at_once(row: Row, watch: Watch) -> bool:
 
 
 def observe(
-    row: Row, mask: Mask | None, draw: Draw, rejected: Draw | None, watch: Watch, questions: MatcherQuestions
+    row: LogitRow, mask: Mask | None, draw: Draw, rejected: Draw | None, watch: Watch, questions: MatcherQuestions
 ) -> StepRecord:
     """The record of a draw. mask: the constraint's, `(W,) int32`. rejected: what was drawn first and refused.
     questions: about the matcher, which has not advanced yet."""
-    first = None if rejected is None else Scored(rejected.token, rejected.prob, rejected.logit)
+    first = None if rejected is None else ScoredToken(rejected.token, rejected.prob, rejected.logit)
     refused = row.favourite if first is None else first.token
     inputs = draw.inputs
     lists = watch.lists
@@ -68,10 +68,10 @@ def observe(
 
 
 def record_row(
-    row: Row,
+    row: LogitRow,
     mask: Mask | None,
     draw: Draw,
-    rejected: Scored | None,
+    rejected: ScoredToken | None,
     watch: Watch,
     questions: Answers,
     *,
@@ -103,7 +103,7 @@ def record_row(
         z_sampled=_z_sampled(row, flags, draw, token if was_forced else None) if numbers is None else numbers.z_sampled,
         numbers=numbers,
     )
-    return rows.record(Scored(token, draw.prob, draw.logit), was_forced=was_forced)
+    return rows.record(ScoredToken(token, draw.prob, draw.logit), was_forced=was_forced)
 
 
 class StepSums(NamedTuple):
@@ -118,15 +118,15 @@ class StepSums(NamedTuple):
     #: as in StepRecord
     z_sampled: float | None
 
-    def numbers(self, top: float, logit: float) -> Numbers:
+    def numbers(self, top: float, logit: float) -> StepNumbers:
         """top: the largest logit of the model; logit: that of the taken token."""
         measures = measures_of(*self.sums, top, has_mask=self.has_mask)
         if measures is None:
             raise AssertionError("sums that are too small were kept")
-        return Numbers(measures, self.allowed_count, not self.is_best, self.z_sampled, logit - measures.log_total)
+        return StepNumbers(measures, self.allowed_count, not self.is_best, self.z_sampled, logit - measures.log_total)
 
 
-def _sum(row: Row, mask: Mask | None, inputs: RowInputs) -> StepSums | None:
+def _sum(row: LogitRow, mask: Mask | None, inputs: RowInputs) -> StepSums | None:
     """The sums of a common step; None where float64 cannot hold one."""
     chain, program = row.chain, row.program
     bits = real(None, row.vocab) if mask is None else mask
@@ -135,9 +135,16 @@ def _sum(row: Row, mask: Mask | None, inputs: RowInputs) -> StepSums | None:
     has_mask, is_greedy, favourite = bits is not None, chain.config.is_greedy, row.favourite
     raw, _, tokens, said, losses, _, room, *_ = inputs
     total, spread, inside, inside_spread, share, count, is_best = kernels("steps").sum_step(
-        raw, bits if has_mask else NOTHING, tokens, said, losses, program.summing,
-        room if room.shape[0] else np.empty_like(raw), favourite, not is_greedy,
-    )  # fmt: skip
+        raw,
+        bits if has_mask else NOTHING,
+        tokens,
+        said,
+        losses,
+        program.summing,
+        room if room.shape[0] else np.empty_like(raw),
+        favourite,
+        not is_greedy,
+    )
     if has_mask and (inside < TINY or (share < 0.0 and not is_greedy)):
         return None
     sums = (total, spread, inside, inside_spread), has_mask, count, is_best, None if is_greedy else share
@@ -148,7 +155,7 @@ def _record_sums(
     step: int,
     vocab: Vocab,
     taken: tuple[int, float, float],
-    rejected: Scored | None,
+    rejected: ScoredToken | None,
     sums: StepSums,
     top: float,
     logit: float,
@@ -167,7 +174,7 @@ def _record_sums(
     )
 
 
-def _listed(row: Row, mask: Mask | None, draw: Draw, watch: Watch) -> DrawnToken:
+def _listed(row: LogitRow, mask: Mask | None, draw: Draw, watch: Watch) -> DrawnToken:
     """The candidates that a token was drawn from; the token alone where nothing is listed."""
     if draw.drawn is not None:
         return draw.drawn
@@ -192,7 +199,7 @@ def _context(chain: Chain, inputs: RowInputs) -> TransformContext:
     return TransformContext(config=chain.config, seen=seen, produced=produced, chance=inputs.chance)
 
 
-def _z_sampled(row: Row, allowed: NDArray[np.bool_] | None, draw: Draw, forced: int | None) -> float | None:
+def _z_sampled(row: LogitRow, allowed: NDArray[np.bool_] | None, draw: Draw, forced: int | None) -> float | None:
     """The probability of the allowed tokens, or of a forced one alone, after penalties, bias and temperature; None
     where no such distribution is defined."""
     chain, raw = row.chain, row.raw

@@ -56,7 +56,7 @@ class Watch(NamedTuple):
         return self.lists or (self.counts and self.is_on)
 
 
-class Scored(NamedTuple):
+class ScoredToken(NamedTuple):
     """A token with its probability and its logit in what it was drawn from."""
 
     token: int
@@ -86,19 +86,19 @@ class RowRecords:
         vocab: Vocab,
         watch: Watch,
         questions: Answers,
-        rejected: Scored | None = None,
+        rejected: ScoredToken | None = None,
         bans: Sequence[Ban] = (),
         min_tokens: int = 0,
         removed_by: tuple[tuple[str, float], ...] = (),
         z_sampled: float | None = None,
-        numbers: Numbers | None = None,
+        numbers: StepNumbers | None = None,
     ) -> None:
         self._raw, self._vocab, self._questions = raw, vocab, questions
         self._step, self._rejected, self._removed_by = step, rejected, removed_by
         if numbers is None:
             count = raw.shape[0] if allowed is None else int(np.count_nonzero(allowed))
             is_changed = allowed is not None and not bool(allowed[favourite])
-            numbers = Numbers(measure(raw, allowed, top=float(raw[favourite])), count, is_changed, z_sampled, 0.0)
+            numbers = StepNumbers(measure(raw, allowed, top=float(raw[favourite])), count, is_changed, z_sampled, 0.0)
         self._numbers = numbers
         self._stages = stages = Stages(raw, allowed, numbers.measures, vocab, kept, watch.top_k)
         self._lists = (stages.wanted(), stages.allowed(), stages.sampled(drawn)) if watch.lists else ((), (), ())
@@ -108,7 +108,7 @@ class RowRecords:
             self._blame = questions.why_refused(refused) or banned_by(refused, bans, min_tokens)
         self._distribution = distribution(raw, allowed) if watch.level == "full" else None
 
-    def record(self, taken: Scored, *, was_forced: bool = False) -> StepRecord:
+    def record(self, taken: ScoredToken, *, was_forced: bool = False) -> StepRecord:
         """The record of the step at which `taken` was taken."""
         rejected, numbers = self._rejected, self._numbers
         return record_of(
@@ -126,7 +126,7 @@ class RowRecords:
         )
 
 
-class Numbers(NamedTuple):
+class StepNumbers(NamedTuple):
     """The measurements of a step; the names are those of StepRecord."""
 
     measures: Measures
@@ -140,7 +140,7 @@ def record_of(
     step: int,
     taken: Candidate,
     rejected: Candidate | None,
-    numbers: Numbers,
+    numbers: StepNumbers,
     *,
     vocab: Vocab,
     questions: Answers,

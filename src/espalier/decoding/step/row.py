@@ -1,4 +1,4 @@
-"""`Row`: the logits of one step and what a token is drawn with. It draws by one kernel, or by the plain functions.
+"""`LogitRow`: the logits of one step and what a token is drawn with. It draws by one kernel, or by the plain functions.
 
 It makes no record, and knows nothing about models, caches or the order in which a strategy calls it.
 """
@@ -27,7 +27,7 @@ from espalier.tokens.vocab import Vocab
 from espalier.trace.records import StepRecord
 
 
-class Decision(NamedTuple):
+class TokenDecision(NamedTuple):
     """token: what was taken. prob: its probability in what was drawn from. record: None at level `off`."""
 
     token: int
@@ -67,7 +67,7 @@ class Allowed(NamedTuple):
     before: NDArray[np.bool_] | None
 
 
-class Row(NamedTuple):
+class LogitRow(NamedTuple):
     """One row of logits, not changed, from `row_of`. It can be drawn from as often as a strategy likes."""
 
     #: `(V,) float32`
@@ -165,9 +165,9 @@ class Row(NamedTuple):
         return dead_end(allowed, self.raw, self.chain, self.context.step, questions)
 
 
-def row_of(raw: Logits, vocab: Vocab, chain: Chain, stream: RandomStream, context: FilterContext) -> Row:
+def row_of(raw: Logits, vocab: Vocab, chain: Chain, stream: RandomStream, context: FilterContext) -> LogitRow:
     """Raises BadLogits for NaN, +inf or nothing finite, and what filters raise."""
     is_changed = context.step < chain.config.min_tokens or len(chain.filters) > 0
     changed = chain.bias(raw, context) if is_changed else None
     favourite, program = favourite_of(raw, context.step), chain.kept(program_of)
-    return new_tuple(Row, (raw, vocab, chain, stream, context, favourite, program, is_changed, changed))
+    return new_tuple(LogitRow, (raw, vocab, chain, stream, context, favourite, program, is_changed, changed))

@@ -164,11 +164,7 @@ def _make_candidates(find: Callable[[], Callable[[], Candidates]]) -> Candidates
 
 
 def _weigh_logits(
-    vocab: Vocab,
-    ids: NDArray[np.intp],
-    logits: NDArray[np.float32],
-    log_sum: float,
-    allowed: NDArray[np.bool_] | None,
+    vocab: Vocab, ids: NDArray[np.intp], logits: NDArray[np.float32], log_sum: float, allowed: NDArray[np.bool_] | None
 ) -> Candidates:
     """Candidates with the probabilities of their logits."""
     probs = [math.exp(logit - log_sum) for logit in logits.tolist()]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from espalier.constraints.compiler import Compiler
-from espalier.constraints.matching.automaton import AutomatonCompiled
+from espalier.constraints.matching.automaton import CompiledAutomaton
 from espalier.constraints.spec import Gbnf, JsonSchema, Regex
 from espalier.decoding.step.decide import decide, decide_late, record_forced
 from espalier.decoding.step.record import Watch
@@ -22,14 +22,17 @@ from espalier.sampling.config import SamplingConfig
 from espalier.sampling.draw import RandomStream
 from espalier.sampling.fast.candidates import allowed
 from espalier.sampling.filters import FilterContext
-from espalier.sampling.fit import Fitted, fit
+from espalier.sampling.fit import FittedConfig, fit
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Logits, Mask
 from espalier.tokens.vocab import Vocab
 
 SAMPLERS: tuple[dict[str, Any], ...] = (
-    {}, {"temperature": 0.0}, {"dry_multiplier": 0.8, "top_k": 0}, {"ignore_eos": True, "mirostat": 2},
-)  # fmt: skip
+    {},
+    {"temperature": 0.0},
+    {"dry_multiplier": 0.8, "top_k": 0},
+    {"ignore_eos": True, "mirostat": 2},
+)
 """Samplings that together need every kernel: one draws with all samplers, and few others stand around it."""
 WATCHES = Watch("off"), Watch("summary"), Watch("full")
 SHARES = 0, 1, 600
@@ -48,7 +51,7 @@ def warm_masks(compiler: Compiler) -> None:
                 break
             matcher.advance(int(allowed[0]))
     nested = compiler.compile(Gbnf('root ::= "(" root ")" | "a"'))
-    assert isinstance(nested, AutomatonCompiled)
+    assert isinstance(nested, CompiledAutomaton)
     nested.machine.landings(nested.machine.start)  # asked for compositions alone
 
 
@@ -65,15 +68,20 @@ def warm_steps(vocab: Vocab) -> None:
         allowed(noise, _mask(vocab.width, share), np.empty_like(noise))
 
 
-def _step(raw: Logits, mask: Mask | None, watch: Watch, vocab: Vocab, config: SamplingConfig, fitted: Fitted) -> None:
+def _step(
+    raw: Logits, mask: Mask | None, watch: Watch, vocab: Vocab, config: SamplingConfig, fitted: FittedConfig
+) -> None:
     """One step by each way of deciding, and its record."""
     chain = Chain(config, fitted=fitted)
     chain.start(PROMPT)
     for token in PROMPT[:3]:
         chain.on_token(token, 0.5)
     arguments: dict[str, Any] = {
-        "vocab": vocab, "chain": chain, "context": FilterContext(3, PROMPT, PROMPT[:3]), "watch": watch,
-    }  # fmt: skip
+        "vocab": vocab,
+        "chain": chain,
+        "context": FilterContext(3, PROMPT, PROMPT[:3]),
+        "watch": watch,
+    }
     records = [decide(raw, mask, stream=RandomStream(1), **arguments).record]
     if mask is not None:
         allows = partial(masks.test, mask)

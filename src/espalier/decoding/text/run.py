@@ -14,7 +14,7 @@ from espalier.decoding.text.stops import TextAssembler
 from espalier.decoding.text.token_limit import exceeded, is_closed_by_limit
 
 
-class Ending(NamedTuple):
+class TextEnd(NamedTuple):
     """Why a text ended. stop: the stop text or stop id; None for EOS and for the token limit."""
 
     finish: FinishReason
@@ -29,8 +29,16 @@ class EndRule:
     """
 
     __slots__ = (
-        "_line_limit", "_max_tokens", "_spelled", "_vocab", "ends", "has_line_limit", "on_budget", "stop_ids", "stops",
-    )  # fmt: skip
+        "_line_limit",
+        "_max_tokens",
+        "_spelled",
+        "_vocab",
+        "ends",
+        "has_line_limit",
+        "on_budget",
+        "stop_ids",
+        "stops",
+    )
 
     def __init__(self, job: Job) -> None:
         config = job.chain.config
@@ -48,16 +56,16 @@ class EndRule:
             return b""
         return (self._spelled and self._spelled.get(token)) or self._vocab.bytes_of(token)
 
-    def ending(self, token: int, length: int, stop_text: str | None) -> Ending | None:
+    def ending(self, token: int, length: int, stop_text: str | None) -> TextEnd | None:
         """Why a text of `length` tokens ends with `token`; None where it goes on. stop_text: the stop text that this
         token completed."""
         if token in self.ends:
-            return Ending("stop", stop_text)
+            return TextEnd("stop", stop_text)
         if token in self.stop_ids:
-            return Ending("stop", token)
+            return TextEnd("stop", token)
         if stop_text is not None:
-            return Ending("stop", stop_text)
-        return Ending("length") if length >= self._max_tokens else None
+            return TextEnd("stop", stop_text)
+        return TextEnd("length") if length >= self._max_tokens else None
 
     def is_late(self, token: int) -> bool:
         """Whether the text ends with this token, just taken, because it makes a new line late."""
@@ -73,13 +81,13 @@ class TextRun:
         self._rule = rule
         self._assembler = TextAssembler(rule.stops)
         self.tokens: list[int] = []
-        self.ending: Ending | None = None
+        self.ending: TextEnd | None = None
 
     def take(self, token: int) -> str:
         """Append a token. Returns the text that may be shown now; `ending` says whether the text ends here."""
         text = self._append(token)
         if self._rule.has_line_limit and self.ending is None and self._rule.is_late(token):
-            self.ending = Ending("length")
+            self.ending = TextEnd("length")
         return text
 
     def _append(self, token: int) -> str:

@@ -9,7 +9,7 @@ import codecs
 from typing import NamedTuple
 
 
-class Piece(NamedTuple):
+class ShownText(NamedTuple):
     """text: may be shown now. stop: the stop text that was met, or None."""
 
     text: str
@@ -32,10 +32,10 @@ class TextAssembler:
         """All text that was emitted."""
         return "".join(self._shown)
 
-    def feed(self, data: bytes) -> Piece:
+    def feed(self, data: bytes) -> ShownText:
         """Add the bytes of one token. After a stop text, further bytes are ignored."""
         if self._stopped:
-            return Piece("")
+            return ShownText("")
         if not self._stops:  # the common case
             return self._give(self._decoder.decode(data), None)
         self._held += self._decoder.decode(data)
@@ -48,14 +48,14 @@ class TextAssembler:
         copy._held, copy._shown, copy._stopped = self._held, self._shown.copy(), self._stopped
         return copy
 
-    def finish(self) -> Piece:
+    def finish(self) -> ShownText:
         """The held text, and U+FFFD for an incomplete character at the end."""
         if self._stopped:
-            return Piece("")
+            return ShownText("")
         self._held += self._decoder.decode(b"", final=True)
         return self._release(final=True)
 
-    def _release(self, *, final: bool) -> Piece:
+    def _release(self, *, final: bool) -> ShownText:
         matches = [(at, len(stop), stop) for stop in self._stops if (at := self._held.find(stop)) >= 0]
         maybe = len(self._held) if final else len(self._held) - self._could_be_stop()
         if matches:
@@ -75,6 +75,6 @@ class TextAssembler:
                 return size
         return 0
 
-    def _give(self, text: str, stop: str | None) -> Piece:
+    def _give(self, text: str, stop: str | None) -> ShownText:
         self._shown.append(text)
-        return Piece(text, stop)
+        return ShownText(text, stop)

@@ -15,18 +15,11 @@ from typing import NamedTuple
 import numpy as np
 
 from espalier.automata.reasons.blame import Blame
-from espalier.constraints.base import Matcher, Ruled
+from espalier.constraints.base import Matcher, RuleNames
 from espalier.constraints.matching.closing import closing, is_loose, known, within
 from espalier.decoding.matcher_questions import members_with_whole
 from espalier.decoding.options import OnBudget
-from espalier.errors import (
-    BudgetExceeded,
-    CapabilityError,
-    InputError,
-    LimitExceeded,
-    TokenRefused,
-    UnsupportedError,
-)
+from espalier.errors import BudgetExceeded, CapabilityError, InputError, LimitExceeded, TokenRefused, UnsupportedError
 from espalier.time_limit import OutOfTime
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Mask
@@ -36,7 +29,7 @@ from espalier.wording import OptionText, Setting
 MEMBER = "budget"
 
 
-class _State(NamedTuple):
+class _LimitState(NamedTuple):
     """way: the held completion, EOS last; None while the limit is far. decided: whether the limit has refused a
     token."""
 
@@ -58,8 +51,8 @@ class TokenLimitMatcher:
         self._left = left
         self._vocab = vocab
         self._name = name
-        self._state = _State()
-        self._history: list[_State] = []  # before each token, EOS too
+        self._state = _LimitState()
+        self._history: list[_LimitState] = []  # before each token, EOS too
         self._found: tuple[Mask | None, bool] | None = None  # the answer of `_look`, kept until the next token
         if within(inner, left) is None:
             shortest = inner.shortest_completion()
@@ -70,7 +63,7 @@ class TokenLimitMatcher:
                     hint=f"max_tokens of {len(shortest)} or more, room for it in the context, or on_budget=truncate",
                     field="max_tokens",
                 )
-            self._state = _State(shortest)
+            self._state = _LimitState(shortest)
 
     @property
     def inner(self) -> Matcher:
@@ -116,7 +109,7 @@ class TokenLimitMatcher:
             if way is None:
                 raise AssertionError(f"token {token} was allowed for a completion that is not there")
         self._history.append(self._state)
-        self._state = _State(way, self._state.decided or decides)
+        self._state = _LimitState(way, self._state.decided or decides)
         self._left = left
         self._found = None
 
@@ -156,7 +149,7 @@ class TokenLimitMatcher:
     def shortest_completion(self) -> tuple[int, ...]:
         if self.is_finished:
             return ()
-        held = self._held()
+        held = self._held_completion()
         completion = known(self._inner)
         return held if completion is None else min(held, completion, key=len)
 
@@ -177,12 +170,12 @@ class TokenLimitMatcher:
             return None, False
         whole = inner.mask()
         mask = whole & closing(inner, self._left - 1, self._vocab.width)
-        way = self._held()
+        way = self._held_completion()
         self._state = self._state._replace(way=way)
         masks.set_bits_inplace(mask, way[:1], True)
         return mask, not np.array_equal(mask, whole)
 
-    def _held(self) -> tuple[int, ...]:
+    def _held_completion(self) -> tuple[int, ...]:
         """A completion that fits in the tokens left. Raises LimitExceeded where none is known."""
         way = self._state.way
         if way is None:
@@ -205,21 +198,21 @@ class TokenLimitMatcher:
 
 
 class RuledTokenLimitMatcher(TokenLimitMatcher):
-    """A `Ruled` matcher under a token limit."""
+    """A `RuleNames` matcher under a token limit."""
 
     __slots__ = ()
 
     def rule_of(self, token: int) -> str | None:
         """The constraint's own answer."""
         inner = self._inner
-        if not isinstance(inner, Ruled):
+        if not isinstance(inner, RuleNames):
             raise AssertionError("the matcher inside knows no rules")
         return inner.rule_of(token)
 
 
 def with_token_limit(inner: Matcher, left: int, vocab: Vocab, *, name: str) -> TokenLimitMatcher:
-    """`inner` under a token limit; `Ruled` where `inner` is. Raises as `TokenLimitMatcher`."""
-    kind = RuledTokenLimitMatcher if isinstance(inner, Ruled) else TokenLimitMatcher
+    """`inner` under a token limit; `RuleNames` where `inner` is. Raises as `TokenLimitMatcher`."""
+    kind = RuledTokenLimitMatcher if isinstance(inner, RuleNames) else TokenLimitMatcher
     return kind(inner, left, vocab, name=name)
 
 

@@ -32,9 +32,7 @@ F32 = 0  # of enum ggml_type
 # them as F32. Integer tensors have other names.
 ALWAYS_F32 = ("_norm.weight", ".bias", ".ssm_conv1d.weight", ".ssm_a", ".ssm_d", "rope_freqs.weight")
 # Types that cannot be multiplied with a row: the enum without the float and block types.
-NO_PRODUCT = MappingProxyType(
-    {9: "Q8_1", 15: "Q8_K", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64"}
-)  # fmt: skip
+NO_PRODUCT = MappingProxyType({9: "Q8_1", 15: "Q8_K", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64"})
 
 
 def check_generates(header: Header, name: str) -> None:
@@ -43,9 +41,10 @@ def check_generates(header: Header, name: str) -> None:
     kind = header.values.get("general.type", "model")
     if kind == "adapter":
         raise InputError(
-            f"{name} is a LoRA adapter, not a model", hint="load the model that it was made for, with it as lora",
+            f"{name} is a LoRA adapter, not a model",
+            hint="load the model that it was made for, with it as lora",
             field="model",
-        )  # fmt: skip
+        )
     ranks = header.own("pooling_type") == RANK
     if header.own("attention.causal") is False or ranks or header.architecture in EMBEDDERS:
         raise CapabilityError(

@@ -82,16 +82,16 @@ def read_header(path: Path, *, what: str = "model") -> Header:
     try:
         with path.open("rb") as file:
             if not os.fstat(file.fileno()).st_size:  # an empty file cannot be mapped
-                raise _Damaged("it is empty", NOT_ONE)
+                raise _HeaderError("it is empty", NOT_ONE)
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
                 return _HeaderReader(data).header(path.name)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}", field=what) from error
-    except _Damaged as error:
+    except _HeaderError as error:
         raise InputError(f"{path.name} is not a usable GGUF file: {error}", hint=error.hint, field=what) from error
 
 
-class _Damaged(Exception):
+class _HeaderError(Exception):
     """Why the header cannot be read."""
 
     def __init__(self, message: str, hint: str = DAMAGED) -> None:
@@ -108,17 +108,17 @@ class _HeaderReader:
     def header(self, name: str) -> Header:
         start = self.take(min(24, self.size))
         if start[:4] != MAGIC:
-            raise _Damaged(_guess(start, name), NOT_ONE)
+            raise _HeaderError(_guess(start, name), NOT_ONE)
         if len(start) < 24:
-            raise _Damaged("it ends in its first bytes")
+            raise _HeaderError("it ends in its first bytes")
         (version,) = struct.unpack_from("<I", start, 4)
         if version not in VERSIONS:
-            raise _Damaged(*_wrong_version(version))
+            raise _HeaderError(*_wrong_version(version))
         tensors, keys = struct.unpack_from("<QQ", start, 8)
         if keys * 13 + tensors * 24 > self.size - self.at:  # the smallest sizes of a key and of a tensor's entry
-            raise _Damaged(f"it ends before its {keys} keys and {tensors} tensors")
+            raise _HeaderError(f"it ends before its {keys} keys and {tensors} tensors")
         if max(keys, tensors) > MAX_ENTRIES:
-            raise _Damaged(f"it has {max(keys, tensors):,} keys or tensors, and the limit is {MAX_ENTRIES:,}")
+            raise _HeaderError(f"it has {max(keys, tensors):,} keys or tensors, and the limit is {MAX_ENTRIES:,}")
         header = Header(version=version, tensors=tensors)
         for _ in range(keys):
             self.pair(header)
@@ -136,7 +136,7 @@ class _HeaderReader:
     def pair(self, header: Header) -> None:
         key = self.string().decode("utf-8", "replace")
         if key in header.values or key in header.arrays:
-            raise _Damaged(f"the key {_shown(key)!r} stands there twice")
+            raise _HeaderError(f"the key {_show_key(key)!r} stands there twice")
         kind = int(self.number("I"))
         if kind == STRING:
             header.values[key] = self.string().decode("utf-8", "replace")
@@ -145,7 +145,7 @@ class _HeaderReader:
         elif kind in CODES:
             header.values[key] = self.number(CODES[kind])
         else:
-            raise _Damaged(f"the key {_shown(key)!r} has a value of the unknown type {kind}")
+            raise _HeaderError(f"the key {_show_key(key)!r} has a value of the unknown type {kind}")
 
     def array(self, key: str, header: Header) -> tuple[int, int]:
         kind, count = int(self.number("I")), int(self.number("Q"))
@@ -160,26 +160,26 @@ class _HeaderReader:
                 header.numbers[key] = struct.unpack_from(f"<{count}{code}", self.data, at)
         else:
             what = "a list of lists" if kind == ARRAY else f"a list of the unknown type {kind}"
-            raise _Damaged(f"{_shown(key)} is {what}")
+            raise _HeaderError(f"{_show_key(key)} is {what}")
         return kind, count
 
     def strings(self, count: int, key: str) -> list[bytes]:
         """A vocabulary has some hundred thousand strings, so the loop is kept short."""
         data, at, size, texts = self.data, self.at, self.size, []
         if count * 8 > size - at:
-            raise _Damaged(f"it ends within {_shown(key)}")
+            raise _HeaderError(f"it ends within {_show_key(key)}")
         if count > MAX_TEXTS:
-            raise _Damaged(f"{_shown(key)} is a list of {count:,} texts, and the limit is {MAX_TEXTS:,}")
+            raise _HeaderError(f"{_show_key(key)} is a list of {count:,} texts, and the limit is {MAX_TEXTS:,}")
         unpack = struct.Struct("<Q").unpack_from
         for _ in range(count):
             start = at + 8
             if start > size:
-                raise _Damaged(f"it ends within {_shown(key)}")
+                raise _HeaderError(f"it ends within {_show_key(key)}")
             at = start + unpack(data, at)[0]
             if at > size:
-                raise _Damaged(f"it ends within {_shown(key)}")
+                raise _HeaderError(f"it ends within {_show_key(key)}")
             if at - start > MAX_TEXT or at > MAX_HEADER:
-                raise _Damaged(f"{_shown(key)} has a text of {at - start:,} bytes, or ends too late")
+                raise _HeaderError(f"{_show_key(key)} has a text of {at - start:,} bytes, or ends too late")
             texts.append(data[start:at])
         self.at = at
         return texts
@@ -187,7 +187,7 @@ class _HeaderReader:
     def string(self) -> bytes:
         count = int(self.number("Q"))
         if MAX_TEXT < count <= self.size - self.at:
-            raise _Damaged(f"it has a text of {count:,} bytes, and the limit is {MAX_TEXT:,}")
+            raise _HeaderError(f"it has a text of {count:,} bytes, and the limit is {MAX_TEXT:,}")
         return self.take(count)
 
     def number(self, code: str) -> int | float | bool:
@@ -201,13 +201,13 @@ class _HeaderReader:
 
     def skip(self, count: int, what: str) -> None:
         if count > self.size - self.at:
-            raise _Damaged(f"it ends within {_shown(what)}")
+            raise _HeaderError(f"it ends within {_show_key(what)}")
         self.at += count
         if self.at > MAX_HEADER:
-            raise _Damaged(f"its header is longer than {MAX_HEADER:,} bytes")
+            raise _HeaderError(f"its header is longer than {MAX_HEADER:,} bytes")
 
 
-def _shown(key: str) -> str:
+def _show_key(key: str) -> str:
     """A key of the file, which may be megabytes."""
     return shortened(key, 80)
 

@@ -21,8 +21,10 @@ from espalier.files.reading import read_text
 
 POOLING_FILE = Path("1_Pooling") / "config.json"
 MODES: Mapping[str, Pooling] = {
-    "pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls", "pooling_mode_lasttoken": "last",
-}  # fmt: skip
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_lasttoken": "last",
+}
 
 
 class TransformersHidden:

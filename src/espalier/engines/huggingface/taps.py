@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.hooks import RemovableHandle
 
-from espalier.activations.capture.tree import CaptureTree, Node
+from espalier.activations.capture.tree import CaptureNode, CaptureTree
 from espalier.activations.store.record import SITES
 
 Name: TypeAlias = tuple[str, int]
@@ -24,12 +24,10 @@ _PARTS = {
     "mlp": ("mlp", "feed_forward", "ffn", "block_sparse_moe"),
 }
 # NumPy has no bfloat16; int8 is made from exact values when they are stored.
-_DTYPES = {
-    "float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32, "int8": torch.float32,
-}  # fmt: skip
+_DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32, "int8": torch.float32}
 
 
-class Copied(NamedTuple):
+class VectorCopy(NamedTuple):
     """One copy on its way: the vectors of several lines `(sites * layers, N, hidden)`, and whose they are."""
 
     values: torch.Tensor
@@ -45,7 +43,7 @@ class Taps:
         self._modules = {name: module for name, module in modules if module is not None}
         self.layers = count if all(("residual", n) in self._modules for n in range(count)) else 0
         self.sites = tuple(s for s in SITES if self.layers and all((s, n) in self._modules for n in range(count)))
-        self._places: dict[int, tuple[CaptureTree, Node]] = {}
+        self._places: dict[int, tuple[CaptureTree, CaptureNode]] = {}
         self._handles: dict[Name, RemovableHandle] = {}
         self._kept: dict[Name, torch.Tensor] = {}
 
@@ -79,7 +77,7 @@ class Taps:
         if position is not None:
             self._places[row] = position[0], position[0].cut(position[1], length)
 
-    def copy(self, rows: Sequence[int], counts: Sequence[int], order: Sequence[int]) -> list[Copied]:
+    def copy(self, rows: Sequence[int], counts: Sequence[int], order: Sequence[int]) -> list[VectorCopy]:
         """Queue the copies of a pass that has just run. counts: its new tokens by row. order: the rows by line."""
         width = max(counts)
         groups: dict[Any, list[tuple[int, int, list[int]]]] = {}
@@ -102,11 +100,11 @@ class Taps:
                 picked = [state[where] for state in states]  # (N, hidden)
             together = torch.stack([part.to(picked[0].device) for part in picked])  # layers may be on several devices
             together = together.to(_DTYPES[dtype])
-            copies.append(Copied(_to_cpu(together), [(n, wanted) for _, n, wanted in members]))
+            copies.append(VectorCopy(_to_cpu(together), [(n, wanted) for _, n, wanted in members]))
         self._kept.clear()
         return copies
 
-    def take(self, rows: Sequence[int], tokens: Sequence[Sequence[int]], copied: Sequence[Copied]) -> None:
+    def take(self, rows: Sequence[int], tokens: Sequence[Sequence[int]], copied: Sequence[VectorCopy]) -> None:
         """The copies have arrived: give each sequence its own."""
         vectors: dict[int, tuple[list[int], NDArray[Any]]] = {}
         for copy in copied:
@@ -146,9 +144,10 @@ def _array(values: torch.Tensor) -> NDArray[Any]:
 def _find_modules(model: Any, count: int) -> list[tuple[Name, Any]]:
     """The modules of a decoder with `count` layers, by site and layer; None where one is not known."""
     lists = [
-        stack for stack in model.modules()
+        stack
+        for stack in model.modules()
         if isinstance(stack, torch.nn.ModuleList) and len(stack) == count and _part(stack[0], "attention") is not None
-    ]  # fmt: skip
+    ]
     if not count or len(lists) != 1:
         return []
     modules: list[tuple[Name, Any]] = []

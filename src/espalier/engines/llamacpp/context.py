@@ -26,9 +26,7 @@ CELL = 48  # bytes of bookkeeping for each cell of the KV cache, on the CPU
 PADDING = 256  # llama.cpp rounds the size of a KV cache up to a multiple of this
 MOST = 2**31 - PADDING  # positions are int32
 # enum ggml_type, and bytes per value: a block of 32 values also has a float16 scale (and minimum).
-_TYPES = (
-    (0, 4.0), (1, 2.0), (30, 2.0), (8, 34 / 32), (7, 24 / 32), (6, 22 / 32), (3, 20 / 32), (2, 18 / 32),
-)  # fmt: skip
+_TYPES = ((0, 4.0), (1, 2.0), (30, 2.0), (8, 34 / 32), (7, 24 / 32), (6, 22 / 32), (3, 20 / 32), (2, 18 / 32))
 KV = dict(zip(KV_TYPES, _TYPES, strict=True))
 QUANTISED = tuple(name for name in KV if name.startswith("q"))
 THREADS_EACH = 4  # the most threads per CPU: they spin while they wait for each other

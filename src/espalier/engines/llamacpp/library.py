@@ -36,9 +36,16 @@ _FUNCTION = re.compile(r"^[A-Za-z_]\w*: +")
 _OUTER = ("error loading model: ", "failed to apply lora adapter: ", "failed to initialize the context: ")
 # Defaults of the pinned header: other values mean that a field has moved.
 _EXPECTED = {
-    "n_batch": 2048, "n_ubatch": 512, "type_k": 1, "type_v": 1, "offload_kqv": True, "swa_full": True,
-    "kv_unified": False, "embeddings": False, "n_samplers": 0,
-}  # fmt: skip
+    "n_batch": 2048,
+    "n_ubatch": 512,
+    "type_k": 1,
+    "type_v": 1,
+    "offload_kqv": True,
+    "swa_full": True,
+    "kv_unified": False,
+    "embeddings": False,
+    "n_samplers": 0,
+}
 _EXPECTED_MODEL = {"vocab_only": False, "check_tensors": False, "use_extra_bufts": True, "no_alloc": False}
 
 

@@ -62,9 +62,12 @@ class LlamaStepModel:
         self._pointers[:size] = self._slot_of.ctypes.data + 4 * np.arange(size, dtype=np.uintp)
         batch = lib.llama_batch()
         for name, array in (
-            ("token", self._tokens), ("pos", self._positions), ("n_seq_id", self._ones), ("seq_id", self._pointers),
+            ("token", self._tokens),
+            ("pos", self._positions),
+            ("n_seq_id", self._ones),
+            ("seq_id", self._pointers),
             ("logits", self._wanted),
-        ):  # fmt: skip
+        ):
             pointer = type(getattr(batch, name))
             setattr(batch, name, ctypes.cast(array.ctypes.data, pointer))
         self._batch = batch

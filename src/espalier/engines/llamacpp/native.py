@@ -25,7 +25,7 @@ from espalier.errors import BadLogits, CapabilityError, DeadEnd, GenerationError
 from espalier.sampling.config import SamplingConfig
 from espalier.sampling.config_names import LLAMA_SAMPLERS
 from espalier.sampling.draw import DrawnToken
-from espalier.sampling.fit import Fitted
+from espalier.sampling.fit import FittedConfig
 from espalier.tokens.mask import Logits
 
 TOKEN_DATA = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
@@ -43,7 +43,7 @@ class LlamaSampler:
         self,
         vocab: Any,
         config: SamplingConfig,
-        fitted: Fitted,
+        fitted: FittedConfig,
         *,
         owner: object,
         seed: int,
@@ -180,7 +180,9 @@ def _grammar(lib: Any, vocab: Any, text: str | None, handles: list[Any]) -> Any:
     return sampler
 
 
-def _samplers(lib: Any, vocab: Any, config: SamplingConfig, fitted: Fitted, *, seed: int, window: int) -> Iterator[Any]:
+def _samplers(
+    lib: Any, vocab: Any, config: SamplingConfig, fitted: FittedConfig, *, seed: int, window: int
+) -> Iterator[Any]:
     """The samplers in the order of `common_sampler_init`. window: the largest window that makes a difference."""
     width = int(lib.llama_vocab_n_tokens(vocab))
     biases = _biases(lib, vocab, config, fitted, width)
@@ -198,7 +200,10 @@ def _samplers(lib: Any, vocab: Any, config: SamplingConfig, fitted: Fitted, *, s
     keep = config.min_keep
     by_name: dict[str, Callable[[], Any]] = {
         "penalties": lambda: lib.llama_sampler_init_penalties(
-            width, _window(config.repetition_window, window), config.repetition_penalty, config.frequency_penalty,
+            width,
+            _window(config.repetition_window, window),
+            config.repetition_penalty,
+            config.frequency_penalty,
             config.presence_penalty,
         ),
         "dry": lambda: _dry(lib, vocab, config, window),
@@ -210,7 +215,7 @@ def _samplers(lib: Any, vocab: Any, config: SamplingConfig, fitted: Fitted, *, s
         "temperature": lambda: lib.llama_sampler_init_temp_ext(
             config.temperature, config.dynatemp_range, config.dynatemp_exponent
         ),
-    }  # fmt: skip
+    }
     for name in config.sampler_order:
         if name in by_name:
             yield by_name[name]()
@@ -220,7 +225,7 @@ def _samplers(lib: Any, vocab: Any, config: SamplingConfig, fitted: Fitted, *, s
     yield lib.llama_sampler_init_dist(seed)
 
 
-def _biases(lib: Any, vocab: Any, config: SamplingConfig, fitted: Fitted, width: int) -> list[Any]:
+def _biases(lib: Any, vocab: Any, config: SamplingConfig, fitted: FittedConfig, width: int) -> list[Any]:
     """The config's biases, then the bans of `ignore_eos` and of the model's file."""
     biases = [(int(token), float(bias)) for token, bias in zip(fitted.ids, fitted.biases, strict=True)]
     biases += [(int(token), -math.inf) for _, banned in fitted.bans for token in np.flatnonzero(banned)]
@@ -240,6 +245,11 @@ def _dry(lib: Any, vocab: Any, config: SamplingConfig, window: int) -> Any:
     texts = [text.encode() for text in config.dry_breakers]
     several = (ctypes.c_char_p * len(texts))(*texts)
     return lib.llama_sampler_init_dry(
-        vocab, config.dry_multiplier, config.dry_base, min(config.dry_allowed_length, INT32),
-        _window(config.dry_window, window), several, len(texts),
-    )  # fmt: skip
+        vocab,
+        config.dry_multiplier,
+        config.dry_base,
+        min(config.dry_allowed_length, INT32),
+        _window(config.dry_window, window),
+        several,
+        len(texts),
+    )

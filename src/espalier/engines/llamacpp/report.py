@@ -29,14 +29,14 @@ def examine() -> dict[str, Any]:
         report = json.loads(done.stdout)
     except ValueError:
         if not done.returncode:
-            return _fault(f"the process that opens the library ended without a report{_shown(done.stdout)}")
+            return _fault(f"the process that opens the library ended without a report{_show_output(done.stdout)}")
         logged = done.stderr.decode("utf-8", "replace").strip().splitlines()
         ended = f"signal {-done.returncode}" if done.returncode < 0 else f"exit code {done.returncode}"
         return _fault(f"opening the library ends the process with {ended}{f': {logged[-1]}' if logged else ''}")
     return dict(report)
 
 
-def _shown(output: bytes) -> str:
+def _show_output(output: bytes) -> str:
     lines = output.decode("utf-8", "replace").strip().splitlines()
     return f", and wrote: {lines[0][:80]}" if lines else ""
 

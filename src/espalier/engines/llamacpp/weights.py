@@ -24,9 +24,13 @@ _SPLIT = re.compile(r"^(.*)-(\d{5})-of-(\d{5})\.gguf$")
 _DEVICE = re.compile(r"^(cuda|gpu)(?::([0-9]+))?$|^(mps|metal|vulkan)$")
 SPLIT_MODE_NONE = 0  # of enum llama_split_mode: all on one device
 OUT_OF_MEMORY = (
-    "failed to allocate", "unable to allocate", "failed to reserve", "insufficient memory", "out of memory",
+    "failed to allocate",
+    "unable to allocate",
+    "failed to reserve",
+    "insufficient memory",
+    "out of memory",
     "bad_alloc",
-)  # fmt: skip
+)
 DAMAGE = ("not within the file bounds", "corrupted", "is duplicated", "has offset", "failed to read")
 
 
@@ -48,7 +52,7 @@ class LlamaFile:
         self.header.forget_lists()
         params = lib.llama_model_default_params()
         params.vocab_only = vocab_only
-        _place(lib, params, options)
+        _assign_layers(lib, params, options)
         with reasons() as logged:
             handle = lib.llama_model_load_from_file(os.fsencode(path), params)
         if not handle:
@@ -144,7 +148,7 @@ def is_out_of_memory(reason: str) -> bool:
     return any(sign in reason.lower() for sign in OUT_OF_MEMORY)
 
 
-def _place(lib: Any, params: Any, options: EngineOptions) -> None:
+def _assign_layers(lib: Any, params: Any, options: EngineOptions) -> None:
     """Assign layers to devices. Raises InputError for a GPU that this build of llama.cpp cannot use."""
     device, layers = options.device, options.gpu_layers
     found = _DEVICE.match(device) if device else None

@@ -227,8 +227,9 @@ class LocalEngine:
         if not self._generates:
             raise CapabilityError(
                 f"{self._name} is a model for embeddings: it cannot generate",
-                hint="load a model that was trained to write text", field="model",
-            )  # fmt: skip
+                hint="load a model that was trained to write text",
+                field="model",
+            )
         check_capabilities(self, request)
         self._runs.check(request)
         turn = self._turn(request)
@@ -244,9 +245,14 @@ class LocalEngine:
                 sizes, many = [r.size for r in runs], [r.sequences for r in runs]
                 drafts = any(run.request.strategy == DRAFTS for run in runs)
                 driver = drive(
-                    model, [r.plan() for r in runs], sizes, self._room, many, [r.watch for r in runs],
+                    model,
+                    [r.plan() for r in runs],
+                    sizes,
+                    self._room,
+                    many,
+                    [r.watch for r in runs],
                     self._runs.kit if drafts else None,
-                )  # fmt: skip
+                )
             self._direct += server is None
         # The lock is held for one step, not for the whole run, so that streams of several threads take turns on the
         # model. A RunDriver has the model to itself: waiting for it must not make others wait.

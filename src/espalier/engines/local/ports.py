@@ -6,7 +6,7 @@ from typing import Protocol
 
 from espalier.decoding.native import NativeSampler
 from espalier.sampling.config import SamplingConfig
-from espalier.sampling.fit import Fitted
+from espalier.sampling.fit import FittedConfig
 
 
 class EncodePrompt(Protocol):
@@ -20,4 +20,6 @@ class MakeNative(Protocol):
     """Makes the engine's own sampler for one sequence. grammar: GBNF with the start rule `root`. Raises
     CapabilityError."""
 
-    def __call__(self, config: SamplingConfig, fitted: Fitted, *, seed: int, grammar: str | None) -> NativeSampler: ...
+    def __call__(
+        self, config: SamplingConfig, fitted: FittedConfig, *, seed: int, grammar: str | None
+    ) -> NativeSampler: ...

@@ -13,14 +13,14 @@ from functools import cached_property
 from hashlib import blake2b
 
 from espalier.activations.capture.tree import CaptureTree
-from espalier.activations.store.record import Captured, RequestRecord
+from espalier.activations.store.record import CapturedVectors, RequestRecord
 from espalier.chat.reading.deltas import CallBegun, Delta, Turn
 from espalier.constraints.judging import Judge, in_this_process
 from espalier.constraints.verdict import CUT, Verdict, breach_of, parse
-from espalier.decoding.plan import Job, MakePlan, Outcome, Plan, Taken
+from espalier.decoding.plan import Job, MakePlan, Outcome, Plan, SampledToken
 from espalier.decoding.prompt_scores import PromptScores, PromptToken
 from espalier.decoding.text.stops import TextAssembler
-from espalier.engines.base import Event, Finished, Request, Result, TokenEvent, Usage
+from espalier.engines.base import Event, FinishEvent, Request, Result, TokenEvent, Usage
 from espalier.engines.local.turns import PreparedTurn, call_id, calls_tools
 from espalier.lexicon.files import WordFiles
 from espalier.schema.python.instances import BuildError
@@ -39,7 +39,7 @@ def watched(request: Request) -> TraceLevel:
     return max(request.trace, *(one.level for one in request.recorders), "off", key=LEVELS.index)
 
 
-def _asked(request: Request) -> str:
+def _last_user_text(request: Request) -> str:
     """The last text that a person wrote: the last user message, or the prompt."""
     for message in reversed(request.messages or ()):
         if message.get("role") == "user" and isinstance(message.get("content"), str):
@@ -108,10 +108,10 @@ class PreparedRun:
         """The plan, not started. Call it once: from then on the job's matcher, chain and stream belong to the plan."""
         return self.make_plan(replace(self.job, owner=self.owner))
 
-    def event(self, happened: Taken | Outcome, index: int = 0, *, reused: int = 0) -> Event:
+    def event(self, happened: SampledToken | Outcome, index: int = 0, *, reused: int = 0) -> Event:
         """The event for what happened, in order. index: the request's place in its batch. reused: prompt tokens that
         were not computed."""
-        if isinstance(happened, Taken):
+        if isinstance(happened, SampledToken):
             deltas = self._heard(happened.text)
             if happened.record is not None and self.request.recorders:
                 for one in self._recorders():
@@ -127,12 +127,12 @@ class PreparedRun:
                 deltas=deltas,
                 prompt_tokens=len(self.job.prompt),
                 cached_tokens=reused,
-                measured=() if self._scores is None else self._measured(),
+                measured=() if self._scores is None else self._measure_prompt(),
             )
         deltas = self.deltas(happened.tail, is_last=True)
         result = self.result(happened, reused)
         self._end(result.trace)
-        return Finished(index=index, text=happened.tail, result=result, deltas=deltas)
+        return FinishEvent(index=index, text=happened.tail, result=result, deltas=deltas)
 
     def is_soon_told(self, outcome: Outcome) -> bool:
         """Whether `event` of the end takes so little that a thread would cost more: nothing is judged, captured or
@@ -148,7 +148,7 @@ class PreparedRun:
     def _spec_key(self) -> str:
         return "" if self.turn.spec is None else self.turn.spec.key()
 
-    def _measured(self) -> tuple[PromptToken, ...]:
+    def _measure_prompt(self) -> tuple[PromptToken, ...]:
         """The measured tokens of the prompt, once."""
         if self._scores is None or self._has_told:
             return ()
@@ -222,7 +222,7 @@ class PreparedRun:
             alone.records = [record for step in one.records if (record := self._asked_of(step)) is not None]
             pieces = TextAssembler(self.request.sampling.stop)
             for token in one.tokens:
-                alone._heard(pieces.feed(self._spelled(token)).text)
+                alone._heard(pieces.feed(self._spell_token(token)).text)
             alone.deltas(pieces.finish().text, is_last=True)
             others.append(alone.result(one, place=number))
         spec, turn = self.turn.spec, self._turn()
@@ -264,11 +264,11 @@ class PreparedRun:
             closed_by_budget=outcome.closed_by_budget,
             others=tuple(others),
             notes=tuple(dict.fromkeys((*self.request.notes, *self.turn.notes))),
-            activations=None if self.watch is None else self._captured(self.watch, outcome, place),
+            activations=None if self.watch is None else self._capture_output(self.watch, outcome, place),
             prompt_tokens=() if self._scores is None else tuple(self._scores.tokens),
         )
 
-    def _captured(self, watch: CaptureTree, outcome: Outcome, place: int) -> Captured:
+    def _capture_output(self, watch: CaptureTree, outcome: Outcome, place: int) -> CapturedVectors:
         request, prompt = self.request, self.job.prompt
         returned = request.decoding.num_return_sequences
         positions, vectors = watch.vectors((*prompt, *outcome.tokens))
@@ -293,7 +293,7 @@ class PreparedRun:
             target_layers=str(watch.options.to_json()["layers"]),
             sequence_mode=watch.options.positions,
         )
-        return Captured(record, vectors)
+        return CapturedVectors(record, vectors)
 
     def _trace(self, outcome: Outcome, verdict: Verdict | None) -> Trace:
         spec, request = self.turn.spec, self.request
@@ -307,7 +307,7 @@ class PreparedRun:
             finish_reason=outcome.finish,
             model=self.model,
             prompt=self.turn.text,
-            asked=_asked(request),
+            asked=_last_user_text(request),
             constraint=constraint,
             soft=tuple(soft.to_json() for soft in request.soft),
             sampling=request.sampling.to_json() | {"seed": self.seed} | self._sampler(),
@@ -328,7 +328,7 @@ class PreparedRun:
             },
         )
 
-    def _spelled(self, token: int) -> bytes:
+    def _spell_token(self, token: int) -> bytes:
         """The bytes that a token adds to the text."""
         job = self.job
         if token in job.chain.config.stop_ids:

@@ -97,8 +97,9 @@ class RunMaker:
         if sibling is not None and sibling.width <= (last := int(np.flatnonzero(self._vocab.real_ids)[-1])):
             raise CapabilityError(
                 f"the draft model has {sibling.width} logits, and the vocabulary of {self._name} {last + 1} tokens",
-                hint=SAME, field="sibling",
-            )  # fmt: skip
+                hint=SAME,
+                field="sibling",
+            )
         self._kit.sibling = sibling
 
     def check(self, request: Request) -> None:
@@ -136,7 +137,7 @@ class RunMaker:
                 f"{self._name} was opened without a smaller model to draft with",
                 hint="give one by --draft-model, draft_model= or ESPALIER_DRAFT_MODEL, or leave the source `model` out",
                 field="drafts",
-            )  # fmt: skip
+            )
         if make_native is not None:
             turn = replace(turn, notes=(*turn.notes, *llama_notes(config)))
         if request.strategy == DRAFTS and request.activations is not None:
@@ -210,9 +211,18 @@ class RunMaker:
         if scores is not None or request.only_prompt:
             make_plan = reading(make_plan, scores, generates=not request.only_prompt)
         return PreparedRun(
-            self._name, request, turn, seed, job, make_plan, self._compiler.words, compile_seconds,
-            sequences=sequences, watch=_watch(request, len(prompt), model), scores=scores,
-        )  # fmt: skip
+            self._name,
+            request,
+            turn,
+            seed,
+            job,
+            make_plan,
+            self._compiler.words,
+            compile_seconds,
+            sequences=sequences,
+            watch=_watch(request, len(prompt), model),
+            scores=scores,
+        )
 
     def _check_rewinding(self, part: Spec, request: Request, model: StepModel | None) -> None:
         """Whether this run can take text back. part: the constraint that needs it. Raises CapabilityError."""

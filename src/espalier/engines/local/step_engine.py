@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Protocol, runtime_checkable
 
-from espalier.decoding.plan import Outcome, Taken
+from espalier.decoding.plan import Outcome, SampledToken
 from espalier.decoding.ports import StepModel
 from espalier.engines.base import Request
 from espalier.engines.local.prepared_run import PreparedRun
@@ -17,7 +17,7 @@ from espalier.tokens.vocab import Vocab
 class RunDriver(Protocol):
     """Has an engine's model to itself, and also drives the runs that the engine starts."""
 
-    def drive(self, runs: Sequence[PreparedRun]) -> Generator[tuple[int, Taken | Outcome], None, None]:
+    def drive(self, runs: Sequence[PreparedRun]) -> Generator[tuple[int, SampledToken | Outcome], None, None]:
         """Like `scheduling.drive`: yields (index of the run, what happened). Closing the generator stops all runs."""
         ...
 

@@ -76,7 +76,7 @@ class TurnMaker:
 
     def prepare(self, request: Request) -> PreparedTurn:
         if request.reasoning == "auto":
-            request = replace(request, reasoning=self._detected())
+            request = replace(request, reasoning=self._detect_reasoning())
         if (request.prompt is None) == (request.messages is None):
             raise InputError("give either a prompt or messages", field="prompt")
         if request.messages is not None and request.raw:
@@ -99,7 +99,7 @@ class TurnMaker:
         """The reasoning markers that the template or the vocabulary shows."""
         return detect_reasoning("" if self._template is None else self._template.source, _markers(self._vocab))
 
-    def _detected(self) -> Reasoning:
+    def _detect_reasoning(self) -> Reasoning:
         if self._shown_reasoning is None:
             raise InputError(
                 f"the chat template and vocabulary of {self._name} show no reasoning markers",
@@ -152,7 +152,7 @@ class TurnMaker:
             raise InputError(f"{self._name} has no chat template", hint="give a plain prompt", field="messages")
         schema = schema_of_spec(request.constraint) if request.schema_in_prompt else NO_SCHEMA
         native = format_ is None or self._shown_format in (None, format_.name)
-        messages, begun = _begun(request)
+        messages, begun = _split_begun_turn(request)
 
         def render(starts_turn: bool) -> str:
             add_generation_prompt = starts_turn and request.turn != "none"
@@ -195,9 +195,14 @@ class TurnMaker:
 
 
 def turn_with(
-    request: Request, text: str, before: str, format_: WireFormat | None, reasoning: Reasoning | None, *,
+    request: Request,
+    text: str,
+    before: str,
+    format_: WireFormat | None,
+    reasoning: Reasoning | None,
+    *,
     inside: bool = False,
-) -> PreparedTurn:  # fmt: skip
+) -> PreparedTurn:
     """The turn that follows a prompt: its constraint, and how it is split. format_: how calls are written. reasoning:
     the markers of reasoning that is still possible; inside: whether the prompt has opened it."""
     content, everywhere = split(request.constraint)
@@ -273,9 +278,10 @@ def schema_of_spec(spec: Spec | None) -> Any:
     if len(found) != 1:
         many = "more than one" if found else "no"
         raise InputError(
-            f"there is {many} schema to put into the prompt", hint=OptionText(constraint("JsonSchema")),
+            f"there is {many} schema to put into the prompt",
+            hint=OptionText(constraint("JsonSchema")),
             field="schema_in_prompt",
-        )  # fmt: skip
+        )
     return found[0].explicit().schema
 
 
@@ -293,7 +299,7 @@ def as_messages(request: Request) -> Sequence[Message]:
     return [{"role": "user", "content": request.prompt or ""}]
 
 
-def _begun(request: Request) -> tuple[Sequence[Message], str]:
+def _split_begun_turn(request: Request) -> tuple[Sequence[Message], str]:
     """The messages before the model's turn, and the text with which the turn has begun: that of a last message which
     the turn continues. Raises InputError where there is none to continue."""
     messages = as_messages(request)

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Generator, Sequence
 
-from espalier.decoding.plan import Outcome, Plan, Taken
+from espalier.decoding.plan import Outcome, Plan, SampledToken
 from espalier.decoding.ports import StepModel, Watch
 from espalier.engines.scheduling.lanes import PlanEvent, Ticket
 from espalier.engines.scheduling.passes import PassTimes
@@ -26,8 +26,8 @@ def drive(
     sequences: Sequence[int] | None = None,
     watches: Sequence[Watch | None] | None = None,
     times: PassTimes | None = None,
-) -> Generator[tuple[int, Taken | Outcome], None, None]:
-    """Run all plans to their end; yields (plan number, Taken or Outcome) in the order of events.
+) -> Generator[tuple[int, SampledToken | Outcome], None, None]:
+    """Run all plans to their end; yields (plan number, SampledToken or Outcome) in the order of events.
 
     sizes: the most tokens that each plan will hold. sequences: the most sequences that it will hold at once, 1 by
     default. A plan starts only when there is room for all of it, so no started plan runs out of memory; a plan that is

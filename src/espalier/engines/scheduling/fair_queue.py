@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Generic, Protocol, TypeVar
 
 
-class Owned(Protocol):
+class WaitingItem(Protocol):
     """An item that waits. number: increases in order of arrival."""
 
     @property
@@ -19,7 +19,7 @@ class Owned(Protocol):
     def number(self) -> int: ...
 
 
-T = TypeVar("T", bound=Owned)
+T = TypeVar("T", bound=WaitingItem)
 
 
 class FairQueue(Generic[T]):

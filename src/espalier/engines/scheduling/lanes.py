@@ -12,11 +12,11 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.decoding.plan import Outcome, Plan, Taken
+from espalier.decoding.plan import Outcome, Plan, SampledToken
 from espalier.decoding.ports import Answer, Append, Extend, Need, Rows, Watch
 from espalier.engines.scheduling.prefix_cache import HeldSequence, as_ids
 
-PlanEvent: TypeAlias = Taken | Outcome | Exception
+PlanEvent: TypeAlias = SampledToken | Outcome | Exception
 """What a plan's reader gets. An Outcome or an error comes last."""
 UNKNOWN_COST = 0.01
 """The cost of a plan that has taken no step: it goes after those that are known to be cheap."""
@@ -115,7 +115,7 @@ class Lane:
         self.answer = self.need = None
         self.is_held = False
         try:
-            # send(None) is next(): the first step of a plan, and the reply to a Taken.
+            # send(None) is next(): the first step of a plan, and the reply to a SampledToken.
             while not isinstance(happened := self.plan.send(answer), Need):
                 posted.append((self.ticket, happened))
                 answer = None

@@ -17,10 +17,9 @@ methods are for any thread. It knows no requests, no text and no engine. ::
 
 An example: A, a prompt of 700 tokens, and B, one of 3, are submitted while C generates; `prefill_chunk` is 512, and
 each has another owner. Round 1: A and B join and ask for their prompts; the pass takes 1 token of C, 509 of A and 3 of
-B. B has its whole answer and posts a `Taken`, as does C; A waits. Round 2: 1 token each of B and C, the last 191 of A;
-all three post. Later C's plan returns an `Outcome`: its lane is dropped, its prompt's sequence may be kept for a later
-prompt, its room goes to the next ticket in the same round.
-"""
+B. B has its whole answer and posts a `SampledToken`, as does C; A waits. Round 2: 1 token each of B and C, the last 191
+of A; all three post. Later C's plan returns an `Outcome`: its lane is dropped, its prompt's sequence may be kept for a
+later prompt, its room goes to the next ticket in the same round."""
 
 from __future__ import annotations
 
@@ -106,9 +105,12 @@ class Scheduler:
         times: PassTimes | None = None,
     ) -> None:
         for name, number, least in (
-            ("prefill_chunk", prefill_chunk, 1), ("queue_size", queue_size, 1), ("lanes", lanes, 1),
-            ("prefix_tokens", prefix_tokens or 0, 0), ("prefix_sequences", prefix_sequences, 0),
-        ):  # fmt: skip
+            ("prefill_chunk", prefill_chunk, 1),
+            ("queue_size", queue_size, 1),
+            ("lanes", lanes, 1),
+            ("prefix_tokens", prefix_tokens or 0, 0),
+            ("prefix_sequences", prefix_sequences, 0),
+        ):
             if isinstance(number, bool) or not isinstance(number, int) or number < least:
                 raise InputError(f"{name} is a whole number from {least} on, not {number!r}", field=name)
         for name, seconds in (("step_seconds", step_seconds), ("plan_seconds", plan_seconds)):

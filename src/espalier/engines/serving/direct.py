@@ -16,7 +16,7 @@ from contextlib import aclosing
 from typing import Any, Protocol, runtime_checkable
 
 from espalier.constraints.judging import Judge, in_this_process
-from espalier.engines.base import Event, Finished, Load, Progress, Request
+from espalier.engines.base import Event, FinishEvent, Load, Progress, Request
 from espalier.engines.capabilities import check_capabilities
 from espalier.engines.protocols import Engine, Interruptible, Running
 from espalier.errors import Cancelled, DeadlineExceeded, InputError, Overloaded, Unavailable
@@ -26,7 +26,7 @@ LATE = 0.01
 
 
 @runtime_checkable
-class Judged(Protocol):
+class JudgedEvents(Protocol):
     """Events whose texts can be judged elsewhere than in this process."""
 
     def judge_with(self, judge: Judge, owner: str) -> None: ...
@@ -64,7 +64,7 @@ class DirectService:
         check_capabilities(self._engine, request)
         end = None if deadline is None else self._clock() + deadline
         events = self._engine.run([request])
-        if isinstance(events, Judged):
+        if isinstance(events, JudgedEvents):
             events.judge_with(self._judge, owner)
         with self._changed:
             if self._is_closing:
@@ -140,7 +140,7 @@ class _DirectRun:
             is_finished = False
             while not is_finished:
                 event = self._next()
-                is_finished = isinstance(event, Finished)
+                is_finished = isinstance(event, FinishEvent)
                 yield event
         finally:
             self.cancel()
@@ -150,7 +150,7 @@ class _DirectRun:
             is_finished = False
             while not is_finished:
                 event = await asyncio.to_thread(self._next)
-                is_finished = isinstance(event, Finished)
+                is_finished = isinstance(event, FinishEvent)
                 yield event
         finally:
             self.cancel()
@@ -169,7 +169,7 @@ class _DirectRun:
                     self._close()
             if event is None:
                 raise AssertionError("an engine ends every request with Finished")
-            if not isinstance(event, Finished):
+            if not isinstance(event, FinishEvent):
                 self._check()
             return event
 

@@ -23,8 +23,8 @@ from functools import partial
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from espalier.constraints.judging import Judge, in_this_process
-from espalier.decoding.plan import Outcome, Taken
-from espalier.engines.base import Event, Finished, Load, Progress, Request
+from espalier.decoding.plan import Outcome, SampledToken
+from espalier.engines.base import Event, FinishEvent, Load, Progress, Request
 from espalier.engines.local.prepared_run import PreparedRun
 from espalier.engines.local.step_engine import StepEngine
 from espalier.engines.protocols import Running
@@ -102,7 +102,7 @@ class Service:
         self._begin(running.ticket)
         return running
 
-    def drive(self, runs: Sequence[PreparedRun]) -> Generator[tuple[int, Taken | Outcome], None, None]:
+    def drive(self, runs: Sequence[PreparedRun]) -> Generator[tuple[int, SampledToken | Outcome], None, None]:
         """Like `scheduling.drive`, next to all other requests. These runs come from the engine itself, so the queue's
         limit does not apply."""
         tickets: list[Ticket] = []
@@ -190,7 +190,7 @@ class _ServiceRun:
                 for _, happened in self._box.take():
                     event = self._event(happened)
                     yield event
-                    if isinstance(event, Finished):
+                    if isinstance(event, FinishEvent):
                         return
         finally:
             self.cancel()  # the reader stopped, or an error; does nothing after the end
@@ -209,7 +209,7 @@ class _ServiceRun:
                 burst: list[Event] = []
                 last: Outcome | Exception | None = None
                 for _, happened in await self._box.take_async():
-                    if not isinstance(happened, Taken):
+                    if not isinstance(happened, SampledToken):
                         last = happened  # nothing follows it
                         break
                     if len(burst) == AT_ONCE:
@@ -243,7 +243,7 @@ class _ServiceRun:
     def _end(self, outcome: Outcome) -> Event:
         """The last event, with the records of all steps made: a reader on an event loop finds no work in them."""
         event = self._event(outcome)
-        if isinstance(event, Finished):
+        if isinstance(event, FinishEvent):
             for result in (event.result, *event.result.others):
                 for record in result.records:
                     check()
@@ -258,9 +258,17 @@ class _ServiceRun:
 
 def _ticket(run: PreparedRun, reader: tuple[Box, int], *, owner: str = "", deadline: float | None = None) -> Ticket:
     return Ticket(
-        plan=run.plan(), prompt=run.job.prompt, size=run.size, sequences=run.sequences, owner=owner,
-        deadline=deadline, reader=reader, cost_key=run.cost_key, watch=run.watch, request=this_request(),
-    )  # fmt: skip
+        plan=run.plan(),
+        prompt=run.job.prompt,
+        size=run.size,
+        sequences=run.sequences,
+        owner=owner,
+        deadline=deadline,
+        reader=reader,
+        cost_key=run.cost_key,
+        watch=run.watch,
+        request=this_request(),
+    )
 
 
 def _cancel(scheduler: Scheduler, tickets: Sequence[Ticket]) -> None:

@@ -30,7 +30,7 @@ from espalier.grammar.ast import (
     alt,
     fold,
     seq,
-)  # fmt: skip
+)
 from espalier.grammar.ranges import Ranges, merge
 from espalier.time_limit import check as check_time
 
@@ -103,7 +103,7 @@ def preferred(node: Node, name: str) -> list[Rule]:
     UnsupportedError where that is too large, or hangs on how `re` ends loops of the empty text."""
     if widths(node).is_longest:
         return [Rule(name, greedy(node))]
-    steps = _Steps()
+    steps = _LarkSteps()
     start = steps.build(node)(MATCH)
     table = _Table(steps, name)
     rules = table.rules(start)
@@ -111,7 +111,7 @@ def preferred(node: Node, name: str) -> list[Rule]:
 
 
 @dataclass(slots=True)
-class _Steps:
+class _LarkSteps:
     """The ways through an expression. By step: the characters and the step after them, or the steps to choose from in
     their order."""
 
@@ -187,7 +187,7 @@ class _Steps:
 class _Table:
     """The automaton over lists of ways. is_cut: some match ended other ways."""
 
-    def __init__(self, steps: _Steps, name: str) -> None:
+    def __init__(self, steps: _LarkSteps, name: str) -> None:
         self._steps = steps
         self._name = name
         self.is_cut = False

@@ -59,10 +59,10 @@ class _Token:
 def read_lark(source: str) -> Grammar:
     """The grammar, its start rule `root`. Raises GrammarError for text that is no Lark grammar, UnsupportedError naming
     a construct that cannot be translated exactly, each with the line."""
-    return _Reader(source).grammar()
+    return _LarkReader(source).grammar()
 
 
-class _Reader:
+class _LarkReader:
     def __init__(self, source: str) -> None:
         self._source = source
         self._tokens = self._split()
@@ -347,7 +347,7 @@ class _Reader:
         self._anonymous[name] = node
         return seq(RuleRef(IGNORED), RuleRef(name))
 
-    _atoms: dict[str, Callable[[_Reader, _Token], Node]]
+    _atoms: dict[str, Callable[[_LarkReader, _Token], Node]]
 
     # Tokens
 
@@ -403,10 +403,15 @@ class _Reader:
         return self._source.count("\n", 0, offset) + 1
 
 
-_Reader._atoms = {
-    "(": _Reader._group, "[": _Reader._group, "string": _Reader._string, "regex": _Reader._regex,
-    "rule": _Reader._rule, "terminal": _Reader._terminal, "<": _Reader._special,
-}  # fmt: skip
+_LarkReader._atoms = {
+    "(": _LarkReader._group,
+    "[": _LarkReader._group,
+    "string": _LarkReader._string,
+    "regex": _LarkReader._regex,
+    "rule": _LarkReader._rule,
+    "terminal": _LarkReader._terminal,
+    "<": _LarkReader._special,
+}
 IGNORED = "lark-ignored"
 ANCHOR = re.compile(r"[\^$]|\\[AZzbB]")
 

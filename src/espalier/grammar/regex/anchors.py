@@ -1,10 +1,10 @@
 r"""Compiles the anchors `^ $ \A \Z`, with and without multiline, into ordinary expressions, without approximation.
 
 An anchor is a condition on the text to its left or right. So an expression with anchors becomes a table of ordinary
-expressions, one for each context (Left x Right); the tables of sequences, choices and repetitions are computed from the
-tables of their parts. The tables stay small because contexts are ordered: whatever matches in a worse context also
-matches in a better one. So a part may be used as if its context were worse than it is, and the better context is needed
-only for those texts of the neighbour that provide it.
+expressions, one for each context (LeftContext x RightContext); the tables of sequences, choices and repetitions are
+computed from the tables of their parts. The tables stay small because contexts are ordered: whatever matches in a worse
+context also matches in a better one. So a part may be used as if its context were worse than it is, and the better
+context is needed only for those texts of the neighbour that provide it.
 
 It does not know the syntax of anchors, word boundaries or look-around.
 """
@@ -45,7 +45,7 @@ class TooManyCopies(Exception):  # internal: the parser turns it into an Unsuppo
     """Anchors would make the expression too large."""
 
 
-class Left(IntEnum):
+class LeftContext(IntEnum):
     """The text on the left, worst first: anything, a line end, the start of the text."""
 
     OTHER = 0
@@ -53,7 +53,7 @@ class Left(IntEnum):
     START = 2
 
 
-class Right(IntEnum):
+class RightContext(IntEnum):
     r"""The text on the right, worst first: anything, `\n` and more, a final `\n`, the end of the text."""
 
     OTHER = 0
@@ -62,35 +62,35 @@ class Right(IntEnum):
     END = 3
 
 
-CONTEXTS = tuple((left, right) for left in Left for right in Right)
+CONTEXTS = tuple((left, right) for left in LeftContext for right in RightContext)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Anchored:
+class ContextVersions:
     """An expression with anchors: one version for each context, in the order of CONTEXTS."""
 
     versions: tuple[Node, ...]
 
-    def at(self, left: Left, right: Right) -> Node:
-        return self.versions[left * len(Right) + right]
+    def at(self, left: LeftContext, right: RightContext) -> Node:
+        return self.versions[left * len(RightContext) + right]
 
 
-Piece = Node | Anchored
+Piece = Node | ContextVersions
 """An expression: the same in every context, or with anchors."""
 
 
-def starts(least: Left) -> Anchored:
+def starts(least: LeftContext) -> ContextVersions:
     """An anchor that requires at least this context on its left."""
-    return Anchored(tuple(EMPTY if left >= least else NEVER for left, _ in CONTEXTS))
+    return ContextVersions(tuple(EMPTY if left >= least else NEVER for left, _ in CONTEXTS))
 
 
-def ends(least: Right) -> Anchored:
+def ends(least: RightContext) -> ContextVersions:
     """An anchor that requires at least this context on its right."""
-    return Anchored(tuple(EMPTY if right >= least else NEVER for _, right in CONTEXTS))
+    return ContextVersions(tuple(EMPTY if right >= least else NEVER for _, right in CONTEXTS))
 
 
-def at(piece: Piece, left: Left, right: Right) -> Node:
-    return piece.at(left, right) if isinstance(piece, Anchored) else piece
+def at(piece: Piece, left: LeftContext, right: RightContext) -> Node:
+    return piece.at(left, right) if isinstance(piece, ContextVersions) else piece
 
 
 # These keep expressions free of dead ends: NEVER is never a part of a larger expression.
@@ -120,14 +120,18 @@ def _solid(node: Node) -> Node:
     return either(*(option for option in options if option != EMPTY)) if EMPTY in options else node
 
 
-def _left_tied(piece: Anchored) -> bool:
+def _left_tied(piece: ContextVersions) -> bool:
     """Whether a line end on the left makes a difference."""
-    return any(piece.at(Left.OTHER, right) != piece.at(Left.AFTER_NEWLINE, right) for right in Right)
+    return any(
+        piece.at(LeftContext.OTHER, right) != piece.at(LeftContext.AFTER_NEWLINE, right) for right in RightContext
+    )
 
 
-def _right_tied(piece: Anchored) -> bool:
+def _right_tied(piece: ContextVersions) -> bool:
     """Whether a line end on the right makes a difference."""
-    return any(piece.at(left, Right.OTHER) != piece.at(left, Right.BEFORE_NEWLINE) for left in Left)
+    return any(
+        piece.at(left, RightContext.OTHER) != piece.at(left, RightContext.BEFORE_NEWLINE) for left in LeftContext
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +161,7 @@ class Contexts:
         runs: list[Piece] = []
         plain: list[Node] = []
         for piece in pieces:
-            if not isinstance(piece, Anchored):
+            if not isinstance(piece, ContextVersions):
                 plain.append(piece)
                 continue
             runs += [join(*plain, position=position), piece] if plain else [piece]
@@ -171,11 +175,11 @@ class Contexts:
 
     def choice(self, pieces: Sequence[Piece], position: Position | None = None) -> Piece:
         """A choice of pieces."""
-        if not any(isinstance(piece, Anchored) for piece in pieces):
-            return either(*(piece for piece in pieces if not isinstance(piece, Anchored)), position=position)
+        if not any(isinstance(piece, ContextVersions) for piece in pieces):
+            return either(*(piece for piece in pieces if not isinstance(piece, ContextVersions)), position=position)
         made: dict[tuple[int, ...], Node] = {}
 
-        def version(left: Left, right: Right) -> Node:
+        def version(left: LeftContext, right: RightContext) -> Node:
             options = [at(piece, left, right) for piece in pieces]
             key = tuple(map(id, options))
             if key not in made:
@@ -186,16 +190,16 @@ class Contexts:
 
     def repeat(self, piece: Piece, low: int, high: int | None, position: Position | None = None) -> Piece:
         """A piece, at least `low` and at most `high` times."""
-        if not isinstance(piece, Anchored):
+        if not isinstance(piece, ContextVersions):
             return repeated(piece, low, high, position)
         if high == 0:
             return EMPTY
         if low == 0:  # then a round without text adds nothing in any context
             solid = self._table(lambda left, right: _solid(at(piece, left, right)))
-            if not isinstance(solid, Anchored):
+            if not isinstance(solid, ContextVersions):
                 return repeated(solid, low, high, position)
             piece = solid
-        tied: Anchored = piece
+        tied: ContextVersions = piece
         if not _left_tied(tied) and not _right_tied(tied):
             return self._table(lambda left, right: self._count_piece(tied, low, high, left, right))
         if max(low, high or 0) > MAX_UNROLLED:
@@ -217,31 +221,31 @@ class Contexts:
     def _pair(self, first: Piece, second: Piece) -> Piece:
         made: dict[tuple[int | bool, ...], Node] = {}
 
-        def version(left: Left, right: Right) -> Node:
-            used = [at(first, left, r) for r in (*Right, right)]
-            used += [at(second, x, right) for x in (*Left, left)]
-            key = (right is Right.END, *map(id, used))
+        def version(left: LeftContext, right: RightContext) -> Node:
+            used = [at(first, left, r) for r in (*RightContext, right)]
+            used += [at(second, x, right) for x in (*LeftContext, left)]
+            key = (right is RightContext.END, *map(id, used))
             if key not in made:
                 made[key] = either(*self._joints(first, second, left, right))
             return made[key]
 
         return self._table(version)
 
-    def _joints(self, first: Piece, second: Piece, left: Left, right: Right) -> list[Node]:
+    def _joints(self, first: Piece, second: Piece, left: LeftContext, right: RightContext) -> list[Node]:
         """The ways in which two pieces match in a row, by the context that each provides for the other."""
-        befores: list[tuple[Left, Callable[[Node], Node]]] = [
-            (Left.OTHER, lambda node: node),
-            (Left.AFTER_NEWLINE, self.ending),
+        befores: list[tuple[LeftContext, Callable[[Node], Node]]] = [
+            (LeftContext.OTHER, lambda node: node),
+            (LeftContext.AFTER_NEWLINE, self.ending),
             (left, self._nothing),
         ]
-        afters: list[tuple[Right, Callable[[Node], Node]]] = [
-            (Right.OTHER, lambda node: node),
-            (Right.BEFORE_NEWLINE, self.starting),
+        afters: list[tuple[RightContext, Callable[[Node], Node]]] = [
+            (RightContext.OTHER, lambda node: node),
+            (RightContext.BEFORE_NEWLINE, self.starting),
             (right, self._nothing),
         ]
-        if right is Right.END:
-            afters.append((Right.BEFORE_LAST, self._line_end))
-        worst_first, worst_second = at(first, left, Right.OTHER), at(second, Left.OTHER, right)
+        if right is RightContext.END:
+            afters.append((RightContext.BEFORE_LAST, self._line_end))
+        worst_first, worst_second = at(first, left, RightContext.OTHER), at(second, LeftContext.OTHER, right)
         nodes: list[Node] = []
         for i, (before, of_first) in enumerate(befores):
             for j, (after, of_second) in enumerate(afters):
@@ -253,11 +257,13 @@ class Contexts:
 
     # Repetitions
 
-    def _count_piece(self, piece: Anchored, low: int, high: int | None, left: Left, right: Right) -> Node:
+    def _count_piece(
+        self, piece: ContextVersions, low: int, high: int | None, left: LeftContext, right: RightContext
+    ) -> Node:
         """A counted repetition of a piece that depends on the edges of the text at most, not on line ends next to
         it."""
-        middle = piece.at(Left.OTHER, Right.OTHER)
-        begin, end, only = piece.at(left, Right.OTHER), piece.at(Left.OTHER, right), piece.at(left, right)
+        middle = piece.at(LeftContext.OTHER, RightContext.OTHER)
+        begin, end, only = piece.at(left, RightContext.OTHER), piece.at(LeftContext.OTHER, right), piece.at(left, right)
         less = [None if high is None else high - rounds for rounds in range(4)]
         spare = self._empty(begin) or self._empty(end)  # some round may be empty, and fill up the count
         nodes: list[Node] = [EMPTY] if low == 0 or self._empty(only) else []
@@ -269,17 +275,20 @@ class Contexts:
             nodes += [only] if low < 2 or spare else []
             if high is None or high > 1:
                 nodes.append(join(begin, repeated(middle, 0 if spare else max(low - 2, 0), less[2]), end))
-        if right is Right.END:
+        if right is RightContext.END:
             nodes += self._before_last(piece, low, high, left)
         return self._small(either(*nodes))
 
-    def _before_last(self, piece: Anchored, low: int, high: int | None, left: Left) -> list[Node]:
+    def _before_last(self, piece: ContextVersions, low: int, high: int | None, left: LeftContext) -> list[Node]:
         """Rounds whose last non-empty one is a single line end, so that the round before it is at a final line end."""
-        middle, begin = piece.at(Left.OTHER, Right.OTHER), piece.at(left, Right.OTHER)
-        middle_last, begin_last = piece.at(Left.OTHER, Right.BEFORE_LAST), piece.at(left, Right.BEFORE_LAST)
-        end = piece.at(Left.OTHER, Right.END)
+        middle, begin = piece.at(LeftContext.OTHER, RightContext.OTHER), piece.at(left, RightContext.OTHER)
+        middle_last, begin_last = (
+            piece.at(LeftContext.OTHER, RightContext.BEFORE_LAST),
+            piece.at(left, RightContext.BEFORE_LAST),
+        )
+        end = piece.at(LeftContext.OTHER, RightContext.END)
         nodes: list[Node] = []
-        if self._facts_of(piece.at(left, Right.END)).newline and self._empty(begin_last):
+        if self._facts_of(piece.at(left, RightContext.END)).newline and self._empty(begin_last):
             nodes.append(NEWLINE)
         if (begin, middle) == (begin_last, middle_last) or not self._facts_of(end).newline:
             return nodes
@@ -291,17 +300,17 @@ class Contexts:
             nodes.append(join(begin, between, middle_last, NEWLINE))
         return nodes
 
-    def _rounds(self, piece: Anchored, left: Left, right: Right) -> Node:
+    def _rounds(self, piece: ContextVersions, left: LeftContext, right: RightContext) -> Node:
         """Any number of rounds, each of which may depend on line ends of its neighbours.
 
         A border between two rounds is a pair of contexts: the left context that the next round assumes (and the
         previous one must provide) and the right context that the previous one assumes (and the next must provide). A
         path of borders is a repetition; borders are eliminated one by one, as states of an automaton.
         """
-        lefts = [Left.OTHER, Left.AFTER_NEWLINE] if _left_tied(piece) else [Left.OTHER]
-        rights = [Right.OTHER, Right.BEFORE_NEWLINE] if _right_tied(piece) else [Right.OTHER]
-        if any(piece.at(x, Right.BEFORE_LAST) != piece.at(x, rights[-1]) for x in Left):
-            rights.append(Right.BEFORE_LAST)
+        lefts = [LeftContext.OTHER, LeftContext.AFTER_NEWLINE] if _left_tied(piece) else [LeftContext.OTHER]
+        rights = [RightContext.OTHER, RightContext.BEFORE_NEWLINE] if _right_tied(piece) else [RightContext.OTHER]
+        if any(piece.at(x, RightContext.BEFORE_LAST) != piece.at(x, rights[-1]) for x in LeftContext):
+            rights.append(RightContext.BEFORE_LAST)
         borders = [(x, y) for x in lefts for y in rights]
         steps: dict[tuple[int, int], Node] = {}
         begin, end = len(borders), len(borders) + 1
@@ -321,24 +330,30 @@ class Contexts:
         return self._small(either(EMPTY, piece.at(left, right), steps.get((begin, end), NEVER)))
 
     def _step(
-        self, piece: Anchored, borders: Sequence[tuple[Left, Right]], i: int, j: int, left: Left, right: Right
+        self,
+        piece: ContextVersions,
+        borders: Sequence[tuple[LeftContext, RightContext]],
+        i: int,
+        j: int,
+        left: LeftContext,
+        right: RightContext,
     ) -> Node:
         """One round from border `i` to border `j`; indices past the last border are the start and end of the
         repetition."""
-        here, seen = borders[i] if i < len(borders) else (left, Right.OTHER)
-        given, there = borders[j] if j < len(borders) else (Left.OTHER, right)
+        here, seen = borders[i] if i < len(borders) else (left, RightContext.OTHER)
+        given, there = borders[j] if j < len(borders) else (LeftContext.OTHER, right)
         node = piece.at(here, there)
-        if seen is Right.BEFORE_LAST:
-            return self._line_end(node) if j > len(borders) and right is Right.END else NEVER
-        if seen is Right.BEFORE_NEWLINE:
+        if seen is RightContext.BEFORE_LAST:
+            return self._line_end(node) if j > len(borders) and right is RightContext.END else NEVER
+        if seen is RightContext.BEFORE_NEWLINE:
             node = self.starting(node)
-        return self.ending(node) if given is Left.AFTER_NEWLINE else node
+        return self.ending(node) if given is LeftContext.AFTER_NEWLINE else node
 
     # Facts about nodes
 
-    def _table(self, version: Callable[[Left, Right], Node]) -> Piece:
+    def _table(self, version: Callable[[LeftContext, RightContext], Node]) -> Piece:
         versions = tuple(self._small(version(left, right)) for left, right in CONTEXTS)
-        return versions[0] if all(other == versions[0] for other in versions) else Anchored(versions)
+        return versions[0] if all(other == versions[0] for other in versions) else ContextVersions(versions)
 
     def _small(self, node: Node) -> Node:
         if self._facts_of(node).size > self._limit:

@@ -27,19 +27,19 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from espalier.errors import RegexError
-from espalier.grammar.ast import (
-    EMPTY,
-    NEVER,
-    AnyChar,
-    CharClass,
-    LazyRepeat,
-    Literal,
-    Node,
-    Position,
-    Repeat,
-)
+from espalier.grammar.ast import EMPTY, NEVER, AnyChar, CharClass, LazyRepeat, Literal, Node, Position, Repeat
 from espalier.grammar.ranges import Ranges, complement
-from espalier.grammar.regex.anchors import MAX_COPIES, Contexts, Left, Piece, Right, TooManyCopies, at, ends, starts
+from espalier.grammar.regex.anchors import (
+    MAX_COPIES,
+    Contexts,
+    LeftContext,
+    Piece,
+    RightContext,
+    TooManyCopies,
+    at,
+    ends,
+    starts,
+)
 from espalier.grammar.regex.classes import both_cases, has_cases, scalars
 from espalier.grammar.regex.escapes import SURROGATE, Escapes
 from espalier.time_limit import check as check_time
@@ -81,7 +81,7 @@ def parse_regex(pattern: str, *, flags: str = "", keeps_lazy: bool = False) -> N
     Raises RegexError, with the offset, for a malformed pattern, and UnsupportedError for one that cannot be expressed
     exactly. The result is NEVER for a pattern that matches no text.
     """
-    return _Parser(pattern, flags, keeps_lazy=keeps_lazy).parse()
+    return _RegexParser(pattern, flags, keeps_lazy=keeps_lazy).parse()
 
 
 @dataclass(slots=True)
@@ -99,7 +99,7 @@ class _Item:
 
 
 @dataclass(slots=True)
-class _Group:
+class _RegexGroup:
     """A group being read; the outermost one is the pattern."""
 
     opened: int
@@ -109,7 +109,7 @@ class _Group:
     product: int = 1
 
 
-class _Parser(Escapes):
+class _RegexParser(Escapes):
     def __init__(self, pattern: str, flags: str, *, keeps_lazy: bool) -> None:
         super().__init__(pattern)
         self.keeps_lazy = keeps_lazy
@@ -124,7 +124,7 @@ class _Parser(Escapes):
         self.start = 0
         self.large = 0
         self.shared: dict[Ranges, Node] = {}
-        self.stack = [_Group(0, frozenset(flags) - {"u"})]
+        self.stack = [_RegexGroup(0, frozenset(flags) - {"u"})]
         self.contexts = Contexts(limit=MAX_COPIES + 4 * len(pattern))
 
     def parse(self) -> Node:
@@ -136,12 +136,12 @@ class _Parser(Escapes):
                 self.symbol(self.stack[-1])
             if len(self.stack) > 1:
                 self.fail("this group is never closed", self.stack[-1].opened, hint=r"it ends with a `)`; as text `\(`")
-            return at(self.close(self.stack.pop()), Left.START, Right.END)
+            return at(self.close(self.stack.pop()), LeftContext.START, RightContext.END)
         except TooManyCopies:
             hint = "move them to the start and the end of the pattern, or repeat less around them"
             self.refuse("anchors in this many places", self.start, hint=hint)
 
-    def symbol(self, group: _Group) -> None:
+    def symbol(self, group: _RegexGroup) -> None:
         verbose = "x" in group.flags
         if verbose and (space := _SPACE.match(self.text, self.i)) and space[0]:
             self.i = space.end()
@@ -165,13 +165,13 @@ class _Parser(Escapes):
         line = bisect_right(self.lines, offset)
         return Position(offset, line, offset - self.lines[line - 1] + 1)
 
-    def add_text(self, group: _Group, text: str, start: int, last: int) -> None:
+    def add_text(self, group: _RegexGroup, text: str, start: int, last: int) -> None:
         if not group.items or group.items[-1].kind != "text":
             group.items.append(_Item("text", start))
         group.items[-1].text.append(text)
         group.items[-1].last = last
 
-    def add_ranges(self, group: _Group, ranges: Ranges, start: int) -> None:
+    def add_ranges(self, group: _RegexGroup, ranges: Ranges, start: int) -> None:
         group.items.append(_Item("unit", start, self.class_of(ranges, start) if ranges else NEVER))
 
     def class_of(self, ranges: Ranges, start: int) -> Node:
@@ -202,7 +202,7 @@ class _Parser(Escapes):
             pieces.append(CharClass(ranges, False, position))
         return pieces + ([Literal("".join(plain), position)] if plain else [])
 
-    def close_option(self, group: _Group) -> None:
+    def close_option(self, group: _RegexGroup) -> None:
         pieces: list[Piece] = []
         for item in group.items:
             if item.kind == "text":
@@ -214,44 +214,46 @@ class _Parser(Escapes):
         group.options.append(self.contexts.sequence(pieces, position))
         group.items = []
 
-    def close(self, group: _Group) -> Piece:
+    def close(self, group: _RegexGroup) -> Piece:
         self.close_option(group)
         return self.contexts.choice(group.options, self.at_offset(group.opened))
 
     # Symbols
 
-    def bar(self, group: _Group, start: int) -> None:
+    def bar(self, group: _RegexGroup, start: int) -> None:
         self.i = start + 1
         self.close_option(group)
 
-    def closing(self, group: _Group, start: int) -> None:
+    def closing(self, group: _RegexGroup, start: int) -> None:
         if len(self.stack) == 1:
             self.fail("unexpected `)`", start, hint=r"no group is open here; as text write `\)`")
         self.i = start + 1
         piece = self.close(self.stack.pop())
         self.stack[-1].items.append(_Item("unit", group.opened, piece, group.product))
 
-    def any_char(self, group: _Group, start: int) -> None:
+    def any_char(self, group: _RegexGroup, start: int) -> None:
         self.i = start + 1
         position = self.at_offset(start)
         node = AnyChar(position) if "s" in group.flags else CharClass(((10, 10),), True, position)
         group.items.append(_Item("unit", start, node))
 
-    def caret(self, group: _Group, start: int) -> None:
+    def caret(self, group: _RegexGroup, start: int) -> None:
         self.i = start + 1
-        anchor = starts(Left.AFTER_NEWLINE if "m" in group.flags else Left.START)
+        anchor = starts(LeftContext.AFTER_NEWLINE if "m" in group.flags else LeftContext.START)
         group.items.append(_Item("anchor", start, anchor))
 
-    def dollar(self, group: _Group, start: int) -> None:
+    def dollar(self, group: _RegexGroup, start: int) -> None:
         self.i = start + 1
-        anchor = ends(Right.BEFORE_NEWLINE if "m" in group.flags else Right.BEFORE_LAST)
+        anchor = ends(RightContext.BEFORE_NEWLINE if "m" in group.flags else RightContext.BEFORE_LAST)
         group.items.append(_Item("anchor", start, anchor))
 
-    def backslash(self, group: _Group, start: int) -> None:
+    def backslash(self, group: _RegexGroup, start: int) -> None:
         kind = self.text[start + 1 : start + 2]
         if kind in ("A", "Z", "z"):
             self.i = start + 2
-            group.items.append(_Item("anchor", start, starts(Left.START) if kind == "A" else ends(Right.END)))
+            group.items.append(
+                _Item("anchor", start, starts(LeftContext.START) if kind == "A" else ends(RightContext.END))
+            )
         elif kind in ("b", "B"):
             self.refuse("a word boundary", start, hint="say in place which characters may stand there")
         elif kind and kind in "123456789":
@@ -261,7 +263,7 @@ class _Parser(Escapes):
         else:
             self.add_text(group, chr(self.char_escape(in_class=False)), start, start)
 
-    def digits(self, group: _Group, start: int) -> None:
+    def digits(self, group: _RegexGroup, start: int) -> None:
         """An octal escape if there are three octal digits, else a back-reference, as in re."""
         digits = _OCTAL_OR_GROUP.match(self.text, start + 1)
         number = digits[0] if digits else ""
@@ -273,7 +275,7 @@ class _Parser(Escapes):
             self.fail(f"there is no group {number}", start, hint="and back-references are not taken anyway")
         self.refuse("a back-reference", start, hint=_REGULAR)
 
-    def quantifier(self, group: _Group, start: int) -> None:
+    def quantifier(self, group: _RegexGroup, start: int) -> None:
         low, high = self.counts(start)
         shown = self.text[start : self.i]
         if self.text.startswith("+", self.i):
@@ -298,7 +300,7 @@ class _Parser(Escapes):
             piece = LazyRepeat(piece.item, piece.min, piece.max, piece.position)
         group.items[-1] = _Item("repeat", item.start, piece, product)
 
-    def split_last(self, group: _Group, item: _Item) -> _Item:
+    def split_last(self, group: _RegexGroup, item: _Item) -> _Item:
         """Split off the last character of a text as an item of its own."""
         *_, run = item.text
         item.text[-1] = run[:-1]
@@ -328,7 +330,7 @@ class _Parser(Escapes):
 
     # Groups
 
-    def opening(self, group: _Group, start: int) -> None:
+    def opening(self, group: _RegexGroup, start: int) -> None:
         self.i = start + 1
         if not self.text.startswith("?", self.i):
             self.open(start, group.flags, capture=True)
@@ -361,7 +363,7 @@ class _Parser(Escapes):
 
     def open(self, start: int, flags: frozenset[str], *, capture: bool) -> None:
         self.group_count += capture
-        self.stack.append(_Group(start, flags))
+        self.stack.append(_RegexGroup(start, flags))
 
     def name_group(self, start: int) -> None:
         end = self.text.find(">", self.i)
@@ -373,7 +375,7 @@ class _Parser(Escapes):
         self.groups[name] = self.group_count + 1
         self.i = end + 1
 
-    def group_flags(self, group: _Group, start: int) -> None:
+    def group_flags(self, group: _RegexGroup, start: int) -> None:
         match = _GROUP_FLAGS.match(self.text, self.i)
         on, dash, off = match.groups() if match else ("", "", "")
         for offset, letter in enumerate(f"{on}{dash}{off}"):
@@ -402,7 +404,7 @@ class _Parser(Escapes):
 
     # Classes
 
-    def char_class(self, group: _Group, start: int) -> None:
+    def char_class(self, group: _RegexGroup, start: int) -> None:
         self.i = start + 1
         negated = self.text.startswith("^", self.i)
         self.i += negated

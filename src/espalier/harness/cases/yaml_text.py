@@ -11,11 +11,11 @@ from typing import Any
 import yaml
 
 from espalier.errors import InputError, TooLarge
-from espalier.files.limits import Reader
+from espalier.files.limits import FileLimits
 from espalier.files.reading import shortened
 
 
-def read_yaml(text: str, reader: Reader, source: str) -> Any:
+def read_yaml(text: str, reader: FileLimits, source: str) -> Any:
     """The value of one document. Raises the reader's error with line and column, TooLarge."""
     try:
         loader = _Loader(text, reader, source)
@@ -29,7 +29,7 @@ def read_yaml(text: str, reader: Reader, source: str) -> Any:
         raise reader.error(f"{source} is not YAML: {error}", field=reader.field) from error
 
 
-def _fault(error: yaml.YAMLError, reader: Reader, source: str) -> InputError:
+def _fault(error: yaml.YAMLError, reader: FileLimits, source: str) -> InputError:
     mark = getattr(error, "problem_mark", None)
     where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
     problem = getattr(error, "problem", None) or str(error).splitlines()[0]
@@ -37,7 +37,7 @@ def _fault(error: yaml.YAMLError, reader: Reader, source: str) -> InputError:
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # it has no stubs
-    def __init__(self, text: str, reader: Reader, source: str) -> None:
+    def __init__(self, text: str, reader: FileLimits, source: str) -> None:
         super().__init__(text)
         self._limits, self._source, self._depth, self._values = reader, source, 0, 0
 

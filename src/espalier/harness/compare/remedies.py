@@ -18,7 +18,7 @@ from typing import Any
 
 from espalier.constraints.after.spec import After
 from espalier.constraints.spec import JsonObject, JsonSchema, Spec
-from espalier.engines.base import Event, Finished, Request, Result
+from espalier.engines.base import Event, FinishEvent, Request, Result
 from espalier.errors import EspalierError, GenerationError, InputError
 from espalier.harness.compare.paired import Difference, paired
 from espalier.harness.compare.runs import difference_line
@@ -72,8 +72,13 @@ class Trial:
 
     def to_json(self, edge: Edge = "cli") -> dict[str, Any]:
         differences = {difference.metric: difference.to_json() for difference in self.differences}
-        return {"action": self.remedy.action, "how": self.said(edge), "differences": differences, "helps": self.helps,
-                "error": self.error}  # fmt: skip
+        return {
+            "action": self.remedy.action,
+            "how": self.said(edge),
+            "differences": differences,
+            "helps": self.helps,
+            "error": self.error,
+        }
 
 
 def tried(
@@ -249,7 +254,7 @@ def _differences(
 
 def _result(run: Run, request: Request) -> Result:
     for event in run([request]):
-        if isinstance(event, Finished):
+        if isinstance(event, FinishEvent):
             return event.result
     raise GenerationError("the run ended without a result")
 

@@ -21,7 +21,7 @@ BY_CONTAINS = "espalier: the answer's words are contained"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class JudgedRow:
     """A judged row. answers: the known ones. hallucinated: whether the verdict is not `correct`."""
 
     prompt: str
@@ -43,7 +43,7 @@ class Evaluation:
     """rows: judged, in the order of the file. model: as the file names it, the part after the last `/`. refusals_by,
     verdicts_by: who judged."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[JudgedRow, ...]
     model: str
     refusals_by: str
     verdicts_by: str
@@ -54,14 +54,18 @@ class Evaluation:
     def to_json(self) -> dict[str, Any]:
         """The means with their intervals, and who judged."""
         return {
-            "model": self.model, "rows": len(self.rows),
-            "refusals_by": self.refusals_by, "verdicts_by": self.verdicts_by,
-            "interval": "95 %, percentile bootstrap", "resamples": self.resamples, "seed": self.seed,
+            "model": self.model,
+            "rows": len(self.rows),
+            "refusals_by": self.refusals_by,
+            "verdicts_by": self.verdicts_by,
+            "interval": "95 %, percentile bootstrap",
+            "resamples": self.resamples,
+            "seed": self.seed,
             "metrics": {
                 name: {"mean": mean.mean, "low": mean.low, "high": mean.high, "rows": mean.count}
                 for name, mean in self.means.items()
             },
-        }  # fmt: skip
+        }
 
 
 def evaluate(
@@ -79,7 +83,7 @@ def evaluate(
     Raises InputError naming the line and field, TooLarge, and what the judge raises.
     """
     read = _read(path)
-    rows: list[Row] = []
+    rows: list[JudgedRow] = []
     models: list[str] = []
     while batch := [*islice(read, BATCH)]:
         declined = None if judge is None else judge.declines([(row.prompt, row.generation) for row in batch])
@@ -90,15 +94,17 @@ def evaluate(
             models.append(row.model)
             is_contained = metrics.contains(row.generation, row.answers)
             rows.append(
-                Row(
-                    row.prompt, row.generation, row.answers,
+                JudgedRow(
+                    row.prompt,
+                    row.generation,
+                    row.answers,
                     exact=metrics.exact_match(row.generation, row.answers),
                     f1=metrics.f1(row.generation, row.answers),
                     contains=is_contained,
                     refused=metrics.is_refusal(row.generation) if declined is None else declined[index],
                     verdict=("correct" if is_contained else "incorrect") if verdicts is None else verdicts[index],
                 )
-            )  # fmt: skip
+            )
         step(len(rows))
     if not rows:
         raise InputError(f"{os.fspath(path)} has no rows", field="file")
@@ -114,9 +120,14 @@ def evaluate(
     means = {name: bootstrap(values, resamples=resamples, seed=seed) for name, values in columns.items()}
     named = sorted({name.rpartition("/")[2] for name in models if name})
     return Evaluation(
-        tuple(rows), ", ".join(named), BY_PHRASES if judge is None else judge.name,
-        BY_CONTAINS if judge is None else judge.name, resamples, seed, means,
-    )  # fmt: skip
+        tuple(rows),
+        ", ".join(named),
+        BY_PHRASES if judge is None else judge.name,
+        BY_CONTAINS if judge is None else judge.name,
+        resamples,
+        seed,
+        means,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +157,4 @@ def _text(value: Any, name: str, line: int, row: dict[str, Any]) -> str:
         return value
     if isinstance(value, int | float):
         return json.dumps(value)
-    raise InputError(
-        f"line {line} has no text {name!r}", hint=f"its fields: {', '.join(row) or 'none'}", field=name
-    )  # fmt: skip
+    raise InputError(f"line {line} has no text {name!r}", hint=f"its fields: {', '.join(row) or 'none'}", field=name)

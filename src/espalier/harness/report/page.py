@@ -25,12 +25,7 @@ def report_page(report: Report, comparisons: Sequence[Comparison] = ()) -> str:
     title = f"{failed} of {len(report.results)} cases failed" if failed else "All cases passed"
     environment = Environment(autoescape=True, undefined=StrictUndefined)
     return environment.from_string(_resource("tests.html")).render(
-        title=title,
-        style=style,
-        style_hash=f"sha256-{digest}",
-        report=report,
-        comparisons=comparisons,
-        visible=visible,
+        title=title, style=style, style_hash=f"sha256-{digest}", report=report, comparisons=comparisons, visible=visible
     )
 
 

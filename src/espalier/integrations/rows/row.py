@@ -19,7 +19,7 @@ UNKNOWN = -1
 """Stands in an engine's list for a token that is not known on the host yet."""
 
 
-class Row:
+class EngineRow:
     """output: the engine's own list of the tokens generated so far, which grows while this row lives; a request that
     comes back after a preemption brings the tokens that it had."""
 
@@ -80,8 +80,9 @@ class Row:
     def _follow(self, matcher: Matcher) -> None:
         taken, output = self._taken, self._output
         if len(output) < len(taken) or (taken and output[len(taken) - 1] != taken[-1]):
-            common = next((i for i, (a, b) in enumerate(zip(taken, output, strict=False)) if a != b),
-                          min(len(taken), len(output)))  # fmt: skip
+            common = next(
+                (i for i, (a, b) in enumerate(zip(taken, output, strict=False)) if a != b), min(len(taken), len(output))
+            )
             matcher.rollback(len(taken) - common)
             del taken[common:]
         for place in range(len(taken), len(output)):

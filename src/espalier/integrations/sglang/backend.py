@@ -24,7 +24,7 @@ from espalier.constraints.spec import Gbnf, JsonObject, JsonSchema, Regex, Spec
 from espalier.errors import CapabilityError, EspalierError, InputError, MissingDependency
 from espalier.integrations.asked import KEY, read_asked
 from espalier.integrations.rows.device import forbid_inplace, spread_there
-from espalier.integrations.rows.row import Row
+from espalier.integrations.rows.row import EngineRow
 from espalier.tokens import mask as masks
 from espalier.tokens.vocab import Vocab
 from espalier.wiring import App, build_app
@@ -54,7 +54,7 @@ class ConstraintGrammar(BaseGrammarObject):
         super().__init__()
         self._compiled = compiled
         self._taken: list[int] = []
-        self._row = Row(compiled, self._taken)
+        self._row = EngineRow(compiled, self._taken)
         self._told = False
 
     @property
@@ -175,14 +175,16 @@ def create(
     object is not told what is text, VocabError."""
     if getattr(server_args, "speculative_algorithm", None) is not None:
         raise CapabilityError(
-            "speculative decoding has not been tested with this backend", field="speculative_algorithm",
+            "speculative decoding has not been tested with this backend",
+            field="speculative_algorithm",
             hint="serve without it, or with another grammar backend",
-        )  # fmt: skip
+        )
     if getattr(server_args, "reasoning_parser", None):
         raise CapabilityError(
-            "SGLang tells a registered backend no end of the reasoning", field="reasoning_parser",
+            "SGLang tells a registered backend no end of the reasoning",
+            field="reasoning_parser",
             hint="leave the parser out, and name a constraint `after` under espalier",
-        )  # fmt: skip
+        )
     ends = sorted(eos_token_ids) if eos_token_ids else None
     return ConstraintBackend(Vocab.from_tokenizer(tokenizer, eos_ids=ends, width=vocab_size))
 

@@ -10,19 +10,24 @@ from espalier.errors import CapabilityError
 
 REFUSED: Mapping[str, tuple[Callable[[Any], bool], str]] = MappingProxyType(
     {
-        "structured_outputs": (lambda v: v is not None, "name both constraints under espalier: vLLM's and ours know "
-                               "nothing of one another, and may leave no token"),
+        "structured_outputs": (
+            lambda v: v is not None,
+            "name both constraints under espalier: vLLM's and ours know nothing of one another, and may leave no token",
+        ),
         "min_tokens": (bool, "a text that is complete must be allowed to end"),
         "ignore_eos": (bool, "a text that is complete must be allowed to end"),
         "allowed_token_ids": (lambda v: v is not None, "tokens that are left out may be the only ones allowed"),
-        "bad_words": (bool, "name them as espalier.bad_words, which hold across tokens and leave no dead "
-                      "end"),
-        "use_beam_search": (bool, "vLLM runs each step of a beam as a request of its own, without its "
-                            "extra_args: sample with n instead"),
-        "beam_width": (lambda v: v is not None, "vLLM runs each step of a beam as a request of its own, without its "
-                       "extra_args: sample with n instead"),
+        "bad_words": (bool, "name them as espalier.bad_words, which hold across tokens and leave no dead end"),
+        "use_beam_search": (
+            bool,
+            "vLLM runs each step of a beam as a request of its own, without its extra_args: sample with n instead",
+        ),
+        "beam_width": (
+            lambda v: v is not None,
+            "vLLM runs each step of a beam as a request of its own, without its extra_args: sample with n instead",
+        ),
     }
-)  # fmt: skip
+)
 """Sampling params that cannot be had beside a constraint."""
 
 
@@ -35,8 +40,9 @@ def check_params(params: Any, *, report: bool) -> None:
     if report and bias:
         raise CapabilityError(
             "report cannot be had beside logit_bias: vLLM adds the bias first, and the tax is that of the model's own "
-            "logits", field="logit_bias",
-        )  # fmt: skip
+            "logits",
+            field="logit_bias",
+        )
     if any(value == -float("inf") for value in bias.values()):
         raise CapabilityError(
             "logit_bias bans tokens, which may be the only ones allowed", hint="espalier.bad_words", field="logit_bias"
@@ -49,14 +55,17 @@ def check_config(config: Any, *, tells_tokens: bool) -> None:
     if getattr(config, "speculative_config", None) is not None:
         raise CapabilityError(
             "speculative decoding verifies several tokens in rows that a logits processor does not see",
-            hint="serve without speculative decoding", field="speculative_config",
-        )  # fmt: skip
+            hint="serve without speculative decoding",
+            field="speculative_config",
+        )
     scheduler = getattr(config, "scheduler_config", None)
     if getattr(scheduler, "async_scheduling", False) and not tells_tokens:
         raise CapabilityError(
             "this vLLM schedules ahead of its tokens, and does not tell them to logits processors",
-            hint="--no-async-scheduling, or a newer vLLM", field="async_scheduling",
-        )  # fmt: skip
+            hint="--no-async-scheduling, or a newer vLLM",
+            field="async_scheduling",
+        )
     if getattr(getattr(config, "model_config", None), "skip_tokenizer_init", False):
-        raise CapabilityError("a constraint needs the tokenizer", hint="leave skip_tokenizer_init out",
-                              field="skip_tokenizer_init")  # fmt: skip
+        raise CapabilityError(
+            "a constraint needs the tokenizer", hint="leave skip_tokenizer_init out", field="skip_tokenizer_init"
+        )

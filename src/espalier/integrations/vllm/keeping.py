@@ -36,13 +36,17 @@ class _Sums:
     left: float | None = None
 
 
-class Keeper:
+class TraceReporter:
     """A Reporter. put: has a row made and written. clock: seconds. closed: called at the end."""
 
     def __init__(
-        self, put: Callable[[Callable[[], Mapping[str, Any]]], None], *, model: str,
-        clock: Callable[[], float] = time.monotonic, closed: Callable[[], object] = lambda: None,
-    ) -> None:  # fmt: skip
+        self,
+        put: Callable[[Callable[[], Mapping[str, Any]]], None],
+        *,
+        model: str,
+        clock: Callable[[], float] = time.monotonic,
+        closed: Callable[[], object] = lambda: None,
+    ) -> None:
         self._put, self._model, self._clock, self._closed = put, model, clock, closed
         self._open: dict[str, _Sums] = {}
 
@@ -80,15 +84,22 @@ class Keeper:
     def _end(self, name: str, reason: str | None) -> None:
         sums = self._open.pop(name)
         row = {
-            "request_id": name or "unnamed", "caller": "vllm", "route": "vllm", "model": self._model, "engine": "vllm",
-            "completion_tokens": sums.tokens, "tax_nats": sums.tax,
+            "request_id": name or "unnamed",
+            "caller": "vllm",
+            "route": "vllm",
+            "model": self._model,
+            "engine": "vllm",
+            "completion_tokens": sums.tokens,
+            "tax_nats": sums.tax,
             "removed_mass": sums.mass / sums.steps if sums.steps else None,
-            "total": self._clock() - sums.began, "finish_reason": reason, "error": sums.failure or None,
-        }  # fmt: skip
+            "total": self._clock() - sums.began,
+            "finish_reason": reason,
+            "error": sums.failure or None,
+        }
         self._put(lambda: row)
 
 
-def store_reporter(url: str, *, model: str) -> Keeper:
+def store_reporter(url: str, *, model: str) -> TraceReporter:
     """Keeps reports in the database at a URL, which is opened now, so that a wrong one is told at the start. Raises
     what `open_store` raises."""
     store = open_store(url)
@@ -98,6 +109,6 @@ def store_reporter(url: str, *, model: str) -> Keeper:
         writer.put(make)
         atexit.unregister(writer.close)  # which would run before ours, and take no more rows
 
-    keeper = Keeper(put, model=model, closed=writer.close)
+    keeper = TraceReporter(put, model=model, closed=writer.close)
     atexit.register(keeper.close)
     return keeper

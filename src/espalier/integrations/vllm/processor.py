@@ -26,7 +26,7 @@ from espalier.constraints.compiler import Compiler
 from espalier.errors import DeadEnd, EspalierError, MissingDependency, VocabError
 from espalier.integrations.asked import read_asked
 from espalier.integrations.rows.device import forbid_inplace, only_inplace, taxes
-from espalier.integrations.rows.row import Row
+from espalier.integrations.rows.row import EngineRow
 from espalier.integrations.vllm.checks import check_config, check_params
 from espalier.integrations.vllm.report import Reporter, StepReport
 from espalier.integrations.vllm.reporter import reporter_of
@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 class _Place:
     """A request in the batch. id, report: as it asked. told: whether its failure has been told."""
 
-    row: Row
+    row: EngineRow
     id: str = ""
     report: bool = False
     told: bool = False
@@ -103,8 +103,7 @@ class ConstraintProcessor(LogitsProcessor):
         ends = (model.try_get_generation_config() or {}).get("eos_token_id", [])
         listed = [ends] if isinstance(ends, int) else list(ends)
         own = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
-        return Vocab.from_tokenizer(tokenizer, eos_ids=[*dict.fromkeys([*own, *listed])],
-                                    width=model.get_vocab_size())  # fmt: skip
+        return Vocab.from_tokenizer(tokenizer, eos_ids=[*dict.fromkeys([*own, *listed])], width=model.get_vocab_size())
 
     def is_argmax_invariant(self) -> bool:
         """False: a constraint changes what is most probable, so greedy requests come here too."""
@@ -182,14 +181,14 @@ class ConstraintProcessor(LogitsProcessor):
         try:
             constraint = read_asked(getattr(params, "extra_args", None), _app())
         except EspalierError as error:  # params that nobody has validated
-            return _Place(Row(None, output, failure=error))
+            return _Place(EngineRow(None, output, failure=error))
         if constraint is None:
             return None
         try:
             check_params(params, report=constraint.report)
-            row = Row(self._compiler.compile(constraint.spec), output)
+            row = EngineRow(self._compiler.compile(constraint.spec), output)
         except EspalierError as error:
-            row = Row(None, output, failure=error)
+            row = EngineRow(None, output, failure=error)
         self._count += constraint.report
         return _Place(row, constraint.id or (f"unnamed-{self._count}" if constraint.report else ""), constraint.report)
 
@@ -212,5 +211,12 @@ class ConstraintProcessor(LogitsProcessor):
 
     def _tell_step(self, place: _Place, allowed: int, tax: float) -> None:
         if self._report is not None:
-            self._report(StepReport(id=place.id, step=place.row.length, allowed_count=allowed, tax_nats=tax,
-                                    removed_mass=-math.expm1(-tax)))  # fmt: skip
+            self._report(
+                StepReport(
+                    id=place.id,
+                    step=place.row.length,
+                    allowed_count=allowed,
+                    tax_nats=tax,
+                    removed_mass=-math.expm1(-tax),
+                )
+            )

@@ -39,6 +39,7 @@ def _import_reporter(name: str) -> Reporter:
     try:
         reporter: Reporter = getattr(import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
-        raise InputError(f"the reporter {name!r} cannot be imported: {error}", hint="MODULE:FUNCTION",
-                         field="reporter") from error  # fmt: skip
+        raise InputError(
+            f"the reporter {name!r} cannot be imported: {error}", hint="MODULE:FUNCTION", field="reporter"
+        ) from error
     return reporter

@@ -53,9 +53,10 @@ class Template:
                 continue
             if name not in row:
                 raise InputError(
-                    f"--template: there is no column {name!r}", hint=f"there are {', '.join(map(str, row))}"[:300],
+                    f"--template: there is no column {name!r}",
+                    hint=f"there are {', '.join(map(str, row))}"[:300],
                     field="template",
-                )  # fmt: skip
+                )
             value = row[name]
             pieces.append(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str))
         return "".join(pieces)
@@ -74,9 +75,11 @@ def templated(rows: Iterable[Mapping[str, Any]], template: Template) -> Iterator
     for number, row in enumerate(rows, 1):
         custom_id = row.get("custom_id")
         yield {
-            "custom_id": str(number if custom_id in (None, "") else custom_id), "method": "POST",
-            "url": template.endpoint, "body": template.body(row),
-        }  # fmt: skip
+            "custom_id": str(number if custom_id in (None, "") else custom_id),
+            "method": "POST",
+            "url": template.endpoint,
+            "body": template.body(row),
+        }
 
 
 def with_shared(rows: Iterable[Mapping[str, Any]], shared: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -94,8 +97,10 @@ def answered(row: Mapping[str, Any], line: Mapping[str, Any]) -> dict[str, Any]:
     error = line["error"] or body.get("error")
     usage = body.get("usage") or {}
     columns = {
-        "output": body.get("content", text), "finish_reason": choice.get("finish_reason"),
+        "output": body.get("content", text),
+        "finish_reason": choice.get("finish_reason"),
         "error": None if not error else f"{error.get('code')}: {error.get('message')}",
-        "prompt_tokens": usage.get("prompt_tokens"), "completion_tokens": usage.get("completion_tokens"),
-    }  # fmt: skip
+        "prompt_tokens": usage.get("prompt_tokens"),
+        "completion_tokens": usage.get("completion_tokens"),
+    }
     return {**row, **{name if name not in row else f"{name}_of_batch": value for name, value in columns.items()}}

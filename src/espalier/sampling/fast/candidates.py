@@ -27,7 +27,7 @@ def kernels(name: Literal["changes", "leading", "masked", "places", "rows", "ste
     return import_module(f"espalier.sampling.fast.kernels.{name}")
 
 
-class Candidates(NamedTuple):
+class CandidateRow(NamedTuple):
     """The allowed tokens of a row."""
 
     #: `(n,) float32`; -inf is no candidate
@@ -43,19 +43,19 @@ class Candidates(NamedTuple):
         return tokens if self.ids is None else np.searchsorted(self.ids, tokens)
 
 
-def allowed(row: Logits, bits: Mask | None, room: Logits) -> Candidates:
+def allowed(row: Logits, bits: Mask | None, room: Logits) -> CandidateRow:
     """The allowed candidates of a row. row: `(V,) float32`. bits: `(W,) int32` with no bit set from V on, or None for
     everything. room: `(V,) float32`, overwritten if many are allowed."""
     if bits is None:
-        return Candidates(row, None)
+        return CandidateRow(row, None)
     count = masks.count(bits)
     if count <= FEW:
         ids = np.empty(count, dtype=np.int64)  # (n,)
         values = np.empty(count, dtype=np.float32)  # (n,)
         left = kernels("masked").gather(row, bits.view(np.uint32), ids, values)
-        return Candidates(values[:left], ids[:left])
+        return CandidateRow(values[:left], ids[:left])
     kernels("masked").mask_row(row, bits.view(np.uint32), room)
-    return Candidates(room, None)
+    return CandidateRow(room, None)
 
 
 def leaders(values: NDArray[np.floating], k: int) -> Places:

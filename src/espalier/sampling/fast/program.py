@@ -58,13 +58,14 @@ CODES: dict[str, Callable[[SamplingConfig], tuple[float, ...]]] = {
     "xtc": lambda config: (XTC, config.xtc_probability, config.xtc_threshold),
     "penalties": lambda config: (
         PENALTIES,
-        *(float(amount(value)) for value in (
-            config.repetition_penalty, config.frequency_penalty, config.presence_penalty
-        )),
+        *(
+            float(amount(value))
+            for value in (config.repetition_penalty, config.frequency_penalty, config.presence_penalty)
+        ),
     ),
     "dry": lambda config: (DRY,),
     "temperature": _heat,
-}  # fmt: skip
+}
 """Samplers that the kernels know -> their code and amounts."""
 
 

@@ -21,10 +21,21 @@ from espalier.sampling.presets.spec import Preset, PresetFilter, check_name
 def _config(**set_here: Any) -> Mapping[str, Any]:
     """A complete config: fields that are not given are off, and there is no seed."""
     off = {
-        "temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "typical_p": 0.0,
-        "repetition_penalty": 1.0, "repetition_window": 0, "frequency_penalty": 0.0, "presence_penalty": 0.0,
-        "logit_bias": {}, "sampler_order": DEFAULT_ORDER, "mirostat": 0, "max_tokens": 2048, "stop": (),
-    }  # fmt: skip
+        "temperature": 0.0,
+        "top_k": 0,
+        "top_p": 1.0,
+        "min_p": 0.0,
+        "typical_p": 0.0,
+        "repetition_penalty": 1.0,
+        "repetition_window": 0,
+        "frequency_penalty": 0.0,
+        "presence_penalty": 0.0,
+        "logit_bias": {},
+        "sampler_order": DEFAULT_ORDER,
+        "mirostat": 0,
+        "max_tokens": 2048,
+        "stop": (),
+    }
     return MappingProxyType(off | set_here)
 
 
@@ -164,8 +175,7 @@ class Presets:
         stored = None if self.shelf is None else self.shelf.get(name)
         if stored is None:
             raise UnknownName(
-                f"there is no preset {name!r}",
-                hint=nearest_or_all(name, self.names(), before="there are: "),
+                f"there is no preset {name!r}", hint=nearest_or_all(name, self.names(), before="there are: ")
             )
         return Preset.from_json(stored)
 
@@ -178,8 +188,7 @@ class Presets:
         path = self._path(name)
         if path is None and name not in self.stored():
             raise UnknownName(
-                f"there is no preset {name!r}",
-                hint=nearest_or_all(name, self.names(), before="there are: "),
+                f"there is no preset {name!r}", hint=nearest_or_all(name, self.names(), before="there are: ")
             )
         return STORE if path is None else str(path)
 
@@ -198,9 +207,10 @@ class Presets:
         _not_builtin(preset.name)
         if preset.name in self.stored():
             raise InputError(
-                f"the store has a preset {preset.name!r}, which a file would hide", hint="choose another name, or "
-                f"espalier presets remove {preset.name}", field="name",
-            )  # fmt: skip
+                f"the store has a preset {preset.name!r}, which a file would hide",
+                hint=f"choose another name, or espalier presets remove {preset.name}",
+                field="name",
+            )
         path = self._need_folder() / f"{preset.name}{SUFFIX}"
         write_preset(preset, path, replace=replace)
         return path

@@ -75,7 +75,7 @@ class PresetFilter:
     @staticmethod
     def from_json(data: Any) -> PresetFilter:
         """Raises InputError for unknown fields."""
-        values = _known(data, PresetFilter, "a filter")
+        values = _check_fields(data, PresetFilter, "a filter")
         if "type" not in values:
             raise InputError("a filter needs a `type`", field="filters")
         return PresetFilter(**values)
@@ -148,14 +148,14 @@ class Preset:
     @staticmethod
     def from_json(data: Any) -> Preset:
         """The inverse of `to_json`; only the name is required. Raises InputError naming the field."""
-        values = _known(data, Preset, "a preset")
+        values = _check_fields(data, Preset, "a preset")
         if "name" not in values:
             raise InputError("a preset needs a `name`", field="name")
         return Preset(**{name: value for name, value in values.items() if value is not None})
 
 
-class PresetBuilder(CommonSetters):
-    """Builds a preset step by step: `PresetBuilder("mine").temperature(0.2).grammar("@json_object").build()`.
+class BasePresetBuilder(CommonSetters):
+    """Builds a preset step by step: `BasePresetBuilder("mine").temperature(0.2).grammar("@json_object").build()`.
 
     Fields that are not set have SamplingConfig's defaults. Errors are raised by `build`.
     """
@@ -256,7 +256,7 @@ def _without_infinity(pair: Any) -> Any:
     return [None if one == -math.inf else one for one in pair] if isinstance(pair, list) else pair
 
 
-def _known(data: Any, cls: type, what: str) -> dict[str, Any]:
+def _check_fields(data: Any, cls: type, what: str) -> dict[str, Any]:
     if not isinstance(data, Mapping):
         raise InputError(f"{what} is a mapping, not {type(data).__name__}", field="preset")
     names = [one.name for one in fields(cls)]

@@ -104,10 +104,7 @@ MIROSTAT_FIELDS: tuple[SamplingField, ...] = (
         help="The surprise that mirostat aims at, in bits; 5 with mirostat on.",
     ),
     Number(
-        name="mirostat_eta",
-        default=0.0,
-        llama="mirostat_eta",
-        help="Mirostat's learning rate; 0.1 with mirostat on.",
+        name="mirostat_eta", default=0.0, llama="mirostat_eta", help="Mirostat's learning rate; 0.1 with mirostat on."
     ),
 )
 WITH_MIROSTAT = {"mirostat_tau": 5.0, "mirostat_eta": 0.1}

@@ -64,9 +64,10 @@ def check_extra(given: Any) -> Extra:
         if sampler is None:
             known = ", ".join(plugin.name for plugin in PLUGGED.plugins() if plugin.refusal is None)
             raise SamplingError(
-                f"extra: no plug-in has a sampling field {shown(name)}", hint=f"samplers: {known or 'none'}",
+                f"extra: no plug-in has a sampling field {shown(name)}",
+                hint=f"samplers: {known or 'none'}",
                 field="extra",
-            )  # fmt: skip
+            )
         for field in sampler.fields:
             values[field.name] = field.check(items.get(field.name, field.default))
     return tuple(sorted(values.items()))

@@ -232,11 +232,7 @@ XTC = Sampler(
     truncates=True,
     draws=True,
     transform=lambda logits, context: xtc(
-        logits,
-        context.config.xtc_probability,
-        context.config.xtc_threshold,
-        context.chance,
-        context.config.min_keep,
+        logits, context.config.xtc_probability, context.config.xtc_threshold, context.chance, context.config.min_keep
     ),
     on_if=lambda config: config.xtc_probability > 0 and config.xtc_threshold <= XTC_OFF,
     fields=(

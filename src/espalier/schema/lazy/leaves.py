@@ -12,25 +12,14 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 
 from espalier.automata.languages.dfa import Dfa
-from espalier.automata.lazy.explored import Explored, Place
+from espalier.automata.lazy.explored import LazyState, LazyStates
 from espalier.automata.lazy.linear import Linear, Table
 from espalier.automata.lazy.rules import NoRules
 from espalier.errors import LimitExceeded
-from espalier.grammar.ast import (
-    EMPTY,
-    NEVER,
-    CharClass,
-    Literal,
-    Node,
-    Repeat,
-    RuleRef,
-    Sequence,
-    fold,
-    seq,
-)
+from espalier.grammar.ast import EMPTY, NEVER, CharClass, Literal, Node, Repeat, RuleRef, Sequence, fold, seq
 from espalier.grammar.ranges import Ranges
 from espalier.owners import owner
-from espalier.schema.form import Boolean, Null, Number, String
+from espalier.schema.form import Boolean, Null, NumberForm, String
 from espalier.schema.lowering.dfa_rules import dfa_table
 from espalier.schema.lowering.notation import JSON
 from espalier.schema.lowering.numbers import spelled
@@ -43,7 +32,7 @@ MAX_LEAVES = 20_000
 STRUCTURE = "{}[],: \t\n\r"
 """The characters between names and values."""
 
-LeafCase = String | Number | Boolean | Null
+LeafCase = String | NumberForm | Boolean | Null
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +53,7 @@ class Remarks:
 class Leaf:
     """start: the first position; None where no text fits. remarks: what of the case is not as demanded."""
 
-    start: Place | None
+    start: LazyState | None
     remarks: Remarks
 
 
@@ -110,9 +99,9 @@ class Leaves:
     """The shared table."""
 
     def __init__(self) -> None:
-        self.explored = Explored(NoRules(), is_shared=True)
+        self.explored = LazyStates(NoRules(), is_shared=True)
         self._known: dict[tuple[LeafCase, str, str], Leaf] = {}
-        self._structure: dict[Node, Place | None] = {}
+        self._structure: dict[Node, LazyState | None] = {}
 
     @property
     def is_full(self) -> bool:
@@ -128,12 +117,12 @@ class Leaves:
             leaf = self._known.setdefault(key, fresh)
         return leaf
 
-    def start(self, automaton: Node | Linear) -> Place | None:
+    def start(self, automaton: Node | Linear) -> LazyState | None:
         """The first position of an expression or an automaton; None where no text fits."""
         place = self.explored.start([self.explored.items.begin(automaton)])
         return place if place.core else None
 
-    def structure(self, node: Node) -> Place | None:
+    def structure(self, node: Node) -> LazyState | None:
         """The first position of brackets, commas and whitespace; None for other expressions."""
         if isinstance(node, Literal):
             if node.text.strip(STRUCTURE):
@@ -151,7 +140,7 @@ class Leaves:
             start = self._structure[node] = self.start(node)
         return start
 
-    def after(self, prefix: Node, start: Place) -> Place:
+    def after(self, prefix: Node, start: LazyState) -> LazyState:
         """A position from which this expression is read, and then what is read from `start`, a position of this
         table."""
         items = self.explored.items
@@ -177,7 +166,7 @@ def converted(case: LeafCase, keyword: str) -> tuple[Node | Table | None, Remark
             return inlined("null"), Remarks()
         case Boolean():
             return inlined("boolean"), Remarks()
-        case Number():
+        case NumberForm():
             number = spelled(case)
             node = number.node
             remarks = Remarks(gaps=number.gaps, general=(("number spelling", number.note),), limit=number.limit)

@@ -14,8 +14,8 @@ from espalier.automata.lazy.linear import Cost, Edges, KeyChoice, Linear, State
 from espalier.computed import computed
 from espalier.grammar.ast import Node
 from espalier.schema.form import Object, Rest, String
-from espalier.schema.lowering.any_order import AnyOrder, Written
-from espalier.schema.lowering.objects import Chain, Member, ObjectRules
+from espalier.schema.lowering.any_order import AnyOrder, WrittenMembers
+from espalier.schema.lowering.objects import DeclaredMember, MemberChain, ObjectRules
 from espalier.schema.lowering.others import Others
 from espalier.schema.lowering.rulebook import RuleContext
 from espalier.time_limit import check as check_time
@@ -34,10 +34,10 @@ class LazyObjects(ObjectRules):
     rule: Callable[[Linear], Node]
     member_of: Callable[[Node, Node], Node]
 
-    def chain(self, case: Object, members: list[Member], others: Others, context: RuleContext) -> Chain:
+    def chain(self, case: Object, members: list[DeclaredMember], others: Others, context: RuleContext) -> MemberChain:
         return KeyedChain(case, members, others, self, context)
 
-    def any_order(self, case: Object, members: list[Member], others: Others, context: RuleContext) -> AnyOrder:
+    def any_order(self, case: Object, members: list[DeclaredMember], others: Others, context: RuleContext) -> AnyOrder:
         plain = ObjectRules.any_order(self, case, members, others, context)
         values = {known.name: getattr(plain, known.name) for known in fields(plain)}
         return KeyedAnyOrder(**values, declared=tuple(members), colon=self.colon(), member_of=self.member_of)
@@ -52,18 +52,18 @@ class LazyObjects(ObjectRules):
         return self.of_names(self._allowed(group, declared, allowed, context), context.pointer)
 
 
-def text_of(member: Member) -> bytes:
+def text_of(member: DeclaredMember) -> bytes:
     """The name of a member as it is written, without the closing quotation mark."""
     return member.key.encode()[:-1]
 
 
-class KeyedChain(Chain):
+class KeyedChain(MemberChain):
     """A chain whose next key is one of those up to the next required property."""
 
     last = ord('"')
 
     def __init__(
-        self, case: Object, members: list[Member], others: Others, rules: LazyObjects, context: RuleContext
+        self, case: Object, members: list[DeclaredMember], others: Others, rules: LazyObjects, context: RuleContext
     ) -> None:
         super().__init__(case, members, others, rules, context)
         self._member_of = rules.member_of
@@ -75,7 +75,7 @@ class KeyedChain(Chain):
 
     @computed
     def texts(self) -> Sequence[bytes]:
-        """See `Keyed`."""
+        """See `KeyedLinear`."""
         return [text_of(self.members[i]) for i in self._order]
 
     def explore(self, state: State) -> tuple[Edges, KeyChoice | None]:
@@ -111,7 +111,7 @@ class KeyedAnyOrder(AnyOrder):
     what comes between a name and its value. member_of: see `LazyObjects`."""
 
     last: ClassVar[int] = ord('"')
-    declared: tuple[Member, ...]
+    declared: tuple[DeclaredMember, ...]
     colon: Node
     member_of: Callable[[Node, Node], Node]
 
@@ -122,12 +122,12 @@ class KeyedAnyOrder(AnyOrder):
 
     @computed
     def texts(self) -> Sequence[bytes]:
-        """See `Keyed`."""
+        """See `KeyedLinear`."""
         return [text_of(self.declared[i]) for i in self._order]
 
     def explore(self, state: State) -> tuple[Edges, KeyChoice | None]:
         check_time()
-        if not isinstance(state, Written):
+        if not isinstance(state, WrittenMembers):
             return self.edges(state), None
         absent = [rank for rank, i in enumerate(self._order) if not state.names >> i & 1]
         fits: dict[bool, bool] = {}  # whether the counts can be kept depends only on whether a name is required
@@ -142,7 +142,7 @@ class KeyedAnyOrder(AnyOrder):
         return self.rest(state), KeyChoice(before=self.before(state), keys=keys, place=state) if keys else None
 
     def member(self, key: int, place: Hashable) -> tuple[Node, State]:
-        if not isinstance(place, Written):
+        if not isinstance(place, WrittenMembers):
             raise TypeError(f"{place!r} is no state of an object")
         i = self._order[key]
         return self.member_of(self.colon, self.declared[i].value), self.with_name(place, i)
@@ -154,18 +154,18 @@ class KeyedAnyOrder(AnyOrder):
     def key_costs(self, cost: Cost) -> Callable[[int, Hashable], int]:
         costs, least, order = self.member_costs(cost), self.least(cost), self._order
         between = cost(self.layout.between(self.depth))
-        ends: dict[Written, int] = {}
+        ends: dict[WrittenMembers, int] = {}
 
-        def end_of(place: Written) -> int:
+        def end_of(place: WrittenMembers) -> int:
             """What is left after a member that neither is required nor counts."""
             if place not in ends:
                 ends.clear()
-                bytes_left = least(place._replace(others=1) if place == Written() else place)
+                bytes_left = least(place._replace(others=1) if place == WrittenMembers() else place)
                 ends[place] = bytes_left
             return ends[place]
 
         def of_key(key: int, place: Hashable) -> int:
-            if not isinstance(place, Written):
+            if not isinstance(place, WrittenMembers):
                 raise TypeError(f"{place!r} is no state of an object")
             i = order[key]
             if self.low or self.high is not None:

@@ -15,21 +15,11 @@ from dataclasses import dataclass, field
 
 from espalier.automata.languages.dfa import Dfa
 from espalier.automata.lazy.costs import least_bytes
-from espalier.automata.lazy.explored import Explored, Place
+from espalier.automata.lazy.explored import LazyState, LazyStates
 from espalier.automata.lazy.linear import ENDLESS, MOST, Linear
 from espalier.automata.lazy.rules import Start
 from espalier.grammar.ast import NEVER, Literal, Node, RuleRef
-from espalier.schema.form import (
-    Array,
-    Boolean,
-    Case,
-    NodeId,
-    NormalForm,
-    Null,
-    Number,
-    String,
-    Values,
-)
+from espalier.schema.form import Array, Boolean, Case, NodeId, NormalForm, Null, NumberForm, String, Values
 from espalier.schema.lazy.leaves import ExpressionBook, Leaf, LeafCase, Remarks, converted, current, quoted_dfa
 from espalier.schema.lazy.objects import LazyObjects
 from espalier.schema.lowering.arrays import ArrayRules
@@ -40,7 +30,7 @@ from espalier.schema.lowering.rulebook import Remark, RuleContext, quoted
 from espalier.schema.lowering.strings import QUOTE, StringRules
 from espalier.time_limit import check as check_time
 
-LEAF_CASES = (String, Number, Boolean, Null)
+LEAF_CASES = (String, NumberForm, Boolean, Null)
 
 
 @dataclass(slots=True, eq=False)
@@ -54,8 +44,8 @@ class _Rule:
     bodies: list[Node | Linear] = field(default_factory=list)
     uses: list[_Rule] = field(default_factory=list)
     cost: int = ENDLESS
-    place: Place | None = None
-    explored: Explored | None = None
+    place: LazyState | None = None
+    explored: LazyStates | None = None
 
 
 class SchemaRules(NodeLowering):
@@ -67,17 +57,24 @@ class SchemaRules(NodeLowering):
         super().__init__(form, written, book)
         self._named = named
         self._leaves = current()
-        self._explored = Explored(self)
-        self._by_name: dict[str, _Rule | Place] = {}
+        self._explored = LazyStates(self)
+        self._by_name: dict[str, _Rule | LazyState] = {}
         self._values: dict[tuple[NodeId, int], Node] = {}
-        self._leaf_refs: dict[Place, Node] = {}
+        self._leaf_refs: dict[LazyState, Node] = {}
         self._members_of: dict[Node, Node] = {}
         self._queue: list[_Rule] = []
         self._current: _Rule | None = None
         self._objects = LazyObjects(
-            book=book, strings=StringRules(book), layout=written, value=self._value, cases=form.cases,
-            undeclared=self._undeclared, of_names=self._of_names, rule=self._own_rule, member_of=self._member_of,
-        )  # fmt: skip
+            book=book,
+            strings=StringRules(book),
+            layout=written,
+            value=self._value,
+            cases=form.cases,
+            undeclared=self._undeclared_names,
+            of_names=self._of_names,
+            rule=self._own_rule,
+            member_of=self._member_of,
+        )
         self._arrays = ArrayRules(book=book, layout=written, value=self._value, cases=form.cases, members=self._members)
         root = self._rule(form.root, 0, shallow=False)
         for rule in self._queue:  # grows as nodes are mentioned
@@ -90,7 +87,7 @@ class SchemaRules(NodeLowering):
         self._settle()
         if root.cost >= ENDLESS:
             raise self._nothing()
-        self.start = self._place(root)
+        self.start = self._start_of(root)
 
     @property
     def gaps(self) -> tuple[Remark, ...]:
@@ -108,7 +105,7 @@ class SchemaRules(NodeLowering):
         rule = _Rule(node, depth, shallow, len(self._queue))
         if self._named:
             at = self._current.node if node is None and self._current is not None else node
-            rule.explored = Explored(self, name=self._form.pointer(self._form.root if at is None else at))
+            rule.explored = LazyStates(self, name=self._form.pointer(self._form.root if at is None else at))
         self._by_name[f"n{rule.number}"] = rule
         self._queue.append(rule)
         return rule
@@ -154,9 +151,9 @@ class SchemaRules(NodeLowering):
         return self._objects.automaton(case, context)
 
     def _leaf(self, case: LeafCase, pointer: str, keyword: str = "pattern") -> Node:
-        return self._leaf_ref(self._noted(self._leaves.leaf(case, keyword), pointer))
+        return self._leaf_ref(self._note_leaf(self._leaves.leaf(case, keyword), pointer))
 
-    def _noted(self, leaf: Leaf, pointer: str) -> Place | None:
+    def _note_leaf(self, leaf: Leaf, pointer: str) -> LazyState | None:
         self._note(leaf.remarks, pointer)
         return leaf.start
 
@@ -186,14 +183,14 @@ class SchemaRules(NodeLowering):
         member = self._members_of.get(value)
         if member is None:
             leaf = self._by_name[value.name] if isinstance(value, RuleRef) else None
-            if isinstance(leaf, Place) and leaf.explored is self._leaves.explored:
+            if isinstance(leaf, LazyState) and leaf.explored is self._leaves.explored:
                 member = self._leaf_ref(self._leaves.after(join(QUOTE, colon), leaf))
             else:
                 member = join(self._leaf_ref(self._leaves.start(join(QUOTE, colon))), value)
             self._members_of[value] = member
         return member
 
-    def _leaf_ref(self, start: Place | None) -> Node:
+    def _leaf_ref(self, start: LazyState | None) -> Node:
         if start is None:
             return NEVER
         reference = self._leaf_refs.get(start)
@@ -203,8 +200,8 @@ class SchemaRules(NodeLowering):
             reference = self._leaf_refs[start] = RuleRef(name)
         return reference
 
-    def _undeclared(self, wanted: String, declared: tuple[str, ...], pointer: str) -> Node:
-        start = self._noted(self._leaves.leaf(wanted, "patternProperties"), pointer)
+    def _undeclared_names(self, wanted: String, declared: tuple[str, ...], pointer: str) -> Node:
+        start = self._note_leaf(self._leaves.leaf(wanted, "patternProperties"), pointer)
         if start is None or not declared:
             return self._leaf_ref(start)
         explored = self._table(self._current)
@@ -212,7 +209,7 @@ class SchemaRules(NodeLowering):
         rest = explored.items.excepted(start, words, 0, explored.items.end)
         return self._leaf_ref(explored.start([rest]) if rest.least < ENDLESS else None)
 
-    def _table(self, rule: _Rule | None) -> Explored:
+    def _table(self, rule: _Rule | None) -> LazyStates:
         return self._explored if rule is None or rule.explored is None else rule.explored
 
     def _of_names(self, names: Dfa | None, pointer: str) -> Node:
@@ -254,22 +251,22 @@ class SchemaRules(NodeLowering):
         return least_bytes(node, self.cost_of)
 
     def cost_of(self, name: str) -> int:
-        """See `Rules`."""
+        """See `LiteralRules`."""
         rule = self._by_name[name]
-        return rule.least if isinstance(rule, Place) else rule.cost
+        return rule.least if isinstance(rule, LazyState) else rule.cost
 
     # Positions
 
     def shared(self, node: Node) -> Start | None:
-        """See `Rules`."""
+        """See `LiteralRules`."""
         return None if self._named else self._leaves.structure(node)
 
     def start_of(self, name: str) -> Start:
-        """See `Rules`."""
+        """See `LiteralRules`."""
         rule = self._by_name[name]
-        return rule if isinstance(rule, Place) else self._place(rule)
+        return rule if isinstance(rule, LazyState) else self._start_of(rule)
 
-    def _place(self, rule: _Rule) -> Place:
+    def _start_of(self, rule: _Rule) -> LazyState:
         if rule.place is None:
             explored = self._table(rule)
             rule.place = explored.start([explored.items.begin(body) for body in rule.bodies])

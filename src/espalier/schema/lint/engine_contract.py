@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from espalier.errors import UnknownName
-from espalier.schema.contract import Contract, Entry, KeywordVerdict
+from espalier.schema.contract import Contract, ContractEntry, KeywordVerdict
 from espalier.schema.lint.engine_limits import ENGINES
 from espalier.schema.lint.hazards import Hazard
 
@@ -31,7 +31,9 @@ def engine_contract(base: Contract, hazards: Sequence[Hazard], engine: str) -> C
         raise UnknownName(f"there is no table of what {engine!r} drops", hint=f"known: {others}", field="engine")
     asserted = {entry.pointer for entry in base.entries if entry.verdict != "annotation"}
     entries = tuple(
-        Entry(pointer=entry.pointer, keyword=entry.keyword, verdict="enforced") if entry.pointer in asserted else entry
+        ContractEntry(pointer=entry.pointer, keyword=entry.keyword, verdict="enforced")
+        if entry.pointer in asserted
+        else entry
         for entry in base.entries
     )
     changes: list[Change] = []
@@ -45,12 +47,12 @@ def engine_contract(base: Contract, hazards: Sequence[Hazard], engine: str) -> C
     return Contract(entries).with_changes(seen)
 
 
-def _dropped(hazard: Hazard, engine: str, asserted: set[str]) -> Iterator[Change]:
+def _list_dropped(hazard: Hazard, engine: str, asserted: set[str]) -> Iterator[Change]:
     if hazard.pointer in asserted:
         yield hazard.pointer, "checked", "silently dropped"
 
 
-def _refused(hazard: Hazard, engine: str, asserted: set[str]) -> Iterator[Change]:
+def _list_refused(hazard: Hazard, engine: str, asserted: set[str]) -> Iterator[Change]:
     yield hazard.pointer, "refused", "this engine refuses it"
 
 
@@ -91,7 +93,7 @@ def _names(hazard: Hazard, engine: str, asserted: set[str]) -> Iterator[Change]:
         yield where, "narrowed", "no other names are allowed, as additionalProperties is not stated"
 
 
-def _undeclared(hazard: Hazard, engine: str, asserted: set[str]) -> Iterator[Change]:
+def _list_undeclared(hazard: Hazard, engine: str, asserted: set[str]) -> Iterator[Change]:
     yield (
         hazard.pointer,
         "refused" if engine == STRICT else "checked",
@@ -111,8 +113,8 @@ def _pattern(hazard: Hazard, engine: str, asserted: set[str]) -> Iterator[Change
 
 READINGS: Mapping[str, Callable[[Hazard, str, set[str]], Iterator[Change]]] = MappingProxyType(
     {
-        "dropped-keyword": _dropped,
-        "refused-keyword": _refused,
+        "dropped-keyword": _list_dropped,
+        "refused-keyword": _list_refused,
         "unknown-format": _format,
         "beside-reference": _beside,
         "boolean-schema": _at_pointer,
@@ -120,7 +122,7 @@ READINGS: Mapping[str, Callable[[Hazard, str, set[str]], Iterator[Change]]] = Ma
         "too-large": _at_pointer,
         "pattern-and-length": _lengths,
         "extra-names": _names,
-        "undeclared-required": _undeclared,
+        "undeclared-required": _list_undeclared,
         "optional-property": _optional,
         "pattern-class": _pattern,
         "pattern-property": _pattern,

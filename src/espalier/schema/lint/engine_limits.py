@@ -78,9 +78,7 @@ ENGINES: Mapping[str, EngineLimits] = MappingProxyType(
                 *("allOf", "oneOf", "patternProperties", "propertyNames", "minLength", "maxLength", "prefixItems"),
                 "$dynamicRef",
             ),
-            formats=frozenset(
-                {"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"},
-            ),
+            formats=frozenset({"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"}),
         ),
     }
 )

@@ -69,7 +69,7 @@ def hazards(schema: Node) -> list[Hazard]:
             else _boolean(pointer)
         )
     ]
-    return _gathered([*hazards_met, *_root(schema)])
+    return _gather_hazards([*hazards_met, *_root(schema)])
 
 
 def _plain(schema: Any) -> Any:
@@ -83,7 +83,7 @@ def _plain(schema: Any) -> Any:
     return plain
 
 
-def _gathered(hazards_met: list[Hazard]) -> list[Hazard]:
+def _gather_hazards(hazards_met: list[Hazard]) -> list[Hazard]:
     """The hazards, with one for each code in ONCE."""
     counts: dict[str, int] = {}
     for hazard in hazards_met:
@@ -132,7 +132,7 @@ def _options(pointer: str, node: Mapping[str, Any], whole: Node) -> Iterator[Haz
         )
 
 
-def _unbounded(pointer: str, node: Mapping[str, Any], whole: Node) -> Iterator[Hazard]:
+def _find_unbounded(pointer: str, node: Mapping[str, Any], whole: Node) -> Iterator[Hazard]:
     stated = node.get("type")
     kinds = {stated} if isinstance(stated, str) else set(stated) if isinstance(stated, list) else set()
     if _says(node, "enum", "const"):
@@ -209,7 +209,7 @@ def _common(a: list[Any] | None, b: list[Any] | None) -> bool:
 
 def _have_disjoint_property(a: Mapping[str, Any], b: Mapping[str, Any], whole: Node) -> bool:
     """Whether both require a property whose values cannot be the same."""
-    both = _required(a) & _required(b) & _properties(a).keys() & _properties(b).keys()
+    both = _required_names(a) & _required_names(b) & _properties(a).keys() & _properties(b).keys()
     pairs = ((dereference(_properties(a)[n], whole), dereference(_properties(b)[n], whole)) for n in both)
     return any(
         isinstance(x, Mapping)
@@ -222,10 +222,10 @@ def _have_disjoint_property(a: Mapping[str, Any], b: Mapping[str, Any], whole: N
 def _requires_forbidden_name(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
     """Whether `a` requires a property that `b` does not allow."""
     closed = b.get("additionalProperties") is False and "patternProperties" not in b
-    return closed and bool(_required(a) - _properties(b).keys())
+    return closed and bool(_required_names(a) - _properties(b).keys())
 
 
-def _required(node: Mapping[str, Any]) -> frozenset[str]:
+def _required_names(node: Mapping[str, Any]) -> frozenset[str]:
     names = node.get("required")
     return frozenset(names) if isinstance(names, list) else frozenset()
 
@@ -326,7 +326,7 @@ def _objects(pointer: str, node: Mapping[str, Any], whole: Node) -> Iterator[Haz
             message=f"{undeclared[0]!r} is required and not declared: its value can be anything, it is written after "
             "the declared properties, and llama-server and vLLM do not enforce it",
         )
-    optional = [n for n in _properties(node) if n not in _required(node)]
+    optional = [n for n in _properties(node) if n not in _required_names(node)]
     if optional:
         yield Hazard(
             pointer=f"{pointer}/properties/{optional[0]}",
@@ -355,7 +355,7 @@ def _root(schema: Node) -> Iterator[Hazard]:
         )
 
 
-FINDINGS: tuple[Finding, ...] = (_options, _unbounded, _one_of, _patterns, _keywords, _objects)
+FINDINGS: tuple[Finding, ...] = (_options, _find_unbounded, _one_of, _patterns, _keywords, _objects)
 
 ONCE = frozenset({"unbounded-string", "unbounded-array", "unbounded-number", "extra-names", "optional-property"})
 """Codes that are reported once, as they would apply to half of a usual schema."""

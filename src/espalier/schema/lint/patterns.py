@@ -52,12 +52,7 @@ SIGNS: tuple[tuple[str, str, tuple[str, ...], re.Pattern[str]], ...] = tuple(
             EVERYONE,
             r"^\\[bB]",
         ),
-        (
-            "pattern-look-around",
-            "look-around is refused or dropped by most engines",
-            EVERYONE,
-            r"^\(\?<?[=!]",
-        ),
+        ("pattern-look-around", "look-around is refused or dropped by most engines", EVERYONE, r"^\(\?<?[=!]"),
         ("pattern-back-reference", "a back-reference is not regular", EVERYONE, r"^\\[1-9k]"),
         (
             "pattern-lazy",

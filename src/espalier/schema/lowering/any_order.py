@@ -22,7 +22,7 @@ START, END = "before the bracket", "after the bracket"
 """The states of an object outside its brackets."""
 
 
-class Written(NamedTuple):
+class WrittenMembers(NamedTuple):
     """The members so far. names: the declared ones, a bit for each. others: how many more, as far as it matters. met:
     the demands that these meet, see `others.py`."""
 
@@ -55,8 +55,12 @@ class AnyOrder:
         return state == END
 
     def edges(self, state: State) -> Edges:
-        if not isinstance(state, Written):
-            return [(_bracket(self.brackets[0]), Written())] if state == START and self.can_end(Written()) else []
+        if not isinstance(state, WrittenMembers):
+            return (
+                [(_bracket(self.brackets[0]), WrittenMembers())]
+                if state == START and self.can_end(WrittenMembers())
+                else []
+            )
         row: list[tuple[Node, State]] = []
         before = self.before(state)
         for i, member in enumerate(self.members):
@@ -66,7 +70,7 @@ class AnyOrder:
                     row.append((join(before, member), after))
         return [*row, *self.rest(state)]
 
-    def rest(self, state: Written) -> Edges:
+    def rest(self, state: WrittenMembers) -> Edges:
         """The edges but those of declared names: another member, and the end."""
         row: list[tuple[Node, State]] = []
         others, is_met = self.others, self.others.is_met(state.met)
@@ -75,20 +79,20 @@ class AnyOrder:
             options = [(kind.member, others.after(state.met, kind)) for kind in others.kinds]
         for member, met in options:
             if met is not None and member is not NEVER:
-                after = self._kept(state.names, state.others + 1, met)
+                after = self._bound_counts(state.names, state.others + 1, met)
                 if self.can_end(after):
                     row.append((join(self.before(state), member), after))
-        if is_met and not self.required & ~state.names and self._counted(state) >= self.low:
-            row.append((self._close(is_empty=state == Written()), END))
+        if is_met and not self.required & ~state.names and self._count_members(state) >= self.low:
+            row.append((self._close(is_empty=state == WrittenMembers()), END))
         return row
 
-    def before(self, state: Written) -> Node:
+    def before(self, state: WrittenMembers) -> Node:
         """What comes before the next member."""
-        return self.layout.first(self.depth) if state == Written() else self.layout.between(self.depth)
+        return self.layout.first(self.depth) if state == WrittenMembers() else self.layout.between(self.depth)
 
-    def with_name(self, state: Written, member: int) -> Written:
+    def with_name(self, state: WrittenMembers, member: int) -> WrittenMembers:
         """The state after one more declared member."""
-        return self._kept(state.names | 1 << member, state.others, state.met)
+        return self._bound_counts(state.names | 1 << member, state.others, state.met)
 
     def least(self, cost: Cost) -> Callable[[State], int]:
         costs = self.member_costs(cost)
@@ -99,8 +103,8 @@ class AnyOrder:
         empty, close = cost(self._close(is_empty=True)), cost(self._close(is_empty=False))
 
         def from_here(state: State) -> int:
-            if not isinstance(state, Written):
-                return cost(Literal(self.brackets[0])) + from_here(Written()) if state == START else 0
+            if not isinstance(state, WrittenMembers):
+                return cost(Literal(self.brackets[0])) + from_here(WrittenMembers()) if state == START else 0
             if not self.can_end(state):
                 return ENDLESS
             required = [price for price, bit in needed if not state.names & bit]
@@ -108,7 +112,7 @@ class AnyOrder:
             for members, demanded in prices(state.met).items():
                 more = list(required)
                 new = members if self.counts_others else min(members, int(not state.others))
-                lacking = self.low - self._counted(state) - len(more) - new
+                lacking = self.low - self._count_members(state) - len(more) - new
                 if lacking > 0:
                     free = [price for price, bit in spare if not state.names & bit]
                     if self.others.every and (self.counts_others or not (state.others or members)):
@@ -120,8 +124,8 @@ class AnyOrder:
                 if self.high is not None and state.names.bit_count() + state.others + count > self.high:
                     continue
                 if not count:
-                    return empty if state == Written() else close
-                apart = between * (count - 1) + (first if state == Written() else between)
+                    return empty if state == WrittenMembers() else close
+                apart = between * (count - 1) + (first if state == WrittenMembers() else between)
                 best = min(best, demanded + sum(more) + apart + close)
             return best
 
@@ -138,17 +142,17 @@ class AnyOrder:
     def _close(self, *, is_empty: bool) -> Node:
         return join(self.layout.blank if is_empty else self.layout.last(self.depth), _bracket(self.brackets[1]))
 
-    def _kept(self, names: int, others: int, met: int) -> Written:
+    def _bound_counts(self, names: int, others: int, met: int) -> WrittenMembers:
         """The state with others counted as far as it matters."""
         if self.high is None:
             lacking = max(0, self.low - names.bit_count())
             others = min(others, max(lacking if self.counts_others else min(lacking, 1), int(not names)))
-        return Written(names, others, met)
+        return WrittenMembers(names, others, met)
 
-    def _counted(self, state: Written) -> int:
+    def _count_members(self, state: WrittenMembers) -> int:
         return state.names.bit_count() + (state.others if self.counts_others else min(state.others, 1))
 
-    def can_end(self, state: Written) -> bool:
+    def can_end(self, state: WrittenMembers) -> bool:
         """Whether the counts can still be kept."""
         more = len(self.members) - state.names.bit_count()
         if self.others.every:
@@ -158,7 +162,7 @@ class AnyOrder:
             if room < (self.required & ~state.names).bit_count() + (self.others.fewest(state.met) or 0):
                 return False
             more = min(more, room)
-        return self._counted(state) + more >= self.low
+        return self._count_members(state) + more >= self.low
 
 
 def _bracket(text: str) -> Node:

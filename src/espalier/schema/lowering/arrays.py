@@ -17,7 +17,7 @@ from typing import Any
 
 from espalier.automata.lazy.linear import Cost, Edges, Linear, State, Table, nearest
 from espalier.grammar.ast import NEVER, Literal, Node
-from espalier.schema.form import Array, Boolean, Case, NodeId, Null, Number, Values
+from espalier.schema.form import Array, Boolean, Case, NodeId, Null, NumberForm, Values
 from espalier.schema.lowering.layout import Layout
 from espalier.schema.lowering.linear import join, write
 from espalier.schema.lowering.rulebook import RuleBook, RuleContext
@@ -53,11 +53,11 @@ class ArrayRules:
         if automaton is None:
             return NEVER
         if not isinstance(automaton, _Sets):
-            return self._written(automaton, context)
+            return self._write_array(automaton, context)
         same = (*automaton.same, context.depth)
         if same not in self.distinct:
             name = self.book.name(f"{context.base}-set", context.pointer)
-            self.distinct[same] = self.book.add(name, self._written(automaton, context))
+            self.distinct[same] = self.book.add(name, self._write_array(automaton, context))
         return self.distinct[same]
 
     def automaton(self, case: Array, context: RuleContext) -> Linear | None:
@@ -88,7 +88,7 @@ class ArrayRules:
             automaton = self._distinct(case, low, high, context)
         return self._plain(prefix, others, low, high, context) if automaton is None else automaton
 
-    def _written(self, automaton: Linear, context: RuleContext) -> Node:
+    def _write_array(self, automaton: Linear, context: RuleContext) -> Node:
         node, rules = write(automaton, self.book.fresh(context.base, context.pointer))
         self.book.add_all(rules)
         return node
@@ -143,7 +143,7 @@ class ArrayRules:
             self.book.gap(context.pointer, "contains", text)
             return None
         inside = self.layout.deeper(context.depth)
-        return _Counting(
+        return _CountingArray(
             nodes=(*prefix, others),
             kinds=tuple(tuple((kind.matches, self.value(kind.node, inside)) for kind in row) for row in case.kinds),
             wanted=wanted,
@@ -169,7 +169,7 @@ class ArrayRules:
                 which = key(value)
                 if which not in number:
                     number[which] = len(spelled)
-                    spelled.append(self._spelled(value, node, context))
+                    spelled.append(self._spell_value(value, node, context))
                 numbers[number[which]] = None
             sets.append(list(numbers))
         if len(spelled) > MAX_UNIQUE:
@@ -185,7 +185,7 @@ class ArrayRules:
             close=lambda written: self._close(written, context),
         )
 
-    def _spelled(self, value: Any, node: NodeId, context: RuleContext) -> Node:
+    def _spell_value(self, value: Any, node: NodeId, context: RuleContext) -> Node:
         """The expression of one value of a node."""
         inside = self.layout.deeper(context.depth)
         is_any = any(isinstance(case, Values) and case.any_order for case in self.cases(node))
@@ -210,7 +210,7 @@ class ArrayRules:
                         keys.add(key(None))
                     case Boolean():
                         keys |= {key(False), key(True)}
-                    case Number(integer=True, minimum=Fraction() as least, maximum=Fraction() as most):
+                    case NumberForm(integer=True, minimum=Fraction() as least, maximum=Fraction() as most):
                         ranges += max(0, floor(most) - ceil(least) + 1)
                     case _:
                         return None
@@ -233,7 +233,7 @@ class ArrayRules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Bracketed(ABC):
+class _ArrayAutomaton(ABC):
     """An array as an automaton. item: an item with the separator before it, given how many are written. close: the
     closing bracket. low, high: the least and the most items."""
 
@@ -270,7 +270,7 @@ class Matching:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Counting(_Bracketed):
+class _CountingArray(_ArrayAutomaton):
     """Counts items and, for each `contains`, matching items: a state inside the brackets is (items, matching items),
     each as far as it matters.
 
@@ -316,7 +316,7 @@ class _Counting(_Bracketed):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Sets(_Bracketed):
+class _Sets(_ArrayAutomaton):
     """Each value at most once: a state inside the brackets is the set of values written, as bits. spelled: the values.
     sets: those possible at each index; the last set is for all further items."""
 

@@ -49,9 +49,13 @@ class BareRules(NodeRules):
         self._quote = style.quote
         self._strings = QuotedStrings(self._book, style.quote, self._language)
         self._objects = BareObjects(
-            book=self._book, strings=self._strings, layout=written, value=self._value, cases=form.cases,
+            book=self._book,
+            strings=self._strings,
+            layout=written,
+            value=self._value,
+            cases=form.cases,
             text=self._language,
-        )  # fmt: skip
+        )
 
     def _values(self, case: Values, context: RuleContext) -> Node:
         options: list[Node] = []

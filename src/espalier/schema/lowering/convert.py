@@ -15,7 +15,7 @@ from espalier.schema.lowering.calls import CallRules
 from espalier.schema.lowering.layout import layout
 from espalier.schema.lowering.node_rules import SPACE, NodeRules
 from espalier.schema.lowering.notation import CONSTANTS, STYLES, DocumentStyle
-from espalier.schema.lowering.rulebook import Converted
+from espalier.schema.lowering.rulebook import SchemaGrammar
 from espalier.schema.lowering.tagged import TaggedRules, Tags
 
 RULES: dict[DocumentStyle, type[NodeRules]] = {"json": NodeRules, "python": CallRules}
@@ -28,7 +28,7 @@ def convert(
     indent: int = 2,
     separators: tuple[str, str] | None = None,
     style: DocumentStyle | Tags | Bare = "json",
-) -> Converted:
+) -> SchemaGrammar:
     """The grammar of a schema's documents.
 
     whitespace: as in `json_grammar`. indent: spaces a level, where it is `indented`. separators: regular expressions

@@ -22,10 +22,10 @@ _LAST = object()
 
 def write(automaton: Linear, fresh: Callable[[], str]) -> tuple[Node, list[Rule]]:
     """The expression of the start state, and the rules that it needs, named by `fresh`."""
-    return _Writer(automaton, fresh).write()
+    return _LinearWriter(automaton, fresh).write()
 
 
-class _Writer:
+class _LinearWriter:
     def __init__(self, automaton: Linear, fresh: Callable[[], str]) -> None:
         self._automaton = automaton
         self._edges: dict[State, Edges] = {}

@@ -15,7 +15,7 @@ from espalier.automata.languages.dfa import Dfa
 from espalier.errors import GrammarError
 from espalier.grammar.ast import NEVER, Grammar, Literal, Node, Rule, RuleRef, postorder
 from espalier.grammar.rewrite import trim
-from espalier.schema.form import Array, Boolean, Case, NodeId, NormalForm, Null, Number, Object, String, Values
+from espalier.schema.form import Array, Boolean, Case, NodeId, NormalForm, Null, NumberForm, Object, String, Values
 from espalier.schema.lowering.arrays import ArrayRules
 from espalier.schema.lowering.dfa_rules import MAX_STATES, dfa_rules
 from espalier.schema.lowering.layout import Layout
@@ -24,7 +24,7 @@ from espalier.schema.lowering.nodes import NodeLowering
 from espalier.schema.lowering.notation import Constants
 from espalier.schema.lowering.numbers import spelled
 from espalier.schema.lowering.objects import ObjectRules
-from espalier.schema.lowering.rulebook import BASICS, Converted, RuleBook, RuleContext, one_of
+from espalier.schema.lowering.rulebook import BASICS, RuleBook, RuleContext, SchemaGrammar, one_of
 from espalier.schema.lowering.strings import StringRules
 from espalier.schema.pointers import split
 from espalier.time_limit import check as check_time
@@ -55,10 +55,10 @@ class NodeRules(NodeLowering):
         self._names: dict[tuple[NodeId, int], str] = {}
         self._waiting: list[tuple[NodeId, int]] = []
         book.pointers["root"] = form.pointer(form.root)
-        self._numbers: dict[Number, Node] = {}
+        self._numbers: dict[NumberForm, Node] = {}
         self._bodies: dict[str, Node] = {}
 
-    def run(self) -> Converted:
+    def run(self) -> SchemaGrammar:
         """Raises SchemaError where no document can be written, LimitExceeded, and what the form raises."""
         root = self._form.root
         body = self._root(RuleContext(base="root", pointer=self._form.pointer(root), depth=0))
@@ -76,7 +76,7 @@ class NodeRules(NodeLowering):
         except GrammarError:
             raise self._nothing() from None
         rules = sorted(grammar.rules.values(), key=self._rank)
-        return Converted(
+        return SchemaGrammar(
             grammar=Grammar.of(rules),
             pointers={name: pointer for name, pointer in self._book.pointers.items() if name in grammar.rules},
             notes=tuple(self._book.notes),
@@ -120,7 +120,7 @@ class NodeRules(NodeLowering):
                 return self._book.basic("null")
             case Boolean():
                 return self._book.basic("boolean")
-            case Number():
+            case NumberForm():
                 return self._number(case, context)
             case String():
                 return self._strings.node(case, context.base, context.pointer)
@@ -146,7 +146,7 @@ class NodeRules(NodeLowering):
         self._book.add_all(rules)
         return body
 
-    def _number(self, case: Number, context: RuleContext) -> Node:
+    def _number(self, case: NumberForm, context: RuleContext) -> Node:
         if case in self._numbers:
             return self._numbers[case]
         number = spelled(case)

@@ -45,8 +45,9 @@ class NodeLowering:
     def _nothing(self) -> SchemaError | LimitExceeded:
         """The error where no document can be written."""
         for pointer, text in self._book.limits.items():
-            return LimitExceeded(f"no document can be written: at {pointer or 'the top'}, {text}",
-                                 hint="allow a wider range of numbers")  # fmt: skip
+            return LimitExceeded(
+                f"no document can be written: at {pointer or 'the top'}, {text}", hint="allow a wider range of numbers"
+            )
         return SchemaError("no document satisfies it", pointer=self._form.pointer(self._form.root))
 
     def _is_never(self, node: NodeId) -> bool:

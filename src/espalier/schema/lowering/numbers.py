@@ -19,7 +19,7 @@ from espalier.automata.languages.algebra import both, language, without
 from espalier.automata.languages.dfa import Dfa
 from espalier.errors import LimitExceeded
 from espalier.grammar.ast import EMPTY, NEVER, Literal, Node, Repeat, alt, seq
-from espalier.schema.form import Number
+from espalier.schema.form import NumberForm
 from espalier.schema.lowering.digits import decimals
 from espalier.time_limit import check as check_time
 
@@ -52,7 +52,7 @@ SCALARS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spelled:
+class NumberSpelling:
     """A number's expression, and what it leaves out or allows too much."""
 
     #: An expression, the name of a rule in SCALARS, or an automaton over ASCII.
@@ -76,14 +76,18 @@ BOUNDED = (
 POINTED = f"; with a point they have at most {EXACT_DIGITS} digits in all, or as many before it as a bound"
 
 
-def spelled(case: Number) -> Spelled:
+def spelled(case: NumberForm) -> NumberSpelling:
     """The expression for a number. A keyword that takes too large an automaton becomes a gap; nothing is raised."""
     step = _step(case)
     if not (case.not_multiples or case.excluded):
         if case.minimum is None and case.maximum is None and step in (None, 1):
-            return Spelled(node="number", note=DECIMAL) if step is None else Spelled(node="integer", note=PLAIN)
+            return (
+                NumberSpelling(node="number", note=DECIMAL)
+                if step is None
+                else NumberSpelling(node="integer", note=PLAIN)
+            )
         if step is None and case.maximum is None and case.minimum == 0 and not case.exclusive_minimum:
-            return Spelled(node="unsigned", note=DECIMAL)
+            return NumberSpelling(node="unsigned", note=DECIMAL)
     places = _places(case, step)
     usual = _bounded(case, step, places, DIGITS)
     if usual.node is not NEVER or usual.gaps:
@@ -101,23 +105,23 @@ def spelled(case: Number) -> Spelled:
     return replace(usual, limit=f"its numbers need more than {EXACT_DIGITS} digits, which floats do not keep")
 
 
-def _is_open(case: Number) -> bool:
+def _is_open(case: NumberForm) -> bool:
     """Whether there is no bound above, or none below."""
     return case.minimum is None or case.maximum is None
 
 
-def _largest(case: Number) -> Fraction:
+def _largest(case: NumberForm) -> Fraction:
     """The largest distance of a bound from 0."""
     return max(abs(bound) for bound in (case.minimum, case.maximum, Fraction(0)) if bound is not None)
 
 
-def _digits_needed(case: Number, step: Fraction) -> int:
+def _digits_needed(case: NumberForm, step: Fraction) -> int:
     """Digits before the point within which multiples of `step` are found beyond every bound and excluded number."""
     largest = max(_largest(case), step, *map(abs, case.excluded)) if case.excluded else max(_largest(case), step)
     return len(str(int(largest))) + 2
 
 
-def _bounded(case: Number, step: Fraction | None, places: int, digits: int) -> Spelled:
+def _bounded(case: NumberForm, step: Fraction | None, places: int, digits: int) -> NumberSpelling:
     """As `spelled`, with so many digits after the point, and before it where there is no bound, unless one needs
     more."""
     gaps: list[tuple[str, str]] = []
@@ -130,7 +134,7 @@ def _bounded(case: Number, step: Fraction | None, places: int, digits: int) -> S
     if step not in (None, 1) and None in (case.minimum, case.maximum):
         note += f"; multiples of {step} have at most {len(str(max(high, -low) // 10**places))} digits before the point"
     if low > high:
-        return Spelled(node=NEVER, note=note)
+        return NumberSpelling(node=NEVER, note=note)
     unit = 10**places
     scaled = 1 if step is None else int(step * unit)
     within = decimals(low, high, places)
@@ -138,9 +142,9 @@ def _bounded(case: Number, step: Fraction | None, places: int, digits: int) -> S
         shares = [(after, max(1, EXACT_DIGITS - after) if after else digits) for after in range(places + 1)]
         within = alt(*(decimals(*_range(case, after, min(length, before), step), after) for after, before in shares))
     if scaled == 1 and not (case.not_multiples or case.excluded):
-        return Spelled(node=within, note=note)
+        return NumberSpelling(node=within, note=note)
     if (high - low) // scaled < MAX_WORDS and places <= EXACT_DIGITS:
-        return Spelled(node=_listed(case, low, high, scaled, places), note=note)
+        return NumberSpelling(node=_listed(case, low, high, scaled, places), note=note)
     numbers = language(within)
     try:
         for multiples, wanted in divided:
@@ -151,15 +155,15 @@ def _bounded(case: Number, step: Fraction | None, places: int, digits: int) -> S
     except LimitExceeded as error:
         gaps.append(("not", f"too many numbers are excluded: {error}"))
     if numbers is None:
-        return Spelled(node=NEVER, note=note, gaps=tuple(gaps))
+        return NumberSpelling(node=NEVER, note=note, gaps=tuple(gaps))
     numbers = numbers.minimised()
     if len(numbers) > MAX_STATES:
         reason = f"multiples and excluded numbers need more than {MAX_STATES} states"
-        return Spelled(node=within, note=note, gaps=(("multipleOf", reason),))
-    return Spelled(node=numbers, note=note, gaps=tuple(gaps))
+        return NumberSpelling(node=within, note=note, gaps=(("multipleOf", reason),))
+    return NumberSpelling(node=numbers, note=note, gaps=tuple(gaps))
 
 
-def _divided(case: Number, step: Fraction | None, gaps: list[tuple[str, str]]) -> list[tuple[Dfa, bool]]:
+def _divided(case: NumberForm, step: Fraction | None, gaps: list[tuple[str, str]]) -> list[tuple[Dfa, bool]]:
     """The multiples that a number must be among (True), or must not be (False). One that is too large is a gap."""
     automata: list[tuple[Dfa, bool]] = []
     wanted = () if step in (None, 1) else (step,)
@@ -172,7 +176,7 @@ def _divided(case: Number, step: Fraction | None, gaps: list[tuple[str, str]]) -
     return automata
 
 
-def _step(case: Number) -> Fraction | None:
+def _step(case: NumberForm) -> Fraction | None:
     """The number of which every finite decimal that satisfies `multiples` and `integer` is a multiple."""
     factors = [abs(factor) for factor in case.multiples if factor] + ([Fraction(1)] if case.integer else [])
     if not factors:
@@ -206,7 +210,7 @@ def places_of(value: Fraction) -> int:
     return places
 
 
-def _places(case: Number, step: Fraction | None) -> int:
+def _places(case: NumberForm, step: Fraction | None) -> int:
     """Digits after the point that are written at most."""
     if step is not None:
         return places_of(step)
@@ -224,7 +228,7 @@ def _places(case: Number, step: Fraction | None) -> int:
     return min(MAX_PLACES, max([usual, *finer, *(places_of(value) for value in [*bounds, *strict])]))
 
 
-def _range(case: Number, places: int, length: int, step: Fraction | None) -> tuple[int, int]:
+def _range(case: NumberForm, places: int, length: int, step: Fraction | None) -> tuple[int, int]:
     """The bounds, in units of the last digit after the point; `length` digits before it where there is no bound."""
     unit = 10**places
     low = high = None
@@ -242,7 +246,7 @@ def _range(case: Number, places: int, length: int, step: Fraction | None) -> tup
     return -most if low is None else low, most if high is None else high
 
 
-def _listed(case: Number, low: int, high: int, scaled: int, places: int) -> Node | Dfa:
+def _listed(case: NumberForm, low: int, high: int, scaled: int, places: int) -> Node | Dfa:
     """All numbers, enumerated."""
     unit = 10**places
     excluded = set(case.excluded)

@@ -21,7 +21,7 @@ from espalier.schema.form import Case, NodeId, Object, Property, Rest, String, V
 from espalier.schema.lowering.any_order import AnyOrder
 from espalier.schema.lowering.layout import Layout
 from espalier.schema.lowering.linear import join, write
-from espalier.schema.lowering.others import Kind, Others, undone
+from espalier.schema.lowering.others import OtherMembers, Others, undone
 from espalier.schema.lowering.rulebook import RuleBook, RuleContext, quoted
 from espalier.schema.lowering.strings import StringRules
 from espalier.time_limit import check as check_time
@@ -113,14 +113,14 @@ class ObjectRules:
                 hint="describe what they have in common with patternProperties or additionalProperties",
             )
         inside = self.layout.deeper(context.depth)
-        members: list[Member] = []
+        members: list[DeclaredMember] = []
         for prop in case.properties:
             value = self.declared(prop, inside)
             if value is NEVER:
                 if prop.required:
                     return None
                 continue
-            members.append(Member(self.key(prop.name), value, prop.required))
+            members.append(DeclaredMember(self.key(prop.name), value, prop.required))
         others = self._others(case, context, inside)
         if others is None:
             return None
@@ -128,11 +128,11 @@ class ObjectRules:
             return self.chain(case, members, others, context)
         return self.any_order(case, members, others, context)
 
-    def chain(self, case: Object, members: list[Member], others: Others, context: RuleContext) -> Chain:
+    def chain(self, case: Object, members: list[DeclaredMember], others: Others, context: RuleContext) -> MemberChain:
         """The automaton of these members."""
-        return Chain(case, members, others, self, context)
+        return MemberChain(case, members, others, self, context)
 
-    def any_order(self, case: Object, members: list[Member], others: Others, context: RuleContext) -> AnyOrder:
+    def any_order(self, case: Object, members: list[DeclaredMember], others: Others, context: RuleContext) -> AnyOrder:
         """The automaton of these members in every order."""
         return AnyOrder(
             members=tuple(self.member(Literal(member.key), member.value) for member in members),
@@ -146,7 +146,7 @@ class ObjectRules:
             brackets=self.brackets,
         )
 
-    def low(self, case: Object, members: list[Member], others: Others, context: RuleContext) -> int:
+    def low(self, case: Object, members: list[DeclaredMember], others: Others, context: RuleContext) -> int:
         """The least number of members that must be counted. What that leaves open becomes a note or a gap."""
         low, required = case.min_properties, sum(member.required for member in members)
         if low <= required:
@@ -183,12 +183,12 @@ class ObjectRules:
         """The members whose names are not declared; None where they cannot meet the demands."""
         declared = tuple(prop.name for prop in case.properties)
         every: dict[tuple[tuple[str, ...], tuple[str, ...]], Node] = {}
-        kinds: list[Kind] = []
+        kinds: list[OtherMembers] = []
         fitting: dict[NodeId, Dfa | None] = {}
         could_be_undone = undone(case)
         for group, lost in zip(case.rest, could_be_undone, strict=True):
             if group.names is not None and group.names not in fitting:
-                fitting[group.names] = self._named(group.names, context.pointer)
+                fitting[group.names] = self._names_of(group.names, context.pointer)
             allowed = None if group.names is None else fitting[group.names]
             value = self.value(group.node, inside)
             if value is NEVER or (group.names is not None and allowed is None):
@@ -199,7 +199,7 @@ class ObjectRules:
                 every.setdefault((group.patterns, group.not_patterns), member)
                 number = list(every).index((group.patterns, group.not_patterns))
                 closes = 1 << number if lost and not self.counts_others else 0
-                kinds.append(Kind(member, group.meets, closes, number))
+                kinds.append(OtherMembers(member, group.meets, closes, number))
         plain = Others(every=tuple(every.values()))
         if not case.demands:
             return plain
@@ -236,7 +236,7 @@ class ObjectRules:
             self.book.gap(context.pointer, "propertyNames", error.message)
             return names
 
-    def _named(self, node: NodeId, pointer: str) -> Dfa | None:
+    def _names_of(self, node: NodeId, pointer: str) -> Dfa | None:
         """The names that a node allows, None where it allows none."""
         names: Dfa | None = None
         for case in self.cases(node):
@@ -250,7 +250,7 @@ class ObjectRules:
         return names
 
 
-class Member(NamedTuple):
+class DeclaredMember(NamedTuple):
     """A declared property. key: its name as it is written. value: the expression of its value."""
 
     key: str
@@ -258,7 +258,7 @@ class Member(NamedTuple):
     required: bool
 
 
-class Chain:
+class MemberChain:
     """The rules of one object as an automaton whose edges are expressions.
 
     A state inside the brackets is (declared properties decided, members written); the second count stops where more
@@ -266,7 +266,7 @@ class Chain:
     """
 
     def __init__(
-        self, case: Object, members: list[Member], others: Others, rules: ObjectRules, context: RuleContext
+        self, case: Object, members: list[DeclaredMember], others: Others, rules: ObjectRules, context: RuleContext
     ) -> None:
         self._open, self._close = (Literal(text) if text else EMPTY for text in rules.brackets)
         self.members = members

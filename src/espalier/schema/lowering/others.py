@@ -20,7 +20,7 @@ from espalier.grammar.ast import Node, alt
 from espalier.schema.form import Object
 
 
-class Kind(NamedTuple):
+class OtherMembers(NamedTuple):
     """Members that meet the same demands. meets: a bit for each. closes: the groups that have no more members after one
     of these, none or its own. group: its own."""
 
@@ -37,7 +37,7 @@ class Others:
     #: All members of each group; empty where there are none.
     every: tuple[Node, ...] = ()
     #: The same by what they meet; empty without demands.
-    kinds: tuple[Kind, ...] = ()
+    kinds: tuple[OtherMembers, ...] = ()
     #: How many demands there are.
     demands: int = 0
 
@@ -49,7 +49,7 @@ class Others:
         everything = (1 << self.demands) - 1
         return met & everything == everything
 
-    def after(self, met: int, kind: Kind) -> int | None:
+    def after(self, met: int, kind: OtherMembers) -> int | None:
         """What is met after a member of this kind; None where it may not come."""
         if met >> self.demands & 1 << kind.group:
             return None

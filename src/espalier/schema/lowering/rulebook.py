@@ -63,7 +63,7 @@ class Remark(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Converted:
+class SchemaGrammar:
     """A schema as a grammar.
 
     grammar: without dead ends. pointers: by rule, where in the schema it comes from. notes: what the schema allows and

@@ -22,7 +22,7 @@ from espalier.schema.form import String
 from espalier.schema.lowering.dfa_rules import dfa_rules
 from espalier.schema.lowering.rulebook import RuleBook
 from espalier.schema.patterns.formats import FORMATS, NARROWER
-from espalier.schema.patterns.languages import Pattern, read
+from espalier.schema.patterns.languages import LookAheadPattern, read
 from espalier.time_limit import check as check_time
 
 QUOTE = Literal('"')
@@ -46,7 +46,7 @@ class StringRules:
             return self._book.basic("string")
         self.remarks(case, pointer)
         if case not in self._known:
-            self._known[case] = self._written(case, base, pointer, keyword)
+            self._known[case] = self._write_string(case, base, pointer, keyword)
         return self._known[case]
 
     def remarks(self, case: String, pointer: str) -> None:
@@ -55,7 +55,7 @@ class StringRules:
             if name in NARROWER:
                 self._book.note(pointer, "format", f"{name}: {NARROWER[name]}")
 
-    def _written(self, case: String, base: str, pointer: str, keyword: str) -> Node:
+    def _write_string(self, case: String, base: str, pointer: str, keyword: str) -> Node:
         content = self.content(case, pointer, keyword)
         if content is None:
             return NEVER
@@ -91,10 +91,10 @@ class StringRules:
         node = seq(QUOTE, content, QUOTE)
         return self._book.add(self._book.name(f"{base}-text", pointer), node) if rules else node
 
-    def _possible(self, case: String, keyword: str, pointer: str) -> tuple[String, list[Pattern]]:
+    def _possible(self, case: String, keyword: str, pointer: str) -> tuple[String, list[LookAheadPattern]]:
         """The case without patterns and formats that have no automaton (each becomes a gap), and its patterns."""
         possible: dict[str, list[str]] = {"patterns": [], "not_patterns": []}
-        read_ones: list[Pattern] = []
+        read_ones: list[LookAheadPattern] = []
         for kind in possible:
             for text in getattr(case, kind):
                 pattern = read(text)
@@ -118,7 +118,7 @@ class StringRules:
         )
         return narrowed, read_ones
 
-    def _direct(self, case: String, patterns: list[Pattern]) -> Node | None:
+    def _direct(self, case: String, patterns: list[LookAheadPattern]) -> Node | None:
         """The expression, without building an automaton, where a single demand determines it; else None."""
         if case.not_patterns or case.excluded or len(patterns) + len(case.formats) > 1:
             return None

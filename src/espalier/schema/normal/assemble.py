@@ -67,7 +67,7 @@ def array(facts: ArrayFacts, graph: NodeSource) -> Array:
     beyond = tuple(group.rest for group in facts.groups if group.rest is not None)
     every = [*(facts.literals(index) for index in range(told_apart)), beyond]
     counted: list[Contains] = []
-    sides: list[Sides] = []
+    sides: list[ContainsSides] = []
     for match, other, least, most, first, at in facts.contains:
         shared = () if prefix else beyond
         decided = all(graph.decides((*literals, other)) for literals in dict.fromkeys(every[first:]))
@@ -75,7 +75,7 @@ def array(facts: ArrayFacts, graph: NodeSource) -> Array:
             graph.leave(at, "the most that may match was left out: which items do not match cannot be told")
             most = None
         if least or most is not None:
-            sides.append(Sides(match, other if decided else None, first))
+            sides.append(ContainsSides(match, other if decided else None, first))
             counted.append(
                 Contains(
                     match=graph.node((*shared, match)),
@@ -98,7 +98,7 @@ def array(facts: ArrayFacts, graph: NodeSource) -> Array:
     )
 
 
-class Sides(NamedTuple):
+class ContainsSides(NamedTuple):
     """One `contains`: what matches, what does not (None where that cannot be told), the index where it begins."""
 
     match: SchemaLiteral
@@ -107,7 +107,7 @@ class Sides(NamedTuple):
 
 
 def kinds(
-    literals: tuple[SchemaLiteral, ...], index: int, sides: list[Sides], graph: NodeSource
+    literals: tuple[SchemaLiteral, ...], index: int, sides: list[ContainsSides], graph: NodeSource
 ) -> tuple[ItemKind, ...]:
     """The items at an index that satisfy these literals by which of `contains` they match, the ones that match most
     first."""

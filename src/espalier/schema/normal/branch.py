@@ -46,7 +46,7 @@ FACTS: dict[int, Callable[[], Facts]] = {
 }
 
 
-class Rules(Protocol):
+class LiteralRules(Protocol):
     """The effect of literals on a branch; implemented in `keywords/table.py`."""
 
     def hold(self, literal: SchemaLiteral, branch: Branch) -> None:
@@ -87,7 +87,7 @@ class Branch:
         "values",
     )
 
-    def __init__(self, inspector: Inspector, rules: Rules, kind: int, level: int) -> None:
+    def __init__(self, inspector: Inspector, rules: LiteralRules, kind: int, level: int) -> None:
         self.inspector = inspector
         self.table = inspector.table
         self.rules = rules

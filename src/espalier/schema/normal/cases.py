@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import Any
 
-from espalier.schema.form import Array, Boolean, Case, Contains, NodeId, Null, Number, Object, String, fewest
+from espalier.schema.form import Array, Boolean, Case, Contains, NodeId, Null, NumberForm, Object, String, fewest
 from espalier.schema.normal.facts import Contradiction, NumberFacts, StringFacts
 from espalier.schema.read.values import exact
 
@@ -20,7 +20,7 @@ Empty = Callable[[NodeId], bool]
 """Whether a node is known to be empty."""
 
 
-def number(facts: NumberFacts, excluded: list[Any]) -> Number:
+def number(facts: NumberFacts, excluded: list[Any]) -> NumberForm:
     """The case of a number. Raises Contradiction where it is plain to see that no number is left."""
     multiples = list(facts.multiples)
     if multiples:
@@ -44,7 +44,7 @@ def number(facts: NumberFacts, excluded: list[Any]) -> Number:
         raise Contradiction(*whys)
     if facts.integer and multiples and multiples[0].denominator == 1:
         multiples = [m for m in multiples if m != 1]
-    return Number(
+    return NumberForm(
         integer=facts.integer,
         minimum=low,
         exclusive_minimum=strict_low,

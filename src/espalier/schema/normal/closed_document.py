@@ -130,7 +130,7 @@ class _Closing:
         parts = list(self.parts(subschema))
         if not any(map(is_closable, parts)) or any(map(_says_more, parts)):
             return None
-        return dict.fromkeys(name for part in parts for name in _declared(part))
+        return dict.fromkeys(name for part in parts for name in _declared_names(part))
 
     def _excludes(self, option: Subschema, other: Subschema) -> bool:
         """Whether no value that satisfies one option of `oneOf`, closed where it is to be closed, and another one as it
@@ -257,7 +257,7 @@ def _values_in(subschema: Subschema) -> list[Subschema]:
     return [kid for keyword in VALUES for kid in _kids(subschema, keyword)]
 
 
-def _declared(subschema: Subschema) -> Iterator[str]:
+def _declared_names(subschema: Subschema) -> Iterator[str]:
     schema = subschema.value
     if not isinstance(schema, dict):
         return

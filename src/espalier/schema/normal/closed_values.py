@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from espalier.schema.normal.closing import says_others
-from espalier.schema.normal.judge import Undecided, ValueJudge
+from espalier.schema.normal.judge import UndecidedValue, ValueJudge
 from espalier.schema.normal.literals import LiteralTable, SchemaLiteral
 from espalier.schema.patterns.ecma import found
 from espalier.schema.read.documents import SchemaStore, Subschema
@@ -34,7 +34,7 @@ class ClosedValues:
 
     def undeclared(self, value: Any) -> list[str]:
         """Messages on names that no schema declares, with their places; [] where the value is closed. value: valid
-        under the schema. Raises Undecided where that cannot be told."""
+        under the schema. Raises UndecidedValue where that cannot be told."""
         self._ways = 0
         return self._errors((self._root,), value, "$")
 
@@ -47,7 +47,7 @@ class ClosedValues:
             check_time()
             self._ways += 1
             if self._ways > MAX_WAYS:
-                raise Undecided
+                raise UndecidedValue
             errors = self._errors_with(applied, value, path)
             if not errors:
                 return []
@@ -106,7 +106,7 @@ class ClosedValues:
                 for index, item in enumerate(value)
                 for error in self._item_errors(applied, value, index, item, f"{path}[{index}]")
             ]
-        errors = [f"{path}: {name!r:.100} is not declared" for name in _undeclared(applied, value)]
+        errors = [f"{path}: {name!r:.100} is not declared" for name in _undeclared_names(applied, value)]
         for name, inner in value.items():
             errors += self._errors(self._of_property(applied, name), inner, f"{path}.{name}")
         return errors
@@ -163,7 +163,7 @@ def _kids(literal: SchemaLiteral, keyword: str) -> Sequence[Subschema]:
     return list((literal.subschema.kids.get(keyword) or {}).values())
 
 
-def _undeclared(applied: tuple[SchemaLiteral, ...], value: Mapping[str, Any]) -> list[str]:
+def _undeclared_names(applied: tuple[SchemaLiteral, ...], value: Mapping[str, Any]) -> list[str]:
     """The names of an object that no schema declares; [] where the object is not closed."""
     declared: set[str] = set()
     declares = False

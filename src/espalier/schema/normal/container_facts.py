@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Any
 
-from espalier.schema.normal.facts import Contradiction, Facts, Span
+from espalier.schema.normal.facts import Contradiction, CountRange, Facts
 from espalier.schema.normal.inspect import Inspector
 from espalier.schema.normal.literals import ArrayGroup, ObjectGroup, SchemaLiteral
 from espalier.schema.patterns.ecma import found
@@ -25,7 +25,7 @@ class ArrayFacts(Facts):
     __slots__ = ("contains", "extra", "groups", "size", "unique")
 
     def __init__(self) -> None:
-        self.size = Span()
+        self.size = CountRange()
         self.groups: list[ArrayGroup] = []
         self.extra: dict[int, tuple[SchemaLiteral, ...]] = {}
         self.contains: list[tuple[SchemaLiteral, SchemaLiteral, int, int | None, int, str]] = []
@@ -146,7 +146,7 @@ class ObjectFacts(Facts):
     __slots__ = ("demands", "extra", "forbidden", "groups", "names", "required", "size", "undeclared", "unsettled")
 
     def __init__(self) -> None:
-        self.size = Span()
+        self.size = CountRange()
         self.groups: list[ObjectGroup] = []
         self.required: dict[str, str] = {}
         self.forbidden: dict[str, str] = {}

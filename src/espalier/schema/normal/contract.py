@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from espalier.schema.contract import Contract, Entry, KeywordVerdict
+from espalier.schema.contract import Contract, ContractEntry, KeywordVerdict
 from espalier.schema.patterns.formats import FORMATS
 from espalier.schema.patterns.translate import signs_read_otherwise
 from espalier.schema.pointers import split
 from espalier.schema.read.documents import SCHEMAS_IN, SchemaStore, Subschema
-from espalier.schema.read.drafts import Draft
+from espalier.schema.read.drafts import SchemaDraft
 from espalier.schema.read.unknown import ANNOTATIONS, unknown_keywords
 
 NEEDS = {"then": "if", "else": "if", "minContains": "contains", "maxContains": "contains"}
@@ -42,12 +42,12 @@ def contract_of(
             if subschema not in whole:
                 whole.add(subschema)
                 stack.append(subschema)
-    entries: dict[str, Entry] = {}
+    entries: dict[str, ContractEntry] = {}
     hints = {keyword.pointer: keyword.hint for keyword in unknown_keywords(store.main.contents)}
 
     def enter(pointer: str, keyword: str, verdict: KeywordVerdict, note: str = "") -> None:
         if pointer not in entries:
-            entries[pointer] = Entry(pointer=pointer, keyword=keyword, verdict=verdict, note=note)
+            entries[pointer] = ContractEntry(pointer=pointer, keyword=keyword, verdict=verdict, note=note)
 
     unreached = denied = "\0"
     for pointer, subschema in sorted(store.main.subschemas.items(), key=lambda pair: pair[1].order):
@@ -74,7 +74,7 @@ def contract_of(
     return Contract(tuple(entries.values()))
 
 
-def silent(draft: Draft, schema: Mapping[str, Any], keyword: str, *, formats: bool) -> str | None:
+def silent(draft: SchemaDraft, schema: Mapping[str, Any], keyword: str, *, formats: bool) -> str | None:
     """Why a keyword asserts nothing ("" where that is its nature), None if it asserts something."""
     if draft.ref_alone and "$ref" in schema and keyword != "$ref":
         return "" if keyword in ANNOTATIONS else f"ignored beside $ref in {draft.name}"

@@ -30,7 +30,7 @@ from espalier.schema.normal.literals import LiteralTable, SchemaLiteral
 from espalier.schema.normal.unsatisfiable import unsatisfiable
 from espalier.schema.order import DEFAULT, ORDERS, Order
 from espalier.schema.read.documents import SchemaStore
-from espalier.schema.read.drafts import Draft
+from espalier.schema.read.drafts import SchemaDraft
 from espalier.time_limit import WorkLock
 
 CLOSED = "closed: objects take no names but the declared ones"
@@ -70,7 +70,7 @@ class Expansion:
         return FALSE
 
     @property
-    def draft(self) -> Draft:
+    def draft(self) -> SchemaDraft:
         """The draft of the main document."""
         return self._store.main.root.resource.draft
 

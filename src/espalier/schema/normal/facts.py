@@ -24,7 +24,7 @@ class Contradiction(Exception):
         self.pointers = pointers
 
 
-class Span:
+class CountRange:
     """A least and a most count, each with the pointer of the keyword that states it."""
 
     __slots__ = ("least", "least_at", "most", "most_at")
@@ -35,8 +35,8 @@ class Span:
         self.most: int | None = None
         self.most_at = ""
 
-    def clone(self) -> Span:
-        new = Span()
+    def clone(self) -> CountRange:
+        new = CountRange()
         new.least, new.least_at, new.most, new.most_at = self.least, self.least_at, self.most, self.most_at
         return new
 
@@ -137,7 +137,7 @@ class StringFacts(Facts):
     __slots__ = ("formats", "length", "not_patterns", "patterns")
 
     def __init__(self) -> None:
-        self.length = Span()
+        self.length = CountRange()
         self.patterns: dict[str, str] = {}
         self.not_patterns: dict[str, str] = {}
         self.formats: dict[str, str] = {}

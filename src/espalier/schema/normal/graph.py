@@ -1,7 +1,7 @@
 """The graph of nodes: each is a set of literals that must all hold, expanded into cases when first asked for.
 
     node((literal of {"type": "integer"}, literal of {"minimum": 1}))      7
-    raw(7)                                                                 (Number(integer=True, minimum=1),)
+    raw(7)                                                                 (NumberForm(integer=True, minimum=1),)
 
 To expand a node, its literals are read for one JSON type after another (`keywords/`), choices are made (`branch.py`)
 and cases are built (`assemble.py`). Properties and items lead to nodes again; equal sets of literals are one node, so a
@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from espalier.errors import LimitExceeded, RegexError, UnsupportedError
-from espalier.schema.form import Array, Boolean, Case, NodeId, Null, Number, Object, Rest, String, Values
+from espalier.schema.form import Array, Boolean, Case, NodeId, Null, NumberForm, Object, Rest, String, Values
 from espalier.schema.normal.assemble import assemble
 from espalier.schema.normal.branch import ANY_OF, EXACT, NO_CHOICES, NO_NEGATIONS, Branch, Overflow, grow
 from espalier.schema.normal.cases import led_to, needed, trimmed
@@ -40,7 +40,7 @@ ANYTHING: NodeId = 1
 GENERIC: tuple[Case, ...] = (
     Null(),
     Boolean(),
-    Number(),
+    NumberForm(),
     String(),
     Array(items=ANYTHING),
     Object(rest=(Rest(node=ANYTHING),)),

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from espalier.schema.normal.judge import Undecided, ValueJudge
+from espalier.schema.normal.judge import UndecidedValue, ValueJudge
 from espalier.schema.normal.literals import LiteralTable, SchemaLiteral
 from espalier.schema.normal.overlap import may_overlap
 from espalier.schema.read.values import ANY_TYPE, BITS, STRING, type_of
@@ -83,12 +83,12 @@ class Inspector:
             if name == "type":
                 types &= value[0]
             elif name in ("ref", "all") and depth < MAX_REFERENCES:
-                for inner in self._applied(literal, name, value):
+                for inner in self._applied_literals(literal, name, value):
                     if inner.constant <= 0:
                         types &= 0 if inner.constant else self._mask(inner, depth + 1)
         return types
 
-    def _applied(self, literal: SchemaLiteral, name: str, value: Any) -> list[SchemaLiteral]:
+    def _applied_literals(self, literal: SchemaLiteral, name: str, value: Any) -> list[SchemaLiteral]:
         """The literals that a `$ref` or `allOf` applies to the same value."""
         subschemas = (
             [self.table.target(literal, value)] if name == "ref" else list(literal.subschema.kids["allOf"].values())
@@ -97,7 +97,7 @@ class Inspector:
 
     # Values
 
-    def _listed(self, literal: SchemaLiteral, depth: int = 0) -> dict[Any, Any] | None:
+    def _listed_values(self, literal: SchemaLiteral, depth: int = 0) -> dict[Any, Any] | None:
         """The values of an `enum` or `const` in the literal, by key: no other value can satisfy it."""
         if literal not in self._lists:
             self._lists[literal] = None  # the answer for references that lead back here
@@ -115,7 +115,9 @@ class Inspector:
             if name == "values":
                 listed = [value[0]]
             elif name in ("ref", "all"):
-                listed = [self._listed(inner, depth + 1) for inner in self._applied(literal, name, value)]
+                listed = [
+                    self._listed_values(inner, depth + 1) for inner in self._applied_literals(literal, name, value)
+                ]
             for values in listed:
                 if values is not None and (shortest is None or len(values) < len(shortest)):
                     shortest = values
@@ -126,7 +128,7 @@ class Inspector:
         could not be judged on some value, which is then kept."""
         known = frozenset(literals)
         if known not in self._finite:
-            lists = [values for values in map(self._listed, literals) if values is not None]
+            lists = [values for values in map(self._listed_values, literals) if values is not None]
             listed: tuple[list[Any] | None, str | None] = (None, None)
             if lists:
                 listed = self.filtered(list(min(lists, key=len).values()), literals)
@@ -151,7 +153,7 @@ class Inspector:
                 try:
                     if self.judge.holds(literal, value):
                         fitting.append(value)
-                except Undecided:
+                except UndecidedValue:
                     fitting.append(value)
                     undecided = literal.subschema.at()
             values = fitting
@@ -192,5 +194,5 @@ class Inspector:
             return False
         try:
             return all(self.judge.holds(literal, value) for value in values)
-        except Undecided:
+        except UndecidedValue:
             return False

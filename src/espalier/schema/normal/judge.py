@@ -24,7 +24,7 @@ from espalier.schema.read.documents import Document, Subschema
 from espalier.schema.read.values import ARRAY, NUMBER, OBJECT, STRING, exact, is_whole, key, type_of
 
 
-class Undecided(Exception):
+class UndecidedValue(Exception):
     """Whether the value fits cannot be told."""
 
 
@@ -37,7 +37,7 @@ class ValueJudge:
         self.registry: Any = None
 
     def holds(self, literal: SchemaLiteral, value: Any) -> bool:
-        """Whether a value satisfies a literal. Raises Undecided where that cannot be told, LimitExceeded."""
+        """Whether a value satisfies a literal. Raises UndecidedValue where that cannot be told, LimitExceeded."""
         return self.judge(literal, value, type_of(value), 0)
 
     def judge(self, literal: SchemaLiteral, value: Any, kind: int, depth: int) -> bool:
@@ -77,7 +77,7 @@ class ValueJudge:
     def container(self, literal: SchemaLiteral, value: Any) -> bool:
         """Judge with `jsonschema`. It starts at the subschema, so it cannot know the dynamic scope."""
         if literal.scope[1:]:
-            raise Undecided
+            raise UndecidedValue
         try:
             return bool(self.validator(literal.subschema).is_valid(_plain(value)))
         except RecursionError:
@@ -87,11 +87,11 @@ class ValueJudge:
         except (LimitExceeded, Cancelled):
             raise
         except Exception as error:  # a fault of the validator is no verdict
-            raise Undecided from error
+            raise UndecidedValue from error
         except BaseException as error:
             if not is_panic(error):
                 raise
-            raise Undecided from error
+            raise UndecidedValue from error
 
     def validator(self, subschema: Subschema) -> Any:
         if subschema not in self.validators:
@@ -112,7 +112,7 @@ class ValueJudge:
             draft = subschema.resource.draft
             schema: Any = subschema.value
             if subschema.pointer in subschema.resource.document.subschemas:
-                schema = {"$ref": f"{_address(subschema.resource.document)}#{_quoted(subschema.pointer)}"}
+                schema = {"$ref": f"{_address(subschema.resource.document)}#{_quote_pointer(subschema.pointer)}"}
             self.validators[subschema] = validator_class(getattr(jsonschema, draft.validator))(
                 schema,
                 registry=self.registry,
@@ -125,7 +125,7 @@ def _address(document: Document) -> str:
     return document.root.resource.uri or document.shown.rstrip("#") or "urn:espalier:schema"
 
 
-def _quoted(pointer: str) -> str:
+def _quote_pointer(pointer: str) -> str:
     return pointer.replace("%", "%25").replace("#", "%23").replace(" ", "%20")
 
 
@@ -151,14 +151,14 @@ def _format_checker(names: frozenset[str]) -> Any:
 
 
 def _in_format(name: str, text: str) -> bool:
-    """Raises Undecided where our pattern is narrower than the specification of the format, and does not match, though
-    `jsonschema` sees no fault."""
+    """Raises UndecidedValue where our pattern is narrower than the specification of the format, and does not match,
+    though `jsonschema` sees no fault."""
     from jsonschema import FormatChecker  # noqa: PLC0415  # slow to import, rarely needed
 
     if re.fullmatch(FORMATS[name], text):
         return True
     if name in NARROWER and FormatChecker().conforms(text, name):
-        raise Undecided
+        raise UndecidedValue
     return False
 
 

@@ -18,7 +18,7 @@ from espalier.schema.form import Demand, NodeId, Object, Property, Rest
 from espalier.schema.normal.container_facts import Exists, ObjectFacts
 from espalier.schema.normal.facts import Contradiction
 from espalier.schema.normal.inspect import Inspector
-from espalier.schema.normal.judge import Undecided
+from espalier.schema.normal.judge import UndecidedValue
 from espalier.schema.normal.literals import SchemaLiteral
 from espalier.schema.normal.overlap import may_overlap
 from espalier.schema.read.values import STRING, type_of
@@ -215,7 +215,7 @@ def name_fits(literals: tuple[SchemaLiteral, ...], name: str, graph: NodeSource)
     """Whether a name, as a string, satisfies all of these. Where that cannot be judged it is left out: True."""
     try:
         return all(graph.inspector.judge.holds(literal, name) for literal in literals)
-    except Undecided:
+    except UndecidedValue:
         graph.leave(literals[0].subschema.at(), f"whether {name!r} fits could not be judged")
         return True
 

@@ -28,15 +28,15 @@ def is_panic(error: BaseException) -> bool:
 
 def validator_class(base: Any, search: Search | None = None) -> Any:
     """The validator class of one draft (a class of `jsonschema`), searching with `search`, else with `ecma.found`."""
-    return _standard(base) if search is None else _extended(base, search)
+    return _standard(base) if search is None else _extend_validator(base, search)
 
 
 @cache
 def _standard(base: Any) -> Any:
-    return _extended(base, found)
+    return _extend_validator(base, found)
 
 
-def _extended(base: Any, search: Search) -> Any:
+def _extend_validator(base: Any, search: Search) -> Any:
     from jsonschema.validators import extend  # noqa: PLC0415  # slow to import
 
     rules = base.VALIDATORS | {

@@ -45,7 +45,7 @@ Table: TypeAlias = "Mapping[Left, Dfa | None]"
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class PlainPiece:
     """A piece without assertions, as it is written."""
 
     text: str
@@ -77,20 +77,20 @@ class Rounds:
     high: int | None
 
 
-Part: TypeAlias = "Text | Assert | InOrder | OneOf | Rounds"
+Part: TypeAlias = "PlainPiece | Assert | InOrder | OneOf | Rounds"
 
 
 def asserted(pattern: str, translated: Callable[[str], str]) -> Dfa | None:
     """The texts that contain a match; None for no text. translated: a piece without assertions in the dialect of
     `parse_regex`. Raises UnsupportedError, RegexError, LimitExceeded."""
-    parser = _Parser(pattern)
+    parser = _AssertionParser(pattern)
     whole = parser.options()
     if parser.at < len(pattern):
         raise parser.refused("a `)` that closes nothing")
-    return _Reader(whole, translated, pattern).search()
+    return _AssertionReader(whole, translated, pattern).search()
 
 
-class _Parser:
+class _AssertionParser:
     """Splits a pattern into pieces without assertions, and assertions."""
 
     def __init__(self, text: str) -> None:
@@ -107,8 +107,8 @@ class _Parser:
         while self.text.startswith("|", self.at):
             self.at += 1
             options.append(self.sequence())
-        if all(isinstance(option, Text) for option in options):
-            return Text("|".join(option.text for option in options if isinstance(option, Text)))
+        if all(isinstance(option, PlainPiece) for option in options):
+            return PlainPiece("|".join(option.text for option in options if isinstance(option, PlainPiece)))
         return options[0] if len(options) == 1 else OneOf(tuple(options))
 
     def sequence(self) -> Part:
@@ -116,11 +116,11 @@ class _Parser:
         while self.at < len(self.text) and self.text[self.at] not in "|)":
             check_time()
             part = self.repeated()
-            if isinstance(part, Text) and parts and isinstance(parts[-1], Text):
-                parts[-1] = Text(parts[-1].text + part.text)
+            if isinstance(part, PlainPiece) and parts and isinstance(parts[-1], PlainPiece):
+                parts[-1] = PlainPiece(parts[-1].text + part.text)
             else:
                 parts.append(part)
-        return parts[0] if len(parts) == 1 else InOrder(tuple(parts)) if parts else Text("")
+        return parts[0] if len(parts) == 1 else InOrder(tuple(parts)) if parts else PlainPiece("")
 
     def repeated(self) -> Part:
         start = self.at
@@ -137,8 +137,8 @@ class _Parser:
             self.at = counts.end()
         if self.at > end and self.text.startswith("?", self.at):
             self.at += 1
-        if isinstance(part, Text):
-            return Text(self.text[start : self.at])
+        if isinstance(part, PlainPiece):
+            return PlainPiece(self.text[start : self.at])
         return part if self.at == end else Rounds(part, low, high)
 
     def atom(self) -> Part:
@@ -147,7 +147,7 @@ class _Parser:
             kind = self.text[start + 1 : start + 2]
             braced = re.compile(r"\\[upP]\{[^}]*\}").match(self.text, start)
             self.at = braced.end() if braced else start + 2
-            return Assert(f"\\{kind}") if kind in ("b", "B") else Text(self.text[start : self.at])
+            return Assert(f"\\{kind}") if kind in ("b", "B") else PlainPiece(self.text[start : self.at])
         if char in "^$":
             self.at += 1
             return Assert(char)
@@ -157,10 +157,10 @@ class _Parser:
                 check_time()
                 self.at += 1 + (self.text[self.at] == "\\")
             self.at += 1
-            return Text(self.text[start : self.at])
+            return PlainPiece(self.text[start : self.at])
         if char != "(":
             self.at += 1
-            return Text(char)
+            return PlainPiece(char)
         opening = _OPENING.match(self.text, start)
         assert opening is not None
         if opening[0] == "(" and self.text.startswith("(?", start):
@@ -172,14 +172,14 @@ class _Parser:
         self.at += 1
         if opening[0][1:2] == "?" and opening[0][-1] in "=!":
             return Assert(opening[0], inner, self.text[opening.end() : self.at - 1])
-        return Text(f"(?:{inner.text})") if isinstance(inner, Text) else inner
+        return PlainPiece(f"(?:{inner.text})") if isinstance(inner, PlainPiece) else inner
 
 
 WORD, OTHER = "[A-Za-z0-9_]", "[^A-Za-z0-9_]"
 """Word characters, and all others."""
 
 
-class _Reader:
+class _AssertionReader:
     """Reads one pattern."""
 
     def __init__(self, whole: Part, translated: Callable[[str], str], pattern: str) -> None:
@@ -206,7 +206,7 @@ class _Reader:
         match part:
             case Assert(kind="(?<=" | "(?<!", source=source):
                 self._behind += [source] if source not in self._behind else []
-            case Assert(body=Text() | Assert() | InOrder() | OneOf() | Rounds() as body):
+            case Assert(body=PlainPiece() | Assert() | InOrder() | OneOf() | Rounds() as body):
                 self._collect(body)
             case InOrder(parts) | OneOf(parts):
                 for inner in parts:
@@ -236,13 +236,13 @@ class _Reader:
 
     def search(self) -> Dfa | None:
         table = self._read(self._whole, dict.fromkeys(self._contexts, every_text()))
-        return _joined([(way, table[left]) for left, way in self._contexts.items()])
+        return _unite_pairs([(way, table[left]) for left, way in self._contexts.items()])
 
     def _read(self, part: Part, after: Table) -> Table:
         """The texts that start with the part and go on as `after` says."""
         check_time()
         match part:
-            case Text(text):
+            case PlainPiece(text):
                 return self._text(text, after)
             case InOrder(parts):
                 for inner in reversed(parts):
@@ -299,7 +299,7 @@ class _Reader:
         if texts is None:
             return dict.fromkeys(self._contexts)
         if len({id(dfa) for dfa in after.values()}) == 1:
-            whole = _joined([(texts, next(iter(after.values())))])
+            whole = _unite_pairs([(texts, next(iter(after.values())))])
             return dict.fromkeys(self._contexts, whole)
         if text not in self._moves:
             pairs = [(start, other) for start in self._contexts for other in self._contexts]
@@ -307,7 +307,7 @@ class _Reader:
             self._moves[text] = {pair: way for pair, way in ways.items() if way is not None}
         moves = self._moves[text]
         return {
-            left: _joined([(moves[left, end], after[end]) for end in self._contexts if (left, end) in moves])
+            left: _unite_pairs([(moves[left, end], after[end]) for end in self._contexts if (left, end) in moves])
             for left in self._contexts
         }
 
@@ -328,7 +328,7 @@ def _between(left: Dfa) -> list[Left]:
     return list(dict.fromkeys(state for state, at in order if text.accepting[at]))
 
 
-def _joined(pairs: list[tuple[Dfa | None, Dfa | None]]) -> Dfa | None:
+def _unite_pairs(pairs: list[tuple[Dfa | None, Dfa | None]]) -> Dfa | None:
     """The union of concatenations. Raises LimitExceeded."""
     assembly = Assembly()
     root = Fragment(edges=[[], []], symbols=[[], []], final=[False, True], leaf=[None, None])

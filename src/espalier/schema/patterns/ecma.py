@@ -47,7 +47,7 @@ def compiled(pattern: str) -> re.Pattern[str]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # a future Python may read `--` in a class differently
-            return re.compile(_translated(pattern))
+            return re.compile(_translate_pattern(pattern))
     except UnsupportedError as error:
         raise RegexError(error.message, pattern=pattern) from None
     except (re.error, OverflowError, RecursionError) as error:
@@ -64,7 +64,7 @@ def found(pattern: str, text: str) -> bool:
     return language is not None and language.accepts(text.encode(errors="surrogatepass"))
 
 
-def _translated(pattern: str) -> str:
+def _translate_pattern(pattern: str) -> str:
     def escape(text: str, in_class: bool) -> str | None:
         if text[:2] in (r"\p", r"\P") and len(text) > 2:
             return _class(_category(text[3:-1], pattern), text[1] == "P", in_class)

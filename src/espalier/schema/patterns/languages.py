@@ -24,7 +24,7 @@ _LOOK_AHEAD = re.compile(r"\(\?([=!])")
 
 
 @dataclass(frozen=True, slots=True)
-class Pattern:
+class LookAheadPattern:
     """A pattern whose leading look-ahead was split off. parts: (pattern without look-ahead, whether it must match); all
     must hold. is_plain: there is one part, and it must match."""
 
@@ -48,25 +48,25 @@ class Pattern:
         return texts
 
 
-def read(pattern: str) -> Pattern:
+def read(pattern: str) -> LookAheadPattern:
     """Split off the leading look-ahead of a pattern. Whether the pattern is supported shows in `node` and `dfa`."""
     if REFERENCE.search(pattern):
-        return Pattern(pattern, ((pattern, True),))  # it may refer to a group within the look-ahead
+        return LookAheadPattern(pattern, ((pattern, True),))  # it may refer to a group within the look-ahead
     if not pattern.startswith("^") or not _LOOK_AHEAD.match(pattern, 1):
-        return Pattern(pattern, ((pattern, True),))
+        return LookAheadPattern(pattern, ((pattern, True),))
     parts: list[tuple[str, bool]] = []
     at = 1
     while match := _LOOK_AHEAD.match(pattern, at):
         check_time()
         end = _group_end(pattern, at)
         if end is None:
-            return Pattern(pattern, ((pattern, True),))
+            return LookAheadPattern(pattern, ((pattern, True),))
         parts.append((f"^(?:{pattern[match.end() : end]})", match[1] == "="))
         at = end + 1
     rest = pattern[at:]
     if _has_bar(rest):  # the look-ahead belongs to the first option only
-        return Pattern(pattern, ((pattern, True),))
-    return Pattern(pattern, (*parts, *([(f"^{rest}", True)] if rest else [])))
+        return LookAheadPattern(pattern, ((pattern, True),))
+    return LookAheadPattern(pattern, (*parts, *([(f"^{rest}", True)] if rest else [])))
 
 
 def _is_hard(text: str) -> bool:
@@ -80,14 +80,14 @@ def _search_dfa(text: str) -> Dfa | None:
         return language(searched(text))
     try:
         texts: Dfa | None = None
-        for spelled in without_references(text, _translated):
-            texts = either(texts, asserted(spelled, _translated))
+        for spelled in without_references(text, _translate_text):
+            texts = either(texts, asserted(spelled, _translate_text))
     except RegexError as error:
         raise UnsupportedError(f"the pattern {text[:200]!r}: {error.message}", field="pattern") from error
     return texts
 
 
-def _translated(text: str) -> str:
+def _translate_text(text: str) -> str:
     return translate(text)[0]
 
 

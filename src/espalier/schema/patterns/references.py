@@ -27,7 +27,7 @@ MAX_BYTES = 400
 
 
 @dataclass(slots=True)
-class _Group:
+class _CaptureGroup:
     """start, end: of the whole group. inner: where what it captures begins. path: the open groups around it, each with
     the option of it that is open."""
 
@@ -59,12 +59,12 @@ def without_references(pattern: str, translated: Callable[[str], str]) -> list[s
             continue
         group = next((g for i, g in enumerate(groups, 1) if uses[0].group in (str(i), g.name)), None)
         if group is None or not 0 <= group.end <= uses[0].start or current.startswith("(?i"):
-            raise _refused(pattern, "its group is not closed before it, or letters count in both cases")
+            raise _refuse_pattern(pattern, "its group is not closed before it, or letters count in both cases")
         if current[group.end : group.end + 1] in tuple("*+?{") or uses[0].path[: len(group.path)] != group.path:
-            raise _refused(pattern, "its group may be left out or repeated")
+            raise _refuse_pattern(pattern, "its group may be left out or repeated")
         texts = _texts(current[group.inner : group.end - 1], translated)
         if texts is None or len(texts) + len(waiting) + len(done) > MAX_TEXTS:
-            raise _refused(pattern, f"its group has more than {MAX_TEXTS} texts, or too long ones")
+            raise _refuse_pattern(pattern, f"its group has more than {MAX_TEXTS} texts, or too long ones")
         head = current[group.start : group.inner]
         same = [use for use in uses if use.group == uses[0].group and use.path[: len(group.path)] == group.path]
         for text in texts:
@@ -77,7 +77,7 @@ def without_references(pattern: str, translated: Callable[[str], str]) -> list[s
     return done
 
 
-def _refused(pattern: str, why: str) -> UnsupportedError:
+def _refuse_pattern(pattern: str, why: str) -> UnsupportedError:
     return UnsupportedError(
         f"a back-reference cannot be enforced where {why}: the pattern {pattern[:200]!r}",
         hint="write the texts of the group out",
@@ -85,11 +85,13 @@ def _refused(pattern: str, why: str) -> UnsupportedError:
     )
 
 
-def _scan(pattern: str) -> tuple[list[_Group], list[_Use]]:
+def _scan(pattern: str) -> tuple[list[_CaptureGroup], list[_Use]]:
     """The capturing groups in order, and the references."""
-    groups: list[_Group] = []
+    groups: list[_CaptureGroup] = []
     uses: list[_Use] = []
-    open_ones: list[tuple[int, int, _Group | None]] = []  # (number, option that it is in, the group if it captures)
+    open_ones: list[
+        tuple[int, int, _CaptureGroup | None]
+    ] = []  # (number, option that it is in, the group if it captures)
     count, option, at, in_class = 0, 0, 0, False
 
     def path() -> tuple[tuple[int, int], ...]:
@@ -112,7 +114,9 @@ def _scan(pattern: str) -> tuple[list[_Group], list[_Use]]:
             named = re.compile(r"\(\?P?<([A-Za-z_$][\w$]*)>").match(pattern, at)
             captures = named is not None or not pattern.startswith("(?", at)
             group = (
-                _Group(at, named.end() if named else at + 1, path(), named[1] if named else "") if captures else None
+                _CaptureGroup(at, named.end() if named else at + 1, path(), named[1] if named else "")
+                if captures
+                else None
             )
             if group is not None:
                 groups.append(group)

@@ -17,9 +17,22 @@ from espalier.grammar.ranges import Ranges, complement, merge
 from espalier.time_limit import check as check_time
 
 SPACE: Ranges = merge(
-    ((ord(low), ord(high)) for low, high in ("\t\r", "  ", "\xa0\xa0", "\u1680\u1680", "\u2000\u200a", "\u2028\u2029",
-                                             "\u202f\u202f", "\u205f\u205f", "\u3000\u3000", "\ufeff\ufeff"))
-)  # fmt: skip
+    (
+        (ord(low), ord(high))
+        for low, high in (
+            "\t\r",
+            "  ",
+            "\xa0\xa0",
+            "\u1680\u1680",
+            "\u2000\u200a",
+            "\u2028\u2029",
+            "\u202f\u202f",
+            "\u205f\u205f",
+            "\u3000\u3000",
+            "\ufeff\ufeff",
+        )
+    )
+)
 """ECMA-262's WhiteSpace and LineTerminator."""
 WORD: Ranges = ((0x30, 0x39), (0x41, 0x5A), (0x5F, 0x5F), (0x61, 0x7A))
 DIGITS: Ranges = ((0x30, 0x39),)

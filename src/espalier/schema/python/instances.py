@@ -77,27 +77,27 @@ def build(obj: Any, value: Any, *, pointer: str = "") -> Any:
     return SCALARS[tp](value, pointer)
 
 
-def _typed(*kinds: type) -> Callable[[Any, str], Any]:
+def _check_type(*kinds: type) -> Callable[[Any, str], Any]:
     """A check that returns the value if it has one of these types; a boolean is not a number."""
 
     def check(value: Any, pointer: str) -> Any:
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
             raise BuildError(
-                f"{_shown(value)} is not of type {' or '.join(kind.__name__ for kind in kinds)}", pointer=pointer
+                f"{_show_value(value)} is not of type {' or '.join(kind.__name__ for kind in kinds)}", pointer=pointer
             )
         return value
 
     return check
 
 
-def _parsed(name: str, parse: Callable[[str], Any]) -> Callable[[Any, str], Any]:
+def _parse_string(name: str, parse: Callable[[str], Any]) -> Callable[[Any, str], Any]:
     """A reader that parses a string."""
 
     def read(value: Any, pointer: str) -> Any:
         try:
-            return parse(_typed(str)(value, pointer))
+            return parse(_check_type(str)(value, pointer))
         except (ValueError, binascii.Error) as error:
-            raise BuildError(f"{_shown(value)} is not a {name}: {error}", pointer=pointer) from error
+            raise BuildError(f"{_show_value(value)} is not a {name}: {error}", pointer=pointer) from error
 
     return read
 
@@ -106,18 +106,18 @@ def _whole(value: Any, pointer: str) -> int:
     """1.0 is an integer in JSON Schema."""
     if isinstance(value, float | decimal.Decimal) and value == value // 1:
         return int(value)
-    return int(_typed(int)(value, pointer))
+    return int(_check_type(int)(value, pointer))
 
 
 def _float(value: Any, pointer: str) -> float:
     try:
-        return float(_typed(int, float, decimal.Decimal)(value, pointer))
+        return float(_check_type(int, float, decimal.Decimal)(value, pointer))
     except OverflowError as error:
-        raise BuildError(f"{_shown(value)} is too large for a float", pointer=pointer) from error
+        raise BuildError(f"{_show_value(value)} is too large for a float", pointer=pointer) from error
 
 
 def _decimal(value: Any, pointer: str) -> decimal.Decimal:
-    return decimal.Decimal(str(_typed(int, float, decimal.Decimal)(value, pointer)))
+    return decimal.Decimal(str(_check_type(int, float, decimal.Decimal)(value, pointer)))
 
 
 def _anything(value: Any, pointer: str) -> Any:
@@ -125,20 +125,20 @@ def _anything(value: Any, pointer: str) -> Any:
 
 
 SCALARS: dict[Any, Callable[[Any, str], Any]] = {
-    str: _typed(str),
+    str: _check_type(str),
     int: _whole,
     float: _float,
-    bool: _typed(bool),
-    None: _typed(type(None)),
-    type(None): _typed(type(None)),
+    bool: _check_type(bool),
+    None: _check_type(type(None)),
+    type(None): _check_type(type(None)),
     Any: _anything,
     object: _anything,
     decimal.Decimal: _decimal,
-    dt.datetime: _parsed("date and time", dt.datetime.fromisoformat),
-    dt.date: _parsed("date", dt.date.fromisoformat),
-    dt.time: _parsed("time", dt.time.fromisoformat),
-    uuid.UUID: _parsed("UUID", uuid.UUID),
-    bytes: _parsed("base64", lambda text: base64.b64decode(text, validate=True)),
+    dt.datetime: _parse_string("date and time", dt.datetime.fromisoformat),
+    dt.date: _parse_string("date", dt.date.fromisoformat),
+    dt.time: _parse_string("time", dt.time.fromisoformat),
+    uuid.UUID: _parse_string("UUID", uuid.UUID),
+    bytes: _parse_string("base64", lambda text: base64.b64decode(text, validate=True)),
 }
 
 
@@ -157,8 +157,8 @@ def _one_of(options: Mapping[Any, tuple[Any, Any]], value: Any, pointer: str) ->
     for plain, option in options.values():
         if plain == value and isinstance(plain, bool) == isinstance(value, bool):
             return option
-    known = ", ".join(_shown(plain) for plain, _ in options.values())
-    raise BuildError(f"{_shown(value)} is none of {known}", pointer=pointer)
+    known = ", ".join(_show_value(plain) for plain, _ in options.values())
+    raise BuildError(f"{_show_value(value)} is none of {known}", pointer=pointer)
 
 
 def _members(tp: Any, value: Any, pointer: str) -> Any:
@@ -193,14 +193,14 @@ def _pydantic(tp: Any, value: Any, pointer: str) -> Any:
 
 
 def _items(value: Any, kind: Any, pointer: str) -> list[Any]:
-    items = _typed(list)(value, pointer)
+    items = _check_type(list)(value, pointer)
     return [build(kind, item, pointer=below(pointer, i)) for i, item in enumerate(items)]
 
 
 def _tuple(kinds: tuple[Any, ...], value: Any, pointer: str) -> tuple[Any, ...]:
     if len(kinds) == 2 and kinds[1] is Ellipsis:
         return tuple(_items(value, kinds[0], pointer))
-    items = _typed(list)(value, pointer)
+    items = _check_type(list)(value, pointer)
     if not kinds:
         return tuple(items)
     if len(items) != len(kinds):
@@ -221,10 +221,10 @@ def _mapping(kinds: tuple[Any, ...], value: Any, pointer: str) -> dict[Any, Any]
 
 def _object(value: Any, pointer: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise BuildError(f"{_shown(value)} is not an object", pointer=pointer)
+        raise BuildError(f"{_show_value(value)} is not an object", pointer=pointer)
     return value
 
 
-def _shown(value: Any) -> str:
+def _show_value(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -86,7 +86,7 @@ def schema_of(obj: Any) -> Schema:
     annotated-types. Raises SchemaError naming the path (`User.friends[].x`) of what JSON Schema cannot express.
     """
     name = getattr(obj, "__name__", None) or name_of(obj)
-    writer = _Writer()
+    writer = _SchemaWriter()
     if is_pydantic(obj):
         return writer.pydantic_schema(obj, name)
     tp, _ = unwrapped(obj)
@@ -102,7 +102,7 @@ def schema_of(obj: Any) -> Schema:
     return schema | ({"$defs": writer.definitions} if writer.definitions else {})
 
 
-class _Writer:
+class _SchemaWriter:
     """Writes schemas of types; the classes that they mention become definitions."""
 
     def __init__(self) -> None:
@@ -114,7 +114,7 @@ class _Writer:
         tp, metadata = unwrapped(tp)
         schema = self._plain(tp, path)
         for data in metadata:
-            schema = _bounded(schema, data, path)
+            schema = _add_bounds(schema, data, path)
         text = described(metadata)
         return schema | {"description": text} if text else schema
 
@@ -261,13 +261,13 @@ def _types(schema: Mapping[str, Any]) -> set[str]:
     return {schema["type"]} if "type" in schema else {"object"} if "$ref" in schema else set(SIZES)
 
 
-def _bounded(schema: Schema, data: Any, path: str) -> Schema:
+def _add_bounds(schema: Schema, data: Any, path: str) -> Schema:
     """The schema with the bounds of one piece of metadata, by the names that annotated-types and pydantic use. Python
     code as metadata is refused; metadata of other kinds is ignored."""
     if isinstance(data, str | type):
         return schema
     for inner in getattr(data, "metadata", None) or ():  # a pydantic Field
-        schema = _bounded(schema, inner, path)
+        schema = _add_bounds(schema, inner, path)
     if callable(getattr(data, "func", None)):
         raise SchemaError(
             f"{path}: {data!r} is Python code, which JSON Schema cannot express", hint="use bounds or a pattern"

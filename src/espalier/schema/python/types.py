@@ -24,7 +24,7 @@ WRAPPERS = (typing.Required, typing.NotRequired)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class TypeMember:
     """A field of a class, or a parameter of a function. default: MISSING where there is none that JSON can express."""
 
     name: str
@@ -78,7 +78,7 @@ def is_named_tuple(tp: Any) -> bool:
     return isinstance(tp, type) and issubclass(tp, tuple) and hasattr(tp, "_fields")
 
 
-def members(tp: Any, path: str) -> list[Member] | None:
+def members(tp: Any, path: str) -> list[TypeMember] | None:
     """The members of a dataclass, TypedDict, NamedTuple (with or without type arguments) or function, in order; None
     for anything else. Raises SchemaError, naming `path`, for annotations that cannot be resolved."""
     cls = typing.get_origin(tp) or tp
@@ -184,12 +184,12 @@ def _hints(cls: Any, path: str) -> dict[str, Any]:
         raise SchemaError(f"{path}: the annotations cannot be read: {error}") from error
 
 
-def _dataclass_members(cls: Any, hints: Mapping[str, Any], path: str) -> list[Member]:
+def _dataclass_members(cls: Any, hints: Mapping[str, Any], path: str) -> list[TypeMember]:
     for name, pseudo in cls.__dataclass_fields__.items():
         if isinstance(pseudo.type, dataclasses.InitVar) or str(pseudo.type).startswith(("InitVar", "dataclasses.Init")):
             raise SchemaError(f"{path}.{name}: an InitVar is not a field", hint="use a field, or a function")
     return [
-        Member(
+        TypeMember(
             name=f.name,
             type=hints[f.name],
             required=f.default is MISSING and f.default_factory is MISSING,
@@ -201,11 +201,11 @@ def _dataclass_members(cls: Any, hints: Mapping[str, Any], path: str) -> list[Me
     ]
 
 
-def _typed_dict_members(cls: Any, hints: Mapping[str, Any], path: str) -> list[Member]:
+def _typed_dict_members(cls: Any, hints: Mapping[str, Any], path: str) -> list[TypeMember]:
     # Under `from __future__ import annotations` only the hints show Required and NotRequired.
     wrappers = {name: next((o for o in _origins(tp) if o in WRAPPERS), None) for name, tp in hints.items()}
     return [
-        Member(
+        TypeMember(
             name=name,
             type=tp,
             required=wrappers[name] is typing.Required or (wrappers[name] is None and name in cls.__required_keys__),
@@ -221,15 +221,15 @@ def _origins(tp: Any) -> Iterator[Any]:
         tp = tp.__origin__ if origin is typing.Annotated else typing.get_args(tp)[0] if typing.get_args(tp) else None
 
 
-def _named_tuple_members(cls: Any, hints: Mapping[str, Any], path: str) -> list[Member]:
+def _named_tuple_members(cls: Any, hints: Mapping[str, Any], path: str) -> list[TypeMember]:
     defaults = cls._field_defaults
     return [
-        Member(name=n, type=hints.get(n, Any), required=n not in defaults, default=defaults.get(n, MISSING))
+        TypeMember(name=n, type=hints.get(n, Any), required=n not in defaults, default=defaults.get(n, MISSING))
         for n in cls._fields
     ]
 
 
-def _function_members(function: Any, hints: Mapping[str, Any], path: str) -> list[Member]:
+def _function_members(function: Any, hints: Mapping[str, Any], path: str) -> list[TypeMember]:
     texts = argument_texts(function.__doc__)
     try:
         parameters = inspect.signature(function).parameters
@@ -245,7 +245,7 @@ def _function_members(function: Any, hints: Mapping[str, Any], path: str) -> lis
             continue  # a model passes no arguments there
         empty = parameter.default is parameter.empty
         listed.append(
-            Member(
+            TypeMember(
                 name=name,
                 type=hints.get(name, Any),
                 required=empty,
@@ -256,7 +256,7 @@ def _function_members(function: Any, hints: Mapping[str, Any], path: str) -> lis
     return listed
 
 
-READERS: tuple[tuple[Callable[[Any], bool], Callable[[Any, Mapping[str, Any], str], list[Member]]], ...] = (
+READERS: tuple[tuple[Callable[[Any], bool], Callable[[Any, Mapping[str, Any], str], list[TypeMember]]], ...] = (
     (is_dataclass, _dataclass_members),
     (is_typed_dict, _typed_dict_members),
     (is_named_tuple, _named_tuple_members),

@@ -19,7 +19,7 @@ from urllib.parse import unquote, urldefrag, urljoin
 
 from espalier.errors import SchemaError, UnsupportedError
 from espalier.schema.pointers import DanglingPointer, below, is_pointer, trail
-from espalier.schema.read.drafts import DRAFT2020, DRAFTS, LISTS, MAPS, ONE, Draft, misshapen
+from espalier.schema.read.drafts import DRAFT2020, DRAFTS, LISTS, MAPS, ONE, SchemaDraft, misshapen
 from espalier.schema.read.unknown import hint_for
 from espalier.schema.read.values import check_values
 from espalier.time_limit import check as check_time
@@ -76,7 +76,7 @@ class Resource:
 
     __slots__ = ("anchors", "document", "draft", "dynamic", "outer", "recursive", "root", "uri")
 
-    def __init__(self, uri: str, draft: Draft, document: Document) -> None:
+    def __init__(self, uri: str, draft: SchemaDraft, document: Document) -> None:
         self.uri = uri
         self.draft = draft
         self.document = document
@@ -137,7 +137,7 @@ class SchemaStore:
             return self.supplied[uri]
         return _official(uri)
 
-    def draft_of(self, schema: Any, default: Draft) -> Draft:
+    def draft_of(self, schema: Any, default: SchemaDraft) -> SchemaDraft:
         stated = schema.get("$schema") if isinstance(schema, dict) else None
         if stated is None:
             return default
@@ -199,7 +199,7 @@ class SchemaStore:
             self.index_anchors(subschema, schema)
         return subschema
 
-    def resource_of(self, schema: Any, resource: Resource, document: Document, draft: Draft) -> Resource:
+    def resource_of(self, schema: Any, resource: Resource, document: Document, draft: SchemaDraft) -> Resource:
         stated = schema.get(draft.id_keyword)
         if not isinstance(stated, str) or (draft.ref_alone and "$ref" in schema):
             return resource
@@ -309,18 +309,18 @@ def _one(value: Any) -> Iterator[tuple[tuple[str | int, ...], Any]]:
     yield (), value
 
 
-def _listed(value: Any) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+def _list_items(value: Any) -> Iterator[tuple[tuple[str | int, ...], Any]]:
     for i, schema in enumerate(value):
         yield (i,), schema
 
 
-def _mapped(value: Any) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+def _list_members(value: Any) -> Iterator[tuple[tuple[str | int, ...], Any]]:
     for name, schema in value.items():
         yield (name,), schema
 
 
 def _items(value: Any) -> Iterator[tuple[tuple[str | int, ...], Any]]:
-    return _listed(value) if isinstance(value, list) else _one(value)
+    return _list_items(value) if isinstance(value, list) else _one(value)
 
 
 def _dependencies(value: Any) -> Iterator[tuple[tuple[str | int, ...], Any]]:
@@ -331,8 +331,8 @@ def _dependencies(value: Any) -> Iterator[tuple[tuple[str | int, ...], Any]]:
 
 SCHEMAS_IN = (
     dict.fromkeys(ONE, _one)
-    | dict.fromkeys(LISTS, _listed)
-    | dict.fromkeys(MAPS, _mapped)
+    | dict.fromkeys(LISTS, _list_items)
+    | dict.fromkeys(MAPS, _list_members)
     | {"items": _items, "dependencies": _dependencies}
 )
 """By keyword: the schemas in its value, each with its key below the keyword: `()`, `(0,)` or `("name",)`."""

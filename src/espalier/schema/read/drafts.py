@@ -16,7 +16,7 @@ from espalier.schema.read.values import is_number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Draft:
+class SchemaDraft:
     """One draft. keywords: those that assert or apply something. formats: those that it defines. validator: the class
     of `jsonschema` for it."""
 
@@ -90,7 +90,7 @@ _SEVEN_FORMATS = _SIX_FORMATS | frozenset(
 )
 _NINE_FORMATS = _SEVEN_FORMATS | {"duration", "uuid"}
 
-DRAFT4 = Draft(
+DRAFT4 = SchemaDraft(
     name="draft 4",
     uri="http://json-schema.org/draft-04/schema",
     keywords=_FOUR,
@@ -100,7 +100,7 @@ DRAFT4 = Draft(
     ref_alone=True,
     boolean_exclusive=True,
 )
-DRAFT6 = Draft(
+DRAFT6 = SchemaDraft(
     name="draft 6",
     uri="http://json-schema.org/draft-06/schema",
     keywords=_SIX,
@@ -108,7 +108,7 @@ DRAFT6 = Draft(
     validator="Draft6Validator",
     ref_alone=True,
 )
-DRAFT7 = Draft(
+DRAFT7 = SchemaDraft(
     name="draft 7",
     uri="http://json-schema.org/draft-07/schema",
     keywords=_SEVEN,
@@ -116,14 +116,14 @@ DRAFT7 = Draft(
     validator="Draft7Validator",
     ref_alone=True,
 )
-DRAFT2019 = Draft(
+DRAFT2019 = SchemaDraft(
     name="draft 2019-09",
     uri="https://json-schema.org/draft/2019-09/schema",
     keywords=_NINE,
     formats=_NINE_FORMATS,
     validator="Draft201909Validator",
 )
-DRAFT2020 = Draft(
+DRAFT2020 = SchemaDraft(
     name="draft 2020-12",
     uri="https://json-schema.org/draft/2020-12/schema",
     keywords=_TWENTY,
@@ -236,7 +236,7 @@ _CHECKS: dict[Callable[[Any], str | None], str] = {
 _BY_KEYWORD = {keyword: check for check, keywords in _CHECKS.items() for keyword in keywords.split()}
 
 
-def misshapen(draft: Draft, keyword: str, value: Any) -> str | None:
+def misshapen(draft: SchemaDraft, keyword: str, value: Any) -> str | None:
     """The fault in the shape of a keyword's value; None if there is none, or if the draft has no such keyword."""
     if keyword not in draft.keywords and keyword not in ("$defs", "definitions"):
         return None

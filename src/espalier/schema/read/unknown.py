@@ -36,20 +36,42 @@ FOREIGN = frozenset(
 )
 """OpenAPI's keywords, and remarks that are common: known, and silent."""
 OTHER_WORDS: Mapping[str, tuple[str, ...]] = {
-    "min": ("minimum", "minLength"), "max": ("maximum", "maxLength"),
-    "minValue": ("minimum",), "maxValue": ("maximum",),
-    "length": ("minLength", "maxLength"), "size": ("minItems", "maxItems"),
-    "regex": ("pattern",), "regexp": ("pattern",),
-    "choices": ("enum",), "values": ("enum",), "allowedValues": ("enum",),
-    "optional": ("required",), "mandatory": ("required",), "fields": ("properties",), "props": ("properties",),
-    "unique": ("uniqueItems",), "divisibleBy": ("multipleOf",), "disallow": ("not",), "extends": ("allOf",),
+    "min": ("minimum", "minLength"),
+    "max": ("maximum", "maxLength"),
+    "minValue": ("minimum",),
+    "maxValue": ("maximum",),
+    "length": ("minLength", "maxLength"),
+    "size": ("minItems", "maxItems"),
+    "regex": ("pattern",),
+    "regexp": ("pattern",),
+    "choices": ("enum",),
+    "values": ("enum",),
+    "allowedValues": ("enum",),
+    "optional": ("required",),
+    "mandatory": ("required",),
+    "fields": ("properties",),
+    "props": ("properties",),
+    "unique": ("uniqueItems",),
+    "divisibleBy": ("multipleOf",),
+    "disallow": ("not",),
+    "extends": ("allOf",),
     "requires": ("dependentRequired",),
-}  # fmt: skip
+}
 """What other languages and older drafts call a keyword."""
 TYPE_WORDS: Mapping[str, str] = {
-    "str": "string", "text": "string", "int": "integer", "float": "number", "double": "number", "decimal": "number",
-    "bool": "boolean", "dict": "object", "map": "object", "list": "array", "none": "null", "nil": "null",
-}  # fmt: skip
+    "str": "string",
+    "text": "string",
+    "int": "integer",
+    "float": "number",
+    "double": "number",
+    "decimal": "number",
+    "bool": "boolean",
+    "dict": "object",
+    "map": "object",
+    "list": "array",
+    "none": "null",
+    "nil": "null",
+}
 SHORT = 4
 """Keywords of so many letters resemble plain words: their value must have the keyword's shape too."""
 FAR = 6

@@ -30,9 +30,25 @@ ANONYMOUS, DEFAULT = "anonymous", "default"
 UVICORN_PORT = 8000
 """Where uvicorn listens if nobody says."""
 WEAK = frozenset(
-    {"changeme", "change-me", "change_me", "your-secret-token", "<your-secret-token>", "secret", "token", "password",
-     "test", "default", "admin", "example", "sk-xxx", "empty", "none", "null"}
-)  # fmt: skip
+    {
+        "changeme",
+        "change-me",
+        "change_me",
+        "your-secret-token",
+        "<your-secret-token>",
+        "secret",
+        "token",
+        "password",
+        "test",
+        "default",
+        "admin",
+        "example",
+        "sk-xxx",
+        "empty",
+        "none",
+        "null",
+    }
+)
 """Tokens that examples show, which are no secrets."""
 FIELDS = frozenset(
     {

@@ -36,12 +36,7 @@ class KeyGate:
     """The `Gate` of one process. now: Unix seconds, the clock that all workers share."""
 
     def __init__(
-        self,
-        settings: ServerSettings,
-        keyring: Keyring,
-        counters: Counters,
-        *,
-        now: Callable[[], float] = time.time,
+        self, settings: ServerSettings, keyring: Keyring, counters: Counters, *, now: Callable[[], float] = time.time
     ) -> None:
         self._settings = settings
         self.keyring = keyring

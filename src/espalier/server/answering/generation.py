@@ -18,11 +18,11 @@ from espalier.api.log_rows import log_row
 from espalier.decoding.options import BRANCHES
 from espalier.decoding.plan import Strategy
 from espalier.decoding.strategies import STRATEGIES
-from espalier.engines.base import Event, Finished, Result, TokenEvent
+from espalier.engines.base import Event, FinishEvent, Result, TokenEvent
 from espalier.engines.protocols import Running
 from espalier.errors import Cancelled, DeadEnd, EspalierError, LimitExceeded, Stranded, Unavailable
 from espalier.server.answering.replies import breach_lines
-from espalier.server.asking.draft import Asked
+from espalier.server.asking.draft import ParsedRequest
 from espalier.server.http.errors import TooCostly, code_of
 from espalier.server.observe import logs
 from espalier.server.observe.telemetry import RequestSpan
@@ -35,7 +35,7 @@ Burst: TypeAlias = list[tuple[int, Event]]
 
 
 @dataclass(slots=True)
-class Output:
+class GenerationOutput:
     """One output. Times are of `time.monotonic`. submitted: when the engine had taken it. first, last: its first and
     latest token. gaps: seconds between tokens. finish: the finish reason, or the code of an error."""
 
@@ -61,13 +61,13 @@ class Generation:
     counted with; `cancelled` means that nobody waited for them."""
 
     process: Process
-    asked: Asked
+    asked: ParsedRequest
     caller: Caller
     route: str
     request_id: str
     began: float
     span: RequestSpan
-    outputs: list[Output]
+    outputs: list[GenerationOutput]
     submitted: float | None = None
     compiled: float = 0.0
     contract: list[dict[str, str]] | None = None
@@ -88,7 +88,7 @@ class Generation:
             return "tool_calls"
         return None if self.asked.constraint is None else self.asked.constraint.kind
 
-    def waited(self, output: Output) -> tuple[float, float]:
+    def waited(self, output: GenerationOutput) -> tuple[float, float]:
         """Seconds of preparing (from arrival until the engine had taken the output) and of queueing (from then until it
         ran)."""
         now = time.monotonic()
@@ -118,7 +118,7 @@ class Generation:
                 async for burst in bursts:
                     for index, happened in burst:
                         self._note(index, happened)
-                        if isinstance(happened, Finished):
+                        if isinstance(happened, FinishEvent):
                             await self._keep(index, happened.result)
                     yield burst
         except EspalierError as error:
@@ -151,7 +151,7 @@ class Generation:
             else:
                 output.gaps.append(now - output.last)
             output.last = now
-        if isinstance(happened, Finished):
+        if isinstance(happened, FinishEvent):
             self.count(index, happened.result, None)
 
     def count(self, index: int, result: Result | None, error: str | None) -> None:
@@ -193,9 +193,13 @@ class Generation:
         text."""
         for breach in result.breaches:
             fields = {
-                "request_id": self.request_id, "route": self.route, "output": index, "constraint": breach.kind,
-                "schema": breach.fingerprint, "judge": breach.judge,
-            }  # fmt: skip
+                "request_id": self.request_id,
+                "route": self.route,
+                "output": index,
+                "constraint": breach.kind,
+                "schema": breach.fingerprint,
+                "judge": breach.judge,
+            }
             log.error("a text breaks its constraint, which was called enforced", extra={"fields": fields})
 
     def ended(self, reply_id: str, results: Sequence[Result]) -> None:
@@ -256,17 +260,28 @@ class Generation:
         output, request = self.outputs[index], self.asked.requests[index]
         first = None if output.first is None else output.first - self.began
         columns = {
-            "request_id": self.request_id, "route": self.route, "engine": self.process.engine.kind,
-            "constraint_kind": self.kind, "streamed": self.asked.stream, "queued": self.waited(output)[1],
-            "to_first_token": first, "total": time.monotonic() - self.began, "trace_id": output.trace_id,
+            "request_id": self.request_id,
+            "route": self.route,
+            "engine": self.process.engine.kind,
+            "constraint_kind": self.kind,
+            "streamed": self.asked.stream,
+            "queued": self.waited(output)[1],
+            "to_first_token": first,
+            "total": time.monotonic() - self.began,
+            "trace_id": output.trace_id,
             "error": error,
-        }  # fmt: skip
+        }
         writer.put(
             lambda: log_row(
-                request, result, model=self.process.names[0], caller=self.caller.name,
-                with_content=writer.with_content, compiler=self.process.engine.engine.compiler, **columns,
+                request,
+                result,
+                model=self.process.names[0],
+                caller=self.caller.name,
+                with_content=writer.with_content,
+                compiler=self.process.engine.engine.compiler,
+                **columns,
             )
-        )  # fmt: skip
+        )
 
 
 def completion_tokens(result: Result) -> int:
@@ -274,7 +289,7 @@ def completion_tokens(result: Result) -> int:
     return sum(output.usage.completion_tokens for output in (result, *result.others))
 
 
-def branches_field(parsed: Asked) -> str | None:
+def branches_field(parsed: ParsedRequest) -> str | None:
     """The body's field for the number of sequences of a run, None if a run has one sequence."""
     decoding = parsed.requests[0].decoding
     strategy: Strategy = STRATEGIES.load(decoding.strategy)
@@ -286,21 +301,21 @@ def branches_field(parsed: Asked) -> str | None:
     )
 
 
-def _may_cost(parsed: Asked) -> bool:
+def _may_cost(parsed: ParsedRequest) -> bool:
     """Whether something that the request asks for can exceed a limit: without any of it, the engine has failed."""
     request = parsed.requests[0]
     asks = (request.constraint, request.tools, request.filters, request.soft, request.sampling.bad_words)
     return any(part is not None and part != () for part in asks) or branches_field(parsed) is not None
 
 
-def too_costly(parsed: Asked, error: LimitExceeded) -> TooCostly:
+def too_costly(parsed: ParsedRequest, error: LimitExceeded) -> TooCostly:
     """The error of a request that exceeds a limit by itself; it names the field that is most likely the cause."""
     too_costly = TooCostly(error.message, hint=error.hint, field=error.field or _likely_field(parsed))
     too_costly.__cause__ = error
     return too_costly
 
 
-def impasse(parsed: Asked, error: DeadEnd) -> Stranded:
+def impasse(parsed: ParsedRequest, error: DeadEnd) -> Stranded:
     """The error of a request whose constraint, filters or bans leave no token on the way that its text took."""
     hint = error.hint or "another seed may take another way; otherwise ask for less at once"
     stranded = Stranded(error.message, hint=hint, field=error.field or _likely_field(parsed))
@@ -308,7 +323,7 @@ def impasse(parsed: Asked, error: DeadEnd) -> Stranded:
     return stranded
 
 
-def _likely_field(parsed: Asked) -> str:
+def _likely_field(parsed: ParsedRequest) -> str:
     part = "constraint" if parsed.constraint is not None else "tools" if parsed.requests[0].tools else None
     return part or branches_field(parsed) or "prompt"
 

@@ -11,28 +11,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from espalier.engines.base import Event, Finished, Result, TokenEvent, Usage
+from espalier.engines.base import Event, FinishEvent, Result, TokenEvent, Usage
 from espalier.server.answering.generation import Generation
 from espalier.server.answering.logprobs import finite, of_probability
-from espalier.server.answering.replies import Chunks, Head, breach_report
-from espalier.server.asking.draft import Asked
-from espalier.server.asking.llama import LlamaAsked
+from espalier.server.answering.replies import Head, ReplyChunks, breach_report
+from espalier.server.asking.draft import ParsedRequest
+from espalier.server.asking.llama import ParsedLlamaRequest
 from espalier.trace.records import Candidate, StepRecord
 
 Json = dict[str, Any]
 STOPS = {"length": "limit", "stop": "eos"}
 
 
-def whole_llama(parsed: Asked, head: Head, results: Sequence[Result]) -> Json:
+def whole_llama(parsed: ParsedRequest, head: Head, results: Sequence[Result]) -> Json:
     """Every output, without its timings, which `finish_llama` adds."""
-    assert isinstance(parsed, LlamaAsked)
+    assert isinstance(parsed, ParsedLlamaRequest)
     return {"results": [(_final(parsed, index, result), result.usage) for index, result in enumerate(results)]}
 
 
 def finish_llama(reply: Json, running: Generation) -> Any:
     """One output, or a list of several, with timings, reduced to `response_fields`."""
     parsed = running.asked
-    assert isinstance(parsed, LlamaAsked)
+    assert isinstance(parsed, ParsedLlamaRequest)
     began = running.began if running.submitted is None else running.submitted
     replies = [
         _pick_fields(
@@ -60,22 +60,26 @@ def timings(usage: Usage, *, began: float, first: float | None, last: float) -> 
     prompt = usage.prompt_tokens - usage.cached_tokens
     return {
         "cache_n": usage.cached_tokens,
-        "prompt_n": prompt, "prompt_ms": before, "prompt_per_token_ms": before / prompt if prompt else 0.0,
+        "prompt_n": prompt,
+        "prompt_ms": before,
+        "prompt_per_token_ms": before / prompt if prompt else 0.0,
         "prompt_per_second": 1000 * prompt / before if before > 0 else 0.0,
         **predicted(usage.completion_tokens, first=first, last=last),
-    }  # fmt: skip
+    }
 
 
 def predicted(count: int, *, first: float | None, last: float) -> Json:
     """The part of `timings` about generated tokens."""
     after = 0.0 if first is None else 1000 * max(0.0, last - first)
     return {
-        "predicted_n": count, "predicted_ms": after, "predicted_per_token_ms": after / count if count else 0.0,
+        "predicted_n": count,
+        "predicted_ms": after,
+        "predicted_per_token_ms": after / count if count else 0.0,
         "predicted_per_second": 1000 * count / after if after > 0 else 0.0,
-    }  # fmt: skip
+    }
 
 
-def _final(parsed: LlamaAsked, index: int, result: Result) -> Json:
+def _final(parsed: ParsedLlamaRequest, index: int, result: Result) -> Json:
     body = parsed.body
     stopped = isinstance(result.stop_reason, str)
     text = outdented(result.text, body.n_indent or 0)
@@ -125,19 +129,30 @@ def outdented(text: str, least: int) -> str:
     return text
 
 
-def _settings(parsed: LlamaAsked, result: Result) -> Json:
+def _settings(parsed: ParsedLlamaRequest, result: Result) -> Json:
     body, sampling = parsed.body, parsed.sampling
     schema = {} if body.json_schema is None else {"json_schema": body.json_schema}
     return {
-        **sampling, "seed": result.seed, "max_tokens": sampling["n_predict"], "n_keep": 0, "n_discard": 0,
-        "stream": parsed.stream, "n_probs": body.n_probs or 0, "grammar": body.grammar or "", **schema,
-        "grammar_lazy": False, "grammar_triggers": [], "preserved_tokens": [], "chat_format": "Content-only",
+        **sampling,
+        "seed": result.seed,
+        "max_tokens": sampling["n_predict"],
+        "n_keep": 0,
+        "n_discard": 0,
+        "stream": parsed.stream,
+        "n_probs": body.n_probs or 0,
+        "grammar": body.grammar or "",
+        **schema,
+        "grammar_lazy": False,
+        "grammar_triggers": [],
+        "preserved_tokens": [],
+        "chat_format": "Content-only",
         "timings_per_token": bool(body.timings_per_token),
-        "post_sampling_probs": bool(body.post_sampling_probs), "lora": [],
-    }  # fmt: skip
+        "post_sampling_probs": bool(body.post_sampling_probs),
+        "lora": [],
+    }
 
 
-def probabilities(parsed: LlamaAsked, step: StepRecord) -> Json:
+def probabilities(parsed: ParsedLlamaRequest, step: StepRecord) -> Json:
     """An entry of `completion_probabilities`: from the softmax of the raw logits, or after the sampler chain."""
     top = parsed.body.n_probs or 0
     token = _token(parsed, step.token_id, step.text, step.bytes)
@@ -151,16 +166,16 @@ def probabilities(parsed: LlamaAsked, step: StepRecord) -> Json:
     return {**token, "logprob": finite(step.logprob), "top_logprobs": tops}
 
 
-def _candidate(parsed: LlamaAsked, candidate: Candidate) -> Json:
+def _candidate(parsed: ParsedLlamaRequest, candidate: Candidate) -> Json:
     return _token(parsed, candidate.id, candidate.text, candidate.bytes)
 
 
-def _token(parsed: LlamaAsked, token: int, text: str, raw: bytes) -> Json:
+def _token(parsed: ParsedLlamaRequest, token: int, text: str, raw: bytes) -> Json:
     """The token; one that ends the output has an empty text, as in llama-server."""
     return {"id": token, "token": "" if token in parsed.ends else text, "bytes": list(raw)}
 
 
-def _pick_fields(parsed: LlamaAsked, reply: Json) -> Json:
+def _pick_fields(parsed: ParsedLlamaRequest, reply: Json) -> Json:
     """The reply reduced to `response_fields`: the value of each path, under the path. Unknown paths are left out."""
     if not parsed.body.response_fields:
         return reply
@@ -175,7 +190,7 @@ def _pick_fields(parsed: LlamaAsked, reply: Json) -> Json:
 
 
 @dataclass(slots=True)
-class LlamaChunks(Chunks):
+class LlamaChunks(ReplyChunks):
     """A chunk for each piece of text with its tokens, and a last chunk of each output with everything else."""
 
     begun: float = field(default_factory=time.monotonic)
@@ -192,7 +207,7 @@ class LlamaChunks(Chunks):
 
     def of(self, run: int, happened: Event, trace_id: str | None) -> list[Json]:
         asked, index = self.asked, run
-        assert isinstance(asked, LlamaAsked)
+        assert isinstance(asked, ParsedLlamaRequest)
         if isinstance(happened, TokenEvent):
             self._last[index] = time.monotonic()
             self._first.setdefault(index, self._last[index])
@@ -204,7 +219,7 @@ class LlamaChunks(Chunks):
                 self._steps.setdefault(index, []).append(happened.record)
             told = [self._progress(asked, index)] if begins and asked.body.return_progress else []
             return [*told, self._piece(asked, index, happened.text)] if happened.text else told
-        assert isinstance(happened, Finished)
+        assert isinstance(happened, FinishEvent)
         self.results[index] = happened.result
         self._prompts[index] = (happened.result.usage.prompt_tokens, happened.result.usage.cached_tokens)
         pieces = [self._piece(asked, index, happened.text)] if happened.text or self._ids.get(index) else []
@@ -224,17 +239,22 @@ class LlamaChunks(Chunks):
         total = self._prompts.get(index, (None, None))[0]
         return {} if total is None else {"tokens_evaluated": total}
 
-    def _progress(self, parsed: LlamaAsked, index: int) -> Json:
+    def _progress(self, parsed: ParsedLlamaRequest, index: int) -> Json:
         """The chunk of `return_progress`: the prompt has been read. It comes once, before the first token, for prompts
         are read beside the steps of others and not chunk by chunk for one request."""
         total, cached = self._prompts[index]
         took = 1000 * (self._first[index] - self.begun)
         progress = {"total": total or 0, "cache": cached or 0, "processed": total or 0, "time_ms": round(took)}
         return {
-            "index": index, "content": "", "tokens": [], "stop": False,
+            "index": index,
+            "content": "",
+            "tokens": [],
+            "stop": False,
             "id_slot": -1 if parsed.body.id_slot is None else parsed.body.id_slot,
-            "tokens_predicted": 0, **self._count_prompt(index), "prompt_progress": progress,
-        }  # fmt: skip
+            "tokens_predicted": 0,
+            **self._count_prompt(index),
+            "prompt_progress": progress,
+        }
 
     def _timings(self, index: int) -> Json:
         """`timings` so far; of the prompt only where the engine knows it before the end."""
@@ -245,7 +265,7 @@ class LlamaChunks(Chunks):
         usage = Usage(prompt_tokens=total, completion_tokens=count, cached_tokens=cached or 0)
         return timings(usage, began=self.begun, first=self._first.get(index), last=last)
 
-    def _piece(self, parsed: LlamaAsked, index: int, text: str) -> Json:
+    def _piece(self, parsed: ParsedLlamaRequest, index: int, text: str) -> Json:
         piece: Json = {
             "index": index,
             "content": text,

@@ -22,7 +22,7 @@ class Logprobs(Protocol):
     def of(self, steps: Sequence[StepRecord]) -> dict[str, Any]: ...
 
 
-class ChatLogprobs:
+class ChatLogprobsLog:
     """`{"content": [{token, bytes, logprob, top_logprobs}]}`, one entry per generated token without EOS. top: how many
     most probable tokens each entry has. with_ids: whether tokens also have their `id`, as in llama-server's replies,
     where it is known."""
@@ -47,7 +47,7 @@ class ChatLogprobs:
         return {"id": number, **named} if self._with_ids and number >= 0 else named
 
 
-class TextLogprobs:
+class TextLogprobsLog:
     """`{tokens, token_logprobs, top_logprobs, text_offset}`. Offsets are in characters and start with 0 at the first
     token that is shown."""
 

@@ -15,11 +15,11 @@ from typing import Any
 
 from espalier.chat.reading.deltas import ArgumentsDelta, CallBegun, ContentDelta, Delta, ReasoningDelta
 from espalier.decoding.prompt_scores import PromptToken
-from espalier.engines.base import Event, Finished, Result, TokenEvent
+from espalier.engines.base import Event, FinishEvent, Result, TokenEvent
 from espalier.errors import EspalierError
-from espalier.server.answering.logprobs import ChatLogprobs, Logprobs, TextLogprobs
+from espalier.server.answering.logprobs import ChatLogprobsLog, Logprobs, TextLogprobsLog
 from espalier.server.asgi import new_id
-from espalier.server.asking.draft import Asked
+from espalier.server.asking.draft import ParsedRequest
 from espalier.server.http.errors import error_body
 from espalier.server.http.sse import event
 from espalier.server.http.wire import text_to_bytes
@@ -43,25 +43,39 @@ class Head:
     def json(self, *, chunk: bool = False) -> Json:
         kind = f"{self.kind}.chunk" if chunk and self.kind == "chat.completion" else self.kind
         return {
-            "id": self.id, "object": kind, "created": self.created, "model": self.model,
-            "system_fingerprint": self.fingerprint, **self.named(),
-        }  # fmt: skip
+            "id": self.id,
+            "object": kind,
+            "created": self.created,
+            "model": self.model,
+            "system_fingerprint": self.fingerprint,
+            **self.named(),
+        }
 
     def named(self) -> Json:
         return {"request_id": self.request_id} if self.request_id else {}
 
 
-def chat_head(parsed: Asked, fingerprint: str) -> Head:
-    return Head(id=new_id("chatcmpl-"), kind="chat.completion", created=int(time.time()), model=parsed.model,
-                fingerprint=fingerprint)  # fmt: skip
+def chat_head(parsed: ParsedRequest, fingerprint: str) -> Head:
+    return Head(
+        id=new_id("chatcmpl-"),
+        kind="chat.completion",
+        created=int(time.time()),
+        model=parsed.model,
+        fingerprint=fingerprint,
+    )
 
 
-def text_head(parsed: Asked, fingerprint: str) -> Head:
-    return Head(id=new_id("cmpl-"), kind="text_completion", created=int(time.time()), model=parsed.model,
-                fingerprint=fingerprint)  # fmt: skip
+def text_head(parsed: ParsedRequest, fingerprint: str) -> Head:
+    return Head(
+        id=new_id("cmpl-"),
+        kind="text_completion",
+        created=int(time.time()),
+        model=parsed.model,
+        fingerprint=fingerprint,
+    )
 
 
-def outputs(parsed: Asked, results: Sequence[Result]) -> Iterator[tuple[int, int, int, Result]]:
+def outputs(parsed: ParsedRequest, results: Sequence[Result]) -> Iterator[tuple[int, int, int, Result]]:
     """Every output of all runs: the index of its choice, the index of its run, its place in the run, the Result."""
     for run, result in enumerate(results):
         for place, output in enumerate((result, *result.others)):
@@ -82,7 +96,7 @@ def usage(results: Sequence[Result], n: int) -> Json:
     return usage
 
 
-def report(parsed: Asked, choice: int, run: int, result: Result, trace_id: str | None) -> Json:
+def report(parsed: ParsedRequest, choice: int, run: int, result: Result, trace_id: str | None) -> Json:
     """The entry of one output under the key `espalier`. choice: index of the choice. run: index of its run."""
     report: Json = {
         "index": choice,
@@ -108,7 +122,10 @@ def report(parsed: Asked, choice: int, run: int, result: Result, trace_id: str |
 
 
 def reports(
-    contract: Sequence[Mapping[str, str]] | None, outputs: Iterable[Json], parsed: Asked, results: Sequence[Result]
+    contract: Sequence[Mapping[str, str]] | None,
+    outputs: Iterable[Json],
+    parsed: ParsedRequest,
+    results: Sequence[Result],
 ) -> Json:
     """The key `espalier`. contract: what is enforced of each keyword of a schema, None for other constraints. results:
     of the runs that are reported."""
@@ -127,7 +144,7 @@ def breach_report(result: Result) -> Json:
     return {} if result.breach is None else {"espalier": {"warnings": [result.breach.told]}}
 
 
-def whole_chat(parsed: Asked, head: Head, results: Sequence[Result]) -> Json:
+def whole_chat(parsed: ParsedRequest, head: Head, results: Sequence[Result]) -> Json:
     """A `chat.completion`."""
     choices = []
     for index, _, _, result in outputs(parsed, results):
@@ -140,12 +157,12 @@ def whole_chat(parsed: Asked, head: Head, results: Sequence[Result]) -> Json:
         finish = finish_reason(result, parsed)
         choice: Json = {"index": index, "message": message, "logprobs": None, "finish_reason": finish}
         if parsed.top_logprobs is not None:
-            choice["logprobs"] = ChatLogprobs(parsed.top_logprobs, with_ids=True).of(steps_of(parsed, result))
+            choice["logprobs"] = ChatLogprobsLog(parsed.top_logprobs, with_ids=True).of(steps_of(parsed, result))
         choices.append(_with_ids(choice, parsed, result))
     return head.json() | {"choices": choices, "usage": usage(results, parsed.n)}
 
 
-def _calls(calls: list[Json], parsed: Asked) -> Json:
+def _calls(calls: list[Json], parsed: ParsedRequest) -> Json:
     """The calls of a message, or the one call of who asked with `functions`."""
     return {"function_call": calls[0]["function"]} if parsed.has_functions else {"tool_calls": calls}
 
@@ -155,7 +172,7 @@ BROKEN = "content_filter"
 """
 
 
-def finish_reason(result: Result, parsed: Asked) -> str:
+def finish_reason(result: Result, parsed: ParsedRequest) -> str:
     """The finish reason of a chat."""
     if result.breach is not None:
         return BROKEN
@@ -163,16 +180,19 @@ def finish_reason(result: Result, parsed: Asked) -> str:
     return "function_call" if old else result.finish_reason
 
 
-def whole_text(parsed: Asked, head: Head, results: Sequence[Result]) -> Json:
+def whole_text(parsed: ParsedRequest, head: Head, results: Sequence[Result]) -> Json:
     """A `text_completion`."""
     choices = []
     for index, run, _, result in outputs(parsed, results):
         before = parsed.echo[run]
         choice: Json = {
-            "index": index, "text": before + result.text, "logprobs": None, "finish_reason": plain_reason(result)
-        }  # fmt: skip
+            "index": index,
+            "text": before + result.text,
+            "logprobs": None,
+            "finish_reason": plain_reason(result),
+        }
         if parsed.top_logprobs is not None:
-            shown, measured = TextLogprobs(parsed.top_logprobs), results[run].prompt_tokens
+            shown, measured = TextLogprobsLog(parsed.top_logprobs), results[run].prompt_tokens
             choice["logprobs"] = (
                 shown.with_prompt(measured, result.records) if measured else shown.of(steps_of(parsed, result))
             )
@@ -187,20 +207,20 @@ def plain_reason(result: Result) -> str:
     return "stop" if result.finish_reason == "tool_calls" else result.finish_reason
 
 
-def _with_ids(choice: Json, parsed: Asked, result: Result) -> Json:
+def _with_ids(choice: Json, parsed: ParsedRequest, result: Result) -> Json:
     return {**choice, "token_ids": list(result.token_ids)} if parsed.token_ids else choice
 
 
-def steps_of(parsed: Asked, result: Result) -> list[StepRecord]:
+def steps_of(parsed: ParsedRequest, result: Result) -> list[StepRecord]:
     return [step for step in result.records if step.token_id not in parsed.ends]
 
 
 @dataclass(slots=True)
-class Chunks(ABC):
+class ReplyChunks(ABC):
     """Makes the chunks of one stream from events; subclasses know the shape of a route. results: those of
     the finished runs, by index."""
 
-    asked: Asked
+    asked: ParsedRequest
     head: Head
     contract: Sequence[Mapping[str, str]] | None
     results: dict[int, Result] = field(default_factory=dict)
@@ -233,7 +253,7 @@ class Chunks(ABC):
 
 
 @dataclass(slots=True)
-class NamedChunks(Chunks):
+class NamedChunks(ReplyChunks):
     """Chunks that are events with their `type` as a name."""
 
     def encoded(self, chunk: Json, *, by_parts: bool = False) -> bytes:
@@ -242,7 +262,7 @@ class NamedChunks(Chunks):
 
 
 @dataclass(slots=True)
-class ChoiceChunks(Chunks):
+class ChoiceChunks(ReplyChunks):
     """Chunks with `choices`, as OpenAI's. If a run gives several outputs, the first is streamed, and each of the others
     comes at the end in one piece."""
 
@@ -252,13 +272,15 @@ class ChoiceChunks(Chunks):
     def sent(self, run: int, happened: Event, trace_id: str | None, *, by_parts: bool = False) -> bytes:
         """The chunks of one event as they are sent. What is only text is put into a frame that is made once."""
         parsed = self.asked
-        if isinstance(happened, TokenEvent) and parsed.top_logprobs is None and not (
-            parsed.token_ids or parsed.stream_steps
-        ):  # fmt: skip
+        if (
+            isinstance(happened, TokenEvent)
+            and parsed.top_logprobs is None
+            and not (parsed.token_ids or parsed.stream_steps)
+        ):
             text = self.only_text(run, happened)
             if text is not None:
                 return self._frame_text(run, text) if text else b""
-        return Chunks.sent(self, run, happened, trace_id, by_parts=by_parts)
+        return ReplyChunks.sent(self, run, happened, trace_id, by_parts=by_parts)
 
     def _frame_text(self, run: int, text: str) -> bytes:
         frame = self._frames.get(run)
@@ -319,7 +341,7 @@ class ChoiceChunks(Chunks):
         if self.asked.stream_steps and isinstance(happened, TokenEvent) and happened.record is not None:
             chunks = chunks or [self._chunk([])]  # the text of the token is still held back
             chunks[0]["espalier"] = {"steps": [{"index": index, **happened.record.to_json()}]}
-        if isinstance(happened, Finished):
+        if isinstance(happened, FinishEvent):
             self.results[run] = happened.result
             chunks.append(self._end_output(index, run, happened.result, trace_id))
             for other in happened.result.others:
@@ -405,7 +427,7 @@ class ChatChunks(ChoiceChunks):
         return {"delta": {}, "finish_reason": finish_reason(result, self.asked)}
 
     def logprobs(self) -> Logprobs:
-        return ChatLogprobs(self.asked.top_logprobs or 0, with_ids=True)
+        return ChatLogprobsLog(self.asked.top_logprobs or 0, with_ids=True)
 
 
 def _delta(delta: Delta) -> Json:
@@ -450,7 +472,7 @@ class TextChunks(ChoiceChunks):
         if self._measures(run):
             if run not in self._measured:
                 return []
-            shown = TextLogprobs(self.asked.top_logprobs or 0)
+            shown = TextLogprobsLog(self.asked.top_logprobs or 0)
             self._logprobs[index] = shown
             logprobs = shown.with_prompt(self._measured[run], ())
         return [{"index": index, "text": text, "logprobs": logprobs, "finish_reason": None}] if text or logprobs else []
@@ -471,4 +493,4 @@ class TextChunks(ChoiceChunks):
         return {"text": "", "finish_reason": plain_reason(result)}
 
     def logprobs(self) -> Logprobs:
-        return TextLogprobs(self.asked.top_logprobs or 0)
+        return TextLogprobsLog(self.asked.top_logprobs or 0)

@@ -17,14 +17,14 @@ from typing import Any, Generic, TypeVar
 from fastapi import Request
 from starlette.responses import Response
 
-from espalier.engines.base import Finished, Result
+from espalier.engines.base import FinishEvent, Result
 from espalier.errors import EspalierError, LimitExceeded
 from espalier.sampling.presets.catalogue import BUILTIN
 from espalier.server.answering.generation import Generation
-from espalier.server.answering.replies import Chunks, Head, outputs, report, reports
+from espalier.server.answering.replies import Head, ReplyChunks, outputs, report, reports
 from espalier.server.answering.submitting import generating
-from espalier.server.asking.draft import Asked
-from espalier.server.bodies.base import Body, Told, read_body
+from espalier.server.asking.draft import ParsedRequest
+from espalier.server.bodies.base import Body, FieldWarnings, read_body
 from espalier.server.http.body import in_thread_if_large, read_object
 from espalier.server.http.errors import TooCostly, code_of, internal_error
 from espalier.server.http.sse import DONE, EventStream
@@ -54,10 +54,10 @@ class Dialect(Generic[B]):
     route: str
     operation: Operation
     body: type[B]
-    ask: Callable[[B, Process], Asked]
-    head: Callable[[Asked, str], Head]
-    whole: Callable[[Asked, Head, Sequence[Result]], dict[str, Any]]
-    chunks: type[Chunks]
+    ask: Callable[[B, Process], ParsedRequest]
+    head: Callable[[ParsedRequest, str], Head]
+    whole: Callable[[ParsedRequest, Head, Sequence[Result]], dict[str, Any]]
+    chunks: type[ReplyChunks]
     read: Callable[[Request, ServerSettings], Awaitable[dict[str, Any]]] = read_object
     finish: Callable[[dict[str, Any], Generation], Any] | None = None
     adapt: Callable[[dict[str, Any], Process], dict[str, Any]] | None = None
@@ -71,11 +71,11 @@ class Dialect(Generic[B]):
         if more is not None:
             error.hint = error.hint + f"; {more}" if error.hint else more
 
-    def asked(self, data: dict[str, Any], process: Process) -> Asked:
+    def asked(self, data: dict[str, Any], process: Process) -> ParsedRequest:
         """What a body asks for, told of its own fields. Raises what is wrong with it."""
         body = read_body(self.body, data, strict=process.settings.strict_fields)
         asked = self.ask(body, process)
-        told = body.told + Told(hints=asked.hints, warnings=asked.warnings)
+        told = body.told + FieldWarnings(hints=asked.hints, warnings=asked.warnings)
         hints, warnings = tuple(dict.fromkeys(told.hints)), tuple(dict.fromkeys(told.warnings))
         return replace(asked, hints=hints, warnings=warnings)
 
@@ -107,7 +107,7 @@ async def answer(request: Request, dialect: Dialect[B]) -> Response:
 
 
 async def whole_reply(
-    process: Process, dialect: Dialect[B], parsed: Asked, *, caller: Caller, request_id: str
+    process: Process, dialect: Dialect[B], parsed: ParsedRequest, *, caller: Caller, request_id: str
 ) -> tuple[bytes, Generation]:
     """The whole reply as JSON to what came by no request, such as an item of a batch, and what ran. Raises what
     `generating` raises."""
@@ -115,9 +115,15 @@ async def whole_reply(
         operation=dialect.operation, model=parsed.model, headers={}, request_id=request_id
     ) as span:
         async with generating(
-            process, parsed, caller=caller, route=dialect.route, request_id=request_id, began=time.monotonic(),
-            span=span, log_state={},
-        ) as running:  # fmt: skip
+            process,
+            parsed,
+            caller=caller,
+            route=dialect.route,
+            request_id=request_id,
+            began=time.monotonic(),
+            span=span,
+            log_state={},
+        ) as running:
             return await _whole(running, dialect, dialect.head(parsed, process.fingerprint)), running
 
 
@@ -142,9 +148,15 @@ async def _begin(
         )
     )
     begin = generating(
-        process, asked, caller=caller, route=dialect.route, request_id=request_id, began=began, span=span,
+        process,
+        asked,
+        caller=caller,
+        route=dialect.route,
+        request_id=request_id,
+        began=began,
+        span=span,
         log_state=request.scope["state"],
-    )  # fmt: skip
+    )
     try:
         running = await while_connected(request, stack.enter_async_context(begin))
     except EspalierError as error:
@@ -169,7 +181,7 @@ async def _whole(running: Generation, dialect: Dialect[B], head: Head) -> bytes:
     results: dict[int, Result] = {}
     async with aclosing(running.events()) as events:
         async for burst in events:
-            results |= {index: happened.result for index, happened in burst if isinstance(happened, Finished)}
+            results |= {index: happened.result for index, happened in burst if isinstance(happened, FinishEvent)}
     ordered = [results[index] for index in range(len(parsed.requests))]
     if running.process.settings.wordlist_server_compat and (logged := ordered[0].activations) is not None:
         head = replace(head, id=logged.record.prompt_hash)  # the logging server's key of the entry
@@ -189,7 +201,7 @@ async def _whole(running: Generation, dialect: Dialect[B], head: Head) -> bytes:
     return await running.process.pools.replies.run(make, owner=running.caller.name)
 
 
-async def _stream(running: Generation, chunks: Chunks, dialect: Dialect[B]) -> AsyncGenerator[bytes]:
+async def _stream(running: Generation, chunks: ReplyChunks, dialect: Dialect[B]) -> AsyncGenerator[bytes]:
     """The events of a stream. An error after the start is sent as the last event, after all that came before
     it."""
     ready = b""
@@ -200,7 +212,7 @@ async def _stream(running: Generation, chunks: Chunks, dialect: Dialect[B]) -> A
             async for burst in events:  # what has come at once is sent at once
                 for index, happened in burst:
                     trace_id = running.outputs[index].trace_id
-                    if isinstance(happened, Finished) and running.asked.shown_trace == "steps":
+                    if isinstance(happened, FinishEvent) and running.asked.shown_trace == "steps":
                         if ready:
                             sent, ready = ready, b""
                             yield sent
@@ -237,7 +249,7 @@ async def _stream(running: Generation, chunks: Chunks, dialect: Dialect[B]) -> A
             yield chunks.encoded(chunk)
 
 
-def _headers(parsed: Asked, request_id: str) -> dict[str, str]:
+def _headers(parsed: ParsedRequest, request_id: str) -> dict[str, str]:
     """Warn a client of old and unknown fields and of hints, which are logged too, and of prompts that were cut."""
     fields = {"fields": {"request_id": request_id}}
     for warning in parsed.warnings:

@@ -19,9 +19,9 @@ from espalier.engines.base import Request
 from espalier.engines.protocols import Running
 from espalier.errors import DeadlineExceeded, EspalierError, LimitExceeded
 from espalier.owners import one_request, working_for
-from espalier.server.answering.generation import Generation, Output, too_costly
+from espalier.server.answering.generation import Generation, GenerationOutput, too_costly
 from espalier.server.answering.recording import recorded
-from espalier.server.asking.draft import Asked
+from espalier.server.asking.draft import ParsedRequest
 from espalier.server.asking.truncate import cut_prompts
 from espalier.server.http.body import BODY_BYTES
 from espalier.server.observe import logs
@@ -36,9 +36,16 @@ SMALL = 16_384
 
 @asynccontextmanager
 async def generating(
-    process: Process, parsed: Asked, *, caller: Caller, route: str, request_id: str, began: float,
-    span: RequestSpan, log_state: MutableMapping[str, Any],
-) -> AsyncIterator[Generation]:  # fmt: skip
+    process: Process,
+    parsed: ParsedRequest,
+    *,
+    caller: Caller,
+    route: str,
+    request_id: str,
+    began: float,
+    span: RequestSpan,
+    log_state: MutableMapping[str, Any],
+) -> AsyncIterator[Generation]:
     """Admit the caller and submit every output. At the end, cancel what still runs, count outputs that have not ended
     with the error, and add fields to the log line. log_state: `scope["state"]`. Raises TooManyRequests, Overloaded,
     DeadlineExceeded, and what `submit` raises."""
@@ -50,14 +57,21 @@ async def generating(
         request_id=request_id,
         began=began,
         span=span,
-        outputs=[Output() for _ in parsed.requests],
+        outputs=[GenerationOutput() for _ in parsed.requests],
     )
     sampling = parsed.requests[0].sampling
     span.parameters(
-        max_tokens=sampling.max_tokens, temperature=sampling.temperature, top_p=sampling.top_p, top_k=sampling.top_k,
-        seed=sampling.seed, frequency_penalty=sampling.frequency_penalty, presence_penalty=sampling.presence_penalty,
-        n=parsed.n * parsed.returned, constraint=generation.kind, stream=parsed.stream,
-    )  # fmt: skip
+        max_tokens=sampling.max_tokens,
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        top_k=sampling.top_k,
+        seed=sampling.seed,
+        frequency_penalty=sampling.frequency_penalty,
+        presence_penalty=sampling.presence_penalty,
+        n=parsed.n * parsed.returned,
+        constraint=generation.kind,
+        stream=parsed.stream,
+    )
     async with process.gate.admit(caller, requests=len(parsed.requests) * parsed.returned):
         await _submit(generation, is_small=log_state.get(BODY_BYTES, SMALL) < SMALL)
         process.meter.started(

@@ -1,6 +1,5 @@
-"""`Adapted`: a request of another API, asked as one of `/v1/chat/completions`. Its errors name the fields of its own
-body. `Talk`: the chat messages that such a body stands for. No body is known here.
-"""
+"""`TranslatedRequest`: a request of another API, asked as one of `/v1/chat/completions`. Its errors name the fields of
+its own body. `Talk`: the chat messages that such a body stands for. No body is known here."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from espalier.errors import EspalierError
-from espalier.server.asking.draft import Asked
+from espalier.server.asking.draft import ParsedRequest
 from espalier.server.asking.naming import NO_NAMES
 from espalier.server.asking.openai import ask_chat
 from espalier.server.bodies.base import read_body
@@ -26,14 +25,14 @@ SHARED = frozenset(SharedBody.model_fields) - {"stream_options"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Adapted(Asked):
+class TranslatedRequest(ParsedRequest):
     """places: from the beginning of a field's path in the chat body to where it is in the client's own."""
 
     places: Mapping[str, str] = field(default_factory=dict)
 
     def named(self, error: EspalierError) -> EspalierError:
         """The error, its field now as the body calls it."""
-        return moved(Asked.named(self, error), self.places)
+        return moved(ParsedRequest.named(self, error), self.places)
 
 
 @dataclass(slots=True)
@@ -50,14 +49,14 @@ class Talk:
         self.messages.append(message)
 
 
-AdaptedType = TypeVar("AdaptedType", bound=Adapted)
+AdaptedType = TypeVar("AdaptedType", bound=TranslatedRequest)
 
 
 def ask_adapted(
     data: dict[str, Any], process: Process, make: Callable[..., AdaptedType], *, places: Mapping[str, str] = NO_NAMES
 ) -> AdaptedType:
-    """Ask a chat body that was made from another one. make: an `Adapted`. Raises what `ask_chat` raises, naming the
-    fields of the other body, and BadRequest for more than one output."""
+    """Ask a chat body that was made from another one. make: an `TranslatedRequest`. Raises what `ask_chat` raises,
+    naming the fields of the other body, and BadRequest for more than one output."""
     with moving(places):
         asked = ask_chat(read_body(ChatBody, data), process, make=partial(make, places=places))
         if len(asked.requests) * asked.returned > 1:

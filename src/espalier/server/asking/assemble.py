@@ -1,4 +1,5 @@
-"""From a `Draft` to `Asked`: the engine's requests, checked, with what the reply needs. Every dialect ends here.
+"""From a `RequestDraft` to `ParsedRequest`: the engine's requests, checked, with what the reply needs. Every dialect
+ends here.
 
 Everything that can be wrong before rendering and compiling is found here. It knows no body and no route.
 """
@@ -15,7 +16,7 @@ from espalier.constraints.json_schema.typos import refuse_unknown
 from espalier.engines.base import Request
 from espalier.engines.request_options import SCHEMA_ORDER
 from espalier.errors import CapabilityError, UnknownModel
-from espalier.server.asking.draft import Asked, Draft, ReplyOptions
+from espalier.server.asking.draft import ParsedRequest, ReplyOptions, RequestDraft
 from espalier.server.asking.naming import field_names
 from espalier.server.asking.truncate import in_buckets
 from espalier.server.http.errors import BadRequest
@@ -28,12 +29,12 @@ SHOWN_CANDIDATES = 10
 DRAFTS = "draft"
 """The strategy that has sources of drafts."""
 REPLY = tuple(field.name for field in fields(ReplyOptions))
-AskedType = TypeVar("AskedType", bound=Asked)
+AskedType = TypeVar("AskedType", bound=ParsedRequest)
 
 
-def assemble(draft: Draft, process: Process, make: Callable[..., AskedType]) -> AskedType:
-    """The engine's requests of a draft, checked. make: `Asked`, or a subclass of it. Raises InputError and its kin,
-    each naming the field of the body."""
+def assemble(draft: RequestDraft, process: Process, make: Callable[..., AskedType]) -> AskedType:
+    """The engine's requests of a draft, checked. make: `ParsedRequest`, or a subclass of it. Raises InputError and its
+    kin, each naming the field of the body."""
     settings, top = process.settings, draft.top_logprobs
     top_field = draft.names.get("top_logprobs", "top_logprobs")
     if top is not None and top > settings.max_top_logprobs:
@@ -66,7 +67,7 @@ def assemble(draft: Draft, process: Process, make: Callable[..., AskedType]) -> 
     )
 
 
-def _requests(draft: Draft, process: Process) -> tuple[Request, ...]:
+def _requests(draft: RequestDraft, process: Process) -> tuple[Request, ...]:
     """Every run of every prompt."""
     _check_registered(draft.options, process)
     options = _request_options(draft, process)
@@ -77,9 +78,13 @@ def _requests(draft: Draft, process: Process) -> tuple[Request, ...]:
             if draft.strict:
                 refuse_unknown(request.constraint, request.tools, "the request is strict")
             request = replace(
-                request, prompt_ids=ids, sampling=in_buckets(request.sampling, process.settings),
-                logprobs=draft.top_logprobs is not None, live=_reads_steps(draft), **draft.request,
-            )  # fmt: skip
+                request,
+                prompt_ids=ids,
+                sampling=in_buckets(request.sampling, process.settings),
+                logprobs=draft.top_logprobs is not None,
+                live=_reads_steps(draft),
+                **draft.request,
+            )
             check_capabilities(process.engine.engine, request)
             _check_activations(request, process)
         _check_outputs(request, draft, process.settings)
@@ -87,12 +92,12 @@ def _requests(draft: Draft, process: Process) -> tuple[Request, ...]:
     return tuple(requests)
 
 
-def _reads_steps(draft: Draft) -> bool:
+def _reads_steps(draft: RequestDraft) -> bool:
     """Whether the event loop reads the records of steps one by one, where each should be made already."""
     return draft.stream and (draft.top_logprobs is not None or draft.stream_steps)
 
 
-def _request_options(draft: Draft, process: Process) -> dict[str, Any]:
+def _request_options(draft: RequestDraft, process: Process) -> dict[str, Any]:
     """The arguments of `make_request` beside the prompt."""
     sampling = dict(draft.sampling)
     if "preset" not in draft.options:
@@ -117,7 +122,7 @@ def _request_options(draft: Draft, process: Process) -> dict[str, Any]:
     }
 
 
-def _level(draft: Draft, settings: ServerSettings) -> TraceLevel:
+def _level(draft: RequestDraft, settings: ServerSettings) -> TraceLevel:
     """The highest level that anyone needs: the server, the body, the log probabilities. Never `full`: no reply has
     whole distributions, and they would take tokens times vocab width of memory."""
     needed: list[TraceLevel] = ["steps" if settings.trace_level == "full" else settings.trace_level, draft.trace]
@@ -143,7 +148,7 @@ def _check_activations(request: Request, process: Process) -> None:
         )
 
 
-def _check_outputs(request: Request, draft: Draft, settings: ServerSettings) -> None:
+def _check_outputs(request: Request, draft: RequestDraft, settings: ServerSettings) -> None:
     prompts, returned = len(draft.prompts), request.decoding.num_return_sequences
     outputs = request.sampling.n * returned * prompts
     if outputs > settings.max_outputs:
@@ -169,8 +174,9 @@ def _check_candidates(requests: Sequence[Request], process: Process, field: str)
     if total > limit:
         raise BadRequest(
             f"{field}: outputs x tokens x candidates are up to {total}; the limit is {limit}",
-            hint="a smaller max_tokens, n or top_logprobs", field=field,
-        )  # fmt: skip
+            hint="a smaller max_tokens, n or top_logprobs",
+            field=field,
+        )
 
 
 def _check_tools(request: Request, settings: ServerSettings) -> None:

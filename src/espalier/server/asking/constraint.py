@@ -33,7 +33,7 @@ FIELDS = ("schema", "regex", "pattern", "grammar", "options", "root", "constrain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Constrained:
+class BodyConstraint:
     """names: from the field that an error names to the field of the body. warnings: about old fields."""
 
     spec: Spec | None = None
@@ -41,7 +41,7 @@ class Constrained:
     warnings: tuple[str, ...] = ()
 
 
-def read_constraint(body: SharedBody, *, max_bytes: int, formats: Formats = "assert") -> Constrained:
+def read_constraint(body: SharedBody, *, max_bytes: int, formats: Formats = "assert") -> BodyConstraint:
     """The constraint of a body, if it has one; several hold together. formats: whether `format` is enforced in its
     schemas, unless it says so itself. Raises BadRequest for one larger than max_bytes, SpecError and its kin; each
     names the field of the body."""
@@ -64,7 +64,7 @@ def read_constraint(body: SharedBody, *, max_bytes: int, formats: Formats = "ass
         if path in GUIDED:
             warnings.append(OLD.format(old=path, new=GUIDED[path]))
     if not specs:
-        return Constrained()
+        return BodyConstraint()
     path = specs[-1][0]
     with field_names({"constraint": path}):
         whole = together(*(spec for _, spec in specs))
@@ -73,7 +73,7 @@ def read_constraint(body: SharedBody, *, max_bytes: int, formats: Formats = "ass
         names["members"] = path
     if path == OWN:  # fields that only some kinds of constraints have
         names |= {name: f"{path}.{name}" for name in ("lang", "top")}
-    return Constrained(spec=whole, names=names, warnings=tuple(warnings))
+    return BodyConstraint(spec=whole, names=names, warnings=tuple(warnings))
 
 
 def _sources(body: SharedBody, formats: Formats) -> Iterator[tuple[str, Callable[[], Spec | None]]]:
@@ -137,9 +137,10 @@ def _response_format(given: ResponseFormat, schemas: _Schemas, path: str) -> Spe
         return JsonObject() if schema is None else schemas.read(schema)
     if schema is None:
         raise BadRequest(
-            "the format has no schema", hint='"json_schema": {"name": ..., "schema": {...}}',
+            "the format has no schema",
+            hint='"json_schema": {"name": ..., "schema": {...}}',
             field="response_format.json_schema",
-        )  # fmt: skip
+        )
     if named is not None and named.strict:
         refuse_typos(schema, "the format is strict")
     # As with tools: keywords that cannot be enforced are checked.
@@ -151,8 +152,11 @@ TAG_FIELDS = ("structures", "triggers", "format")
 
 def _list_constraint_fields(given: ResponseFormat) -> list[str]:
     """The fields of a format, beside its type, that say what the text is."""
-    values = {**{name: getattr(given, name) for name in TAG_FIELDS}, "json_schema": given.json_schema,
-              "schema": given.schema_}  # fmt: skip
+    values = {
+        **{name: getattr(given, name) for name in TAG_FIELDS},
+        "json_schema": given.json_schema,
+        "schema": given.schema_,
+    }
     return [name for name, value in values.items() if value is not None]
 
 
@@ -162,18 +166,20 @@ def _read_structured_outputs(
     where = "structured_outputs"
     if given.whitespace_pattern:
         raise UnsupportedParameter(
-            f"{where}.whitespace_pattern is not supported here", hint="use `espalier.constraint`",
+            f"{where}.whitespace_pattern is not supported here",
+            hint="use `espalier.constraint`",
             field=f"{where}.whitespace_pattern",
-        )  # fmt: skip
+        )
     if given.disable_additional_properties:  # as vLLM means it: where a schema says nothing of them
         schemas = replace(schemas, closed=True)
     values = {kind: getattr(given, "json_" if kind == "json" else kind) for kind in KINDS}
     asked = {kind: value for kind, value in values.items() if value is not None and (kind, value) != OFF}
     if len(asked) != 1:
         raise BadRequest(
-            f"{where} has {' and '.join(asked) or 'no constraint'}", hint=f"exactly one of: {', '.join(KINDS)}",
+            f"{where} has {' and '.join(asked) or 'no constraint'}",
+            hint=f"exactly one of: {', '.join(KINDS)}",
             field=where,
-        )  # fmt: skip
+        )
     kind, value = next(iter(asked.items()))
     if kind == "structural_tag":
         yield f"{where}.{kind}", lambda: schemas.tag(value, f"{where}.{kind}")

@@ -21,7 +21,7 @@ BEAM = "beam"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decoded:
+class DecodingFields:
     """fields: the fields of Decoding that the body gives. names: from a field of Decoding to the field of the body.
     is_search: whether one run gives all outputs of a prompt, so that the sampling's `n` is 1."""
 
@@ -30,7 +30,7 @@ class Decoded:
     is_search: bool = False
 
 
-def read_decoding(body: SharedBody, *, n: int, default_beams: tuple[int, str] | None = None) -> Decoded:
+def read_decoding(body: SharedBody, *, n: int, default_beams: tuple[int, str] | None = None) -> DecodingFields:
     """n: how many outputs the body asks for. default_beams: how many beams search where the body does not say how to
     decode, and the field that asks for them. Raises BadRequest for fields that contradict each other, InputError for a
     field that needs beam search, UnknownName for an unknown strategy."""
@@ -42,14 +42,14 @@ def read_decoding(body: SharedBody, *, n: int, default_beams: tuple[int, str] | 
             names.setdefault(name, names["strategy"])
     if not is_search:
         _drop_idle(fields, names)
-        return Decoded(fields=fields, names=names)
+        return DecodingFields(fields=fields, names=names)
     returned = fields.setdefault("num_return_sequences", n)
     names.setdefault("num_return_sequences", "n")
     if n not in (1, returned):
         raise BadRequest(
             f"n is {n}, but espalier.num_return_sequences is {returned}", hint="give one of them", field="n"
         )
-    return Decoded(fields=fields, names=names, is_search=True)
+    return DecodingFields(fields=fields, names=names, is_search=True)
 
 
 def _given_fields(body: SharedBody) -> tuple[dict[str, Any], dict[str, str]]:

@@ -1,4 +1,5 @@
-"""Values between body and engine: a `Draft` while the body is read, then `Asked` with the engine's requests.
+"""Values between body and engine: a `RequestDraft` while the body is read, then `ParsedRequest` with the engine's
+requests.
 
 It reads no body and runs nothing.
 """
@@ -13,9 +14,9 @@ from espalier.constraints.soft.spec import SoftSpec
 from espalier.constraints.spec import Spec
 from espalier.engines.base import Message, Request
 from espalier.errors import EspalierError
-from espalier.server.asking.decoding import Decoded
+from espalier.server.asking.decoding import DecodingFields
 from espalier.server.asking.naming import rename
-from espalier.server.bodies.base import Told
+from espalier.server.bodies.base import FieldWarnings
 from espalier.server.process.hidden_states import HiddenStates
 from espalier.trace.records import TraceLevel
 
@@ -41,7 +42,7 @@ class ReplyOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Draft(ReplyOptions):
+class RequestDraft(ReplyOptions):
     """A request body, read but not yet turned into the engine's requests.
 
     prompts: texts or conversations, with the token ids of those that were given as ids (None for the others).
@@ -63,14 +64,14 @@ class Draft(ReplyOptions):
     options: Mapping[str, Any] = field(default_factory=dict)
     request: Mapping[str, Any] = field(default_factory=dict)
     default_beams: tuple[int, str] | None = None
-    decoded: Decoded = field(default_factory=Decoded)
+    decoded: DecodingFields = field(default_factory=DecodingFields)
     trace: TraceLevel = "off"
     strict: bool = False
     states: HiddenStates | None = None
     echo: bool = False
     names: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
-    told: Told = field(default_factory=Told)
+    told: FieldWarnings = field(default_factory=FieldWarnings)
 
     @property
     def is_chat(self) -> bool:
@@ -79,7 +80,7 @@ class Draft(ReplyOptions):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked(ReplyOptions):
+class ParsedRequest(ReplyOptions):
     """The engine's requests of one HTTP request, and what the reply needs to know.
 
     requests: every run of every prompt, in the order of the choices. n: runs of one prompt. returned: choices that one
@@ -109,7 +110,7 @@ class Asked(ReplyOptions):
     @property
     def lines(self) -> tuple[str, ...]:
         """All warnings and hints about the request."""
-        return Told(hints=self.hints, warnings=self.warnings).lines()
+        return FieldWarnings(hints=self.hints, warnings=self.warnings).lines()
 
     def named(self, error: EspalierError) -> EspalierError:
         """The error, its field now as the body calls it."""

@@ -18,7 +18,7 @@ from espalier.tokens.vocab import Vocab
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EmbeddingsAsked:
+class EmbeddingsRequest:
     """texts: token ids of each. how: how their states become vectors. base64: as little-endian float32 bytes.
     warnings: for the client."""
 
@@ -34,13 +34,16 @@ class EmbeddingsAsked:
         return sum(map(len, self.texts))
 
 
-def ask_embeddings(body: EmbeddingsBody, process: Process, *, tokenwise: bool) -> EmbeddingsAsked:
+def ask_embeddings(body: EmbeddingsBody, process: Process, *, tokenwise: bool) -> EmbeddingsRequest:
     """tokenwise: whether a vector a token is given where nothing says how to pool. Raises BadRequest and its kin naming
     the field, PromptTooLong, NotHere for an engine or a model without embeddings."""
     given = [name for name in ("input", "content") if getattr(body, name) is not None]
     if len(given) != 1:
-        raise BadRequest('"input" or "content" must be provided' if not given else "input and content are the same",
-                         hint="one of the two", field="input")  # fmt: skip
+        raise BadRequest(
+            '"input" or "content" must be provided' if not given else "input and content are the same",
+            hint="one of the two",
+            field="input",
+        )
     field, engine = given[0], process.engine.engine
     model, other = model_name(body.model, process)
     reader = reader_of(engine, process.engine.name)
@@ -57,7 +60,7 @@ def ask_embeddings(body: EmbeddingsBody, process: Process, *, tokenwise: bool) -
     texts = tuple(_ids(value, engine, vocab, where, longest) for where, value in several)
     norm = L2 if body.embd_normalize is None else body.embd_normalize
     how = HowToPool(pooling=pooling, norm=norm, length=length)
-    return EmbeddingsAsked(
+    return EmbeddingsRequest(
         reader=reader,
         texts=texts,
         how=how,
@@ -73,8 +76,9 @@ def _pooling(reader: HiddenReader, process: Process, *, tokenwise: bool) -> Pool
     if pooling is None and not tokenwise:
         raise NotHere(
             "the model does not say how the states of its tokens become one vector",
-            hint="set EMBEDDING_POOLING to mean, last or cls; /embedding gives a vector for each token", field="model",
-        )  # fmt: skip
+            hint="set EMBEDDING_POOLING to mean, last or cls; /embedding gives a vector for each token",
+            field="model",
+        )
     return pooling
 
 

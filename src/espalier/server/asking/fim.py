@@ -15,18 +15,39 @@ from espalier.tokens.vocab import Vocab
 
 SPELLINGS: Mapping[str, tuple[str, ...]] = {
     "prefix": (
-        "<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<｜fim▁begin｜>", "<PRE>", "▁<PRE>", "<|code_prefix|>",
-        "<|prefix|>", "[PREFIX]",
+        "<|fim_prefix|>",
+        "<fim-prefix>",
+        "<fim_prefix>",
+        "<｜fim▁begin｜>",
+        "<PRE>",
+        "▁<PRE>",
+        "<|code_prefix|>",
+        "<|prefix|>",
+        "[PREFIX]",
     ),
     "suffix": (
-        "<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", "<｜fim▁hole｜>", "<SUF>", "▁<SUF>", "<|code_suffix|>",
-        "<|suffix|>", "[SUFFIX]",
+        "<|fim_suffix|>",
+        "<fim-suffix>",
+        "<fim_suffix>",
+        "<｜fim▁hole｜>",
+        "<SUF>",
+        "▁<SUF>",
+        "<|code_suffix|>",
+        "<|suffix|>",
+        "[SUFFIX]",
     ),
     "middle": (
-        "<|fim_middle|>", "<fim-middle>", "<fim_middle>", "<｜fim▁end｜>", "<MID>", "▁<MID>", "<|code_middle|>",
-        "<|middle|>", "[MIDDLE]",
+        "<|fim_middle|>",
+        "<fim-middle>",
+        "<fim_middle>",
+        "<｜fim▁end｜>",
+        "<MID>",
+        "▁<MID>",
+        "<|code_middle|>",
+        "<|middle|>",
+        "[MIDDLE]",
     ),
-}  # fmt: skip
+}
 """How models spell the tokens of fill-in-the-middle."""
 
 
@@ -50,9 +71,15 @@ def fim_tokens(vocab: Vocab) -> FimTokens:
 
 
 def fim_prompt(
-    engine: Engine, vocab: Vocab, settings: ServerSettings, *, prefix: Sequence[int], suffix: str,
-    typed: Sequence[int] = (), field: str,
-) -> list[int]:  # fmt: skip
+    engine: Engine,
+    vocab: Vocab,
+    settings: ServerSettings,
+    *,
+    prefix: Sequence[int],
+    suffix: str,
+    typed: Sequence[int] = (),
+    field: str,
+) -> list[int]:
     """The token ids of a prompt. prefix, typed: ids of the text before the gap. suffix: the text behind it. field: what
     the body calls the prefix. Raises NotHere for a model without the tokens, and PromptTooLong over MAX_INPUT_TOKENS:
     cut from the front, a prompt would lose the token with which it begins."""
@@ -63,8 +90,9 @@ def fim_prompt(
     if limit is not None and len(ids) > limit:
         raise PromptTooLong(
             f"the prompt has {len(ids)} tokens; the limit is {limit}",
-            hint="a prompt with a gap is not cut", field=field,
-        )  # fmt: skip
+            hint="a prompt with a gap is not cut",
+            field=field,
+        )
     return ids
 
 

@@ -6,21 +6,26 @@ from typing import Any
 
 from espalier.engines.protocols import Engine
 from espalier.server.asking.fim import fim_prompt, plain_ids
-from espalier.server.asking.llama import LlamaAsked, ask_llama
+from espalier.server.asking.llama import ParsedLlamaRequest, ask_llama
 from espalier.server.asking.token_ids import check_ids, known_vocab
 from espalier.server.bodies.llama import InfillBody
 from espalier.server.process.state import Process
 from espalier.tokens.vocab import Vocab
 
 
-def ask_infill(body: InfillBody, process: Process) -> LlamaAsked:
+def ask_infill(body: InfillBody, process: Process) -> ParsedLlamaRequest:
     """Raises NotHere for a model without FIM tokens, PromptTooLong, and what `ask_llama` raises."""
     engine = process.engine.engine
     vocab = known_vocab(engine, "model")
     ids = fim_prompt(
-        engine, vocab, process.settings, prefix=plain_ids(engine, body.input_prefix), suffix=body.input_suffix,
-        typed=_encode_prompt(body.prompt, engine, vocab), field="input_prefix",
-    )  # fmt: skip
+        engine,
+        vocab,
+        process.settings,
+        prefix=plain_ids(engine, body.input_prefix),
+        suffix=body.input_suffix,
+        typed=_encode_prompt(body.prompt, engine, vocab),
+        field="input_prefix",
+    )
     return ask_llama(body.model_copy(update={"prompt": ids}), process)
 
 

@@ -1,4 +1,4 @@
-"""Reads bodies of llama-server's `/completion` into a `Draft`. It runs nothing and knows no reply.
+"""Reads bodies of llama-server's `/completion` into a `RequestDraft`. It runs nothing and knows no reply.
 
 llama-server ignores unknown fields; here unknown and unsupported fields are refused by name.
 """
@@ -18,7 +18,7 @@ from espalier.sampling.config import MAX_N
 from espalier.sampling.config_names import LLAMA_NAMES, LLAMA_OFF, from_llama, to_llama
 from espalier.server.asking.assemble import assemble
 from espalier.server.asking.constraint import read_constraint
-from espalier.server.asking.draft import Asked, Draft
+from espalier.server.asking.draft import ParsedRequest, RequestDraft
 from espalier.server.asking.safety import join_safety
 from espalier.server.asking.sampling import MAX_STOPS, check_lists, without_empty
 from espalier.server.asking.token_ids import check_ids, known_vocab, text_of
@@ -34,13 +34,16 @@ from espalier.time_limit import check
 from espalier.tokens.vocab import Vocab
 
 NAMES = {
-    "prompt_ids": "prompt", "max_tokens": "n_predict", "top_logprobs": "n_probs", "line_seconds": "t_max_predict_ms",
-}  # fmt: skip
+    "prompt_ids": "prompt",
+    "max_tokens": "n_predict",
+    "top_logprobs": "n_probs",
+    "line_seconds": "t_max_predict_ms",
+}
 """From the field that an error names to the field of the body."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LlamaAsked(Asked):
+class ParsedLlamaRequest(ParsedRequest):
     """body: as it was given. sampling: in llama.cpp's names, for the reply."""
 
     body: LlamaBody
@@ -90,16 +93,17 @@ def _ids(given: list[Any], engine: Engine, vocab: Vocab, field: str) -> list[int
     return ids
 
 
-def ask_llama(body: LlamaBody, process: Process) -> LlamaAsked:
+def ask_llama(body: LlamaBody, process: Process) -> ParsedLlamaRequest:
     """Read a body of `/completion`. Raises InputError and its kin, each naming the field."""
     settings = process.settings
     if body.post_sampling_probs and not body.n_probs:
         raise BadRequest("post_sampling_probs needs n_probs", hint='"n_probs": 5', field="post_sampling_probs")
     if body.post_sampling_probs and not process.engine.capabilities.logits:
         raise CapabilityError(
-            f"{process.engine.name} tells the probabilities before sampling only", hint="leave it out",
+            f"{process.engine.name} tells the probabilities before sampling only",
+            hint="leave it out",
             field="post_sampling_probs",
-        )  # fmt: skip
+        )
     if isinstance(body.stop, list) and len(body.stop) > MAX_STOPS:
         raise BadRequest(f"stop: at most {MAX_STOPS} texts", field="stop")
     if max(body.n or 1, body.n_cmpl or 1) > MAX_N:
@@ -124,7 +128,7 @@ def ask_llama(body: LlamaBody, process: Process) -> LlamaAsked:
     )
     constraint = join_safety(constrained.spec, body.safety, max_bytes=settings.max_schema_bytes, own="safety")
     texts, ids = _texts_and_ids(body.prompt, process)
-    draft = Draft(
+    draft = RequestDraft(
         model=body.model,
         prompts=texts,
         ids=ids,
@@ -139,7 +143,7 @@ def ask_llama(body: LlamaBody, process: Process) -> LlamaAsked:
         request=({"only_prompt": True} if reads_only else {})
         | ({"line_seconds": late / 1000} if (late := body.t_max_predict_ms or 0) > 0 else {}),
     )
-    return assemble(draft, process, partial(LlamaAsked, body=body, sampling=to_llama(config)))
+    return assemble(draft, process, partial(ParsedLlamaRequest, body=body, sampling=to_llama(config)))
 
 
 def _texts_and_ids(given: Any, process: Process) -> tuple[tuple[str, ...], tuple[tuple[int, ...] | None, ...]]:

@@ -1,4 +1,5 @@
-"""Reads bodies of OpenAI's routes, `/v1/chat/completions` and `/v1/completions`, into a `Draft`. It runs nothing."""
+"""Reads bodies of OpenAI's routes, `/v1/chat/completions` and `/v1/completions`, into a `RequestDraft`. It runs
+nothing."""
 
 from __future__ import annotations
 
@@ -17,14 +18,14 @@ from espalier.errors import CapabilityError, NotHere, PromptTooLong
 from espalier.server.asking.assemble import AskedType, assemble
 from espalier.server.asking.constraint import read_constraint
 from espalier.server.asking.decoding import read_decoding
-from espalier.server.asking.draft import Asked, Draft
+from espalier.server.asking.draft import ParsedRequest, RequestDraft
 from espalier.server.asking.fim import fim_prompt, plain_ids
 from espalier.server.asking.naming import field_names
 from espalier.server.asking.safety import join_safety
 from espalier.server.asking.sampling import check_lists, read_extra, read_sampling, reads_only
 from espalier.server.asking.token_ids import check_ids, known_vocab, text_of
 from espalier.server.asking.words import SWITCH, word_lists
-from espalier.server.bodies.base import Told
+from espalier.server.bodies.base import FieldWarnings
 from espalier.server.bodies.openai import ChatBody, CompletionBody, EspalierOptions, SharedBody
 from espalier.server.http.errors import BadRequest, UnsupportedParameter
 from espalier.server.process.hidden_states import HiddenStates
@@ -44,7 +45,7 @@ NAMES = (
 """From the field that an error names to the field of the body."""
 
 
-def ask_chat(body: ChatBody, process: Process, *, make: Callable[..., AskedType] = Asked) -> AskedType:  # type: ignore[assignment]  # a default of a type variable
+def ask_chat(body: ChatBody, process: Process, *, make: Callable[..., AskedType] = ParsedRequest) -> AskedType:  # type: ignore[assignment]  # a default of a type variable
     """Read a body of `/v1/chat/completions`. make: as in `assemble`. Raises InputError and its kin, each naming the
     field."""
     settings = process.settings
@@ -70,15 +71,18 @@ def ask_chat(body: ChatBody, process: Process, *, make: Callable[..., AskedType]
     body, variables, hints = _template_variables(body, process)
     parallel = None if tools is None else False if body.functions else body.parallel_tool_calls
     draft = _draft(
-        body, process, prompts=(messages,), ids=(None,),
+        body,
+        process,
+        prompts=(messages,),
+        ids=(None,),
         options={"tools": tools, "tool_choice": choice, "parallel_tool_calls": parallel},
         request=variables | {"turn": _turn(body, messages)},
         top_logprobs=_top(body),
         has_functions=bool(body.functions),
-    )  # fmt: skip
+    )
     more = (*hints, *(["stream_options"] if body.stream_options is not None and not body.stream else ()))
     names = {**draft.names, "prompt": "messages"}  # a prompt that is too long is one of messages
-    draft = replace(draft, told=field_warnings + Told(hints=more, warnings=warnings), names=names)
+    draft = replace(draft, told=field_warnings + FieldWarnings(hints=more, warnings=warnings), names=names)
     return assemble(draft, process, make)
 
 
@@ -90,9 +94,10 @@ def _turn(body: ChatBody, messages: tuple[dict[str, Any], ...]) -> TurnStart:
     wanted, begins = body.continue_final_message, body.add_generation_prompt
     if wanted and begins:
         raise BadRequest(
-            "continue_final_message contradicts add_generation_prompt", hint="leave one of them out",
+            "continue_final_message contradicts add_generation_prompt",
+            hint="leave one of them out",
             field="continue_final_message",
-        )  # fmt: skip
+        )
     if wanted and not can_continue:
         raise BadRequest(
             "only a last message of the assistant's, without calls, can be continued", field="continue_final_message"
@@ -139,7 +144,7 @@ def _top(body: ChatBody) -> int | None:
     return body.logprobs
 
 
-def ask_completion(body: CompletionBody, process: Process) -> Asked:
+def ask_completion(body: CompletionBody, process: Process) -> ParsedRequest:
     """Read a body of `/v1/completions`. Raises InputError and its kin, each naming the field."""
     measures = bool(body.echo) and body.logprobs is not None
     texts, ids = _prompts(body.prompt, process)
@@ -150,14 +155,20 @@ def ask_completion(body: CompletionBody, process: Process) -> Asked:
             )
         ids = _before(body.suffix, texts, ids, process)
     draft = _draft(
-        body, process, prompts=texts, ids=ids, options={"raw": True}, top_logprobs=body.logprobs, echo=bool(body.echo),
+        body,
+        process,
+        prompts=texts,
+        ids=ids,
+        options={"raw": True},
+        top_logprobs=body.logprobs,
+        echo=bool(body.echo),
         request={"prompt_top": body.logprobs} if measures else {},
-    )  # fmt: skip
+    )
     hints = ("stream_options",) if body.stream_options is not None and not body.stream else ()
-    draft = replace(draft, told=body.told + Told(hints=hints))
+    draft = replace(draft, told=body.told + FieldWarnings(hints=hints))
     if "max_tokens" not in draft.sampling:
         draft = replace(draft, defaults={**draft.defaults, "max_tokens": COMPLETION_TOKENS})
-    return assemble(draft, process, Asked)
+    return assemble(draft, process, ParsedRequest)
 
 
 def _template_variables(body: ChatBody, process: Process) -> tuple[ChatBody, dict[str, Any], tuple[str, ...]]:
@@ -199,12 +210,16 @@ def _before(
         return tuple(
             tuple(
                 fim_prompt(
-                    engine, vocab, process.settings, prefix=given or plain_ids(engine, text), suffix=suffix,
+                    engine,
+                    vocab,
+                    process.settings,
+                    prefix=given or plain_ids(engine, text),
+                    suffix=suffix,
                     field="prompt",
                 )
             )
             for text, given in zip(texts, ids, strict=True)
-        )  # fmt: skip
+        )
     except NotHere as error:
         raise UnsupportedParameter(f"suffix: {error.message}", field="suffix") from error
 
@@ -247,8 +262,8 @@ def _ids(given: object, vocab: Vocab, field: str) -> tuple[int, ...]:
     return check_ids(given, vocab, field)
 
 
-def _draft(body: SharedBody, process: Process, *, options: dict[str, Any], **given: Any) -> Draft:
-    """Read the fields that both routes share. given: fields of the Draft that differ."""
+def _draft(body: SharedBody, process: Process, *, options: dict[str, Any], **given: Any) -> RequestDraft:
+    """Read the fields that both routes share. given: fields of the RequestDraft that differ."""
     body = body.model_copy(update=process.overwrites.sampling())
     ours = body.espalier or EspalierOptions()
     states = _states(body, process)
@@ -263,7 +278,7 @@ def _draft(body: SharedBody, process: Process, *, options: dict[str, Any], **giv
     shown = _shown_trace(ours)
     # A safety filter counts its refusals, which needs a summary.
     least = shown if shown != "none" else "summary" if ours.safety is not None else "off"
-    draft = Draft(
+    draft = RequestDraft(
         model=body.model,
         constraint=constraint,
         soft=_soft(ours),
@@ -312,9 +327,10 @@ def _states(body: SharedBody, process: Process) -> HiddenStates | None:
 def _check_stream(body: SharedBody, ours: EspalierOptions) -> None:
     if ours.stream_steps and not (body.stream and ours.trace):
         raise BadRequest(
-            "stream_steps needs a stream and a trace", hint='"stream": true and "espalier": {"trace": "full"}',
+            "stream_steps needs a stream and a trace",
+            hint='"stream": true and "espalier": {"trace": "full"}',
             field="espalier.stream_steps",
-        )  # fmt: skip
+        )
 
 
 def _gives_way(body: SharedBody, constraint: Spec | None) -> tuple[str, ...]:

@@ -111,9 +111,12 @@ def _list(given: Json, name: str, path: str) -> list[Any]:
 
 
 FIELDS = {
-    "json_schema": ("json_schema", "style"), "regex": ("pattern",), "grammar": ("grammar",), "const_string": ("value",),
+    "json_schema": ("json_schema", "style"),
+    "regex": ("pattern",),
+    "grammar": ("grammar",),
+    "const_string": ("value",),
     "triggered_tags": ("triggers", "tags"),
-}  # fmt: skip
+}
 """Fields of each format that do something."""
 FORMATS: Mapping[str, Callable[[Json, str, Readers], Spec]] = {
     "json_schema": _schema,
@@ -144,7 +147,7 @@ def _free(tags: list[tuple[str, Region]], triggers: list[Any], path: str, name: 
             raise BadRequest(
                 f"{begin[:40]!r} begins with {'no' if not met else 'more than one'} trigger",
                 field=f"{path}.{name}[{place}].begin",
-            )  # fmt: skip
+            )
         regions[met[0]].append(Region(region.spec, begin=begin[len(met[0]) :], end=region.end))
     unused = [begin[:40] for begin, region in regions.items() if not region]
     if unused:

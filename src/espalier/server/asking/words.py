@@ -19,7 +19,7 @@ from espalier.constraints.words.spec import Wordlist
 from espalier.errors import EspalierError
 from espalier.lexicon.files import check_code
 from espalier.sampling.config_names import DRAWING_NAMES
-from espalier.server.asking.draft import Draft
+from espalier.server.asking.draft import RequestDraft
 from espalier.server.asking.naming import field_names
 from espalier.server.bodies.openai import SharedBody
 from espalier.server.http.errors import BadRequest, UnsupportedParameter
@@ -37,7 +37,7 @@ SWITCH = "enable_thinking"
 DEFAULT_BEAMS = 10
 
 
-def word_lists(body: SharedBody, draft: Draft, process: Process) -> Draft:
+def word_lists(body: SharedBody, draft: RequestDraft, process: Process) -> RequestDraft:
     """The draft with the constraint, the soft constraint and the reasoning that these fields ask for.
 
     Raises BadRequest for half of the pair and for details without the pair, SpecError, and UnsupportedParameter for a
@@ -95,7 +95,7 @@ def known_words(
     return count, (f"vocab_n_words: the list {lang} has {count} words, and all of them are used",)
 
 
-def _default_beams(body: SharedBody, draft: Draft, process: Process) -> tuple[int, str] | None:
+def _default_beams(body: SharedBody, draft: RequestDraft, process: Process) -> tuple[int, str] | None:
     """The default number of beams: ten, or as many as the model holds; None if the body asks for something else."""
     ours = body.espalier
     has_own_sampling = ours is not None and (ours.sampler == "native" or ours.preset is not None)
@@ -133,7 +133,7 @@ def _refuse_alone(body: SharedBody, names: list[str], wanted: str) -> None:
             raise BadRequest(f"{name} needs {wanted}", hint="without it, the field has no effect", field=name)
 
 
-def _thinking(body: SharedBody, draft: Draft, process: Process) -> Draft:
+def _thinking(body: SharedBody, draft: RequestDraft, process: Process) -> RequestDraft:
     """Read `enable_thinking`: the model may reason before the constrained text, and a switch of the chat template is
     set. Raises UnsupportedParameter if it is true and there is no chat template."""
     wanted = body.enable_thinking

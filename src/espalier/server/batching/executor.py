@@ -17,11 +17,11 @@ from typing import Any
 
 from espalier.constraints.words.spec import Wordlist
 from espalier.errors import Cancelled, EspalierError, Overloaded, TooManyRequests, Unavailable, UpstreamBusy
-from espalier.jobs.values import Answer, Fault, Item
+from espalier.jobs.values import InputFault, ItemAnswer, WorkItem
 from espalier.server.answering.generation import Generation
 from espalier.server.answering.route import Dialect, whole_reply
 from espalier.server.asgi import new_id
-from espalier.server.asking.draft import Asked
+from espalier.server.asking.draft import ParsedRequest
 from espalier.server.asking.words import known_words
 from espalier.server.batching.figures import figures_of, valid_of
 from espalier.server.batching.wordlist_items import wordlist_item_body
@@ -78,7 +78,7 @@ class ServerExecutor:
         compat = replace(process.settings, wordlist_server_compat=True)
         self._seed = replace(self._process, settings=compat)
 
-    def check(self, endpoint: str, body: Mapping[str, Any], options: Mapping[str, Any], kind: str) -> Answer | None:
+    def check(self, endpoint: str, body: Mapping[str, Any], options: Mapping[str, Any], kind: str) -> ItemAnswer | None:
         request_id = new_id("req-")
         try:
             self._parse_body(endpoint, body, options, kind)
@@ -90,10 +90,12 @@ class ServerExecutor:
             return _refuse_item(internal_error(request_id), request_id)
         return None
 
-    def check_job(self, endpoint: str, options: Mapping[str, Any], kind: str) -> Fault | None:
+    def check_job(self, endpoint: str, options: Mapping[str, Any], kind: str) -> InputFault | None:
         if kind != "seed":
             known = endpoint in DIALECTS
-            return None if known else Fault(code="invalid_endpoint", message=f"no route {endpoint}", param="endpoint")
+            return (
+                None if known else InputFault(code="invalid_endpoint", message=f"no route {endpoint}", param="endpoint")
+            )
         lang, top = options.get("vocab_lang"), options.get("vocab_n_words")
         compiler = self._process.engine.engine.compiler
         if lang is None or top is None or compiler is None:
@@ -103,10 +105,10 @@ class ServerExecutor:
         except EspalierError as error:
             message = f"Constrained vocabulary config failed for lang '{lang}'."
             log.warning("%s %s", message, error)
-            return Fault(code=error.code, message=f"{message} {error}", param="vocab_lang")
+            return InputFault(code=error.code, message=f"{message} {error}", param="vocab_lang")
         return None
 
-    async def execute(self, item: Item) -> Answer:
+    async def execute(self, item: WorkItem) -> ItemAnswer:
         request_id, caller = new_id("req-"), Caller(name=item.caller)
         try:
             read = partial(self._parse_body, item.endpoint, item.body, item.options, item.kind)
@@ -133,7 +135,7 @@ class ServerExecutor:
 
     def _parse_body(
         self, endpoint: str, body: Mapping[str, Any], options: Mapping[str, Any], kind: str
-    ) -> tuple[Dialect[Any], Process, Asked]:
+    ) -> tuple[Dialect[Any], Process, ParsedRequest]:
         """What a body asks for, and which route's reply it gets. Raises what the route raises."""
         process, dialect = self._process, DIALECTS.get(endpoint)
         data = dict(body)
@@ -148,7 +150,7 @@ class ServerExecutor:
         return dialect, process, dialect.asked(data, process)
 
 
-def _answer(raw: bytes, running: Generation, request_id: str, *, is_told: bool) -> Answer:
+def _answer(raw: bytes, running: Generation, request_id: str, *, is_told: bool) -> ItemAnswer:
     """is_told: whether warnings stand in the body, since an item has no headers."""
     body = json.loads(raw)
     lines = [*running.asked.lines, *running.told]
@@ -157,16 +159,21 @@ def _answer(raw: bytes, running: Generation, request_id: str, *, is_told: bool) 
     results = [output.result for output in running.outputs if output.result is not None]
     outputs = [two for result in results for two in (result, *result.others)]
     traces = [output.trace_id for output in running.outputs if output.trace_id is not None]
-    return Answer(
-        status=200, body=body, request_id=request_id, model=running.asked.model,
+    return ItemAnswer(
+        status=200,
+        body=body,
+        request_id=request_id,
+        model=running.asked.model,
         prompt_tokens=sum(result.usage.prompt_tokens for result in results[:: running.asked.n]),
         completion_tokens=sum(output.usage.completion_tokens for output in outputs),
-        valid=valid_of(outputs), trace_id=traces[0] if traces else None, figures=figures_of(outputs),
-    )  # fmt: skip
+        valid=valid_of(outputs),
+        trace_id=traces[0] if traces else None,
+        figures=figures_of(outputs),
+    )
 
 
-def _refuse_item(error: EspalierError, request_id: str) -> Answer:
+def _refuse_item(error: EspalierError, request_id: str) -> ItemAnswer:
     passes = COSTLY_SECONDS if isinstance(error, TooCostly) else None
     if isinstance(error, UpstreamBusy | TooManyRequests):
         passes = float(error.retry_after)
-    return Answer(status=error.http_status, body=error_body(error), request_id=request_id, passes=passes)
+    return ItemAnswer(status=error.http_status, body=error_body(error), request_id=request_id, passes=passes)

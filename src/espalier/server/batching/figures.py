@@ -38,18 +38,23 @@ def figures_of(outputs: Sequence[Result]) -> dict[str, Any] | None:
     by_cost = sorted(paths.items(), key=lambda cost: -cost[1]["tax_nats"])
     errors = [] if result.verdict is None else list(result.verdict.errors[:3])
     return {
-        "steps": figures["total_steps"], "tax_nats": figures["total_tax_nats"],
-        "removed_mass": figures["mean_removed_mass"], "changed_steps": figures["changed_steps"],
-        "rejected_steps": figures["rejected_steps"], "forced_steps": figures["forced_steps"],
-        "finish_reason": result.finish_reason, "errors": [error[:SHOWN] for error in errors],
+        "steps": figures["total_steps"],
+        "tax_nats": figures["total_tax_nats"],
+        "removed_mass": figures["mean_removed_mass"],
+        "changed_steps": figures["changed_steps"],
+        "rejected_steps": figures["rejected_steps"],
+        "forced_steps": figures["forced_steps"],
+        "finish_reason": result.finish_reason,
+        "errors": [error[:SHOWN] for error in errors],
         "by_path": dict(by_cost[:PATHS]),
         "values": [
             {"path": path, "tax_nats": cost["tax_nats"], "value": _show_value(result.parsed, path)}
-            for path, cost in by_cost[:VALUES] if path and cost["tax_nats"] > 0
+            for path, cost in by_cost[:VALUES]
+            if path and cost["tax_nats"] > 0
         ],
         "findings": _findings(result, result.trace, figures["total_tax_nats"]),
         **more,
-    }  # fmt: skip
+    }
 
 
 def _findings(result: Result, trace: Trace, tax: float) -> list[dict[str, Any]]:
@@ -59,10 +64,14 @@ def _findings(result: Result, trace: Trace, tax: float) -> list[dict[str, Any]]:
         return []
     seen = trace if trace.steps or not result.records else replace(trace, steps=result.records, sums=None)
     return [
-        {"code": finding.code, "severity": finding.severity, "message": finding.message[:200],
-         "remedies": [remedy.said("http") for remedy in finding.remedies]}
+        {
+            "code": finding.code,
+            "severity": finding.severity,
+            "message": finding.message[:200],
+            "remedies": [remedy.said("http") for remedy in finding.remedies],
+        }
         for finding in diagnose(seen)
-    ]  # fmt: skip
+    ]
 
 
 def _show_value(document: Any, pointer: str) -> str:

@@ -24,9 +24,11 @@ def make_worker(process: Process, store: BatchStore) -> Worker:
     """A worker on this process's model, as its settings say."""
     settings = process.settings
     return Worker(
-        queue=store.queue, executor=ServerExecutor(process), pipeline=settings.batch_job_pipeline_size,
+        queue=store.queue,
+        executor=ServerExecutor(process),
+        pipeline=settings.batch_job_pipeline_size,
         retry=Retry(tries=settings.batch_tries),
-    )  # fmt: skip
+    )
 
 
 @asynccontextmanager

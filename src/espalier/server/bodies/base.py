@@ -13,15 +13,15 @@ from espalier.server.http.errors import BadRequest, field_path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class FieldWarnings:
     """What the reply says of a body's fields. hints: names of fields that have no effect. warnings: one for each
     unknown field."""
 
     hints: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
-    def __add__(self, other: Told) -> Told:
-        return Told(hints=self.hints + other.hints, warnings=self.warnings + other.warnings)
+    def __add__(self, other: FieldWarnings) -> FieldWarnings:
+        return FieldWarnings(hints=self.hints + other.hints, warnings=self.warnings + other.warnings)
 
     def lines(self) -> tuple[str, ...]:
         """As warnings, the hints together."""
@@ -35,10 +35,10 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, populate_by_name=True)
     OBJECTS: ClassVar[tuple[str, ...]] = ()
     """Fields whose objects may have hints and unknown fields too."""
-    _told: Told = PrivateAttr(default_factory=Told)
+    _told: FieldWarnings = PrivateAttr(default_factory=FieldWarnings)
 
     @property
-    def told(self) -> Told:
+    def told(self) -> FieldWarnings:
         """What the reply says of the fields that are not here any more."""
         return self._told
 
@@ -50,10 +50,10 @@ class Body(BaseModel):
         return set() if kind is None else names_of(kind)
 
     @classmethod
-    def as_sent(cls, data: Mapping[str, Any], *, strict: bool) -> tuple[dict[str, Any], Told]:
+    def as_sent(cls, data: Mapping[str, Any], *, strict: bool) -> tuple[dict[str, Any], FieldWarnings]:
         """The object with its fields sorted, before they are validated. Raises what `sort_fields` raises."""
         sorted_fields = sort_fields(data, names_of(cls), strict=strict, ours=cls._ours())
-        field_warnings = Told(hints=sorted_fields.hints, warnings=sorted_fields.unknown)
+        field_warnings = FieldWarnings(hints=sorted_fields.hints, warnings=sorted_fields.unknown)
         for name in cls.OBJECTS:
             if isinstance(inner := sorted_fields.fields.get(name), Mapping):
                 field = next(f for n, f in cls.model_fields.items() if (f.alias or n) == name)
@@ -62,7 +62,7 @@ class Body(BaseModel):
                 # What is unknown in the object of a constraint is refused: it would be dropped from what is enforced.
                 inside = sort_fields(inner, names_of(kind), strict=strict or name in CLOSED, within=name)
                 sorted_fields.fields[name] = inside.fields
-                field_warnings += Told(hints=inside.hints, warnings=inside.unknown)
+                field_warnings += FieldWarnings(hints=inside.hints, warnings=inside.unknown)
         return sorted_fields.fields, field_warnings
 
 

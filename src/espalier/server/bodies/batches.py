@@ -56,29 +56,43 @@ def inner_file_id(shown: str) -> str:
 def file_json(row: Mapping[str, Any]) -> dict[str, Any]:
     """OpenAI's file object."""
     return {
-        "id": shown_file_id(row["id"]), "object": "file", "bytes": int(row["bytes"]), "created_at": int(row["created"]),
-        "expires_at": None if row["expires"] is None else int(row["expires"]), "filename": row["filename"],
-        "purpose": row["purpose"], "status": "processed", "status_details": None,
-    }  # fmt: skip
+        "id": shown_file_id(row["id"]),
+        "object": "file",
+        "bytes": int(row["bytes"]),
+        "created_at": int(row["created"]),
+        "expires_at": None if row["expires"] is None else int(row["expires"]),
+        "filename": row["filename"],
+        "purpose": row["purpose"],
+        "status": "processed",
+        "status_details": None,
+    }
 
 
 def batch_json(batch: Batch) -> dict[str, Any]:
     """OpenAI's batch object. The key `espalier` is there where something of ours is."""
     window = batch.plan.window
     data: dict[str, Any] = {
-        "id": batch.id, "object": "batch", "endpoint": batch.plan.endpoint, "errors": None,
+        "id": batch.id,
+        "object": "batch",
+        "endpoint": batch.plan.endpoint,
+        "errors": None,
         "input_file_id": shown_file_id(batch.plan.input_file),
-        "completion_window": None if window is None else f"{window / 3600:g}h", "status": str(batch.state),
-        "output_file_id": shown_file_id(batch.output_file), "error_file_id": shown_file_id(batch.error_file),
-        "created_at": int(batch.created), "expires_at": None if batch.expires is None else int(batch.expires),
+        "completion_window": None if window is None else f"{window / 3600:g}h",
+        "status": str(batch.state),
+        "output_file_id": shown_file_id(batch.output_file),
+        "error_file_id": shown_file_id(batch.error_file),
+        "created_at": int(batch.created),
+        "expires_at": None if batch.expires is None else int(batch.expires),
         **{f"{name}_at": int(batch.at[name]) if name in batch.at else None for name in TIMES},
         "request_counts": {
-            "total": batch.counts.total, "completed": batch.counts.completed,
+            "total": batch.counts.total,
+            "completed": batch.counts.completed,
             "failed": batch.counts.failed + batch.counts.stopped * (batch.state == BatchState.EXPIRED),
         },
-        "metadata": None if batch.plan.metadata is None else dict(batch.plan.metadata), "model": batch.model,
+        "metadata": None if batch.plan.metadata is None else dict(batch.plan.metadata),
+        "model": batch.model,
         "usage": None,
-    }  # fmt: skip
+    }
     if batch.errors:
         data["errors"] = {"object": "list", "data": [error.to_json() for error in batch.errors]}
     if batch.usage is not None:

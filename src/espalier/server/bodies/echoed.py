@@ -11,18 +11,43 @@ from typing import Any
 from espalier.server.bodies.fields import MOST_UNKNOWN, unknown
 from espalier.server.http.errors import UnknownParameter, UnsupportedParameter
 
-MESSAGE = frozenset({
-    "role", "content", "name", "tool_calls", "tool_call_id", "reasoning", "reasoning_content", "function_call",
-})  # fmt: skip
+MESSAGE = frozenset(
+    {"role", "content", "name", "tool_calls", "tool_call_id", "reasoning", "reasoning_content", "function_call"}
+)
 """Fields of a message that do something."""
 CALL = frozenset({"id", "type", "function"})
 FUNCTION = frozenset({"name", "arguments"})
-ECHOED = frozenset({
-    "parsed", "parsed_arguments", "refusal", "annotations", "provider_specific_fields", "reasoning_details",
-    "thinking_blocks", "cache_control", "id", "index", "token_ids", "logprobs", "status", "object", "created", "model",
-    "finish_reason", "response_metadata", "usage_metadata", "additional_kwargs", "invalid_tool_calls", "extra_content",
-    "thought_signature", "signature", "phase", "weight", "is_error",
-})  # fmt: skip
+ECHOED = frozenset(
+    {
+        "parsed",
+        "parsed_arguments",
+        "refusal",
+        "annotations",
+        "provider_specific_fields",
+        "reasoning_details",
+        "thinking_blocks",
+        "cache_control",
+        "id",
+        "index",
+        "token_ids",
+        "logprobs",
+        "status",
+        "object",
+        "created",
+        "model",
+        "finish_reason",
+        "response_metadata",
+        "usage_metadata",
+        "additional_kwargs",
+        "invalid_tool_calls",
+        "extra_content",
+        "thought_signature",
+        "signature",
+        "phase",
+        "weight",
+        "is_error",
+    }
+)
 """Fields that replies of ours, of other servers and of SDKs contain, and that say nothing to a model."""
 REFUSED = {"audio": "there is text only", "images": "there is text only"}
 
@@ -73,9 +98,14 @@ def _call(call: Mapping[str, Any], where: str, told: list[str], *, strict: bool)
 
 
 def _select_known(
-    given: Mapping[str, Any], known: frozenset[str], where: str, told: list[str], *, strict: bool,
+    given: Mapping[str, Any],
+    known: frozenset[str],
+    where: str,
+    told: list[str],
+    *,
+    strict: bool,
     also: frozenset[str] | set[str] = frozenset(),
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     known_fields = {}
     for name, value in given.items():
         if name in known:

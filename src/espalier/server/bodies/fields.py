@@ -76,7 +76,7 @@ HINTS: Mapping[str, Hint] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class UnsupportedField:
     """idle: values that ask for nothing, besides null. why: the hint, such as what to use instead."""
 
     idle: tuple[Any, ...] = ()
@@ -87,81 +87,106 @@ _BEST_OF = 'use `n` with `use_beam_search`, or "espalier": {"strategy": "best_of
 _ROUTES = "only /v1/chat/completions and /v1/completions have beam search"
 _ROUTE = "only llama-server's route /completion has it"
 _FORMAT = 'use `response_format`: {"type": "json_schema", "json_schema": {"schema": {...}}}'
-REFUSED: Mapping[str, Refusal] = {
+REFUSED: Mapping[str, UnsupportedField] = {
     # OpenAI
-    "audio": Refusal(why="there is text only"),
-    "modalities": Refusal(idle=(["text"],), why='there is text only: ["text"]'),
-    "functions": Refusal(idle=([],), why="only /v1/chat/completions has functions"),
-    "function_call": Refusal(idle=("none", "auto"), why="only /v1/chat/completions has functions"),
-    "moderation": Refusal(why="there is no moderation here"),
-    "web_search_options": Refusal(why="there is no web search"),
-    "reasoning_effort": Refusal(idle=("none",), why="a plain prompt has no chat template"),
-    "suffix": Refusal(idle=("",), why="only /v1/completions has it"),
-    "text": Refusal(why=_FORMAT),
+    "audio": UnsupportedField(why="there is text only"),
+    "modalities": UnsupportedField(idle=(["text"],), why='there is text only: ["text"]'),
+    "functions": UnsupportedField(idle=([],), why="only /v1/chat/completions has functions"),
+    "function_call": UnsupportedField(idle=("none", "auto"), why="only /v1/chat/completions has functions"),
+    "moderation": UnsupportedField(why="there is no moderation here"),
+    "web_search_options": UnsupportedField(why="there is no web search"),
+    "reasoning_effort": UnsupportedField(idle=("none",), why="a plain prompt has no chat template"),
+    "suffix": UnsupportedField(idle=("",), why="only /v1/completions has it"),
+    "text": UnsupportedField(why=_FORMAT),
     # vLLM, SGLang and the word-list server
-    "best_of": Refusal(idle=(1,), why=_BEST_OF),
-    "use_beam_search": Refusal(idle=(False,), why=_ROUTES),
-    **{option.openai: Refusal(idle=option.idle, why=_ROUTES) for option in DECODING.values() if option.openai},
-    "prompt_logprobs": Refusal(idle=(0,), why="use `echo` with `logprobs` on /v1/completions"),
-    "logprob_token_ids": Refusal(idle=([],), why="use `top_logprobs`"),
-    "return_tokens_as_token_ids": Refusal(idle=(False,), why="use `return_token_ids`"),
-    "continue_final_message": Refusal(idle=(False,), why="a plain prompt has no messages"),
-    "add_generation_prompt": Refusal(idle=(True,), why="a plain prompt has no messages"),
-    "chat_template_kwargs": Refusal(idle=({},), why="a plain prompt has no chat template"),
-    "chat_template": Refusal(why="the model's own template is used"),
-    "documents": Refusal(idle=([],), why="put them into a message"),
-    "add_special_tokens": Refusal(idle=(False,), why="the chat template has them"),
-    "skip_special_tokens": Refusal(idle=(True,), why="special tokens are never shown"),
-    "include_stop_str_in_output": Refusal(idle=(False,), why="the output never includes the stop text"),
-    "no_stop_trim": Refusal(idle=(False,), why="the output never includes the stop text"),
-    "detokenize": Refusal(idle=(True,), why="the output is text"),
-    "truncate_prompt_tokens": Refusal(why="the server setting MAX_INPUT_TOKENS does this"),
-    "include_reasoning": Refusal(idle=(True,), why="reasoning is always separate from the content"),
-    "separate_reasoning": Refusal(idle=(True,), why="reasoning is always separate from the content"),
-    "thinking_token_budget": Refusal(why="use `espalier.max_reasoning`"),
-    "guided_whitespace_pattern": Refusal(why="use `espalier.constraint` with its `whitespace`"),
-    "images": Refusal(idle=([],), why="this model reads text only"),
-    "image_data": Refusal(idle=([],), why="this model reads text only"),
-    "extra_body": Refusal(idle=({},), why="a field of the Python SDK: its contents belong at the top level"),
+    "best_of": UnsupportedField(idle=(1,), why=_BEST_OF),
+    "use_beam_search": UnsupportedField(idle=(False,), why=_ROUTES),
+    **{option.openai: UnsupportedField(idle=option.idle, why=_ROUTES) for option in DECODING.values() if option.openai},
+    "prompt_logprobs": UnsupportedField(idle=(0,), why="use `echo` with `logprobs` on /v1/completions"),
+    "logprob_token_ids": UnsupportedField(idle=([],), why="use `top_logprobs`"),
+    "return_tokens_as_token_ids": UnsupportedField(idle=(False,), why="use `return_token_ids`"),
+    "continue_final_message": UnsupportedField(idle=(False,), why="a plain prompt has no messages"),
+    "add_generation_prompt": UnsupportedField(idle=(True,), why="a plain prompt has no messages"),
+    "chat_template_kwargs": UnsupportedField(idle=({},), why="a plain prompt has no chat template"),
+    "chat_template": UnsupportedField(why="the model's own template is used"),
+    "documents": UnsupportedField(idle=([],), why="put them into a message"),
+    "add_special_tokens": UnsupportedField(idle=(False,), why="the chat template has them"),
+    "skip_special_tokens": UnsupportedField(idle=(True,), why="special tokens are never shown"),
+    "include_stop_str_in_output": UnsupportedField(idle=(False,), why="the output never includes the stop text"),
+    "no_stop_trim": UnsupportedField(idle=(False,), why="the output never includes the stop text"),
+    "detokenize": UnsupportedField(idle=(True,), why="the output is text"),
+    "truncate_prompt_tokens": UnsupportedField(why="the server setting MAX_INPUT_TOKENS does this"),
+    "include_reasoning": UnsupportedField(idle=(True,), why="reasoning is always separate from the content"),
+    "separate_reasoning": UnsupportedField(idle=(True,), why="reasoning is always separate from the content"),
+    "thinking_token_budget": UnsupportedField(why="use `espalier.max_reasoning`"),
+    "guided_whitespace_pattern": UnsupportedField(why="use `espalier.constraint` with its `whitespace`"),
+    "images": UnsupportedField(idle=([],), why="this model reads text only"),
+    "image_data": UnsupportedField(idle=([],), why="this model reads text only"),
+    "extra_body": UnsupportedField(idle=({},), why="a field of the Python SDK: its contents belong at the top level"),
     # Ollama, Anthropic, TGI
-    "format": Refusal(idle=("",), why=_FORMAT),
-    "output_format": Refusal(why=_FORMAT),
-    "output_config": Refusal(why=_FORMAT),
+    "format": UnsupportedField(idle=("",), why=_FORMAT),
+    "output_format": UnsupportedField(why=_FORMAT),
+    "output_config": UnsupportedField(why=_FORMAT),
     # llama-server
-    "n_probs": Refusal(idle=(0,), why="use `logprobs` and `top_logprobs`"),
-    "post_sampling_probs": Refusal(idle=(False,), why=_ROUTE),
-    "return_tokens": Refusal(idle=(False,), why="use `return_token_ids`"),
-    "return_progress": Refusal(idle=(False,), why=_ROUTE),
-    "response_fields": Refusal(idle=([],), why=_ROUTE),
-    "lora": Refusal(idle=([],), why="there are no adapters"),
-    "reasoning_format": Refusal(idle=("auto", "deepseek"), why="reasoning is always separate from the content"),
-    "reasoning_in_content": Refusal(idle=(False,), why="reasoning is always separate from the content"),
-    "thinking_forced_open": Refusal(idle=(False,), why="use `espalier.reasoning`"),
-    "parse_tool_calls": Refusal(idle=(True,), why="tool calls are always parsed"),
+    "n_probs": UnsupportedField(idle=(0,), why="use `logprobs` and `top_logprobs`"),
+    "post_sampling_probs": UnsupportedField(idle=(False,), why=_ROUTE),
+    "return_tokens": UnsupportedField(idle=(False,), why="use `return_token_ids`"),
+    "return_progress": UnsupportedField(idle=(False,), why=_ROUTE),
+    "response_fields": UnsupportedField(idle=([],), why=_ROUTE),
+    "lora": UnsupportedField(idle=([],), why="there are no adapters"),
+    "reasoning_format": UnsupportedField(
+        idle=("auto", "deepseek"), why="reasoning is always separate from the content"
+    ),
+    "reasoning_in_content": UnsupportedField(idle=(False,), why="reasoning is always separate from the content"),
+    "thinking_forced_open": UnsupportedField(idle=(False,), why="use `espalier.reasoning`"),
+    "parse_tool_calls": UnsupportedField(idle=(True,), why="tool calls are always parsed"),
 }
-CONSTRAINTS = frozenset({
-    "response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar", "regex",
-    "ebnf", "structural_tag", "grammar", "json_schema", "safety", "tools", "tool_choice",
-    *(option.name for option in OF_SCHEMAS), "functions", "function_call", "vocab_lang",
-    "vocab_n_words", "bad_words", "allowed_token_ids", "logit_bias", "espalier",
-    "output_format", "output_config", "format", "guided_whitespace_pattern", "extra_body",
-})  # fmt: skip
+CONSTRAINTS = frozenset(
+    {
+        "response_format",
+        "structured_outputs",
+        "guided_json",
+        "guided_regex",
+        "guided_choice",
+        "guided_grammar",
+        "regex",
+        "ebnf",
+        "structural_tag",
+        "grammar",
+        "json_schema",
+        "safety",
+        "tools",
+        "tool_choice",
+        *(option.name for option in OF_SCHEMAS),
+        "functions",
+        "function_call",
+        "vocab_lang",
+        "vocab_n_words",
+        "bad_words",
+        "allowed_token_ids",
+        "logit_bias",
+        "espalier",
+        "output_format",
+        "output_config",
+        "format",
+        "guided_whitespace_pattern",
+        "extra_body",
+    }
+)
 """Fields that hold the answer to something. An unknown field whose nearest name is one of them is refused: to take it
 would be to drop what the client holds for enforced."""
 LOOKS_LIKE = re.compile(
     r"grammar|schema|regex|guided|structured|constrain|json|ebnf|lark|gbnf|choices|bann?ed|allow(ed)?_", re.IGNORECASE
 )
 """Words by which an unknown field looks like a constraint."""
-_KINDS = {
-    dict: "an object", bool: "true or false", str: "a text", int: "a whole number", NUMBER: "a number"
-}  # fmt: skip
+_KINDS = {dict: "an object", bool: "true or false", str: "a text", int: "a whole number", NUMBER: "a number"}
 MOST_UNKNOWN = 16
 """Unknown fields that the reply names in a warning; more are refused, since looking for the nearest name of each takes
 time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sorted:
+class SortedFields:
     """fields: those that do something. hints: names of fields that have no effect. unknown: a warning for each unknown
     field."""
 
@@ -172,7 +197,7 @@ class Sorted:
 
 def sort_fields(
     body: Mapping[str, Any], known: Collection[str], *, strict: bool, within: str = "", ours: Collection[str] = ()
-) -> Sorted:
+) -> SortedFields:
     """The fields of a body, or of an object in it, by class. known: fields of the body's class, whatever the tables
     say of them. within: the path of the object. ours: fields of the body's `espalier`.
 
@@ -200,7 +225,7 @@ def sort_fields(
             if strict or len(told) >= MOST_UNKNOWN or looks_like_constraint(name, known):
                 raise error
             told.append(str(error))
-    return Sorted(fields=kept_fields, hints=tuple(hints), unknown=tuple(told))
+    return SortedFields(fields=kept_fields, hints=tuple(hints), unknown=tuple(told))
 
 
 def unknown(name: str, known: Collection[str], *, within: str = "", ours: Collection[str] = ()) -> UnknownParameter:

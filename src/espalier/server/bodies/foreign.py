@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from espalier.server.bodies.base import Told
-from espalier.server.bodies.fields import Refusal
+from espalier.server.bodies.base import FieldWarnings
+from espalier.server.bodies.fields import UnsupportedField
 from espalier.server.bodies.openai import SharedBody
 from espalier.server.http.errors import UnsupportedParameter
 
@@ -15,11 +15,11 @@ class ForeignBody(SharedBody):
     """The fields of every generating route. NOT_HERE: fields of the API that are refused, unless their value asks for
     nothing. OWN_HINTS: fields of the API without effect here, and why."""
 
-    NOT_HERE: ClassVar[Mapping[str, Refusal]] = {}
+    NOT_HERE: ClassVar[Mapping[str, UnsupportedField]] = {}
     OWN_HINTS: ClassVar[Mapping[str, str]] = {}
 
     @classmethod
-    def as_sent(cls, data: Mapping[str, Any], *, strict: bool) -> tuple[dict[str, Any], Told]:
+    def as_sent(cls, data: Mapping[str, Any], *, strict: bool) -> tuple[dict[str, Any], FieldWarnings]:
         """As every body's, with the API's own tables first. Raises UnsupportedParameter too."""
         rest, hints = {}, []
         for name, value in data.items():
@@ -31,4 +31,4 @@ class ForeignBody(SharedBody):
             elif value is not None:
                 hints.append(name)
         fields, told = super().as_sent(rest, strict=strict)
-        return fields, told + Told(hints=tuple(hints))
+        return fields, told + FieldWarnings(hints=tuple(hints))

@@ -10,12 +10,12 @@ from typing import Any, Literal
 from pydantic import Field
 
 from espalier.server.bodies.base import Body
-from espalier.server.bodies.fields import Refusal
+from espalier.server.bodies.fields import UnsupportedField
 from espalier.server.bodies.foreign import ForeignBody
 
-NOT_HERE: Mapping[str, Refusal] = {
-    "container": Refusal(why="there are no containers"),
-    "mcp_servers": Refusal(idle=([],), why="there are no MCP servers: use `tools`"),
+NOT_HERE: Mapping[str, UnsupportedField] = {
+    "container": UnsupportedField(why="there are no containers"),
+    "mcp_servers": UnsupportedField(idle=([],), why="there are no MCP servers: use `tools`"),
 }
 """Refused fields, unless their value asks for nothing."""
 HINTS: Mapping[str, str] = {

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field, create_model
 
 from espalier.decoding.options import OPTIONS as DECODING
 from espalier.engines.request_options import OPTIONS as REQUEST
-from espalier.server.bodies.base import Body, Told
+from espalier.server.bodies.base import Body, FieldWarnings
 from espalier.server.bodies.echoed import as_sent
 from espalier.server.bodies.sampling_fields import OpenAISamplingFields, option_fields
 
@@ -186,12 +186,12 @@ class ChatBody(SharedBody):
     add_generation_prompt: bool | None = None
 
     @classmethod
-    def as_sent(cls, data: Mapping[str, Any], *, strict: bool) -> tuple[dict[str, Any], Told]:
+    def as_sent(cls, data: Mapping[str, Any], *, strict: bool) -> tuple[dict[str, Any], FieldWarnings]:
         """The fields by class, and the messages without what was only echoed."""
         fields, told = super().as_sent(data, strict=strict)
         if "messages" in fields:
             fields["messages"], warnings = as_sent(fields["messages"], strict=strict)
-            told += Told(warnings=warnings)
+            told += FieldWarnings(warnings=warnings)
         return fields, told
 
 

@@ -54,9 +54,12 @@ def describe(app: FastAPI, bodies: tuple[type[BaseModel], ...] = BODIES) -> Call
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
             openapi = get_openapi(
-                title=app.title, version=app.version, description=app.description, routes=app.routes,
+                title=app.title,
+                version=app.version,
+                description=app.description,
+                routes=app.routes,
                 servers=[{"url": app.root_path}] if app.root_path else None,
-            )  # fmt: skip
+            )
             parts = openapi.setdefault("components", {})
             kinds: list[tuple[type[BaseModel], Literal["validation", "serialization"]]]
             named: tuple[type[BaseModel], ...] = (*bodies, ErrorReply)

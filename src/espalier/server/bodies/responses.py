@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StringConstraints
 
 from espalier.server.bodies.base import Body
-from espalier.server.bodies.fields import Refusal
+from espalier.server.bodies.fields import UnsupportedField
 from espalier.server.bodies.foreign import ForeignBody
 
 Key = Annotated[str, StringConstraints(min_length=1, max_length=64)]
@@ -29,14 +29,14 @@ INCLUDABLE: Mapping[str, str] = {
 }
 """Values of `include`, and why one has no effect."""
 
-NOT_HERE: Mapping[str, Refusal] = {
-    "background": Refusal(idle=(False,), why="wait for the reply, stream it, or send a batch"),
-    "background_options": Refusal(why="there are no background responses"),
-    "conversation": Refusal(why="use previous_response_id"),
-    "context_management": Refusal(idle=([],), why='use "truncation": "auto"'),
-    "prompt": Refusal(why="there are no stored prompts: use `espalier.preset`, or send the text"),
-    "moderation": Refusal(why="there is no moderation here: use `espalier.safety`"),
-    "image": Refusal(why="there is text only"),
+NOT_HERE: Mapping[str, UnsupportedField] = {
+    "background": UnsupportedField(idle=(False,), why="wait for the reply, stream it, or send a batch"),
+    "background_options": UnsupportedField(why="there are no background responses"),
+    "conversation": UnsupportedField(why="use previous_response_id"),
+    "context_management": UnsupportedField(idle=([],), why='use "truncation": "auto"'),
+    "prompt": UnsupportedField(why="there are no stored prompts: use `espalier.preset`, or send the text"),
+    "moderation": UnsupportedField(why="there is no moderation here: use `espalier.safety`"),
+    "image": UnsupportedField(why="there is text only"),
 }
 """Refused fields, unless their value asks for nothing."""
 HINTS: Mapping[str, str] = {

@@ -18,7 +18,7 @@ from ray.exceptions import RayActorError, RayError, RayTaskError, TaskCancelledE
 
 from espalier import api
 from espalier.errors import EspalierError, Overloaded, ReplicaLost, Unavailable
-from espalier.jobs.values import Answer, Fault, Item
+from espalier.jobs.values import InputFault, ItemAnswer, WorkItem
 from espalier.server.batching.executor import DIALECTS, ServerExecutor
 from espalier.server.cluster.joining import failure
 from espalier.server.environment import read_environment
@@ -27,7 +27,7 @@ from espalier.server.settings import settings_of
 from espalier.wiring import build_app
 
 log = logging.getLogger(__name__)
-Ran: TypeAlias = Answer | Literal["full", "closing"]
+Ran: TypeAlias = ItemAnswer | Literal["full", "closing"]
 NOTHING_KEPT = {"STORE_TRACES": "never", "STORE_RESPONSES": "false", "STORE_GENERATIONS": "off", "BATCH_JOBS": "false"}
 """Settings of an actor: it opens no database."""
 FIRST = asyncio.FIRST_COMPLETED
@@ -56,7 +56,7 @@ class BatchActor:
         self._executor = ServerExecutor(process)
         return str(ray.get_runtime_context().get_node_id())
 
-    async def execute(self, item: Item) -> Ran:
+    async def execute(self, item: WorkItem) -> Ran:
         assert self._executor is not None
         try:
             return await self._executor.execute(item)
@@ -67,7 +67,7 @@ class BatchActor:
 
 
 @dataclass(slots=True, eq=False)
-class Engine:
+class EngineActor:
     """One actor. busy: items that it has. node: once it is open."""
 
     actor: Any
@@ -89,7 +89,7 @@ class RayExecutor:
     model: str | None
     engine: Mapping[str, Any]
     lost: int = 0
-    _engines: list[Engine] = field(default_factory=list)
+    _engines: list[EngineActor] = field(default_factory=list)
     _failures: int = 0
     _failed: EspalierError | None = None
     _broken: asyncio.Event = field(default_factory=asyncio.Event)
@@ -128,15 +128,15 @@ class RayExecutor:
                 counts[engine.node] = counts.get(engine.node, 0) + 1
         return counts
 
-    def check(self, endpoint: str, body: Mapping[str, Any], options: Mapping[str, Any], kind: str) -> Answer | None:
+    def check(self, endpoint: str, body: Mapping[str, Any], options: Mapping[str, Any], kind: str) -> ItemAnswer | None:
         """None: an actor checks an item when it runs it, with the same answer."""
         return None
 
-    def check_job(self, endpoint: str, options: Mapping[str, Any], kind: str) -> Fault | None:
+    def check_job(self, endpoint: str, options: Mapping[str, Any], kind: str) -> InputFault | None:
         known = endpoint in DIALECTS
-        return None if known else Fault(code="invalid_endpoint", message=f"no route {endpoint}", param="endpoint")
+        return None if known else InputFault(code="invalid_endpoint", message=f"no route {endpoint}", param="endpoint")
 
-    async def execute(self, item: Item) -> Answer:
+    async def execute(self, item: WorkItem) -> ItemAnswer:
         """Raises Overloaded while no actor has room, ReplicaLost where the actor died meanwhile, Unavailable where no
         actor can be had."""
         if self._failed is not None:
@@ -175,13 +175,13 @@ class RayExecutor:
         self._failures = 0
         return ran
 
-    def _begin(self) -> Engine:
+    def _begin(self) -> EngineActor:
         options: dict[str, Any] = {"num_cpus": self.cpus, "num_gpus": self.gpus, "scheduling_strategy": "SPREAD"}
-        engine = Engine(ray.remote(**options)(BatchActor).remote(dict(self.values), self.model, dict(self.engine)))
+        engine = EngineActor(ray.remote(**options)(BatchActor).remote(dict(self.values), self.model, dict(self.engine)))
         engine.opening = asyncio.create_task(self._open(engine))
         return engine
 
-    async def _open(self, engine: Engine) -> None:
+    async def _open(self, engine: EngineActor) -> None:
         try:
             engine.node = await engine.actor.open.remote()
         except RayActorError:
@@ -189,7 +189,7 @@ class RayExecutor:
         except (RayError, EspalierError) as error:
             self._break(failure(error))
 
-    def _replace(self, engine: Engine) -> None:
+    def _replace(self, engine: EngineActor) -> None:
         """Another actor in place of a dead one, once."""
         if engine.is_gone or engine not in self._engines:
             return

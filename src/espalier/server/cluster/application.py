@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from espalier.errors import InputError, MissingDependency
 from espalier.server import apps
 from espalier.server.cluster import joining
-from espalier.server.cluster.edge import Named
+from espalier.server.cluster.edge import NameMiddleware
 from espalier.server.cluster.plan import check_machines, deployment_options, read_plan
 from espalier.server.environment import read_environment
 from espalier.server.process.state import Process
@@ -33,7 +33,7 @@ except ModuleNotFoundError as error:
 
 def application(args: Mapping[str, Any]) -> serve.Application:
     """args: `settings`, variables of the server with their values; `home`, the address of the machine that a SQLite
-    file is on; and the fields of `Plan`. Raises InputError."""
+    file is on; and the fields of `ClusterPlan`. Raises InputError."""
     given = dict(args)
     values = {str(name): str(value) for name, value in dict(given.pop("settings", None) or {}).items()}
     home = given.pop("home", None)
@@ -55,10 +55,11 @@ class Replica:
         if home is not None and here != home:
             raise InputError(
                 f"a replica has started on {here}, and the SQLite file is on {home}",
-                hint="DATABASE_URL=postgresql://… (the extra postgres)", field="DATABASE_URL",
-            )  # fmt: skip
+                hint="DATABASE_URL=postgresql://… (the extra postgres)",
+                field="DATABASE_URL",
+            )
         api = apps.create_app(settings, app=build_app(environ=environment.values), replicas=Siblings(self.own_metrics))
-        self._opened = Opened(api)
+        self._opened = BackgroundLifespan(api)
         await self._opened.start()
 
     async def own_metrics(self) -> tuple[str, bytes]:
@@ -66,10 +67,10 @@ class Replica:
         return serve.get_replica_context().replica_tag, await self._opened.metrics()
 
     def __serve_build_asgi_app__(self) -> ASGIApp:
-        return Named(self._opened, serve.get_replica_context().replica_tag)
+        return NameMiddleware(self._opened, serve.get_replica_context().replica_tag)
 
 
-class Opened:
+class BackgroundLifespan:
     """The lifespan of an application, in a task of its own: begun and ended by hand, with errors as they are. As an
     ASGI application it is that one, opened already; the shutdown that Ray sends to a drained replica ends it."""
 

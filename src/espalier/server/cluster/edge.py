@@ -155,7 +155,7 @@ def _write_error_event(path: str) -> bytes:
     return event(error_body(error))
 
 
-class Named:
+class NameMiddleware:
     """ASGI middleware of a replica: its answers bear its name, so that a proxy knows them from its own. name: of the
     replica, known once it runs."""
 

@@ -32,9 +32,12 @@ def joined(address: str | None, *, variables: Mapping[str, str], cpus: float = 1
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_worker_niceness", "0")  # of a new cluster: engines are what it is for
     options: dict[str, Any] = {
-        "address": where or "local", "log_to_driver": True, "logging_level": logging.WARNING, "namespace": "espalier",
+        "address": where or "local",
+        "log_to_driver": True,
+        "logging_level": logging.WARNING,
+        "namespace": "espalier",
         "runtime_env": {"env_vars": dict(variables)},
-    }  # fmt: skip
+    }
     if where is None:
         cores = os.cpu_count() or 1
         options |= {"include_dashboard": False, "num_cpus": max(cores, int(-(-cpus // 1)))}
@@ -100,8 +103,9 @@ def room(cpus: float, gpus: float) -> int:
     if not fitting:
         raise InputError(
             f"no node of the cluster has {cpus:g} cores and {gpus:g} GPUs for a replica",
-            hint="--cpus, --gpus: what a replica reserves", field="cpus",
-        )  # fmt: skip
+            hint="--cpus, --gpus: what a replica reserves",
+            field="cpus",
+        )
     return fitting
 
 

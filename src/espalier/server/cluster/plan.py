@@ -35,7 +35,7 @@ UPSCALE_SECONDS, DOWNSCALE_SECONDS = 10.0, 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replicas:
+class ReplicaRange:
     """How many: `least` to `most`, by ongoing requests; a fixed number where they are equal."""
 
     least: int = 1
@@ -46,7 +46,7 @@ class Replicas:
         return self.least == self.most
 
 
-def read_replicas(text: str) -> Replicas:
+def read_replicas(text: str) -> ReplicaRange:
     """`4`, or `1-8`. Raises InputError."""
     match = SPREAD.fullmatch(text.strip())
     least = int(match[1]) if match else 0
@@ -55,15 +55,15 @@ def read_replicas(text: str) -> Replicas:
         raise InputError(
             f"{text[:40]!r} is no number of replicas", hint="4, or 1-8 for as many as requests need", field="replicas"
         )
-    return Replicas(least=least, most=most)
+    return ReplicaRange(least=least, most=most)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class ClusterPlan:
     """cpus, gpus: what each replica reserves; gpus may be a fraction, so that replicas share one. ongoing: requests of
     a replica at which autoscaling aims."""
 
-    replicas: Replicas = Replicas()
+    replicas: ReplicaRange = ReplicaRange()
     cpus: float = 1.0
     gpus: float = 0.0
     ongoing: float = 8.0
@@ -77,9 +77,9 @@ class Plan:
             raise InputError("autoscaling aims at more than 0 ongoing requests", field="ongoing")
 
 
-def read_plan(given: Mapping[str, Any]) -> Plan:
+def read_plan(given: Mapping[str, Any]) -> ClusterPlan:
     """A plan from the arguments of an application in a file of Ray Serve. Raises InputError."""
-    known = {field.name for field in fields(Plan)}
+    known = {field.name for field in fields(ClusterPlan)}
     if unknown := sorted(set(given) - known):
         raise InputError(
             f"there is no {unknown[0]!r} here", hint=f"one of: {', '.join(sorted(known))}", field=unknown[0]
@@ -93,10 +93,10 @@ def read_plan(given: Mapping[str, Any]) -> Plan:
             values[name] = float(value)
         except (TypeError, ValueError):
             raise InputError(f"{name} is a number, not {str(value)[:40]!r}", field=name) from None
-    return Plan(**values)
+    return ClusterPlan(**values)
 
 
-def deployment_options(plan: Plan, settings: ServerSettings) -> dict[str, Any]:
+def deployment_options(plan: ClusterPlan, settings: ServerSettings) -> dict[str, Any]:
     """The options of Ray Serve's deployment, under their names in Python and in its YAML."""
     few = max(1, settings.queue_size)
     options: dict[str, Any] = {
@@ -113,14 +113,16 @@ def deployment_options(plan: Plan, settings: ServerSettings) -> dict[str, Any]:
         return options | {"num_replicas": plan.replicas.least}
     return options | {
         "autoscaling_config": {
-            "min_replicas": plan.replicas.least, "max_replicas": plan.replicas.most,
-            "target_ongoing_requests": plan.ongoing, "upscale_delay_s": UPSCALE_SECONDS,
+            "min_replicas": plan.replicas.least,
+            "max_replicas": plan.replicas.most,
+            "target_ongoing_requests": plan.ongoing,
+            "upscale_delay_s": UPSCALE_SECONDS,
             "downscale_delay_s": DOWNSCALE_SECONDS,
         }
-    }  # fmt: skip
+    }
 
 
-def check_settings(settings: ServerSettings, plan: Plan) -> None:
+def check_settings(settings: ServerSettings, plan: ClusterPlan) -> None:
     """Raises InputError for settings that replicas cannot have."""
     for name, is_set in (("workers", settings.workers > 1), ("uds", settings.uds is not None)):
         if is_set:
@@ -135,8 +137,9 @@ def check_settings(settings: ServerSettings, plan: Plan) -> None:
         if given is not None:
             raise InputError(
                 f"{name.upper()} has one writer, and there are up to {plan.replicas.most} replicas",
-                hint="--replicas 1", field=name.upper(),
-            )  # fmt: skip
+                hint="--replicas 1",
+                field=name.upper(),
+            )
 
 
 def check_machines(settings: ServerSettings, machines: int) -> None:
@@ -148,11 +151,12 @@ def check_machines(settings: ServerSettings, machines: int) -> None:
         raise InputError(
             f"the cluster has {machines} machines, and a SQLite file is on one of them: they would not share "
             "limits, traces and batches",
-            hint="DATABASE_URL=postgresql://… (the extra postgres)", field="DATABASE_URL",
-        )  # fmt: skip
+            hint="DATABASE_URL=postgresql://… (the extra postgres)",
+            field="DATABASE_URL",
+        )
     if settings.batch_jobs and settings.batch_job_temp_dir is None:
         raise InputError(
             f"the cluster has {machines} machines, and uploads of batches would lie on one of them",
             hint="BATCH_JOB_TEMP_DIR: a folder that all of them share; or BATCH_JOBS=false",
             field="BATCH_JOB_TEMP_DIR",
-        )  # fmt: skip
+        )

@@ -16,7 +16,7 @@ from espalier.errors import InputError
 from espalier.server.admit.auth import is_loopback
 from espalier.server.cluster import joining
 from espalier.server.cluster.application import application
-from espalier.server.cluster.plan import APPLICATION, Plan, check_machines
+from espalier.server.cluster.plan import APPLICATION, ClusterPlan, check_machines
 from espalier.server.settings import ServerSettings
 
 log = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def deployed(
-    settings: ServerSettings, plan: Plan, variables: Mapping[str, str], *, tell: Callable[[str], None]
+    settings: ServerSettings, plan: ClusterPlan, variables: Mapping[str, str], *, tell: Callable[[str], None]
 ) -> Iterator[None]:
     """While open, the replicas serve. At the end requests that run may finish, as long as the settings say. variables:
     the settings by their names. tell: gets remarks for the user. Raises InputError for what the cluster cannot hold,
@@ -50,13 +50,17 @@ def deployed(
         _delete()
 
 
-def arguments(plan: Plan, variables: Mapping[str, str], *, home: str | None) -> dict[str, Any]:
+def arguments(plan: ClusterPlan, variables: Mapping[str, str], *, home: str | None) -> dict[str, Any]:
     """What `application` reads."""
     replicas = f"{plan.replicas.least}-{plan.replicas.most}"
     return {
-        "settings": dict(variables), "home": home, "replicas": replicas, "cpus": plan.cpus, "gpus": plan.gpus,
+        "settings": dict(variables),
+        "home": home,
+        "replicas": replicas,
+        "cpus": plan.cpus,
+        "gpus": plan.gpus,
         "ongoing": plan.ongoing,
-    }  # fmt: skip
+    }
 
 
 def _delete() -> None:

@@ -10,7 +10,7 @@ from ray import serve
 from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 
-from espalier.server.ports import Gathered
+from espalier.server.ports import ReplicaMetrics
 
 METHOD = "own_metrics"
 """The deployment's method that returns the name of the replica and the text of its metrics."""
@@ -26,7 +26,7 @@ class Siblings:
         self._own = own
         self._handle: Any = None
 
-    async def metrics(self) -> Gathered:
+    async def metrics(self) -> ReplicaMetrics:
         """Where one of them is silent for SECONDS, this one's alone, and a line in the log."""
         context = serve.get_replica_context()
         try:
@@ -36,9 +36,9 @@ class Siblings:
             replies = await asked.results_async(timeout_s=SECONDS, return_exceptions=True)
         except (TimeoutError, RuntimeError, RayError, RayServeException) as error:
             log.warning("the metrics of the other replicas could not be had: %s", error)
-            return Gathered(texts=dict([await self._own()]), lost=max(1, context.world_size - 1))
+            return ReplicaMetrics(texts=dict([await self._own()]), lost=max(1, context.world_size - 1))
         texts = dict(reply for reply in replies if not isinstance(reply, BaseException))
         for answer in replies:
             if isinstance(answer, BaseException):
                 log.warning("a replica did not tell its metrics: %s", answer)
-        return Gathered(texts=dict(sorted(texts.items())), lost=len(replies) - len(texts))
+        return ReplicaMetrics(texts=dict(sorted(texts.items())), lost=len(replies) - len(texts))

@@ -7,10 +7,22 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 
 HEADERS = (
-    "authorization", "content-type", "x-request-id", "x-api-key", "api-key", "idempotency-key", "openai-organization",
-    "openai-project", "openai-beta", "anthropic-version", "anthropic-beta", "anthropic-dangerous-direct-browser-access",
-    "user-agent", "traceparent", "tracestate",
-)  # fmt: skip
+    "authorization",
+    "content-type",
+    "x-request-id",
+    "x-api-key",
+    "api-key",
+    "idempotency-key",
+    "openai-organization",
+    "openai-project",
+    "openai-beta",
+    "anthropic-version",
+    "anthropic-beta",
+    "anthropic-dangerous-direct-browser-access",
+    "user-agent",
+    "traceparent",
+    "tracestate",
+)
 """Headers that the SDKs of OpenAI and Anthropic send from a page."""
 PREFIX = "x-stainless-"
 """How the SDKs' headers about themselves begin; there are more with every version."""

@@ -83,13 +83,18 @@ class GatewayTimeout(EspalierError):
     http_status = 504
 
 
-CODES: Mapping[type[EspalierError], str] = {
-    UnknownModel: "model_not_found", PromptTooLong: "context_length_exceeded"
-}  # fmt: skip
+CODES: Mapping[type[EspalierError], str] = {UnknownModel: "model_not_found", PromptTooLong: "context_length_exceeded"}
 """Errors for which OpenAI has a code of its own."""
-TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error",
-         429: "rate_limit_error", 499: "cancelled_error", 501: "not_supported_error", 503: "unavailable_error",
-         504: "timeout_error"}  # fmt: skip
+TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    429: "rate_limit_error",
+    499: "cancelled_error",
+    501: "not_supported_error",
+    503: "unavailable_error",
+    504: "timeout_error",
+}
 """`type` by status. Other statuses below 500 are `invalid_request_error`, from 500 on `server_error`."""
 LONGEST = 1000
 """The most characters of a message; the rest is cut."""
@@ -201,15 +206,22 @@ def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {status: {"description": MEANINGS[status], "content": content} for status in statuses}
 
 
-MEANINGS = {400: "The request is wrong; `param` names the field.", 401: "The key is missing or wrong.",
-            403: "This key is not allowed to do this.", 404: "There is no such model or route.",
-            405: "The route does not take this method.", 408: "The body did not arrive in time.",
-            413: "The body is too large.", 415: "The body is not sent as application/json.",
-            429: "Too many requests: retry after `retry-after` seconds.", 499: "The client disconnected.",
-            500: "A fault in the server; the log has the details under the request id.",
-            501: "This model cannot do it, or an optional dependency is not installed.",
-            502: "The server behind this one failed, or did not keep the constraint.",
-            503: "The server is full, starting or closing: retry later.",
-            504: "The request took longer than its limit."}  # fmt: skip
+MEANINGS = {
+    400: "The request is wrong; `param` names the field.",
+    401: "The key is missing or wrong.",
+    403: "This key is not allowed to do this.",
+    404: "There is no such model or route.",
+    405: "The route does not take this method.",
+    408: "The body did not arrive in time.",
+    413: "The body is too large.",
+    415: "The body is not sent as application/json.",
+    429: "Too many requests: retry after `retry-after` seconds.",
+    499: "The client disconnected.",
+    500: "A fault in the server; the log has the details under the request id.",
+    501: "This model cannot do it, or an optional dependency is not installed.",
+    502: "The server behind this one failed, or did not keep the constraint.",
+    503: "The server is full, starting or closing: retry later.",
+    504: "The request took longer than its limit.",
+}
 GENERATION_ERRORS = (400, 401, 403, 404, 405, 408, 413, 415, 429, 499, 500, 501, 502, 503, 504)
 READING_ERRORS = (400, 401, 403, 404, 405, 500, 503)

@@ -95,11 +95,19 @@ async def read_upload(request: Request, settings: ServerSettings, file: BinaryIO
     if kind != b"multipart/form-data" or not boundary:
         raise WrongMediaType("an upload must be sent as multipart/form-data", hint="curl -F file=@in.jsonl")
     form = _Form()
-    parser = MultipartParser(boundary, {
-        "on_part_begin": form.begin, "on_header_field": form.header_name, "on_header_value": form.header_value,
-        "on_header_end": form.header_end, "on_headers_finished": form.headers_end, "on_part_data": form.data,
-        "on_part_end": form.end, "on_end": form.finished,
-    })  # fmt: skip
+    parser = MultipartParser(
+        boundary,
+        {
+            "on_part_begin": form.begin,
+            "on_header_field": form.header_name,
+            "on_header_value": form.header_value,
+            "on_header_end": form.header_end,
+            "on_headers_finished": form.headers_end,
+            "on_part_data": form.data,
+            "on_part_end": form.end,
+            "on_end": form.finished,
+        },
+    )
     pieces = request.stream()
     try:
         while True:

@@ -85,8 +85,9 @@ def _is_flat(value: Any) -> bool:
     if isinstance(value, str):
         return len(value) <= SLICE
     if isinstance(value, dict):
-        return len(value) <= 8 and all(type(item) in FLAT or (type(item) is str and len(item) <= SLICE)
-                                       for item in value.values())  # fmt: skip
+        return len(value) <= 8 and all(
+            type(item) in FLAT or (type(item) is str and len(item) <= SLICE) for item in value.values()
+        )
     return type(value) in FLAT
 
 
@@ -115,9 +116,13 @@ class JsonResponse(Response):
     media_type = "application/json"
 
     def __init__(
-        self, content: Any, status_code: int = 200, headers: Mapping[str, str] | None = None, *,
+        self,
+        content: Any,
+        status_code: int = 200,
+        headers: Mapping[str, str] | None = None,
+        *,
         limit_seconds: float = READ_SECONDS,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(content, status_code, headers)
         self._limit_seconds = limit_seconds
 

@@ -20,16 +20,16 @@ import anyio
 import anyio.to_thread
 
 from espalier.agents.runs import Runs, Share
-from espalier.agents.table import Call, read_call
+from espalier.agents.table import VerbCall, read_call
 from espalier.agents.verb import Answer, Desk, Question
 from espalier.decoding.options import OPTIONS
-from espalier.engines.base import Finished, Result
+from espalier.engines.base import FinishEvent, Result
 from espalier.engines.request_options import SCHEMA_ORDER
 from espalier.errors import Cancelled, DeadlineExceeded, EspalierError, GenerationError, InputError, NotAvailable
 from espalier.server.answering.submitting import generating
 from espalier.server.asking.assemble import SHOWN_CANDIDATES, assemble
-from espalier.server.asking.decoding import Decoded
-from espalier.server.asking.draft import Asked, Draft
+from espalier.server.asking.decoding import DecodingFields
+from espalier.server.asking.draft import ParsedRequest, RequestDraft
 from espalier.server.http.errors import BadRequest, TooCostly
 from espalier.server.http.wire import to_bytes_by_parts
 from espalier.server.ports import Caller
@@ -61,9 +61,13 @@ class Visit:
         """What verbs are given, for what this caller may see."""
         process = self.process
         return Desk(
-            engine=process.engine, presets=process.presets, traces=process.store, caller=self.caller.name,
-            order=process.app.settings.default_of(SCHEMA_ORDER), runs=Runs(process.engine, lambda: process.scheduler),
-        )  # fmt: skip
+            engine=process.engine,
+            presets=process.presets,
+            traces=process.store,
+            caller=self.caller.name,
+            order=process.app.settings.default_of(SCHEMA_ORDER),
+            runs=Runs(process.engine, lambda: process.scheduler),
+        )
 
 
 async def answered(visit: Visit, name: str, arguments: Any, tell: Tell) -> Answer:
@@ -89,7 +93,7 @@ def _plain(answer: Answer) -> Answer:
     return plain
 
 
-def _check_size(process: Process, call: Call) -> None:
+def _check_size(process: Process, call: VerbCall) -> None:
     """Raises BadRequest for a schema, grammar or pattern that is larger than a request may send."""
     limit = process.settings.max_schema_bytes
     for name in ("json_schema", "grammar", "regex", "choices", "constraint", "safety", "available_tools"):
@@ -103,10 +107,10 @@ def _check_size(process: Process, call: Call) -> None:
         raise BadRequest(f"{len(tools)} tools; the limit is {process.settings.max_tools}", field="available_tools")
 
 
-async def _generate_answer(visit: Visit, call: Call, tell: Tell, began: float) -> Answer:
+async def _generate_answer(visit: Visit, call: VerbCall, tell: Tell, began: float) -> Answer:
     process, caller = visit.process, visit.caller
 
-    def ask() -> tuple[Question, Asked]:
+    def ask() -> tuple[Question, ParsedRequest]:
         assert call.verb.asks is not None
         with time_limit(process.settings.compile_seconds):
             question = call.verb.asks(call.arguments, visit.desk)
@@ -117,9 +121,15 @@ async def _generate_answer(visit: Visit, call: Call, tell: Tell, began: float) -
         operation="text_completion", model=asked.model, headers={}, request_id=visit.request_id
     ) as span:
         async with generating(
-            process, asked, caller=caller, route=ROUTE, request_id=visit.request_id, began=began, span=span,
+            process,
+            asked,
+            caller=caller,
+            route=ROUTE,
+            request_id=visit.request_id,
+            began=began,
+            span=span,
             log_state=visit.log_state,
-        ) as running:  # fmt: skip
+        ) as running:
             result = await _follow_run(running, asked.requests[0].sampling.max_tokens, tell)
             running.ended(visit.request_id, [result])
             trace_id = running.outputs[0].trace_id
@@ -134,8 +144,8 @@ async def _follow_run(running: Any, most: int, tell: Tell) -> Result:
     async with aclosing(running.events()) as events:
         async for burst in events:
             _, last = burst[-1]
-            tokens += len(burst) - isinstance(last, Finished)
-            if isinstance(last, Finished):
+            tokens += len(burst) - isinstance(last, FinishEvent)
+            if isinstance(last, FinishEvent):
                 await tell(tokens, float(max(tokens, most)))
                 result: Result = last.result
                 return result
@@ -145,7 +155,7 @@ async def _follow_run(running: Any, most: int, tell: Tell) -> Result:
     raise GenerationError("the run ended without a result")
 
 
-def _parse_question(question: Question, process: Process) -> Asked:
+def _parse_question(question: Question, process: Process) -> ParsedRequest:
     """The engine's request. Raises InputError and its kin."""
     settings, options = process.settings, dict(question.options)
     if question.keeps_trace and (process.store is None or settings.store_traces == "never"):
@@ -154,22 +164,22 @@ def _parse_question(question: Question, process: Process) -> Asked:
     decoding = {name: options.pop(name) for name in OPTIONS if name in options}
     if level == "steps":
         options["trace_top_k"] = SHOWN_CANDIDATES
-    draft = Draft(
+    draft = RequestDraft(
         model=None,
         prompts=(question.prompt,),
         ids=(None,),
         options=options,
-        decoded=Decoded(fields=decoding),
+        decoded=DecodingFields(fields=decoding),
         trace=level,
         shown_trace="steps" if question.keeps_trace else "none",
     )
-    asked = assemble(draft, process, Asked)
+    asked = assemble(draft, process, ParsedRequest)
     if len(asked.requests) > 1:
         raise InputError("a call has one answer: n is 1", field="preset")
     return asked
 
 
-async def _looked_up(visit: Visit, call: Call) -> Answer:
+async def _looked_up(visit: Visit, call: VerbCall) -> Answer:
     """The answer of a verb that generates nothing, in a thread."""
     process, caller = visit.process, visit.caller
 
@@ -188,7 +198,7 @@ async def _looked_up(visit: Visit, call: Call) -> Answer:
             raise
 
 
-async def _run_often(visit: Visit, call: Call, tell: Tell) -> Answer:
+async def _run_often(visit: Visit, call: VerbCall, tell: Tell) -> Answer:
     """The answer of a verb that generates many times: it shares the model with everybody else's requests."""
     process, caller = visit.process, visit.caller
     loop = asyncio.get_running_loop()

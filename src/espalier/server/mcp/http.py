@@ -42,9 +42,11 @@ IDLE_SECONDS = 1_800.0
 def create_mcp_app(settings: ServerSettings, parts: Parts, failed: Failed | None = None) -> FastAPI:
     """The application. failed: as of `create_app`."""
     manager = StreamableHTTPSessionManager(
-        app=make_server(_find_process), max_request_body_size=settings.max_body_bytes, max_sessions=MOST_SESSIONS,
+        app=make_server(_find_process),
+        max_request_body_size=settings.max_body_bytes,
+        max_sessions=MOST_SESSIONS,
         session_idle_timeout=IDLE_SECONDS,
-    )  # fmt: skip
+    )
 
     @asynccontextmanager
     async def lifespan(api: FastAPI) -> AsyncIterator[None]:
@@ -54,8 +56,16 @@ def create_mcp_app(settings: ServerSettings, parts: Parts, failed: Failed | None
             await stack.enter_async_context(manager.run())
             yield
 
-    api = FastAPI(title="Espalier MCP", version=__version__, lifespan=lifespan, openapi_url=None, docs_url=None,
-                  redoc_url=None, redirect_slashes=False, root_path=settings.root_path)  # fmt: skip
+    api = FastAPI(
+        title="Espalier MCP",
+        version=__version__,
+        lifespan=lifespan,
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        root_path=settings.root_path,
+    )
     api.include_router(health.router)
     api.router.routes.append(Route(ROUTE, endpoint=Endpoint(manager, settings)))
     errors.install(api)

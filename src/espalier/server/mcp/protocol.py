@@ -138,8 +138,5 @@ def _write_error(name: str, error: EspalierError) -> types.CallToolResult:
     shaped: Answer | None = failure(name, told(error))
     meta = {"espalier/error": {"message": error.message, "hint": error.hint, "field": error.field, "code": error.code}}
     return types.CallToolResult(
-        content=[types.TextContent(type="text", text=told(error))],
-        structured_content=shaped,
-        is_error=True,
-        _meta=meta,
+        content=[types.TextContent(type="text", text=told(error))], structured_content=shaped, is_error=True, _meta=meta
     )

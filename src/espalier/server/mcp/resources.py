@@ -19,14 +19,18 @@ TRACE, PRESET = "trace://", "preset://"
 JSON = "application/json"
 TEMPLATES = (
     types.ResourceTemplate(
-        name="trace", uri_template="trace://{id}", mime_type=JSON,
+        name="trace",
+        uri_template="trace://{id}",
+        mime_type=JSON,
         description="A stored trace: every step, what the model wanted, what the constraint left, sums.",
     ),
     types.ResourceTemplate(
-        name="preset", uri_template="preset://{name}", mime_type=JSON,
+        name="preset",
+        uri_template="preset://{name}",
+        mime_type=JSON,
         description="A preset: sampling, constraint and filters.",
     ),
-)  # fmt: skip
+)
 
 
 async def listed(visit: Visit) -> list[types.Resource]:
@@ -42,11 +46,13 @@ async def listed(visit: Visit) -> list[types.Resource]:
         rows, _ = await process.pools.reading.run(partial(stored_rows, visit.desk, limit=MOST), owner=visit.caller.name)
     return listed + [
         types.Resource(
-            name=str(row["id"]), uri=f"{TRACE}{row['id']}", mime_type=JSON,
+            name=str(row["id"]),
+            uri=f"{TRACE}{row['id']}",
+            mime_type=JSON,
             description=f"{row['tokens']} tokens, {row['finish_reason']}",
         )
         for row in rows
-    ]  # fmt: skip
+    ]
 
 
 def _about(visit: Visit, name: str) -> str | None:

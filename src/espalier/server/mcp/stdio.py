@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 LOCAL = Caller(name=ANONYMOUS)
 
 
-class Opened:
+class BackgroundProcess:
     """A process that is opened in the background. `failure` is why it could not be."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class Opened:
 async def serve_stdio(opening: AbstractAsyncContextManager[Process]) -> None:
     """Serve one client until it closes our standard input. Raises what opening the process raised, once the client has
     gone: until then every call says so."""
-    opened, ended = Opened(), asyncio.Event()
+    opened, ended = BackgroundProcess(), asyncio.Event()
     server = make_server(opened.find)
     async with stdio_server() as (incoming, outgoing):  # from here on, nothing else reaches standard output
         holding = asyncio.create_task(opened.hold(opening, ended))

@@ -26,9 +26,10 @@ class BatchItems(Collector):
 
     def collect(self) -> Iterator[Metric]:
         family = GaugeMetricFamily(
-            "espalier:batch_items", "Items of the batches that have not ended, by state, in the whole database.",
+            "espalier:batch_items",
+            "Items of the batches that have not ended, by state, in the whole database.",
             labels=["state"],
-        )  # fmt: skip
+        )
         for state, count in self._store.batches.open_items().items():
             family.add_metric([str(state)], count)
         yield family

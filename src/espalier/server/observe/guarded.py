@@ -17,7 +17,7 @@ MOST_KINDS = 100
 """How many kinds of failure are remembered as logged."""
 
 
-class Guarded:
+class GuardedRecorder:
     """Wraps a Recorder. failed: called for each failure."""
 
     def __init__(self, recorder: Recorder, *, failed: Callable[[], None]) -> None:
@@ -48,7 +48,7 @@ class Guarded:
 
 
 class _GuardedRun:
-    def __init__(self, guard: Guarded, run: RunRecorder | None, info: RunInfo) -> None:
+    def __init__(self, guard: GuardedRecorder, run: RunRecorder | None, info: RunInfo) -> None:
         self._guard, self._run, self._info = guard, run, info
 
     def step(self, record: StepRecord) -> None:

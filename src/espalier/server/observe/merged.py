@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from espalier.server.ports import Gathered
+from espalier.server.ports import ReplicaMetrics
 
 COUNTED = """# HELP espalier:replicas Replicas whose metrics are here, and those that did not answer.
 # TYPE espalier:replicas gauge
@@ -17,7 +17,7 @@ espalier:replicas{{state="lost"}} {lost}.0
 """
 
 
-def merged(gathered: Gathered) -> bytes:
+def merged(gathered: ReplicaMetrics) -> bytes:
     """Prometheus' text format 0.0.4, families in the order in which they first come."""
     heads: dict[str, list[str]] = {}
     samples: dict[str, list[str]] = {}

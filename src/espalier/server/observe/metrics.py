@@ -35,15 +35,80 @@ PREFIXES = ("vllm", "espalier")
 LABELS = ("model_name", "engine")
 
 FIRST = (
-    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560,
-)  # fmt: skip
+    0.001,
+    0.005,
+    0.01,
+    0.02,
+    0.04,
+    0.06,
+    0.08,
+    0.1,
+    0.25,
+    0.5,
+    0.75,
+    1,
+    2.5,
+    5,
+    7.5,
+    10,
+    20,
+    40,
+    80,
+    160,
+    640,
+    2560,
+)
 GAP = (
-    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80,
-)  # fmt: skip
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.075,
+    0.1,
+    0.15,
+    0.2,
+    0.3,
+    0.4,
+    0.5,
+    0.75,
+    1,
+    2.5,
+    5,
+    7.5,
+    10,
+    20,
+    40,
+    80,
+)
 LONG = (
-    0.005, 0.01, 0.05, 0.1, 0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920,
+    0.005,
+    0.01,
+    0.05,
+    0.1,
+    0.3,
+    0.5,
+    0.8,
+    1,
+    1.5,
+    2,
+    2.5,
+    5,
+    10,
+    15,
+    20,
+    30,
+    40,
+    50,
+    60,
+    120,
+    240,
+    480,
+    960,
+    1920,
     7680,
-)  # fmt: skip
+)
 """Seconds: vLLM's buckets, and lower ones before them for faster models."""
 COMPILE = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 MASK = (0.000005, 0.00001, 0.00005, 0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5)
@@ -117,8 +182,9 @@ class PrometheusMeter:
             "espalier:rejected_tokens",
             "Traced steps that refused a token: `top_choice`, the model's most probable one (known from full traces);"
             " `drawn`, the one that was drawn.",
-            "constraint", "kind",
-        )  # fmt: skip
+            "constraint",
+            "kind",
+        )
         self._invalid = self._counter("espalier:invalid_outputs", "Outputs that the validator refused.", "constraint")
         self._broken = self._counter(
             "espalier:broken_outputs",
@@ -141,9 +207,11 @@ class PrometheusMeter:
             "espalier:http_responses", "Responses, by route and status.", ("route", "code"), registry=self._registry
         )
         self._refused = Counter(
-            "espalier:refused_requests", "Requests that were refused, by route and error.", ("route", "error"),
+            "espalier:refused_requests",
+            "Requests that were refused, by route and error.",
+            ("route", "error"),
             registry=self._registry,
-        )  # fmt: skip
+        )
         self._queue_size.labels(model, ENGINE).set(queue_size)
         self._unrecorded = self._counter("espalier:recorder_errors", "Failures of recorders.")
         self._begin_at_zero()
@@ -208,11 +276,11 @@ class PrometheusMeter:
         """The body of `/metrics`, of the type CONTENT_TYPE."""
         self.refresh()
         if self._folder is None:
-            return generate_latest(_WithoutCreated(self._registry))
+            return generate_latest(_CompactRegistry(self._registry))
         _forget_the_dead(self._folder)
         shared = CollectorRegistry()
         MultiProcessCollector(shared, path=str(self._folder))  # type: ignore[no-untyped-call]
-        return generate_latest(_WithoutCreated(shared))
+        return generate_latest(_CompactRegistry(shared))
 
     def close(self) -> None:
         """Stop refreshing. Idempotent."""
@@ -273,7 +341,7 @@ class PrometheusMeter:
         return [self._gauge(f"{prefix}:{name}", help_, mode) for prefix in PREFIXES]
 
 
-class _WithoutCreated(Collector):
+class _CompactRegistry(Collector):
     """A registry without the `_created` samples, which double the number of lines."""
 
     def __init__(self, registry: CollectorRegistry) -> None:

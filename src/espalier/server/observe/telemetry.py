@@ -87,11 +87,7 @@ class TracedSpans:
     """Spans of a provider. is_ours: whether `close` shuts the provider down. clock: monotonic seconds."""
 
     def __init__(
-        self,
-        provider: TracerProvider,
-        *,
-        is_ours: bool = True,
-        clock: Callable[[], float] = time.perf_counter,
+        self, provider: TracerProvider, *, is_ours: bool = True, clock: Callable[[], float] = time.perf_counter
     ) -> None:
         self._provider, self._is_ours, self._clock = provider, is_ours, clock
         self._tracer: Tracer = provider.get_tracer("espalier", __version__)

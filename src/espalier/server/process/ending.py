@@ -31,7 +31,7 @@ CUT_AFTER = 0.4
 FORCED_STATUS = 1
 
 
-class Ending:
+class ShutdownPlan:
     """drain: seconds. finish: ends what still runs; called once, at the end of the drain. leave: ends the process."""
 
     def __init__(
@@ -78,7 +78,7 @@ class Ending:
 
 
 @contextmanager
-def ending_on_signals(ending: Ending) -> Iterator[None]:
+def ending_on_signals(ending: ShutdownPlan) -> Iterator[None]:
     """While open, SIGTERM and SIGINT begin the ending, before what the ASGI server does on them. Elsewhere than in the
     main thread, where no handlers can be set, it does nothing."""
     if threading.current_thread() is not threading.main_thread():

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from espalier.activations.store.base import ActivationStore
 from espalier.activations.store.care import prune
-from espalier.activations.store.record import Captured
-from espalier.activations.store.writer import QueuedWriter, Written
+from espalier.activations.store.record import CapturedVectors
+from espalier.activations.store.writer import QueuedWriter, WriterCounts
 from espalier.engines.base import Result
 from espalier.server.settings import ServerSettings
 
@@ -40,7 +40,7 @@ class HiddenStates:
         )
 
     @property
-    def counts(self) -> Written:
+    def counts(self) -> WriterCounts:
         """Requests written, dropped, failed and waiting."""
         return self._writer.counts
 
@@ -66,7 +66,7 @@ class HiddenStates:
             log.error("hidden states of %d requests could not be stored: %s", counts.failed, counts.error)
         self._store.close()
 
-    def _finish_request(self, key: str, captured: Captured) -> None:
+    def _finish_request(self, key: str, captured: CapturedVectors) -> None:
         self._count += 1
         if self._count % PRUNE_EVERY == 0:
             self._prune()

@@ -39,10 +39,10 @@ from espalier.server.admit.gate import KeyGate, make_gate
 from espalier.server.admit.limits import LEASE_SECONDS
 from espalier.server.environment import export_for_libraries, read_environment
 from espalier.server.observe import logs, telemetry
-from espalier.server.observe.guarded import Guarded
+from espalier.server.observe.guarded import GuardedRecorder
 from espalier.server.observe.metrics import MOST_TOKENS, PrometheusMeter, make_meter
 from espalier.server.ports import Gate, Meter, Replicas, TraceStore
-from espalier.server.process.ending import Ending, ending_on_signals
+from espalier.server.process.ending import ShutdownPlan, ending_on_signals
 from espalier.server.process.garbage import memory_returned, short_collections
 from espalier.server.process.hidden_states import HiddenStates
 from espalier.server.process.named_stores import NamedStores
@@ -142,16 +142,29 @@ async def open_process(settings: ServerSettings, parts: Parts, lists: tuple[Word
         if lists and compiler is not None:
             prebuild = await stack.enter_async_context(prebuilding(settings, compiler, lists))
         yield Process(
-            settings=settings, app=app, engine=engine, scheduler=scheduler, names=names, gate=gate, meter=meter,
-            pools=pools, spans=spans, store=store if parts.store is not None or _keeps(settings) else None,
-            started=int(time.time()), fingerprint=_fingerprint(engine), recorders=recorders,
+            settings=settings,
+            app=app,
+            engine=engine,
+            scheduler=scheduler,
+            names=names,
+            gate=gate,
+            meter=meter,
+            pools=pools,
+            spans=spans,
+            store=store if parts.store is not None or _keeps(settings) else None,
+            started=int(time.time()),
+            fingerprint=_fingerprint(engine),
+            recorders=recorders,
             default_strategy=REJECTION if recorders and engine.capabilities.logits else _drafting(settings, engine),
             prebuild=prebuild,
-            logs=logs_kept, log=writer, activations=activations, named_stores=named,
+            logs=logs_kept,
+            log=writer,
+            activations=activations,
+            named_stores=named,
             batches=open_batches(store, settings) if has_batches and isinstance(store, Store) else None,
             responses=store if settings.store_responses and isinstance(store, Store) else None,
             replicas=parts.replicas,
-        )  # fmt: skip
+        )
 
 
 def _drafting(settings: ServerSettings, engine: LoadedEngine) -> str | None:
@@ -162,15 +175,17 @@ def _drafting(settings: ServerSettings, engine: LoadedEngine) -> str | None:
     if MODEL in settings.drafts and not can.draft_model:
         raise CapabilityError(
             "DRAFTS has the source model, and no smaller model is open to draft",
-            hint="ESPALIER_DRAFT_MODEL=PATH", field="DRAFTS",
-        )  # fmt: skip
+            hint="ESPALIER_DRAFT_MODEL=PATH",
+            field="DRAFTS",
+        )
     if settings.strategy == USUAL_STRATEGY:
         return None
     if not (can.logits and can.truncate):
         raise CapabilityError(
             f"{engine.engine.name} cannot draft: it gives no logits here, or its cache cannot be cut",
-            hint=f"STRATEGY={USUAL_STRATEGY}", field="STRATEGY",
-        )  # fmt: skip
+            hint=f"STRATEGY={USUAL_STRATEGY}",
+            field="STRATEGY",
+        )
     return settings.strategy
 
 
@@ -247,9 +262,12 @@ async def _retention(store: Store, settings: ServerSettings) -> AsyncIterator[No
 def _open_log(stack: AsyncExitStack, settings: ServerSettings, store: Store) -> LogWriter:
     """Writes generation logs in a thread of its own, which nobody waits for but the end of the process."""
     log_writer = LogWriter(
-        lambda: store, with_content=settings.store_generations == "content", tell=log.warning, tells_all=True,
+        lambda: store,
+        with_content=settings.store_generations == "content",
+        tell=log.warning,
+        tells_all=True,
         closes=False,
-    )  # fmt: skip
+    )
     stack.push_async_callback(asyncio.to_thread, log_writer.close)
     return log_writer
 
@@ -270,9 +288,11 @@ def _open_meter(
     stack: AsyncExitStack, settings: ServerSettings, engine: LoadedEngine, scheduler: ServingEngine, model: str
 ) -> PrometheusMeter:
     meter = make_meter(
-        model=model, load=scheduler.load, queue_size=settings.queue_size,
+        model=model,
+        load=scheduler.load,
+        queue_size=settings.queue_size,
         max_tokens=engine.capabilities.max_context or MOST_TOKENS,
-    )  # fmt: skip
+    )
     stack.callback(meter.close)
     return meter
 
@@ -282,7 +302,7 @@ async def _open_recorders(stack: AsyncExitStack, settings: ServerSettings, meter
         return ()
     log = await asyncio.to_thread(RejectionLog, settings.rejection_log, settings.rejection_log_bytes)
     stack.push_async_callback(asyncio.to_thread, log.close)
-    return (Guarded(log, failed=meter.unrecorded),)
+    return (GuardedRecorder(log, failed=meter.unrecorded),)
 
 
 def _count_steps(running: list[ServingEngine]) -> int:
@@ -296,7 +316,7 @@ def _steps(running: list[ServingEngine]) -> int | None:
     return load.steps if load is not None and load.running else None
 
 
-def _ending(settings: ServerSettings, scheduler: ServingEngine, pools: Pools) -> Ending:
+def _ending(settings: ServerSettings, scheduler: ServingEngine, pools: Pools) -> ShutdownPlan:
     """What still runs at the end of the drain is ended, and its readers are told."""
 
     async def finish() -> None:
@@ -306,10 +326,10 @@ def _ending(settings: ServerSettings, scheduler: ServingEngine, pools: Pools) ->
         pools.reading.close()
         await asyncio.to_thread(scheduler.close, drain=0)
 
-    return Ending(settings.drain_seconds, finish)
+    return ShutdownPlan(settings.drain_seconds, finish)
 
 
-async def _close(scheduler: ServingEngine, ending: Ending) -> None:
+async def _close(scheduler: ServingEngine, ending: ShutdownPlan) -> None:
     await asyncio.to_thread(scheduler.close, drain=ending.left())
 
 
@@ -327,10 +347,15 @@ async def _open_judge(stack: AsyncExitStack, settings: ServerSettings, gate: Gat
 def _server(settings: ServerSettings, judge: Judge, pools: Pools, gate: Gate) -> Callable[[Engine], ServingEngine]:
     def serve(engine: Engine) -> ServingEngine:
         return serve_engine(
-            engine, queue_size=settings.queue_size, step_seconds=settings.step_seconds,
-            plan_seconds=settings.plan_seconds, prefix_tokens=settings.prefix_tokens, judge=judge,
-            aside=pools.results.aside, charge=gate.charge,
-        )  # fmt: skip
+            engine,
+            queue_size=settings.queue_size,
+            step_seconds=settings.step_seconds,
+            plan_seconds=settings.plan_seconds,
+            prefix_tokens=settings.prefix_tokens,
+            judge=judge,
+            aside=pools.results.aside,
+            charge=gate.charge,
+        )
 
     return serve
 

@@ -49,7 +49,12 @@ def make_pools(*, waiting: int, steps: Callable[[], int | None] = lambda: None, 
         return Workers(threads=threads, waiting=waiting, turns=turns, name=name, charge=charge, patient=patient)
 
     return Pools(
-        preparing=pool(PREPARING, "preparing", patient=True), known=pool(KNOWN, "preparing what is known"),
-        tokens=pool(2, "tokens"), bodies=pool(2, "bodies"), results=pool(4, "results"), saving=pool(2, "saving"),
-        reading=pool(2, "reading"), replies=pool(2, "replies"),
-    )  # fmt: skip
+        preparing=pool(PREPARING, "preparing", patient=True),
+        known=pool(KNOWN, "preparing what is known"),
+        tokens=pool(2, "tokens"),
+        bodies=pool(2, "bodies"),
+        results=pool(4, "results"),
+        saving=pool(2, "saving"),
+        reading=pool(2, "reading"),
+        replies=pool(2, "replies"),
+    )

@@ -9,7 +9,7 @@ from typing import Any
 from espalier.errors import UpstreamError
 from espalier.upstream.llama_server.client import LlamaServer
 from espalier.upstream.xray.level import Probe
-from espalier.upstream.xray.wire.request import Asked
+from espalier.upstream.xray.wire.request import ClientRequest
 
 PROBES = 3
 
@@ -22,7 +22,7 @@ class AsksAgain:
     """The Again of one request. It never names a slot: a pinned slot has given other requests' distributions under
     load."""
 
-    def __init__(self, server: LlamaServer, parsed: Asked) -> None:
+    def __init__(self, server: LlamaServer, parsed: ClientRequest) -> None:
         self._server = server
         self._more = {name: parsed.body[name] for name in ("lora",) if name in parsed.body}
 
@@ -32,16 +32,26 @@ class AsksAgain:
     def entry(self, tokens: Sequence[int], *, count: int, is_fresh: bool) -> Any:
         body = {
             # A token of whole characters is forced, since others get no entry.
-            "prompt": list(tokens), "n_predict": 1, "n_probs": count, "grammar": 'root ::= "a"', "temperature": 0,
-            "cache_prompt": not is_fresh, "return_tokens": True, **self._more,
-        }  # fmt: skip
+            "prompt": list(tokens),
+            "n_predict": 1,
+            "n_probs": count,
+            "grammar": 'root ::= "a"',
+            "temperature": 0,
+            "cache_prompt": not is_fresh,
+            "return_tokens": True,
+            **self._more,
+        }
         return self._first_entry(body)
 
     def probed(self, tokens: Sequence[int], probe: Probe, *, count: int, is_fresh: bool) -> Any:
         body = {
-            "prompt": list(tokens), "n_predict": 1, "n_probs": count, "cache_prompt": not is_fresh, **self._more,
+            "prompt": list(tokens),
+            "n_predict": 1,
+            "n_probs": count,
+            "cache_prompt": not is_fresh,
+            **self._more,
             **probe.settings(),
-        }  # fmt: skip
+        }
         for seed in range(PROBES - 1):  # another token may be drawn, and end inside a character
             with contextlib.suppress(NoEntry):
                 return self._first_entry(body | {"seed": seed})

@@ -23,9 +23,9 @@ from espalier.server.ports import Gate, TraceStore
 from espalier.server.process.deps import caller_of, request_id_of
 from espalier.server.process.opening import open_gate, open_kept_store
 from espalier.server.process.pools import make_pools
-from espalier.server.proxy.exchange import Exchange, Tracer, pass_only
-from espalier.server.proxy.forward import Incoming, Outgoing, Upstream, make_client
-from espalier.server.proxy.keeping import Keeper, MemoryStore
+from espalier.server.proxy.exchange import ProxyExchange, Tracer, pass_only
+from espalier.server.proxy.forward import IncomingRequest, Outgoing, Upstream, make_client
+from espalier.server.proxy.keeping import MemoryStore, TraceKeeper
 from espalier.server.proxy.log.auto import auto_mode
 from espalier.server.proxy.log.mode import log_mode
 from espalier.server.proxy.playground import Playground, playground
@@ -40,8 +40,11 @@ log = logging.getLogger(__name__)
 PUBLIC = frozenset({"/health", "/v1/health"})
 """Paths that need no key, as at llama-server."""
 TRACERS: Mapping[Mode, Callable[[ProxyProcess], AbstractAsyncContextManager[Tracer]]] = {
-    "xray": x_ray, "off": pass_only, "log": log_mode, "auto": auto_mode,
-}  # fmt: skip
+    "xray": x_ray,
+    "off": pass_only,
+    "log": log_mode,
+    "auto": auto_mode,
+}
 
 
 def create_proxy_app(
@@ -64,8 +67,15 @@ def create_proxy_app(
             api.state.tracer = await stack.enter_async_context((tracer or TRACERS[proxy.mode])(process))
             yield
 
-    api = FastAPI(title="Espalier proxy", version=__version__, lifespan=lifespan, openapi_url=None, docs_url=None,
-                  redoc_url=None, redirect_slashes=False)  # fmt: skip
+    api = FastAPI(
+        title="Espalier proxy",
+        version=__version__,
+        lifespan=lifespan,
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
     api.include_router(traces.router)
     api.router.default = relay
     errors.install(api)
@@ -77,9 +87,14 @@ def create_proxy_app(
 
 
 async def _open_process(
-    stack: AsyncExitStack, settings: ServerSettings, proxy: ProxySettings, gate: Gate | None, store: TraceStore | None,
-    *, is_kept: bool,
-) -> ProxyProcess:  # fmt: skip
+    stack: AsyncExitStack,
+    settings: ServerSettings,
+    proxy: ProxySettings,
+    gate: Gate | None,
+    store: TraceStore | None,
+    *,
+    is_kept: bool,
+) -> ProxyProcess:
     if store is None:
         store = await open_kept_store(stack, settings) if is_kept else MemoryStore(proxy.keep)
     made = gate or open_gate(stack, settings, store)
@@ -89,9 +104,14 @@ async def _open_process(
     stack.push_async_callback(client.aclose)
     upstream = Upstream(client, proxy.llama_url, key=proxy.upstream_key, hides_key=not made.is_open)
     return ProxyProcess(
-        settings=settings, proxy=proxy, gate=made, pools=pools, store=store, upstream=upstream,
-        keeper=Keeper(store, proxy.output_dir),
-    )  # fmt: skip
+        settings=settings,
+        proxy=proxy,
+        gate=made,
+        pools=pools,
+        store=store,
+        upstream=upstream,
+        keeper=TraceKeeper(store, proxy.output_dir),
+    )
 
 
 async def relay(scope: Scope, receive: Receive, send: Send) -> None:
@@ -105,14 +125,18 @@ async def relay(scope: Scope, receive: Receive, send: Send) -> None:
         return
     request = Request(scope, receive)
     process: ProxyProcess = scope["app"].state.process
-    incoming, outgoing = Incoming(receive), Outgoing(scope, send)
+    incoming, outgoing = IncomingRequest(receive), Outgoing(scope, send)
     request_id, caller = request_id_of(request), None
     if not (scope["path"] in PUBLIC and scope["method"] in ("GET", "HEAD")):
         caller = caller_of(request)
-    exchange = Exchange(
-        scope=scope, incoming=incoming, outgoing=outgoing, upstream=process.upstream, request_id=request_id,
+    exchange = ProxyExchange(
+        scope=scope,
+        incoming=incoming,
+        outgoing=outgoing,
+        upstream=process.upstream,
+        request_id=request_id,
         caller="" if caller is None else caller.name,
-    )  # fmt: skip
+    )
     tracer: Tracer = scope["app"].state.tracer
     try:
         if caller is None:

@@ -1,4 +1,4 @@
-"""`Exchange`: one request of a client with its reply; and `Tracer`, which serves exchanges. It knows no mode."""
+"""`ProxyExchange`: one request of a client with its reply; and `Tracer`, which serves exchanges. It knows no mode."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any, Protocol
 
 from starlette.types import Scope
 
-from espalier.server.proxy.forward import Incoming, Outgoing, Upstream, pass_through
+from espalier.server.proxy.forward import IncomingRequest, Outgoing, Upstream, pass_through
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exchange:
+class ProxyExchange:
     """request_id: ours. caller: the name of the client's key."""
 
     scope: Scope
-    incoming: Incoming
+    incoming: IncomingRequest
     outgoing: Outgoing
     upstream: Upstream
     request_id: str
@@ -31,14 +31,14 @@ class Exchange:
 class Tracer(Protocol):
     """Serves the requests of clients."""
 
-    async def serve(self, exchange: Exchange) -> None:
+    async def serve(self, exchange: ProxyExchange) -> None:
         """Answer the client. Raises EspalierError before the reply has begun, Cancelled also later."""
 
 
 class PassOnly:
     """Traces nothing."""
 
-    async def serve(self, exchange: Exchange) -> None:
+    async def serve(self, exchange: ProxyExchange) -> None:
         await exchange.pass_through()
 
 

@@ -26,7 +26,7 @@ CONNECTING = 3
 """How often a connection is tried that is not there in time."""
 
 
-class Incoming:
+class IncomingRequest:
     """A client's request: its body as it arrives, and whether the client is still there."""
 
     def __init__(self, receive: Receive) -> None:
@@ -204,7 +204,7 @@ def make_client(*, connect_seconds: float, read_seconds: float) -> httpx2.AsyncC
 
 
 async def pass_through(
-    upstream: Upstream, scope: Scope, incoming: Incoming, outgoing: Outgoing, *, begun: bytes | None = None
+    upstream: Upstream, scope: Scope, incoming: IncomingRequest, outgoing: Outgoing, *, begun: bytes | None = None
 ) -> None:
     """Pass one request on and its reply back. begun: the part of the body that was already read; None for none.
     Raises BadGateway, GatewayTimeout, Cancelled; only before the reply has begun."""

@@ -8,9 +8,18 @@ from typing import TypeAlias
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 
 HOP = frozenset(
-    {b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"te",
-     b"trailer", b"transfer-encoding", b"upgrade"}
-)  # fmt: skip
+    {
+        b"connection",
+        b"keep-alive",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+    }
+)
 """Headers of one connection (RFC 9110, section 7.6.1)."""
 
 

@@ -75,7 +75,7 @@ class MemoryStore:
             self._kept.clear()
 
 
-class Keeper:
+class TraceKeeper:
     """Where the traces of a proxy go. folder: None for no files."""
 
     def __init__(self, store: TraceStore, folder: Path | None, *, clock: Callable[[], float] = time.time) -> None:
@@ -93,18 +93,33 @@ class Keeper:
         )
 
     async def keep(
-        self, trace: Mapping[str, Any], combined: Callable[[], Mapping[str, Any]], *, request_id: str, caller: str,
-        route: str, path: Path | None, index: int = 0, is_stored: bool = True,
-    ) -> bool:  # fmt: skip
+        self,
+        trace: Mapping[str, Any],
+        combined: Callable[[], Mapping[str, Any]],
+        *,
+        request_id: str,
+        caller: str,
+        route: str,
+        path: Path | None,
+        index: int = 0,
+        is_stored: bool = True,
+    ) -> bool:
         """Write the trace's file, then store it, each whole or not at all; what fails is logged. Returns whether there
         is a file. combined: the content of the file, made in the thread that writes it. index: which output of the
         request. is_stored: whether it goes to the store too, and not only to its file until more is known."""
         return await asyncio.to_thread(self._kept, trace, combined, request_id, caller, route, path, index, is_stored)
 
     def _kept(
-        self, trace: Mapping[str, Any], combined: Callable[[], Mapping[str, Any]], request_id: str, caller: str,
-        route: str, path: Path | None, index: int, is_stored: bool,
-    ) -> bool:  # fmt: skip
+        self,
+        trace: Mapping[str, Any],
+        combined: Callable[[], Mapping[str, Any]],
+        request_id: str,
+        caller: str,
+        route: str,
+        path: Path | None,
+        index: int,
+        is_stored: bool,
+    ) -> bool:
         fields = {"fields": {"request_id": request_id}}
         try:
             if path is not None:

@@ -15,8 +15,8 @@ from espalier.server.proxy.self_test import self_test
 from espalier.upstream.link import BrokeOff
 from espalier.upstream.llama_server import vocabulary
 from espalier.upstream.llama_server.client import LlamaServer, Props
-from espalier.upstream.xray.known import Known
-from espalier.upstream.xray.wire.request import Untraced
+from espalier.upstream.xray.known import ServerTokens
+from espalier.upstream.xray.wire.request import UntracedRequest
 
 log = logging.getLogger(__name__)
 RETRY_SECONDS = 10.0
@@ -33,7 +33,7 @@ class Learning:
         self, server: LlamaServer, *, has_self_test: bool, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._server, self._has_self_test, self._clock = server, has_self_test, clock
-        self._known: Known | None = None
+        self._known: ServerTokens | None = None
         self._props: Props | None = None
         self._learning = asyncio.Lock()
         self._tried = self._looked = self._read = -float("inf")
@@ -43,22 +43,22 @@ class Learning:
         """A reply did not fit what is known: it may be another model's."""
         self._is_doubted = True
 
-    async def known(self) -> Known:
-        """The server's tokens. Raises Untraced if they cannot be had now."""
+    async def known(self) -> ServerTokens:
+        """The server's tokens. Raises UntracedRequest if they cannot be had now."""
         async with self._learning:
             now = self._clock()
             if self._known is None and now - self._tried < RETRY_SECONDS:
-                raise Untraced("the server's tokens are not known")
+                raise UntracedRequest("the server's tokens are not known")
             if self._known is None or self._is_doubted or now - self._looked >= LOOK_SECONDS:
                 self._tried = now
                 try:
                     self._known = await asyncio.to_thread(self._look_again, now)
                 except EspalierError as error:
                     log.warning("nothing is traced: %s", error)
-                    raise Untraced("the server's tokens are not known") from error
+                    raise UntracedRequest("the server's tokens are not known") from error
             return self._known
 
-    def _look_again(self, now: float) -> Known:
+    def _look_again(self, now: float) -> ServerTokens:
         """As `_look`. A busy llama-server drops a connection now and then: then it is looked at once more."""
         try:
             return self._look(now)
@@ -66,7 +66,7 @@ class Learning:
             log.info("%s; it is asked once more", error)
             return self._look(now)
 
-    def _look(self, now: float) -> Known:
+    def _look(self, now: float) -> ServerTokens:
         """The server as it is known, or as it is read again if it may be another model's. Raises what
         `vocabulary.fetch` and `self_test` raise."""
         props = self._server.props()
@@ -77,10 +77,11 @@ class Learning:
                 return self._known
             log.warning("%s may have another model: its tokens are read again", self._server.link.url)
             self._known = None
-        known = Known(vocabulary.fetch(self._server))
+        known = ServerTokens(vocabulary.fetch(self._server))
         if self._has_self_test:
             self_test(self._server, known)
-            log.info("replies of %s can be traced: %s, %d tokens", self._server.link.url, known.vocab.name,
-                     known.vocab.width)  # fmt: skip
+            log.info(
+                "replies of %s can be traced: %s, %d tokens", self._server.link.url, known.vocab.name, known.vocab.width
+            )
         self._props, self._looked, self._read, self._is_doubted = props, now, now, False
         return known

@@ -29,7 +29,7 @@ from espalier.server.process.opening import Parts, open_process
 from espalier.server.proxy.state import ProxyProcess
 from espalier.server.routes import messages
 from espalier.server.settings import ServerSettings
-from espalier.upstream.link import Link
+from espalier.upstream.link import ServerLink
 from espalier.upstream.llama_server.client import LlamaServer, Props
 from espalier.upstream.llama_server.engine import LlamaServerEngine
 from espalier.version import __version__
@@ -51,7 +51,7 @@ class Playground:
     def __init__(self, process: ProxyProcess, *, clock: Callable[[], float] = time.monotonic) -> None:
         proxy = process.proxy
         self._process, self._clock = process, clock
-        self._server = LlamaServer(Link(proxy.llama_url, key=proxy.upstream_key, silence=proxy.read_seconds))
+        self._server = LlamaServer(ServerLink(proxy.llama_url, key=proxy.upstream_key, silence=proxy.read_seconds))
         self._api = _make_application()
         self._stack: AsyncExitStack | None = None
         self._app: App | None = None
@@ -115,9 +115,13 @@ class Playground:
             engine = LoadedEngine(opened, app.presets, kind="llama-server")
             stack.push_async_callback(asyncio.to_thread, engine.close)
             parts = Parts(
-                app=app, engine=engine, gate=self._process.gate, store=self._process.store, takes_batches=False,
+                app=app,
+                engine=engine,
+                gate=self._process.gate,
+                store=self._process.store,
+                takes_batches=False,
                 takes_signals=False,
-            )  # fmt: skip
+            )
             settings = own_settings(self._process.settings, opened.name)
             self._api.state.process = await stack.enter_async_context(open_process(settings, parts, ()))
             before, self._stack = self._stack, stack.pop_all()
@@ -138,15 +142,22 @@ def own_settings(settings: ServerSettings, model: str) -> ServerSettings:
     """The proxy's settings without those of a server with a model of its own. What runs at the end has had the proxy's
     time to finish."""
     return replace(
-        settings, model_name=model, model_alias=(), rejection_log=None, activations_store=None, strategy="mask",
-        drafts=(), drain_seconds=0.0,
-    )  # fmt: skip
+        settings,
+        model_name=model,
+        model_alias=(),
+        rejection_log=None,
+        activations_store=None,
+        strategy="mask",
+        drafts=(),
+        drain_seconds=0.0,
+    )
 
 
 def _make_application() -> FastAPI:
     """The application. The proxy's middleware has served a request before it comes here."""
-    api = FastAPI(title="Espalier", version=__version__, openapi_url=None, docs_url=None, redoc_url=None,
-                  redirect_slashes=False)  # fmt: skip
+    api = FastAPI(
+        title="Espalier", version=__version__, openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False
+    )
     api.root_path = PREFIX
     for router in CHAT_ROUTERS:
         api.include_router(router)

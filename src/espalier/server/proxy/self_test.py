@@ -10,25 +10,29 @@ import json
 from espalier.errors import UpstreamError
 from espalier.upstream.llama_server.client import LlamaServer
 from espalier.upstream.xray.follow import following
-from espalier.upstream.xray.known import Known
-from espalier.upstream.xray.wire.reply import Told, stripped
+from espalier.upstream.xray.known import ServerTokens
+from espalier.upstream.xray.wire.reply import OutputSoFar, stripped
 from espalier.upstream.xray.wire.request import read_request, rewritten
 
 SEED, TOKENS, LISTED = 20_261_123, 8, 100
 CANARY = {
-    "prompt": "a", "n_predict": TOKENS, "seed": SEED, "temperature": 1.5, "grammar": "root ::= [a-z]+ | [0-9]+",
+    "prompt": "a",
+    "n_predict": TOKENS,
+    "seed": SEED,
+    "temperature": 1.5,
+    "grammar": "root ::= [a-z]+ | [0-9]+",
     "cache_prompt": False,
-}  # fmt: skip
+}
 """Hot, and under a grammar that refuses much: a server that samples otherwise draws other tokens soon."""
 
 
-def self_test(server: LlamaServer, known: Known) -> None:
+def self_test(server: LlamaServer, known: ServerTokens) -> None:
     """Raises UpstreamError saying what the server does otherwise, so that its replies cannot be traced."""
     request = read_request("/completion", json.dumps(CANARY).encode())
     count = min(LISTED, known.vocab.width)
     content, _ = rewritten(request, count, lambda: SEED)
     said = server.complete(json.loads(content))
-    output = Told()
+    output = OutputSoFar()
     stripped(json.dumps(said).encode(), request, {0: output})
     fault = _fault(output)
     if not fault:
@@ -43,7 +47,7 @@ def self_test(server: LlamaServer, known: Known) -> None:
         )
 
 
-def _fault(output: Told) -> str:
+def _fault(output: OutputSoFar) -> str:
     """What the reply lacks, "" for nothing."""
     if output.settings is None:
         return "it does not tell the settings that it used (generation_settings)"

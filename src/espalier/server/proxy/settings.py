@@ -51,9 +51,10 @@ class ProxySettings:
             is_url = False
         if not is_url or parts.query or parts.fragment:
             raise InputError(
-                f"--llama-url {self.llama_url!r} is no address of a server", hint=f"such as {LLAMA_URL}",
+                f"--llama-url {self.llama_url!r} is no address of a server",
+                hint=f"such as {LLAMA_URL}",
                 field="llama_url",
-            )  # fmt: skip
+            )
         if parts.username or parts.password:
             raise InputError("--llama-url holds a password", hint="set LLAMA_API_KEY", field="llama_url")
         for name, least in (("keep", 1), ("connect_seconds", 0), ("read_seconds", 0), ("body_bytes", 0)):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from espalier.server.ports import Gate, TraceStore
 from espalier.server.process.pools import Pools
 from espalier.server.proxy.forward import Upstream
-from espalier.server.proxy.keeping import Keeper
+from espalier.server.proxy.keeping import TraceKeeper
 from espalier.server.proxy.settings import ProxySettings
 from espalier.server.settings import ServerSettings
 
@@ -29,5 +29,5 @@ class ProxyProcess:
     pools: Pools
     store: TraceStore
     upstream: Upstream
-    keeper: Keeper
+    keeper: TraceKeeper
     meter: NoMeter = field(default_factory=NoMeter)

@@ -24,21 +24,21 @@ import httpx2
 from espalier.errors import Cancelled, EspalierError, UpstreamError
 from espalier.server.http.errors import BadGateway
 from espalier.server.proxy.again import AsksAgain
-from espalier.server.proxy.exchange import Exchange
+from espalier.server.proxy.exchange import ProxyExchange
 from espalier.server.proxy.forward import Heard, relay_reply
 from espalier.server.proxy.headers import passed_on, value_of
 from espalier.server.proxy.learning import Learning
 from espalier.server.proxy.outliving import Outliving
 from espalier.server.proxy.state import ProxyProcess
-from espalier.upstream.link import Link
+from espalier.upstream.link import ServerLink
 from espalier.upstream.llama_server.client import LlamaServer
 from espalier.upstream.xray.follow import following, has_gaps
-from espalier.upstream.xray.known import Known
+from espalier.upstream.xray.known import ServerTokens
 from espalier.upstream.xray.record import combined_of, trace_of
 from espalier.upstream.xray.sampler.settings import RANDOM_SEED
 from espalier.upstream.xray.untraceable import untraceable
-from espalier.upstream.xray.wire.reply import Told, Tolds, stripped
-from espalier.upstream.xray.wire.request import Asked, Untraced, read_request, rewritten
+from espalier.upstream.xray.wire.reply import OutputSoFar, Tolds, stripped
+from espalier.upstream.xray.wire.request import ClientRequest, UntracedRequest, read_request, rewritten
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -64,13 +64,13 @@ class XRay:
     def __init__(self, process: ProxyProcess) -> None:
         self._process = process
         proxy = process.proxy
-        self._server = LlamaServer(Link(proxy.llama_url, key=proxy.upstream_key, silence=proxy.read_seconds))
+        self._server = LlamaServer(ServerLink(proxy.llama_url, key=proxy.upstream_key, silence=proxy.read_seconds))
         self.learning = Learning(self._server, has_self_test=proxy.self_test)
         self.outliving = Outliving()
         # Of their own, since they wait for the server: names of hosts are looked up, and replies read, in the loop's.
         self._threads = ThreadPoolExecutor(FOLLOWING, thread_name_prefix="x-ray")
 
-    async def serve(self, exchange: Exchange) -> None:
+    async def serve(self, exchange: ProxyExchange) -> None:
         scope = exchange.scope
         if scope["method"] != "POST" or _encoding(exchange) is not None:
             await exchange.pass_through()
@@ -78,25 +78,25 @@ class XRay:
         path = scope["path"].removesuffix("/") or "/"
         try:
             read_request(path, b"{}")
-        except Untraced as why:
+        except UntracedRequest as why:
             if str(why) == "no generation":
                 await exchange.pass_through()
                 return
         body, is_whole = await exchange.incoming.read(self._process.proxy.body_bytes)
         try:
             if not is_whole:
-                raise Untraced("its body is too long")
+                raise UntracedRequest("its body is too long")
             request = read_request(path, body)
             known = await self.learning.known()
-        except Untraced as why:
+        except UntracedRequest as why:
             log.info("a request is not traced: %s", why, extra={"fields": {"request_id": exchange.request_id}})
             await self._untraceable(exchange, body, why)
             return
-        traced = _One(self, self._process, self._server, exchange, request, known)
+        traced = _TracedRequest(self, self._process, self._server, exchange, request, known)
         await exchange.incoming.while_there(traced.serve(body))
         await traced.trace_rest()  # not before: a client that leaves after its whole reply has not left it
 
-    async def _untraceable(self, exchange: Exchange, body: bytes, why: Untraced) -> None:
+    async def _untraceable(self, exchange: ProxyExchange, body: bytes, why: UntracedRequest) -> None:
         """Pass a request on. If something constrains it, each output gets a trace that says why nothing was traced."""
         parsed = why.asked
         if parsed is None:
@@ -113,7 +113,7 @@ class XRay:
             await self.outliving.finish(self._kept_untraceable(exchange, parsed, str(why), heard.body))
 
     async def _kept_untraceable(
-        self, exchange: Exchange, parsed: Asked, why: str, raw: bytearray | None, *, is_cut: bool = False
+        self, exchange: ProxyExchange, parsed: ClientRequest, why: str, raw: bytearray | None, *, is_cut: bool = False
     ) -> None:
         fields = {"fields": {"request_id": exchange.request_id}}
         heard = None if raw is None else bytes(raw)
@@ -122,13 +122,22 @@ class XRay:
             for index, trace in traces:
                 data, path = trace.to_json(), self._process.keeper.path_of(exchange.request_id, index=index)
                 made = combined_of(
-                    trace, data, Told(text=[trace.text]), request_id=exchange.request_id, created=int(time.time()),
+                    trace,
+                    data,
+                    OutputSoFar(text=[trace.text]),
+                    request_id=exchange.request_id,
+                    created=int(time.time()),
                     timestamp=datetime.now().isoformat(timespec="seconds"),
-                )  # fmt: skip
+                )
                 await self._process.keeper.keep(
-                    data, partial(dict, made), request_id=exchange.request_id, caller=exchange.caller,
-                    route=exchange.scope["path"], path=path, index=index,
-                )  # fmt: skip
+                    data,
+                    partial(dict, made),
+                    request_id=exchange.request_id,
+                    caller=exchange.caller,
+                    route=exchange.scope["path"],
+                    path=path,
+                    index=index,
+                )
         except EspalierError as error:
             log.warning("a request that cannot be traced has no trace that says so: %s", error, extra=fields)
         except Exception:
@@ -146,7 +155,7 @@ class XRay:
     async def look(self) -> None:
         """Learn what there is to know before the first request, so that the log says at once what cannot be traced. A
         server that is not there yet is asked again when a request needs it."""
-        with contextlib.suppress(Untraced):
+        with contextlib.suppress(UntracedRequest):
             await self.learning.known()
 
 
@@ -164,11 +173,17 @@ async def x_ray(process: ProxyProcess) -> AsyncIterator[XRay]:
         await xray.close()
 
 
-class _One:
+class _TracedRequest:
     """One traced request."""
 
     def __init__(
-        self, tracer: XRay, process: ProxyProcess, server: LlamaServer, exchange: Exchange, parsed: Asked, known: Known
+        self,
+        tracer: XRay,
+        process: ProxyProcess,
+        server: LlamaServer,
+        exchange: ProxyExchange,
+        parsed: ClientRequest,
+        known: ServerTokens,
     ) -> None:
         self._tracer, self._process, self._server, self._exchange = tracer, process, server, exchange
         self._asked, self._known = parsed, known
@@ -290,7 +305,7 @@ class _One:
             except Exception:
                 log.exception("a reply could not be traced", extra=self._fields)
 
-    async def _kept_one(self, index: int, output: Told) -> None:
+    async def _kept_one(self, index: int, output: OutputSoFar) -> None:
         exchange = self._exchange
         again = AsksAgain(self._server, self._asked) if self._process.proxy.refill else None
 
@@ -301,21 +316,30 @@ class _One:
                     self._tracer.learning.doubt()
             data = trace.to_json()
             combined = combined_of(
-                trace, data, output, request_id=exchange.request_id, created=int(time.time()),
+                trace,
+                data,
+                output,
+                request_id=exchange.request_id,
+                created=int(time.time()),
                 timestamp=datetime.now().isoformat(timespec="seconds"),
-            )  # fmt: skip
+            )
             return data, combined
 
         trace, combined = await self._tracer.in_thread(made)
         path = self._process.keeper.path_of(exchange.request_id, index=index) if index else self._path
         is_kept = await self._process.keeper.keep(
-            trace, lambda: combined, request_id=exchange.request_id, caller=exchange.caller,
-            route=exchange.scope["path"], path=path, index=index,
-        )  # fmt: skip
+            trace,
+            lambda: combined,
+            request_id=exchange.request_id,
+            caller=exchange.caller,
+            route=exchange.scope["path"],
+            path=path,
+            index=index,
+        )
         self._is_kept = self._is_kept or (is_kept and path == self._path)
 
 
-def count_of(parsed: Asked, width: int, wanted: int | None) -> int:
+def count_of(parsed: ClientRequest, width: int, wanted: int | None) -> int:
     """How many probabilities to ask for: as many as decide nearly every step, and no more."""
     if wanted is not None:
         return width if wanted == 0 else min(wanted, width)
@@ -342,7 +366,7 @@ def new_seed() -> int:
     return secrets.randbelow(RANDOM_SEED)
 
 
-def _encoding(exchange: Exchange) -> bytes | None:
+def _encoding(exchange: ProxyExchange) -> bytes | None:
     encoding = value_of(exchange.scope["headers"], b"content-encoding")
     return None if encoding in (None, b"identity") else encoding
 

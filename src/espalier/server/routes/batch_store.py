@@ -90,6 +90,9 @@ def page_json(rows: list[dict[str, Any]], *, limit: int) -> dict[str, Any]:
     """A cursor list of up to `limit` of the rows, which are one more if there are more."""
     shown = rows[:limit]
     return {
-        "object": "list", "data": shown, "first_id": shown[0]["id"] if shown else None,
-        "last_id": shown[-1]["id"] if shown else None, "has_more": len(rows) > limit,
-    }  # fmt: skip
+        "object": "list",
+        "data": shown,
+        "first_id": shown[0]["id"] if shown else None,
+        "last_id": shown[-1]["id"] if shown else None,
+        "has_more": len(rows) > limit,
+    }

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from espalier.jobs.report import report_of
 from espalier.jobs.report_page import POLICY, TRACES, render
-from espalier.jobs.values import Batch, Plan
+from espalier.jobs.values import Batch, BatchPlan
 from espalier.server.bodies.base import read_body
 from espalier.server.bodies.batches import BatchBody, PriorityBody, batch_json, inner_file_id
 from espalier.server.http.body import read_object
@@ -29,8 +29,11 @@ HOUR = 3600.0
 router = APIRouter(tags=["openai"])
 
 
-@router.post("/v1/batches", responses=documented(*STATUSES, 408, 413, 415),
-             openapi_extra={"requestBody": {"$ref": "#/components/requestBodies/BatchBody"}})  # fmt: skip
+@router.post(
+    "/v1/batches",
+    responses=documented(*STATUSES, 408, 413, 415),
+    openapi_extra={"requestBody": {"$ref": "#/components/requestBodies/BatchBody"}},
+)
 async def create_batch(request: Request) -> Response:
     """Run every line of an uploaded file. Its lines are checked at once: `status` becomes `failed` or `in_progress`."""
     async with batch_store(request) as (process, store, caller):
@@ -49,11 +52,15 @@ def _create(body: BatchBody, store: BatchStore, caller: Caller, process: Process
     if row is None or row["batch_id"] is not None:
         raise NotFound("there is no such input file", field="input_file_id")
     ours, expiry = body.espalier, body.output_expires_after
-    plan = Plan(
-        caller=caller.name, endpoint=body.endpoint, input_file=file_id, metadata=body.metadata,
-        window=int(body.completion_window[:-1]) * HOUR, priority=0 if ours is None else ours.priority,
+    plan = BatchPlan(
+        caller=caller.name,
+        endpoint=body.endpoint,
+        input_file=file_id,
+        metadata=body.metadata,
+        window=int(body.completion_window[:-1]) * HOUR,
+        priority=0 if ours is None else ours.priority,
         output_seconds=None if expiry is None else float(expiry.seconds),
-    )  # fmt: skip
+    )
     is_paused = ours is not None and ours.paused
     return store.batches.create(plan, most_open=process.settings.batch_open_per_key, paused=is_paused)
 
@@ -96,8 +103,11 @@ async def resume_batch(request: Request, batch_id: str) -> Response:
     )
 
 
-@router.post("/v1/batches/{batch_id}/priority", responses=documented(*STATUSES, 408, 413, 415),
-             openapi_extra={"requestBody": {"$ref": "#/components/requestBodies/PriorityBody"}})  # fmt: skip
+@router.post(
+    "/v1/batches/{batch_id}/priority",
+    responses=documented(*STATUSES, 408, 413, 415),
+    openapi_extra={"requestBody": {"$ref": "#/components/requestBodies/PriorityBody"}},
+)
 async def prioritise_batch(request: Request, batch_id: str) -> Response:
     """Run it before those of a lower priority."""
     async with batch_store(request) as (process, _, _):

@@ -24,17 +24,26 @@ from espalier.server.routes.wordlist_server import (
 
 ROUTE = "/v1/chat/completions"
 CHAT = Dialect(
-    route=ROUTE, operation="chat", body=ChatBody, ask=ask_chat, head=chat_head, whole=whole_chat, chunks=ChatChunks,
+    route=ROUTE,
+    operation="chat",
+    body=ChatBody,
+    ask=ask_chat,
+    head=chat_head,
+    whole=whole_chat,
+    chunks=ChatChunks,
     remedy=compat_remedy,
-)  # fmt: skip
+)
 WORDLIST_CHAT = replace(
     CHAT, read=read_wordlist_chat, adapt=lambda data, _: adapt_wordlist_chat(data), whole=whole_wordlist_chat
 )
 router = APIRouter(tags=["openai"])
 
 
-@router.post(ROUTE, responses={**generating_route(ChatCompletion), **documented(*GENERATION_ERRORS)},
-             openapi_extra={"requestBody": {"$ref": "#/components/requestBodies/ChatBody"}})  # fmt: skip
+@router.post(
+    ROUTE,
+    responses={**generating_route(ChatCompletion), **documented(*GENERATION_ERRORS)},
+    openapi_extra={"requestBody": {"$ref": "#/components/requestBodies/ChatBody"}},
+)
 async def create_chat_completion(request: Request) -> Response:
     """Reply to a conversation, under a constraint, with tools, whole or as a stream."""
     return await answer(request, WORDLIST_CHAT if process_of(request).settings.wordlist_server_compat else CHAT)

@@ -26,8 +26,11 @@ TEXT = Dialect(
 router = APIRouter(tags=["openai"])
 
 
-@router.post(ROUTE, responses={**generating_route(TextCompletion), **documented(*GENERATION_ERRORS)},
-             openapi_extra={"requestBody": {"$ref": "#/components/requestBodies/CompletionBody"}})  # fmt: skip
+@router.post(
+    ROUTE,
+    responses={**generating_route(TextCompletion), **documented(*GENERATION_ERRORS)},
+    openapi_extra={"requestBody": {"$ref": "#/components/requestBodies/CompletionBody"}},
+)
 async def create_completion(request: Request) -> Response:
     """Continue a text, under a constraint, whole or as a stream."""
     return await answer(request, TEXT)

@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from espalier.engines.embedding import Vectors, embedding
 from espalier.errors import DeadlineExceeded, NotHere
-from espalier.server.asking.embeddings import EmbeddingsAsked, ask_embeddings
+from espalier.server.asking.embeddings import EmbeddingsRequest, ask_embeddings
 from espalier.server.bodies.base import read_body
 from espalier.server.bodies.embeddings import EmbeddingList, EmbeddingsBody, TokenVectors
 from espalier.server.http.body import read_object
@@ -62,14 +62,14 @@ async def _answer(request: Request, *, is_openai: bool) -> Response:
         return JsonResponse(reply, headers=warning_header(warnings))
 
 
-def _vector(parsed: EmbeddingsAsked, text: tuple[int, ...], ends: float) -> Vectors:
+def _vector(parsed: EmbeddingsRequest, text: tuple[int, ...], ends: float) -> Vectors:
     check()  # whether anybody still waits
     if time.monotonic() > ends:
         raise DeadlineExceeded
     return embedding(parsed.reader.read(text), parsed.how)
 
 
-def _openai(parsed: EmbeddingsAsked, vectors: list[Vectors]) -> Json:
+def _openai(parsed: EmbeddingsRequest, vectors: list[Vectors]) -> Json:
     data: list[Json] = []
     for index, vector in enumerate(vectors):
         item: Json = {"object": "embedding", "index": index, "embedding": vector.tolist()}

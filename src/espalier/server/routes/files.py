@@ -10,13 +10,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from espalier.errors import InputError
-from espalier.server.bodies.batches import (
-    LEAST_SECONDS,
-    MOST_SECONDS,
-    file_json,
-    inner_file_id,
-    shown_file_id,
-)
+from espalier.server.bodies.batches import LEAST_SECONDS, MOST_SECONDS, file_json, inner_file_id, shown_file_id
 from espalier.server.http.errors import BadRequest, NotFound, documented
 from espalier.server.http.wire import JsonResponse
 from espalier.server.routes.batch_store import PRIVATE, batch_store, in_store, limit_of, page_json, streamed, upload
@@ -24,10 +18,23 @@ from espalier.store.batches.open import BatchStore
 
 MOST = 10_000
 STATUSES = (400, 401, 404, 429, 500, 503)
-FORM = {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": {
-    "type": "object", "required": ["file", "purpose"],
-    "properties": {"file": {"type": "string", "format": "binary"}, "purpose": {"type": "string", "enum": ["batch"]}},
-}}}}}  # fmt: skip
+FORM = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "required": ["file", "purpose"],
+                    "properties": {
+                        "file": {"type": "string", "format": "binary"},
+                        "purpose": {"type": "string", "enum": ["batch"]},
+                    },
+                }
+            }
+        },
+    }
+}
 router = APIRouter(tags=["openai"])
 
 
@@ -58,9 +65,12 @@ async def list_files(request: Request) -> Response:
 
     def work(store: BatchStore, caller: str) -> list[dict[str, Any]]:
         rows = store.files.page(
-            caller=caller, limit=limit + 1, after=None if after is None else inner_file_id(after),
-            purpose=query.get("purpose"), oldest_first=query.get("order") == "asc",
-        )  # fmt: skip
+            caller=caller,
+            limit=limit + 1,
+            after=None if after is None else inner_file_id(after),
+            purpose=query.get("purpose"),
+            oldest_first=query.get("order") == "asc",
+        )
         return [file_json(row) for row in rows]
 
     return JsonResponse(page_json(await in_store(request, work), limit=limit), headers=PRIVATE)

@@ -19,7 +19,7 @@ from espalier.server.http.wire import JsonResponse, to_bytes_by_parts
 from espalier.server.ports import LogStore
 from espalier.server.routes.stored import from_store
 from espalier.server.routes.traces import LIMIT, MAX_LIMIT, PRIVATE, page_limit
-from espalier.store.generations import Wanted
+from espalier.store.generations import GenerationFilter
 
 T = TypeVar("T")
 STATUSES = (400, 401, 404, 429, 500, 503)
@@ -46,7 +46,7 @@ async def list_logs(request: Request) -> Response:
     query_params = request.query_params
     limit = page_limit(query_params.get("limit"))
     wanted = partial(
-        Wanted,
+        GenerationFilter,
         model=query_params.get("model"),
         since=_since(query_params.get("since")),
         query=query_params.get("q"),
@@ -78,9 +78,12 @@ async def get_log(request: Request, log_id: str) -> Response:
 async def _from_store(request: Request, work: Callable[[LogStore, str], T]) -> T:
     """Raises what `from_store` raises."""
     return await from_store(
-        request, lambda process: process.logs, work,
-        none="generations are not logged here", hint="set STORE_GENERATIONS=figures or content",
-    )  # fmt: skip
+        request,
+        lambda process: process.logs,
+        work,
+        none="generations are not logged here",
+        hint="set STORE_GENERATIONS=figures or content",
+    )
 
 
 def _since(given: str | None) -> float | None:

@@ -57,16 +57,22 @@ REPLY: dict[int | str, dict[str, Any]] = {
 router = APIRouter(tags=["llama-server"])
 
 
-@router.post(ROUTE, responses={**REPLY, **documented(*GENERATION_ERRORS)},
-             openapi_extra={"requestBody": {"$ref": "#/components/requestBodies/LlamaBody"}})  # fmt: skip
+@router.post(
+    ROUTE,
+    responses={**REPLY, **documented(*GENERATION_ERRORS)},
+    openapi_extra={"requestBody": {"$ref": "#/components/requestBodies/LlamaBody"}},
+)
 @router.post("/completions", include_in_schema=False)
 async def complete(request: Request) -> Response:
     """Continue a text or token ids, with llama-server's fields, defaults and reply; the stream has no [DONE]."""
     return await answer(request, LLAMA)
 
 
-@router.post("/infill", responses={**REPLY, **documented(*GENERATION_ERRORS)},
-             openapi_extra={"requestBody": {"$ref": "#/components/requestBodies/InfillBody"}})  # fmt: skip
+@router.post(
+    "/infill",
+    responses={**REPLY, **documented(*GENERATION_ERRORS)},
+    openapi_extra={"requestBody": {"$ref": "#/components/requestBodies/InfillBody"}},
+)
 async def infill(request: Request) -> Response:
     """Fill the gap between two texts, where the model has tokens for it; else 501 naming those that it lacks."""
     try:
@@ -87,7 +93,8 @@ async def props(request: Request) -> Response:
     return JsonResponse(
         {
             "default_generation_settings": {
-                "n_ctx": process.engine.capabilities.max_context, "params": to_llama(from_llama({}))
+                "n_ctx": process.engine.capabilities.max_context,
+                "params": to_llama(from_llama({})),
             },
             "model_alias": process.names[0],
             "chat_template": None if template is None else template.source,
@@ -95,4 +102,4 @@ async def props(request: Request) -> Response:
             "modalities": {"vision": False, "audio": False},
             "build_info": f"espalier {__version__}",
         }
-    )  # fmt: skip
+    )

@@ -13,7 +13,7 @@ from espalier.server.answering.messages.errors import messages_error
 from espalier.server.answering.messages.reply import MessagesChunks, messages_head, whole_message
 from espalier.server.answering.route import Dialect, answer
 from espalier.server.asking.messages.ask import ask_messages
-from espalier.server.bodies.base import Told, read_body
+from espalier.server.bodies.base import FieldWarnings, read_body
 from espalier.server.bodies.messages import MessagesBody
 from espalier.server.bodies.openapi import STREAM
 from espalier.server.http.body import in_thread_if_large, read_object
@@ -36,9 +36,15 @@ router = APIRouter(tags=["anthropic"])
 
 
 MESSAGES = Dialect(
-    route=ROUTE, operation="chat", body=MessagesBody, ask=ask_messages, head=messages_head, whole=whole_message,
-    chunks=MessagesChunks, done=b"",
-)  # fmt: skip
+    route=ROUTE,
+    operation="chat",
+    body=MessagesBody,
+    ask=ask_messages,
+    head=messages_head,
+    whole=whole_message,
+    chunks=MessagesChunks,
+    done=b"",
+)
 
 
 @router.post(ROUTE, responses={**REPLY, **documented(*GENERATION_ERRORS)}, openapi_extra=BODY)
@@ -60,7 +66,7 @@ async def count_tokens(request: Request) -> Response:
             with time_limit(process.settings.compile_seconds, what="this"):
                 asked = ask_messages(body, process, counts=True)
                 try:
-                    told = Told(hints=asked.hints, warnings=asked.warnings) + body.told
+                    told = FieldWarnings(hints=asked.hints, warnings=asked.warnings) + body.told
                     return len(process.engine.engine.prompt_ids(asked.requests[0])), told.lines()
                 except EspalierError as error:
                     raise asked.named(error) from None

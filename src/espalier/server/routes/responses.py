@@ -49,14 +49,25 @@ REPLY: dict[int | str, dict[str, Any]] = {
 STATUSES = (*READING_ERRORS, 429)
 LIMIT, MOST = 20, 100
 RESPONSES = Dialect(
-    route=ROUTE, operation="chat", body=ResponsesBody, ask=ask_responses, head=responses_head, whole=whole_response,
-    chunks=ResponsesChunks, finish=keep_whole, ended=keep_streamed, done=b"",
-)  # fmt: skip
+    route=ROUTE,
+    operation="chat",
+    body=ResponsesBody,
+    ask=ask_responses,
+    head=responses_head,
+    whole=whole_response,
+    chunks=ResponsesChunks,
+    finish=keep_whole,
+    ended=keep_streamed,
+    done=b"",
+)
 router = APIRouter(tags=["openai"])
 
 
-@router.post(ROUTE, responses={**REPLY, **documented(*GENERATION_ERRORS)},
-             openapi_extra={"requestBody": {"$ref": "#/components/requestBodies/ResponsesBody"}})  # fmt: skip
+@router.post(
+    ROUTE,
+    responses={**REPLY, **documented(*GENERATION_ERRORS)},
+    openapi_extra={"requestBody": {"$ref": "#/components/requestBodies/ResponsesBody"}},
+)
 async def create_response(request: Request) -> Response:
     """Reply to items of a conversation, under a format, with functions and custom tools, whole or as a stream."""
     history: list[Json] = []
@@ -126,8 +137,11 @@ async def list_input_items(request: Request, response_id: str) -> Response:
 async def cancel_response(request: Request, response_id: str) -> Response:
     """Always an error, as OpenAI's for a response that is not in the background: close the connection instead."""
     await _in_store(request, lambda store, caller: _load_response(store, response_id, caller))
-    raise BadRequest("only background responses can be cancelled, and there are none here",
-                     hint="close the connection to end a response", field="response_id")  # fmt: skip
+    raise BadRequest(
+        "only background responses can be cancelled, and there are none here",
+        hint="close the connection to end a response",
+        field="response_id",
+    )
 
 
 async def _history(request: Request, previous: Any) -> list[Json]:
@@ -138,9 +152,10 @@ async def _history(request: Request, previous: Any) -> list[Json]:
     store = process.responses
     if store is None:
         raise PreviousResponseNotFound(
-            "no responses are stored here", hint="set STORE_RESPONSES=true, or send the items",
+            "no responses are stored here",
+            hint="set STORE_RESPONSES=true, or send the items",
             field="previous_response_id",
-        )  # fmt: skip
+        )
     stored = await process.pools.reading.run(lambda: store.response(previous, caller=caller.name), owner=caller.name)
     if stored is None:
         raise PreviousResponseNotFound(f"there is no response {previous!r:.60}", field="previous_response_id")
@@ -150,9 +165,12 @@ async def _history(request: Request, previous: Any) -> list[Json]:
 async def _in_store(request: Request, work: Callable[[ResponseStore, str], T]) -> T:
     """Raises what `from_store` raises."""
     return await from_store(
-        request, lambda process: process.responses, work,
-        none="no responses are stored here", hint="set STORE_RESPONSES=true",
-    )  # fmt: skip
+        request,
+        lambda process: process.responses,
+        work,
+        none="no responses are stored here",
+        hint="set STORE_RESPONSES=true",
+    )
 
 
 def _load_response(store: ResponseStore, response_id: str, caller: str) -> Mapping[str, Any]:

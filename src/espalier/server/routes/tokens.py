@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from espalier.engines.protocols import Engine
 from espalier.errors import EspalierError, LimitExceeded
-from espalier.server.asking.draft import Asked
+from espalier.server.asking.draft import ParsedRequest
 from espalier.server.asking.openai import ask_chat
 from espalier.server.asking.token_ids import bytes_of, check_ids, known_vocab, text_of
 from espalier.server.bodies.base import read_body
@@ -40,7 +40,7 @@ router = APIRouter(tags=["tokens"], responses=documented(*GENERATION_ERRORS))
 
 
 @dataclass(frozen=True, slots=True)
-class Read(Generic[T]):
+class ReadBody(Generic[T]):
     """A parsed body, and the warnings about it."""
 
     body: T
@@ -70,7 +70,7 @@ async def apply_template(request: Request) -> Response:
 
 
 async def _work_and_reply(
-    request: Request, read: Callable[[Json, Process], Read[T]], work: Callable[[T, Process], Json]
+    request: Request, read: Callable[[Json, Process], ReadBody[T]], work: Callable[[T, Process], Json]
 ) -> Response:
     """The reply: the body is read and the work done in threads, within the caller's limits, while the client waits."""
     async with admitted(request) as (process, caller):
@@ -88,41 +88,42 @@ async def _work_and_reply(
             raise TooCostly(error.message, hint=error.hint, field=error.field) from error
 
 
-def _parse_chat(data: Json, process: Process) -> Read[Asked]:
-    parsed: Asked = ask_chat(read_body(ChatBody, data, strict=process.settings.strict_fields), process)
-    return Read(parsed, parsed.lines)
+def _parse_chat(data: Json, process: Process) -> ReadBody[ParsedRequest]:
+    parsed: ParsedRequest = ask_chat(read_body(ChatBody, data, strict=process.settings.strict_fields), process)
+    return ReadBody(parsed, parsed.lines)
 
 
-def _read_detokenize(data: Json, process: Process) -> Read[DetokenizeBody]:
+def _read_detokenize(data: Json, process: Process) -> ReadBody[DetokenizeBody]:
     body = read_body(DetokenizeBody, data, strict=process.settings.strict_fields)
-    return Read(body, body.told.lines())
+    return ReadBody(body, body.told.lines())
 
 
-def _read_tokenize(data: Json, process: Process) -> Read[tuple[TokenizeBody, Asked | None]]:
+def _read_tokenize(data: Json, process: Process) -> ReadBody[tuple[TokenizeBody, ParsedRequest | None]]:
     """The body, and for messages the chat request that they make."""
     body = read_body(TokenizeBody, data, strict=process.settings.strict_fields)
     given = [name for name in ("content", "prompt", "messages") if getattr(body, name) is not None]
     if len(given) != 1:
         raise BadRequest(
-            f"there is {' and '.join(given) or 'nothing to tokenize'}", hint="one of content, prompt, messages",
+            f"there is {' and '.join(given) or 'nothing to tokenize'}",
+            hint="one of content, prompt, messages",
             field=given[1] if given else "content",
-        )  # fmt: skip
+        )
     unfit = {"content": VLLM_FIELDS, "prompt": (*LLAMA_FIELDS, *CHAT_FIELDS), "messages": LLAMA_FIELDS}
     for name in unfit[given[0]]:
         if getattr(body, name) is not None and (name, getattr(body, name)) not in IDLE:
             raise BadRequest(f"{name} does not go with {given[0]}", field=name)
     if body.messages is None:
-        return Read((body, None), body.told.lines())
+        return ReadBody((body, None), body.told.lines())
     if body.add_special_tokens:
         raise UnsupportedParameter(
             "the chat template adds its own special tokens", hint="leave it out", field="add_special_tokens"
         )
     chat = body.model_dump(exclude_unset=True, include={"messages", *CHAT_FIELDS})
-    parsed: Asked = ask_chat(read_body(ChatBody, chat, strict=process.settings.strict_fields), process)
-    return Read((body, parsed), (*body.told.lines(), *parsed.lines))
+    parsed: ParsedRequest = ask_chat(read_body(ChatBody, chat, strict=process.settings.strict_fields), process)
+    return ReadBody((body, parsed), (*body.told.lines(), *parsed.lines))
 
 
-def _tokenize_prompt(read: tuple[TokenizeBody, Asked | None], process: Process) -> Json:
+def _tokenize_prompt(read: tuple[TokenizeBody, ParsedRequest | None], process: Process) -> Json:
     engine, (body, asked) = process.engine.engine, read
     vocab = known_vocab(engine)
     return _tokens(body, engine, vocab) if body.content is not None else _write_vllm_reply(body, asked, engine, vocab)
@@ -134,7 +135,7 @@ def _detokenize_ids(body: DetokenizeBody, process: Process) -> Json:
     return {"content": text} if body.model is None else {"prompt": text}
 
 
-def _render_prompt(parsed: Asked, process: Process) -> Json:
+def _render_prompt(parsed: ParsedRequest, process: Process) -> Json:
     try:
         return {"prompt": process.engine.engine.prompt_text(parsed.requests[0])}
     except EspalierError as error:
@@ -147,9 +148,8 @@ def _tokens(body: TokenizeBody, engine: Engine, vocab: Vocab) -> Json:
     if body.parse_special is False:
         if body.add_special:
             raise UnsupportedParameter(
-                "add_special needs parse_special", hint="leave one of the two out",
-                field="parse_special",
-            )  # fmt: skip
+                "add_special needs parse_special", hint="leave one of the two out", field="parse_special"
+            )
         if vocab.encoder is None:
             raise UnsupportedParameter(f"{engine.name} always reads special tokens", field="parse_special")
         ids = vocab.encoder(text)
@@ -169,7 +169,7 @@ def _piece(token: int, vocab: Vocab) -> str | list[int]:
         return list(raw)
 
 
-def _write_vllm_reply(body: TokenizeBody, parsed: Asked | None, engine: Engine, vocab: Vocab) -> Json:
+def _write_vllm_reply(body: TokenizeBody, parsed: ParsedRequest | None, engine: Engine, vocab: Vocab) -> Json:
     """vLLM's reply. A prompt gets the special tokens of the tokenizer unless refused; a chat template has its own."""
     if parsed is None:
         ids = engine.encode(body.prompt or "", add_special=body.add_special_tokens is not False)

@@ -151,9 +151,12 @@ def _trace(store: TraceStore, caller: str, trace_id: str) -> Mapping[str, Any]:
 async def _from_store(request: Request, work: Callable[[TraceStore, str], T]) -> T:
     """Raises what `from_store` raises."""
     return await from_store(
-        request, lambda process: process.store, work,
-        none="no traces are stored here", hint="set STORE_TRACES=asked or STORE_TRACES=always",
-    )  # fmt: skip
+        request,
+        lambda process: process.store,
+        work,
+        none="no traces are stored here",
+        hint="set STORE_TRACES=asked or STORE_TRACES=always",
+    )
 
 
 def _unknown() -> NotFound:

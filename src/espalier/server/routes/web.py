@@ -38,9 +38,7 @@ PARTS: Mapping[str, str] = {
     "icon.svg": SVG,
 }
 """The files of the page with their types. No other file of the package can be requested."""
-MADE: Mapping[str, str] = {
-    "scale.js": f"/* What `wordOf` takes. */\nexport const SCALE = {json.dumps(SCALE)};\n",
-}
+MADE: Mapping[str, str] = {"scale.js": f"/* What `wordOf` takes. */\nexport const SCALE = {json.dumps(SCALE)};\n"}
 """Files that are made from what Python knows."""
 
 POLICY = (

@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from espalier.errors import EspalierError, InputError
 from espalier.jobs.states import BatchState
-from espalier.jobs.values import Batch, Kind, Plan
+from espalier.jobs.values import Batch, BatchPlan, Kind
 from espalier.server.asking.words import known_words
 from espalier.server.bodies.wordlist_server import InvalidWordlistBody, WordlistParameters
 from espalier.server.http.errors import ErrorShape, NotFound
@@ -31,19 +31,32 @@ KIND: Kind = "seed"
 ACCEPTED = "Batch job accepted and queued for processing."
 PENDING, PROCESSING, COMPLETED, FAILED = "pending", "processing", "completed", "failed"
 STATUSES: Mapping[BatchState, str] = {
-    BatchState.VALIDATING: PENDING, BatchState.IN_PROGRESS: PROCESSING, BatchState.FINALIZING: PROCESSING,
-    BatchState.CANCELLING: PROCESSING, BatchState.COMPLETED: COMPLETED, BatchState.FAILED: FAILED,
-    BatchState.CANCELLED: FAILED, BatchState.EXPIRED: FAILED,
-}  # fmt: skip
+    BatchState.VALIDATING: PENDING,
+    BatchState.IN_PROGRESS: PROCESSING,
+    BatchState.FINALIZING: PROCESSING,
+    BatchState.CANCELLING: PROCESSING,
+    BatchState.COMPLETED: COMPLETED,
+    BatchState.FAILED: FAILED,
+    BatchState.CANCELLED: FAILED,
+    BatchState.EXPIRED: FAILED,
+}
 """The four statuses that the server's clients know."""
 DETAIL = {"application/json": {"schema": {"type": "object", "required": ["detail"]}}}
 MEANINGS = {
-    400: "The file or a parameter is wrong.", 401: "The key is missing or wrong.", 403: "This key may not do this.",
-    404: "There is no such job, or no batch jobs here.", 405: "The route does not take this method.",
-    408: "The body did not arrive in time.", 409: "The job runs.", 413: "The file is too large.",
-    415: "The body is no form.", 422: "A parameter is not valid; `detail` names it.", 429: "Too many requests.",
-    500: "A fault in the server.", 503: "The server is full, starting or closing.",
-}  # fmt: skip
+    400: "The file or a parameter is wrong.",
+    401: "The key is missing or wrong.",
+    403: "This key may not do this.",
+    404: "There is no such job, or no batch jobs here.",
+    405: "The route does not take this method.",
+    408: "The body did not arrive in time.",
+    409: "The job runs.",
+    413: "The file is too large.",
+    415: "The body is no form.",
+    422: "A parameter is not valid; `detail` names it.",
+    429: "Too many requests.",
+    500: "A fault in the server.",
+    503: "The server is full, starting or closing.",
+}
 """Of the errors of these routes, all with the body `{"detail": ...}`."""
 router = APIRouter(
     tags=["word-list server"],
@@ -76,10 +89,14 @@ async def create_job(request: Request) -> Response:
         def keep(file: BinaryIO, filename: str, _: Mapping[str, str]) -> Batch:
             warnings.extend(known_words(lang, count, compiler, as_there=True)[1])
             row = store.files.add(file, caller=caller.name, filename=filename)
-            plan = Plan(
-                caller=caller.name, endpoint="/v1/chat/completions", input_file=row["id"], kind=KIND, window=None,
+            plan = BatchPlan(
+                caller=caller.name,
+                endpoint="/v1/chat/completions",
+                input_file=row["id"],
+                kind=KIND,
+                window=None,
                 options=options,
-            )  # fmt: skip
+            )
             return store.batches.create(plan, most_open=process.settings.batch_open_per_key)
 
         made = await upload(request, process, store, keep)
@@ -141,9 +158,7 @@ async def delete_job(request: Request, job_id: str) -> Response:
 
 def job_json(job: Batch) -> dict[str, Any]:
     """A job as that server shows it."""
-    return {
-        "job_id": job.id, "status": STATUSES[job.state], "submitted_at": int(job.created), "error": _error(job)
-    }  # fmt: skip
+    return {"job_id": job.id, "status": STATUSES[job.state], "submitted_at": int(job.created), "error": _error(job)}
 
 
 def jobs_shape(otherwise: ErrorShape) -> ErrorShape:

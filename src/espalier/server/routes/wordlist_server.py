@@ -18,7 +18,7 @@ from starlette.responses import Response
 from espalier.engines.base import Result
 from espalier.errors import EspalierError, Forbidden, SpecError, Unauthorized, UnknownName
 from espalier.server.answering.replies import Head, whole_chat
-from espalier.server.asking.draft import Asked
+from espalier.server.asking.draft import ParsedRequest
 from espalier.server.asking.openai import ask_chat
 from espalier.server.asking.words import FIELDS, PAIR
 from espalier.server.bodies.base import read_body
@@ -47,8 +47,10 @@ KNOWN = frozenset(field.alias or name for name, field in ChatBody.model_fields.i
 NO_WORDS = "Constrained vocabulary configuration failed for language '{lang}'."
 USAGE = ("prompt_tokens", "completion_tokens", "total_tokens")
 DETAILS: dict[type[EspalierError], str] = {
-    Unauthorized: "Forbidden", Forbidden: "Forbidden", MethodNotAllowed: "Method Not Allowed",
-}  # fmt: skip
+    Unauthorized: "Forbidden",
+    Forbidden: "Forbidden",
+    MethodNotAllowed: "Method Not Allowed",
+}
 
 
 async def read_wordlist_chat(request: Request, settings: ServerSettings) -> dict[str, Any]:
@@ -119,7 +121,7 @@ def _system_first(messages: list[Any]) -> list[Any]:
     return [*system, *rest]
 
 
-def whole_wordlist_chat(parsed: Asked, head: Head, results: Sequence[Result]) -> dict[str, Any]:
+def whole_wordlist_chat(parsed: ParsedRequest, head: Head, results: Sequence[Result]) -> dict[str, Any]:
     """The word-list server's reply, in which absent values are left out instead of null."""
     reply = whole_chat(parsed, head, results)
     del reply["system_fingerprint"]

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, case, delete, func, insert, select, update
 
 from espalier.errors import InputError
 from espalier.jobs.states import FAILED_ITEMS, OPEN_BATCHES, BatchState, ItemState
-from espalier.jobs.values import Batch, Counts, Fault, Plan
+from espalier.jobs.values import Batch, BatchPlan, InputFault, ItemCounts
 from espalier.store import rows
 from espalier.store.batches.tables import ATTEMPTS, BATCHES, FILES, ITEMS, RESULTS
 from espalier.store.db import Database
@@ -29,19 +29,28 @@ class Batches:
     def __init__(self, database: Database, ids: Ids, clock: Callable[[], float] = time.time) -> None:
         self._database, self._ids, self._clock = database, ids, clock
 
-    def create(self, plan: Plan, *, most_open: int | None = None, paused: bool = False) -> Batch:
+    def create(self, plan: BatchPlan, *, most_open: int | None = None, paused: bool = False) -> Batch:
         """A new batch, which a worker will validate. most_open: how many a caller may have open at once. paused: no
         item runs until it is resumed. Raises InputError for a wrong plan, and TooManyOpen."""
         if abs(plan.priority) > MOST_PRIORITY:
             raise InputError(f"a priority is from -{MOST_PRIORITY} to {MOST_PRIORITY}", field="priority")
         batch_id, created = self._ids.new(PREFIX)
         row = {
-            "id": batch_id, "created": created, "caller": rows.caller_text(plan.caller), "kind": plan.kind,
-            "endpoint": rows.column_text(plan.endpoint), "input_file": plan.input_file,
-            "state": BatchState.VALIDATING, "priority": plan.priority, "paused": paused,
-            "expires": None if plan.window is None else created + plan.window, "total": 0,
-            "plan": pack(asdict(plan), what="batch"), "validating_at": created, "fence": 0,
-        }  # fmt: skip
+            "id": batch_id,
+            "created": created,
+            "caller": rows.caller_text(plan.caller),
+            "kind": plan.kind,
+            "endpoint": rows.column_text(plan.endpoint),
+            "input_file": plan.input_file,
+            "state": BatchState.VALIDATING,
+            "priority": plan.priority,
+            "paused": paused,
+            "expires": None if plan.window is None else created + plan.window,
+            "total": 0,
+            "plan": pack(asdict(plan), what="batch"),
+            "validating_at": created,
+            "fence": 0,
+        }
         with self._database.writing() as connection:
             if most_open is not None:
                 query = select(func.count()).select_from(BATCHES)
@@ -134,9 +143,11 @@ class Batches:
     def open_items(self) -> Mapping[ItemState, int]:
         """How many items of the batches that have not ended are in each state. Every state is there."""
         query = (
-            select(ITEMS.c.state, func.count()).join(BATCHES, BATCHES.c.id == ITEMS.c.batch_id)
-            .where(BATCHES.c.state.in_(OPEN_BATCHES)).group_by(ITEMS.c.state)
-        )  # fmt: skip
+            select(ITEMS.c.state, func.count())
+            .join(BATCHES, BATCHES.c.id == ITEMS.c.batch_id)
+            .where(BATCHES.c.state.in_(OPEN_BATCHES))
+            .group_by(ITEMS.c.state)
+        )
         with self._database.reading() as connection:
             counted = {row[0]: row[1] for row in connection.execute(query)}
         return {state: int(counted.get(state, 0)) for state in ItemState}
@@ -173,37 +184,58 @@ def delete_rows(connection: Connection, ids: Sequence[str]) -> None:
     connection.execute(delete(BATCHES).where(BATCHES.c.id.in_(ids)))
 
 
-def counts(connection: Connection, ids: Iterable[str]) -> Mapping[str, Counts]:
+def counts(connection: Connection, ids: Iterable[str]) -> Mapping[str, ItemCounts]:
     """The items of each batch by how they stand."""
     wanted = list(ids)
 
     def of(*states: ItemState) -> Any:
         return func.sum(case((ITEMS.c.state.in_(states), 1), else_=0))
 
-    query = select(
-        ITEMS.c.batch_id, func.count(), of(ItemState.DONE), of(*FAILED_ITEMS), of(ItemState.PENDING),
-        of(ItemState.RUNNING), of(ItemState.CANCELLED, ItemState.EXPIRED),
-    ).where(ITEMS.c.batch_id.in_(wanted)).group_by(ITEMS.c.batch_id)  # fmt: skip
-    by_batch = {batch_id: Counts() for batch_id in wanted}
+    query = (
+        select(
+            ITEMS.c.batch_id,
+            func.count(),
+            of(ItemState.DONE),
+            of(*FAILED_ITEMS),
+            of(ItemState.PENDING),
+            of(ItemState.RUNNING),
+            of(ItemState.CANCELLED, ItemState.EXPIRED),
+        )
+        .where(ITEMS.c.batch_id.in_(wanted))
+        .group_by(ITEMS.c.batch_id)
+    )
+    by_batch = {batch_id: ItemCounts() for batch_id in wanted}
     for batch_id, total, done, failed, pending, running, stopped in connection.execute(query):
-        by_batch[batch_id] = Counts(
-            total=int(total), completed=int(done), failed=int(failed), pending=int(pending), running=int(running),
+        by_batch[batch_id] = ItemCounts(
+            total=int(total),
+            completed=int(done),
+            failed=int(failed),
+            pending=int(pending),
+            running=int(running),
             stopped=int(stopped),
-        )  # fmt: skip
+        )
     return by_batch
 
 
-def plan_of(row: Mapping[Any, Any]) -> Plan:
-    return Plan(**unpack(row["plan"], what=f"batch {row['id']}"))
+def plan_of(row: Mapping[Any, Any]) -> BatchPlan:
+    return BatchPlan(**unpack(row["plan"], what=f"batch {row['id']}"))
 
 
-def batch_of(row: Mapping[Any, Any], counted: Counts) -> Batch:
+def batch_of(row: Mapping[Any, Any], counted: ItemCounts) -> Batch:
     what = f"batch {row['id']}"
     errors = () if row["errors"] is None else unpack(row["errors"], what=what)["data"]
     return Batch(
-        id=row["id"], plan=plan_of(row), state=BatchState(row["state"]), created=row["created"],
-        expires=row["expires"], is_paused=bool(row["paused"]), counts=counted,
+        id=row["id"],
+        plan=plan_of(row),
+        state=BatchState(row["state"]),
+        created=row["created"],
+        expires=row["expires"],
+        is_paused=bool(row["paused"]),
+        counts=counted,
         at={name.removesuffix("_at"): row[name] for name in TIMES if row[name] is not None},
-        errors=tuple(Fault(**error) for error in errors), output_file=row["output_file"], error_file=row["error_file"],
-        usage=None if row["usage"] is None else unpack(row["usage"], what=what), model=row["model"],
-    )  # fmt: skip
+        errors=tuple(InputFault(**error) for error in errors),
+        output_file=row["output_file"],
+        error_file=row["error_file"],
+        usage=None if row["usage"] is None else unpack(row["usage"], what=what),
+        model=row["model"],
+    )

@@ -64,10 +64,15 @@ class Files:
             os.rename(file.name, self.folder / file_id)
             sync_folder(self.folder)
         row = {
-            "id": file_id, "created": created, "caller": rows.caller_text(caller),
-            "filename": rows.column_text(filename), "purpose": rows.column_text(purpose), "bytes": float(size),
-            "expires": None if seconds is None else created + seconds, "batch_id": None,
-        }  # fmt: skip
+            "id": file_id,
+            "created": created,
+            "caller": rows.caller_text(caller),
+            "filename": rows.column_text(filename),
+            "purpose": rows.column_text(purpose),
+            "bytes": float(size),
+            "expires": None if seconds is None else created + seconds,
+            "batch_id": None,
+        }
         try:
             with self._database.writing() as connection:
                 connection.execute(FILES.insert().values(row))
@@ -77,9 +82,14 @@ class Files:
         return row
 
     def page(
-        self, *, caller: str | None, limit: int, after: str | None = None, purpose: str | None = None,
+        self,
+        *,
+        caller: str | None,
+        limit: int,
+        after: str | None = None,
+        purpose: str | None = None,
         oldest_first: bool = False,
-    ) -> Sequence[Mapping[str, Any]]:  # fmt: skip
+    ) -> Sequence[Mapping[str, Any]]:
         """Newest first. Raises InputError for a wrong limit or `after`."""
         if limit < 1:
             raise InputError("the limit must be at least 1", field="limit")
@@ -114,8 +124,9 @@ class Files:
         except OSError as error:
             raise InputError(
                 f"the file {file_id} cannot be read: {error.strerror}",
-                hint="machines that share a database share BATCH_JOB_TEMP_DIR too", field="input_file_id",
-            ) from error  # fmt: skip
+                hint="machines that share a database share BATCH_JOB_TEMP_DIR too",
+                field="input_file_id",
+            ) from error
 
     def remove(self, file_id: str, *, caller: str | None) -> bool:
         """Whether there was one. A file of results takes their lines with it only when its batch is deleted."""

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, and_, bindparam, insert, or_, select, tuple_,
 
 from espalier.jobs.output import output_line
 from espalier.jobs.states import BatchState, ItemState
-from espalier.jobs.values import Answer, Ended, Item, Lease
+from espalier.jobs.values import ItemAnswer, ItemEnd, Lease, WorkItem
 from espalier.store.batches.batches import plan_of
 from espalier.store.batches.tables import ATTEMPTS, BATCHES, ITEMS, RESULTS
 from espalier.store.db import Database
@@ -43,7 +43,7 @@ class ItemQueue:
     ) -> None:
         self._database, self.lease, self._clock = database, lease, clock
 
-    def claim(self, worker: str, limit: int, *, alone: bool) -> Sequence[Item]:
+    def claim(self, worker: str, limit: int, *, alone: bool) -> Sequence[WorkItem]:
         now = self._clock()
         with self._database.writing() as connection:
             ready = self._ready(connection, now, limit, ITEMS.c.losses < SUSPECT)
@@ -53,11 +53,11 @@ class ItemQueue:
                 return ()
             claims = [{"b": item["batch_id"], "l": item["line"], "f": item["fence"] + 1} for _, item in ready]
             connection.execute(
-                update(ITEMS).where(BY_KEY).values(
-                    state=ItemState.RUNNING, holder=worker, until=now + self.lease, fence=bindparam("f")
-                ),
+                update(ITEMS)
+                .where(BY_KEY)
+                .values(state=ItemState.RUNNING, holder=worker, until=now + self.lease, fence=bindparam("f")),
                 claims,
-            )  # fmt: skip
+            )
             connection.execute(
                 insert(ATTEMPTS),
                 [{"batch_id": o["b"], "line": o["l"], "fence": o["f"], "worker": worker, "began": now} for o in claims],
@@ -79,7 +79,7 @@ class ItemQueue:
                 )
         return [lease for lease in leases if lease not in running]
 
-    def record(self, worker: str, ended: Sequence[Ended]) -> Sequence[Lease]:
+    def record(self, worker: str, ended: Sequence[ItemEnd]) -> Sequence[Lease]:
         now = self._clock()
         packed = {
             attempt.lease: result_row(attempt, now) for attempt in ended if attempt.again is None
@@ -95,12 +95,16 @@ class ItemQueue:
                 self._name_models(connection, final, held)
             for attempt in again:
                 connection.execute(
-                    update(ITEMS).where(ITEMS.c.batch_id == attempt.lease.batch, ITEMS.c.line == attempt.lease.line)
+                    update(ITEMS)
+                    .where(ITEMS.c.batch_id == attempt.lease.batch, ITEMS.c.line == attempt.lease.line)
                     .values(
-                        state=_given_back(held[attempt.lease], now), holder=None, until=None,
-                        attempts=ITEMS.c.attempts + 1, not_before=now + (attempt.again or 0.0),
+                        state=_given_back(held[attempt.lease], now),
+                        holder=None,
+                        until=None,
+                        attempts=ITEMS.c.attempts + 1,
+                        not_before=now + (attempt.again or 0.0),
                     )
-                )  # fmt: skip
+                )
             how = [(attempt.lease, "again" if attempt.again is not None else str(_state(attempt))) for attempt in good]
             self._close(connection, how, now)
         return [attempt.lease for attempt in good]
@@ -118,11 +122,13 @@ class ItemQueue:
         now = self._clock()
         with self._database.writing() as connection:
             query = (
-                select(ITEMS, *_of_batch()).join(BATCHES, BATCHES.c.id == ITEMS.c.batch_id)
+                select(ITEMS, *_of_batch())
+                .join(BATCHES, BATCHES.c.id == ITEMS.c.batch_id)
                 .where(tuple_(ITEMS.c.batch_id, ITEMS.c.line).in_([(lease.batch, lease.line) for lease in leases]))
-                .where(ITEMS.c.state == ItemState.RUNNING).order_by(ITEMS.c.batch_id, ITEMS.c.line)
+                .where(ITEMS.c.state == ItemState.RUNNING)
+                .order_by(ITEMS.c.batch_id, ITEMS.c.line)
                 .with_for_update(of=ITEMS)
-            )  # fmt: skip
+            )
             for row in connection.execute(query).mappings().all():
                 if Lease(batch=row["batch_id"], line=row["line"], fence=row["fence"]) in leases:
                     self._lose(connection, row, now)
@@ -131,10 +137,11 @@ class ItemQueue:
         """Take items back whose lease has ended: their worker is dead, or asleep. One that was lost too often is set
         aside with an error as its result. Returns how many."""
         query = (
-            select(ITEMS, *_of_batch()).join(BATCHES, BATCHES.c.id == ITEMS.c.batch_id)
+            select(ITEMS, *_of_batch())
+            .join(BATCHES, BATCHES.c.id == ITEMS.c.batch_id)
             .where(ITEMS.c.state == ItemState.RUNNING, or_(ITEMS.c.until <= now, ITEMS.c.until > now + 10 * self.lease))
             .limit(limit)
-        )  # fmt: skip
+        )
         with self._database.reading() as connection:  # the usual case: none, and nobody waits for a writer
             if connection.execute(query).first() is None:
                 return 0
@@ -153,25 +160,30 @@ class ItemQueue:
             message = f"{losses} workers died while they ran this item, the last ones with nothing beside it"
             connection.execute(insert(RESULTS).values(result_row(poisoned(lease, message), now)))
         connection.execute(
-            update(ITEMS).where(ITEMS.c.batch_id == lease.batch, ITEMS.c.line == lease.line)
+            update(ITEMS)
+            .where(ITEMS.c.batch_id == lease.batch, ITEMS.c.line == lease.line)
             .values(state=state, holder=None, until=None, losses=losses)
-        )  # fmt: skip
+        )
         self._close(connection, [(lease, "lost")], now)
 
     def _ready(self, connection: Connection, now: float, limit: int, suspect: Any) -> list[Any]:
         """Items that may run, with their batches."""
         batches = (
-            select(BATCHES).where(BATCHES.c.state == BatchState.IN_PROGRESS, BATCHES.c.paused.is_(False))
+            select(BATCHES)
+            .where(BATCHES.c.state == BatchState.IN_PROGRESS, BATCHES.c.paused.is_(False))
             .where(or_(BATCHES.c.expires.is_(None), BATCHES.c.expires > now))
             .order_by(BATCHES.c.priority.desc(), BATCHES.c.id)
-        )  # fmt: skip
+        )
         ready: list[Any] = []
         for batch in connection.execute(batches).mappings().all():
             query = (
-                select(ITEMS).where(ITEMS.c.batch_id == batch["id"], ITEMS.c.state == ItemState.PENDING)
-                .where(ITEMS.c.not_before <= now, suspect).order_by(ITEMS.c.line).limit(limit - len(ready))
+                select(ITEMS)
+                .where(ITEMS.c.batch_id == batch["id"], ITEMS.c.state == ItemState.PENDING)
+                .where(ITEMS.c.not_before <= now, suspect)
+                .order_by(ITEMS.c.line)
+                .limit(limit - len(ready))
                 .with_for_update(skip_locked=True)
-            )  # fmt: skip
+            )
             ready += [(batch, dict(row)) for row in connection.execute(query).mappings()]
             if len(ready) >= limit:
                 break
@@ -182,13 +194,13 @@ class ItemQueue:
         if not leases:
             return {}
         query = (
-            select(
-                ITEMS.c.batch_id, ITEMS.c.line, ITEMS.c.fence, ITEMS.c.state, *_of_batch()
-            ).join(BATCHES, BATCHES.c.id == ITEMS.c.batch_id)
+            select(ITEMS.c.batch_id, ITEMS.c.line, ITEMS.c.fence, ITEMS.c.state, *_of_batch())
+            .join(BATCHES, BATCHES.c.id == ITEMS.c.batch_id)
             .where(tuple_(ITEMS.c.batch_id, ITEMS.c.line).in_([(lease.batch, lease.line) for lease in leases]))
-            .where(ITEMS.c.state == ItemState.RUNNING).order_by(ITEMS.c.batch_id, ITEMS.c.line)
+            .where(ITEMS.c.state == ItemState.RUNNING)
+            .order_by(ITEMS.c.batch_id, ITEMS.c.line)
             .with_for_update(of=ITEMS)
-        )  # fmt: skip
+        )
         held = connection.execute(query).mappings().all()
         rows = {Lease(batch=row["batch_id"], line=row["line"], fence=row["fence"]): row for row in held}
         return {lease: rows[lease] for lease in leases if lease in rows}
@@ -201,13 +213,14 @@ class ItemQueue:
             )
 
     def _name_models(
-        self, connection: Connection, final: Sequence[Ended], held: Mapping[Lease, Mapping[Any, Any]]
+        self, connection: Connection, final: Sequence[ItemEnd], held: Mapping[Lease, Mapping[Any, Any]]
     ) -> None:
         """A batch bears the name of the model that gave its first result."""
         models = {
-            attempt.lease.batch: attempt.answer.model for attempt in reversed(final)
+            attempt.lease.batch: attempt.answer.model
+            for attempt in reversed(final)
             if attempt.answer.model is not None and held[attempt.lease]["batch_model"] is None
-        }  # fmt: skip
+        }
         for batch_id, model in sorted(models.items()):
             unnamed = BATCHES.c.id == batch_id, BATCHES.c.model.is_(None)
             connection.execute(update(BATCHES).where(*unnamed).values(model=column_text(model)))
@@ -229,17 +242,20 @@ def _given_back(row: Mapping[Any, Any], now: float) -> ItemState:
     return ItemState.EXPIRED if is_over else ItemState.PENDING
 
 
-def poisoned(lease: Lease, message: str) -> Ended:
-    return Ended(lease=lease, answer=Answer(
-        status=500, body=None, request_id="", error={"code": "poison_item", "message": message}
-    ))  # fmt: skip
+def poisoned(lease: Lease, message: str) -> ItemEnd:
+    return ItemEnd(
+        lease=lease,
+        answer=ItemAnswer(status=500, body=None, request_id="", error={"code": "poison_item", "message": message}),
+    )
 
 
 def _of_batch() -> tuple[Any, ...]:
     return (
-        BATCHES.c.state.label("batch_state"), BATCHES.c.expires.label("batch_expires"), BATCHES.c.paused,
+        BATCHES.c.state.label("batch_state"),
+        BATCHES.c.expires.label("batch_expires"),
+        BATCHES.c.paused,
         BATCHES.c.model.label("batch_model"),
-    )  # fmt: skip
+    )
 
 
 def _runs(row: Mapping[Any, Any], now: float) -> bool:
@@ -252,26 +268,39 @@ def _key(lease: Lease) -> tuple[str, int]:
     return lease.batch, lease.line
 
 
-def _state(ended: Ended) -> ItemState:
+def _state(ended: ItemEnd) -> ItemState:
     return ItemState.DONE if ended.answer.is_good else ItemState.FAILED
 
 
-def _item(batch: Mapping[Any, Any], row: Mapping[Any, Any], options: Mapping[str, Any]) -> Item:
+def _item(batch: Mapping[Any, Any], row: Mapping[Any, Any], options: Mapping[str, Any]) -> WorkItem:
     lease = Lease(batch=row["batch_id"], line=row["line"], fence=row["fence"] + 1)
-    return Item(
-        lease=lease, custom_id=row["custom_id"], caller=batch["caller"], endpoint=batch["endpoint"],
-        kind=batch["kind"], body=unpack(row["body"], what=f"item {lease.line} of {lease.batch}"), size=row["size"],
-        attempts=row["attempts"], losses=row["losses"], options=options,
-    )  # fmt: skip
+    return WorkItem(
+        lease=lease,
+        custom_id=row["custom_id"],
+        caller=batch["caller"],
+        endpoint=batch["endpoint"],
+        kind=batch["kind"],
+        body=unpack(row["body"], what=f"item {lease.line} of {lease.batch}"),
+        size=row["size"],
+        attempts=row["attempts"],
+        losses=row["losses"],
+        options=options,
+    )
 
 
-def result_row(ended: Ended, now: float) -> dict[str, Any]:
+def result_row(ended: ItemEnd, now: float) -> dict[str, Any]:
     """The row of a result."""
     answer, lease = ended.answer, ended.lease
     line = as_bytes(output_line(lease, answer), what="answer")
     return {
-        "batch_id": lease.batch, "line": lease.line, "created": now, "good": answer.is_good,
-        "answer": compress(line), "figures": None if answer.figures is None else pack(answer.figures, what="figures"),
-        "prompt_tokens": answer.prompt_tokens, "completion_tokens": answer.completion_tokens, "valid": answer.valid,
+        "batch_id": lease.batch,
+        "line": lease.line,
+        "created": now,
+        "good": answer.is_good,
+        "answer": compress(line),
+        "figures": None if answer.figures is None else pack(answer.figures, what="figures"),
+        "prompt_tokens": answer.prompt_tokens,
+        "completion_tokens": answer.completion_tokens,
+        "valid": answer.valid,
         "trace_id": answer.trace_id,
-    }  # fmt: skip
+    }

@@ -62,8 +62,7 @@ class Results:
     def usage(self, batch_id: str) -> Mapping[str, int]:
         """Tokens of all results, as OpenAI names them, and the verdicts."""
         query = select(
-            func.coalesce(func.sum(RESULTS.c.prompt_tokens), 0),
-            func.coalesce(func.sum(RESULTS.c.completion_tokens), 0),
+            func.coalesce(func.sum(RESULTS.c.prompt_tokens), 0), func.coalesce(func.sum(RESULTS.c.completion_tokens), 0)
         ).where(RESULTS.c.batch_id == batch_id)
         with self._database.reading() as connection:
             prompt, completion = map(int, connection.execute(query).one())
@@ -71,9 +70,16 @@ class Results:
 
     def _rows(self, batch_id: str, wanted: Wanted, *, with_figures: bool = False) -> Iterator[Mapping[str, Any]]:
         columns = [
-            ITEMS.c.line, ITEMS.c.custom_id, ITEMS.c.state, RESULTS.c.good, RESULTS.c.answer, RESULTS.c.valid,
-            RESULTS.c.prompt_tokens, RESULTS.c.completion_tokens, RESULTS.c.trace_id,
-        ]  # fmt: skip
+            ITEMS.c.line,
+            ITEMS.c.custom_id,
+            ITEMS.c.state,
+            RESULTS.c.good,
+            RESULTS.c.answer,
+            RESULTS.c.valid,
+            RESULTS.c.prompt_tokens,
+            RESULTS.c.completion_tokens,
+            RESULTS.c.trace_id,
+        ]
         if with_figures:
             columns.append(RESULTS.c.figures)
         same = and_(RESULTS.c.batch_id == ITEMS.c.batch_id, RESULTS.c.line == ITEMS.c.line)
@@ -83,9 +89,13 @@ class Results:
             "all": or_(RESULTS.c.good.is_not(None), ITEMS.c.state.in_(list(ENDED))),
         }
         query = (
-            select(ITEMS.c.batch_id, *columns).join(RESULTS, same, isouter=True).where(ITEMS.c.batch_id == batch_id)
-            .where(is_wanted[wanted]).order_by(ITEMS.c.line).limit(PAGE)
-        )  # fmt: skip
+            select(ITEMS.c.batch_id, *columns)
+            .join(RESULTS, same, isouter=True)
+            .where(ITEMS.c.batch_id == batch_id)
+            .where(is_wanted[wanted])
+            .order_by(ITEMS.c.line)
+            .limit(PAGE)
+        )
         last = 0
         while True:
             with self._database.reading() as connection:

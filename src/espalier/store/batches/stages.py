@@ -17,7 +17,7 @@ from espalier.errors import EspalierError
 from espalier.jobs.intake import LineReader, ListReader, Refused, parse
 from espalier.jobs.ports import Checker
 from espalier.jobs.states import OPEN_BATCHES, OPEN_ITEMS, BatchState, ItemState
-from espalier.jobs.values import Ended, Fault, Lease, NewItem, Plan
+from espalier.jobs.values import BatchPlan, InputFault, ItemEnd, Lease, NewItem
 from espalier.store.batches.batches import plan_of
 from espalier.store.batches.files import PREFIX as FILE
 from espalier.store.batches.files import Files
@@ -71,15 +71,15 @@ class BatchQueue(ItemQueue):
             if not faults:
                 with closing(self._files.open(plan.input_file)) as file:
                     faults = self._read(mine, plan, read_items(file, plan), executor)
-            self._validated(mine, plan, faults)
+            self._store_validation(mine, plan, faults)
         except Refused as error:
-            self._validated(mine, plan, [error.fault])
+            self._store_validation(mine, plan, [error.fault])
         except Lost:
             pass
         except EspalierError as error:
             if error.exit_code != 2:  # the database, the disk: nothing is known of the input
                 raise
-            self._validated(mine, plan, [Fault(code=error.code, message=str(error), param=error.field)])
+            self._store_validation(mine, plan, [InputFault(code=error.code, message=str(error), param=error.field)])
         return True
 
     def _take_new(self, worker: str) -> Mapping[str, Any] | None:
@@ -102,13 +102,13 @@ class BatchQueue(ItemQueue):
         return {**row, "fence": fence}
 
     def _read(
-        self, mine: tuple[str, int], plan: Plan, read: Iterable[NewItem | Fault], executor: Checker
-    ) -> list[Fault]:
+        self, mine: tuple[str, int], plan: BatchPlan, read: Iterable[NewItem | InputFault], executor: Checker
+    ) -> list[InputFault]:
         """Write the items; returns the faults, after the first of which only faults are looked for."""
-        faults: list[Fault] = []
+        faults: list[InputFault] = []
         items = iter(read)
         while chunk := list(islice(items, CHUNK)):
-            faults += [row for row in chunk if isinstance(row, Fault)]
+            faults += [row for row in chunk if isinstance(row, InputFault)]
             if len(faults) >= MOST_FAULTS:
                 return faults[:MOST_FAULTS]
             new = [row for row in chunk if isinstance(row, NewItem)] if not faults else []
@@ -122,21 +122,30 @@ class BatchQueue(ItemQueue):
         return faults
 
     def _rows(
-        self, mine: tuple[str, int], plan: Plan, new: Iterable[NewItem], executor: Checker
+        self, mine: tuple[str, int], plan: BatchPlan, new: Iterable[NewItem], executor: Checker
     ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """Rows of items, and results of those whose body is wrong."""
         rows, results = [], []
         for item in new:
             answer = item.answer or executor.check(plan.endpoint, item.body, plan.options, plan.kind)
             state = ItemState.PENDING if answer is None else ItemState.FAILED
-            rows.append({
-                "batch_id": mine[0], "line": item.line, "custom_id": column_text(item.custom_id), "state": state,
-                "body": pack(item.body, what="body"), "size": item.size, "attempts": 0, "losses": 0, "not_before": 0.0,
-                "fence": 0,
-            })  # fmt: skip
+            rows.append(
+                {
+                    "batch_id": mine[0],
+                    "line": item.line,
+                    "custom_id": column_text(item.custom_id),
+                    "state": state,
+                    "body": pack(item.body, what="body"),
+                    "size": item.size,
+                    "attempts": 0,
+                    "losses": 0,
+                    "not_before": 0.0,
+                    "fence": 0,
+                }
+            )
             if answer is not None:
                 lease = Lease(batch=mine[0], line=item.line, fence=0)
-                results.append(result_row(Ended(lease=lease, answer=answer), self._clock()))
+                results.append(result_row(ItemEnd(lease=lease, answer=answer), self._clock()))
         return rows, results
 
     def _hold(self, connection: Any, mine: tuple[str, int]) -> None:
@@ -146,7 +155,7 @@ class BatchQueue(ItemQueue):
         if not connection.execute(renewed).rowcount:
             raise Lost
 
-    def _validated(self, mine: tuple[str, int], plan: Plan, faults: list[Fault]) -> None:
+    def _store_validation(self, mine: tuple[str, int], plan: BatchPlan, faults: list[InputFault]) -> None:
         now = self._clock()
         with self._database.writing() as connection:
             self._hold(connection, mine)
@@ -162,7 +171,7 @@ class BatchQueue(ItemQueue):
         if faults:
             self._forget_upload(plan)
 
-    def _forget_upload(self, plan: Plan) -> None:
+    def _forget_upload(self, plan: BatchPlan) -> None:
         """Remove the upload of a word-list server's job that nobody reads any more, as that server did. Other uploads
         are files of their callers, who may use them again."""
         if plan.kind == "seed":
@@ -203,25 +212,32 @@ class BatchQueue(ItemQueue):
         ids = {kind: self._ids.new(FILE) for kind, size in sizes.items() if size}
         usage = self._results.usage(batch_id)
         values = {
-            "state": state, f"{state}_at": now, "usage": pack(usage, what="usage"),
+            "state": state,
+            f"{state}_at": now,
+            "usage": pack(usage, what="usage"),
             "output_file": ids["output"][0] if "output" in ids else None,
             "error_file": ids["error"][0] if "error" in ids else None,
-        }  # fmt: skip
+        }
         rows = [
             {
-                "id": file_id, "created": created, "caller": row["caller"], "filename": f"{batch_id}_{kind}.jsonl",
-                "purpose": "batch_output", "bytes": float(sizes[kind]), "batch_id": batch_id,
+                "id": file_id,
+                "created": created,
+                "caller": row["caller"],
+                "filename": f"{batch_id}_{kind}.jsonl",
+                "purpose": "batch_output",
+                "bytes": float(sizes[kind]),
+                "batch_id": batch_id,
                 "expires": None if plan.output_seconds is None else row["created"] + plan.output_seconds,
             }
             for kind, (file_id, created) in ids.items()
-        ]  # fmt: skip
+        ]
         with self._database.writing() as connection:
             where = BATCHES.c.id == batch_id, BATCHES.c.state == before
             if connection.execute(update(BATCHES).where(*where).values(values)).rowcount and rows:
                 connection.execute(insert(FILES), rows)
 
 
-def read_items(file: Any, plan: Plan) -> Iterator[NewItem | Fault]:
+def read_items(file: Any, plan: BatchPlan) -> Iterator[NewItem | InputFault]:
     """The items of an input, or its faults. Raises Refused for a list that is none."""
     if plan.kind == "seed":
         for place, raw in enumerate(ListReader(file), 1):
@@ -232,7 +248,7 @@ def read_items(file: Any, plan: Plan) -> Iterator[NewItem | Fault]:
             yield NewItem(line=place, custom_id=custom_id, body={"item": body}, size=len(raw))
         return
     for row in LineReader(plan.endpoint).read(file):
-        if isinstance(row, Fault):
+        if isinstance(row, InputFault):
             yield row
         else:
             yield NewItem(line=row.number, custom_id=row.custom_id, body=row.body, size=row.size)

@@ -20,9 +20,16 @@ Acceptance = Literal["rejected", "accepted", "unknown"]
 CLOSE = 1e-4
 """Nats within which two log probabilities count as equal: servers print them rounded."""
 PENALTIES: Mapping[str, float] = {
-    "repeat_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0, "dry_multiplier": 0.0, "mirostat": 0.0,
-    "dynatemp_range": 0.0, "xtc_probability": 0.0, "typical_p": 1.0, "ignore_eos": 0.0,
-}  # fmt: skip
+    "repeat_penalty": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "dry_multiplier": 0.0,
+    "mirostat": 0.0,
+    "dynatemp_range": 0.0,
+    "xtc_probability": 0.0,
+    "typical_p": 1.0,
+    "ignore_eos": 0.0,
+}
 """If one of these is off its neutral value, the samplers do not see the probabilities in the reply, or may remove a
 token that is more likely than one they keep; the order of the candidates then proves nothing."""
 
@@ -80,7 +87,7 @@ def _estimate(step: ApiStep, settings: Mapping[str, Any], heat: float | None) ->
     ranked = ranked_of(step)
     better = [candidate for candidate in ranked if candidate["logprob"] > step.logprob + CLOSE]
     if not better:
-        sure = heat is not None and heat <= 0 and not _penalised(settings)
+        sure = heat is not None and heat <= 0 and not _has_penalties(settings)
         return Estimate(
             verdict="accepted" if sure else "unknown",
             why="the most likely token was taken" + ("" if sure else "; a draw may have been refused before it"),
@@ -88,14 +95,14 @@ def _estimate(step: ApiStep, settings: Mapping[str, Any], heat: float | None) ->
         )
     if heat is None:
         return Estimate(verdict="unknown", why="the response does not tell its temperature", upper=upper)
-    if _penalised(settings):
+    if _has_penalties(settings):
         return Estimate(verdict="unknown", why="penalties change the order of the candidates", upper=upper)
     if heat <= 0:
         # Greedy: everything more likely was refused, and the most likely token was drawn first.
         mass = math.fsum(math.exp(candidate["logprob"]) for candidate in better)
         return Estimate(
             verdict="rejected",
-            why=f"at temperature 0 the most likely token is taken, and it was {_place(len(better) + 1, ranked)}",
+            why=f"at temperature 0 the most likely token is taken, and it was {_word_place(len(better) + 1, ranked)}",
             rejected=better[0],
             lower=min(mass, upper),
             upper=upper,
@@ -146,9 +153,11 @@ def _below(step: ApiStep, ranked: Sequence[Mapping[str, Any]], share: float) -> 
 
 
 NEUTRAL: Mapping[str, tuple[str, float]] = {
-    "top_n_sigma": ("top_n_sigma", 0.0), "typ_p": ("typical_p", 1.0), "xtc": ("xtc_probability", 0.0),
+    "top_n_sigma": ("top_n_sigma", 0.0),
+    "typ_p": ("typical_p", 1.0),
+    "xtc": ("xtc_probability", 0.0),
     "temperature": ("temperature", 1.0),
-}  # fmt: skip
+}
 
 
 def _is_on(name: str, settings: Mapping[str, Any]) -> bool:
@@ -159,7 +168,7 @@ def _is_on(name: str, settings: Mapping[str, Any]) -> bool:
     return not isinstance(value, int | float) or (value > 0 if known[0] == "top_n_sigma" else value != known[1])
 
 
-def _penalised(settings: Mapping[str, Any]) -> bool:
+def _has_penalties(settings: Mapping[str, Any]) -> bool:
     target = finite(settings.get("adaptive_target"))
     if target is not None and target >= 0:  # a negative target switches that sampler off
         return True
@@ -180,5 +189,5 @@ def _mass(candidates: Sequence[Mapping[str, Any]]) -> float:
     return math.fsum(math.exp(candidate["logprob"]) for candidate in candidates)
 
 
-def _place(rank: int, ranked: Sequence[Mapping[str, Any]]) -> str:
+def _word_place(rank: int, ranked: Sequence[Mapping[str, Any]]) -> str:
     return f"one past the {len(ranked)} listed" if rank > len(ranked) else f"number {rank}"

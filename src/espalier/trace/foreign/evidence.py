@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from espalier.trace.foreign.estimate import Estimate, ranked_of
-from espalier.trace.foreign.placing import Placed
+from espalier.trace.foreign.placing import PlacedSequence
 from espalier.trace.foreign.responses import ApiStep, finite, spelled_bytes, whole
 
 LOST = "\ufffd".encode()
@@ -35,7 +35,7 @@ COMPARED = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
+class EventComparison:
     """conflict: why the event cannot belong to the reply, "" if it can. by_id, by_text: whether the token taken is the
     reply's. probabilities: how many candidates have the reply's probability. is_proven: whether the reply itself proves
     that a token was rejected here; is_same_token: and that it was this one. bits: what all that is worth. drawn: the
@@ -55,7 +55,7 @@ class Compared:
         return self.by_id or self.by_text or self.probabilities > 0 or self.is_proven
 
 
-NOTHING = Compared()
+NOTHING = EventComparison()
 
 
 class Evidence:
@@ -65,12 +65,17 @@ class Evidence:
     with log probabilities."""
 
     def __init__(
-        self, reply: Placed, estimates: Sequence[Estimate] | None, *, is_exact: bool = False, text: str | None = None
+        self,
+        reply: PlacedSequence,
+        estimates: Sequence[Estimate] | None,
+        *,
+        is_exact: bool = False,
+        text: str | None = None,
     ) -> None:
         self.reply, self.estimates, self.is_exact, self.text = reply, estimates, is_exact, text
-        self._counts = Counter(_key(step.id, _spelled(step)) for step in reply.steps)
+        self._counts = Counter(_key(step.id, _spell_step(step)) for step in reply.steps)
 
-    def compare_next(self, event: Mapping[str, Any], at: int) -> tuple[Compared, int]:
+    def compare_next(self, event: Mapping[str, Any], at: int) -> tuple[EventComparison, int]:
         """The comparison with the next event of a task, and how far its tokens reach in the reply's text. at: how far
         those of its earlier events do."""
         compared = self.compare(event)
@@ -88,21 +93,25 @@ class Evidence:
             return compared, at
         if not any(character.isalnum() for character in word):
             return compared, at
-        return Compared(conflict=f"step {step} took {word!r}, which the text of the response does not go on with"), at
+        return EventComparison(
+            conflict=f"step {step} took {word!r}, which the text of the response does not go on with"
+        ), at
 
-    def compare(self, event: Mapping[str, Any]) -> Compared:
+    def compare(self, event: Mapping[str, Any]) -> EventComparison:
         position = event["step"]
         if position < 0:
-            return Compared(conflict=f"step {position} is no step")
+            return EventComparison(conflict=f"step {position} is no step")
         if position >= len(self.reply.steps):
             if not self.reply.is_whole:
                 return NOTHING
-            return Compared(conflict=f"step {position} is beyond the {len(self.reply.steps)} tokens of the response")
+            return EventComparison(
+                conflict=f"step {position} is beyond the {len(self.reply.steps)} tokens of the response"
+            )
         if not self.reply.sure[position]:
             return NOTHING
         step = self.reply.steps[position]
         conflict, by_id, by_text = _same_token(event.get("resampled"), step, position)
-        conflict = conflict or _refused(event, step, position)
+        conflict = conflict or _find_refusal(event, step, position)
         same, other = _probabilities(event, step)
         if self.is_exact and other and not conflict:
             conflict = f"step {position} has other probabilities than the response"
@@ -112,7 +121,7 @@ class Evidence:
         if estimate is not None and not conflict and _is_another(event.get("rejected"), estimate.rejected, step):
             conflict = f"step {position} rejected another token than the likeliest, which was drawn"
         if conflict:
-            return Compared(conflict=conflict)
+            return EventComparison(conflict=conflict)
         if other > same:
             same = 0
         bits = self._rarity(step) if by_id or by_text else 0.0
@@ -121,7 +130,7 @@ class Evidence:
         is_same_token = estimate is not None and is_proven and _is_same(event.get("rejected"), estimate.rejected)
         bits += SAME_TOKEN * is_same_token
         resampled = event.get("resampled")
-        return Compared(
+        return EventComparison(
             by_id=by_id,
             by_text=by_text,
             probabilities=same,
@@ -133,7 +142,7 @@ class Evidence:
 
     def _rarity(self, step: ApiStep) -> float:
         """In bits, how rare the token is in the reply; punctuation and white space are common to all texts."""
-        spelled = _spelled(step)
+        spelled = _spell_step(step)
         text = (spelled or b"").decode("utf-8", "replace")
         if not any(character.isalnum() for character in text):
             return 0.0
@@ -192,7 +201,7 @@ def _is_end(text: str, step: ApiStep) -> bool:
     return (not step.text and not step.bytes) or not text
 
 
-def _refused(event: Mapping[str, Any], step: ApiStep, position: int) -> str:
+def _find_refusal(event: Mapping[str, Any], step: ApiStep, position: int) -> str:
     """A conflict if the event says that the reply's token was refused."""
     if step.id is None:
         return ""
@@ -265,7 +274,7 @@ def _key(number: int | None, spelled: bytes | None) -> Any:
     return number if number is not None else spelled
 
 
-def _spelled(step: ApiStep) -> bytes | None:
+def _spell_step(step: ApiStep) -> bytes | None:
     if step.is_missing:
         return None
     return step.text.encode("utf-8", "replace") if step.bytes is None else bytes(step.bytes)

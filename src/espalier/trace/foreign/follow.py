@@ -17,14 +17,14 @@ from typing import Any, BinaryIO, Self, cast
 
 from espalier.files.limits import LOG
 from espalier.files.reading import open_file
-from espalier.trace.foreign.log_reader import Headed, LogError, LogReader
+from espalier.trace.foreign.log_reader import LogError, LogHeader, LogReader
 
 MARK = 64
 """Bytes before the offset that are compared: if they changed, the file was begun again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class News(Headed):
+class News(LogHeader):
     """What is new. events: in order. header: the fields beside the events, with `ended`, the runs that ended since the
     last event of a log of Espalier. is_closed, is_cut: of the file as it is now, as in LogReader. files: how many files
     were begun since the start."""
@@ -61,7 +61,7 @@ class LogFollower:
                 if self._is_replaced():
                     self._leave()
             if self._file is None and self.path.exists():
-                self._file = _unbuffered(open_file(self.path, LOG), self.path)
+                self._file = _open_unbuffered(open_file(self.path, LOG), self.path)
                 self._begin(self._file)
                 reader = self._read(events)
             closed, cut = (reader.is_closed, reader.is_cut) if reader else (False, False)
@@ -116,7 +116,7 @@ class LogFollower:
             self._file = None
 
 
-def _unbuffered(file: BinaryIO, path: Path) -> BinaryIO:
+def _open_unbuffered(file: BinaryIO, path: Path) -> BinaryIO:
     """The file without a buffer, which would hold old content. Raises LogError for a pipe."""
     detach = getattr(file, "detach", None)
     if not isinstance(getattr(file, "raw", None), io.FileIO) or detach is None:

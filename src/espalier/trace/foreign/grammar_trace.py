@@ -33,7 +33,7 @@ class _Step:
 
 
 @dataclass(slots=True)
-class _Steps:
+class _GrammarSteps:
     found: dict[int, _Step] = field(default_factory=dict)
 
     def add(self, event: Mapping[str, Any], position: int) -> None:
@@ -58,7 +58,7 @@ def grammar_trace(data: Mapping[str, Any]) -> Trace:
     events = data.get("events")
     if not isinstance(events, list):
         raise InputError("the grammar trace has no events", field="trace")
-    steps = _Steps()
+    steps = _GrammarSteps()
     for position, event in enumerate(events):
         if not isinstance(event, Mapping):
             raise InputError(f"event {position} of the grammar trace is no object", field="trace")

@@ -52,7 +52,7 @@ class LogError(InputError):
     """This is not a rejection log."""
 
 
-class Headed:
+class LogHeader:
     """What the header of a log says, for whoever has one."""
 
     __slots__ = ()
@@ -67,7 +67,7 @@ class Headed:
         return str(self.header.get("timestamp") or "unknown")
 
 
-class LogReader(Headed):
+class LogReader(LogHeader):
     """The events of one file, in order, each as a dict.
 
     file: binary or text; it is read forwards only. offset: a byte offset at which an earlier reader of the same file
@@ -115,7 +115,7 @@ class LogReader(Headed):
                 return
             if len(self.header) >= MAX_FIELDS:
                 raise TooLarge(f"there are more than {MAX_FIELDS} fields beside the events", field="log")
-            self.header[name] = _parsed(value, f"the field {name[:60]!r}")
+            self.header[name] = _parse_json(value, f"the field {name[:60]!r}")
 
     def _begin(self) -> bool:
         """Skip the byte order mark and the first brace; whether there is anything."""
@@ -142,7 +142,7 @@ class LogReader(Headed):
             return None
         if here.next() != b":":
             raise LogError(f"there is no colon at byte {here.place - 1}", hint="the log is damaged there")
-        return str(_parsed(name, "a name"))
+        return str(_parse_json(name, "a name"))
 
     def _events(self) -> Iterator[dict[str, Any]]:
         here = self._bytes
@@ -172,7 +172,7 @@ class LogReader(Headed):
             return None
         if first != b"{":
             raise LogError(f"{named} is no object")
-        event: dict[str, Any] = _parsed(text, named)
+        event: dict[str, Any] = _parse_json(text, named)
         if "step" not in event:
             raise LogError(f"{named} (task {shortened(str(event.get('task_id')), 40)}) has no step")
         step = event["step"]
@@ -236,7 +236,7 @@ class _Window:
     def value(self) -> bytes | None:
         """The JSON value that begins at the next byte, as written; None if the file ends within it."""
         first = self.peek()
-        end = self._string() if first == b'"' else self._nested() if first in (b"{", b"[") else self._scalar()
+        end = self._string() if first == b'"' else self._nested_event() if first in (b"{", b"[") else self._scalar()
         if end is None:
             return None
         content = self._held[self._at : self._at + end]
@@ -263,7 +263,7 @@ class _Window:
             if not self._more():
                 return None
 
-    def _nested(self) -> int | None:
+    def _nested_event(self) -> int | None:
         whole = _SHALLOW.match(self._held, self._at)
         if whole is not None:
             return whole.end() - self._at
@@ -314,7 +314,7 @@ def _end(pattern: re.Pattern[bytes], text: bytes, start: int) -> int:
     return start if match is None else match.end()
 
 
-def _parsed(value: bytes, what: str) -> Any:
+def _parse_json(value: bytes, what: str) -> Any:
     """Parse JSON. `what` names the value in a LogError."""
     check_shape(value, LOG, what)
     text = value.decode("utf-8", "replace")

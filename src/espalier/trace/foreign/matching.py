@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from espalier.errors import EspalierError, InputError
 from espalier.trace.foreign.coverage import Coverage
-from espalier.trace.foreign.evidence import Compared, Evidence
+from espalier.trace.foreign.evidence import EventComparison, Evidence
 from espalier.trace.foreign.responses import whole
 from espalier.trace.foreign.tasks import TaskKey, Tasks, named, named_tasks
 
@@ -96,7 +96,7 @@ class TaskFit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Link:
+class LogLink:
     """how: by the request's id, by a task that was named, by a fit, as the only task that contradicts nothing, as the
     most recent of these, by what several have in common, by a log without events, by force, or none. reason: in words.
     candidates: the tasks that it may be, where none was taken."""
@@ -127,9 +127,14 @@ class Survey:
     with `end`, then `close`, then `choose`."""
 
     def __init__(
-        self, evidence: Evidence, *, heat: float | None = None, keep: bool = False, is_alone: bool = False,
+        self,
+        evidence: Evidence,
+        *,
+        heat: float | None = None,
+        keep: bool = False,
+        is_alone: bool = False,
         is_finished: bool = True,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """heat: the temperature of the reply. keep: whether to hold the events, for `events`. is_alone: whether no
         other request with the same prompt can be in this log. is_finished: whether the reply came to its end."""
         self.found: dict[TaskKey, TaskFit] = {}
@@ -170,7 +175,7 @@ class Survey:
         if self._kept is not None:
             self._kept.setdefault(key, []).append(event)
 
-    def _agree(self, fit: TaskFit, event: Mapping[str, Any], compared: Compared) -> None:
+    def _agree(self, fit: TaskFit, event: Mapping[str, Any], compared: EventComparison) -> None:
         fit.by_id += compared.by_id
         fit.by_text += compared.by_text
         fit.by_probability += compared.probabilities > 0
@@ -249,7 +254,7 @@ class Survey:
         reported_slot: int | None = None,
         most_recent: bool = False,
         force: bool = False,
-    ) -> Link:
+    ) -> LogLink:
         """request, task, slot: asked for by the caller. own: the request's name that the reply states. output: the
         index of the choice. reported_slot: the slot that the reply states. most_recent: of several tasks that
         contradict nothing, whether to take the last. force: whether to take a task that was asked for although it
@@ -278,23 +283,23 @@ class Survey:
         rest = self._of_reply(named, own, None if slot is not None else reported_slot)
         return self._by_fit(rest, most_recent) or self._by_elimination(rest, most_recent, force=force)
 
-    def _by_name(self, named: Mapping[TaskKey, TaskFit], how: How, what: str, output: int, *, force: bool) -> Link:
+    def _by_name(self, named: Mapping[TaskKey, TaskFit], how: How, what: str, output: int, *, force: bool) -> LogLink:
         fitting = {key: fit for key, fit in named.items() if not fit.conflicts}
         if not fitting:
-            return self._contradicted(named, what, force=force)
+            return self._explain_contradiction(named, what, force=force)
         same = {key: fit for key, fit in fitting.items() if key.output == output}
-        ranked = self._ranked(same or fitting)
+        ranked = self._rank_fits(same or fitting)
         if len(ranked) > 1 and ranked[0][1].bits - ranked[1][1].bits < APART:
             raise self._several([key for key, _ in ranked], what)
         key, fit = ranked[0]
-        return Link(how=how, reason=f"by {'its' if how == 'request' else 'the'} {what}", key=key, fit=fit)
+        return LogLink(how=how, reason=f"by {'its' if how == 'request' else 'the'} {what}", key=key, fit=fit)
 
-    def _contradicted(self, named: Mapping[TaskKey, TaskFit], what: str, *, force: bool) -> Link:
+    def _explain_contradiction(self, named: Mapping[TaskKey, TaskFit], what: str, *, force: bool) -> LogLink:
         key, fit = max(named.items(), key=lambda pair: pair[1].latest)
         count = f"{fit.conflicts} of its {fit.events} events contradict the response"
         reason = f"{what} {'is taken by force' if force else 'does not fit'}: {count}, "
         how: How = "forced" if force else "none"
-        return Link(how=how, reason=reason + f"the first: {fit.first_conflict}", key=key, fit=fit)
+        return LogLink(how=how, reason=reason + f"the first: {fit.first_conflict}", key=key, fit=fit)
 
     def _of_reply(
         self, named: Mapping[TaskKey, TaskFit], own: str | None, slot: int | None
@@ -306,12 +311,12 @@ class Survey:
             named = {key: fit for key, fit in named.items() if key.request or key.slot in (None, slot)}
         return named
 
-    def _by_fit(self, named: Mapping[TaskKey, TaskFit], most_recent: bool) -> Link | None:
+    def _by_fit(self, named: Mapping[TaskKey, TaskFit], most_recent: bool) -> LogLink | None:
         """The task that fits by more than chance, if there is one."""
         agreeing = {key: fit for key, fit in named.items() if fit.agrees}
         if not agreeing:
             return None
-        ranked = self._ranked(agreeing)
+        ranked = self._rank_fits(agreeing)
         key, fit = ranked[0]
         if fit.bits < ENOUGH or self._evidence.text is not None:  # a word in the text is at no certain step
             return None
@@ -322,14 +327,16 @@ class Survey:
         common = Counter(mark for other in agreeing.values() for mark, _ in other.agreed)
         if not self._is_enough(fit, common):
             return None
-        return Link(how="fit", reason=f"{key} fits: {fit}", key=key, fit=fit)
+        return LogLink(how="fit", reason=f"{key} fits: {fit}", key=key, fit=fit)
 
     def candidates(self, named: Mapping[TaskKey, TaskFit] | None = None) -> dict[TaskKey, TaskFit]:
         """The tasks that contradict nothing: neither by an event nor by the lack of one that the reply proves."""
         tasks = self.found if named is None else named
-        return {} if self._is_after else {
-            key: fit for key, fit in tasks.items() if fit.events and not fit.conflicts and not self._lacks(fit)
-        }  # fmt: skip
+        return (
+            {}
+            if self._is_after
+            else {key: fit for key, fit in tasks.items() if fit.events and not fit.conflicts and not self._lacks(fit)}
+        )
 
     def options(self, *, own: str | None = None, reported_slot: int | None = None) -> dict[TaskKey, TaskFit]:
         """The tasks that the reply may be of, as in `choose`."""
@@ -341,27 +348,29 @@ class Survey:
         proven = (position for position in range(len(self._surprise)) if self._evidence.proves(position))
         return any(position not in fit.steps and fit.coverage.knows(position) for position in proven)
 
-    def _by_elimination(self, named: Mapping[TaskKey, TaskFit], most_recent: bool, *, force: bool) -> Link:
+    def _by_elimination(self, named: Mapping[TaskKey, TaskFit], most_recent: bool, *, force: bool) -> LogLink:
         """The only task that contradicts nothing, or on demand the most recent one."""
         every = {key: fit for key, fit in named.items() if fit.events}
         candidates = self.candidates(every)
         if len(candidates) == 1:
             ((key, fit),) = candidates.items()
-            what = "only task in the log" if len(self.found) == 1 else (
-                f"the only one of the log's {len(self.found)} tasks that contradicts nothing"
-            )  # fmt: skip
-            return Link(how="only", reason=f"{what}; {fit.worth} ({key})", key=key, fit=fit)
+            what = (
+                "only task in the log"
+                if len(self.found) == 1
+                else (f"the only one of the log's {len(self.found)} tasks that contradicts nothing")
+            )
+            return LogLink(how="only", reason=f"{what}; {fit.worth} ({key})", key=key, fit=fit)
         if candidates and not most_recent:
             raise self._unsure(candidates)
         if candidates:
             key, fit = max(candidates.items(), key=lambda pair: pair[1].latest)
             what = f"most recent of {len(candidates)} tasks that contradict nothing"
-            return Link(how="recent", reason=f"{what}; {fit.worth} ({key})", key=key, fit=fit)
+            return LogLink(how="recent", reason=f"{what}; {fit.worth} ({key})", key=key, fit=fit)
         if every and force:
-            return self._contradicted(every, "the most recent task", force=True)
-        return self._unmatched(every)
+            return self._explain_contradiction(every, "the most recent task", force=True)
+        return self._explain_no_match(every)
 
-    def _unmatched(self, every: Mapping[TaskKey, TaskFit]) -> Link:
+    def _explain_no_match(self, every: Mapping[TaskKey, TaskFit]) -> LogLink:
         if every:
             first = next((fit.first_conflict for fit in every.values() if fit.conflicts), "")
             reason = f"none of the log's {len(every)} tasks agrees with the response"
@@ -370,18 +379,18 @@ class Survey:
             elif not first:
                 first = "it proves rejections that the task does not have"
             key, fit = max(every.items(), key=lambda pair: pair[1].latest)
-            return Link(how="none", reason=f"{reason}; the first: {first}", key=key, fit=fit)
+            return LogLink(how="none", reason=f"{reason}; the first: {first}", key=key, fit=fit)
         if not self.found and self.may_be_empty:
             return self.without_events("the log has no events, so that no draw was refused")
-        return Link(how="none", reason="the log has no events that could be this response's")
+        return LogLink(how="none", reason="the log has no events that could be this response's")
 
-    def without_events(self, reason: str) -> Link:
+    def without_events(self, reason: str) -> LogLink:
         """The link of a reply whose draws were all accepted."""
         if any(self._evidence.proves(position) for position in range(len(self._surprise))):
-            return Link(how="none", reason="the response proves rejections, and the log has none of them")
-        return Link(how="empty", reason=reason, fit=TaskFit())
+            return LogLink(how="none", reason="the response proves rejections, and the log has none of them")
+        return LogLink(how="empty", reason=reason, fit=TaskFit())
 
-    def shared(self, reason: str, candidates: Collection[TaskKey], *, has_one: bool = False) -> Link:
+    def shared(self, reason: str, candidates: Collection[TaskKey], *, has_one: bool = False) -> LogLink:
         """The link of a reply that may be of any of these tasks: what they have in common holds. has_one: whether it is
         surely of one of them, and not of none."""
         fit, ranked = TaskFit(), tuple(sorted(candidates, key=lambda key: self.found[key].latest))
@@ -390,9 +399,9 @@ class Survey:
             fit.coverage.gaps += self.found[key].coverage.gaps
             fit.coverage.gaps += ((step, step + 1) for step in self.found[key].steps if step not in common)
         fit.steps = set(common)
-        return Link(how="shared", reason=reason, fit=fit, candidates=ranked)
+        return LogLink(how="shared", reason=reason, fit=fit, candidates=ranked)
 
-    def common_events(self, link: Link) -> Iterator[Mapping[str, Any]]:
+    def common_events(self, link: LogLink) -> Iterator[Mapping[str, Any]]:
         """The events of a shared link, if they were kept."""
         if link.fit is not None and link.fit.steps:
             yield from self._common(link.candidates).values()
@@ -411,7 +420,7 @@ class Survey:
         """Whether a reply without events is one without rejections. A log of Espalier names its runs."""
         return self.has_all and not self._evidence.is_exact
 
-    def _ranked(self, fits: Mapping[TaskKey, TaskFit]) -> list[tuple[TaskKey, TaskFit]]:
+    def _rank_fits(self, fits: Mapping[TaskKey, TaskFit]) -> list[tuple[TaskKey, TaskFit]]:
         return sorted(fits.items(), key=lambda pair: -pair[1].bits)
 
     def _is_rival(self, other: TaskFit, best: TaskFit) -> bool:

@@ -24,8 +24,8 @@ from espalier.trace.files import json_text, write_text
 from espalier.trace.foreign.estimate import Estimate, estimates
 from espalier.trace.foreign.evidence import Evidence
 from espalier.trace.foreign.log_reader import STAGES, LogReader
-from espalier.trace.foreign.matching import Link, Survey, Unmatched
-from espalier.trace.foreign.placing import GAP, Placed, placed
+from espalier.trace.foreign.matching import LogLink, Survey, Unmatched
+from espalier.trace.foreign.placing import GAP, PlacedSequence, placed
 from espalier.trace.foreign.responses import ApiChoice, ApiStep, Response, read_response, whole
 from espalier.trace.foreign.tasks import TaskKey, Tasks
 
@@ -43,13 +43,13 @@ OWN = "espalier-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Combined:
+class CombinedTrace:
     """data: the combined form, plain JSON. warnings: messages for a person. link: how the log was linked to the
     response; None for an estimate."""
 
     data: dict[str, Any]
     warnings: tuple[str, ...] = ()
-    link: Link | None = None
+    link: LogLink | None = None
 
     @property
     def task(self) -> TaskKey | None:
@@ -72,17 +72,17 @@ class Combined:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sides:
+class ReplySide:
     """The reply's side of a merge: its tokens, what it proves of them alone, and its temperature."""
 
     response: Response
     choice: ApiChoice
-    reply: Placed
+    reply: PlacedSequence
     estimates: Sequence[Estimate] | None
     heat: float | None
 
     @staticmethod
-    def of(response: Response, *, choice: int = 0, temperature: float | None = None) -> Sides:
+    def of(response: Response, *, choice: int = 0, temperature: float | None = None) -> ReplySide:
         """temperature: if the reply does not tell it. Raises ResponseError."""
         chosen = response.choice(choice, is_bare=True)
         reply = placed(chosen)
@@ -91,9 +91,9 @@ class Sides:
         if chosen.steps is not None and response.request is None and not any(step.after for step in reply.steps):
             estimated = estimates(response, reply.steps, temperature=temperature)
         heat = response.temperature if temperature is None else temperature
-        return Sides(response=response, choice=chosen, reply=reply, estimates=estimated, heat=heat)
+        return ReplySide(response=response, choice=chosen, reply=reply, estimates=estimated, heat=heat)
 
-    def reaching(self, last: int) -> Sides:
+    def reaching(self, last: int) -> ReplySide:
         """These, with a step for each token up to `last` where the reply itself does not tell how many it has."""
         more = last + 1 - len(self.reply.steps)
         if not self.is_bare or self.reply.is_whole or more <= 0:
@@ -130,14 +130,14 @@ def merge(
     most_recent: bool = False,
     force: bool = False,
     temperature: float | None = None,
-) -> Combined:
+) -> CombinedTrace:
     """log: starts reading the log anew at each call. choice: index in the response. request, task, slot: in the log, if
     known. most_recent, force: as in `Survey.choose`. temperature: of the reply, if it does not tell. Without a link
     every step is unknown, and `is_matched` is false. A reply without log probabilities is merged from the log alone.
 
     Raises MatchError if several tasks fit, ResponseError, LogError, InputError.
     """
-    sides = Sides.of(response, choice=choice, temperature=temperature)
+    sides = ReplySide.of(response, choice=choice, temperature=temperature)
     read = log()
     events = iter(read)
     first = next(events, None)  # the version is read by then
@@ -146,11 +146,15 @@ def merge(
         survey.add(first)
     for event in events:
         survey.add(event)
-    begun = _begun(read.timestamp)
+    begun = _begin_time(read.timestamp)
     survey.close(
-        is_closed=read.is_closed, is_cut=read.is_cut, has_begun=read.offset > 0, header=read.header,
-        is_late=_is_late(response, begun), is_after=_is_after(response, begun),
-    )  # fmt: skip
+        is_closed=read.is_closed,
+        is_cut=read.is_cut,
+        has_begun=read.offset > 0,
+        header=read.header,
+        is_late=_is_late(response, begun),
+        is_after=_is_after(response, begun),
+    )
     link = survey.choose(
         request=request,
         own=response.request,
@@ -166,13 +170,13 @@ def merge(
 
 
 def combined(
-    sides: Sides, link: Link, events: Iterable[Mapping[str, Any]], *, log_version: str, timestamp: str
-) -> Combined:
+    sides: ReplySide, link: LogLink, events: Iterable[Mapping[str, Any]], *, log_version: str, timestamp: str
+) -> CombinedTrace:
     """The combined form of a reply and of the events of the task that it is linked to."""
     by_step = {event["step"]: event for event in events}
     sides = sides.reaching(max(by_step, default=-1))
     by_step = {position: event for position, event in by_step.items() if 0 <= position < len(sides.reply.steps)}
-    sampled = [_sampled(sides, link, position, by_step.get(position)) for position in range(len(sides.reply.steps))]
+    sampled = [_log_fields(sides, link, position, by_step.get(position)) for position in range(len(sides.reply.steps))]
     warnings = [] if link.how != "none" else [link.reason]
     if sides.is_bare:
         warnings.append("the response has no log probabilities: its tokens are known only where the log has events")
@@ -182,30 +186,30 @@ def combined(
     metadata = {"rejection_log_version": log_version, "rejection_log_timestamp": timestamp, "link": link.to_json()}
     if sides.is_bare:
         metadata["note"] = warnings[-1]
-    data = _combined(sides, sampled, metadata, by_step)
+    data = _combine_sides(sides, sampled, metadata, by_step)
     unknown = data["summary"]["unknown_steps"]
     if unknown and link.how != "none":
         warnings.append(f"of {unknown} of {len(sampled)} steps the log does not say whether a token was rejected")
-    return Combined(data=data, warnings=tuple(warnings), link=link)
+    return CombinedTrace(data=data, warnings=tuple(warnings), link=link)
 
 
-def estimate(response: Response, *, choice: int = 0, temperature: float | None = None) -> Combined:
+def estimate(response: Response, *, choice: int = 0, temperature: float | None = None) -> CombinedTrace:
     """The combined form without a log: what the response alone proves, marked as estimated. Raises as `estimates`."""
     chosen = response.choice(choice)
     reply = placed(chosen)
     estimated = estimates(response, reply.steps, temperature=temperature)
-    sides = Sides(response=response, choice=chosen, reply=reply, estimates=estimated, heat=temperature)
-    sampled = [_estimated(step) for step in estimated]
-    data = _combined(sides, sampled, {"estimated": True})
+    sides = ReplySide(response=response, choice=chosen, reply=reply, estimates=estimated, heat=temperature)
+    sampled = [_estimate_fields(step) for step in estimated]
+    data = _combine_sides(sides, sampled, {"estimated": True})
     data["summary"] |= {"estimated": True}
     unknown = data["summary"]["unknown_steps"]
     warnings = ["rejections are estimated from the response alone"]
     if unknown:
         warnings.append(f"of {unknown} of {len(estimated)} steps it cannot be told whether a token was rejected")
-    return Combined(data=data, warnings=tuple(warnings))
+    return CombinedTrace(data=data, warnings=tuple(warnings))
 
 
-def merge_files(response: str | os.PathLike[str], log: str | os.PathLike[str], **options: Any) -> Combined:
+def merge_files(response: str | os.PathLike[str], log: str | os.PathLike[str], **options: Any) -> CombinedTrace:
     """As `merge`, from files, each read once: a pipe will do. Raises InputError naming a file that cannot be read."""
     read = read_response(read_bytes(response))
     with open_file(log, LOG) as file:
@@ -236,12 +240,12 @@ def _is_merged(path: str) -> bool:
         return _MERGED.match(file.read(200)) is not None
 
 
-def save(combined: Combined, path: str | os.PathLike[str]) -> None:
+def save(combined: CombinedTrace, path: str | os.PathLike[str]) -> None:
     """Write JSON with an indent of 2, whole or not at all. Raises OutputError naming the path."""
     write_text(path, text_of(combined))
 
 
-def text_of(combined: Combined) -> str:
+def text_of(combined: CombinedTrace) -> str:
     """The text that `save` writes: characters unescaped, infinities and NaN as null."""
     return json_text(combined.data, indent=2)
 
@@ -256,7 +260,7 @@ def _events_of(events: Iterable[dict[str, Any]], key: TaskKey) -> list[dict[str,
     return [event for event in events if tasks.key(event) == key]
 
 
-def _begun(timestamp: str) -> float | None:
+def _begin_time(timestamp: str) -> float | None:
     try:
         return datetime.fromisoformat(timestamp).timestamp()
     except (ValueError, OverflowError, OSError):
@@ -273,7 +277,7 @@ def _is_after(response: Response, begun: float | None) -> bool:
     return begun is not None and response.created > 0 and begun > response.created + (response.seconds or LONGEST) + 2
 
 
-def _sampled(sides: Sides, link: Link, position: int, event: Mapping[str, Any] | None) -> dict[str, Any]:
+def _log_fields(sides: ReplySide, link: LogLink, position: int, event: Mapping[str, Any] | None) -> dict[str, Any]:
     """What the log says of one step."""
     if link.how == "none" or link.fit is None:
         return _unknown(NO_LINK)
@@ -281,7 +285,7 @@ def _sampled(sides: Sides, link: Link, position: int, event: Mapping[str, Any] |
         return _unknown(UNPLACED)
     if event is not None:
         conflict = Evidence(sides.reply, None).compare(event).conflict if link.how == "forced" else ""
-        return _rejected(event) | ({"note": f"taken by force: {conflict}"} if conflict else {})
+        return _rejected_fields(event) | ({"note": f"taken by force: {conflict}"} if conflict else {})
     if not link.fit.coverage.knows(position):
         return _unknown(DIFFERENT if link.how == "shared" else NOT_COVERED)
     if sides.estimates is not None and sides.estimates[position].verdict == "rejected":
@@ -293,7 +297,7 @@ def _unknown(note: str) -> dict[str, Any]:
     return {"was_rejected": None, "verdict": "unknown", "note": note}
 
 
-def _rejected(event: Mapping[str, Any]) -> dict[str, Any]:
+def _rejected_fields(event: Mapping[str, Any]) -> dict[str, Any]:
     known = ("task_id", "slot_id", "was_rejected", "rejected", *STAGES, "resampled")
     internal = ("step", "number", "ended")
     rest = {name: value for name, value in event.items() if name not in (*known, *internal)}
@@ -308,23 +312,29 @@ def _rejected(event: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _estimated(step: Estimate) -> dict[str, Any]:
+def _estimate_fields(step: Estimate) -> dict[str, Any]:
     bounds = {"lower": step.lower, "upper": step.upper}
     estimated = {"estimated": True, "verdict": step.verdict, "removed_mass": bounds, "note": step.why}
     if step.verdict != "rejected":
         return {"was_rejected": False if step.verdict == "accepted" else None, **estimated}
-    first = None if step.rejected is None else {
-        "id": step.rejected.get("id"),
-        "text": step.rejected.get("token"),
-        "prob": math.exp(step.rejected["logprob"]),
-    }  # fmt: skip
+    first = (
+        None
+        if step.rejected is None
+        else {
+            "id": step.rejected.get("id"),
+            "text": step.rejected.get("token"),
+            "prob": math.exp(step.rejected["logprob"]),
+        }
+    )
     return {"was_rejected": True, "rejected": first, **{name: [] for name in STAGES}, "resampled": None, **estimated}
 
 
-def _combined(
-    sides: Sides, sampled: Sequence[Mapping[str, Any]], metadata: Mapping[str, Any],
+def _combine_sides(
+    sides: ReplySide,
+    sampled: Sequence[Mapping[str, Any]],
+    metadata: Mapping[str, Any],
     events: Mapping[int, Mapping[str, Any]] = MappingProxyType({}),
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     response, steps = sides.response, sides.reply.steps
     rejected = sum(step["was_rejected"] is True for step in sampled)
     accepted = sum(step["was_rejected"] is False for step in sampled)

@@ -19,7 +19,7 @@ GAP = ApiStep(id=None, text="", bytes=None, logprob=None, top=(), is_missing=Tru
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Placed:
+class PlacedSequence:
     """steps: one for each token, in order; `is_missing` where the reply has no entry. sure: for each, whether it is
     certain that this entry, or none, belongs there. is_whole: whether there are surely no more tokens."""
 
@@ -28,7 +28,7 @@ class Placed:
     is_whole: bool
 
 
-def placed(choice: ApiChoice) -> Placed:
+def placed(choice: ApiChoice) -> PlacedSequence:
     """The tokens of one output."""
     entries = choice.steps or ()
     widths = [0] * len(entries) if choice.has_all else _widths(entries)
@@ -38,10 +38,10 @@ def placed(choice: ApiChoice) -> Placed:
     if total is None:
         first = next((position for position, width in enumerate(widths) if width), len(entries))
         sure = (True,) * first + (False,) * (len(entries) - first)
-        return Placed(steps=entries, sure=sure, is_whole=False)
+        return PlacedSequence(steps=entries, sure=sure, is_whole=False)
     missing = total - len(entries)
     if not missing:
-        return Placed(steps=entries, sure=(True,) * total, is_whole=True)
+        return PlacedSequence(steps=entries, sure=(True,) * total, is_whole=True)
     tokens = choice.tokens if choice.tokens is not None and len(choice.tokens) == total else None
     offsets = _offsets(entries, widths, missing, tokens)
     if tokens is not None and offsets is None:  # the ids are not those of the entries
@@ -56,7 +56,7 @@ def _place_entries(
     total: int,
     tokens: Sequence[int] | None,
     finish: str | None,
-) -> Placed:
+) -> PlacedSequence:
     steps = [GAP if tokens is None else replace(GAP, id=tokens[position]) for position in range(total)]
     sure = [False] * total
     last, was_sure = -1, True
@@ -73,7 +73,7 @@ def _place_entries(
         sure[position] = was_sure
     if entries and last < total - 1 and finish == "stop":  # the token that ended the text
         steps[-1] = replace(steps[-1], is_missing=False)
-    return Placed(steps=tuple(steps), sure=tuple(sure), is_whole=True)
+    return PlacedSequence(steps=tuple(steps), sure=tuple(sure), is_whole=True)
 
 
 def _widths(entries: Sequence[ApiStep]) -> list[int]:

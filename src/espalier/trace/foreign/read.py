@@ -29,9 +29,12 @@ from espalier.trace.records import trace_of as trace_of_json
 
 Kind = Literal["trace", "combined", "log", "response", "grammar"]
 KIND_NAMES: Mapping[Kind, str] = {
-    "trace": "trace", "combined": "merged", "log": "rejection log", "response": "reply",
+    "trace": "trace",
+    "combined": "merged",
+    "log": "rejection log",
+    "response": "reply",
     "grammar": "grammar trace",
-}  # fmt: skip
+}
 HEAD = 4096
 
 _LOG = re.compile(rb'\s*\{(?:\s*"(?:log_version|timestamp)"\s*:\s*"[^"\\]*"\s*,)*\s*"events"\s*:\s*\[')
@@ -44,7 +47,7 @@ class FormatError(InputError):
     """This file does not describe a generation."""
 
 
-class Read(NamedTuple):
+class ForeignTrace(NamedTuple):
     """kind: the detected kind of file. notes: messages for a person."""
 
     trace: Trace
@@ -65,7 +68,7 @@ def read(
     slot: int | None = None,
     request: str | None = None,
     temperature: float | None = None,
-) -> Read:
+) -> ForeignTrace:
     """choice: index in a reply. task, slot, request: ids in a rejection log. temperature: the request's, for a
     reply that does not state it.
 
@@ -86,14 +89,16 @@ def read(
             return _of_log(file, path, task=task, slot=slot, request=request)
     _check(kind, choice=choice or None, task=task, slot=slot, request=request, temperature=temperature)
     if kind == "trace":
-        return Read(with_sidecar(trace_of_json(data, os.fspath(path)), path), kind)
+        return ForeignTrace(with_sidecar(trace_of_json(data, os.fspath(path)), path), kind)
     if kind == "grammar":
-        return Read(grammar_trace(data), kind, ("probabilities are made of the logits of the listed candidates",))
+        return ForeignTrace(
+            grammar_trace(data), kind, ("probabilities are made of the logits of the listed candidates",)
+        )
     if kind == "combined":
-        return Read(trace_of_combined(data, path), kind, ("what the model wanted is known within bounds only",))
+        return ForeignTrace(trace_of_combined(data, path), kind, ("what the model wanted is known within bounds only",))
     reply = data if isinstance(data, Response) else response_of(data)
     trace, notes = trace_of(reply, choice=choice, temperature=temperature)
-    return Read(trace, "response", notes)
+    return ForeignTrace(trace, "response", notes)
 
 
 def _check(kind: Kind, **options: float | str | None) -> None:
@@ -191,7 +196,7 @@ def trace_of_combined(data: Mapping[str, Any], path: str | os.PathLike[str]) -> 
 
 def _of_log(
     file: BinaryIO, path: str | os.PathLike[str], *, task: int | None, slot: int | None, request: str | None
-) -> Read:
+) -> ForeignTrace:
     """The trace of one task of a log: only the steps at which a token was refused."""
     keys: dict[TaskKey, int] = {}
     tasks = Tasks()
@@ -222,7 +227,7 @@ def _of_log(
         strategy="rejection",
         decoding={"read_from": KIND_NAMES["log"], "task": chosen.task, "slot": chosen.slot},
     )
-    return Read(trace, "log", (f"{chosen}: a log holds only the steps at which a token was rejected",))
+    return ForeignTrace(trace, "log", (f"{chosen}: a log holds only the steps at which a token was rejected",))
 
 
 def has_gaps(trace: Trace) -> bool:

@@ -105,15 +105,15 @@ def read_response(text: str | bytes) -> Response:
 
     A byte order mark is ignored. Raises ResponseError saying what is wrong.
     """
-    read = _decoded(text).removeprefix("\ufeff")
+    read = _decode_utf8(text).removeprefix("\ufeff")
     if not read.strip():
         raise ResponseError("the response is empty")
     if read.lstrip()[0] in "{[":
-        return response_of(_loaded(read, "the response"))
-    return _streamed(_events(read))
+        return response_of(_load_json(read, "the response"))
+    return _join_stream(_events(read))
 
 
-def _decoded(text: str | bytes) -> str:
+def _decode_utf8(text: str | bytes) -> str:
     """Decode UTF-8; half a character at the end of a recording is left out."""
     if isinstance(text, str):
         return text
@@ -324,7 +324,7 @@ def _events(text: str) -> Iterator[Mapping[str, Any]]:
         raise ResponseError("this is neither a JSON object nor a recorded stream", hint="lines begin with `data: `")
 
 
-def _streamed(events: Iterable[Mapping[str, Any]]) -> Response:
+def _join_stream(events: Iterable[Mapping[str, Any]]) -> Response:
     first: Mapping[str, Any] = {}
     verbose: Mapping[str, Any] = {}
     counts: dict[str, Any] = {}
@@ -384,7 +384,7 @@ def _extend(mine: _PartialChoice, data: Any, where: str) -> None:
 # Values
 
 
-def _loaded(text: str, what: str) -> Any:
+def _load_json(text: str, what: str) -> Any:
     check_shape(text, REPLY, what)
     try:
         return json.loads(text)

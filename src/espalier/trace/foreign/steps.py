@@ -133,7 +133,7 @@ def _record(
         out += (
             candidate for candidate in ranked_of(reported) if float(candidate["logprob"]) > reported.logprob + CLOSE
         )
-    refused = _Refused(out, taken_id, spelled)
+    refused = _RefusedTokens(out, taken_id, spelled)
     stated = _candidates(reported.top, refused)
     chosen = Candidate(id=taken_id, text=reported.text, bytes=spelled, prob=chance)
     wanted = stated if stated and not reported.after else _candidates(event.get("pre_masking"), refused)
@@ -141,7 +141,7 @@ def _record(
     known = reported.logprob is not None and not reported.after
     if wanted and known and not any(_same(candidate, chosen) for candidate in wanted):
         wanted = (*wanted, chosen)
-    rejected = None if first is None else _rejected(first, wanted)
+    rejected = None if first is None else _rejected_candidate(first, wanted)
     lower, upper = _bounds(wanted, chance=chance if known else None) if bounds is None else bounds
     drawn = event.get("resampled")
     return StepRecord(
@@ -170,7 +170,7 @@ def _record(
     )
 
 
-class _Refused:
+class _RefusedTokens:
     """Tokens that are known to be refused, by id, or by bytes if either side has no id, as in OpenAI's own replies. The
     taken token is never among them."""
 
@@ -187,7 +187,7 @@ class _Refused:
         return number in self._ids or spelled in self._nameless
 
 
-NONE = _Refused((), NO_ID, None)
+NONE = _RefusedTokens((), NO_ID, None)
 
 
 def _bounds(wanted: Collection[Candidate], *, chance: float | None) -> tuple[float, float]:
@@ -197,15 +197,15 @@ def _bounds(wanted: Collection[Candidate], *, chance: float | None) -> tuple[flo
     return min(upper, math.fsum(candidate.prob for candidate in wanted if not candidate.allowed)), upper
 
 
-def _rejected(data: Mapping[str, Any], wanted: Collection[Candidate]) -> Candidate:
+def _rejected_candidate(data: Mapping[str, Any], wanted: Collection[Candidate]) -> Candidate:
     """The token drawn first; its probability from the log, or else the model's."""
-    candidate = _candidate(data, _Refused([data], NO_ID, None))
+    candidate = _candidate(data, _RefusedTokens([data], NO_ID, None))
     if not _has_chance(data):
         candidate = next((known for known in wanted if _same(known, candidate)), candidate)
     return candidate
 
 
-def _candidates(data: Any, refused: _Refused) -> tuple[Candidate, ...]:
+def _candidates(data: Any, refused: _RefusedTokens) -> tuple[Candidate, ...]:
     """Candidates, most probable first. If only logits are given, their softmax over the listed ones."""
     rows = _rows(data)
     if rows and not any(_has_chance(row) for row in rows):
@@ -219,7 +219,7 @@ def _candidates(data: Any, refused: _Refused) -> tuple[Candidate, ...]:
     return tuple(sorted((_candidate(row, refused) for row in rows), key=lambda row: -row.prob))
 
 
-def _candidate(data: Mapping[str, Any], refused: _Refused) -> Candidate:
+def _candidate(data: Mapping[str, Any], refused: _RefusedTokens) -> Candidate:
     number, text, spelled = _number(data), _text(data), _bytes_of(data)
     chance = next((value for name in ("prob", "p") if (value := finite(data.get(name))) is not None), None)
     if chance is None:

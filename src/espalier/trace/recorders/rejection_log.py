@@ -89,7 +89,7 @@ class RejectionLog:
                 slot = heapq.heappop(self._free)
             else:
                 slot, self._next_slot = self._next_slot, self._next_slot + 1
-        return _Run(self, info, task, slot)
+        return _RecordedRun(self, info, task, slot)
 
     def close(self) -> None:
         """Stop writing and release the file to other writers. May be called twice. Raises OutputError."""
@@ -149,7 +149,7 @@ class RejectionLog:
         return log.offset, has_any
 
 
-class _Run:
+class _RecordedRun:
     """The recorder of one run."""
 
     def __init__(self, log: RejectionLog, info: RunInfo, task: int, slot: int) -> None:

@@ -202,7 +202,7 @@ def _budget(trace: Trace) -> Iterator[Finding]:
         )
 
 
-def _misaligned(trace: Trace) -> Iterator[Finding]:
+def _find_misaligned(trace: Trace) -> Iterator[Finding]:
     steps = []
     for step in _with_wish(trace):
         wish = _wish(step)
@@ -319,9 +319,20 @@ def _not_known(trace: Trace) -> Iterator[Finding]:
 
 
 RULES: tuple[Rule, ...] = (
-    _whitespace_loops, _digit_loops, _phrase_loops, _rewinds, _eos, _budget, _misaligned, _first, _fights,
-    _one_place, _reasoning, _not_recorded, _not_known,
-)  # fmt: skip
+    _whitespace_loops,
+    _digit_loops,
+    _phrase_loops,
+    _rewinds,
+    _eos,
+    _budget,
+    _find_misaligned,
+    _first,
+    _fights,
+    _one_place,
+    _reasoning,
+    _not_recorded,
+    _not_known,
+)
 
 
 def _parts(trace: Trace) -> Iterator[tuple[str, list[StepRecord]]]:

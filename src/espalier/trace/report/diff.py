@@ -21,7 +21,7 @@ SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Token(JsonRecord):
+class DiffToken(JsonRecord):
     id: int
     text: str
 
@@ -31,8 +31,8 @@ class Parting(JsonRecord):
     """The first position at which the tokens differ; a side is None if its text has ended."""
 
     step: int
-    left: Token | None
-    right: Token | None
+    left: DiffToken | None
+    right: DiffToken | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,7 +201,7 @@ def _common(left: Trace, right: Trace) -> tuple[int, Parting | None]:
         (at for at, (first, second) in enumerate(zip(*ids, strict=False)) if first != second), min(map(len, ids))
     )
     sides = [
-        Token(id=side.steps[common].token_id, text=side.steps[common].text) if common < len(side.steps) else None
+        DiffToken(id=side.steps[common].token_id, text=side.steps[common].text) if common < len(side.steps) else None
         for side in (left, right)
     ]
     if sides == [None, None]:

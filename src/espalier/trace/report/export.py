@@ -16,10 +16,27 @@ from espalier.trace.files import json_text
 from espalier.trace.records import Trace
 
 COLUMNS = (
-    "step", "token_id", "text", "logprob", "removed_mass", "removed_mass_upper", "tax_nats", "cumulative_tax_nats",
-    "entropy_before", "entropy_after", "allowed_count", "was_rejected", "rejected_id", "rejected_text", "was_forced",
-    "is_changed", "exactness", "path", "rule", "verdict",
-)  # fmt: skip
+    "step",
+    "token_id",
+    "text",
+    "logprob",
+    "removed_mass",
+    "removed_mass_upper",
+    "tax_nats",
+    "cumulative_tax_nats",
+    "entropy_before",
+    "entropy_after",
+    "allowed_count",
+    "was_rejected",
+    "rejected_id",
+    "rejected_text",
+    "was_forced",
+    "is_changed",
+    "exactness",
+    "path",
+    "rule",
+    "verdict",
+)
 WIDTH, HEIGHT = 960, 320
 FILLS = {"rejected": "#b3401e", "accepted": "#c98a1b", "unknown": "#9a9a9a"}
 LEFT, RIGHT, TOP, BOTTOM = 56, 56, 34, 40

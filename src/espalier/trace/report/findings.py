@@ -75,12 +75,10 @@ BOUNDED_WHITESPACE = Remedy(
     change={"whitespace": "compact"},
 )
 BOUND_NUMBERS = Remedy(
-    action="bound_numbers",
-    about="give the number bounds in the schema: minimum and maximum, or multipleOf",
+    action="bound_numbers", about="give the number bounds in the schema: minimum and maximum, or multipleOf"
 )
 BOUND_LENGTH = Remedy(
-    action="bound_length",
-    about="give the text an end in the schema: maxLength, or maxItems for an array",
+    action="bound_length", about="give the text an end in the schema: maxLength, or maxItems for an array"
 )
 BREAK_LOOPS = Remedy(
     action="break_loops",
@@ -109,17 +107,13 @@ PROSE_FIRST = Remedy(
     },
 )
 RENAME_KEYS = Remedy(
-    action="rename_keys",
-    about="name the keys as the model would, or put first the key that it writes first",
+    action="rename_keys", about="name the keys as the model would, or put first the key that it writes first"
 )
 WIDEN = Remedy(
-    action="widen",
-    about="widen what is allowed there: add to the enum what the model wants, or allow null or text",
+    action="widen", about="widen what is allowed there: add to the enum what the model wants, or allow null or text"
 )
 SHOW_THE_SCHEMA = Remedy(
-    action="schema_in_prompt",
-    about="show the model the schema: {how}",
-    change={"schema_in_prompt": True},
+    action="schema_in_prompt", about="show the model the schema: {how}", change={"schema_in_prompt": True}
 )
 ORDER = Setting("schema_order", ["a", "b", "c"])
 OWN_ORDER = Remedy(
@@ -137,15 +131,9 @@ MORE_TOKENS = Remedy(
     about="allow more tokens: {how}",
     others={"cli": "--max-tokens", "python": "max_tokens", "http": "max_tokens", "tool": "max_tokens"},
 )
-CLOSE_IN_TIME = Remedy(
-    action="close_in_time",
-    about="close the text in time: {how}",
-    change={"on_budget": "close"},
-)
+CLOSE_IN_TIME = Remedy(action="close_in_time", about="close the text in time: {how}", change={"on_budget": "close"})
 JUMP = Remedy(
-    action="jump",
-    about="let forced text be split as the tokenizer splits it: {how}",
-    change={"strategy": "jump"},
+    action="jump", about="let forced text be split as the tokenizer splits it: {how}", change={"strategy": "jump"}
 )
 NATURAL_LAYOUT = Remedy(
     action="natural_layout",
@@ -154,8 +142,7 @@ NATURAL_LAYOUT = Remedy(
     change={"whitespace": "natural"},
 )
 EOS_ALLOWED = Remedy(
-    action="optional_rest",
-    about="the model would stop here: make what follows optional, or ask for less of it",
+    action="optional_rest", about="the model would stop here: make what follows optional, or ask for less of it"
 )
 LESS_CONFLICT = Remedy(
     action="less_conflict",

@@ -17,17 +17,32 @@ FLAGS = {name: f"--{NAMES[name].replace('_', '-')}" for name in LLAMA_FIELDS if 
 ALWAYS = frozenset({option.name for option in COMMON} | {"repetition_window", "dry_window"})
 """Options whose flag is always given."""
 DEFAULTS: dict[str, float] = {
-    "typical_p": 1.0, "top_n_sigma": 0.0, "min_keep": 0, "presence_penalty": 0.0, "frequency_penalty": 0.0,
-    "dynatemp_range": 0.0, "dynatemp_exponent": 1.0, "xtc_probability": 0.0, "xtc_threshold": 0.1,
-    "dry_multiplier": 0.0, "dry_base": 1.75, "dry_allowed_length": 2,
-    "mirostat": 0, "mirostat_tau": 5.0, "mirostat_eta": 0.1,
-}  # fmt: skip
+    "typical_p": 1.0,
+    "top_n_sigma": 0.0,
+    "min_keep": 0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "dynatemp_range": 0.0,
+    "dynatemp_exponent": 1.0,
+    "xtc_probability": 0.0,
+    "xtc_threshold": 0.1,
+    "dry_multiplier": 0.0,
+    "dry_base": 1.75,
+    "dry_allowed_length": 2,
+    "mirostat": 0,
+    "mirostat_tau": 5.0,
+    "mirostat_eta": 0.1,
+}
 """The program's defaults of the others, whose flag would change nothing."""
 SWITCHES = {
-    "mirostat_tau": "mirostat", "mirostat_eta": "mirostat", "xtc_threshold": "xtc_probability",
-    "dynatemp_exponent": "dynatemp_range", "dry_base": "dry_multiplier", "dry_allowed_length": "dry_multiplier",
+    "mirostat_tau": "mirostat",
+    "mirostat_eta": "mirostat",
+    "xtc_threshold": "xtc_probability",
+    "dynatemp_exponent": "dynatemp_range",
+    "dry_base": "dry_multiplier",
+    "dry_allowed_length": "dry_multiplier",
     "dry_window": "dry_multiplier",
-}  # fmt: skip
+}
 """An option -> the one without which it means nothing."""
 
 

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, overload
 
 from espalier.constraints.spec import Gbnf
-from espalier.engines.base import Finished, Request, Result
+from espalier.engines.base import FinishEvent, Request, Result
 from espalier.engines.options import EngineOptions
 from espalier.errors import InputError
 from espalier.files.limits import GRAMMAR
@@ -118,9 +118,10 @@ class LlamaCppClient:
             sampling = replace(sampling, temperature=request.temperature)
         if self._engine.template is None and request.system_prompt:
             raise InputError(
-                f"{self._engine.name} has no chat template for a system prompt", hint="put it into the user prompt",
+                f"{self._engine.name} has no chat template for a system prompt",
+                hint="put it into the user prompt",
                 field="system_prompt",
-            )  # fmt: skip
+            )
         messages: tuple[dict[str, str], ...] = ({"role": "user", "content": request.user_prompt},)
         if request.system_prompt:
             messages = ({"role": "system", "content": request.system_prompt}, *messages)
@@ -130,7 +131,7 @@ class LlamaCppClient:
         else:
             asked = replace(asked, messages=messages)
         *_, last = self._engine.run([asked])
-        if not isinstance(last, Finished):
+        if not isinstance(last, FinishEvent):
             raise AssertionError("an engine ends every request with Finished")
         return last.result
 

@@ -27,10 +27,10 @@ from espalier.sampling.config_names import llama_notes
 from espalier.tokens.vocab import Vocab
 from espalier.upstream.link import excerpt
 from espalier.upstream.llama_cli.arguments import sampling_arguments
-from espalier.upstream.llama_cli.output import Printed, generated, read_session, read_text, reason
+from espalier.upstream.llama_cli.output import ProgramOutput, generated, read_session, read_text, reason
 from espalier.upstream.llama_cli.pieces import pieces_of, spelling, up_to
-from espalier.upstream.llama_cli.program import Program, Ran
-from espalier.upstream.runs import Answer, Begin, Current, Told, UpstreamEngine
+from espalier.upstream.llama_cli.program import LlamaProgram, Ran
+from espalier.upstream.runs import AnswerEnd, Begin, Current, IncomingAnswer, UpstreamEngine
 from espalier.upstream.safety import sent_constraint
 
 SECONDS = 600.0
@@ -47,7 +47,7 @@ class LlamaCliEngine(UpstreamEngine):
     def __init__(
         self,
         model: str,
-        program: Program,
+        program: LlamaProgram,
         *,
         seconds: float = SECONDS,
         arguments: Sequence[str] = (),
@@ -110,7 +110,7 @@ class LlamaCliEngine(UpstreamEngine):
     def prompt_ids(self, request: Request) -> list[int]:
         return self.encode("", add_special=False)
 
-    def _prepare(self, request: Request) -> tuple[Answer, Begin]:
+    def _prepare(self, request: Request) -> tuple[IncomingAnswer, Begin]:
         check_capabilities(self, request)
         if request.prompt_ids is not None:
             raise CapabilityError("a one-shot program takes text, not token ids", field="prompt_ids")
@@ -118,11 +118,17 @@ class LlamaCliEngine(UpstreamEngine):
         spec = with_bad_words(turn.spec, request.sampling.bad_words)
         turn = replace(turn, spec=spec, notes=(*turn.notes, *llama_notes(request.sampling)))
         sent = sent_constraint(spec, self._compiler)
-        answer = Answer(
-            model=self.name, request=request, turn=turn, compiler=self._compiler, stops=request.sampling.stop,
-            is_followed=sent.follows is not None, is_enforced=sent.is_whole, follows=sent.follows,
+        answer = IncomingAnswer(
+            model=self.name,
+            request=request,
+            turn=turn,
+            compiler=self._compiler,
+            stops=request.sampling.stop,
+            is_followed=sent.follows is not None,
+            is_enforced=sent.is_whole,
+            follows=sent.follows,
             follows_from=turn.before if sent.grammar is None else "",
-        )  # fmt: skip
+        )
         config = replace(request.sampling, n=1, bad_words=(), stop=(), seed=answer.seed + request.stream)
         arguments = sampling_arguments(config, self._program.flags, context=self._context or 2**31 - 1)
         grammar = sent.grammar
@@ -140,7 +146,7 @@ class LlamaCliEngine(UpstreamEngine):
 
     def _events(
         self,
-        answer: Answer,
+        answer: IncomingAnswer,
         asked: tuple[list[str], str, str | None],
         notes: tuple[str, ...],
         current: Current,
@@ -165,14 +171,16 @@ class LlamaCliEngine(UpstreamEngine):
             told = self._cut(told, printed.text, answer.stopped)
         yield answer.end(told, index=index)
 
-    def _cut(self, end: Told, text: str, size: int) -> Told:
+    def _cut(self, end: AnswerEnd, text: str, size: int) -> AnswerEnd:
         """What is told of a text whose first `size` bytes end with a stop text: the tokens up to there."""
         ids = up_to(end.token_ids, self._pieces, text.encode(), size)
         if ids is None:
             return replace(end, token_ids=(), completion_tokens=0, notes=(*end.notes, NO_COUNT))
         return replace(end, token_ids=ids, completion_tokens=len(ids))
 
-    def _once(self, asked: tuple[list[str], str, str | None], current: Current) -> tuple[Printed, Told] | None:
+    def _once(
+        self, asked: tuple[list[str], str, str | None], current: Current
+    ) -> tuple[ProgramOutput, AnswerEnd] | None:
         """One process; None where its output was lost."""
         arguments, text, grammar = asked
         with tempfile.TemporaryDirectory(prefix="espalier-") as folder:  # for this user alone
@@ -215,8 +223,8 @@ class LlamaCliEngine(UpstreamEngine):
         return UpstreamError(f"{os.path.basename(self._program.path)} {how}: {excerpt(reason(ran.err))}")
 
 
-def _summarise_end(printed: Printed, ids: tuple[int, ...], written: tuple[int, ...]) -> Told:
-    return Told(
+def _summarise_end(printed: ProgramOutput, ids: tuple[int, ...], written: tuple[int, ...]) -> AnswerEnd:
+    return AnswerEnd(
         finish="stop" if printed.ended else "length",
         prompt_tokens=len(ids) - len(written) if written else 0,
         completion_tokens=len(written),

@@ -8,8 +8,13 @@ from espalier.errors import InputError
 from espalier.upstream.llama_cli.engine import SECONDS, LlamaCliEngine
 from espalier.upstream.llama_cli.program import find_program
 
-FLAGS = {"context": "--ctx-size", "gpu_layers": "--gpu-layers", "threads": "--threads", "batch_size": "--batch-size",
-         "flash_attention": "--flash-attn"}  # fmt: skip
+FLAGS = {
+    "context": "--ctx-size",
+    "gpu_layers": "--gpu-layers",
+    "threads": "--threads",
+    "batch_size": "--batch-size",
+    "flash_attention": "--flash-attn",
+}
 TAKES = ("binary", "timeout", "kv_type", *FLAGS)
 
 
@@ -26,6 +31,10 @@ def open_engine(model: str, *, options: EngineOptions = DEFAULT, folders: Folder
         if value is not None:
             arguments += [flag, str(value)]
     return LlamaCliEngine(
-        model, program, seconds=options.timeout or SECONDS, arguments=arguments, folders=folders,
+        model,
+        program,
+        seconds=options.timeout or SECONDS,
+        arguments=arguments,
+        folders=folders,
         tool_format=options.tool_format,
-    )  # fmt: skip
+    )

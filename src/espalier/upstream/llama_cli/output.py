@@ -21,7 +21,7 @@ MAGIC = 0x6767736E  # "ggsn"
 MOST_TOKENS = 2**24
 
 
-class Printed(NamedTuple):
+class ProgramOutput(NamedTuple):
     """text: without a half character at its end. ended: whether the model ended it itself."""
 
     text: str
@@ -30,7 +30,7 @@ class Printed(NamedTuple):
 
 def read_text(
     out: bytes, session: Path | None, ids: tuple[int, ...], ends: Collection[int], piece: Pieces
-) -> Printed | None:
+) -> ProgramOutput | None:
     """The text on stdout; None where part of it is lost. session: the file that it was told to save, whose name it
     prints last; None if it has no sessions. ids: of the whole session. ends: ids that the file names as ends of a
     text; llama.cpp knows others by their names. piece: the bytes of an id. Raises UpstreamError for a text that is not
@@ -52,7 +52,7 @@ def read_text(
         body = body.removesuffix(ENDED)
     decoder = codecs.getincrementaldecoder("utf-8")()
     try:
-        return Printed(decoder.decode(body), ended)
+        return ProgramOutput(decoder.decode(body), ended)
     except UnicodeDecodeError as error:
         raise UpstreamError("the program wrote a text that is not UTF-8") from error
 

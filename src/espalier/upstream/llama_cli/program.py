@@ -36,13 +36,13 @@ class Ran:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class LlamaProgram:
     """path: of the executable. flags: the names of all that its `--help` lists."""
 
     path: str
     flags: frozenset[str]
 
-    def run(self, arguments: Sequence[str], *, seconds: float) -> Running:
+    def run(self, arguments: Sequence[str], *, seconds: float) -> RunningProgram:
         """Start it. Raises UpstreamError where it cannot be started."""
         try:
             process = subprocess.Popen(
@@ -56,10 +56,10 @@ class Program:
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else "its arguments hold a NUL"
             raise UpstreamError(f"{self.path} cannot be started: {reason}") from error
-        return Running(self.path, process, seconds)
+        return RunningProgram(self.path, process, seconds)
 
 
-class Running:
+class RunningProgram:
     """A process that runs. For one reader; `interrupt` may be called from any thread."""
 
     def __init__(self, path: str, process: subprocess.Popen[bytes], seconds: float) -> None:
@@ -105,7 +105,7 @@ class Running:
             os.killpg(self._process.pid, number)  # its session is its own, so the group has its id
 
 
-def find_program(binary: str | None) -> Program:
+def find_program(binary: str | None) -> LlamaProgram:
     """The program of that path or name; without one, the first of NAMES on the PATH. Raises InputError where there is
     none, CapabilityError for a program that cannot answer one prompt and end."""
     wanted = NAMES if binary is None else (str(Path(binary).expanduser()),)
@@ -115,23 +115,25 @@ def find_program(binary: str | None) -> Program:
             return _probe_program(path, os.stat(path).st_mtime_ns)
     raise InputError(
         f"there is no program {' or '.join(wanted)}",
-        hint="build llama.cpp's llama-completion, and name it: --binary FILE", field="binary",
-    )  # fmt: skip
+        hint="build llama.cpp's llama-completion, and name it: --binary FILE",
+        field="binary",
+    )
 
 
 @lru_cache(maxsize=8)
-def _probe_program(path: str, changed: int) -> Program:
+def _probe_program(path: str, changed: int) -> LlamaProgram:
     """changed: the time of its last change, so that a new build is asked again."""
-    ran = Program(path, frozenset()).run(["--help"], seconds=HELP_SECONDS).wait()
+    ran = LlamaProgram(path, frozenset()).run(["--help"], seconds=HELP_SECONDS).wait()
     shown = (ran.out + ran.err).decode("utf-8", "replace")
     flags = frozenset(re.findall(r"(?<![\w-])(--?[a-zA-Z][\w-]*)", shown))
     missing = [flag for flag in NEEDED if flag not in flags]
     if missing:
         raise CapabilityError(
             f"{path} has no {', '.join(missing)}: it is no llama-completion",
-            hint="newer llama-cli programs only chat; use llama-completion", field="binary",
-        )  # fmt: skip
-    return Program(path, flags)
+            hint="newer llama-cli programs only chat; use llama-completion",
+            field="binary",
+        )
+    return LlamaProgram(path, flags)
 
 
 def _environment() -> dict[str, str]:

@@ -12,7 +12,7 @@ from espalier.constraints.compiler import Compiler
 from espalier.constraints.spec import Gbnf, JsonSchema, Spec
 from espalier.constraints.to_gbnf import portable
 from espalier.constraints.verdict import CUT
-from espalier.engines.base import Event, Finished
+from espalier.engines.base import Event, FinishEvent
 from espalier.engines.local.turns import PreparedTurn
 from espalier.errors import EspalierError, UpstreamError
 from espalier.upstream.llama_server.native_schema import OWN_LAYOUT, check_native
@@ -27,7 +27,7 @@ OURS = "schema_as=gbnf sends our grammar"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class ServerRequest:
     """fields: of the body. grammar: what the server's replies must name. is_native: whether it is the server's own.
     follows: what the text is held to while it comes; None without a constraint, and under a grammar of the server's
     that is not GBNF. follows_from: what the prompt holds of it. may_break: whether a text that breaks the constraint is
@@ -43,18 +43,18 @@ class Asked:
     may_break: bool = False
 
 
-def asked_of(turn: PreparedTurn, sent: SentConstraint, compiler: Compiler, native: Proofs | None) -> Asked:
+def asked_of(turn: PreparedTurn, sent: SentConstraint, compiler: Compiler, native: Proofs | None) -> ServerRequest:
     """The constraint of a turn. sent: what of it is sent. native: what the server shows, where schemas are left to its
     own converter. Raises what `portable`, `check_native` and `Proofs.schema` raise."""
     spec = sent.spec
     if sent.grammar is not None:
         if spec is not None:
             compiler.compile(spec)
-        return Asked(
+        return ServerRequest(
             fields={"grammar": sent.grammar}, grammar=sent.grammar, follows=sent.follows, notes=sent.notes
-        )  # fmt: skip
+        )
     if spec is None:
-        return Asked(notes=sent.notes)
+        return ServerRequest(notes=sent.notes)
     if native is not None and isinstance(spec, JsonSchema):
         sent_natively = _native(spec, compiler, native)
         return replace(sent_natively, notes=(*sent_natively.notes, *sent.notes))
@@ -63,13 +63,16 @@ def asked_of(turn: PreparedTurn, sent: SentConstraint, compiler: Compiler, nativ
     notes = (
         () if native is None else (f"{spec.kind} was sent as our grammar: the server has no form of its own for it",)
     )
-    return Asked(
-        fields={"grammar": grammar}, grammar=grammar, follows=spec, follows_from=turn.before,
+    return ServerRequest(
+        fields={"grammar": grammar},
+        grammar=grammar,
+        follows=spec,
+        follows_from=turn.before,
         notes=(*notes, *sent.notes),
-    )  # fmt: skip
+    )
 
 
-def _native(spec: JsonSchema, compiler: Compiler, proofs: Proofs) -> Asked:
+def _native(spec: JsonSchema, compiler: Compiler, proofs: Proofs) -> ServerRequest:
     left = [entry.pointer for entry in check_native(spec).by_verdict("checked")]
     schema = spec.explicit().schema
     grammar = proofs.schema(schema)
@@ -79,10 +82,14 @@ def _native(spec: JsonSchema, compiler: Compiler, proofs: Proofs) -> Asked:
         notes += ("the server holds schemas with LLGuidance: the text is judged when it is complete",)
     if left:
         notes += (f"the server may not hold {', '.join(left)}: the verdict says whether the text does",)
-    return Asked(
-        fields={"json_schema": schema}, grammar=grammar, is_native=True, follows=follows, notes=notes,
+    return ServerRequest(
+        fields={"json_schema": schema},
+        grammar=grammar,
+        is_native=True,
+        follows=follows,
+        notes=notes,
         may_break=bool(left),
-    )  # fmt: skip
+    )
 
 
 def _parse_grammar(grammar: str, compiler: Compiler) -> Gbnf:
@@ -96,10 +103,10 @@ def _parse_grammar(grammar: str, compiler: Compiler) -> Gbnf:
     return gbnf
 
 
-def sound(last: Event, server_request: Asked, name: str) -> Event:
+def sound(last: Event, server_request: ServerRequest, name: str) -> Event:
     """The end of a text of the server `name`. Raises UpstreamError where it breaks a schema that the server holds by a
     grammar of its own."""
-    verdict = last.result.verdict if isinstance(last, Finished) and server_request.is_native else None
+    verdict = last.result.verdict if isinstance(last, FinishEvent) and server_request.is_native else None
     if verdict is None or verdict.valid is not False or verdict == CUT or server_request.may_break:
         return last
     raise UpstreamError(

@@ -8,7 +8,7 @@ from pathlib import PurePath
 from typing import Any
 
 from espalier.errors import EspalierError, Unavailable, UpstreamError
-from espalier.upstream.link import Exchange, Link, excerpt, message_of, parsed
+from espalier.upstream.link import Exchange, ServerLink, excerpt, message_of, parsed
 
 END = "[DONE]"
 
@@ -49,9 +49,9 @@ class Props:
 
 
 class LlamaServer:
-    """A llama-server behind a Link. From any thread. Every method raises what `Link.get` raises."""
+    """A llama-server behind a ServerLink. From any thread. Every method raises what `ServerLink.get` raises."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: ServerLink) -> None:
         self.link = link
 
     def health(self) -> None:
@@ -85,12 +85,12 @@ class LlamaServer:
         """The whole reply of `/completion`."""
         return reply_of(self.link.post("/completion", {**body, "stream": False}), self.link.url)
 
-    def stream(self, body: Mapping[str, Any]) -> Chunks:
+    def stream(self, body: Mapping[str, Any]) -> CompletionChunks:
         """The chunks of `/completion`. The exchange begins with the first one."""
-        return Chunks(self.link.exchange("POST", "/completion", {**body, "stream": True}), self.link.url)
+        return CompletionChunks(self.link.exchange("POST", "/completion", {**body, "stream": True}), self.link.url)
 
 
-class Chunks:
+class CompletionChunks:
     """The chunks of one streamed completion; the last one has `"stop": true`. For one reader."""
 
     def __init__(self, exchange: Exchange, url: str) -> None:

@@ -29,12 +29,12 @@ from espalier.trace.foreign.estimate import estimates
 from espalier.trace.foreign.responses import Response, step_of
 from espalier.trace.foreign.steps import of_reply
 from espalier.trace.records import StepRecord
-from espalier.upstream.llama_server.asked import SCHEMA_AS, Asked, asked_of, sound
+from espalier.upstream.llama_server.asked import SCHEMA_AS, ServerRequest, asked_of, sound
 from espalier.upstream.llama_server.client import LlamaServer
 from espalier.upstream.llama_server.native_schema import native_contract
 from espalier.upstream.llama_server.proof import Proofs, used_grammar
 from espalier.upstream.llama_server.vocabulary import fetch
-from espalier.upstream.runs import NO_ID, Answer, Begin, Current, Told, UpstreamEngine, check
+from espalier.upstream.runs import NO_ID, AnswerEnd, Begin, Current, IncomingAnswer, UpstreamEngine, check
 from espalier.upstream.safety import sent_constraint
 from espalier.wording import RAW, OptionText
 
@@ -107,7 +107,7 @@ class LlamaServerEngine(UpstreamEngine):
     def prompt_ids(self, request: Request) -> list[int]:
         return self._ids(request, self.prompt_text(request))
 
-    def _prepare(self, request: Request) -> tuple[Answer, Begin]:
+    def _prepare(self, request: Request) -> tuple[IncomingAnswer, Begin]:
         check_capabilities(self, request)
         turn = self._turns.prepare(request)
         notes = (*turn.notes, *llama_notes(request.sampling))
@@ -115,11 +115,16 @@ class LlamaServerEngine(UpstreamEngine):
         check(request)  # before the server is asked for a proof
         sent = sent_constraint(turn.spec, self._compiler, vocab=self._vocab)
         asked = asked_of(turn, sent, self._compiler, self._proofs if self._is_native else None)
-        answer = Answer(
-            model=self.name, request=request, turn=turn, compiler=self._compiler,
-            is_followed=asked.follows is not None, follows=asked.follows, follows_from=asked.follows_from,
+        answer = IncomingAnswer(
+            model=self.name,
+            request=request,
+            turn=turn,
+            compiler=self._compiler,
+            is_followed=asked.follows is not None,
+            follows=asked.follows,
+            follows_from=asked.follows_from,
             is_enforced=sent.is_whole and not asked.may_break,
-        )  # fmt: skip
+        )
         # Bad words are part of the constraint by now.
         config = self._settings(replace(request.sampling, n=1, bad_words=(), seed=answer.seed + request.stream))
         ids = self._ids(request, turn.text)
@@ -192,7 +197,12 @@ class LlamaServerEngine(UpstreamEngine):
         ]
 
     def _events(
-        self, answer: Answer, body: Mapping[str, Any], server_request: Asked, current: Current, index: int
+        self,
+        answer: IncomingAnswer,
+        body: Mapping[str, Any],
+        server_request: ServerRequest,
+        current: Current,
+        index: int,
     ) -> Iterator[Event]:
         chunks = self._server.stream(body)
         current.is_now(chunks)
@@ -218,8 +228,8 @@ class LlamaServerEngine(UpstreamEngine):
                     )
 
     def _summarise_end(
-        self, last: Mapping[str, Any], ids: Sequence[int], body: Mapping[str, Any], server_request: Asked
-    ) -> Told:
+        self, last: Mapping[str, Any], ids: Sequence[int], body: Mapping[str, Any], server_request: ServerRequest
+    ) -> AnswerEnd:
         url = self._server.link.url
         if last.get("truncated") is True:
             raise UpstreamError(
@@ -239,7 +249,7 @@ class LlamaServerEngine(UpstreamEngine):
         notes += server_request.notes
         if "n_probs" in body and server_request.grammar is not None:
             notes += ("which tokens were rejected is estimated from the probabilities that the server tells",)
-        return Told(
+        return AnswerEnd(
             finish="length" if kind == "limit" else "stop",
             stop=str(last.get("stopping_word", "")) if kind == "word" else None,
             prompt_tokens=len(body["prompt"]),
@@ -250,7 +260,7 @@ class LlamaServerEngine(UpstreamEngine):
         )
 
     def _records(
-        self, chunk: Mapping[str, Any], body: Mapping[str, Any], server_request: Asked, place: int
+        self, chunk: Mapping[str, Any], body: Mapping[str, Any], server_request: ServerRequest, place: int
     ) -> list[StepRecord]:
         """The steps of a chunk: what the model wanted, and what that proves of the grammar."""
         entries = chunk.get("completion_probabilities")

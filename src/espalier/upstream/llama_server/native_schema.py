@@ -70,9 +70,10 @@ def check_native(spec: JsonSchema) -> Contract:
     for name, is_asked in layout.items():
         if is_asked:
             raise CapabilityError(
-                f"llama-server's own json_schema knows no {name}", hint="schema_as=gbnf, or leave it out",
+                f"llama-server's own json_schema knows no {name}",
+                hint="schema_as=gbnf, or leave it out",
                 field="constraint",
-            )  # fmt: skip
+            )
     contract = native_contract(spec)
     try:
         contract.check("checked" if spec.allow == "checked" else ())
@@ -240,6 +241,4 @@ def _references(pointer: str, node: Schema) -> Iterator[Change]:
         yield f"{pointer}/$recursiveRef", "checked", "silently dropped"
 
 
-READINGS = (
-    _union, _all_of, _values, _objects, _arrays, _lengths, _bounds, _pattern, _format, _references,
-)  # fmt: skip
+READINGS = (_union, _all_of, _values, _objects, _arrays, _lengths, _bounds, _pattern, _format, _references)

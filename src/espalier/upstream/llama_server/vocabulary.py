@@ -21,9 +21,14 @@ def request() -> dict[str, Any]:
     """The body for `/completion`. The grammar forces a token of whole characters, since llama-server gives no
     probabilities of others; `ignore_eos` makes it list the ids that end a text."""
     return {
-        "prompt": "a", "n_predict": 1, "n_probs": ALL, "grammar": 'root ::= "a"', "ignore_eos": True,
-        "temperature": 0, "cache_prompt": False,
-    }  # fmt: skip
+        "prompt": "a",
+        "n_predict": 1,
+        "n_probs": ALL,
+        "grammar": 'root ::= "a"',
+        "ignore_eos": True,
+        "temperature": 0,
+        "cache_prompt": False,
+    }
 
 
 def read(
@@ -41,9 +46,12 @@ def read(
     tokens = tuple(b"" if token in special else text for token, text in enumerate(spelled))
     try:
         return Vocab(
-            tokens=tokens, eos_ids=tuple(ends), special_texts={i: t for i, t in special.items() if t},
-            width=len(tokens), name=name,
-        )  # fmt: skip
+            tokens=tokens,
+            eos_ids=tuple(ends),
+            special_texts={i: t for i, t in special.items() if t},
+            width=len(tokens),
+            name=name,
+        )
     except VocabError as error:
         raise UpstreamError(f"the server's vocabulary cannot be used: {error.message}") from error
 

@@ -55,8 +55,9 @@ VLLM_KINDS: Mapping[str, Callable[[Any], dict[str, Any]]] = MappingProxyType(
 )
 
 
-GUIDED = MappingProxyType({"json": "guided_json", "regex": "guided_regex", "choice": "guided_choice",
-                           "grammar": "guided_grammar"})  # fmt: skip
+GUIDED = MappingProxyType(
+    {"json": "guided_json", "regex": "guided_regex", "choice": "guided_choice", "grammar": "guided_grammar"}
+)
 """A key of `structured_outputs` -> the field of vLLM before 0.11. `json_object` went as `response_format`."""
 
 
@@ -164,9 +165,10 @@ def _sampling(config: SamplingConfig, *, is_vllm: bool) -> tuple[dict[str, Any],
         field = ours.get(name, name)
         if getattr(config, field) != getattr(DEFAULTS, field):
             raise CapabilityError(
-                f"OpenAI's servers have no {field}", hint=f"leave `{field}` out; vLLM and llama-server have it",
+                f"OpenAI's servers have no {field}",
+                hint=f"leave `{field}` out; vLLM and llama-server have it",
                 field=field,
-            )  # fmt: skip
+            )
     left = (*left, *others)
     kept = {name: value for name, value in fields.items() if name not in others}
     return kept, (f"{', '.join(left)}: the server's own",) if left else ()

@@ -24,11 +24,11 @@ from espalier.errors import CapabilityError, InputError, UnknownModel, UpstreamE
 from espalier.tokens.vocab import Vocab
 from espalier.trace.foreign.responses import step_of
 from espalier.trace.foreign.steps import of_reply
-from espalier.upstream.link import Link
+from espalier.upstream.link import ServerLink
 from espalier.upstream.openai.body import MOST_LISTED, Server, body_of, kinds_of
 from espalier.upstream.openai.chunks import Chunk, chunks_of
 from espalier.upstream.openai.turns import TurnText, markers_of, turn_of
-from espalier.upstream.runs import SEEDS, Answer, Begin, Current, Told, UpstreamEngine, no_matcher
+from espalier.upstream.runs import SEEDS, AnswerEnd, Begin, Current, IncomingAnswer, UpstreamEngine, no_matcher
 from espalier.upstream.safety import sent_constraint
 
 CHAT, TEXT = "/chat/completions", "/completions"
@@ -64,7 +64,7 @@ class OpenAIEngine(UpstreamEngine):
 
     def __init__(
         self,
-        link: Link,
+        link: ServerLink,
         model: str = "",
         *,
         folders: Folders = NOWHERE,
@@ -137,11 +137,11 @@ class OpenAIEngine(UpstreamEngine):
     def prompt_ids(self, request: Request) -> list[int]:
         return self.encode("", add_special=False)
 
-    def _prepare(self, request: Request) -> tuple[Answer, Begin]:
+    def _prepare(self, request: Request) -> tuple[IncomingAnswer, Begin]:
         check_capabilities(self, request)
         _refuse(self.name, request)
         turn = turn_of(request)
-        answer = Answer(model=self.name, request=request, turn=turn, compiler=self._compiler, is_followed=False)
+        answer = IncomingAnswer(model=self.name, request=request, turn=turn, compiler=self._compiler, is_followed=False)
         takes_grammar = Gbnf.kind in self._held_kinds and not request.tools
         sent = sent_constraint(request.constraint, self._compiler, takes_grammar=takes_grammar)
         spec = sent.follows
@@ -166,7 +166,7 @@ class OpenAIEngine(UpstreamEngine):
         return answer, begin
 
     def _events(
-        self, answer: Answer, body: Mapping[str, Any], notes: tuple[str, ...], current: Current, index: int
+        self, answer: IncomingAnswer, body: Mapping[str, Any], notes: tuple[str, ...], current: Current, index: int
     ) -> Iterator[Event]:
         if not answer.is_traced:
             return (yield from self._ask_server(answer, body, notes, current, index))
@@ -189,7 +189,7 @@ class OpenAIEngine(UpstreamEngine):
         return chunks_of(exchange, self._link.url)
 
     def _repair_answer(
-        self, answer: Answer, body: Mapping[str, Any], current: Current
+        self, answer: IncomingAnswer, body: Mapping[str, Any], current: Current
     ) -> tuple[list[Chunk], tuple[str, ...]]:
         """The first answer that satisfies the constraint, or the last one that was asked for, and a note. Each has a
         seed of its own; the whole answer is read before any of it is passed on."""
@@ -213,12 +213,12 @@ class OpenAIEngine(UpstreamEngine):
         valid = judge(spec, text, self._compiler.words).valid
         return self._compiler.compile(spec).accepts(text) if valid is None else valid
 
-    def _text_of(self, answer: Answer) -> TurnText:
+    def _text_of(self, answer: IncomingAnswer) -> TurnText:
         request = answer.request
         return TurnText(self.name, markers=markers_of(request), has_tools=bool(request.tools))
 
     def _ask_server(
-        self, answer: Answer, body: Mapping[str, Any], notes: tuple[str, ...], current: Current, index: int
+        self, answer: IncomingAnswer, body: Mapping[str, Any], notes: tuple[str, ...], current: Current, index: int
     ) -> Iterator[Event]:
         usage: Mapping[str, Any] = {}
         last, count = Chunk(), 0
@@ -251,11 +251,11 @@ def not_sent(spec: Spec | None) -> str:
     return f"{'' if spec is None else spec.kind} is only checked: the server cannot hold it, and it was not sent"
 
 
-def _summarise_end(last: Chunk, usage: Mapping[str, Any], notes: tuple[str, ...]) -> Told:
+def _summarise_end(last: Chunk, usage: Mapping[str, Any], notes: tuple[str, ...]) -> AnswerEnd:
     details = usage.get("prompt_tokens_details")
     if not usage:
         notes += ("the server does not tell how many tokens there were",)
-    return Told(
+    return AnswerEnd(
         finish=last.finish or "stop",
         prompt_tokens=_count(usage.get("prompt_tokens")),
         completion_tokens=_count(usage.get("completion_tokens")),
@@ -276,8 +276,9 @@ def _refuse(name: str, request: Request) -> None:
         if is_asked:
             raise CapabilityError(
                 f"{name} renders its prompts itself, so {field} cannot be had",
-                hint=f"leave `{field}` out, or use llama-server", field=field,
-            )  # fmt: skip
+                hint=f"leave `{field}` out, or use llama-server",
+                field=field,
+            )
 
 
 def _is_before(version: str, least: tuple[int, int]) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from espalier.constraints.compiler import NOWHERE, Folders
 from espalier.engines.options import DEFAULT, EngineOptions
 from espalier.errors import InputError, UpstreamError
-from espalier.upstream.link import Link
+from espalier.upstream.link import ServerLink
 from espalier.upstream.openai.engine import OpenAIEngine
 from espalier.upstream.opening import is_address, link_of
 
@@ -31,7 +31,7 @@ def open_engine(model: str, *, options: EngineOptions = DEFAULT, folders: Folder
     )
 
 
-def _version(root: Link) -> str:
+def _version(root: ServerLink) -> str:
     """What vLLM's `/version` says, "" where it says none."""
     try:
         said = root.get("/version")

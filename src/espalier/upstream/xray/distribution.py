@@ -22,7 +22,7 @@ class Level(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reported:
+class ReportedTokens:
     """ids: `(n,) int64`, in the server's order, best first. logprobs: `(n,) float32`, ln of the model's probabilities.
     width: V. chosen: the token that was taken, if the entry names it, and its logprob, which may be beyond the n.
     is_again: whether the server was asked again, in another forward pass than the one that it drew from. level: None if
@@ -54,11 +54,11 @@ class Reported:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Entry:
+class ReplyEntry:
     """One entry of a reply without its texts, as it is held until the reply is followed: the numbers of V tokens as
-    JSON objects take a hundred times the memory. ids, logprobs, chosen, chosen_logprob: as in Reported; empty with the
-    fault of an entry that cannot be read. sent: the bytes that the token has sent, those of tokens before it that were
-    held back included; None if it does not tell."""
+    JSON objects take a hundred times the memory. ids, logprobs, chosen, chosen_logprob: as in ReportedTokens; empty
+    with the fault of an entry that cannot be read. sent: the bytes that the token has sent, those of tokens before it
+    that were held back included; None if it does not tell."""
 
     ids: NDArray[np.int64]
     logprobs: NDArray[np.float32]
@@ -68,7 +68,7 @@ class Entry:
     sent: bytes | None = None
 
 
-def entry_of(data: Any) -> Entry:
+def entry_of(data: Any) -> ReplyEntry:
     """One entry of `completion_probabilities` or `logprobs.content`, in its parsed JSON."""
     chosen = None
     try:
@@ -79,28 +79,31 @@ def entry_of(data: Any) -> Entry:
         logprobs = np.array([-math.inf if logprob is None else logprob for logprob in listed], dtype=np.float32)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         none = np.zeros(0, dtype=np.int64)
-        return Entry(none, none.astype(np.float32), chosen if isinstance(chosen, int) else None, None, repr(error))
-    return Entry(
-        ids, logprobs, chosen if isinstance(chosen, int) else None,
-        float(own) if isinstance(own, int | float) else None, sent=_sent(data.get("bytes")),
-    )  # fmt: skip
+        return ReplyEntry(none, none.astype(np.float32), chosen if isinstance(chosen, int) else None, None, repr(error))
+    return ReplyEntry(
+        ids,
+        logprobs,
+        chosen if isinstance(chosen, int) else None,
+        float(own) if isinstance(own, int | float) else None,
+        sent=_read_bytes(data.get("bytes")),
+    )
 
 
-def _sent(data: Any) -> bytes | None:
+def _read_bytes(data: Any) -> bytes | None:
     try:
         return bytes(data) if isinstance(data, list) else None
     except (TypeError, ValueError):
         return None
 
 
-def read_entry(entry: Entry, width: int) -> Reported:
+def read_entry(entry: ReplyEntry, width: int) -> ReportedTokens:
     """Raises UpstreamError for an entry that could not be read, or that is of another vocabulary."""
     if entry.fault:
         raise UpstreamError(f"the probabilities of the reply cannot be read: {entry.fault}")
     ids = entry.ids
     if not ids.size or ids.min() < 0 or ids.max() >= width:
         raise UpstreamError(f"the reply names a token outside 0..{width - 1}, or none")
-    return Reported(
+    return ReportedTokens(
         ids=ids, logprobs=entry.logprobs, width=width, chosen=entry.chosen, chosen_logprob=entry.chosen_logprob
     )
 

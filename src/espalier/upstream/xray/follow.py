@@ -12,17 +12,17 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from espalier.errors import EspalierError, UpstreamError
-from espalier.upstream.xray.distribution import Entry, Level, Reported, entry_of, read_entry
-from espalier.upstream.xray.grammar.lazy import Awaited, thinks
+from espalier.upstream.xray.distribution import Level, ReplyEntry, ReportedTokens, entry_of, read_entry
+from espalier.upstream.xray.grammar.lazy import TriggerWatch, thinks
 from espalier.upstream.xray.grammar.matcher import States
 from espalier.upstream.xray.grammar.pieces import WHOLE
-from espalier.upstream.xray.known import Known
+from espalier.upstream.xray.known import ServerTokens
 from espalier.upstream.xray.level import Probe, level_of, probe_of
-from espalier.upstream.xray.replay import Replay, Step, Verdict
-from espalier.upstream.xray.sampler.chain import Chain
+from espalier.upstream.xray.replay import ReplayStep, SamplerReplay, StepVerdict
+from espalier.upstream.xray.sampler.chain import ServerChain
 from espalier.upstream.xray.sampler.settings import SamplerSettings, read_settings
 from espalier.upstream.xray.wire.alignment import with_entries
-from espalier.upstream.xray.wire.reply import Told
+from espalier.upstream.xray.wire.reply import OutputSoFar
 
 log = logging.getLogger(__name__)
 NO_ID = -1
@@ -53,13 +53,13 @@ class Again(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Followed:
+class ReplyReplay:
     """settings: None if the reply does not tell. prompt_ids: empty if they were not needed. reason: why nothing, or
     nothing from some token on, could be followed. is_lost: whether the reply contradicts what is known of the server.
     asked_again: how many positions were asked for again. steps: keep states of `states` alive."""
 
     settings: SamplerSettings | None
-    steps: list[Step]
+    steps: list[ReplayStep]
     prompt_ids: list[int]
     reason: str
     asked_again: int
@@ -67,15 +67,15 @@ class Followed:
     is_lost: bool = False
 
 
-def has_gaps(output: Told, known: Known) -> bool:
+def has_gaps(output: OutputSoFar, known: ServerTokens) -> bool:
     """Whether the reply leaves out the probabilities of a token, so that the server will be asked again."""
     if output.tokens is not None:
-        return not all(with_entries(_spelled(output.tokens, known)))
+        return not all(with_entries(_spell_tokens(output.tokens, known)))
     return len(output.entries) < output.count
 
 
 @contextmanager
-def following(output: Told, known: Known, again: Again | None, *, count: int) -> Iterator[Followed]:
+def following(output: OutputSoFar, known: ServerTokens, again: Again | None, *, count: int) -> Iterator[ReplyReplay]:
     """The reply, followed; its grammar's states are lent for as long as the context is open. again: None to ask for
     nothing. count: probabilities to ask for."""
     settings, states, reason = None, None, ""
@@ -98,21 +98,21 @@ def following(output: Told, known: Known, again: Again | None, *, count: int) ->
     except EspalierError as error:
         reason = f"the grammar cannot be followed: {error}"
     if settings is None or reason:
-        steps = _unfollowed(output, known, reason)
-        yield Followed(settings=settings, steps=steps, prompt_ids=[], reason=reason, asked_again=0)
+        steps = _steps_without_replay(output, known, reason)
+        yield ReplyReplay(settings=settings, steps=steps, prompt_ids=[], reason=reason, asked_again=0)
         return
     try:
-        yield _Run(output, known, again, settings, states, count).followed()
+        yield _ReplyRun(output, known, again, settings, states, count).followed()
     finally:
         if states is not None:
             known.give_back(settings.grammar, states)
 
 
-class _Run:
+class _ReplyRun:
     def __init__(
         self,
-        output: Told,
-        known: Known,
+        output: OutputSoFar,
+        known: ServerTokens,
         again: Again | None,
         settings: SamplerSettings,
         states: States | None,
@@ -126,18 +126,20 @@ class _Run:
         self._reason = ""
         self._thinks = False
 
-    def followed(self) -> Followed:
+    def followed(self) -> ReplyReplay:
         told, known = self._told, self._known
-        entries = _aligned(told, known)
+        entries = _align_entries(told, known)
         if entries is None:
             self._reason = "the probabilities of the reply cannot be told apart by token"
         if self._settings.needs_history:
             self._read_prompt(is_needed=True)
-        chain = Chain(self._settings, width=known.vocab.width, breakers=known.breakers(self._settings))
+        chain = ServerChain(self._settings, width=known.vocab.width, breakers=known.breakers(self._settings))
         triggers = self._settings.triggers
-        awaited = None if triggers is None else Awaited(triggers)
+        awaited = None if triggers is None else TriggerWatch(triggers)
         prefill = self._prefill()
-        replay = Replay(chain, self._states, list(self._prompt), reason=self._reason, awaited=awaited, prefill=prefill)
+        replay = SamplerReplay(
+            chain, self._states, list(self._prompt), reason=self._reason, awaited=awaited, prefill=prefill
+        )
         seen = b"" if triggers is None else str((told.settings or {}).get("generation_prompt") or "").encode()
         for place in range(told.count):
             if not self._thinks and thinks(seen):
@@ -174,14 +176,20 @@ class _Run:
         is_end = place == output.count - 1 and output.finish == "stop" and not output.is_stopped_by_word
         return self._known.pieces.eog if is_end else None
 
-    def _made(self, replay: Replay, reason: str, *, more: int, after: int) -> Followed:
+    def _made(self, replay: SamplerReplay, reason: str, *, more: int, after: int) -> ReplyReplay:
         steps = replay.finish()
         steps += _unknown([self._told.ids.get(place, NO_ID) for place in range(after, after + more)], reason)
-        return Followed(settings=self._settings, steps=steps, prompt_ids=self._prompt,
-                        reason=replay.reason or reason, asked_again=self._asked, states=self._states,
-                        is_lost=replay.is_lost and not self._reason and not self._thinks)  # fmt: skip
+        return ReplyReplay(
+            settings=self._settings,
+            steps=steps,
+            prompt_ids=self._prompt,
+            reason=replay.reason or reason,
+            asked_again=self._asked,
+            states=self._states,
+            is_lost=replay.is_lost and not self._reason and not self._thinks,
+        )
 
-    def _reported(self, entries: dict[int, Entry] | None, place: int) -> Reported | None:
+    def _reported(self, entries: dict[int, ReplyEntry] | None, place: int) -> ReportedTokens | None:
         entry = None if entries is None else entries.get(place)
         return None if entry is None else read_entry(entry, self._known.vocab.width)
 
@@ -220,7 +228,7 @@ class _Run:
             return []
         return [(prompt_id, self._known.pieces.pieces[prompt_id]) for prompt_id in ids]
 
-    def _level(self, replay: Replay, reported: Reported | None) -> Level | None:
+    def _level(self, replay: SamplerReplay, reported: ReportedTokens | None) -> Level | None:
         """How large the logits are, where a repeat penalty needs to know and the server can be asked."""
         if reported is None or self._again is None or replay.is_lost or not replay.needs_level(reported):
             return None
@@ -242,8 +250,8 @@ class _Run:
         return None
 
     def _asked_for(
-        self, replay: Replay, token: int | None, *, is_whole: bool = False, level: Level | None = None
-    ) -> Reported | None:
+        self, replay: SamplerReplay, token: int | None, *, is_whole: bool = False, level: Level | None = None
+    ) -> ReportedTokens | None:
         """The server's answer for the position after the tokens so far, if it fits the token."""
         if self._again is not None and not self._prompt:
             self._read_prompt(is_needed=False)
@@ -266,11 +274,11 @@ class _Run:
         return None
 
 
-def _aligned(output: Told, known: Known) -> dict[int, Entry] | None:
+def _align_entries(output: OutputSoFar, known: ServerTokens) -> dict[int, ReplyEntry] | None:
     """The entries by position; None if it cannot be told which is which."""
     if output.tokens is None:
         return output.entries
-    places = [place for place, has in enumerate(with_entries(_spelled(output.tokens, known))) if has]
+    places = [place for place, has in enumerate(with_entries(_spell_tokens(output.tokens, known))) if has]
     given = output.listed
     if len(given) > len(places) or (len(given) < len(places) and not output.is_stopped_by_word):
         return None
@@ -280,7 +288,7 @@ def _aligned(output: Told, known: Known) -> dict[int, Entry] | None:
     return entries
 
 
-def _laid_out(output: Told, known: Known) -> str:
+def _laid_out(output: OutputSoFar, known: ServerTokens) -> str:
     """Give the entries of a further output their positions. Returns why they do not follow one another, "" if they
     do."""
     why = ""
@@ -288,20 +296,20 @@ def _laid_out(output: Told, known: Known) -> str:
         output.entries[place] = entry
         if entry.chosen is not None:
             output.ids[place] = entry.chosen
-        if entry.chosen is None or _spelled([entry.chosen], known) != [entry.sent]:
+        if entry.chosen is None or _spell_tokens([entry.chosen], known) != [entry.sent]:
             why = "the reply leaves out tokens of this output, and does not tell how many"
     output.count = len(output.listed)
     return why
 
 
-def _spelled(tokens: Sequence[int], known: Known) -> list[bytes]:
+def _spell_tokens(tokens: Sequence[int], known: ServerTokens) -> list[bytes]:
     """What each token adds to the text; special ones add nothing."""
     return [known.vocab.bytes_of(token) if 0 <= token < known.vocab.width else b"" for token in tokens]
 
 
-def _unfollowed(output: Told, known: Known, reason: str) -> list[Step]:
+def _steps_without_replay(output: OutputSoFar, known: ServerTokens, reason: str) -> list[ReplayStep]:
     """Steps of which the model's probabilities may be known, and no more."""
-    entries = _aligned(output, known) or {}
+    entries = _align_entries(output, known) or {}
     tokens = output.tokens or [output.ids.get(place, NO_ID) for place in range(output.count)]
     steps = _unknown(tokens, reason)
     made = []
@@ -311,9 +319,9 @@ def _unfollowed(output: Told, known: Known, reason: str) -> list[Step]:
             reported = None if entry is None else read_entry(entry, known.vocab.width)
         except UpstreamError:
             reported = None
-        made.append(Step(step.token, None, step.begun, reported, step.verdict, reason))
+        made.append(ReplayStep(step.token, None, step.begun, reported, step.verdict, reason))
     return made
 
 
-def _unknown(tokens: Sequence[int], reason: str) -> list[Step]:
-    return [Step(token, None, WHOLE, None, Verdict("unknown"), reason) for token in tokens]
+def _unknown(tokens: Sequence[int], reason: str) -> list[ReplayStep]:
+    return [ReplayStep(token, None, WHOLE, None, StepVerdict("unknown"), reason) for token in tokens]

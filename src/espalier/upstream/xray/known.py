@@ -12,16 +12,16 @@ from espalier.grammar.parser import parse
 from espalier.sampling.samplers.context import NO_BREAKERS, Breakers
 from espalier.sampling.samplers.dry import resolve_breakers
 from espalier.tokens.vocab import Vocab
-from espalier.upstream.xray.grammar.kinds import Kinds
+from espalier.upstream.xray.grammar.kinds import TokenKinds
 from espalier.upstream.xray.grammar.matcher import States
 from espalier.upstream.xray.grammar.pieces import Pieces
-from espalier.upstream.xray.grammar.program import Program, compile_program
+from espalier.upstream.xray.grammar.program import GrammarProgram, compile_program
 from espalier.upstream.xray.sampler.settings import SamplerSettings
 
 KEPT = 32
 
 
-class Known:
+class ServerTokens:
     """The tokens of one server. From any thread; the States that it lends belong to one thread at a time."""
 
     def __init__(self, vocab: Vocab) -> None:
@@ -30,7 +30,7 @@ class Known:
         self.pieces = Pieces(spelled, frozenset(vocab.eos_ids))
         self._special = {text: token for token, text in vocab.special_texts.items()}
         self._idle: OrderedDict[str, States] = OrderedDict()
-        self._read: OrderedDict[str, tuple[Program, Kinds]] = OrderedDict()
+        self._read: OrderedDict[str, tuple[GrammarProgram, TokenKinds]] = OrderedDict()
         self._lock = threading.Lock()
 
     def borrow(self, grammar: str) -> States:
@@ -44,7 +44,7 @@ class Known:
                 self._read.move_to_end(grammar)
         if known is None:
             program = compile_program(parse(grammar), special=self._special)
-            known = program, Kinds(program, self.pieces)
+            known = program, TokenKinds(program, self.pieces)
             with self._lock:
                 self._read[grammar] = known
                 while len(self._read) > KEPT:

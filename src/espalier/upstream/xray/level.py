@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from espalier.errors import UpstreamError
-from espalier.upstream.xray.distribution import Level, Reported
+from espalier.upstream.xray.distribution import Level, ReportedTokens
 from espalier.upstream.xray.wire.alignment import is_cut
 
 RAISED, DIVIDED = 400.0, 10.0
@@ -33,13 +33,19 @@ class Probe(NamedTuple):
     def settings(self) -> dict[str, Any]:
         """The sampler's part of the request."""
         return {
-            "samplers": ["penalties"], "repeat_last_n": self.window, "repeat_penalty": DIVIDED, "presence_penalty": 0.0,
-            "frequency_penalty": 0.0, "logit_bias": [[self.token, RAISED]], "mirostat": 0, "temperature": 1.0,
+            "samplers": ["penalties"],
+            "repeat_last_n": self.window,
+            "repeat_penalty": DIVIDED,
+            "presence_penalty": 0.0,
+            "frequency_penalty": 0.0,
+            "logit_bias": [[self.token, RAISED]],
+            "mirostat": 0,
+            "temperature": 1.0,
             "post_sampling_probs": True,
-        }  # fmt: skip
+        }
 
 
-def probe_of(reported: Reported, history: Sequence[int], pieces: Sequence[bytes]) -> Probe | None:
+def probe_of(reported: ReportedTokens, history: Sequence[int], pieces: Sequence[bytes]) -> Probe | None:
     """The best listed token that is in the history and ends no text inside a character: such a one gets no entry. None
     without one. pieces: by token."""
     back: dict[int, int] = {}
@@ -51,7 +57,7 @@ def probe_of(reported: Reported, history: Sequence[int], pieces: Sequence[bytes]
     return None
 
 
-def level_of(entry: Any, reported: Reported, probe: Probe, history: Sequence[int]) -> Level | None:
+def level_of(entry: Any, reported: ReportedTokens, probe: Probe, history: Sequence[int]) -> Level | None:
     """entry: the server's answer. None if it does not fit what was reported. Raises UpstreamError if it cannot be
     read."""
     probs = _probs(entry)

@@ -17,14 +17,14 @@ from espalier.tokens.vocab import Vocab
 from espalier.trace.measure import measure
 from espalier.trace.records import Trace
 from espalier.trace.steps import Candidate, Exactness, StepRecord
-from espalier.upstream.xray.distribution import Reported
-from espalier.upstream.xray.follow import NO_ID, Followed
+from espalier.upstream.xray.distribution import ReportedTokens
+from espalier.upstream.xray.follow import NO_ID, ReplyReplay
 from espalier.upstream.xray.grammar.matcher import States
-from espalier.upstream.xray.known import Known
-from espalier.upstream.xray.replay import MASKED, Step
+from espalier.upstream.xray.known import ServerTokens
+from espalier.upstream.xray.replay import MASKED, ReplayStep
 from espalier.upstream.xray.sampler.chain import Draw
-from espalier.upstream.xray.wire.reply import Told
-from espalier.upstream.xray.wire.request import Asked
+from espalier.upstream.xray.wire.reply import OutputSoFar
+from espalier.upstream.xray.wire.request import ClientRequest
 from espalier.upstream.xray.wire.spans import text_of
 
 LISTED = 10
@@ -50,7 +50,9 @@ class Masses(NamedTuple):
     after: float
 
 
-def trace_of(followed: Followed, output: Told, client_request: Asked, known: Known, *, index: int = 0) -> Trace:
+def trace_of(
+    followed: ReplyReplay, output: OutputSoFar, client_request: ClientRequest, known: ServerTokens, *, index: int = 0
+) -> Trace:
     """The trace of one output of a reply."""
     records = [_record(place, step, followed.states, known.vocab) for place, step in enumerate(followed.steps)]
     text = b"".join(record.bytes for record in records).decode("utf-8", "replace")
@@ -80,7 +82,7 @@ def trace_of(followed: Followed, output: Told, client_request: Asked, known: Kno
 
 
 def combined_of(
-    trace: Trace, data: Mapping[str, Any], output: Told, *, request_id: str, created: int, timestamp: str
+    trace: Trace, data: Mapping[str, Any], output: OutputSoFar, *, request_id: str, created: int, timestamp: str
 ) -> dict[str, Any]:
     """The trace in the combined form of the rejection tracer, with the whole trace under `espalier`. data: the trace as
     JSON, whose parts are not copied."""
@@ -135,7 +137,7 @@ def _ln(prob: float) -> float | None:
     return math.log(prob) if prob > 0 else None
 
 
-def _record(place: int, step: Step, states: States | None, vocab: Vocab) -> StepRecord:
+def _record(place: int, step: ReplayStep, states: States | None, vocab: Vocab) -> StepRecord:
     verdict, reported = step.verdict, step.reported
     rejected = verdict.first if verdict.outcome == "rejected" else None
     allows = _Allows(step, states)
@@ -156,7 +158,7 @@ def _record(place: int, step: Step, states: States | None, vocab: Vocab) -> Step
         note = "the server was asked again" if is_again else "the server listed the best tokens only"
         exactness = "bounded"
     keep = [step.token] + ([rejected.token] if rejected is not None else [])
-    wanted = [] if reported is None else _listed(reported, keep)
+    wanted = [] if reported is None else _list_tokens(reported, keep)
     refused = rejected.token if rejected is not None else None
     if refused is None and wanted and not allows(wanted[0][0]):
         refused = wanted[0][0]
@@ -172,7 +174,7 @@ def _record(place: int, step: Step, states: States | None, vocab: Vocab) -> Step
         post_grammar=tuple(
             name.candidate(token, min(1.0, math.exp(value) / inside), value) for token, value in wanted if allows(token)
         ),
-        post_chain=() if taken is None else _drawn(taken, name, step.token),
+        post_chain=() if taken is None else _drawn_candidates(taken, name, step.token),
         resampled=name.candidate(step.token, prob if taken is None else taken.prob, logprob),
         allowed_count=masses.allowed,
         removed_mass=masses.least,
@@ -183,7 +185,8 @@ def _record(place: int, step: Step, states: States | None, vocab: Vocab) -> Step
         was_rejected=rejected is not None,
         rejected=None if rejected is None else name.candidate(rejected.token, rejected.prob, None),
         is_special=step.token in vocab.special_texts,
-        blame=None if refused is None or states is None or step.state is None
+        blame=None
+        if refused is None or states is None or step.state is None
         else states.blame(step.state, refused, step.begun),
         exactness=exactness,
         was_changed=None if not wanted else not allows(wanted[0][0]),
@@ -191,13 +194,13 @@ def _record(place: int, step: Step, states: States | None, vocab: Vocab) -> Step
         bounds=(masses.least, masses.most) if exactness != "exact" else None,
         is_unknown=is_unknown,
         note=note,
-    )  # fmt: skip
+    )
 
 
 class _Allows:
     """Whether a token is allowed at a step; everything is where nothing constrains it or the grammar is unknown."""
 
-    def __init__(self, step: Step, states: States | None) -> None:
+    def __init__(self, step: ReplayStep, states: States | None) -> None:
         self._step, self._states = step, states
 
     def __call__(self, token: int) -> bool:
@@ -206,7 +209,7 @@ class _Allows:
         return self._states.allows(self._step.state, token, self._step.begun)
 
 
-def _masses(step: Step, states: States | None) -> Masses:
+def _masses(step: ReplayStep, states: States | None) -> Masses:
     reported = step.reported
     if states is None or step.state is None:
         is_free = step.verdict.outcome != "unknown"  # nothing constrains it
@@ -216,12 +219,18 @@ def _masses(step: Step, states: States | None) -> Masses:
     if reported.is_whole:
         mask = states.mask(step.state, step.begun)
         measured = measure(reported.row(), mask)
-        return Masses(measured.removed_mass, measured.removed_mass, int(np.count_nonzero(mask)), measured.tax_nats,
-                      measured.entropy_before, measured.entropy_after)  # fmt: skip
+        return Masses(
+            measured.removed_mass,
+            measured.removed_mass,
+            int(np.count_nonzero(mask)),
+            measured.tax_nats,
+            measured.entropy_before,
+            measured.entropy_after,
+        )
     refused = ~states.allowed(step.state, reported.ids, step.begun)
     probs = np.exp(reported.logprobs.astype(np.float64))
     out, total = math.fsum(probs[refused].tolist()), math.fsum(probs.tolist())
-    rest, count = _unlisted(reported, total, float(probs[-1])), 0
+    rest, count = _unlisted_mass(reported, total, float(probs[-1])), 0
     unlisted = reported.width - reported.ids.shape[0]
     if reported.width <= MASKED:
         mask = states.mask(step.state, step.begun)
@@ -236,7 +245,7 @@ def _masses(step: Step, states: States | None) -> Masses:
     return Masses(least, max(most, least), count, -math.log1p(-least), 0.0, 0.0)
 
 
-def _unlisted(reported: Reported, total: float, last: float) -> float:
+def _unlisted_mass(reported: ReportedTokens, total: float, last: float) -> float:
     """The most that the unlisted tokens have together. total: the sum of the listed ones. last: the least of them. The
     server divides by a sum that it made of single floats, from which small addends have dropped."""
     missing = reported.width - reported.ids.shape[0]
@@ -244,14 +253,14 @@ def _unlisted(reported: Reported, total: float, last: float) -> float:
     return float(min(missing * last, max(0.0, 1.0 - total) + lost))
 
 
-def _entropies(reported: Reported | None, mask: NDArray[np.bool_] | None) -> tuple[float, float]:
+def _entropies(reported: ReportedTokens | None, mask: NDArray[np.bool_] | None) -> tuple[float, float]:
     if reported is None or not reported.is_whole:
         return 0.0, 0.0
     measured = measure(reported.row(), mask)
     return measured.entropy_before, measured.entropy_after
 
 
-def _logprob(step: Step) -> float:
+def _logprob(step: ReplayStep) -> float:
     reported = step.reported
     if reported is None:
         return -math.inf
@@ -261,7 +270,7 @@ def _logprob(step: Step) -> float:
     return min(float(reported.logprobs[place[0]]), 0.0) if place.size else -math.inf
 
 
-def _listed(reported: Reported, keep: Sequence[int]) -> list[tuple[int, float]]:
+def _list_tokens(reported: ReportedTokens, keep: Sequence[int]) -> list[tuple[int, float]]:
     """The best tokens, and those to keep, with their ln of probability."""
     listed = list(zip(reported.ids[:LISTED].tolist(), reported.logprobs[:LISTED].tolist(), strict=True))
     have = {token for token, _ in listed}
@@ -276,7 +285,7 @@ def _listed(reported: Reported, keep: Sequence[int]) -> list[tuple[int, float]]:
     return [(token, min(value, 0.0)) for token, value in listed]
 
 
-def _drawn(draw: Draw, name: _Names, token: int) -> tuple[Candidate, ...]:
+def _drawn_candidates(draw: Draw, name: _Names, token: int) -> tuple[Candidate, ...]:
     order = np.argsort(-draw.probs, kind="stable")[:LISTED].tolist()
     order = [at for at in order if draw.probs[at] > 0]
     if not any(draw.ids[at] == token for at in order):
@@ -299,9 +308,13 @@ class _Names:
     def candidate(self, token: int, prob: float, logit: float | None) -> Candidate:
         known = logit is not None and math.isfinite(logit)
         return Candidate(
-            id=token, text=self.text(token), bytes=self.bytes(token), prob=min(1.0, max(0.0, prob)),
-            logit=logit if known else None, allowed=token == NO_ID or self._allows(token),
-        )  # fmt: skip
+            id=token,
+            text=self.text(token),
+            bytes=self.bytes(token),
+            prob=min(1.0, max(0.0, prob)),
+            logit=logit if known else None,
+            allowed=token == NO_ID or self._allows(token),
+        )
 
 
 def constraint_of(grammar: str) -> Mapping[str, Any] | None:
@@ -314,7 +327,7 @@ def constraint_of(grammar: str) -> Mapping[str, Any] | None:
         return {"kind": "gbnf", "grammar": grammar}
 
 
-def asked_constraint(client_request: Asked) -> Mapping[str, Any]:
+def asked_constraint(client_request: ClientRequest) -> Mapping[str, Any]:
     """What the request holds its outputs to, as far as it says so itself."""
     grammar = client_request.body.get("grammar")
     if isinstance(grammar, str) and (spec := constraint_of(grammar)) is not None:

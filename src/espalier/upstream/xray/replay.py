@@ -3,7 +3,7 @@
 Where a step cannot be decided, each possibility is followed, and what contradicts a later token is dropped. It makes no
 requests: whoever steps through it says what the server reported for each token. ::
 
-    what the server reported ──▶ Chain.draw, with the server's next number ──▶ first: what it drew from all tokens
+    what the server reported ──▶ ServerChain.draw, with the server's next number ──▶ first: what it drew from all tokens
                                                                                  │
                the grammar allows it ◀───────────────────────────────────────────┤
                  │                                                               ▼
@@ -29,12 +29,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.errors import EspalierError
-from espalier.upstream.xray.distribution import Reported
-from espalier.upstream.xray.grammar.lazy import Awaited
+from espalier.upstream.xray.distribution import ReportedTokens
+from espalier.upstream.xray.grammar.lazy import TriggerWatch
 from espalier.upstream.xray.grammar.matcher import State, States
-from espalier.upstream.xray.grammar.pieces import WHOLE, Part
-from espalier.upstream.xray.sampler.candidates import Undecided
-from espalier.upstream.xray.sampler.chain import Chain, Draw, Place
+from espalier.upstream.xray.grammar.pieces import WHOLE, PartialCharacter
+from espalier.upstream.xray.sampler.candidates import UndecidedDraw
+from espalier.upstream.xray.sampler.chain import Draw, SamplerPosition, ServerChain
 
 Outcome = Literal["accepted", "rejected", "unknown"]
 MOST_PATHS = 12
@@ -44,7 +44,7 @@ BROKEN = "the replay of the sampler has lost its place"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Verdict:
+class StepVerdict:
     """outcome: whether the first token drawn was refused. first: that draw, None if unknown. taken: the draw of the
     token that was taken, None if unknown. is_checked: whether a draw of ours is the token that the server took."""
 
@@ -55,50 +55,52 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Path:
+class _ReplayPath:
     """One possibility. before: the possibility at the token before."""
 
-    place: Place
-    verdict: Verdict | None = None
-    before: _Path | None = None
+    place: SamplerPosition
+    verdict: StepVerdict | None = None
+    before: _ReplayPath | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Step:
+class ReplayStep:
     """One token. state, begun: of the grammar before it; state is None without one. reported: what the server reported,
     None if nothing. reason: why the outcome is unknown."""
 
     token: int
     state: State | None
-    begun: Part
-    reported: Reported | None
-    verdict: Verdict
+    begun: PartialCharacter
+    reported: ReportedTokens | None
+    verdict: StepVerdict
     reason: str = ""
 
 
 @dataclass(slots=True)
-class Replay:
+class SamplerReplay:
     """states: None without a grammar. past: the prompt's tokens, for penalties; then also the output. awaited: the
     triggers of a lazy grammar. prefill: what the grammar has taken before the first token, as tokens with their bytes.
     """
 
-    chain: Chain
+    chain: ServerChain
     states: States | None
     past: list[int]
     reason: str = ""
-    awaited: Awaited | None = None
+    awaited: TriggerWatch | None = None
     prefill: Sequence[tuple[int, bytes]] = ()
     _state: State | None = field(init=False, default=None)
-    _begun: Part = field(init=False, default=WHOLE)
-    _paths: list[_Path] = field(init=False, default_factory=list)
-    _last: list[_Path] = field(init=False, default_factory=list)  # before the latest token
-    _memo: tuple[tuple[int, int | None, int], list[_Path]] | None = field(init=False, default=None)
-    _kept: list[Verdict] = field(init=False, default_factory=list)  # what was known when the replay was lost
-    _tokens: list[tuple[int, State | None, Part, Reported | None]] = field(init=False, default_factory=list)
+    _begun: PartialCharacter = field(init=False, default=WHOLE)
+    _paths: list[_ReplayPath] = field(init=False, default_factory=list)
+    _last: list[_ReplayPath] = field(init=False, default_factory=list)  # before the latest token
+    _memo: tuple[tuple[int, int | None, int], list[_ReplayPath]] | None = field(init=False, default=None)
+    _kept: list[StepVerdict] = field(init=False, default_factory=list)  # what was known when the replay was lost
+    _tokens: list[tuple[int, State | None, PartialCharacter, ReportedTokens | None]] = field(
+        init=False, default_factory=list
+    )
     _broken_at: int | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        self._paths = [_Path(self.chain.start)]
+        self._paths = [_ReplayPath(self.chain.start)]
         if self.states is not None and self.awaited is None:
             self._begin(self.prefill)
         if self.reason:
@@ -112,33 +114,36 @@ class Replay:
     def tokens(self) -> list[int]:
         return [token for token, *_ in self._tokens]
 
-    def needs_level(self, reported: Reported) -> bool:
+    def needs_level(self, reported: ReportedTokens) -> bool:
         """Whether the logits themselves must be known, for a repeat penalty."""
         return self.chain.settings.has_repeat and not self.chain.is_level(reported, self.past)
 
-    def predict(self, reported: Reported, among: frozenset[int] | None = None) -> int | None:
+    def predict(self, reported: ReportedTokens, among: frozenset[int] | None = None) -> int | None:
         """The token that the server takes next, if that can be told. among: tokens of which it is known to be one."""
         if self.is_lost:
             return None
         try:
-            tokens = {path.verdict.taken.token for path in self._ahead(reported, None)
-                     if path.verdict is not None and path.verdict.taken is not None}  # fmt: skip
-        except (Undecided, EspalierError):
+            tokens = {
+                path.verdict.taken.token
+                for path in self._ahead(reported, None)
+                if path.verdict is not None and path.verdict.taken is not None
+            }
+        except (UndecidedDraw, EspalierError):
             return None
         if among is not None:
             tokens &= among
         return tokens.pop() if len(tokens) == 1 else None
 
-    def fits(self, token: int, reported: Reported | None) -> bool:
+    def fits(self, token: int, reported: ReportedTokens | None) -> bool:
         """Whether the token can be what the server took, by this report."""
         if self.is_lost or reported is None:
             return True
         try:
             return bool(self._ahead(reported, token))
-        except (Undecided, EspalierError):
+        except (UndecidedDraw, EspalierError):
             return True
 
-    def decides(self, token: int, reported: Reported | None) -> bool:
+    def decides(self, token: int, reported: ReportedTokens | None) -> bool:
         """Whether this report decides the step; if not, one that lists more tokens may."""
         if self.is_lost:
             return True
@@ -146,7 +151,7 @@ class Replay:
             return False
         try:
             paths = self._ahead(reported, token)
-        except Undecided:
+        except UndecidedDraw:
             return False
         except EspalierError:
             return True
@@ -156,7 +161,7 @@ class Replay:
             {path.place for path in self._paths}
         )
 
-    def advance(self, token: int, reported: Reported | None) -> None:
+    def advance(self, token: int, reported: ReportedTokens | None) -> None:
         """Go on by the token that the server took. reported: None if the server reported nothing."""
         place = len(self._tokens)
         self._tokens.append((token, self._state, self._begun, reported))
@@ -166,7 +171,7 @@ class Replay:
                 self._last, self._paths = self._paths, paths
                 if not paths:
                     self._lose(place, BROKEN)
-            except Undecided:
+            except UndecidedDraw:
                 self._lose(place, "too many possibilities")
             except EspalierError as error:
                 self._lose(place, str(error))
@@ -195,18 +200,18 @@ class Replay:
         """Say nothing of the tokens from here on."""
         self._lose(len(self._tokens), reason)
 
-    def finish(self) -> list[Step]:
+    def finish(self) -> list[ReplayStep]:
         """The steps with what is known of them."""
         verdicts = self._settled()
-        steps: list[Step] = []
+        steps: list[ReplayStep] = []
         for (token, state, begun, reported), verdict in zip(self._tokens, verdicts, strict=True):
             reason = ""
             if verdict.outcome == "unknown":
                 reason = self._why(len(steps), reported)
-            steps.append(Step(token, state, begun, reported, verdict, reason))
+            steps.append(ReplayStep(token, state, begun, reported, verdict, reason))
         return steps
 
-    def _why(self, place: int, reported: Reported | None) -> str:
+    def _why(self, place: int, reported: ReportedTokens | None) -> str:
         if self._broken_at is not None and place >= self._broken_at:
             return self.reason
         if reported is None:
@@ -238,53 +243,57 @@ class Replay:
             count -= 1
         return 0
 
-    def _settled(self) -> list[Verdict]:
+    def _settled(self) -> list[StepVerdict]:
         count = len(self._tokens)
         if self._broken_at is None:
             return self._settled_of(self._paths)
         known = self._kept[: self._broken_at]
-        return [*known, *[Verdict("unknown")] * (count - len(known))]
+        return [*known, *[StepVerdict("unknown")] * (count - len(known))]
 
-    def _settled_of(self, paths: list[_Path]) -> list[Verdict]:
+    def _settled_of(self, paths: list[_ReplayPath]) -> list[StepVerdict]:
         """For each step, what all surviving possibilities agree on."""
-        settled: list[Verdict] = []
+        settled: list[StepVerdict] = []
         paths = paths or self._last
         while paths and paths[0].verdict is not None:
             verdicts = [path.verdict for path in paths if path.verdict is not None]
-            settled.append(_agreed(verdicts))
+            settled.append(_common_verdict(verdicts))
             paths = _unique([path.before for path in paths if path.before is not None])
         return settled[::-1]
 
-    def _ahead(self, reported: Reported | None, token: int | None, *, at: int | None = None) -> list[_Path]:
-        """The possibilities after one more token; token: None if it is not known. Raises Undecided for too many."""
+    def _ahead(self, reported: ReportedTokens | None, token: int | None, *, at: int | None = None) -> list[_ReplayPath]:
+        """The possibilities after one more token; token: None if it is not known. Raises UndecidedDraw for too many."""
         key = (len(self._tokens) if at is None else at, token, id(reported))
         if self._memo is not None and self._memo[0] == key:
             return self._memo[1]
-        paths: list[_Path] = []
+        paths: list[_ReplayPath] = []
         for path in self._paths:
-            paths += [_Path(place, verdict, path) for verdict, place in self._steps(path.place, reported, token)]
+            paths += [_ReplayPath(place, verdict, path) for verdict, place in self._steps(path.place, reported, token)]
         if len(paths) > MOST_PATHS:
-            raise Undecided
+            raise UndecidedDraw
         self._memo = key, paths
         return paths
 
-    def _steps(self, place: Place, reported: Reported | None, token: int | None) -> list[tuple[Verdict, Place]]:
+    def _steps(
+        self, place: SamplerPosition, reported: ReportedTokens | None, token: int | None
+    ) -> list[tuple[StepVerdict, SamplerPosition]]:
         if reported is None:
             return self._blind(place, token)
         try:
             draws = self.chain.draw(reported, place, self.past)
-        except Undecided:
+        except UndecidedDraw:
             return self._blind(place, token)
-        outcomes: list[tuple[Verdict, Place]] = []
+        outcomes: list[tuple[StepVerdict, SamplerPosition]] = []
         for first in draws:
             if self.states is None or self._state is None or self.states.allows(self._state, first.token, self._begun):
                 if token in (None, first.token):
-                    outcomes.append((Verdict("accepted", first, first, is_checked=True), first.after))
+                    outcomes.append((StepVerdict("accepted", first, first, is_checked=True), first.after))
                 continue
             outcomes += self._again(first, reported, token)
         return outcomes
 
-    def _again(self, first: Draw, reported: Reported, token: int | None) -> list[tuple[Verdict, Place]]:
+    def _again(
+        self, first: Draw, reported: ReportedTokens, token: int | None
+    ) -> list[tuple[StepVerdict, SamplerPosition]]:
         """After a refusal: the second draw, from what the grammar allows."""
         assert self.states is not None
         assert self._state is not None
@@ -292,79 +301,81 @@ class Replay:
             return []
         try:
             draws = self._second(first, reported)
-        except Undecided:
+        except UndecidedDraw:
             if token is None:
                 raise
             after = self._skipped(first.after)
-            return [(Verdict("rejected", first), position) for position in after]
+            return [(StepVerdict("rejected", first), position) for position in after]
         return [
-            (Verdict("rejected", first, draw, is_checked=True), draw.after)
+            (StepVerdict("rejected", first, draw, is_checked=True), draw.after)
             for draw in draws
             if token in (None, draw.token)
         ]
 
-    def _second(self, first: Draw, reported: Reported) -> list[Draw]:
+    def _second(self, first: Draw, reported: ReportedTokens) -> list[Draw]:
         assert self.states is not None
         assert self._state is not None
         if reported.is_whole or reported.width <= MASKED:
             allowed = self.states.mask(self._state, self._begun)
             if reported.is_whole or not _has_unlisted(allowed, reported):
-                whole = reported if reported.is_whole else _filled(reported)
+                whole = reported if reported.is_whole else _fill_unlisted(reported)
                 return self.chain.draw(whole, first.after, self.past, allowed)
         allowed = np.zeros(reported.width, dtype=np.bool_)
         allowed[reported.ids] = self.states.allowed(self._state, reported.ids, self._begun)
         return self.chain.draw(reported, first.after, self.past, allowed)
 
-    def _blind(self, place: Place, token: int | None) -> list[tuple[Verdict, Place]]:
+    def _blind(self, place: SamplerPosition, token: int | None) -> list[tuple[StepVerdict, SamplerPosition]]:
         """Nothing can be told of the draw: it was accepted, or refused and made again."""
         if token is None:
-            raise Undecided
+            raise UndecidedDraw
         once = self._skipped(place)
         if self.states is None or self._state is None:
-            return [(Verdict("accepted"), position) for position in once]
+            return [(StepVerdict("accepted"), position) for position in once]
         twice = [two for position in once for two in self._skipped(position)]
-        return [(Verdict("accepted"), position) for position in once] + [
-            (Verdict("rejected"), position) for position in twice
+        return [(StepVerdict("accepted"), position) for position in once] + [
+            (StepVerdict("rejected"), position) for position in twice
         ]
 
-    def _skipped(self, place: Place) -> list[Place]:
-        """The places after a draw of which nothing is known. Raises Undecided where its result matters later."""
+    def _skipped(self, place: SamplerPosition) -> list[SamplerPosition]:
+        """The places after a draw of which nothing is known. Raises UndecidedDraw where its result matters later."""
         settings = self.chain.settings
         if settings.mirostat:
-            raise Undecided
-        positions = [Place(place.draws + 1, place.chances, place.mu)]
+            raise UndecidedDraw
+        positions = [SamplerPosition(place.draws + 1, place.chances, place.mu)]
         if settings.has_xtc:
-            positions.append(Place(place.draws + 1, place.chances + 1, place.mu))
+            positions.append(SamplerPosition(place.draws + 1, place.chances + 1, place.mu))
         return positions
 
 
-def _has_unlisted(allowed: NDArray[np.bool_], reported: Reported) -> bool:
+def _has_unlisted(allowed: NDArray[np.bool_], reported: ReportedTokens) -> bool:
     """Whether the grammar allows a token that is not listed."""
     return int(np.count_nonzero(allowed)) > int(np.count_nonzero(allowed[reported.ids]))
 
 
-def _filled(reported: Reported) -> Reported:
+def _fill_unlisted(reported: ReportedTokens) -> ReportedTokens:
     """With the unlisted tokens at -inf, where the grammar refuses them all."""
     listed = np.zeros(reported.width, dtype=np.bool_)
     listed[reported.ids] = True
     rest = np.flatnonzero(~listed)
-    return Reported(
+    return ReportedTokens(
         ids=np.concatenate([reported.ids, rest]),
         logprobs=np.concatenate([reported.logprobs, np.full(rest.shape[0], -np.inf, dtype=np.float32)]),
-        width=reported.width, chosen=reported.chosen, chosen_logprob=reported.chosen_logprob,
-    )  # fmt: skip
+        width=reported.width,
+        chosen=reported.chosen,
+        chosen_logprob=reported.chosen_logprob,
+    )
 
 
-def _unique(paths: Sequence[_Path]) -> list[_Path]:
+def _unique(paths: Sequence[_ReplayPath]) -> list[_ReplayPath]:
     return list({id(path): path for path in paths}.values())
 
 
-def _agreed(verdicts: Sequence[Verdict]) -> Verdict:
+def _common_verdict(verdicts: Sequence[StepVerdict]) -> StepVerdict:
     """What the possibilities have in common."""
     first = verdicts[0]
     if any(verdict.outcome != first.outcome for verdict in verdicts):
-        return Verdict("unknown")
+        return StepVerdict("unknown")
     drawn = {None if verdict.first is None else verdict.first.token for verdict in verdicts}
     if len(drawn) > 1 or (first.outcome == "rejected" and drawn == {None}):
-        return Verdict("unknown") if first.outcome == "rejected" else first
+        return StepVerdict("unknown") if first.outcome == "rejected" else first
     return first

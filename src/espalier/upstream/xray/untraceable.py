@@ -11,10 +11,12 @@ from espalier.trace.foreign.responses import ApiChoice, Response, ResponseError,
 from espalier.trace.foreign.steps import of_reply
 from espalier.trace.records import Trace
 from espalier.upstream.xray.record import CANCELLED, FROM, asked_constraint
-from espalier.upstream.xray.wire.request import Asked
+from espalier.upstream.xray.wire.request import ClientRequest
 
 
-def untraceable(client_request: Asked, why: str, raw: bytes | None, *, is_cut: bool = False) -> list[tuple[int, Trace]]:
+def untraceable(
+    client_request: ClientRequest, why: str, raw: bytes | None, *, is_cut: bool = False
+) -> list[tuple[int, Trace]]:
     """A trace of each output, by its index; one without text where the reply cannot be read. raw: the reply, whole or
     as a stream; None where it is not known. is_cut: whether it ended before its end."""
     end = CANCELLED if is_cut else "stop"
@@ -28,7 +30,9 @@ def untraceable(client_request: Asked, why: str, raw: bytes | None, *, is_cut: b
     return [(choice.index, _trace(client_request, why, reply, choice, end=end)) for choice in reply.choices]
 
 
-def _trace(client_request: Asked, why: str, reply: Response | None, choice: ApiChoice | None, *, end: str) -> Trace:
+def _trace(
+    client_request: ClientRequest, why: str, reply: Response | None, choice: ApiChoice | None, *, end: str
+) -> Trace:
     listed = () if choice is None or choice.steps is None else choice.steps
     steps = tuple(
         replace(of_reply(place, entry, None), exactness="untraceable", note=why) for place, entry in enumerate(listed)

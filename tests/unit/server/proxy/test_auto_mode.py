@@ -12,7 +12,7 @@ import pytest
 from espalier.server.proxy.log.auto import AutoMode
 from espalier.server.proxy.log.window import Window
 from espalier.trace.foreign.follow import LogFollower
-from espalier.upstream.xray.wire.request import Untraced
+from espalier.upstream.xray.wire.request import UntracedRequest
 from tests.proxies import behind, files_of, proxied, proxy_settings
 from tests.unit.server.proxy.test_log_mode import Patched, ask, streamed
 
@@ -57,7 +57,7 @@ def append(path):
 
 
 def refuse():
-    raise Untraced("the server's tokens are not known")
+    raise UntracedRequest("the server's tokens are not known")
 
 
 def test_a_log_that_grows_with_the_self_test_is_read_from_the_first_request_on(tmp_path):

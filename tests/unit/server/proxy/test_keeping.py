@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from espalier.server.proxy.keeping import Keeper, MemoryStore
+from espalier.server.proxy.keeping import MemoryStore, TraceKeeper
 
 
 class Listing(MemoryStore):
@@ -23,7 +23,7 @@ class Listing(MemoryStore):
 
 def keep(store, folder, combined):
     path = folder / "combined.json"
-    keeper = Keeper(store, folder)
+    keeper = TraceKeeper(store, folder)
     return asyncio.run(keeper.keep({}, combined, request_id="r", caller="c", route="/", path=path))
 
 

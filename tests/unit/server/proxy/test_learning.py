@@ -10,9 +10,9 @@ import pytest
 
 from espalier.errors import UpstreamError
 from espalier.server.proxy.learning import AGAIN_SECONDS, LOOK_SECONDS, RETRY_SECONDS, Learning
-from espalier.upstream.link import BrokeOff, Link
+from espalier.upstream.link import BrokeOff, ServerLink
 from espalier.upstream.llama_server.client import LlamaServer
-from espalier.upstream.xray.wire.request import Untraced
+from espalier.upstream.xray.wire.request import UntracedRequest
 from tests.proxies import OK, behind, files_of, proxied, proxy_settings
 from tests.unit.server.proxy.test_xray_mode import BODY, TOKENS, entry, llama
 
@@ -37,8 +37,11 @@ class Swapped:
             listed = entry(1)
             for one in listed["top_logprobs"]:
                 one["bytes"] = list(TOKENS[one["id"]].swapcase())
-            found = {"content": "a", "completion_probabilities": [listed],
-                     "generation_settings": {"logit_bias": [{"token": 0}]}}  # fmt: skip
+            found = {
+                "content": "a",
+                "completion_probabilities": [listed],
+                "generation_settings": {"logit_bias": [{"token": 0}]},
+            }
         else:
             await llama(asked, writer)
             return
@@ -52,7 +55,7 @@ def learning():
     """The server, what is learned of it at a moment, and a list that holds the moment."""
     server, now = Swapped(), [0.0]
     with behind(server) as where:
-        found = Learning(LlamaServer(Link(where.url)), has_self_test=False, clock=lambda: now[0])
+        found = Learning(LlamaServer(ServerLink(where.url)), has_self_test=False, clock=lambda: now[0])
         yield server, found, now, where
 
 
@@ -103,7 +106,7 @@ def test_a_server_that_is_gone_for_a_while_is_not_traced_meanwhile(learning):
     server, found, now, _ = learning
     spelled(found)
     server.is_there, now[0] = False, LOOK_SECONDS
-    with pytest.raises(Untraced):
+    with pytest.raises(UntracedRequest):
         asyncio.run(found.known())
     server.is_there, server.is_other, server.name, now[0] = True, True, "other", LOOK_SECONDS + RETRY_SECONDS
     assert spelled(found) == b"A"

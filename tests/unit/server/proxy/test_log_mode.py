@@ -51,18 +51,26 @@ class Patched:
                 self._append(task, own)
         await self._together.wait()
         steps = [[candidate(0, 0.9), candidate(1, 0.1)], [candidate(2, 0.9), candidate(own, 0.01 + 0.01 * own)]]
-        content = [
-            {**steps[0][0], "top_logprobs": steps[0]},
-            {**steps[1][1], "top_logprobs": steps[1]},
-        ]
+        content = [{**steps[0][0], "top_logprobs": steps[0]}, {**steps[1][1], "top_logprobs": steps[1]}]
         if not body.get("logprobs"):
             content = None
         if body.get("stream"):
             await self._stream(writer, f"chatcmpl-{kind}-{task}", content, own)
             return
-        reply = {"id": f"chatcmpl-{kind}-{task}", "created": 1, "model": "m", "choices": [
-            {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "zero" + WORDS[own]},
-             "logprobs": content and {"content": content}}], "usage": {"completion_tokens": 2}}  # fmt: skip
+        reply = {
+            "id": f"chatcmpl-{kind}-{task}",
+            "created": 1,
+            "model": "m",
+            "choices": [
+                {
+                    "index": 0,
+                    "finish_reason": "stop",
+                    "message": {"role": "assistant", "content": "zero" + WORDS[own]},
+                    "logprobs": content and {"content": content},
+                }
+            ],
+            "usage": {"completion_tokens": 2},
+        }
         raw = json.dumps(reply).encode()
         writer.write(OK + f"content-length: {len(raw)}\r\n\r\n".encode() + raw)
         await writer.drain()
@@ -84,9 +92,16 @@ class Patched:
         def named(number, prob):
             return {"id": number, "text": WORDS[number], "prob": prob}
 
-        event = {"task_id": task, "slot_id": task % 4, "step": 1, "rejected": named(2, 0.9),
-                 "pre_masking": [named(2, 0.9), named(own, 0.01 + 0.01 * own)], "post_grammar": [], "post_chain": [],
-                 "resampled": named(own, 1.0)}  # fmt: skip
+        event = {
+            "task_id": task,
+            "slot_id": task % 4,
+            "step": 1,
+            "rejected": named(2, 0.9),
+            "pre_masking": [named(2, 0.9), named(own, 0.01 + 0.01 * own)],
+            "post_grammar": [],
+            "post_chain": [],
+            "resampled": named(own, 1.0),
+        }
         with self.path.open("a") as file:
             file.write(json.dumps(event) + ",")
 

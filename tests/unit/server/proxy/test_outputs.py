@@ -27,10 +27,16 @@ def settings_of(body, index, copies):
 
 def native(body, index, copies):
     return {
-        "index": index, "content": "a", "tokens": [1, 0], "stop": True, "prompt": "H", "tokens_evaluated": 1,
-        "generation_settings": settings_of(body, index, copies), "stop_type": "eos",
+        "index": index,
+        "content": "a",
+        "tokens": [1, 0],
+        "stop": True,
+        "prompt": "H",
+        "tokens_evaluated": 1,
+        "generation_settings": settings_of(body, index, copies),
+        "stop_type": "eos",
         "completion_probabilities": [entry(1), {**entry(0, END), "bytes": []}],
-    }  # fmt: skip
+    }
 
 
 def whole(body, path, count):
@@ -38,10 +44,14 @@ def whole(body, path, count):
     if path == "/completion":
         return [native(body, index, copies) for index in range(count)]
     choices = [
-        {"finish_reason": "stop", "index": index, "message": {"role": "assistant", "content": "a"},
-         "logprobs": {"content": native(body, index, copies)["completion_probabilities"]}}
+        {
+            "finish_reason": "stop",
+            "index": index,
+            "message": {"role": "assistant", "content": "a"},
+            "logprobs": {"content": native(body, index, copies)["completion_probabilities"]},
+        }
         for index in range(count)
-    ]  # fmt: skip
+    ]
     verbose = {name: value for name, value in native(body, 0, copies).items() if name in body["response_fields"]}
     return {"choices": choices, "id": "x", "model": "m", "__verbose": verbose}
 
@@ -51,14 +61,26 @@ def events(body, count):
     copies = body.get("n_cmpl", 1)
 
     def piece(index, place):
-        return {"index": index, "content": "a", "tokens": [1], "stop": False, "tokens_predicted": place + 1,
-                "completion_probabilities": [entry(1)]}  # fmt: skip
+        return {
+            "index": index,
+            "content": "a",
+            "tokens": [1],
+            "stop": False,
+            "tokens_predicted": place + 1,
+            "completion_probabilities": [entry(1)],
+        }
 
     def last(index, place):
         found = native(body, index, copies) | {"content": "", "tokens": [], "tokens_predicted": place + 1}
         found.pop("completion_probabilities")
-        token = {"index": index, "content": "", "tokens": [0], "stop": False, "tokens_predicted": place + 1,
-                 "completion_probabilities": [{**entry(0, END), "bytes": []}]}  # fmt: skip
+        token = {
+            "index": index,
+            "content": "",
+            "tokens": [0],
+            "stop": False,
+            "tokens_predicted": place + 1,
+            "completion_probabilities": [{**entry(0, END), "bytes": []}],
+        }
         return [token, found]
 
     made = [*[piece(index, 0) for index in range(count)], *last(0, 1)]
@@ -124,8 +146,9 @@ def test_each_output_is_traced_with_its_own_seed(tmp_path, path, body, seeds):
     assert [one.sampling["seed"] for one in found] == seeds
     for one in found:
         assert [(step.token_id, step.exactness, step.was_rejected) for step in one.steps] == [
-            (1, "exact", True), (0, "exact", False)
-        ]  # fmt: skip
+            (1, "exact", True),
+            (0, "exact", False),
+        ]
     assert sorted(one["output_index"] for one in listed) == list(range(len(seeds)))
     assert reply.headers["x-combined-data-available"].endswith(".json")
     assert {one["bounded_steps"] for one in listed} == {0}
@@ -159,10 +182,7 @@ def test_an_output_whose_reply_leaves_out_tokens_is_untraceable(tmp_path):
         writer.write(OK + f"content-length: {len(raw)}\r\n\r\n".encode() + raw)
         await writer.drain()
 
-    with (
-        behind(answer) as server,
-        proxied(proxy_settings(server.url, mode="xray", output_dir=tmp_path)) as url,
-    ):
+    with behind(answer) as server, proxied(proxy_settings(server.url, mode="xray", output_dir=tmp_path)) as url:
         httpx2.post(url + "/v1/chat/completions", json=CHAT | {"n": 2}, timeout=60).raise_for_status()
     first, second = traces_in(tmp_path)
     assert {one.exactness for one in first.steps} == {"exact"}

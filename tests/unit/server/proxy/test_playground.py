@@ -18,9 +18,12 @@ from tests.unit.upstream.test_hostile_llama_server import PROPS, sound
 
 TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}"
 ASK = {
-    "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 8, "stream": True,
-    "structured_outputs": {"choice": ["yes"]}, "espalier": {"trace": "full"},
-}  # fmt: skip
+    "messages": [{"role": "user", "content": "Hi"}],
+    "max_tokens": 8,
+    "stream": True,
+    "structured_outputs": {"choice": ["yes"]},
+    "espalier": {"trace": "full"},
+}
 
 
 def llama(model="toy"):

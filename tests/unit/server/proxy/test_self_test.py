@@ -22,10 +22,16 @@ def saying(**changes):
             return
         settings = SETTINGS | {"seed": SEED, "grammar": body["grammar"]} | changes.pop("settings", {})
         found = {
-            "index": 0, "content": "a", "tokens": [1, 0], "stop": True, "generation_settings": settings, "prompt": "a",
-            "tokens_evaluated": 1, "stop_type": "eos",
+            "index": 0,
+            "content": "a",
+            "tokens": [1, 0],
+            "stop": True,
+            "generation_settings": settings,
+            "prompt": "a",
+            "tokens_evaluated": 1,
+            "stop_type": "eos",
             "completion_probabilities": [entry(1), entry(0, [0.6, 0.1, 0.1, 0.1, 0.05, 0.05])],
-        } | changes  # fmt: skip
+        } | changes
         raw = json.dumps(found).encode()
         writer.write(OK + f"content-length: {len(raw)}\r\n\r\n".encode() + raw)
         await writer.drain()

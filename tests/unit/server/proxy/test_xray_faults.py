@@ -22,8 +22,14 @@ EVENTS = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: clo
 
 
 def event(text):
-    body = {"index": 0, "content": text, "tokens": [1], "stop": False, "tokens_predicted": 1,
-            "completion_probabilities": [entry(1)]}  # fmt: skip
+    body = {
+        "index": 0,
+        "content": text,
+        "tokens": [1],
+        "stop": False,
+        "tokens_predicted": 1,
+        "completion_probabilities": [entry(1)],
+    }
     return b"data: " + json.dumps(body).encode() + b"\n\n"
 
 
@@ -142,8 +148,9 @@ def full_disk(tmp_path):
     folder.mkdir()
     if not hasattr(os, "geteuid") or os.geteuid() or shutil.which("mount") is None:
         pytest.skip("a small disk is mounted by root alone")
-    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)], check=False,
-                          capture_output=True)  # fmt: skip
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)], check=False, capture_output=True
+    )
     if made.returncode:
         pytest.skip(f"no tmpfs can be mounted here: {made.stderr.decode().strip()}")
     try:

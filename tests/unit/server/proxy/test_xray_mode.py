@@ -17,20 +17,44 @@ from espalier.trace.records import Trace
 from espalier.upstream.xray.grammar.lazy import thinks
 from espalier.upstream.xray.wire.alignment import with_entries
 from espalier.upstream.xray.wire.reply import stripped
-from espalier.upstream.xray.wire.request import Untraced, read_request, rewritten
+from espalier.upstream.xray.wire.request import UntracedRequest, read_request, rewritten
 from tests.proxies import OK, behind, files_of, proxied, proxy_settings
 
 TOKENS = [b"", b"a", b"b", b"!", b"\xc3", b"\xa9"]
 SETTINGS = {
-    "seed": 7, "temperature": 0.0, "dynatemp_range": 0.0, "dynatemp_exponent": 1.0, "top_k": 40, "top_p": 0.95,
-    "min_p": 0.05, "top_n_sigma": -1.0, "xtc_probability": 0.0, "xtc_threshold": 0.1, "typical_p": 1.0,
-    "repeat_last_n": 64, "repeat_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0,
-    "dry_multiplier": 0.0, "dry_base": 1.75, "dry_allowed_length": 2, "dry_penalty_last_n": 64,
-    "dry_sequence_breakers": ["\n"], "mirostat": 0, "mirostat_tau": 5.0, "mirostat_eta": 0.1, "logit_bias": [],
-    "n_probs": 6, "min_keep": 0, "grammar": "root ::= [ab]+", "grammar_lazy": False,
+    "seed": 7,
+    "temperature": 0.0,
+    "dynatemp_range": 0.0,
+    "dynatemp_exponent": 1.0,
+    "top_k": 40,
+    "top_p": 0.95,
+    "min_p": 0.05,
+    "top_n_sigma": -1.0,
+    "xtc_probability": 0.0,
+    "xtc_threshold": 0.1,
+    "typical_p": 1.0,
+    "repeat_last_n": 64,
+    "repeat_penalty": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "dry_multiplier": 0.0,
+    "dry_base": 1.75,
+    "dry_allowed_length": 2,
+    "dry_penalty_last_n": 64,
+    "dry_sequence_breakers": ["\n"],
+    "mirostat": 0,
+    "mirostat_tau": 5.0,
+    "mirostat_eta": 0.1,
+    "logit_bias": [],
+    "n_probs": 6,
+    "min_keep": 0,
+    "grammar": "root ::= [ab]+",
+    "grammar_lazy": False,
     "samplers": ["penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature"],
-    "speculative.types": "none", "post_sampling_probs": False, "backend_sampling": False,
-}  # fmt: skip
+    "speculative.types": "none",
+    "post_sampling_probs": False,
+    "backend_sampling": False,
+}
 PROBS = [0.02, 0.3, 0.1, 0.5, 0.05, 0.03]
 
 
@@ -63,16 +87,26 @@ async def llama(asked, writer, settings=SETTINGS, first=1):
         found = {"content": "<end>"}
     elif body.get("n_probs", 0) > 1000:
         biases = [{"token": 0, "bias": None}]
-        found = {"content": "a", "completion_probabilities": [entry(1)], "stop": True,
-                 "generation_settings": {"logit_bias": biases}}  # fmt: skip
+        found = {
+            "content": "a",
+            "completion_probabilities": [entry(1)],
+            "stop": True,
+            "generation_settings": {"logit_bias": biases},
+        }
     else:
         settings = settings | {name: body.get(name, 0) for name in ("seed", "n_probs", "grammar")}
         end = [0.6, 0.1, 0.1, 0.1, 0.05, 0.05]
         found = {
-            "index": 0, "content": "a é", "tokens": [first, 0], "stop": True, "generation_settings": settings,
-            "prompt": "Hé", "tokens_evaluated": 1, "stop_type": "eos",
+            "index": 0,
+            "content": "a é",
+            "tokens": [first, 0],
+            "stop": True,
+            "generation_settings": settings,
+            "prompt": "Hé",
+            "tokens_evaluated": 1,
+            "stop_type": "eos",
             "completion_probabilities": [entry(first), entry(0, end)],
-        }  # fmt: skip
+        }
     raw = json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode()
     writer.write(OK + f"content-length: {len(raw)}\r\n\r\n".encode() + raw)
     await writer.drain()
@@ -92,8 +126,16 @@ def test_a_refused_token_is_traced_and_the_reply_is_as_without_us(tmp_path):
     assert data["generation_settings"]["seed"] == 2**32 - 1
     assert data["generation_settings"]["n_probs"] == 0
     assert "completion_probabilities" not in data
-    assert list(data) == ["index", "content", "tokens", "stop", "generation_settings", "prompt", "tokens_evaluated",
-                          "stop_type"]  # fmt: skip
+    assert list(data) == [
+        "index",
+        "content",
+        "tokens",
+        "stop",
+        "generation_settings",
+        "prompt",
+        "tokens_evaluated",
+        "stop_type",
+    ]
     assert data["content"] == "a é"
     sent = json.loads(server.asked[-1].body)
     assert 0 <= sent["seed"] < 2**32 - 1
@@ -173,8 +215,16 @@ def test_a_reply_that_ends_early_is_a_502_and_never_half_a_reply():
 def test_a_stream_that_ends_early_is_cut_for_the_client_too():
     async def cut(asked, writer):
         if b'"stream": true' in asked.body:
-            event = json.dumps({"index": 0, "content": "a", "tokens": [1], "stop": False, "tokens_predicted": 1,
-                                "completion_probabilities": [entry(1)]}).encode()  # fmt: skip
+            event = json.dumps(
+                {
+                    "index": 0,
+                    "content": "a",
+                    "tokens": [1],
+                    "stop": False,
+                    "tokens_predicted": 1,
+                    "completion_probabilities": [entry(1)],
+                }
+            ).encode()
             writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 99999\r\n\r\n")
             writer.write(b"data: " + event + b'\n\ndata: {"half')
             await writer.drain()
@@ -197,21 +247,34 @@ def _read_into(seen, url, body):
 
 
 @pytest.mark.parametrize(
-    "more", [{"verbose": True}, {"n": 0}, {"n": 1.5}, {"n": 10**12}, {"post_sampling_probs": True},
-             {"prompt": ["a", {"prompt_string": ""}]}, {"seed": 1.5}, {"grammar": ""},
-             {"response_fields": ["content"]}],
-)  # fmt: skip
+    "more",
+    [
+        {"verbose": True},
+        {"n": 0},
+        {"n": 1.5},
+        {"n": 10**12},
+        {"post_sampling_probs": True},
+        {"prompt": ["a", {"prompt_string": ""}]},
+        {"seed": 1.5},
+        {"grammar": ""},
+        {"response_fields": ["content"]},
+    ],
+)
 def test_what_could_not_be_taken_apart_again_is_not_traced(more):
-    with pytest.raises(Untraced):
+    with pytest.raises(UntracedRequest):
         read_request("/completion", json.dumps(BODY | more).encode())
 
 
 @pytest.mark.parametrize(
     ("more", "why", "stream"),
-    [({"n": 2, "verbose": True}, "verbose", False), ({"n": 2, "verbose": True}, "verbose", True),
-     ({"post_sampling_probs": True}, "post_sampling_probs", False), ({"verbose": True}, "verbose", False),
-     ({"response_fields": ["content"]}, "response_fields", False)],
-)  # fmt: skip
+    [
+        ({"n": 2, "verbose": True}, "verbose", False),
+        ({"n": 2, "verbose": True}, "verbose", True),
+        ({"post_sampling_probs": True}, "post_sampling_probs", False),
+        ({"verbose": True}, "verbose", False),
+        ({"response_fields": ["content"]}, "response_fields", False),
+    ],
+)
 def test_what_is_passed_on_untraced_has_a_trace_of_each_output_that_says_why(tmp_path, more, why, stream):
     body = {"messages": [{"role": "user", "content": "H"}], "grammar": BODY["grammar"], "stream": stream, **more}
     count = body.get("n", 1)
@@ -223,8 +286,11 @@ def test_what_is_passed_on_untraced_has_a_trace_of_each_output_that_says_why(tmp
             return
         seen.append(asked.body)
         if stream:
-            pieces = [{"choices": [{"index": i, "delta": {"content": text}, "finish_reason": None}]}
-                      for text in "ab" for i in range(count)]  # fmt: skip
+            pieces = [
+                {"choices": [{"index": i, "delta": {"content": text}, "finish_reason": None}]}
+                for text in "ab"
+                for i in range(count)
+            ]
             pieces += [{"choices": [{"index": i, "delta": {}, "finish_reason": "stop"}]} for i in range(count)]
             raw = b"".join(b"data: %s\n\n" % json.dumps(one).encode() for one in pieces) + b"data: [DONE]\n\n"
             kind = b"text/event-stream"
@@ -254,10 +320,7 @@ def test_a_lazy_grammar_of_a_model_that_thinks_is_untraceable_while_it_may_be_su
     async def lazy(asked, writer):
         await llama(asked, writer, SETTINGS | more, first=3)
 
-    with (
-        behind(lazy) as server,
-        proxied(proxy_settings(server.url, mode="xray", output_dir=tmp_path)) as url,
-    ):
+    with behind(lazy) as server, proxied(proxy_settings(server.url, mode="xray", output_dir=tmp_path)) as url:
         httpx2.post(url + "/completion", json=BODY | {"temperature": 0})
     (file,) = files_of(tmp_path)
     trace = Trace.load(file)
@@ -267,10 +330,18 @@ def test_a_lazy_grammar_of_a_model_that_thinks_is_untraceable_while_it_may_be_su
 
 @pytest.mark.parametrize(
     ("text", "is_thinking"),
-    [("<think>", True), ("a<|START_THINKING|>b", True), ("<think>a</think>", False), ("[THINK]a[/THINK]", False),
-     ("<|channel|>analysis<|message|>", True), ("<|START_THINKING|>a<|END_THINKING|>", False), ("I think", False),
-     ('{"a": "<b>"}', False), ("<seed:think>x</seed:think>y<seed:think>", True)],
-)  # fmt: skip
+    [
+        ("<think>", True),
+        ("a<|START_THINKING|>b", True),
+        ("<think>a</think>", False),
+        ("[THINK]a[/THINK]", False),
+        ("<|channel|>analysis<|message|>", True),
+        ("<|START_THINKING|>a<|END_THINKING|>", False),
+        ("I think", False),
+        ('{"a": "<b>"}', False),
+        ("<seed:think>x</seed:think>y<seed:think>", True),
+    ],
+)
 def test_tags_of_thoughts_are_told_by_their_look(text, is_thinking):
     assert thinks(text.encode()) is is_thinking
 

@@ -10,7 +10,7 @@ import pytest
 from espalier.errors import GrammarError, UpstreamError
 from espalier.grammar.parser import parse
 from espalier.tokens.vocab import Vocab
-from espalier.upstream.xray.grammar.lazy import Awaited, Triggers
+from espalier.upstream.xray.grammar.lazy import Triggers, TriggerWatch
 from espalier.upstream.xray.grammar.matcher import States
 from espalier.upstream.xray.grammar.pieces import WHOLE, Pieces
 from espalier.upstream.xray.grammar.program import compile_program
@@ -20,9 +20,25 @@ from tests.llama_grammar import LlamaGrammar, LlamaVocab, write_vocab_gguf
 WORDS = """a b ab abc c ca 1 12 2 {" "} , ": true é ée 一 一丁 🎉 ü {} [] ] x xyz zz end aé né é1 東京"""
 SPACES = ["\u07ff", "\u0800", "\n\n", "\t", " a"]
 ODD = [
-    b"\xf0\x87", b"\xf0\x87\x80", b"\xed\xa0\x80", b"\xf5\x80\x80\x80", b"\xc0\x80", b"a\x00b", b"\x80a", b"\xe4\xb8",
-    b"\xc3", b"\xa9", b"a\xc3", b"\xa9b", b"\xff", b"\xe4", b"\xb8\x80", b"\x80", b"b\xf0\x9f", b"\x8e\x89",
-]  # fmt: skip
+    b"\xf0\x87",
+    b"\xf0\x87\x80",
+    b"\xed\xa0\x80",
+    b"\xf5\x80\x80\x80",
+    b"\xc0\x80",
+    b"a\x00b",
+    b"\x80a",
+    b"\xe4\xb8",
+    b"\xc3",
+    b"\xa9",
+    b"a\xc3",
+    b"\xa9b",
+    b"\xff",
+    b"\xe4",
+    b"\xb8\x80",
+    b"\x80",
+    b"b\xf0\x9f",
+    b"\x8e\x89",
+]
 JSON = r"""root ::= v
 v ::= "{" (s ":" v ("," s ":" v)*)? "}" | "[" v? "]" | s | "true" | [0-9]+
 s ::= "\"" [^"\\]* "\""
@@ -109,7 +125,10 @@ def test_a_lazy_grammar_begins_where_llama_cpp_begins_it(both, name):
     likely = [pieces.pieces.index(one.encode()) for one in ("x", "ab", "1", "12", "2", "{}", "é", "zz", "a", "[]")]
     begun = 0
     for _ in range(examples(24)):
-        other, awaited = LlamaGrammar(theirs, grammar, patterns=patterns, tokens=tokens), Awaited(Triggers.of(said))
+        other, awaited = (
+            LlamaGrammar(theirs, grammar, patterns=patterns, tokens=tokens),
+            TriggerWatch(Triggers.of(said)),
+        )
         state, part = None, WHOLE
         for _ in range(20):
             expected = other.mask()

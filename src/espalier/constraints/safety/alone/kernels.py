@@ -84,9 +84,23 @@ def sort_out(trie: Array, ids: Array, begun: Array, invalid: Array, unfinished: 
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
 def walk(
-    trie: Array, high: Array, ids: Array, points: Array, letters: Array, table: Array, wide: int, cuts: Array,
-    far: Array, near: Array, reading: int, state: int, other: int, ways: Array, wants_doubts: bool, bits: Array,
-) -> None:  # fmt: skip
+    trie: Array,
+    high: Array,
+    ids: Array,
+    points: Array,
+    letters: Array,
+    table: Array,
+    wide: int,
+    cuts: Array,
+    far: Array,
+    near: Array,
+    reading: int,
+    state: int,
+    other: int,
+    ways: Array,
+    wants_doubts: bool,
+    bits: Array,
+) -> None:
     """Find the tokens in which a part completes a match when it reads them from a state, between characters and between
     escapes.
 

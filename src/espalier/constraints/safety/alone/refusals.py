@@ -38,7 +38,7 @@ class PartTables(NamedTuple):
     begin: int
 
 
-class _Refused(NamedTuple):
+class _StateRefusals(NamedTuple):
     """Belongs to one state of one part. tokens: those in which it completes a match; None for none. is_in_doubt: see
     `Refusals.of`."""
 
@@ -63,7 +63,7 @@ class Refusals:
         self._points, self._parts, self._number, self._reading = points, parts, number, reading
         self._words = len(reading.special)
         self._ways = np.zeros((4, int(reading.all.high.max(initial=0)) + 2), dtype=np.int64)  # scratch
-        self._known: ByteCache[int, _Refused] = ByteCache(MEMORY)
+        self._known: ByteCache[int, _StateRefusals] = ByteCache(MEMORY)
         self._below = below[:ASCII]
         self._recent: list[Recent[tuple[int, Bits | None]]] = [Recent(MAX_NEAR, ASCII) for _ in parts]
 
@@ -86,7 +86,7 @@ class Refusals:
             is_in_doubt |= known.is_in_doubt
         return refused, is_in_doubt
 
-    def _find_refused(self, which: int, state: int) -> _Refused:
+    def _find_refused(self, which: int, state: int) -> _StateRefusals:
         part, no_other = self._parts[which], self._kernels.NO_OTHER
         row = part.table[state * part.wide : (state + 1) * part.wide]
         sign = row[part.letters[self._points[:ASCII]]].astype(np.int64)
@@ -96,7 +96,7 @@ class Refusals:
         doubtful = self._none()
         self._walk(self._reading.doubtful, part, state, no_other, doubtful, wants_doubts=True)
         check_time()
-        refused = _Refused(tokens if tokens.any() else None, bool(doubtful.any()))
+        refused = _StateRefusals(tokens if tokens.any() else None, bool(doubtful.any()))
         self._recent[which].add(sign, (state, refused.tokens))
         return refused
 
@@ -104,10 +104,23 @@ class Refusals:
         self, trie: SubTrie, part: PartTables, state: int, other: int, bits: Bits, *, wants_doubts: bool = False
     ) -> None:
         self._kernels.walk(
-            trie.laid.nodes, trie.high, trie.laid.ids, self._points, part.letters, part.table, part.wide, part.cuts,
-            part.to_end if self._number else part.far, part.far, self._number, state, other, self._ways, wants_doubts,
+            trie.laid.nodes,
+            trie.high,
+            trie.laid.ids,
+            self._points,
+            part.letters,
+            part.table,
+            part.wide,
+            part.cuts,
+            part.to_end if self._number else part.far,
+            part.far,
+            self._number,
+            state,
+            other,
+            self._ways,
+            wants_doubts,
             bits,
-        )  # fmt: skip
+        )
 
 
 def tables_by_part(tables: Tables) -> tuple[PartTables, ...]:

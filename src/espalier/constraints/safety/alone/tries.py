@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.automata.masks.walker import Laid, laid_out
+from espalier.automata.masks.walker import TrieLayout, laid_out
 from espalier.constraints.safety.readings import SPECIAL
 from espalier.tokens import mask as masks
 from espalier.tokens.trie import TokenTrie
@@ -29,7 +29,7 @@ def kernels() -> Any:
 class SubTrie(NamedTuple):
     """Some tokens of a trie. high: `(N,) int32`, from `kernels.heights`."""
 
-    laid: Laid
+    laid: TrieLayout
     high: NDArray[np.int32]
 
 
@@ -66,7 +66,7 @@ def readings_of(trie: TokenTrie, tokens: Sequence[bytes], words: int) -> tuple[R
     return readings
 
 
-def only(laid: Laid, tokens: Bits) -> Laid:
+def only(laid: TrieLayout, tokens: Bits) -> TrieLayout:
     """The part of a trie that leads to these tokens, `(W,)`."""
     first, skipped = kernels().FIRST, kernels().SKIP
     wanted = masks.unpack(tokens.view(np.int32), 32 * len(tokens))[laid.ids]  # (T,)
@@ -77,7 +77,7 @@ def only(laid: Laid, tokens: Bits) -> Laid:
     nodes = laid.nodes[stays].copy()
     nodes[:, first] = before[stays]
     nodes[:-1, skipped] = number[skip][stays[:-1]]
-    return Laid(nodes=nodes, heads=laid.heads[:0], ids=laid.ids[wanted])
+    return TrieLayout(nodes=nodes, heads=laid.heads[:0], ids=laid.ids[wanted])
 
 
 def _holding(tokens: Sequence[bytes], some: Sequence[bytes], words: int) -> Bits:
@@ -94,7 +94,7 @@ def _holding(tokens: Sequence[bytes], some: Sequence[bytes], words: int) -> Bits
     return masks.from_ids(np.unique(np.concatenate(holders)).tolist(), 32 * words).view(np.uint32)
 
 
-def _sub_trie(laid: Laid, depth: int) -> SubTrie:
+def _sub_trie(laid: TrieLayout, depth: int) -> SubTrie:
     high = np.empty(len(laid.nodes) - 1, dtype=np.int32)
     kernels().heights(laid.nodes, np.zeros(depth, dtype=np.int32), high)
     return SubTrie(laid, high)

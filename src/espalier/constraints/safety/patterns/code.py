@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from espalier.constraints.safety.patterns.pattern import COMMAND, END, START, Pattern
+from espalier.constraints.safety.patterns.pattern import COMMAND, END, START, SafetyPattern
 
 
 def _code(
     name: str, itself: str, about: str, *, before: str = COMMAND, after: str = "", part: str = "code_injection"
-) -> Pattern:
-    return Pattern(
+) -> SafetyPattern:
+    return SafetyPattern(
         name=name, category="code_injection", itself=itself, about=about, before=before, after=after, part=part
     )
 
@@ -30,7 +30,7 @@ _GIVEN = (
     r"|params\[)"
 )
 
-CODE: tuple[Pattern, ...] = (
+CODE: tuple[SafetyPattern, ...] = (
     _code(
         "rm_recursive_force",
         rf"rm(?:{_RM})*[ \t]+(?:-[div]*(?:r[dirv]*f|f[dfiv]*r)"
@@ -84,11 +84,7 @@ CODE: tuple[Pattern, ...] = (
         "cat /etc/passwd and the like",
         before=r"(?:^|[^\w.-]|\})",
     ),
-    _code(
-        "chmod_777",
-        rf"chmod(?:{_CHMOD})*[ \t]+(?:[02-7]?777|(?:a|ugo)?[+=]rwx)",
-        "chmod 777, a+rwx",
-    ),
+    _code("chmod_777", rf"chmod(?:{_CHMOD})*[ \t]+(?:[02-7]?777|(?:a|ugo)?[+=]rwx)", "chmod 777, a+rwx"),
     _code(
         "fork_bomb",
         r"(?::[ \t]*\([ \t]*\)[ \t]*\{[ \t\n]*:[ \t]*\|[ \t]*:"

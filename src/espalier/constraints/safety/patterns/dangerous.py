@@ -3,7 +3,7 @@ pattern is."""
 
 from __future__ import annotations
 
-from espalier.constraints.safety.patterns.pattern import COMMAND, Pattern
+from espalier.constraints.safety.patterns.pattern import COMMAND, SafetyPattern
 
 _HOW = (
     r"(?:how (?:to|do (?:i|you|we)|can (?:i|you|we)|(?:one|i|you) (?:would|could|can))|steps (?:to|for)"
@@ -35,8 +35,8 @@ _AFTER = r"(?:[^\w -]|[ ](?:at|in|from|with|without|for|that|and|or|using|by|ste
 _DISK = r"/dev/(?:sd|hd|vd|nvme|disk|mmcblk|xvd)"
 
 
-def _words(name: str, things: str, about: str) -> Pattern:
-    return Pattern(
+def _words(name: str, things: str, about: str) -> SafetyPattern:
+    return SafetyPattern(
         name=name,
         category="dangerous",
         itself=rf"{_HOW} (?:{_MAKE} )?{_A}{things}",
@@ -47,11 +47,13 @@ def _words(name: str, things: str, about: str) -> Pattern:
     )
 
 
-def _command(name: str, itself: str, about: str, source: str, *, before: str = COMMAND) -> Pattern:
-    return Pattern(name=name, category="dangerous", itself=itself, about=about, before=before, source=source, part=name)
+def _command(name: str, itself: str, about: str, source: str, *, before: str = COMMAND) -> SafetyPattern:
+    return SafetyPattern(
+        name=name, category="dangerous", itself=itself, about=about, before=before, source=source, part=name
+    )
 
 
-DANGEROUS: tuple[Pattern, ...] = (
+DANGEROUS: tuple[SafetyPattern, ...] = (
     _words("weapon_instructions", _THINGS, "how to make a bomb, a nerve agent and the like"),
     _words("drug_instructions", _DRUGS, "how to make methamphetamine, fentanyl and the like"),
     _command(

@@ -7,18 +7,18 @@ for a key."""
 
 from __future__ import annotations
 
-from espalier.constraints.safety.patterns.pattern import START, Pattern
+from espalier.constraints.safety.patterns.pattern import START, SafetyPattern
 
 
-def _key(name: str, itself: str, about: str, source: str, *, before: str = START, part: str = "keys") -> Pattern:
-    return Pattern(
+def _key(name: str, itself: str, about: str, source: str, *, before: str = START, part: str = "keys") -> SafetyPattern:
+    return SafetyPattern(
         name=name, category="credentials", itself=itself, about=about, before=before, source=source, part=part
     )
 
 
-def _assignment(name: str, itself: str, about: str, *, before: str) -> Pattern:
+def _assignment(name: str, itself: str, about: str, *, before: str) -> SafetyPattern:
     # A part for each: what one of them waits for goes on to the end of a line or word, beside all that the others do.
-    return Pattern(name=name, category="credentials", itself=itself, about=about, before=before, part=name)
+    return SafetyPattern(name=name, category="credentials", itself=itself, about=about, before=before, part=name)
 
 
 _C = r"[^\s\"'<>$%*{}()\[\],;.`\\|&]"
@@ -53,7 +53,7 @@ _NAME = r"(?:^|[^a-z0-9-]|(?:^|[^a-z0-9-])-{1,2})"
 _X = r"(?:[a-wyz0-9_-]|x[a-wyz0-9_-])"
 """The beginning of a key that is not `xx...`."""
 
-ASSIGNMENTS: tuple[Pattern, ...] = (
+ASSIGNMENTS: tuple[SafetyPattern, ...] = (
     _assignment(
         "assignment",
         rf"(?:{_PASS}(?:[\"']?{_IS}[\"']?|[\"'][ \t]*,[ \t]*[\"']|>){_with_digit(4)}"
@@ -90,7 +90,7 @@ ASSIGNMENTS: tuple[Pattern, ...] = (
         before="",
     ),
 )
-KEYS: tuple[Pattern, ...] = (
+KEYS: tuple[SafetyPattern, ...] = (
     _key(
         "private_key",
         r"(?:-----begin (?:(?:rsa|dsa|ec|openssh|encrypted|pgp) )?private key|putty-user-key-file-[0-9]"

@@ -1,4 +1,4 @@
-"""`Pattern`: one built-in pattern of the safety filter, and the contexts that many of them share. It knows no
+"""`SafetyPattern`: one built-in pattern of the safety filter, and the contexts that many of them share. It knows no
 category."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ NO_DIGIT = r"(?:[^0-9]|\Z)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pattern:
+class SafetyPattern:
     """One built-in pattern: three regular expressions, see `catalogue.py`. about: what it catches, for people. source:
     who publishes that shape. is_option: off unless it is included by name. detector: `regex`, or `card` for
     `cards.py`. part: patterns of one part are read by one automaton; the category unless it is given."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from espalier.constraints.safety.patterns.pattern import NO_DIGIT, START, Pattern
+from espalier.constraints.safety.patterns.pattern import NO_DIGIT, START, SafetyPattern
 
 _AREA = r"(?:00[1-9]|0[1-9][0-9]|[1-57-8][0-9][0-9]|6(?:[0-57-9][0-9]|6[0-57-9]))"
 _SERIAL = r"(?:000[1-9]|00[1-9][0-9]|0[1-9][0-9][0-9]|[1-9][0-9][0-9][0-9])"
@@ -20,14 +20,20 @@ def _pii(
     after: str = "",
     source: str = "",
     is_option: bool = False,
-) -> Pattern:
-    return Pattern(
-        name=name, category="pii", itself=itself, about=about, before=before, after=after, source=source,
+) -> SafetyPattern:
+    return SafetyPattern(
+        name=name,
+        category="pii",
+        itself=itself,
+        about=about,
+        before=before,
+        after=after,
+        source=source,
         is_option=is_option,
-    )  # fmt: skip
+    )
 
 
-PII: tuple[Pattern, ...] = (
+PII: tuple[SafetyPattern, ...] = (
     _pii(
         "ssn",
         rf"{_AREA}(?:-(?:0[1-9]|[1-9][0-9])-|[ ](?:0[1-9]|[1-9][0-9])[ ]){_SERIAL}",
@@ -36,13 +42,8 @@ PII: tuple[Pattern, ...] = (
         after=NO_DIGIT,
         source="Social Security Administration, high group list and randomisation FAQ",
     ),
-    _pii(
-        "ssn_named",
-        rf"(?:ssn|social security(?:{_NO})?){_IS}[0-9]{{9}}",
-        "SSN and nine digits",
-        after=NO_DIGIT,
-    ),
-    Pattern(
+    _pii("ssn_named", rf"(?:ssn|social security(?:{_NO})?){_IS}[0-9]{{9}}", "SSN and nine digits", after=NO_DIGIT),
+    SafetyPattern(
         name="card",
         category="pii",
         itself="",
@@ -86,11 +87,7 @@ PII: tuple[Pattern, ...] = (
         "a bank account or routing number, named as such",
     ),
     _pii(
-        "email",
-        r"[a-z0-9_%+-]@[a-z0-9-]+(?:\.[a-z0-9-]+)*\.[a-z]{2}",
-        "an e-mail address",
-        before="",
-        is_option=True,
+        "email", r"[a-z0-9_%+-]@[a-z0-9-]+(?:\.[a-z0-9-]+)*\.[a-z]{2}", "an e-mail address", before="", is_option=True
     ),
     _pii(
         "phone",

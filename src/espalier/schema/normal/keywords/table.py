@@ -55,7 +55,7 @@ OPERATIONS: dict[str, tuple[int, Holds, Fails]] = {
 
 
 class KeywordRules:
-    """The `Rules` of `branch.py`, by this table."""
+    """The `LiteralRules` of `branch.py`, by this table."""
 
     def hold(self, literal: SchemaLiteral, branch: Branch) -> None:
         for name, value in literal.ops:

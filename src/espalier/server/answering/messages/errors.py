@@ -7,8 +7,15 @@ from typing import Any
 from espalier.errors import EspalierError
 from espalier.server.http.errors import code_of, error_body
 
-TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 413: "request_too_large",
-         429: "rate_limit_error", 503: "overloaded_error", 504: "timeout_error"}  # fmt: skip
+TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
 """`type` by status. Other statuses below 500 are `invalid_request_error`, from 500 on `api_error`."""
 
 
@@ -19,8 +26,10 @@ def messages_error(error: EspalierError, request_id: str | None = None) -> dict[
     body: dict[str, Any] = {
         "type": "error",
         "error": {
-            "type": kind, "message": error_body(error)["error"]["message"], "param": error.field,
+            "type": kind,
+            "message": error_body(error)["error"]["message"],
+            "param": error.field,
             "code": code_of(error),
         },
-    }  # fmt: skip
+    }
     return body if request_id is None else {**body, "request_id": request_id}

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from espalier.engines.base import Event, Finished, Result, TokenEvent, Usage
+from espalier.engines.base import Event, FinishEvent, Result, TokenEvent, Usage
 from espalier.errors import EspalierError
 from espalier.server.answering.deltas import deltas_of
 from espalier.server.answering.messages.content import Content
 from espalier.server.answering.messages.errors import messages_error
 from espalier.server.answering.replies import Head, NamedChunks, breach_report, report, reports
 from espalier.server.asgi import new_id
-from espalier.server.asking.draft import Asked
-from espalier.server.asking.messages.ask import MessagesAsked
+from espalier.server.asking.draft import ParsedRequest
+from espalier.server.asking.messages.ask import ParsedMessagesRequest
 
 Json = dict[str, Any]
 BROKEN = "refusal"
@@ -23,13 +23,13 @@ BROKEN = "refusal"
 REASONS = {"tool_calls": "tool_use", "length": "max_tokens", "stop": "end_turn"}
 
 
-def messages_head(parsed: Asked, fingerprint: str) -> Head:
+def messages_head(parsed: ParsedRequest, fingerprint: str) -> Head:
     return Head(
         id=new_id("msg_"), kind="message", created=int(time.time()), model=parsed.model, fingerprint=fingerprint
     )
 
 
-def whole_message(parsed: Asked, head: Head, results: Sequence[Result]) -> Json:
+def whole_message(parsed: ParsedRequest, head: Head, results: Sequence[Result]) -> Json:
     """A `message`."""
     (result,) = results
     content = _content(parsed)
@@ -41,20 +41,27 @@ def whole_message(parsed: Asked, head: Head, results: Sequence[Result]) -> Json:
     return _message(head, content.blocks, ending(parsed, result), usage(result.usage))
 
 
-def _content(parsed: Asked) -> Content:
-    assert isinstance(parsed, MessagesAsked)
+def _content(parsed: ParsedRequest) -> Content:
+    assert isinstance(parsed, ParsedMessagesRequest)
     return Content(hides_thinking=parsed.hides_thinking)
 
 
 def _message(head: Head, blocks: Sequence[Json], stop: Json, used: Json) -> Json:
-    return {"id": head.id, "type": "message", "role": "assistant", "model": head.model, "content": list(blocks),
-            **stop, "usage": used}  # fmt: skip
+    return {
+        "id": head.id,
+        "type": "message",
+        "role": "assistant",
+        "model": head.model,
+        "content": list(blocks),
+        **stop,
+        "usage": used,
+    }
 
 
-def ending(parsed: Asked, result: Result) -> Json:
+def ending(parsed: ParsedRequest, result: Result) -> Json:
     """`stop_reason` and `stop_sequence`. A text that breaks what was called enforced says so, and one that the context
     ended, not `max_tokens`."""
-    assert isinstance(parsed, MessagesAsked)
+    assert isinstance(parsed, ParsedMessagesRequest)
     if result.breach is not None:
         return {"stop_reason": BROKEN, "stop_sequence": None}
     reason, text = REASONS[result.finish_reason], result.stop_reason
@@ -69,9 +76,11 @@ def ending(parsed: Asked, result: Result) -> Json:
 def usage(used: Usage) -> Json:
     """Anthropic counts what the prefix cache spared apart from the input."""
     return {
-        "input_tokens": used.prompt_tokens - used.cached_tokens, "cache_read_input_tokens": used.cached_tokens,
-        "cache_creation_input_tokens": 0, "output_tokens": used.completion_tokens,
-    }  # fmt: skip
+        "input_tokens": used.prompt_tokens - used.cached_tokens,
+        "cache_read_input_tokens": used.cached_tokens,
+        "cache_creation_input_tokens": 0,
+        "output_tokens": used.completion_tokens,
+    }
 
 
 @dataclass(slots=True)
@@ -91,7 +100,7 @@ class MessagesChunks(NamedChunks):
 
     def _start(self, happened: Event) -> list[Json]:
         """`message_start`, and a ping as Anthropic sends one."""
-        if isinstance(happened, Finished):
+        if isinstance(happened, FinishEvent):
             begun = usage(replace(happened.result.usage, completion_tokens=0))
         else:  # an engine elsewhere may know the tokens only at the end
             total, cached = happened.prompt_tokens or 0, happened.cached_tokens or 0
@@ -109,7 +118,7 @@ class MessagesChunks(NamedChunks):
         record = happened.record if isinstance(happened, TokenEvent) else None
         if self.asked.stream_steps and record is not None and objects:
             objects[0]["espalier"] = {"steps": [{"index": 0, **record.to_json()}]}
-        if isinstance(happened, Finished):
+        if isinstance(happened, FinishEvent):
             self.results[run] = happened.result
             objects += self._blocks.end()
             if self.asked.report:

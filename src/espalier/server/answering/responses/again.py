@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from espalier.chat.reading.deltas import ArgumentsDelta, CallBegun, CallEnded, ContentDelta, Delta, ReasoningDelta
-from espalier.server.answering.responses.output import Output
+from espalier.server.answering.responses.output import ResponsesOutput
 from espalier.server.answering.responses.reply import PREFIX
 
 Json = dict[str, Any]
@@ -32,10 +32,12 @@ def _events(response: Mapping[str, Any]) -> Iterator[Json]:
         item["content"][0].get("logprobs", []) for item in items if item["type"] == "message" and item["content"]
     ]
     custom = frozenset(item["name"] for item in items if item["type"] == CUSTOM)
-    output = Output(
-        response["id"].removeprefix(f"{PREFIX}_"), custom=custom,
-        has_summary=any(item.get("summary") for item in items), logprobs=lambda _reasoning, _text: logprobs[0],
-    )  # fmt: skip
+    output = ResponsesOutput(
+        response["id"].removeprefix(f"{PREFIX}_"),
+        custom=custom,
+        has_summary=any(item.get("summary") for item in items),
+        logprobs=lambda _reasoning, _text: logprobs[0],
+    )
     for place, item in enumerate(items):
         shown = logprobs[0] if item["type"] == "message" and logprobs else ()
         for delta in _deltas(item, place):

@@ -9,7 +9,7 @@ from typing import Any
 from espalier.errors import EspalierError
 from espalier.server.answering.generation import Generation
 from espalier.server.answering.responses.reply import PREFIX, ResponsesChunks
-from espalier.server.asking.responses.ask import ResponsesAsked
+from espalier.server.asking.responses.ask import ParsedResponsesRequest
 
 log = logging.getLogger(__name__)
 Json = dict[str, Any]
@@ -20,7 +20,7 @@ def keep_whole(reply: Json, running: Generation) -> Json:
     """Store a whole response, if it is to be stored, and return it. Blocks. Its `store` says what happened: a store
     that fails is logged, and ends no generation."""
     asked, store = running.asked, running.process.responses
-    assert isinstance(asked, ResponsesAsked)
+    assert isinstance(asked, ParsedResponsesRequest)
     if asked.kept and store is not None:
         body = {"response": reply, "items": listed(asked.items, reply["id"])}
         try:

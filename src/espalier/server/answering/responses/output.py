@@ -1,4 +1,4 @@
-"""`Output`: the items of a response as they grow, with the events that tell of them.
+"""`ResponsesOutput`: the items of a response as they grow, with the events that tell of them.
 
 The whole reply and the stream both come from here. It knows neither the response around the items nor the model.
 """
@@ -16,7 +16,7 @@ Logprobs = Callable[[str, str], Sequence[Json]]
 """From the reasoning and the content so far to the log probabilities of the content."""
 
 
-class Output:
+class ResponsesOutput:
     """suffix: of the items' ids. custom: the names of custom tools. has_summary: whether reasoning is shown as its
     summary. logprobs: of the content, None where none were asked for."""
 
@@ -78,8 +78,14 @@ class Output:
         kind = "custom_tool_call" if is_custom else "function_call"
         self._input, self._has_ended = CustomInput() if is_custom else None, False
         content = {"input": ""} if is_custom else {"arguments": ""}
-        item = {"id": self._id("ctc" if is_custom else "fc"), "type": kind, "status": "in_progress",
-                "call_id": delta.id, "name": delta.name, **content}  # fmt: skip
+        item = {
+            "id": self._id("ctc" if is_custom else "fc"),
+            "type": kind,
+            "status": "in_progress",
+            "call_id": delta.id,
+            "name": delta.name,
+            **content,
+        }
         yield from self._add_item(kind, item)
 
     def _add_item(self, kind: str, item: Json) -> Iterator[Json]:
@@ -111,8 +117,9 @@ class Output:
             yield self._event(f"{self._name}.done", text=text, **self._index, **more)
             in_summary = kind == "reasoning" and self._has_summary
             item["summary" if in_summary else "content"] = [part]
-            yield self._event("reasoning_summary_part.done" if in_summary else "content_part.done", part=part,
-                              **self._index)  # fmt: skip
+            yield self._event(
+                "reasoning_summary_part.done" if in_summary else "content_part.done", part=part, **self._index
+            )
         item["status"] = status
         self._open = None
         yield self._item_event("done")
@@ -138,9 +145,10 @@ class Output:
         if self._open == "reasoning":
             return "reasoning_summary_text" if self._has_summary else "reasoning_text"
         return {
-            "message": "output_text", "function_call": "function_call_arguments",
+            "message": "output_text",
+            "function_call": "function_call_arguments",
             "custom_tool_call": "custom_tool_call_input",
-        }[self._open or ""]  # fmt: skip
+        }[self._open or ""]
 
     @property
     def _index(self) -> Json:

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from espalier.engines.base import Event, Finished, Result, TokenEvent
+from espalier.engines.base import Event, FinishEvent, Result, TokenEvent
 from espalier.errors import EspalierError
 from espalier.server.answering.deltas import deltas_of
-from espalier.server.answering.logprobs import ChatLogprobs
+from espalier.server.answering.logprobs import ChatLogprobsLog
 from espalier.server.answering.replies import BROKEN, Head, NamedChunks, breach_report, report, reports, steps_of
-from espalier.server.answering.responses.output import Logprobs, Output
-from espalier.server.asking.draft import Asked
-from espalier.server.asking.responses.ask import ResponsesAsked, summary_of
+from espalier.server.answering.responses.output import Logprobs, ResponsesOutput
+from espalier.server.asking.draft import ParsedRequest
+from espalier.server.asking.responses.ask import ParsedResponsesRequest, summary_of
 from espalier.server.http.errors import code_of, error_body
 from espalier.store.ids import Ids
 from espalier.trace.records import StepRecord
@@ -26,15 +26,15 @@ UNNAMED = "schema"
 """The name of a schema that was sent without one, as OpenAI's SDK needs it in a reply."""
 
 
-def responses_head(parsed: Asked, fingerprint: str) -> Head:
+def responses_head(parsed: ParsedRequest, fingerprint: str) -> Head:
     """A head with an id that the store takes."""
     made, created = IDS.new(PREFIX)
     return Head(id=made, kind="response", created=int(created), model=parsed.model, fingerprint=fingerprint)
 
 
-def whole_response(parsed: Asked, head: Head, results: Sequence[Result]) -> Json:
+def whole_response(parsed: ParsedRequest, head: Head, results: Sequence[Result]) -> Json:
     """A `response`."""
-    assert isinstance(parsed, ResponsesAsked)
+    assert isinstance(parsed, ParsedResponsesRequest)
     (result,) = results
     output = _output(parsed, head, lambda: steps_of(parsed, result))
     for delta in deltas_of(result):
@@ -45,14 +45,17 @@ def whole_response(parsed: Asked, head: Head, results: Sequence[Result]) -> Json
     return finished(parsed, head, output.items, result)
 
 
-def finished(parsed: ResponsesAsked, head: Head, items: Sequence[Json], result: Result) -> Json:
+def finished(parsed: ParsedResponsesRequest, head: Head, items: Sequence[Json], result: Result) -> Json:
     """The response of a run that has ended."""
     details = incomplete_details(result)
     return {
-        **begun(parsed, head), "status": "completed" if details is None else "incomplete",
-        "completed_at": int(time.time()), "incomplete_details": details, "output": list(items),
+        **begun(parsed, head),
+        "status": "completed" if details is None else "incomplete",
+        "completed_at": int(time.time()),
+        "incomplete_details": details,
+        "output": list(items),
         "usage": _usage(result),
-    }  # fmt: skip
+    }
 
 
 def incomplete_details(result: Result) -> Json | None:
@@ -62,7 +65,7 @@ def incomplete_details(result: Result) -> Json | None:
     return {"reason": "max_output_tokens"} if result.finish_reason == "length" else None
 
 
-def begun(parsed: ResponsesAsked, head: Head) -> Json:
+def begun(parsed: ParsedResponsesRequest, head: Head) -> Json:
     """The response before there is any output."""
     body, sampling = parsed.body, parsed.requests[0].sampling
     thinking = body.reasoning
@@ -74,16 +77,35 @@ def begun(parsed: ResponsesAsked, head: Head) -> Json:
     if body.text is not None and body.text.verbosity is not None:
         text["verbosity"] = body.text.verbosity
     return {
-        "id": head.id, "object": "response", "created_at": head.created, "status": "in_progress", "background": False,
-        "completed_at": None, "error": None, "incomplete_details": None, "instructions": body.instructions,
-        "max_output_tokens": body.max_output_tokens, "max_tool_calls": None, "metadata": body.metadata or {},
-        "model": head.model, "output": [], "parallel_tool_calls": body.parallel_tool_calls is not False,
+        "id": head.id,
+        "object": "response",
+        "created_at": head.created,
+        "status": "in_progress",
+        "background": False,
+        "completed_at": None,
+        "error": None,
+        "incomplete_details": None,
+        "instructions": body.instructions,
+        "max_output_tokens": body.max_output_tokens,
+        "max_tool_calls": None,
+        "metadata": body.metadata or {},
+        "model": head.model,
+        "output": [],
+        "parallel_tool_calls": body.parallel_tool_calls is not False,
         "previous_response_id": body.previous_response_id,
         "reasoning": {"effort": None if thinking is None else thinking.effort, "summary": summary_of(body)},
-        "service_tier": "default", "store": parsed.kept, "temperature": sampling.temperature, "text": text,
-        "tool_choice": parsed.tools.shown_choice, "tools": parsed.tools.shown, "top_logprobs": parsed.top_logprobs,
-        "top_p": sampling.top_p, "truncation": body.truncation or "disabled", "usage": None, **head.named(),
-    }  # fmt: skip
+        "service_tier": "default",
+        "store": parsed.kept,
+        "temperature": sampling.temperature,
+        "text": text,
+        "tool_choice": parsed.tools.shown_choice,
+        "tools": parsed.tools.shown,
+        "top_logprobs": parsed.top_logprobs,
+        "top_p": sampling.top_p,
+        "truncation": body.truncation or "disabled",
+        "usage": None,
+        **head.named(),
+    }
 
 
 def _usage(result: Result) -> Json:
@@ -97,7 +119,7 @@ def _usage(result: Result) -> Json:
     }
 
 
-def _output(parsed: ResponsesAsked, head: Head, steps: Any) -> Output:
+def _output(parsed: ParsedResponsesRequest, head: Head, steps: Any) -> ResponsesOutput:
     """steps: gives the steps so far."""
 
     def logprobs(reasoning: str, content: str) -> list[Json]:
@@ -106,16 +128,16 @@ def _output(parsed: ResponsesAsked, head: Head, steps: Any) -> Output:
 
     given: Logprobs | None = None if parsed.top_logprobs is None else logprobs
     suffix = head.id.removeprefix(f"{PREFIX}_")
-    return Output(suffix, custom=parsed.tools.custom, has_summary=parsed.has_summary, logprobs=given)
+    return ResponsesOutput(suffix, custom=parsed.tools.custom, has_summary=parsed.has_summary, logprobs=given)
 
 
-def is_plain(parsed: Asked) -> bool:
+def is_plain(parsed: ParsedRequest) -> bool:
     """Whether every token is one of the content."""
     return parsed.requests[0].reasoning is None and not parsed.requests[0].tools
 
 
-def _logprobs(parsed: ResponsesAsked, steps: Sequence[StepRecord]) -> list[Json]:
-    objects: list[Json] = ChatLogprobs(parsed.top_logprobs or 0).of(steps)["content"]
+def _logprobs(parsed: ParsedResponsesRequest, steps: Sequence[StepRecord]) -> list[Json]:
+    objects: list[Json] = ChatLogprobsLog(parsed.top_logprobs or 0).of(steps)["content"]
     return objects
 
 
@@ -138,18 +160,18 @@ class ResponsesChunks(NamedChunks):
     """The events of one response, numbered."""
 
     _count: int = 0
-    _output: Output = field(init=False)
+    _output: ResponsesOutput = field(init=False)
     _all: list[StepRecord] = field(default_factory=list)
     _new: list[StepRecord] = field(default_factory=list)
     _ending: Json | None = None
 
     def __post_init__(self) -> None:
-        assert isinstance(self.asked, ResponsesAsked)
+        assert isinstance(self.asked, ParsedResponsesRequest)
         self._output = _output(self.asked, self.head, lambda: self._all)
 
     @property
-    def _ours(self) -> ResponsesAsked:
-        assert isinstance(self.asked, ResponsesAsked)
+    def _ours(self) -> ParsedResponsesRequest:
+        assert isinstance(self.asked, ParsedResponsesRequest)
         return self.asked
 
     def first(self) -> list[Json]:
@@ -170,7 +192,7 @@ class ResponsesChunks(NamedChunks):
             objects += self._output.of(delta, self._take_logprobs())
         if self.asked.stream_steps and record is not None and objects:
             objects[0]["espalier"] = {"steps": [{"index": 0, **record.to_json()}]}
-        if isinstance(happened, Finished):
+        if isinstance(happened, FinishEvent):
             result = self.results[run] = happened.result
             objects += self._output.end(is_complete=incomplete_details(result) is None)
             self._ending = finished(self._ours, self.head, self._output.items, result)
@@ -191,13 +213,17 @@ class ResponsesChunks(NamedChunks):
         detail = error_body(error)["error"]
         code = {429: "rate_limit_exceeded"}.get(error.http_status, "server_error")
         response = {
-            **begun(self._ours, self.head), "status": "failed", "output": list(self._output.items),
+            **begun(self._ours, self.head),
+            "status": "failed",
+            "output": list(self._output.items),
             "error": {"code": code, "message": detail["message"]},
-        }  # fmt: skip
-        return self._number_events([
-            {"type": "error", "code": code_of(error), "message": detail["message"], "param": error.field},
-            {"type": "response.failed", "response": response},
-        ])  # fmt: skip
+        }
+        return self._number_events(
+            [
+                {"type": "error", "code": code_of(error), "message": detail["message"], "param": error.field},
+                {"type": "response.failed", "response": response},
+            ]
+        )
 
     @property
     def response(self) -> Json | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from espalier.server.asking.adapted import Adapted, ask_adapted, shared_fields
+from espalier.server.asking.adapted import TranslatedRequest, ask_adapted, shared_fields
 from espalier.server.asking.messages.blocks import talk_of
 from espalier.server.asking.thinking import can_reason, thinking_fields
 from espalier.server.bodies.messages import MessagesBody, OutputFormat
@@ -15,23 +15,27 @@ from espalier.server.process.state import Process
 
 Json = dict[str, Any]
 PLACES = {
-    "stop": "stop_sequences", "response_format": "output_config.format",
-    "response_format.json_schema": "output_config.format", "chat_template_kwargs": "output_config.effort",
-    "espalier.reasoning": "thinking", "espalier.max_reasoning": "thinking.budget_tokens", "enable_thinking": "thinking",
+    "stop": "stop_sequences",
+    "response_format": "output_config.format",
+    "response_format.json_schema": "output_config.format",
+    "chat_template_kwargs": "output_config.effort",
+    "espalier.reasoning": "thinking",
+    "espalier.max_reasoning": "thinking.budget_tokens",
+    "enable_thinking": "thinking",
     "parallel_tool_calls": "tool_choice.disable_parallel_tool_use",
-}  # fmt: skip
+}
 """From the beginning of a path in the chat body to that of this one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MessagesAsked(Adapted):
+class ParsedMessagesRequest(TranslatedRequest):
     """stops: the texts of `stop_sequences`. hides_thinking: whether the reply leaves the text of the reasoning out."""
 
     stops: tuple[str, ...] = ()
     hides_thinking: bool = False
 
 
-def ask_messages(body: MessagesBody, process: Process, *, counts: bool = False) -> MessagesAsked:
+def ask_messages(body: MessagesBody, process: Process, *, counts: bool = False) -> ParsedMessagesRequest:
     """Read a body. counts: its tokens are only counted. Raises InputError and its kin, each naming the field."""
     if body.max_tokens is None and not counts:
         raise BadRequest("max_tokens is missing", field="max_tokens")
@@ -45,11 +49,13 @@ def ask_messages(body: MessagesBody, process: Process, *, counts: bool = False) 
         warnings.append("context_management has no effect here: nothing is cleared")
     places = PLACES | talk.places
     for index in range(len(body.tools or ())):
-        places |= {f"tools[{index}].function": f"tools[{index}]",
-                   f"tools[{index}].function.parameters": f"tools[{index}].input_schema"}  # fmt: skip
+        places |= {
+            f"tools[{index}].function": f"tools[{index}]",
+            f"tools[{index}].function.parameters": f"tools[{index}].input_schema",
+        }
 
-    def make(**given: Any) -> MessagesAsked:
-        return MessagesAsked(
+    def make(**given: Any) -> ParsedMessagesRequest:
+        return ParsedMessagesRequest(
             **given | {"warnings": (*given["warnings"], *warnings), "report": body.espalier is not None},
             stops=tuple(body.stop_sequences or ()),
             hides_thinking=body.thinking is not None and body.thinking.display == "omitted",
@@ -81,14 +87,18 @@ def _tool(tool: Mapping[str, Any], place: str) -> Json:
     models are not held to it either."""
     if tool.get("type") not in (None, "custom"):
         raise UnsupportedParameter(
-            f"{place}: tools of type {str(tool['type'])[:60]!r} cannot be called here", hint="give an input_schema",
+            f"{place}: tools of type {str(tool['type'])[:60]!r} cannot be called here",
+            hint="give an input_schema",
             field=f"{place}.type",
-        )  # fmt: skip
+        )
     if not isinstance(tool.get("name"), str):
         raise BadRequest(f"{place}: the tool has no name", field=f"{place}.name")
     strict = tool.get("strict")
-    inner: Json = {"name": tool["name"], "parameters": tool.get("input_schema"),
-                   "strict": False if strict is None else strict}  # fmt: skip
+    inner: Json = {
+        "name": tool["name"],
+        "parameters": tool.get("input_schema"),
+        "strict": False if strict is None else strict,
+    }
     if tool.get("description") is not None:
         inner["description"] = tool["description"]
     return {"type": "function", "function": inner}
@@ -97,8 +107,9 @@ def _tool(tool: Mapping[str, Any], place: str) -> Json:
 def _format_fields(body: MessagesBody) -> Json:
     later: OutputFormat | None = None if body.output_config is None else body.output_config.format
     if later is not None and body.output_format is not None:
-        raise BadRequest("output_format is the old name of output_config.format", hint="leave one of them out",
-                         field="output_format")  # fmt: skip
+        raise BadRequest(
+            "output_format is the old name of output_config.format", hint="leave one of them out", field="output_format"
+        )
     shape = later or body.output_format
     if shape is None:
         return {}

@@ -117,9 +117,10 @@ def _kind(block: Any, place: str, known: Sequence[str]) -> str:
         raise BadRequest(f"{place}: a block is an object with a type", field=place)
     if kind not in known:
         raise UnsupportedParameter(
-            f"{place}: blocks of type {kind[:60]!r} cannot be read here", hint=f"one of: {', '.join(known)}",
+            f"{place}: blocks of type {kind[:60]!r} cannot be read here",
+            hint=f"one of: {', '.join(known)}",
             field=f"{place}.type",
-        )  # fmt: skip
+        )
     return kind
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from espalier.server.asking.adapted import Adapted, ask_adapted, moved_by, shared_fields
+from espalier.server.asking.adapted import TranslatedRequest, ask_adapted, moved_by, shared_fields
 from espalier.server.asking.responses.items import conversation_of
 from espalier.server.asking.responses.tools import Tools, read_tools
 from espalier.server.asking.thinking import can_reason, thinking_fields
@@ -19,15 +19,21 @@ Json = dict[str, Any]
 RESERVED = 256
 """Tokens that `truncation` leaves for the reply if the body does not say how many, or half of the context."""
 PLACES = {
-    "messages": "input", "max_completion_tokens": "max_output_tokens", "max_tokens": "max_output_tokens",
-    "logprobs": "include", "response_format": "text.format", "response_format.json_schema": "text.format",
-    "chat_template_kwargs": "reasoning.effort", "espalier.reasoning": "reasoning", "enable_thinking": "reasoning",
-}  # fmt: skip
+    "messages": "input",
+    "max_completion_tokens": "max_output_tokens",
+    "max_tokens": "max_output_tokens",
+    "logprobs": "include",
+    "response_format": "text.format",
+    "response_format.json_schema": "text.format",
+    "chat_template_kwargs": "reasoning.effort",
+    "espalier.reasoning": "reasoning",
+    "enable_thinking": "reasoning",
+}
 """From the beginning of a path in the chat body to that of this one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResponsesAsked(Adapted):
+class ParsedResponsesRequest(TranslatedRequest):
     """body: as it was given. items: of the whole conversation, those of earlier responses included. tools: of the body.
     kept: whether the response is stored. has_summary: whether reasoning is shown as its summary."""
 
@@ -38,7 +44,7 @@ class ResponsesAsked(Adapted):
     has_summary: bool = False
 
 
-def ask_responses(body: ResponsesBody, process: Process, *, history: Sequence[Json] = ()) -> ResponsesAsked:
+def ask_responses(body: ResponsesBody, process: Process, *, history: Sequence[Json] = ()) -> ParsedResponsesRequest:
     """Read a body. history: the items of earlier responses. Raises InputError and its kin, each naming the field."""
     if body.input is None:
         raise BadRequest("input is missing", field="input")
@@ -64,12 +70,16 @@ def ask_responses(body: ResponsesBody, process: Process, *, history: Sequence[Js
     if body.store and not is_kept:
         warnings.append("store has no effect: responses are not stored here")
 
-    def make(**given: Any) -> ResponsesAsked:
-        return ResponsesAsked(
+    def make(**given: Any) -> ParsedResponsesRequest:
+        return ParsedResponsesRequest(
             **given | {"warnings": (*given["warnings"], *warnings), "report": body.espalier is not None},
-            body=body, items=items, tools=tools, kept=is_kept, has_summary=summary_of(body) is not None,
+            body=body,
+            items=items,
+            tools=tools,
+            kept=is_kept,
+            has_summary=summary_of(body) is not None,
             input_limit=_input_limit(body, process),
-        )  # fmt: skip
+        )
 
     return ask_adapted(data, process, make, places=places)
 
@@ -111,9 +121,10 @@ def _read_include(body: ResponsesBody, warnings: list[str]) -> list[str]:
     for index, name in enumerate(body.include or ()):
         if name not in INCLUDABLE:
             raise UnsupportedParameter(
-                f"include: {name[:60]!r} is not supported here", hint=f"one of: {', '.join(INCLUDABLE)}",
+                f"include: {name[:60]!r} is not supported here",
+                hint=f"one of: {', '.join(INCLUDABLE)}",
                 field=f"include[{index}]",
-            )  # fmt: skip
+            )
         if INCLUDABLE[name]:
             warnings.append(f"include: {name} has no effect: {INCLUDABLE[name]}")
     return body.include or []

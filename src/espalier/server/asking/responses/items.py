@@ -47,9 +47,10 @@ def conversation_of(items: Sequence[Any], *, field_name: str = "input", first: i
         reader = READERS.get(kind) if isinstance(kind, str) else None
         if reader is None:
             raise UnsupportedParameter(
-                f"{place}: items of type {str(kind)[:60]!r} cannot be read here", hint=f"one of: {', '.join(READERS)}",
+                f"{place}: items of type {str(kind)[:60]!r} cannot be read here",
+                hint=f"one of: {', '.join(READERS)}",
                 field=f"{place}.type",
-            )  # fmt: skip
+            )
         reader(item, place, conversation)
     return conversation
 
@@ -76,9 +77,10 @@ def _custom_call(item: Mapping[str, Any], place: str, conversation: Conversation
 
 def _add_call(item: Mapping[str, Any], arguments: str, place: str, conversation: Conversation) -> None:
     call = {
-        "id": _text(item, "call_id", place), "type": "function",
+        "id": _text(item, "call_id", place),
+        "type": "function",
         "function": {"name": _text(item, "name", place), "arguments": arguments},
-    }  # fmt: skip
+    }
     message = conversation.own(place, "call")
     calls = message.setdefault("tool_calls", [])
     here = f"messages[{len(conversation.messages) - 1}].tool_calls[{len(calls)}]"
@@ -108,8 +110,9 @@ def _parts(item: Mapping[str, Any], name: str, place: str) -> list[str]:
         return []
     if not isinstance(given, list):
         raise BadRequest(f"{place}: {name} is a list", field=f"{place}.{name}")
-    return [_text(part if isinstance(part, Mapping) else {}, "text", f"{place}.{name}[{i}]")
-            for i, part in enumerate(given)]  # fmt: skip
+    return [
+        _text(part if isinstance(part, Mapping) else {}, "text", f"{place}.{name}[{i}]") for i, part in enumerate(given)
+    ]
 
 
 def text_of(content: Any, place: str) -> str:

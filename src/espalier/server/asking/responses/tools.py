@@ -42,9 +42,10 @@ def read_tools(given: Sequence[Mapping[str, Any]] | None, choice: Any) -> Tools:
         maker = MAKERS.get(kind) if isinstance(kind, str) else None
         if maker is None:
             raise UnsupportedParameter(
-                f"{place}: tools of type {str(kind)[:60]!r} cannot be called here", hint="function or custom",
+                f"{place}: tools of type {str(kind)[:60]!r} cannot be called here",
+                hint="function or custom",
                 field=f"{place}.type",
-            )  # fmt: skip
+            )
         inner, echo = maker(tool, place)
         made.append({"type": "function", "function": inner})
         shown.append(echo)
@@ -52,9 +53,12 @@ def read_tools(given: Sequence[Mapping[str, Any]] | None, choice: Any) -> Tools:
             custom.add(inner["name"])
     converted = _choice(choice, custom)
     return Tools(
-        tools=made, choice=converted if made else None, shown=shown, shown_choice="auto" if choice is None else choice,
+        tools=made,
+        choice=converted if made else None,
+        shown=shown,
+        shown_choice="auto" if choice is None else choice,
         custom=frozenset(custom),
-    )  # fmt: skip
+    )
 
 
 def _function(tool: Mapping[str, Any], place: str) -> tuple[Json, Json]:
@@ -64,9 +68,12 @@ def _function(tool: Mapping[str, Any], place: str) -> tuple[Json, Json]:
     given = {"description": tool.get("description"), "strict": strict}
     inner |= {key: value for key, value in given.items() if value is not None}
     return inner, {
-        "type": "function", "name": name, "description": tool.get("description"), "parameters": inner["parameters"],
+        "type": "function",
+        "name": name,
+        "description": tool.get("description"),
+        "parameters": inner["parameters"],
         "strict": strict,
-    }  # fmt: skip
+    }
 
 
 def _custom(tool: Mapping[str, Any], place: str) -> tuple[Json, Json]:
@@ -103,9 +110,7 @@ def _grammar(shape: Mapping[str, Any], place: str) -> Json:
 
 
 FORMATS: Mapping[str, Callable[[Mapping[str, Any], str], Json]] = {"text": _free, "grammar": _grammar}
-MAKERS: Mapping[str, Callable[[Mapping[str, Any], str], tuple[Json, Json]]] = {
-    "function": _function, "custom": _custom,
-}  # fmt: skip
+MAKERS: Mapping[str, Callable[[Mapping[str, Any], str], tuple[Json, Json]]] = {"function": _function, "custom": _custom}
 
 
 def _name(tool: Mapping[str, Any], place: str) -> str:
@@ -128,8 +133,9 @@ def _choice(given: Any, custom: set[str]) -> Any:
     if kind not in ("function", "allowed_tools"):
         raise UnsupportedParameter(
             f"tool_choice: tools of type {str(kind)[:60]!r} cannot be called here",
-            hint="function, custom or allowed_tools", field="tool_choice.type",
-        )  # fmt: skip
+            hint="function, custom or allowed_tools",
+            field="tool_choice.type",
+        )
     if kind == "allowed_tools" and isinstance(given.get("tools"), list):
         return {**given, "tools": [_read_allowed_tool(tool, i) for i, tool in enumerate(given["tools"])]}
     return given
@@ -140,6 +146,7 @@ def _read_allowed_tool(tool: Any, index: int) -> Any:
     if kind not in MAKERS:
         raise UnsupportedParameter(
             f"tool_choice.tools[{index}]: tools of type {str(kind)[:60]!r} cannot be called here",
-            hint="function or custom", field=f"tool_choice.tools[{index}].type",
-        )  # fmt: skip
+            hint="function or custom",
+            field=f"tool_choice.tools[{index}].type",
+        )
     return {**tool, "type": "function"}

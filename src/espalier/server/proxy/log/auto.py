@@ -12,12 +12,12 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from espalier.server.proxy.exchange import Exchange
+from espalier.server.proxy.exchange import ProxyExchange
 from espalier.server.proxy.log.mode import LOOKS, SETTLING_SECONDS, LogMode, is_generation, opened_window
 from espalier.server.proxy.log.window import Window
 from espalier.server.proxy.state import ProxyProcess
 from espalier.server.proxy.xray import XRay, x_ray
-from espalier.upstream.xray.wire.request import Untraced
+from espalier.upstream.xray.wire.request import UntracedRequest
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ class AutoMode:
         self._has_settled = self._is_log = False
         self._said: str | None = None
 
-    async def serve(self, exchange: Exchange) -> None:
+    async def serve(self, exchange: ProxyExchange) -> None:
         if not is_generation(exchange):
             await exchange.pass_through()
             return
@@ -70,7 +70,7 @@ class AutoMode:
         """Whether x-ray knows the server's tokens; the log says why it does not."""
         try:
             await self._x_rayed.learning.known()
-        except Untraced:
+        except UntracedRequest:
             return False
         return True
 

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from espalier.server.proxy.log.window import Window
 from espalier.trace.foreign.assignment import assigned, certain
-from espalier.trace.foreign.matching import Link, MatchError, Survey
-from espalier.trace.foreign.merge import Combined, Sides, combined
+from espalier.trace.foreign.matching import LogLink, MatchError, Survey
+from espalier.trace.foreign.merge import CombinedTrace, ReplySide, combined
 from espalier.trace.foreign.tasks import TaskKey, named_tasks
 
 MOST_AT_ONCE = 48
@@ -29,24 +29,24 @@ class Passing:
 
     start: int
     end: int | None = None
-    sides: Sides | None = None
+    sides: ReplySide | None = None
     is_void: bool = False
     key: TaskKey | None = None
-    link: Link | None = None
+    link: LogLink | None = None
 
 
-class Decision(NamedTuple):
+class LinkDecision(NamedTuple):
     """is_final: whether no request that still runs can change it, or none is waited for."""
 
-    combined: Combined
+    combined: CombinedTrace
     is_final: bool
 
 
-class _Looked(NamedTuple):
+class _LogMatch(NamedTuple):
     """What the log says of one reply. options: the tasks that it may be of."""
 
     survey: Survey
-    link: Link
+    link: LogLink
     options: set[TaskKey]
 
 
@@ -80,7 +80,7 @@ class Linking:
                 other for other in self._passing if other.end is None or other.end > oldest or other is passing
             ]
 
-    def decide(self, passing: Passing, *, is_last: bool = False) -> Decision:
+    def decide(self, passing: Passing, *, is_last: bool = False) -> LinkDecision:
         """What is known of a reply by now. is_last: whether requests that still run are waited for no longer."""
         assert passing.sides is not None
         with self._lock:
@@ -96,9 +96,9 @@ class Linking:
         elif link.how == "shared":
             events = looked.survey.common_events(link)
         made = combined(passing.sides, link, events, log_version=news.log_version, timestamp=news.timestamp)
-        return Decision(made, is_final)
+        return LinkDecision(made, is_final)
 
-    def _look(self, passing: Passing) -> _Looked:
+    def _look(self, passing: Passing) -> _LogMatch:
         sides, news = passing.sides, self._window.news
         assert sides is not None
         events, spans, has_all = self._window.since(passing.start)
@@ -112,18 +112,21 @@ class Linking:
             if key in mine:
                 survey.add(event, key)
         survey.close(
-            is_closed=news.is_closed, is_cut=news.is_cut, is_late=not has_all, header=news.header,
+            is_closed=news.is_closed,
+            is_cut=news.is_cut,
+            is_late=not has_all,
+            header=news.header,
             has_begun=news.files > 0 and self._window.has_grown,
-        )  # fmt: skip
+        )
         response = sides.response
         own, slot = response.request, response.slot
         try:
             link = survey.choose(task=response.task, output=sides.choice.index, own=own, reported_slot=slot)
         except MatchError as error:
-            link = Link(how="none", reason=error.message, candidates=error.candidates)
-        return _Looked(survey, link, set(survey.options(own=own, reported_slot=slot)))
+            link = LogLink(how="none", reason=error.message, candidates=error.candidates)
+        return _LogMatch(survey, link, set(survey.options(own=own, reported_slot=slot)))
 
-    def _link_reply(self, passing: Passing, looked: _Looked) -> tuple[Link, bool]:
+    def _link_reply(self, passing: Passing, looked: _LogMatch) -> tuple[LogLink, bool]:
         link = looked.link
         if link.how in ("request", "task", "fit"):
             return link, True
@@ -146,9 +149,9 @@ class Linking:
             return looked.survey.without_events(f"the tasks are those of other requests ({what})"), is_final
         fit = looked.survey.found[key]
         reason = f"only task that is left for it ({what}); {fit.worth} ({key})"
-        return Link(how="only", reason=reason, key=key, fit=fit), is_final
+        return LogLink(how="only", reason=reason, key=key, fit=fit), is_final
 
-    def _is_without(self, passing: Passing, looked: _Looked) -> bool:
+    def _is_without(self, passing: Passing, looked: _LogMatch) -> bool:
         """Whether the request had no event: its reply contradicts every task, and each is some other request's."""
         if not looked.survey.may_be_empty:
             return False
@@ -158,7 +161,7 @@ class Linking:
         }
         return len(assigned(others)) == len(tasks)
 
-    def _group(self, passing: Passing, looked: _Looked) -> dict[Passing, set[TaskKey]]:
+    def _group(self, passing: Passing, looked: _LogMatch) -> dict[Passing, set[TaskKey]]:
         """The requests that compete for tasks with this one, themselves and through others, with their options."""
         group = {passing: set(looked.options)}
         tasks = set(looked.options)
@@ -182,9 +185,8 @@ class Linking:
         _, spans, _ = self._window.since(passing.start)
         taken = {other.key for other in self._passing}
         return {
-            key for key, span in spans.items()
-            if key not in taken and (passing.end is None or span.first < passing.end)
-        }  # fmt: skip
+            key for key, span in spans.items() if key not in taken and (passing.end is None or span.first < passing.end)
+        }
 
     def _overlap(self, passing: Passing, other: Passing) -> bool:
         return (passing.end is None or passing.end >= other.start) and (other.end is None or other.end >= passing.start)

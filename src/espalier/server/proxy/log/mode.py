@@ -18,14 +18,14 @@ from pathlib import Path
 import httpx2
 
 from espalier.errors import Cancelled, EspalierError
-from espalier.server.proxy.exchange import Exchange
+from espalier.server.proxy.exchange import ProxyExchange
 from espalier.server.proxy.headers import passed_on, value_of
-from espalier.server.proxy.log.linking import Decision, Linking, Passing
+from espalier.server.proxy.log.linking import LinkDecision, Linking, Passing
 from espalier.server.proxy.log.window import Window
 from espalier.server.proxy.outliving import Outliving
 from espalier.server.proxy.state import ProxyProcess
 from espalier.trace.foreign.follow import LogFollower
-from espalier.trace.foreign.merge import Sides
+from espalier.trace.foreign.merge import ReplySide
 from espalier.trace.foreign.read import trace_of_combined
 from espalier.trace.foreign.responses import ResponseError, read_response
 from espalier.upstream.xray.wire.request import PATHS
@@ -50,7 +50,7 @@ class LogMode:
         self._outliving = Outliving()
         self._ended = asyncio.Event()  # set, and replaced, whenever a request ends
 
-    async def serve(self, exchange: Exchange) -> None:
+    async def serve(self, exchange: ProxyExchange) -> None:
         if not is_generation(exchange):
             await exchange.pass_through()
             return
@@ -59,14 +59,14 @@ class LogMode:
             log.info("a request is not traced: its body is too long", extra=_fields(exchange))
             await exchange.pass_through(body)
             return
-        proxied = _One(self, exchange, self._linking.begin(await self.poll(exchange)))
+        proxied = _ProxyRequest(self, exchange, self._linking.begin(await self.poll(exchange)))
         try:
             await exchange.incoming.while_there(proxied.serve(body))
         finally:
             if not proxied.is_traced:
                 self.end(proxied.passing, await self.poll(exchange))
 
-    async def poll(self, exchange: Exchange | None = None) -> int:
+    async def poll(self, exchange: ProxyExchange | None = None) -> int:
         """Read what is new in the log; returns how many events there were so far."""
         try:
             return await asyncio.to_thread(self._window.poll)
@@ -84,7 +84,7 @@ class LogMode:
         self._ended.set()
         self._ended = asyncio.Event()
 
-    async def keep(self, exchange: Exchange, raw: bytes, passing: Passing, path: Path | None) -> bool:
+    async def keep(self, exchange: ProxyExchange, raw: bytes, passing: Passing, path: Path | None) -> bool:
         """Link the reply with its events and keep its traces; returns whether the first has its file. Nothing that goes
         wrong reaches the client."""
         try:
@@ -101,12 +101,12 @@ class LogMode:
                 self.end(passing, await self.poll(exchange))
         return False
 
-    async def _keep_all(self, exchange: Exchange, raw: bytes, passing: Passing, path: Path | None) -> bool:
+    async def _keep_all(self, exchange: ProxyExchange, raw: bytes, passing: Passing, path: Path | None) -> bool:
         response = await asyncio.to_thread(read_response, raw)
         outputs = [passing, *(self._linking.begin(passing.start) for _ in response.choices[1:])]
         try:
             for output, choice in zip(outputs, response.choices, strict=True):
-                output.sides = await asyncio.to_thread(Sides.of, response, choice=choice.index)
+                output.sides = await asyncio.to_thread(ReplySide.of, response, choice=choice.index)
             await self._settle(exchange, outputs)
         finally:
             for output in outputs:
@@ -125,7 +125,7 @@ class LogMode:
                 self._outliving.begin(self._keep_later(exchange, output, target, place))
         return kept
 
-    async def _settle(self, exchange: Exchange, outputs: Sequence[Passing]) -> None:
+    async def _settle(self, exchange: ProxyExchange, outputs: Sequence[Passing]) -> None:
         """Wait while the log may still lag behind, and the events of the reply are not there."""
         for look in range(LOOKS):
             await self.poll(exchange)
@@ -135,7 +135,7 @@ class LogMode:
                 break
             await asyncio.sleep(SETTLING_SECONDS / LOOKS)
 
-    async def _keep_later(self, exchange: Exchange, output: Passing, path: Path | None, place: int) -> None:
+    async def _keep_later(self, exchange: ProxyExchange, output: Passing, path: Path | None, place: int) -> None:
         """Decide again as the requests end that ran at the same time, and write what is final: at the latest, what is
         known by then."""
         clock = asyncio.get_running_loop()
@@ -155,18 +155,24 @@ class LogMode:
                 async with asyncio.timeout_at(latest):
                     await ended.wait()
 
-    async def _write(self, exchange: Exchange, decision: Decision, path: Path | None, place: int) -> bool:
+    async def _write(self, exchange: ProxyExchange, decision: LinkDecision, path: Path | None, place: int) -> bool:
         combined = decision.combined
         combined.data["metadata"]["timestamp"] = datetime.now().isoformat(timespec="seconds")
         if decision.is_final and combined.link is not None and combined.link.candidates:
             log.warning("a reply is linked to no task of the log: %s", combined.link.reason, extra=_fields(exchange))
         trace = await asyncio.to_thread(lambda: trace_of_combined(combined.data, "the reply").to_json())
         return await self._process.keeper.keep(
-            trace, lambda: combined.data, request_id=exchange.request_id, caller=exchange.caller,
-            route=exchange.scope["path"], path=path, index=place, is_stored=decision.is_final,
-        )  # fmt: skip
+            trace,
+            lambda: combined.data,
+            request_id=exchange.request_id,
+            caller=exchange.caller,
+            route=exchange.scope["path"],
+            path=path,
+            index=place,
+            is_stored=decision.is_final,
+        )
 
-    def begin(self, exchange: Exchange, raw: bytes, passing: Passing, path: Path | None) -> asyncio.Task[bool]:
+    def begin(self, exchange: ProxyExchange, raw: bytes, passing: Passing, path: Path | None) -> asyncio.Task[bool]:
         """Begin `keep`, which goes on to its end."""
         return self._outliving.begin(self.keep(exchange, raw, passing, path))
 
@@ -176,10 +182,10 @@ class LogMode:
         await self._outliving.close()
 
 
-class _One:
+class _ProxyRequest:
     """One request. is_traced: whether its reply is, or is about to be, looked for in the log."""
 
-    def __init__(self, mode: LogMode, exchange: Exchange, passing: Passing) -> None:
+    def __init__(self, mode: LogMode, exchange: ProxyExchange, passing: Passing) -> None:
         self._mode, self._exchange, self.passing = mode, exchange, passing
         self._path = mode._process.keeper.path_of(exchange.request_id)
         self.is_traced = False
@@ -249,13 +255,13 @@ class _One:
         return self._mode.begin(self._exchange, raw, self.passing, self._path)
 
 
-def is_generation(exchange: Exchange) -> bool:
+def is_generation(exchange: ProxyExchange) -> bool:
     """Whether the request asks for a text."""
     scope = exchange.scope
     return scope["method"] == "POST" and (scope["path"].removesuffix("/") or "/") in PATHS
 
 
-def _fields(exchange: Exchange | None) -> dict[str, dict[str, str]]:
+def _fields(exchange: ProxyExchange | None) -> dict[str, dict[str, str]]:
     return {"fields": {} if exchange is None else {"request_id": exchange.request_id}}
 
 

@@ -14,7 +14,7 @@ MOST_EVENTS = 20_000
 """Events that are remembered for requests that run."""
 
 
-class Span(NamedTuple):
+class EventSpan(NamedTuple):
     """first, last: the places of a task's first and last event, counted from the start of the proxy."""
 
     first: int
@@ -29,7 +29,7 @@ class Window:
         self._follower = follower
         self._tasks = Tasks()
         self._events: deque[tuple[TaskKey, Mapping[str, Any]]] = deque(maxlen=MOST_EVENTS)
-        self._spans: OrderedDict[TaskKey, Span] = OrderedDict()
+        self._spans: OrderedDict[TaskKey, EventSpan] = OrderedDict()
         self._count = 0
         self._files = 0
         self._is_begun = self._has_grown = False
@@ -52,8 +52,8 @@ class Window:
                 key = self._tasks.key(event)
                 if key is not None:
                     self._events.append((key, event))
-                    first = self._spans.get(key, Span(self._count, self._count)).first
-                    self._spans[key] = Span(first, self._count)
+                    first = self._spans.get(key, EventSpan(self._count, self._count)).first
+                    self._spans[key] = EventSpan(first, self._count)
                     self._spans.move_to_end(key)
                     self._count += 1
             while len(self._spans) > MOST_EVENTS:
@@ -75,7 +75,7 @@ class Window:
         """What the last poll said."""
         return self._news
 
-    def since(self, count: int) -> tuple[list[tuple[TaskKey, Mapping[str, Any]]], dict[TaskKey, Span], bool]:
+    def since(self, count: int) -> tuple[list[tuple[TaskKey, Mapping[str, Any]]], dict[TaskKey, EventSpan], bool]:
         """The events after the first `count`, the tasks that began with one of them, and whether none of the events is
         forgotten."""
         with self._lock:

@@ -127,9 +127,7 @@ def _create_leases() -> None:
 
 def _create_limits() -> None:
     op.create_table(
-        "rates",
-        sa.Column("name", sa.String(64), primary_key=True),
-        sa.Column("full_at", sa.Double, nullable=False),
+        "rates", sa.Column("name", sa.String(64), primary_key=True), sa.Column("full_at", sa.Double, nullable=False)
     )
     op.create_table(
         "slots",

@@ -8,17 +8,17 @@ from itertools import count
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.upstream.xray.grammar.pieces import WHOLE, Part, Pieces
-from espalier.upstream.xray.grammar.program import Chars, Program, Token
+from espalier.upstream.xray.grammar.pieces import WHOLE, PartialCharacter, Pieces
+from espalier.upstream.xray.grammar.program import Chars, GrammarProgram, TokenSymbol
 
 END, VOID = 0, 1
 """Kinds of tokens: those that end a text, and those that the grammar never takes."""
 
 
-class Kinds:
+class TokenKinds:
     """Kinds of tokens of one grammar over one vocabulary. From any thread: what two find at once is the same."""
 
-    def __init__(self, program: Program, pieces: Pieces) -> None:
+    def __init__(self, program: GrammarProgram, pieces: Pieces) -> None:
         self._pieces = pieces
         edges = {1}  # NUL is a kind of its own: there llama.cpp stops
         for symbol in program.symbols:
@@ -26,14 +26,14 @@ class Kinds:
                 for low, high in symbol.ranges:
                     edges.update((low, high + 1))
         self._edges = sorted(edges)
-        self._has_tokens = any(isinstance(symbol, Token) for symbol in program.symbols)
+        self._has_tokens = any(isinstance(symbol, TokenSymbol) for symbol in program.symbols)
         self._chars: dict[int, int] = {}
         self._numbers: dict[object, int] = {}
         self._next = count(2)
         self._whole = np.full(len(pieces), -1, dtype=np.int32)
         # Of the code points of one byte, where their kinds fit into one.
         self._table = bytes(bisect_right(self._edges, char) for char in range(256)) if len(self._edges) < 256 else None
-        self._begun: dict[tuple[int, Part], int] = {}
+        self._begun: dict[tuple[int, PartialCharacter], int] = {}
 
     def of_char(self, char: int) -> int:
         """The kind of a code point."""
@@ -42,7 +42,7 @@ class Kinds:
             number = self._chars[char] = bisect_right(self._edges, char)
         return number
 
-    def of_token(self, token: int, begun: Part) -> int:
+    def of_token(self, token: int, begun: PartialCharacter) -> int:
         """The kind of a token after a part of a character."""
         if begun == WHOLE:
             kind = int(self._whole[token])
@@ -54,7 +54,7 @@ class Kinds:
             known = self._begun[token, begun] = self._made(token, begun)
         return known
 
-    def of_tokens(self, tokens: NDArray[np.int64], begun: Part) -> list[int]:
+    def of_tokens(self, tokens: NDArray[np.int64], begun: PartialCharacter) -> list[int]:
         """The kinds of `(n,)` tokens."""
         if begun != WHOLE:
             return [self.of_token(token, begun) for token in tokens.tolist()]
@@ -63,7 +63,7 @@ class Kinds:
             kinds[place] = self.of_token(int(tokens[place]), WHOLE)
         return list(kinds.tolist())
 
-    def _made(self, token: int, begun: Part) -> int:
+    def _made(self, token: int, begun: PartialCharacter) -> int:
         if token in self._pieces.eog:
             return END
         if self._pieces.is_void(token):

@@ -26,7 +26,7 @@ def thinks(text: bytes) -> bool:
     return bool(begins) and max(begins) > max(ends, default=-1)
 
 
-class Kind(IntEnum):
+class TriggerKind(IntEnum):
     """llama-server's numbers for triggers."""
 
     TOKEN = 0
@@ -48,13 +48,13 @@ class Triggers:
         tokens, patterns = set(), []
         try:
             for trigger in data:
-                kind, value = Kind(trigger["type"]), str(trigger["value"])
-                if kind is Kind.TOKEN:
+                kind, value = TriggerKind(trigger["type"]), str(trigger["value"])
+                if kind is TriggerKind.TOKEN:
                     tokens.add(int(trigger["token"]))
                     continue
-                if kind is Kind.WORD:
+                if kind is TriggerKind.WORD:
                     value = re.escape(value)
-                if kind is Kind.PATTERN_FULL:
+                if kind is TriggerKind.PATTERN_FULL:
                     value = ("" if value.startswith("^") else "^") + value + ("" if value.endswith("$") else "$")
                 patterns.append(re.compile(value.encode("utf-8")))
         except (KeyError, TypeError, ValueError, re.error) as error:
@@ -64,7 +64,7 @@ class Triggers:
         return Triggers(frozenset(tokens), tuple(patterns))
 
 
-class Awaited:
+class TriggerWatch:
     """The triggers of one request, until one is met."""
 
     def __init__(self, triggers: Triggers) -> None:

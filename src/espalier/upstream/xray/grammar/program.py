@@ -59,7 +59,7 @@ class Chars:
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class TokenSymbol:
     """One token; if negated, any other."""
 
     id: int
@@ -76,12 +76,12 @@ class Ref:
     rule: int
 
 
-Symbol: TypeAlias = Chars | Token | Ref | None
+Symbol: TypeAlias = Chars | TokenSymbol | Ref | None
 """None ends an alternative."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
+class GrammarProgram:
     """symbols: all alternatives, one after the other, each with its end. rules: for each rule, where its alternatives
     begin; rule 0 is the root. names: for each position, the rule of the grammar that it is from."""
 
@@ -90,7 +90,7 @@ class Program:
     names: tuple[str, ...]
 
 
-def compile_program(grammar: Grammar, *, special: dict[str, int]) -> Program:
+def compile_program(grammar: Grammar, *, special: dict[str, int]) -> GrammarProgram:
     """special: ids of special tokens by their spelling. Raises GrammarError for a token that there is not, a rule that
     is not defined, and a grammar that is too large; LimitExceeded."""
     return _Compiler(grammar, special).program()
@@ -106,7 +106,7 @@ class _Compiler:
         self._owner = grammar.root
         self._size = 0
 
-    def program(self) -> Program:
+    def program(self) -> GrammarProgram:
         self._rules[0] = [[Ref(self._number(self._grammar.root))]]
         for name, rule in self._grammar.rules.items():
             self._owner = name
@@ -123,7 +123,7 @@ class _Compiler:
                 symbols += [*alternative, None]
                 names += [owner] * (len(alternative) + 1)
             rules.append(tuple(starts))
-        return Program(symbols=tuple(symbols), rules=tuple(rules), names=tuple(names))
+        return GrammarProgram(symbols=tuple(symbols), rules=tuple(rules), names=tuple(names))
 
     def _symbols(self, node: Node, parts: list[list[Symbol]]) -> list[Symbol]:
         check()
@@ -136,7 +136,7 @@ class _Compiler:
             case AnyChar():
                 symbols = [Chars(None)]
             case TokenRef():
-                symbols = [Token(self._token(node), node.negated)]
+                symbols = [TokenSymbol(self._token(node), node.negated)]
             case RuleRef():
                 symbols = [Ref(self._number(node.name))]
             case Sequence():
@@ -144,13 +144,13 @@ class _Compiler:
             case Alternative():
                 symbols = [self._rule(parts)]
             case Repeat():
-                symbols = self._repeated(parts[0], node)
+                symbols = self._compile_repeat(parts[0], node)
         self._size += len(symbols)
         if self._size > MOST_SYMBOLS:
             raise GrammarError("the grammar is too large to be followed")
         return symbols
 
-    def _repeated(self, item: list[Symbol], node: Repeat) -> list[Symbol]:
+    def _compile_repeat(self, item: list[Symbol], node: Repeat) -> list[Symbol]:
         repeated = item if len(item) == 1 else [self._rule([item])]
         first = repeated * node.min
         if node.max is None or node.max > UNBOUNDED:

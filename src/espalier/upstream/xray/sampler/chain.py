@@ -1,7 +1,7 @@
-"""`Chain`: one application of llama.cpp's sampler chain to what a server reported, and the token it drew.
+"""`ServerChain`: one application of llama.cpp's sampler chain to what a server reported, and the token it drew.
 
 A draw that is too close to call has several results; one that depends on unlisted tokens has none. Nothing here is
-changed by drawing: the generator's place and mirostat's mu are a `Place`, and results carry the next one.
+changed by drawing: the generator's place and mirostat's mu are a `SamplerPosition`, and results carry the next one.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.sampling.samplers.context import NO_BREAKERS, Breakers
-from espalier.upstream.xray.distribution import Reported
+from espalier.upstream.xray.distribution import ReportedTokens
 from espalier.upstream.xray.sampler import history as histories
-from espalier.upstream.xray.sampler.candidates import CLOSE, Candidates, Undecided
-from espalier.upstream.xray.sampler.numbers import Numbers
+from espalier.upstream.xray.sampler.candidates import CLOSE, ServerCandidates, UndecidedDraw
+from espalier.upstream.xray.sampler.numbers import RandomNumbers
 from espalier.upstream.xray.sampler.settings import SamplerSettings
 from espalier.upstream.xray.sampler.steps import STEPS, draws_xtc, temperature, xtc
 
@@ -28,7 +28,7 @@ NEAR = 2e-5
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SamplerPosition:
     """Where the sampler is: how many numbers were drawn, how many of them by xtc, and mirostat's mu."""
 
     draws: int = 0
@@ -46,44 +46,55 @@ class Draw:
     ids: NDArray[np.int64]
     probs: NDArray[np.float64]
     logits: NDArray[np.float32]
-    after: Place
+    after: SamplerPosition
 
 
-class Chain:
+class ServerChain:
     """The chain of one request."""
 
     def __init__(
-        self, settings: SamplerSettings, *, width: int, breakers: Breakers = NO_BREAKERS, numbers: Numbers | None = None
+        self,
+        settings: SamplerSettings,
+        *,
+        width: int,
+        breakers: Breakers = NO_BREAKERS,
+        numbers: RandomNumbers | None = None,
     ) -> None:
         self.settings = settings
         self._width, self._breakers = width, breakers
-        self._numbers = numbers or Numbers(settings.seed)
+        self._numbers = numbers or RandomNumbers(settings.seed)
 
     @property
-    def start(self) -> Place:
-        return Place(mu=float(np.float32(2) * np.float32(self.settings.mirostat_tau)))
+    def start(self) -> SamplerPosition:
+        return SamplerPosition(mu=float(np.float32(2) * np.float32(self.settings.mirostat_tau)))
 
     def draw(
-        self, given: Reported, place: Place, past: Sequence[int], allowed: NDArray[np.bool_] | None = None
+        self,
+        given: ReportedTokens,
+        place: SamplerPosition,
+        past: Sequence[int],
+        allowed: NDArray[np.bool_] | None = None,
     ) -> list[Draw]:
         """What the chain may have drawn. past: prompt and output before. allowed: `(V,) bool` if the grammar was
-        applied first, None if not. Raises Undecided."""
+        applied first, None if not. Raises UndecidedDraw."""
         if not self.settings.has_repeat or self.is_level(given, past):
             return self._drawn(self._candidates(given, allowed), place, past)
         if given.level is None:
-            raise Undecided
+            raise UndecidedDraw
         levels = dict.fromkeys(given.level.value + off for off in (0.0, -given.level.off, given.level.off))
         found = [self._drawn(self._candidates(given, allowed, level=one), place, past) for one in levels]
         return _distinct([draw for draws in found for draw in draws])
 
-    def is_level(self, given: Reported, past: Sequence[int]) -> bool:
+    def is_level(self, given: ReportedTokens, past: Sequence[int]) -> bool:
         """Whether a repeat penalty changes no listed token, and raises no other."""
         last = histories.counted(self.settings, past)
         if given.is_whole or self.settings.repeat_penalty < 1:
             return not last
         return not any(token in last for token in given.ids.tolist())
 
-    def _candidates(self, given: Reported, allowed: NDArray[np.bool_] | None, *, level: float = 0.0) -> Candidates:
+    def _candidates(
+        self, given: ReportedTokens, allowed: NDArray[np.bool_] | None, *, level: float = 0.0
+    ) -> ServerCandidates:
         logits = (given.logprobs.astype(np.float64) + level).astype(np.float32) if level else given.logprobs
         if allowed is not None:
             logits = np.where(allowed[given.ids], logits, np.float32(-np.inf))
@@ -91,11 +102,11 @@ class Chain:
         order = np.argsort(given.ids) if self._draws_by_id else np.arange(given.ids.shape[0])
         ids, logits = given.ids[order], logits[order]
         if given.is_whole:
-            return Candidates(ids, logits, is_sorted=False)
+            return ServerCandidates(ids, logits, is_sorted=False)
         # Equal ones are listed in the server's order.
         rest = float(np.nextafter(np.float32(float(given.logprobs[-1]) + level), np.float32(-np.inf)))
         whole = math.exp(level) if allowed is None else None
-        return Candidates(ids, logits, is_sorted=False, rest=rest, whole_mass=whole)
+        return ServerCandidates(ids, logits, is_sorted=False, rest=rest, whole_mass=whole)
 
     @property
     def _draws_by_id(self) -> bool:
@@ -112,25 +123,25 @@ class Chain:
         )
         return not sorts
 
-    def _drawn(self, given: Candidates, place: Place, past: Sequence[int]) -> list[Draw]:
+    def _drawn(self, given: ServerCandidates, place: SamplerPosition, past: Sequence[int]) -> list[Draw]:
         settings = self.settings
         given = histories.biased(given, settings)
         if settings.mirostat:
             return self._mirostat(given, place)
         options = [(given, place)]
         for name in settings.samplers:
-            grown: list[tuple[Candidates, Place]] = []
+            grown: list[tuple[ServerCandidates, SamplerPosition]] = []
             for one, at in options:
                 grown += self._applied(name, one, at, past)
             if len(grown) > MOST_OPTIONS:
-                raise Undecided
+                raise UndecidedDraw
             options = grown
         found = [draw for one, at in options for draw in self._dist(one, at)]
         return _distinct(found)
 
     def _applied(
-        self, name: str, given: Candidates, place: Place, past: Sequence[int]
-    ) -> list[tuple[Candidates, Place]]:
+        self, name: str, given: ServerCandidates, place: SamplerPosition, past: Sequence[int]
+    ) -> list[tuple[ServerCandidates, SamplerPosition]]:
         settings = self.settings
         if name == "penalties":
             return [(histories.penalised(given, settings, past), place)]
@@ -144,17 +155,19 @@ class Chain:
             return [(one, after) for one in xtc(given, settings, chance)]
         return [(one, place) for one in STEPS[name](given, settings)]
 
-    def _dist(self, given: Candidates, place: Place) -> list[Draw]:
+    def _dist(self, given: ServerCandidates, place: SamplerPosition) -> list[Draw]:
         """The last sampler: the first token at which the running sum reaches a uniform share of the whole."""
         given.need_whole()
         after = replace(place, draws=place.draws + 1)
         top = given.logits.max()
         if top == -np.inf:
-            raise Undecided
+            raise UndecidedDraw
         weights = np.exp(given.logits - top).astype(np.float64)
         return self._chosen(given, weights, self._numbers.uniform(place.draws), after)
 
-    def _chosen(self, given: Candidates, weights: NDArray[np.float64], chance: float, after: Place) -> list[Draw]:
+    def _chosen(
+        self, given: ServerCandidates, weights: NDArray[np.float64], chance: float, after: SamplerPosition
+    ) -> list[Draw]:
         sums = np.cumsum(weights)
         total = float(sums[-1])
         target = total * chance
@@ -172,7 +185,7 @@ class Chain:
             if weights[one] > 0
         ]
 
-    def _mirostat(self, given: Candidates, place: Place) -> list[Draw]:
+    def _mirostat(self, given: ServerCandidates, place: SamplerPosition) -> list[Draw]:
         settings = self.settings
         # `temp`, without dynamic temperature.
         (given,) = temperature(given, replace(settings, dynatemp_range=0.0))
@@ -182,7 +195,7 @@ class Chain:
         counts = _mirostat_1(probs, place.mu, self._width) if settings.mirostat == 1 else _mirostat_2(probs, place.mu)
         return _distinct([draw for count in counts for draw in self._mirostat_draws(given.cut(count), place)])
 
-    def _mirostat_draws(self, given: Candidates, place: Place) -> list[Draw]:
+    def _mirostat_draws(self, given: ServerCandidates, place: SamplerPosition) -> list[Draw]:
         settings = self.settings
         probs = given.probs()
         if probs.shape[0] == 1:  # a distribution of one number draws none
@@ -211,7 +224,7 @@ def _mirostat_1(probs: NDArray[np.float32], mu: float, width: int) -> list[int]:
         epsilon = s_hat - np.float32(1)
         k = float(((epsilon * np.float32(2) ** np.float32(mu)) / (1 - np.float32(width) ** -epsilon)) ** (1 / s_hat))
     if not math.isfinite(k) or k > 2**31:
-        raise Undecided
+        raise UndecidedDraw
     return sorted({min(max(int(one), 1), probs.shape[0]) for one in (k, k * (1 - NEAR), k * (1 + NEAR))})
 
 
@@ -228,7 +241,7 @@ def _mirostat_2(probs: NDArray[np.float32], mu: float) -> list[int]:
 
 def _distinct(found: list[Draw]) -> list[Draw]:
     """One draw for each token and place."""
-    kept: dict[tuple[int, Place], Draw] = {}
+    kept: dict[tuple[int, SamplerPosition], Draw] = {}
     for one in found:
         kept.setdefault((one.token, one.after), one)
     return list(kept.values())

@@ -1,4 +1,4 @@
-"""Biases, penalties and DRY over Candidates: what is added to the logits of single tokens."""
+"""Biases, penalties and DRY over ServerCandidates: what is added to the logits of single tokens."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ import numpy as np
 
 from espalier.sampling.samplers.context import Breakers
 from espalier.sampling.samplers.dry import longest_repeats, losses, repeat_limit
-from espalier.upstream.xray.sampler.candidates import Candidates
+from espalier.upstream.xray.sampler.candidates import ServerCandidates
 from espalier.upstream.xray.sampler.settings import SamplerSettings
 
 
-def biased(given: Candidates, settings: SamplerSettings) -> Candidates:
-    """Raises Undecided if an unlisted token might come to the top."""
-    return given if not settings.bias else _added(given, settings.bias)
+def biased(given: ServerCandidates, settings: SamplerSettings) -> ServerCandidates:
+    """Raises UndecidedDraw if an unlisted token might come to the top."""
+    return given if not settings.bias else _add_amounts(given, settings.bias)
 
 
-def penalised(given: Candidates, settings: SamplerSettings, history: Sequence[int]) -> Candidates:
+def penalised(given: ServerCandidates, settings: SamplerSettings, history: Sequence[int]) -> ServerCandidates:
     """Penalties for repetition, presence and frequency. history: prompt and output. With a repeat penalty the logits
     are the server's own, with no constant between."""
     if not settings.has_penalties:
         return given
     counts = counted(settings, history)
     if settings.has_repeat:
-        return _repeated(given, settings, counts)
+        return _penalise_repeats(given, settings, counts)
     each, once = np.float32(settings.frequency_penalty), np.float32(settings.presence_penalty)
-    return _added(given, [(token, -float(np.float32(count) * each + once)) for token, count in counts.items()])
+    return _add_amounts(given, [(token, -float(np.float32(count) * each + once)) for token, count in counts.items()])
 
 
 def counted(settings: SamplerSettings, history: Sequence[int]) -> Mapping[int, int]:
@@ -37,7 +37,9 @@ def counted(settings: SamplerSettings, history: Sequence[int]) -> Mapping[int, i
     return Counter(history[-last:] if last > 0 else history)
 
 
-def _repeated(given: Candidates, settings: SamplerSettings, counts: Mapping[int, int]) -> Candidates:
+def _penalise_repeats(
+    given: ServerCandidates, settings: SamplerSettings, counts: Mapping[int, int]
+) -> ServerCandidates:
     """A logit of 0 or less is multiplied, one above is divided; then as without it."""
     factor = np.float32(settings.repeat_penalty)
     each, once = np.float32(settings.frequency_penalty), np.float32(settings.presence_penalty)
@@ -55,7 +57,9 @@ def _repeated(given: Candidates, settings: SamplerSettings, counts: Mapping[int,
     return given.with_logits(logits, is_sorted=False, rest=rest, whole_mass=None)
 
 
-def dry(given: Candidates, settings: SamplerSettings, history: Sequence[int], breakers: Breakers) -> Candidates:
+def dry(
+    given: ServerCandidates, settings: SamplerSettings, history: Sequence[int], breakers: Breakers
+) -> ServerCandidates:
     """history: prompt and output. breakers: of `resolve_breakers`."""
     if not settings.has_dry:
         return given
@@ -68,10 +72,10 @@ def dry(given: Candidates, settings: SamplerSettings, history: Sequence[int], br
         return given
     repeats = longest_repeats(history, length, limit, least)
     found: Mapping[int, float] = losses(repeats, settings.dry_multiplier, settings.dry_base, least, breakers)
-    return _added(given, [(token, -loss) for token, loss in found.items()])
+    return _add_amounts(given, [(token, -loss) for token, loss in found.items()])
 
 
-def _added(given: Candidates, amounts: Sequence[tuple[int, float]]) -> Candidates:
+def _add_amounts(given: ServerCandidates, amounts: Sequence[tuple[int, float]]) -> ServerCandidates:
     """The logits with these amounts added, one after the other. An unlisted token that is raised raises `rest`."""
     if not amounts:
         return given

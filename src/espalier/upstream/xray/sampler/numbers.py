@@ -10,7 +10,7 @@ WORDS = 624
 AT_ONCE = 512
 
 
-class Numbers:
+class RandomNumbers:
     """The numbers of one seed, by their index in the stream, so that several may be tried at one place."""
 
     def __init__(self, seed: int) -> None:

@@ -16,9 +16,7 @@ from espalier.errors import UpstreamError
 from espalier.upstream.xray.grammar.lazy import Triggers
 
 RANDOM_SEED = 2**32 - 1
-FOLLOWED = frozenset(
-    {"penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature"}
-)  # fmt: skip
+FOLLOWED = frozenset({"penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,11 +105,23 @@ def _read(data: Mapping[str, Any]) -> SamplerSettings:
     single: dict[str, Any] = {
         name: float(np.float32(data[name]))
         for name in (
-            "temperature", "dynatemp_range", "dynatemp_exponent", "top_p", "min_p", "typical_p", "top_n_sigma",
-            "xtc_probability", "xtc_threshold", "presence_penalty", "frequency_penalty", "dry_multiplier", "dry_base",
-            "mirostat_tau", "mirostat_eta",
+            "temperature",
+            "dynatemp_range",
+            "dynatemp_exponent",
+            "top_p",
+            "min_p",
+            "typical_p",
+            "top_n_sigma",
+            "xtc_probability",
+            "xtc_threshold",
+            "presence_penalty",
+            "frequency_penalty",
+            "dry_multiplier",
+            "dry_base",
+            "mirostat_tau",
+            "mirostat_eta",
         )
-    }  # fmt: skip
+    }
     single["repeat_penalty"] = float(np.float32(data.get("repeat_penalty", 1.0)))
     whole: dict[str, Any] = {
         name: int(data[name])
@@ -128,10 +138,16 @@ def _read(data: Mapping[str, Any]) -> SamplerSettings:
     samplers = tuple(str(one) for one in data["samplers"])
     bias = tuple((int(one["token"]), _bias(one["bias"])) for one in data.get("logit_bias") or ())
     return SamplerSettings(
-        grammar=str(data.get("grammar") or ""), triggers=_triggers(data), samplers=samplers, bias=bias,
+        grammar=str(data.get("grammar") or ""),
+        triggers=_triggers(data),
+        samplers=samplers,
+        bias=bias,
         dry_sequence_breakers=tuple(str(one) for one in data["dry_sequence_breakers"]),
-        most=int(data.get("n_predict", -1)), reason=_reason(data, samplers, whole), **single, **whole,
-    )  # fmt: skip
+        most=int(data.get("n_predict", -1)),
+        reason=_reason(data, samplers, whole),
+        **single,
+        **whole,
+    )
 
 
 def _triggers(data: Mapping[str, Any]) -> Triggers | None:

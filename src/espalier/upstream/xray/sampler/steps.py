@@ -1,7 +1,8 @@
-"""llama.cpp's samplers over Candidates, in its arithmetic (src/llama-sampler.cpp) but for the order of a few sums.
+"""llama.cpp's samplers over ServerCandidates, in its arithmetic (src/llama-sampler.cpp) but for the order of a few
+sums.
 
 A function returns what the server's array may be afterwards: one result, or two where a decision is too close to call.
-It raises Undecided where the unlisted tokens matter. Penalties and DRY are in `history.py`.
+It raises UndecidedDraw where the unlisted tokens matter. Penalties and DRY are in `history.py`.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ import math
 
 import numpy as np
 
-from espalier.upstream.xray.sampler.candidates import CLOSE, Candidates, Undecided
+from espalier.upstream.xray.sampler.candidates import CLOSE, ServerCandidates, UndecidedDraw
 from espalier.upstream.xray.sampler.settings import SamplerSettings
 
 SINGLE = np.float32
-Options = tuple[Candidates, ...]
+Options = tuple[ServerCandidates, ...]
 
 
-def top_k(given: Candidates, settings: SamplerSettings) -> Options:
+def top_k(given: ServerCandidates, settings: SamplerSettings) -> Options:
     k = settings.top_k
     if k <= 0:
         return (given,)
@@ -34,11 +35,11 @@ def top_k(given: Candidates, settings: SamplerSettings) -> Options:
         return (found.cut(k),)
     if edge <= found.rest or (edge - after < CLOSE and after > -math.inf):
         # Which of two equal tokens the server keeps depends on its sorting.
-        raise Undecided
+        raise UndecidedDraw
     return (found.cut(k),)
 
 
-def top_p(given: Candidates, settings: SamplerSettings) -> Options:
+def top_p(given: ServerCandidates, settings: SamplerSettings) -> Options:
     p = SINGLE(settings.top_p)
     if p >= 1:
         return (given,)
@@ -50,10 +51,10 @@ def top_p(given: Candidates, settings: SamplerSettings) -> Options:
     reached = int(np.searchsorted(sums, p, side="left")) + 1  # the first place at which the sum is at least p
     if reached > count:
         if not found.is_whole:
-            raise Undecided
+            raise UndecidedDraw
         reached = count
     if not found.is_whole and float(found.logits[reached - 1]) <= found.rest:
-        raise Undecided
+        raise UndecidedDraw
     places = {min(max(reached, settings.min_keep), count)}
     for other in (reached - 1, reached + 1):
         if 1 <= other <= count and abs(float(sums[min(other, reached) - 1]) - float(p)) < CLOSE:
@@ -61,13 +62,13 @@ def top_p(given: Candidates, settings: SamplerSettings) -> Options:
     return tuple(found.cut(place) for place in sorted(places))
 
 
-def min_p(given: Candidates, settings: SamplerSettings) -> Options:
+def min_p(given: ServerCandidates, settings: SamplerSettings) -> Options:
     p = settings.min_p
     if p <= 0:
         return (given,)
     edge = given.logits.max() + SINGLE(math.log(p))
     if given.rest >= edge - CLOSE:
-        raise Undecided
+        raise UndecidedDraw
     if not given.is_sorted:
         keep = given.logits >= edge
         near = np.abs(given.logits - edge) < CLOSE
@@ -88,7 +89,7 @@ def min_p(given: Candidates, settings: SamplerSettings) -> Options:
     return tuple(found_sorted.cut(place) for place in sorted(places))
 
 
-def typical(given: Candidates, settings: SamplerSettings) -> Options:
+def typical(given: ServerCandidates, settings: SamplerSettings) -> Options:
     p = SINGLE(settings.typical_p)
     if p >= 1:
         return (given,)
@@ -99,7 +100,7 @@ def typical(given: Candidates, settings: SamplerSettings) -> Options:
         logs = np.log(probs)
         terms = -probs * logs
     if np.isnan(terms).any():
-        raise Undecided  # 0 * log 0: what the server sorts by then is no number
+        raise UndecidedDraw  # 0 * log 0: what the server sorts by then is no number
     entropy = SINGLE(np.cumsum(terms, dtype=np.float32)[-1])
     scores = np.abs(-logs - entropy)
     order = np.argsort(scores, kind="stable")
@@ -107,15 +108,15 @@ def typical(given: Candidates, settings: SamplerSettings) -> Options:
     above = np.flatnonzero((sums > p) & (np.arange(sums.shape[0]) >= max(0, settings.min_keep - 1)))
     count = int(above[0]) + 1 if above.size else order.shape[0]
     if abs(float(sums[count - 1] - p)) < CLOSE or (count > 1 and abs(float(sums[count - 2] - p)) < CLOSE):
-        raise Undecided
+        raise UndecidedDraw
     ranked = scores[order]
     if np.any(np.diff(ranked[: count + 1]) < CLOSE):
-        raise Undecided  # the order of the draw would be a guess
+        raise UndecidedDraw  # the order of the draw would be a guess
     kept = order[:count]
-    return (Candidates(found.ids[kept], found.logits[kept], is_sorted=False),)
+    return (ServerCandidates(found.ids[kept], found.logits[kept], is_sorted=False),)
 
 
-def top_n_sigma(given: Candidates, settings: SamplerSettings) -> Options:
+def top_n_sigma(given: ServerCandidates, settings: SamplerSettings) -> Options:
     if settings.top_n_sigma <= 0 or given.ids.shape[0] <= 1:
         return (given,)
     given.need_whole()
@@ -132,9 +133,9 @@ def top_n_sigma(given: Candidates, settings: SamplerSettings) -> Options:
     return tuple(found)
 
 
-def temperature(given: Candidates, settings: SamplerSettings) -> Options:
+def temperature(given: ServerCandidates, settings: SamplerSettings) -> Options:
     if settings.dynatemp_range <= 0:
-        return _heated(given, settings.temperature)
+        return _heat_logits(given, settings.temperature)
     count = given.ids.shape[0]
     if count <= 1:
         return (given,)
@@ -147,10 +148,10 @@ def temperature(given: Candidates, settings: SamplerSettings) -> Options:
     live = probs[probs > 0]
     entropy = SINGLE(-np.cumsum(live * np.log(live), dtype=np.float32)[-1])
     value = low + (high - low) * SINGLE(entropy / largest) ** SINGLE(settings.dynatemp_exponent)
-    return _heated(found, float(value))
+    return _heat_logits(found, float(value))
 
 
-def _heated(given: Candidates, value: float) -> Options:
+def _heat_logits(given: ServerCandidates, value: float) -> Options:
     if value > 0:
         if value == 1.0:
             return (given,)
@@ -159,13 +160,13 @@ def _heated(given: Candidates, value: float) -> Options:
     top = float(given.logits[best])
     others = np.delete(given.logits, best)
     if top <= given.rest or (others.size and top - float(others.max()) < CLOSE and top - float(others.max()) > 0):
-        raise Undecided
+        raise UndecidedDraw
     logits = np.full_like(given.logits, -np.inf)
     logits[best] = given.logits[best]
     return (given.with_logits(logits, rest=-np.inf, whole_mass=None),)
 
 
-def xtc(given: Candidates, settings: SamplerSettings, chance: np.float32) -> Options:
+def xtc(given: ServerCandidates, settings: SamplerSettings, chance: np.float32) -> Options:
     """chance: the number that the server has drawn; see `draws_xtc`."""
     if chance > SINGLE(settings.xtc_probability):
         return (given,)
@@ -174,26 +175,30 @@ def xtc(given: Candidates, settings: SamplerSettings, chance: np.float32) -> Opt
     probs = found.probs()
     threshold = SINGLE(settings.xtc_threshold)
     if np.any(np.abs(probs - threshold) < CLOSE):
-        raise Undecided
+        raise UndecidedDraw
     below = np.flatnonzero(probs < threshold)
     above = int(below[0]) if below.size else probs.shape[0]
     last = max(0, above - 1)
     if found.ids.shape[0] - last >= settings.min_keep and last > 0:
-        return (Candidates(found.ids[last:], found.logits[last:], is_sorted=True),)
+        return (ServerCandidates(found.ids[last:], found.logits[last:], is_sorted=True),)
     return (found,)
 
 
-def draws_xtc(given: Candidates, settings: SamplerSettings) -> bool:
+def draws_xtc(given: ServerCandidates, settings: SamplerSettings) -> bool:
     """Whether xtc draws a number here."""
     return settings.has_xtc and (given.ids.shape[0] >= 2 or not given.is_whole)
 
 
-def _only(given: Candidates, keep: np.ndarray) -> Candidates:
-    return Candidates(given.ids[keep], given.logits[keep], is_sorted=given.is_sorted)
+def _only(given: ServerCandidates, keep: np.ndarray) -> ServerCandidates:
+    return ServerCandidates(given.ids[keep], given.logits[keep], is_sorted=given.is_sorted)
 
 
 STEPS = {
-    "top_k": top_k, "top_p": top_p, "min_p": min_p, "typ_p": typical, "top_n_sigma": top_n_sigma,
+    "top_k": top_k,
+    "top_p": top_p,
+    "min_p": min_p,
+    "typ_p": typical,
+    "top_n_sigma": top_n_sigma,
     "temperature": temperature,
-}  # fmt: skip
+}
 """llama-server's names of the samplers that need nothing but the candidates."""

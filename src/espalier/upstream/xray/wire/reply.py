@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from espalier.upstream.xray.distribution import Entry, entries_of, entry_of
+from espalier.upstream.xray.distribution import ReplyEntry, entries_of, entry_of
 from espalier.upstream.xray.sampler.settings import RANDOM_SEED
-from espalier.upstream.xray.wire.request import Asked
+from espalier.upstream.xray.wire.request import ClientRequest
 from espalier.upstream.xray.wire.spans import Value, decoded, edited, parsed, text_of
 
 INSIDE = frozenset({"choices", "generation_settings", "completion_probabilities", "logprobs", "content"})
@@ -21,18 +21,18 @@ Edit = tuple[int, int, str]
 
 
 @dataclass(slots=True)
-class Told:
+class OutputSoFar:
     """What a reply has told so far of one output. entries: by the position of their token. ids: the token there, if it
     was named. count: how many tokens were generated, as far as is known. tokens: all of them, from a reply that is no
     stream. listed: entries whose positions are not told; is_rest: of which nothing else tells the tokens, either.
     settings, prompt: the effective ones; has_prompt: whether the prompt is told. prefill: the end of the prompt, where
     the grammar begins with it. is_cut: whether the reply ended before its end."""
 
-    entries: dict[int, Entry] = field(default_factory=dict)
+    entries: dict[int, ReplyEntry] = field(default_factory=dict)
     ids: dict[int, int] = field(default_factory=dict)
     count: int = 0
     tokens: list[int] | None = None
-    listed: list[Entry] = field(default_factory=list)
+    listed: list[ReplyEntry] = field(default_factory=list)
     settings: Mapping[str, Any] | None = None
     prompt: str = ""
     prefill: str = ""
@@ -47,11 +47,11 @@ class Told:
     is_cut: bool = False
 
 
-Tolds = dict[int, Told]
+Tolds = dict[int, OutputSoFar]
 """By the index of the output."""
 
 
-def stripped(raw: bytes, client_request: Asked, tolds: Tolds) -> tuple[bytes, bool]:
+def stripped(raw: bytes, client_request: ClientRequest, tolds: Tolds) -> tuple[bytes, bool]:
     """One JSON object of the reply, or its list of them, as the client gets it; and whether it says why a text has
     ended. Raises UpstreamError for anything else."""
     text = raw.decode("latin-1")
@@ -72,7 +72,7 @@ def is_last(data: Mapping[str, Any]) -> bool:
     return isinstance(choices, list) and bool(choices) and choices[0].get("finish_reason") is not None
 
 
-def _edits(value: Value, client_request: Asked) -> Iterator[Edit]:
+def _edits(value: Value, client_request: ClientRequest) -> Iterator[Edit]:
     members = value.members
     if client_request.dialect == "completion":
         yield from _probabilities(members.get("completion_probabilities"), client_request)
@@ -100,23 +100,23 @@ def _edits(value: Value, client_request: Asked) -> Iterator[Edit]:
             continue
         if client_request.top:
             content = logprobs.value.members.get("content")
-            yield from () if content is None else _trimmed(content.value, client_request.top)
+            yield from () if content is None else _trim_entries(content.value, client_request.top)
         elif client_request.dialect == "text":
             yield logprobs.value.start, logprobs.value.end, "null"
         else:
             yield (*logprobs.whole, "")
 
 
-def _probabilities(member: Any, client_request: Asked) -> Iterator[Edit]:
+def _probabilities(member: Any, client_request: ClientRequest) -> Iterator[Edit]:
     if member is None:
         return
     if client_request.top:
-        yield from _trimmed(member.value, client_request.top)
+        yield from _trim_entries(member.value, client_request.top)
     else:
         yield (*member.whole, "")
 
 
-def _trimmed(entries: Value, top: int) -> Iterator[Edit]:
+def _trim_entries(entries: Value, top: int) -> Iterator[Edit]:
     """Leave the first `top` candidates of each entry."""
     for entry in entries.items:
         listed = entry.members.get("top_logprobs")
@@ -124,7 +124,7 @@ def _trimmed(entries: Value, top: int) -> Iterator[Edit]:
             yield listed.value.items[top - 1].end, listed.value.end - 1, ""
 
 
-def _settings(settings: Value, client_request: Asked) -> Iterator[Edit]:
+def _settings(settings: Value, client_request: ClientRequest) -> Iterator[Edit]:
     """The settings as they would be without us."""
     probs, seed = settings.members.get("n_probs"), settings.members.get("seed")
     if probs is not None:
@@ -133,20 +133,24 @@ def _settings(settings: Value, client_request: Asked) -> Iterator[Edit]:
         yield seed.value.start, seed.value.end, str(RANDOM_SEED)
 
 
-def _learn(data: Mapping[str, Any], client_request: Asked, tolds: Tolds) -> None:
+def _learn(data: Mapping[str, Any], client_request: ClientRequest, tolds: Tolds) -> None:
     choices = [choice for choice in data.get("choices") or () if isinstance(choice, Mapping)]
     if client_request.outputs > 1 and client_request.dialect != "completion" and not choices:
         return  # the counts of a stream, which do not say of which output
-    output = tolds.setdefault(_index(choices[0] if choices else data, 0), Told())
+    output = tolds.setdefault(_index(choices[0] if choices else data, 0), OutputSoFar())
     _learn_one(data, client_request, output, choices[:1])
     for place, choice in enumerate(choices[1:], 1):
         _learn_rest(
-            choice, client_request, output, tolds.setdefault(_index(choice, place), Told()), _index(choice, place)
+            choice,
+            client_request,
+            output,
+            tolds.setdefault(_index(choice, place), OutputSoFar()),
+            _index(choice, place),
         )
 
 
 def _learn_one(
-    data: Mapping[str, Any], client_request: Asked, output: Told, choices: Sequence[Mapping[str, Any]]
+    data: Mapping[str, Any], client_request: ClientRequest, output: OutputSoFar, choices: Sequence[Mapping[str, Any]]
 ) -> None:
     output.reply_id = output.reply_id or str(data.get("id") or "")
     output.model = text_of(data.get("model")) or output.model
@@ -178,7 +182,9 @@ def _learn_one(
     _learn_text(data, choices, output)
 
 
-def _learn_rest(choice: Mapping[str, Any], client_request: Asked, first: Told, output: Told, index: int) -> None:
+def _learn_rest(
+    choice: Mapping[str, Any], client_request: ClientRequest, first: OutputSoFar, output: OutputSoFar, index: int
+) -> None:
     """Learn of a further output in a reply that tells settings and tokens of the first only."""
     entries = entries_of({"choices": [choice]})
     output.is_rest, output.listed = True, [_entry(entry) for entry in entries]
@@ -197,18 +203,18 @@ def _index(data: Mapping[str, Any], place: int) -> int:
     return index if type(index) is int else place
 
 
-def _prefill(settings: Mapping[str, Any], client_request: Asked) -> str:
+def _prefill(settings: Mapping[str, Any], client_request: ClientRequest) -> str:
     """A grammar that the server made of a schema or of tools has taken the generation prompt of the chat template
     before the first token; the client's own grammar has not."""
     is_theirs = settings.get("grammar") == client_request.body.get("grammar")
     return "" if is_theirs or settings.get("grammar_lazy") else str(settings.get("generation_prompt") or "")
 
 
-def _entry(entry: Any) -> Entry:
-    return entry if isinstance(entry, Entry) else entry_of(entry)
+def _entry(entry: Any) -> ReplyEntry:
+    return entry if isinstance(entry, ReplyEntry) else entry_of(entry)
 
 
-def _learn_text(data: Mapping[str, Any], choices: Sequence[Mapping[str, Any]], output: Told) -> None:
+def _learn_text(data: Mapping[str, Any], choices: Sequence[Mapping[str, Any]], output: OutputSoFar) -> None:
     if isinstance(data.get("content"), str):
         output.text.append(data["content"])
     for choice in choices:

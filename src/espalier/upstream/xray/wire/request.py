@@ -14,9 +14,12 @@ from espalier.upstream.xray.sampler.settings import RANDOM_SEED
 
 Dialect = Literal["completion", "chat", "text"]
 PATHS: Mapping[str, Dialect] = {
-    "/completion": "completion", "/completions": "completion", "/v1/completions": "text",
-    "/chat/completions": "chat", "/v1/chat/completions": "chat",
-}  # fmt: skip
+    "/completion": "completion",
+    "/completions": "completion",
+    "/v1/completions": "text",
+    "/chat/completions": "chat",
+    "/v1/chat/completions": "chat",
+}
 CONSTRAINTS = ("grammar", "json_schema", "response_format", "tools")
 VERBOSE = ["tokens", "generation_settings", "prompt", "tokens_evaluated", "stop_type", "tokens_predicted"]
 DEFAULT_TOP = 20
@@ -26,7 +29,7 @@ MOST_COPIES = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class ClientRequest:
     """A request as the client sent it. top: how many probabilities of each token the client wanted. has_tokens,
     has_timings: whether it asked for token ids, and for timings in each chunk. seed: None if it left that to the
     server. copies: how many outputs of each prompt. body: all of it."""
@@ -87,39 +90,44 @@ class Asked:
         return (first + index % self.copies) % 2**32
 
 
-class Untraced(Exception):  # it never leaves the proxy
+class UntracedRequest(Exception):  # it never leaves the proxy
     """This request is passed on as it is; the message says why. asked: what it asked for, where something constrains
     it, so that its trace says that nothing could be traced."""
 
-    def __init__(self, why: str, client_request: Asked | None = None) -> None:
+    def __init__(self, why: str, client_request: ClientRequest | None = None) -> None:
         super().__init__(why)
         self.asked = client_request
 
 
-def read_request(path: str, body: bytes) -> Asked:
-    """Raises Untraced for a request that is not traced."""
+def read_request(path: str, body: bytes) -> ClientRequest:
+    """Raises UntracedRequest for a request that is not traced."""
     dialect = PATHS.get(path)
     if dialect is None:
-        raise Untraced("no generation")
+        raise UntracedRequest("no generation")
     try:
         data = json.loads(body)
     except (ValueError, RecursionError):
-        raise Untraced("the body is no JSON") from None
+        raise UntracedRequest("the body is no JSON") from None
     if not isinstance(data, dict):
-        raise Untraced("the body is no object")
+        raise UntracedRequest("the body is no object")
     if not any(data.get(name) for name in CONSTRAINTS):
-        raise Untraced("nothing constrains it")
+        raise UntracedRequest("nothing constrains it")
     seed = data.get("seed")
     is_seed = type(seed) is int and 0 <= seed < RANDOM_SEED
-    client_request = Asked(
-        dialect=dialect, body=data, is_stream=data.get("stream") is True, top=_top(dialect, data),
-        has_tokens=data.get("return_tokens") is True, has_timings=data.get("timings_per_token") is True,
-        seed=seed if is_seed else None, copies=_copies(data) or 1,
-    )  # fmt: skip
+    client_request = ClientRequest(
+        dialect=dialect,
+        body=data,
+        is_stream=data.get("stream") is True,
+        top=_top(dialect, data),
+        has_tokens=data.get("return_tokens") is True,
+        has_timings=data.get("timings_per_token") is True,
+        seed=seed if is_seed else None,
+        copies=_copies(data) or 1,
+    )
     if (why := _untraceable(data)) is not None:
-        raise Untraced(why, client_request)
+        raise UntracedRequest(why, client_request)
     if not is_seed and seed not in (None, -1, RANDOM_SEED):
-        raise Untraced("its seed is no whole number below 2**32", client_request)
+        raise UntracedRequest("its seed is no whole number below 2**32", client_request)
     return client_request
 
 
@@ -164,7 +172,7 @@ def _top(dialect: Dialect, data: Mapping[str, Any]) -> int:
     return 0
 
 
-def rewritten(client_request: Asked, count: int, new_seed: Callable[[], int]) -> tuple[bytes, int]:
+def rewritten(client_request: ClientRequest, count: int, new_seed: Callable[[], int]) -> tuple[bytes, int]:
     """The body for the server, and the seed in it. count: probabilities of each token that are wanted."""
     data = dict(client_request.body)
     # The seeds of further outputs follow it, and none of them is the server's word for a random one.

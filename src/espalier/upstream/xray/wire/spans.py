@@ -25,12 +25,12 @@ class Value:
     data: Any
     start: int
     end: int
-    members: dict[str, Member] = field(default_factory=dict)
+    members: dict[str, JsonMember] = field(default_factory=dict)
     items: list[Value] = field(default_factory=list)
 
 
 @dataclass(slots=True)
-class Member:
+class JsonMember:
     """start: where its name begins. before: the place of the comma before it, None for the first member. after: the
     place behind the comma after it, None for the last."""
 
@@ -52,7 +52,7 @@ def parsed(text: str, inside: frozenset[str], made: Made | None = None) -> Value
     under some of these names, what is made at once of each item, so that the items of a long list are never all there
     as JSON objects. Raises UpstreamError for anything else."""
     try:
-        place = _skipped(text, 0)
+        place = _skip_space(text, 0)
         if text[place : place + 1] == "[":
             value = _array(text, place, inside, made or {}, "")
             if not value.data or not all(isinstance(entry, dict) for entry in value.data):
@@ -63,7 +63,7 @@ def parsed(text: str, inside: frozenset[str], made: Made | None = None) -> Value
             raise ValueError("no object")
     except (ValueError, IndexError, RecursionError) as error:
         raise UpstreamError(f"the reply is no JSON object: {error}") from error
-    if _skipped(text, value.end) != len(text):
+    if _skip_space(text, value.end) != len(text):
         raise UpstreamError("the reply goes on after its JSON object")
     return value
 
@@ -94,14 +94,14 @@ def edited(text: str, edits: Iterable[tuple[int, int, str]]) -> str:
     return "".join(made)
 
 
-def _skipped(text: str, place: int) -> int:
+def _skip_space(text: str, place: int) -> int:
     match = _SPACE.match(text, place)
     return place if match is None else match.end()
 
 
 def _value(text: str, place: int, inside: frozenset[str], made: Made, name: str | None) -> Value:
     """name: the member's, or the list's; None for a value that is not gone into."""
-    place = _skipped(text, place)
+    place = _skip_space(text, place)
     if name is not None and text[place] == "{":
         return _object(text, place, inside, made)
     if name is not None and text[place] == "[":
@@ -112,24 +112,24 @@ def _value(text: str, place: int, inside: frozenset[str], made: Made, name: str 
 
 def _object(text: str, start: int, inside: frozenset[str], made: Made) -> Value:
     inner = Value({}, start, start)
-    place = _skipped(text, start + 1)
+    place = _skip_space(text, start + 1)
     before: int | None = None
-    last: Member | None = None
+    last: JsonMember | None = None
     while text[place] != "}":
         if text[place] != '"':
             raise ValueError(f"no name at {place}")
         name, end = _DECODE(text, place)
-        colon = _skipped(text, end)
+        colon = _skip_space(text, end)
         if text[colon] != ":":
             raise ValueError(f"no colon at {colon}")
         value = _value(text, colon + 1, inside, made, name if name in inside else None)
         if last is not None:
             last.after = place
-        last = inner.members[name] = Member(place, value, before)
+        last = inner.members[name] = JsonMember(place, value, before)
         inner.data[name] = value.data
-        place = _skipped(text, value.end)
+        place = _skip_space(text, value.end)
         if text[place] == ",":
-            before, place = place, _skipped(text, place + 1)
+            before, place = place, _skip_space(text, place + 1)
         elif text[place] != "}":
             raise ValueError(f"no comma at {place}")
     inner.end = place + 1
@@ -138,16 +138,16 @@ def _object(text: str, start: int, inside: frozenset[str], made: Made) -> Value:
 
 def _array(text: str, start: int, inside: frozenset[str], made: Made, name: str) -> Value:
     inner, make = Value([], start, start), made.get(name)
-    place = _skipped(text, start + 1)
+    place = _skip_space(text, start + 1)
     while text[place] != "]":
         value = _value(text, place, inside, made, name if make is None else None)
         if make is not None:
             value.data = make(value.data)
         inner.items.append(value)
         inner.data.append(value.data)
-        place = _skipped(text, value.end)
+        place = _skip_space(text, value.end)
         if text[place] == ",":
-            place = _skipped(text, place + 1)
+            place = _skip_space(text, place + 1)
         elif text[place] != "]":
             raise ValueError(f"no comma at {place}")
     inner.end = place + 1
