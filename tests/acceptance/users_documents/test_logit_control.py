@@ -259,19 +259,10 @@ def test_a_safety_preset(engine: espalier.LoadedEngine, preset: str) -> None:
 @row("6.1", "every field of SamplerConfig")
 def test_the_fields_of_the_configuration(engine: espalier.LoadedEngine) -> None:
     fields = {
-        "temperature": 0.5,
-        "top_k": 20,
-        "top_p": 0.9,
-        "min_p": 0.05,
-        "repetition_penalty": 1.1,
-        "repetition_window": 32,
-        "mirostat": 0,
-        "mirostat_tau": 5.0,
-        "mirostat_eta": 0.1,
-        "logit_bias": {65: -1.0},
-        "max_tokens": 6,
-        "stop": ["\n\n"],
-    }
+        "temperature": 0.5, "top_k": 20, "top_p": 0.9, "min_p": 0.05, "repetition_penalty": 1.1,
+        "repetition_window": 32, "mirostat": 0, "mirostat_tau": 5.0, "mirostat_eta": 0.1, "logit_bias": {65: -1.0},
+        "max_tokens": 6, "stop": ["\n\n"],
+    }  # fmt: skip
     assert set(fields) == set(CONFIG.values())
     config = espalier.SamplingConfig.from_json(fields)
     result = engine.generate("Hi", sampling=config, seed=1)
@@ -430,13 +421,9 @@ def test_the_example_opened(demo: espalier.LoadedEngine) -> None:
 @row("9.1", "NewLogitTestHarness, AddTestCase(json_output), RunTests, PrintResults")
 def test_the_harness(demo: espalier.LoadedEngine, capsys: pytest.CaptureFixture[str]) -> None:
     case = espalier.TestCase(
-        name="json_output",
-        prompt="Generate a user object",
-        preset="json_strict",
-        expected_json=True,
-        expected_format=r"^\s*\{.*\}\s*$",
-        iterations=10,
-    )
+        name="json_output", prompt="Generate a user object", preset="json_strict", expected_json=True,
+        expected_format=r"^\s*\{.*\}\s*$", iterations=10,
+    )  # fmt: skip
     report = espalier.Harness(demo).add(case).run()
     assert report.passed
     print(report)  # noqa: T201  # as the document does

@@ -143,183 +143,107 @@ HARMONY = "<|channel|>commentary to=functions."
 CALLS = {
     "args": (
         ['{"name": "read", "args": {"path": "a"}}', '{"name":"now","args":{}}\n{"name":"now","args":{}}'],
-        [
-            '{"name": "read", "args": {}}',
-            '{"name": "reads", "args": {"path": "a"}}',
-            '{"args": {}, "name": "now"}',
-            '{"name": "now", "args": {}}{"name": "now", "args": {}}',
-            '{"name": "now", "arguments": {}}',
-            '{"name": "now", "args": {}, "id": 1}',
-            '{"name": "now"}',
-            '{"name": "now", "args": "{}"}',
-            '{"name": "now", "args": {}}\n',
-            '{"name": "now", "args": {}}\n\n{"name": "now", "args": {}}',
-        ],
+        ['{"name": "read", "args": {}}', '{"name": "reads", "args": {"path": "a"}}', '{"args": {}, "name": "now"}',
+         '{"name": "now", "args": {}}{"name": "now", "args": {}}', '{"name": "now", "arguments": {}}',
+         '{"name": "now", "args": {}, "id": 1}', '{"name": "now"}', '{"name": "now", "args": "{}"}',
+         '{"name": "now", "args": {}}\n', '{"name": "now", "args": {}}\n\n{"name": "now", "args": {}}'],
     ),
     "tool_args": (['{"tool": "read", "args": {"path": "a"}}'], ['{"name": "now", "args": {}}']),
     "openai": (['{"name": "read", "arguments": {"path": "a"}}'], ['{"name": "now", "args": {}}']),
     "llama3": (
-        [
-            '{"name": "now", "parameters": {}}',
-            '<|python_tag|>{"name": "now", "parameters": {}}',
-            '{"name": "now", "parameters": {}}; {"name": "now", "parameters": {}};{"name": "now", "parameters": {}}',
-        ],
+        ['{"name": "now", "parameters": {}}', '<|python_tag|>{"name": "now", "parameters": {}}',
+         '{"name": "now", "parameters": {}}; {"name": "now", "parameters": {}};{"name": "now", "parameters": {}}'],
         ["<|python_tag|>", '{"name": "now", "arguments": {}}', '{"name": "now", "parameters": {}};'],
     ),
     "hermes": (
-        [
-            '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>',
-            '<tool_call>{"name": "now", "arguments": {}}</tool_call>',
-            '<tool_call> {"name": "now", "arguments": {}}</tool_call>',
-            '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>\n<tool_call>{"name": "now", "arguments": {}}'
-            '</tool_call><tool_call>{"name": "now", "arguments": {}}</tool_call>',
-        ],
-        [
-            '{"name": "now", "arguments": {}}',
-            '<tool_call>\n{"name": "now", "arguments": {}}',
-            '<tool_call>   {"name": "now", "arguments": {}}</tool_call>',
-        ],
+        ['<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>',
+         '<tool_call>{"name": "now", "arguments": {}}</tool_call>',
+         '<tool_call> {"name": "now", "arguments": {}}</tool_call>',
+         '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>\n<tool_call>{"name": "now", "arguments": {}}'
+         '</tool_call><tool_call>{"name": "now", "arguments": {}}</tool_call>'],
+        ['{"name": "now", "arguments": {}}', '<tool_call>\n{"name": "now", "arguments": {}}',
+         '<tool_call>   {"name": "now", "arguments": {}}</tool_call>'],
     ),
     "mistral": (
-        [
-            '[TOOL_CALLS][{"name": "now", "arguments": {}}]',
-            '[TOOL_CALLS] [{"name": "now", "arguments": {}}]',
-            '[TOOL_CALLS][{"name": "now", "arguments": {}}, {"name": "now", "arguments": {}}]',
-        ],
-        [
-            "[TOOL_CALLS][]",
-            '[TOOL_CALLS]{"name": "now", "arguments": {}}',
-            '[{"name": "now", "arguments": {}}]',
-            '[TOOL_CALLS][{"name": "now", "arguments": {}}',
-        ],
+        ['[TOOL_CALLS][{"name": "now", "arguments": {}}]', '[TOOL_CALLS] [{"name": "now", "arguments": {}}]',
+         '[TOOL_CALLS][{"name": "now", "arguments": {}}, {"name": "now", "arguments": {}}]'],
+        ["[TOOL_CALLS][]", '[TOOL_CALLS]{"name": "now", "arguments": {}}', '[{"name": "now", "arguments": {}}]',
+         '[TOOL_CALLS][{"name": "now", "arguments": {}}'],
     ),
     "mistral_args": (
         ["[TOOL_CALLS]now[ARGS]{}", '[TOOL_CALLS]read[ARGS]{"path": "a"}[TOOL_CALLS]read_file[ARGS]{"path": "b"}'],
         ["[TOOL_CALLS]now{}", "now[ARGS]{}", "[TOOL_CALLS]no[ARGS]{}", "[TOOL_CALLS]now[ARGS]{}now[ARGS]{}"],
     ),
     "mistral_id": (
-        [
-            "[TOOL_CALLS]now[CALL_ID]aB3dE6gH9[ARGS]{}",
-            '[TOOL_CALLS]now[CALL_ID]000000000[ARGS]{}[TOOL_CALLS]read[CALL_ID]000000001[ARGS]{"path": "b"}',
-        ],
-        [
-            "[TOOL_CALLS]now[ARGS]{}",
-            "[TOOL_CALLS]now[CALL_ID][ARGS]{}",
-            "[TOOL_CALLS]now[CALL_ID]12345678[ARGS]{}",
-            "[TOOL_CALLS]now[CALL_ID]1234567890[ARGS]{}",
-        ],
+        ["[TOOL_CALLS]now[CALL_ID]aB3dE6gH9[ARGS]{}",
+         '[TOOL_CALLS]now[CALL_ID]000000000[ARGS]{}[TOOL_CALLS]read[CALL_ID]000000001[ARGS]{"path": "b"}'],
+        ["[TOOL_CALLS]now[ARGS]{}", "[TOOL_CALLS]now[CALL_ID][ARGS]{}", "[TOOL_CALLS]now[CALL_ID]12345678[ARGS]{}",
+         "[TOOL_CALLS]now[CALL_ID]1234567890[ARGS]{}"],
     ),
     "deepseek_v3": (
-        [
-            f"{DEEP}function<｜tool▁sep｜>now\n```json\n{{}}\n```{DEEP_END}",
-            f"{DEEP}function<｜tool▁sep｜>now\n```json\n{{}}\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function"
-            f'<｜tool▁sep｜>read\n```json\n{{"path": "b"}}\n```{DEEP_END}',
-        ],
-        [
-            f"{DEEP}function<｜tool▁sep｜>now\n{{}}{DEEP_END}",
-            f"{DEEP}now\n```json\n{{}}\n```{DEEP_END}",
-            f"{DEEP}function<｜tool▁sep｜>now\n```json\n{{}}\n```<｜tool▁call▁end｜>",
-        ],
+        [f"{DEEP}function<｜tool▁sep｜>now\n```json\n{{}}\n```{DEEP_END}",
+         f"{DEEP}function<｜tool▁sep｜>now\n```json\n{{}}\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function"
+         f'<｜tool▁sep｜>read\n```json\n{{"path": "b"}}\n```{DEEP_END}'],
+        [f"{DEEP}function<｜tool▁sep｜>now\n{{}}{DEEP_END}", f"{DEEP}now\n```json\n{{}}\n```{DEEP_END}",
+         f"{DEEP}function<｜tool▁sep｜>now\n```json\n{{}}\n```<｜tool▁call▁end｜>"],
     ),
     "deepseek_v31": (
-        [
-            f"{DEEP}now<｜tool▁sep｜>{{}}{DEEP_END}",
-            f"{DEEP}now<｜tool▁sep｜>{{}}<｜tool▁call▁end｜>"
-            f'<｜tool▁call▁begin｜>read<｜tool▁sep｜>{{"path": "b"}}{DEEP_END}',
-        ],
-        [
-            f"{DEEP}function<｜tool▁sep｜>now\n```json\n{{}}\n```{DEEP_END}",
-            f"{DEEP}nowhere<｜tool▁sep｜>{{}}{DEEP_END}",
-            "<｜tool▁calls▁begin｜><｜tool▁calls▁end｜>",
-        ],
+        [f"{DEEP}now<｜tool▁sep｜>{{}}{DEEP_END}",
+         f"{DEEP}now<｜tool▁sep｜>{{}}<｜tool▁call▁end｜>"
+         f'<｜tool▁call▁begin｜>read<｜tool▁sep｜>{{"path": "b"}}{DEEP_END}'],
+        [f"{DEEP}function<｜tool▁sep｜>now\n```json\n{{}}\n```{DEEP_END}", f"{DEEP}nowhere<｜tool▁sep｜>{{}}{DEEP_END}",
+         "<｜tool▁calls▁begin｜><｜tool▁calls▁end｜>"],
     ),
     "kimi": (
-        [
-            f"{KIMI}now:0{KIMI_ARGS}{{}}{KIMI_END}",
-            f"{KIMI}now:0{KIMI_ARGS}{{}}<|tool_call_end|><|tool_call_begin|>functions.read:1{KIMI_ARGS}"
-            f'{{"path": "b"}}{KIMI_END}',
-        ],
-        [
-            f"{KIMI}now{KIMI_ARGS}{{}}{KIMI_END}",
-            f"{KIMI}now:x{KIMI_ARGS}{{}}{KIMI_END}",
-            f"{KIMI}now:0{KIMI_ARGS}{{}}<|tool_calls_section_end|>",
-        ],
+        [f"{KIMI}now:0{KIMI_ARGS}{{}}{KIMI_END}",
+         f"{KIMI}now:0{KIMI_ARGS}{{}}<|tool_call_end|><|tool_call_begin|>functions.read:1{KIMI_ARGS}"
+         f'{{"path": "b"}}{KIMI_END}'],
+        [f"{KIMI}now{KIMI_ARGS}{{}}{KIMI_END}", f"{KIMI}now:x{KIMI_ARGS}{{}}{KIMI_END}",
+         f"{KIMI}now:0{KIMI_ARGS}{{}}<|tool_calls_section_end|>"],
     ),
     "harmony": (
-        [
-            f"{HARMONY}now <|constrain|>json<|message|>{{}}<|call|>",
-            f"{HARMONY}now <|constrain|>json<|message|>{{}}",
-            f"{HARMONY}now <|constrain|>json<|message|>{{}}<|call|><|start|>assistant{HARMONY}now <|constrain|>json"
-            "<|message|>{}<|call|>",
-        ],
-        [
-            f"{HARMONY}now<|message|>[]",
-            f"{HARMONY}nowhere <|constrain|>json<|message|>{{}}<|call|>",
-            f"{HARMONY}now <|constrain|>json<|message|>{{}}<|call|><|start|>assistant",
-        ],
+        [f"{HARMONY}now <|constrain|>json<|message|>{{}}<|call|>", f"{HARMONY}now <|constrain|>json<|message|>{{}}",
+         f"{HARMONY}now <|constrain|>json<|message|>{{}}<|call|><|start|>assistant{HARMONY}now <|constrain|>json"
+         "<|message|>{}<|call|>"],
+        [f"{HARMONY}now<|message|>[]", f"{HARMONY}nowhere <|constrain|>json<|message|>{{}}<|call|>",
+         f"{HARMONY}now <|constrain|>json<|message|>{{}}<|call|><|start|>assistant"],
     ),
     "qwen_coder": (
-        [
-            "<tool_call>\n<function=now>\n</function>\n</tool_call>",
-            "<tool_call>\n<function=read>\n<parameter=path>\n\n\n</parameter>\n</function>\n</tool_call>",
-            "<tool_call>\n<function=read_file>\n<parameter=path>\n</param\n</parameter>\n<parameter=lines>\n3\n</parameter>\n"
-            "</function>\n</tool_call>\n<tool_call>\n<function=now>\n</function>\n</tool_call>",
-        ],
-        [
-            "<tool_call>\n<function=read>\n<parameter=path>a</parameter>\n</function>\n</tool_call>",
-            "<tool_call>\n<function=read>\n</function>\n</tool_call>",
-            '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>',
-            "<tool_call>\n<function=now>\n<parameter=x>\n1\n</parameter>\n</function>\n</tool_call>",
-        ],
+        ["<tool_call>\n<function=now>\n</function>\n</tool_call>",
+         "<tool_call>\n<function=read>\n<parameter=path>\n\n\n</parameter>\n</function>\n</tool_call>",
+         "<tool_call>\n<function=read_file>\n<parameter=path>\n</param\n</parameter>\n<parameter=lines>\n3\n</parameter>\n"
+         "</function>\n</tool_call>\n<tool_call>\n<function=now>\n</function>\n</tool_call>"],
+        ["<tool_call>\n<function=read>\n<parameter=path>a</parameter>\n</function>\n</tool_call>",
+         "<tool_call>\n<function=read>\n</function>\n</tool_call>", '<tool_call>\n{"name": "now", "arguments": {}}\n'
+         "</tool_call>", "<tool_call>\n<function=now>\n<parameter=x>\n1\n</parameter>\n</function>\n</tool_call>"],
     ),
     "glm": (
-        [
-            "<tool_call>now\n</tool_call>",
-            "<tool_call>now</tool_call>",
-            "<tool_call>read\n<arg_key>path</arg_key>\n<arg_value></arg_value>\n</tool_call>",
-            "<tool_call>read<arg_key>path</arg_key><arg_value>\n5 </arg_value></tool_call>",
-        ],
-        [
-            "<tool_call>read\n</tool_call>",
-            "<tool_call>nowhere\n</tool_call>",
-            "<tool_call>read\n<arg_key>path</arg_key>\n</tool_call>",
-            "<tool_call>search\n<arg_key>query</arg_key>\n<arg_value>0123456789abc</arg_value>\n</tool_call>",
-        ],
+        ["<tool_call>now\n</tool_call>", "<tool_call>now</tool_call>",
+         "<tool_call>read\n<arg_key>path</arg_key>\n<arg_value></arg_value>\n</tool_call>",
+         "<tool_call>read<arg_key>path</arg_key><arg_value>\n5 </arg_value></tool_call>"],
+        ["<tool_call>read\n</tool_call>", "<tool_call>nowhere\n</tool_call>",
+         "<tool_call>read\n<arg_key>path</arg_key>\n</tool_call>",
+         "<tool_call>search\n<arg_key>query</arg_key>\n<arg_value>0123456789abc</arg_value>\n</tool_call>"],
     ),
     "minimax": (
-        [
-            '<minimax:tool_call>\n<invoke name="now">\n</invoke>\n</minimax:tool_call>',
-            '<minimax:tool_call>\n<invoke name="read">\n<parameter name="path">{}</parameter>\n</invoke>\n'
-            '<invoke name="now">\n</invoke>\n</minimax:tool_call>',
-        ],
-        [
-            '<minimax:tool_call>\n<invoke name="now">\n</invoke>',
-            "<minimax:tool_call>\n</minimax:tool_call>",
-            '<minimax:tool_call>\n<invoke name="read">\n</invoke>\n</minimax:tool_call>',
-        ],
+        ['<minimax:tool_call>\n<invoke name="now">\n</invoke>\n</minimax:tool_call>',
+         '<minimax:tool_call>\n<invoke name="read">\n<parameter name="path">{}</parameter>\n</invoke>\n'
+         '<invoke name="now">\n</invoke>\n</minimax:tool_call>'],
+        ['<minimax:tool_call>\n<invoke name="now">\n</invoke>', "<minimax:tool_call>\n</minimax:tool_call>",
+         '<minimax:tool_call>\n<invoke name="read">\n</invoke>\n</minimax:tool_call>'],
     ),
     "function_gemma": (
-        [
-            "<start_function_call>call:now{}<end_function_call>",
-            '<start_function_call>call:read{path:<escape>a"\n<escape>}<end_function_call><start_function_call>call:now{}'
-            "<end_function_call>",
-            "<start_function_call>call:search{query:<escape>x<escape>,mode:null,tags:[],"
-            "inside:{deep:true}}<end_function_call>",
-        ],
-        [
-            "<start_function_call>call:now<end_function_call>",
-            "<start_function_call>now{}<end_function_call>",
-            '<start_function_call>call:read{path:"a"}<end_function_call>',
-            "<start_function_call>call:now{}",
-        ],
+        ["<start_function_call>call:now{}<end_function_call>",
+         '<start_function_call>call:read{path:<escape>a"\n<escape>}<end_function_call><start_function_call>call:now{}'
+         "<end_function_call>", "<start_function_call>call:search{query:<escape>x<escape>,mode:null,tags:[],"
+         "inside:{deep:true}}<end_function_call>"],
+        ["<start_function_call>call:now<end_function_call>", "<start_function_call>now{}<end_function_call>",
+         '<start_function_call>call:read{path:"a"}<end_function_call>', "<start_function_call>call:now{}"],
     ),
     "gemma4": (
         ["<|tool_call>call:now{}<tool_call|>", '<|tool_call>call:read{path:<|"|><|"|>}<tool_call|>'],
-        [
-            "<|tool_call>call:nowhere{}<tool_call|>",
-            '<|tool_call>call:read{path:<|"|>a<|"|>}',
-            '<|tool_call>call:read{"path":<|"|>a<|"|>}<tool_call|>',
-        ],
+        ["<|tool_call>call:nowhere{}<tool_call|>", '<|tool_call>call:read{path:<|"|>a<|"|>}',
+         '<|tool_call>call:read{"path":<|"|>a<|"|>}<tool_call|>'],
     ),
     "functionary": (
         ["<function=now>{}</function>", '<function=read>{"path": "a"}</function>\n<function=now>{}</function>'],
@@ -329,7 +253,7 @@ CALLS = {
         ["[now()]", '[read(path="a"), read_file(path="b", lines=3)]', '[search(query="x", mode=None, tags=["a"])]'],
         ["now()", "[]", '[read("a")]', "[read()]", "[now(),]", '[search(query="x", mode=null)]'],
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -405,11 +329,9 @@ def test_whitespace():
     natural = '{"name": "read", "args": {"path": "a"}}'
     indented = json.dumps({"name": "read", "args": {"path": "a"}}, indent=2)
     for style, good in (
-        ("compact", [compact]),
-        ("natural", [compact, natural]),
-        ("flexible", [compact, natural, indented]),
+        ("compact", [compact]), ("natural", [compact, natural]), ("flexible", [compact, natural, indented]),
         ("indented", [indented]),
-    ):
+    ):  # fmt: skip
         for text in (compact, natural, indented):
             assert accepts(text, whitespace=style) == (text in good)
 
@@ -426,27 +348,12 @@ def test_text_before_calls_without_a_marker_is_whitespace_only():
 
 
 def test_content_in_the_place_of_free_text():
-    options = {
-        "content": JsonSchema(
-            {
-                "type": "object",
-                "properties": {"n": {"type": "integer"}},
-                "required": ["n"],
-                "additionalProperties": False,
-            }
-        )
-    }
+    options = {"content": JsonSchema({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"],
+                                      "additionalProperties": False})}  # fmt: skip
     for name in ("args", "hermes"):
         call = written(wire_format(name), READ)
-        for text, valid in (
-            ('{"n": 3}', True),
-            (call, True),
-            ("", False),
-            ("hello", False),
-            (f" {call}", False),
-            (f'{{"n": 3}}{call}', False),
-            ("{}", False),
-        ):
+        for text, valid in (('{"n": 3}', True), (call, True), ("", False), ("hello", False), (f" {call}", False),
+                            (f'{{"n": 3}}{call}', False), ("{}", False)):  # fmt: skip
             assert accepts(text, format=name, **options) == valid
             assert accepts(text, format=name, choice="none", **options) == (valid and text != call)
 

@@ -44,12 +44,9 @@ def unique(items: object, **more: object) -> dict:
 INTS = unique({"type": "integer", "minimum": 0, "maximum": 20})
 STRINGS = unique({"type": "string"})
 RECORD = {"type": "object", "properties": {"t": STRINGS, "n": INTS}, "additionalProperties": False}
-SWITCH = {
-    "type": "object",
-    "properties": {"a": {"type": "integer", "minimum": 0, "maximum": 2}, "b": {"type": "boolean"}},
-    "required": ["a"],
-    "additionalProperties": False,
-}
+SWITCH = {"type": "object", "properties": {"a": {"type": "integer", "minimum": 0, "maximum": 2},
+                                           "b": {"type": "boolean"}}, "required": ["a"],
+          "additionalProperties": False}  # fmt: skip
 CASES = {
     "anything": (
         {"uniqueItems": True},
@@ -71,16 +68,18 @@ CASES = {
         ['["aa","ab","abc","b","c","d","e","f","g"]'],
         ['["aa","aa","abc","b","c","d","e","f","g"]', '["aa"]'],
     ),
-    "objects": (unique(SWITCH, minItems=2), ['[{"a":0,"b":true},{"a":0},{"a":1}]'], ['[{"a":0},{"a":0}]']),
+    "objects": (
+        unique(SWITCH, minItems=2),
+        ['[{"a":0,"b":true},{"a":0},{"a":1}]'],
+        ['[{"a":0},{"a":0}]'],
+    ),
     "objects with any names": (
         unique({"type": "object"}),
         ['[{"a":1,"b":2},{"a":1,"b":3},{}]', '[{"a":1,"a":2},{"a":1}]'],
         ['[{"a":1,"b":2}, {"b":2,"a":1}]', '[{"a":1,"a":2},{"a":2}]'],
     ),
     "short strings": (
-        unique({"type": "string", "maxLength": 2}, minItems=3),
-        ['["","a","ab"]'],
-        ['["","",""]', '["a"]'],
+        unique({"type": "string", "maxLength": 2}, minItems=3), ['["","a","ab"]'], ['["","",""]', '["a"]'],
     ),
     "within one another": (
         unique(unique({"type": "boolean"}, maxItems=2), minItems=4),
@@ -88,51 +87,34 @@ CASES = {
         ["[[],[],[true],[false]]", "[[],[true,true],[false],[true]]"],
     ),
     "one first item leaves none for the second": (
-        {
-            "type": "array",
-            "prefixItems": [{"type": "string"}, {"const": "a"}],
-            "items": False,
-            "minItems": 2,
-            "uniqueItems": True,
-        },
+        {"type": "array", "prefixItems": [{"type": "string"}, {"const": "a"}], "items": False, "minItems": 2,
+         "uniqueItems": True},
         ['["b","a"]'],
         ['["a","a"]'],
     ),
     "strings and others": (
-        unique({"type": ["string", "null", "boolean"]}),
-        ['["b",null,true,false,"c"]'],
-        ["[null,null]"],
+        unique({"type": ["string", "null", "boolean"]}), ['["b",null,true,false,"c"]'], ["[null,null]"],
     ),
     "beside contains": (
-        STRINGS | {"contains": {"const": "a"}, "minContains": 1},
-        ['["b","a"]'],
-        ['["a","a"]', '["b"]'],
+        STRINGS | {"contains": {"const": "a"}, "minContains": 1}, ['["b","a"]'], ['["a","a"]', '["b"]'],
     ),
     "a member after others": (
-        {
-            "type": "object",
-            "properties": {"n": {"type": "string"}, "x": INTS | {"minItems": 3}},
-            "required": ["n", "x"],
-            "additionalProperties": False,
-        },
+        {"type": "object", "properties": {"n": {"type": "string"}, "x": INTS | {"minItems": 3}},
+         "required": ["n", "x"], "additionalProperties": False},
         ['{"n":"a[1,1]","x":[1,2,3]}'],
         ['{"n":"","x":[1,1,2]}'],
     ),
     "a member that cannot be": (
-        {
-            "type": "object",
-            "properties": {"n": {"type": "string"}, "x": unique({"enum": list("abcdefghi")}, minItems=10)},
-            "additionalProperties": False,
-        },
+        {"type": "object", "properties": {"n": {"type": "string"},
+                                          "x": unique({"enum": list("abcdefghi")}, minItems=10)},
+         "additionalProperties": False},
         ['{"n":"x"}', "{}"],
         ['{"x":[]}'],
     ),
-}
+}  # fmt: skip
 COMPOSED = {
     "all_of with an alphabet": (
-        AllOf(JsonSchema(STRINGS), Regex(r'[\[\]",ab ]*')),
-        ['["a","b"]', '["","a","aa"]'],
-        ['["a","a"]', '["c"]'],
+        AllOf(JsonSchema(STRINGS), Regex(r'[\[\]",ab ]*')), ['["a","b"]', '["","a","aa"]'], ['["a","a"]', '["c"]'],
     ),
     "all_of that leaves few strings": (
         AllOf(JsonSchema(STRINGS | {"minItems": 3}), Regex(r'(\[|\]|"[ab]?"|,)*')),
@@ -140,9 +122,7 @@ COMPOSED = {
         ['["a","a",""]', '["a","b"]'],
     ),
     "all_of with two schemas": (
-        AllOf(JsonSchema(INTS), JsonSchema(INTS | {"minItems": 2})),
-        ["[1,2]"],
-        ["[1,1]", "[1]"],
+        AllOf(JsonSchema(INTS), JsonSchema(INTS | {"minItems": 2})), ["[1,2]"], ["[1,1]", "[1]"],
     ),
     "free": (
         Free({"<c>": Region(JsonSchema(RECORD), end="</c>"), "J:": JsonObject()}),
@@ -154,8 +134,10 @@ COMPOSED = {
         ['no <c>{"t":["a","b"],"n":[1,2]}zz'],
         ['<c>{"t":["a","a"]}'],
     ),
-    "any_of": (AnyOf(JsonSchema(INTS), JsonSchema(STRINGS)), ["[1,2]", '["a"]', "[]"], ["[1,1]", '["a","a"]']),
-}
+    "any_of": (
+        AnyOf(JsonSchema(INTS), JsonSchema(STRINGS)), ["[1,2]", '["a"]', "[]"], ["[1,1]", '["a","a"]'],
+    ),
+}  # fmt: skip
 
 
 SLOW = ("every value of an enum", "a member after others")
@@ -250,24 +232,17 @@ FINITE = {
     "all strings": unique({"type": "string", "pattern": "^[a-c]{1,2}$|^x$"}, minItems=1, maxItems=2),
     "objects": unique(SWITCH, minItems=2, maxItems=3),
     "arrays": unique({"type": "array", "items": {"type": "boolean"}, "maxItems": 2}, maxItems=2),
-    "unique arrays": unique(
-        unique({"enum": [0, 1, 2, 3, 4, 5, 6, 7, 8]}, minItems=1, maxItems=2), minItems=2, maxItems=2
-    )
-    | {"items": unique({"enum": list(range(9))}, maxItems=1)},
+    "unique arrays": unique(unique({"enum": [0, 1, 2, 3, 4, 5, 6, 7, 8]}, minItems=1, maxItems=2), minItems=2,
+                            maxItems=2) | {"items": unique({"enum": list(range(9))}, maxItems=1)},
     "halves": unique({"type": "number", "multipleOf": 0.5, "minimum": 0, "maximum": 1}, minItems=2, maxItems=2),
-    "first items": {
-        "type": "array",
-        "prefixItems": [{"type": "string", "pattern": "^[ab]{1,2}$"}, {"enum": ["a", "b"]}, {"enum": ["a", "ab"]}],
-        "items": False,
-        "minItems": 3,
-        "uniqueItems": True,
-    },
+    "first items": {"type": "array", "prefixItems": [{"type": "string", "pattern": "^[ab]{1,2}$"},
+                                                     {"enum": ["a", "b"]}, {"enum": ["a", "ab"]}],
+                    "items": False, "minItems": 3, "uniqueItems": True},
     "constants": unique({"enum": [1, 2, "1", "2", [1], [2], {"a": 1}, {"a": 2}, None, True]}, minItems=1, maxItems=2),
     "contains": unique({"type": "integer", "minimum": 1, "maximum": 12}, maxItems=2, contains={"minimum": 12}),
-    "one option unique": {
-        "anyOf": [unique({"type": "integer", "minimum": 0, "maximum": 12}, maxItems=2), {"const": "a"}]
-    },
-}
+    "one option unique": {"anyOf": [unique({"type": "integer", "minimum": 0, "maximum": 12}, maxItems=2),
+                                    {"const": "a"}]},
+}  # fmt: skip
 
 
 def _texts(made: Compiled, text: bytes, matcher: Matcher) -> Iterator[bytes]:
@@ -308,16 +283,11 @@ def test_every_mask_is_exactly_what_leads_to_a_valid_document(name: str) -> None
 
 @settings(max_examples=examples(200), deadline=None)
 @given(
-    st.recursive(
-        st.none()
-        | st.booleans()
-        | st.integers(-2, 2)
-        | st.sampled_from([0.5, 1.0, -0.0, 1e2, 100])
-        | st.text('a"\\[]{},:', max_size=2),
-        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text('a"\\[:', max_size=1), inner),
-    ),
+    st.recursive(st.none() | st.booleans() | st.integers(-2, 2) | st.sampled_from([0.5, 1.0, -0.0, 1e2, 100])
+                 | st.text('a"\\[]{},:', max_size=2),
+                 lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text('a"\\[:', max_size=1), inner)),
     st.randoms(use_true_random=False),
-)
+)  # fmt: skip
 def test_the_tracker_finds_the_first_repeated_item_however_the_text_is_cut(value: object, rng) -> None:
     tracker = DocumentTracker((Spot(names={}, other=0, items=(0,), unique=True, pointer="/x"),))
     data = json.dumps(value, indent=rng.choice([None, 1])).encode()
@@ -342,9 +312,8 @@ def after(made: Compiled, text: str) -> Matcher:
 
 
 def test_the_comma_is_refused_where_every_value_is_used() -> None:
-    matcher = after(
-        BYTES.compile(JsonSchema(unique({"type": "integer", "minimum": 1, "maximum": 9}))), "[1,2,3,4,5,6,7,8,9"
-    )
+    matcher = after(BYTES.compile(JsonSchema(unique({"type": "integer", "minimum": 1, "maximum": 9}))),
+                    "[1,2,3,4,5,6,7,8,9")  # fmt: skip
     assert not matcher.allows(ord(","))
     assert matcher.allows(ord("]"))
 
@@ -420,9 +389,8 @@ def test_a_vocabulary_that_lacks_bytes_is_refused() -> None:
 
 
 def test_the_contract_says_what_is_narrowed_and_where_it_is_not_enforced() -> None:
-    contract = espalier.contract(
-        JsonSchema({"anyOf": [INTS, {"type": "array", "items": {"type": "integer"}, "minItems": 3}]})
-    )
+    contract = espalier.contract(JsonSchema({"anyOf": [INTS, {"type": "array", "items": {"type": "integer"},
+                                                              "minItems": 3}]}))  # fmt: skip
     told = [one for one in contract.entries if one.keyword == "uniqueItems"][-1]
     assert (told.verdict, told.note) == ("narrowed", "no items are equal, even where another option would allow it")
     made = BYTES.compile(JsonSchema({"anyOf": [INTS, {"type": "array", "minItems": 3}]}))
@@ -453,15 +421,11 @@ REPEATING = {
         "[1,1]",
     ),
     "a prefix": (
-        {
-            "anyOf": [
-                {"prefixItems": [{"type": "null"}], "items": {"type": "string"}, "uniqueItems": True},
-                {"items": True, "maxProperties": 0},
-            ]
-        },
+        {"anyOf": [{"prefixItems": [{"type": "null"}], "items": {"type": "string"}, "uniqueItems": True},
+                   {"items": True, "maxProperties": 0}]},
         '[null,"a","a"]',
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("which", REPEATING)
@@ -499,11 +463,10 @@ LONG = {
     "lists": (unique(unique({"type": "number"}, minItems=200)), b"[[0,", {b"0": True, b"1": True, b"]": False}),
     "strings": (unique({"type": "string"}, minItems=200), b'["a","', {b'"': True, b"a": True}),
     "then a flag": (
-        unique({"type": "boolean"}, prefixItems=[{"type": "integer"}] * 150, minItems=150, maxItems=151),
-        b"[0,",
+        unique({"type": "boolean"}, prefixItems=[{"type": "integer"}] * 150, minItems=150, maxItems=151), b"[0,",
         {b"0": False, b"1": True},
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", LONG)
@@ -523,11 +486,10 @@ def test_long_arrays_of_unique_items_keep_the_laws(name: str) -> None:
     schema, good, bad = {
         "integers": (unique({"type": "integer", "minimum": 0}, minItems=60), [*range(60)], [*range(59), 0]),
         "lists": (
-            unique(unique({"type": "integer"}, maxItems=2), minItems=1),
-            [[i] for i in range(20)],
+            unique(unique({"type": "integer"}, maxItems=2), minItems=1), [[i] for i in range(20)],
             [[1, 2], [3], [1, 2]],
         ),
-    }[name]
+    }[name]  # fmt: skip
     made = BYTES.compile(JsonSchema(schema))
     accepted, rejected = (json.dumps(one, separators=(",", ":")) for one in (good, bad))
     check_matcher(made, trie=BYTES.trie, accepted=[accepted], rejected=[rejected], walks=2)

@@ -210,17 +210,9 @@ def test_stop_texts_and_stop_ids_end_each_particle_by_itself(strategy):
         for seed in range(12):
             outcome, _ = run(
                 TRAP.model(),
-                job(
-                    TRAP,
-                    strategy,
-                    seed,
-                    particles=4,
-                    num_return_sequences=4,
-                    spec=False,
-                    max_tokens=6,
-                    sampling=sampling,
-                ),
-            )
+                job(TRAP, strategy, seed, particles=4, num_return_sequences=4, spec=False, max_tokens=6,
+                    sampling=sampling),
+            )  # fmt: skip
             found |= {(one.text, one.stop) for one in every(outcome) if one.stop is not None}
         assert stops & {text for text, _ in found}
         assert all("1" not in text for text, _ in found)
@@ -383,16 +375,9 @@ def test_the_truncated_target_is_the_free_chains_law_given_the_language(strategy
         try:
             outcome, _ = run(
                 model,
-                job(
-                    SPELLINGS,
-                    strategy,
-                    seed,
-                    particles=particles,
-                    num_return_sequences=particles,
-                    target="truncated",
-                    sampling=sampling,
-                ),
-            )
+                job(SPELLINGS, strategy, seed, particles=particles, num_return_sequences=particles,
+                    target="truncated", sampling=sampling),
+            )  # fmt: skip
         except DeadEnd:
             estimates.append(0.0)
             continue
@@ -419,16 +404,9 @@ def test_a_truncation_that_leaves_nothing_allowed_is_a_dead_end_that_says_so(str
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [
-        ("top_k", 40),
-        ("top_p", 0.9),
-        ("min_p", 0.1),
-        ("typical_p", 0.5),
-        ("top_n_sigma", 2.0),
-        ("xtc_probability", 0.5),
-        ("mirostat", 2),
-    ],
-)
+    [("top_k", 40), ("top_p", 0.9), ("min_p", 0.1), ("typical_p", 0.5), ("top_n_sigma", 2.0), ("xtc_probability", 0.5),
+     ("mirostat", 2)],
+)  # fmt: skip
 @strategies
 def test_truncations_are_refused_by_name_unless_they_are_the_target(strategy, field, value):
     eng = espalier.load("fake")
@@ -490,7 +468,10 @@ ASKED = [
 @pytest.mark.parametrize("options", [{}, {"prefix_tokens": 0, "prefill_chunk": 3}, {"lanes": 2}], ids=str)
 def test_it_is_the_same_alone_and_among_others(strategy, options):
     eng = loaded(slots=12)
-    made = [request for more in ASKED for request in eng.requests("how", strategy=strategy, particles=4, **more)[0]]
+    made = [
+        request for more in ASKED
+        for request in eng.requests("how", strategy=strategy, particles=4, **more)[0]
+    ]  # fmt: skip
     alone = [event.result for one in made for event in eng.engine.run([one]) if isinstance(event, FinishEvent)]
     together = [event for event in eng.engine.run(made) if isinstance(event, FinishEvent)]
     assert [event.result for event in sorted(together, key=lambda event: event.index)] == alone

@@ -92,9 +92,12 @@ def refused(process: Process, **fields: Any) -> EspalierError:
             {"espalier": {"constraint": {"kind": "gbnf", "grammar": 'a ::= "x"', "root": "a"}}},
             Gbnf('a ::= "x"', root="a"),
         ),
-        ({"json_schema": SCHEMA, "espalier": {"allow": "checked"}}, schema(SCHEMA, allow="checked")),
+        (
+            {"json_schema": SCHEMA, "espalier": {"allow": "checked"}},
+            schema(SCHEMA, allow="checked"),
+        ),
     ],
-)
+)  # fmt: skip
 def test_each_way_of_saying_a_constraint_is_read(process: Process, fields: dict[str, Any], spec: Any) -> None:
     assert ask(process, **fields).constraint == spec
 
@@ -146,7 +149,7 @@ def test_each_way_of_saying_a_constraint_is_read(process: Process, fields: dict[
         ({"vocab_lang": "es"}, "vocab_n_words"),
         ({"vocab_n_words": 0}, "vocab_lang"),
     ],
-)
+)  # fmt: skip
 def test_what_is_wrong_is_refused_by_its_field(process: Process, fields: dict[str, Any], param: str) -> None:
     assert refused(process, **fields).field == param
 
@@ -154,13 +157,10 @@ def test_what_is_wrong_is_refused_by_its_field(process: Process, fields: dict[st
 @pytest.mark.parametrize(
     ("fields", "names"),
     [
-        ({"top_k": 5}, "top_k"),
-        ({"typical_p": 0.5}, "typical_p"),
-        ({"dynatemp_range": 0.5}, "dynatemp_range"),
-        ({"repeat_penalty": 1.2}, "repetition_penalty"),
-        ({"min_p": 0.2, "xtc_probability": 0.5}, "min_p"),
+        ({"top_k": 5}, "top_k"), ({"typical_p": 0.5}, "typical_p"), ({"dynatemp_range": 0.5}, "dynatemp_range"),
+        ({"repeat_penalty": 1.2}, "repetition_penalty"), ({"min_p": 0.2, "xtc_probability": 0.5}, "min_p"),
     ],
-)
+)  # fmt: skip
 def test_mirostat_beside_what_it_replaces_was_refused(process: Process, fields: dict[str, Any], names: str) -> None:
     asked = ask(process, mirostat=2, **fields)
     assert any(f"mirostat takes the place of {names}" in warning for warning in asked.warnings)
@@ -214,15 +214,11 @@ def test_a_field_of_our_own_constraint_is_named_with_its_path(process: Process, 
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("stop_token_ids", [1] * 600),
-        ("allowed_token_ids", [1] * 600),
-        ("bad_words", ["a"] * 1025),
-        ("logit_bias", {str(one): 1.0 for one in range(600)}),
-        ("samplers", ["top_k"] * 1025),
-        ("dry_sequence_breakers", ["a"] * 1025),
-        ("stop", ["a"] * 65),
+        ("stop_token_ids", [1] * 600), ("allowed_token_ids", [1] * 600), ("bad_words", ["a"] * 1025),
+        ("logit_bias", {str(one): 1.0 for one in range(600)}), ("samplers", ["top_k"] * 1025),
+        ("dry_sequence_breakers", ["a"] * 1025), ("stop", ["a"] * 65),
     ],
-)
+)  # fmt: skip
 def test_a_list_is_no_longer_than_it_can_mean_something(process: Process, name: str, value: Any) -> None:
     assert refused(process, **{name: value}).field == name
 
@@ -272,22 +268,9 @@ def test_a_strict_request_refuses_unknown_fields(process: Process) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "response_fromat",
-        "guided_jsn",
-        "structured_output",
-        "grammer",
-        "json_shcema",
-        "vocab_words",
-        "tols",
-        "toolchoice",
-        "bad_word",
-        "jsonschema",
-        "my_grammar",
-        "Response_Format",
-        "espallier",
-    ],
-)
+    ["response_fromat", "guided_jsn", "structured_output", "grammer", "json_shcema", "vocab_words", "tols",
+     "toolchoice", "bad_word", "jsonschema", "my_grammar", "Response_Format", "espallier"],
+)  # fmt: skip
 def test_an_unknown_field_that_looks_like_a_constraint_is_refused(process: Process, name: str) -> None:
     """Taken, it would drop what the client holds for enforced."""
     assert refused(process, **{name: {"type": "json_object"}}).field == name
@@ -310,30 +293,14 @@ def test_null_is_never_given(process: Process) -> None:
 
 def test_what_a_reply_contained_comes_back_without_harm(process: Process) -> None:
     reply = {
-        "role": "assistant",
-        "content": None,
-        "refusal": None,
-        "annotations": [{"type": "url_citation"}],
-        "audio": None,
-        "parsed": {"a": 1},
-        "provider_specific_fields": {"x": None},
-        "reasoning_details": [],
-        "thinking_blocks": [{}],
-        "function_call": None,
-        "id": "msg_1",
-        "cache_control": {"type": "ephemeral"},
-        "reasoning_content": "hm",
-        "tool_calls": [
-            {
-                "id": "call_1",
-                "type": "function",
-                "index": 0,
-                "cache_control": None,
-                "custom": None,
-                "function": {"name": "f", "arguments": "", "parsed_arguments": {}, "provider_specific_fields": None},
-            }
-        ],
-    }
+        "role": "assistant", "content": None, "refusal": None, "annotations": [{"type": "url_citation"}], "audio": None,
+        "parsed": {"a": 1}, "provider_specific_fields": {"x": None}, "reasoning_details": [], "thinking_blocks": [{}],
+        "function_call": None, "id": "msg_1", "cache_control": {"type": "ephemeral"}, "reasoning_content": "hm",
+        "tool_calls": [{
+            "id": "call_1", "type": "function", "index": 0, "cache_control": None, "custom": None,
+            "function": {"name": "f", "arguments": "", "parsed_arguments": {}, "provider_specific_fields": None},
+        }],
+    }  # fmt: skip
     result = {"role": "tool", "tool_call_id": "call_1", "content": [{"type": "text", "text": "1", "cache_control": {}}]}
     asked = ask(process, messages=[{"role": "user", "content": "x"}, reply, result], tools=[TOOL])
     assert asked.lines == ()
@@ -397,11 +364,9 @@ def test_formats_are_enforced_unless_the_request_or_the_server_takes_them_for_re
     remarks = replace(process, settings=settings(schema_formats="annotate"))
     off = {"espalier": {"formats": "annotate"}}
     for asked, formats in (
-        (ask(process, **fields), "assert"),
-        (ask(process, **fields, **off), "annotate"),
-        (ask(remarks, **fields), "annotate"),
-        (ask(remarks, **fields, espalier={"formats": "assert"}), "assert"),
-    ):
+        (ask(process, **fields), "assert"), (ask(process, **fields, **off), "annotate"),
+        (ask(remarks, **fields), "annotate"), (ask(remarks, **fields, espalier={"formats": "assert"}), "assert"),
+    ):  # fmt: skip
         assert isinstance(asked.constraint, JsonSchema)
         assert (asked.constraint.format, asked.requests[0].tools[0].formats) == (formats, formats)
     own = {"kind": "json_schema", "schema": SCHEMA, "format": "annotate"}
@@ -529,9 +494,7 @@ def test_text_parts_are_joined(process: Process) -> None:
 
 def test_allowed_tools_narrow_the_choice(process: Process) -> None:
     tools = [{"type": "function", "function": {"name": n, "parameters": {"type": "object"}}} for n in ("f", "g")]
-    choice = {
-        "type": "allowed_tools",
-        "allowed_tools": {"mode": "required", "tools": [{"type": "function", "function": {"name": "g"}}]},
-    }
+    choice = {"type": "allowed_tools", "allowed_tools": {
+        "mode": "required", "tools": [{"type": "function", "function": {"name": "g"}}]}}  # fmt: skip
     request = ask(process, tools=tools, tool_choice=choice, parallel_tool_calls=False).requests[0]
     assert (request.tool_choice.mode, request.tool_choice.names, request.max_calls) == ("required", ("g",), 1)

@@ -47,11 +47,9 @@ STEPS = [
 
 def reply(steps: list[dict[str, Any]] = STEPS, **more: Any) -> dict[str, Any]:
     choice = {
-        "index": 0,
-        "message": {"role": "assistant", "content": "ab"},
-        "finish_reason": "stop",
+        "index": 0, "message": {"role": "assistant", "content": "ab"}, "finish_reason": "stop",
         "logprobs": {"content": steps},
-    }
+    }  # fmt: skip
     return {"id": "chatcmpl-1", "model": "m", "created": 5, "choices": [choice], **more}
 
 
@@ -91,13 +89,8 @@ def combined() -> dict[str, Any]:
 
 def written(folder: Path, content: Any, name: str = "x.json") -> Path:
     path = folder / name
-    path.write_bytes(
-        content
-        if isinstance(content, bytes)
-        else json_text(content).encode()
-        if isinstance(content, dict | list)
-        else content.encode()
-    )
+    path.write_bytes(content if isinstance(content, bytes) else json_text(content).encode()
+                     if isinstance(content, dict | list) else content.encode())  # fmt: skip
     return path
 
 
@@ -112,9 +105,8 @@ def test_a_reply_is_a_trace_within_bounds(tmp_path: Path) -> None:
     assert (first.bounds, first.was_rejected) == ((0.0, pytest.approx(1 - math.exp(-0.1))), False)
     assert second.bounds == (pytest.approx(math.exp(-0.25)), pytest.approx(1 - math.exp(-2)))
     assert (second.removed_mass, second.tax_nats) == (
-        pytest.approx(math.exp(-0.25)),
-        pytest.approx(-math.log(1 - math.exp(-0.25))),
-    )
+        pytest.approx(math.exp(-0.25)), pytest.approx(-math.log(1 - math.exp(-0.25)))
+    )  # fmt: skip
     assert second.rejected is not None
     assert (second.was_rejected, second.rejected.text, second.is_changed) == (True, "c", True)
     assert [(one.id, one.allowed) for one in second.pre_masking] == [(13, False), (12, True)]
@@ -147,9 +139,8 @@ def test_the_combined_form_is_read_with_its_stages_and_the_model_s_own_candidate
     assert second.rejected is not None
     assert (second.rejected.id, second.rejected.prob, second.rejected.allowed) == (13, 0.9, False)
     assert [(one.id, one.prob, one.allowed) for one in second.pre_masking] == [
-        (13, pytest.approx(math.exp(-0.25)), False),
-        (12, pytest.approx(math.exp(-2)), True),
-    ]
+        (13, pytest.approx(math.exp(-0.25)), False), (12, pytest.approx(math.exp(-2)), True)
+    ]  # fmt: skip
     # JSON has no -inf: null stands for it, and is a refusal too.
     assert [(one.id, one.prob, one.allowed) for one in second.post_grammar] == [(12, 1.0, True), (13, 0.0, False)]
     assert second.bounds == (pytest.approx(math.exp(-0.25)), pytest.approx(1 - math.exp(-2)))
@@ -381,71 +372,19 @@ def test_a_file_that_is_cut_anywhere_is_read_or_refused_and_never_a_crash(name: 
 
 
 NAMES = (
-    "choices",
-    "content",
-    "logprobs",
-    "top_logprobs",
-    "logprob",
-    "token",
-    "id",
-    "bytes",
-    "tokens",
-    "token_logprobs",
-    "completion_probabilities",
-    "top_probs",
-    "prob",
-    "index",
-    "message",
-    "delta",
-    "finish_reason",
-    "error",
-    "__verbose",
-    "generation_settings",
-    "temperature",
-    "samplers",
-    "grammar",
-    "min_keep",
-    "top_k",
-    "min_p",
-    "text",
-    "stop_type",
-)
+    "choices", "content", "logprobs", "top_logprobs", "logprob", "token", "id", "bytes", "tokens", "token_logprobs",
+    "completion_probabilities", "top_probs", "prob", "index", "message", "delta", "finish_reason", "error", "__verbose",
+    "generation_settings", "temperature", "samplers", "grammar", "min_keep", "top_k", "min_p", "text", "stop_type",
+)  # fmt: skip
 COMBINED_NAMES = (
-    "token",
-    "id",
-    "text",
-    "bytes",
-    "logprob",
-    "api_top_logprobs",
-    "rejection_sampling",
-    "was_rejected",
-    "rejected",
-    "pre_masking",
-    "post_grammar",
-    "post_chain",
-    "resampled",
-    "prob",
-    "logit",
-    "estimated",
-    "removed_mass",
-    "lower",
-    "upper",
-    "blame",
-    "member",
-    "reason",
-    "offset",
-    "step",
-    "task_id",
-    "slot_id",
-)
+    "token", "id", "text", "bytes", "logprob", "api_top_logprobs", "rejection_sampling", "was_rejected", "rejected",
+    "pre_masking", "post_grammar", "post_chain", "resampled", "prob", "logit", "estimated", "removed_mass", "lower",
+    "upper", "blame", "member", "reason", "offset", "step", "task_id", "slot_id",
+)  # fmt: skip
 LEAVES = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(-3, 300),
-    st.floats(),
-    st.text(max_size=3),
+    st.none(), st.booleans(), st.integers(-3, 300), st.floats(), st.text(max_size=3),
     st.sampled_from([10**400, -(10**400), 1e308, -0.5, 0.5, "\ud800", "stop", "a"]),
-)
+)  # fmt: skip
 
 
 def values(names: tuple[str, ...]) -> st.SearchStrategy[Any]:
@@ -458,21 +397,17 @@ def values(names: tuple[str, ...]) -> st.SearchStrategy[Any]:
     )
 
 
-STEP = st.dictionaries(
-    st.sampled_from(("id", "token", "bytes", "logprob", "top_logprobs", "prob", "top_probs")), values(NAMES), max_size=6
-)
+STEP = st.dictionaries(st.sampled_from(("id", "token", "bytes", "logprob", "top_logprobs", "prob", "top_probs")),
+                       values(NAMES), max_size=6)  # fmt: skip
 SETTINGS = st.dictionaries(
     st.sampled_from(("temperature", "samplers", "grammar", "min_keep", "top_k", "min_p", "top_p", "logit_bias")), LEAVES
 )
 REPLIES = st.builds(
     lambda steps, told, more: {
-        "choices": [{"logprobs": {"content": steps}} | more],
-        "__verbose": {"generation_settings": told},
+        "choices": [{"logprobs": {"content": steps}} | more], "__verbose": {"generation_settings": told}
     },
-    st.lists(STEP, max_size=3),
-    SETTINGS,
-    st.dictionaries(st.sampled_from(NAMES), values(NAMES), max_size=2),
-)
+    st.lists(STEP, max_size=3), SETTINGS, st.dictionaries(st.sampled_from(NAMES), values(NAMES), max_size=2),
+)  # fmt: skip
 
 
 def drawn(trace: Trace) -> None:

@@ -124,17 +124,9 @@ def _jump(number: int, letter: int, tables: Filter, met: Met) -> Any:
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
 def _take(
-    rows: Array,
-    at: int,
-    reading: int,
-    unknown: int,
-    slash: int,
-    point: int,
-    is_end: bool,
-    points: Array,
-    jumps: Array,
-    cuts: Array,
-) -> Any:
+    rows: Array, at: int, reading: int, unknown: int, slash: int, point: int, is_end: bool,
+    points: Array, jumps: Array, cuts: Array,
+) -> Any:  # fmt: skip
     """Read what was decoded, in one of the readings; as `read`."""
     number = rows[at, NUMBER + reading]
     for i in range(unknown + slash + (point >= 0)):
@@ -158,16 +150,9 @@ def _take(
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
 def _goes_on(
-    rows: Array,
-    at: int,
-    reading: int,
-    begun: int,
-    points: Array,
-    jumps: Array,
-    cuts: Array,
-    samples: Array,
+    rows: Array, at: int, reading: int, begun: int, points: Array, jumps: Array, cuts: Array, samples: Array,
     first: Array,
-) -> Any:
+) -> Any:  # fmt: skip
     """Whether a character that has begun can be completed without a match in one reading: 0, else as `read`. samples: a
     character of each class that a beginning can still become; first: where those of each beginning are."""
     left, value = begun & 15, begun >> 8
@@ -221,17 +206,9 @@ def _escape_goes_on(rows: Array, at: int, reading: int, points: Array, jumps: Ar
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
 def read(
-    rows: Array,
-    at: int,
-    byte: int,
-    points: Array,
-    jumps: Array,
-    cuts: Array,
-    samples: Array,
-    first: Array,
-    low: int,
+    rows: Array, at: int, byte: int, points: Array, jumps: Array, cuts: Array, samples: Array, first: Array, low: int,
     high: int,
-) -> Any:
+) -> Any:  # fmt: skip
     """Read one byte after a row, rows[at]; see INVALID for what it returns, or MISS. The row changes, and is not to be
     used unless 0 is returned. points: of the filter. jumps, cuts: of `met`. samples, first: see `_goes_on`. low, high:
     only these readings are asked, `low <= reading < high`."""
@@ -406,23 +383,9 @@ def _keep(rows: Array, place: int, kept: Array, count: int, slots: Array) -> Any
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
 def walk(
-    trie: Array,
-    ids: Array,
-    has_other: bool,
-    low: int,
-    high: int,
-    kinds: int,
-    kind: Array,
-    stack: Array,
-    beside: Array,
-    bits: Array,
-    landed: Array,
-    kept: Array,
-    count: int,
-    slots: Array,
-    tables: Filter,
-    met: Met,
-) -> Any:
+    trie: Array, ids: Array, has_other: bool, low: int, high: int, kinds: int, kind: Array, stack: Array,
+    beside: Array, bits: Array, landed: Array, kept: Array, count: int, slots: Array, tables: Filter, met: Met,
+) -> Any:  # fmt: skip
     """Find the tokens that a state refuses, and the row after each other token, by what differs from another state.
 
     Where both have become one, the subtree is left as it is. Inputs: trie (N + 1, 4) int32 and ids (T,) int32 as in
