@@ -162,23 +162,23 @@ class Answer:
         assert isinstance(event, TokenEvent)
         return event
 
-    def end(self, told: Told, *, index: int = 0) -> Event:
+    def end(self, end: Told, *, index: int = 0) -> Event:
         """The end. Raises UpstreamError where the other side ended a text that is not complete."""
         if self._text.ending is not None:
-            told = replace(told, finish="stop", stop=str(self._text.ending.stop))
+            end = replace(end, finish="stop", stop=str(self._text.ending.stop))
         if self.request.logprobs and self._text.tokens and not self._measured:
             raise UpstreamError(f"{self.name} tells no log probabilities", hint="leave logprobs out")
-        self.run.told = told
-        if self.matcher is not None and told.finish == "stop" and told.stop is None:
+        self.run.told = end
+        if self.matcher is not None and end.finish == "stop" and end.stop is None:
             if not self.matcher.is_accepting:
                 raise UpstreamError(
                     f"{self.name} ended a text that does not satisfy {self._kind} yet",
                     hint="it did not keep to the constraint; is its version too old?",
                 )
             self.matcher.advance(self.vocab.eos_ids[0])
-        self._text.ending = Ending(told.finish, told.stop)
+        self._text.ending = Ending(end.finish, end.stop)
         outcome = self._text.outcome(self.matcher)
-        if self.matcher is None and told.finish == "length" and not self._is_filtered:
+        if self.matcher is None and end.finish == "length" and not self._is_filtered:
             outcome = replace(outcome, is_complete=False)
         return self.run.event(outcome, index)
 

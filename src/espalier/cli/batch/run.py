@@ -168,13 +168,13 @@ def worker_command(
     _, settings = read_server(flags, env_file)
     from espalier.store.open import open_store  # noqa: PLC0415
 
-    kept = open_store(settings.database_url)
+    store = open_store(settings.database_url)
     try:
         with load(model, engine, build_app()) as loaded:
             output.note(f"working with {loaded.name}; Ctrl-C gives running items back")
-            asyncio.run(_work(loaded, settings, kept, None, None, until_idle=until_idle))
+            asyncio.run(_work(loaded, settings, store, None, None, until_idle=until_idle))
     finally:
-        kept.close()
+        store.close()
 
 
 async def _work(

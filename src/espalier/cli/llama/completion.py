@@ -115,12 +115,12 @@ def _sampling(arguments: LlamaArguments) -> SamplingConfig:
 def _engine_options(arguments: LlamaArguments, model: str) -> dict[str, Any]:
     """Options of `espalier.load`. A context beyond the trained one is cut to it, with a note."""
     options = dict(arguments.engine)
-    asked = options.get("context")
-    if asked is not None:
-        whole = -(-max(asked, 1) // BLOCK) * BLOCK
+    option = options.get("context")
+    if option is not None:
+        whole = -(-max(option, 1) // BLOCK) * BLOCK
         trained = _trained_context(model)
         if trained and whole > trained:
-            output.note(f"the model was trained on only {trained} context tokens ({asked} specified)")
+            output.note(f"the model was trained on only {trained} context tokens ({option} specified)")
             whole = trained
         options["context"] = whole
     return options

@@ -202,17 +202,17 @@ def merge_command(
     _write(made, target)
 
 
-def _write(made: Combined, target: str) -> None:
-    made.check()
-    for warning in made.warnings:
+def _write(combined: Combined, target: str) -> None:
+    combined.check()
+    for warning in combined.warnings:
         output.note(f"note: {warning}")
-    if made.link is not None:
-        output.note(f"link: {made.link.reason}")
+    if combined.link is not None:
+        output.note(f"link: {combined.link.reason}")
     if target == "-":
-        output.data(text_of(made))
+        output.data(text_of(combined))
     else:
-        save(made, target)
-    summary = made.data["summary"]
+        save(combined, target)
+    summary = combined.data["summary"]
     where = "" if target == "-" else f"{target}: "
     label = "estimated as rejected" if "estimated" in summary else "rejected"
     unknown = f", {summary['unknown_steps']} unknown" if summary["unknown_steps"] else ""

@@ -135,16 +135,16 @@ def read_other(argument: str, trace: Trace, root: str | None = None) -> Spec:
     return JsonSchema(data, whitespace=style, order=own.get("order") if own.get("kind") == "json_schema" else None)
 
 
-def replay_lines(made: Replaying) -> list[str]:
+def replay_lines(replay: Replaying) -> list[str]:
     """The result of a replay, in 80 columns."""
-    whose = "its own constraint" if made.is_own else "what was asked now"
-    if made.replayed is None:
-        lines = [f"run afresh as {made.strategy}, with the same seed, under {whose}:"]
-        return [*lines, *made.diff.lines(("stored", "now")), *note_lines(made)]
-    replayed = made.replayed
-    where = "stored" if made.source == "distributions" else "computed"
-    lines = [f"{len(replayed.steps)} of {replayed.stored} steps by {made.strategy} under {whose}, logits {where}"]
-    if made.is_exact:
+    whose = "its own constraint" if replay.is_own else "what was asked now"
+    if replay.replayed is None:
+        lines = [f"run afresh as {replay.strategy}, with the same seed, under {whose}:"]
+        return [*lines, *replay.diff.lines(("stored", "now")), *note_lines(replay)]
+    replayed = replay.replayed
+    where = "stored" if replay.source == "distributions" else "computed"
+    lines = [f"{len(replayed.steps)} of {replayed.stored} steps by {replay.strategy} under {whose}, logits {where}"]
+    if replay.is_exact:
         lines.append("reproduced exactly: every token and every tax")
     elif replayed.is_same:
         lines.append("every step takes the stored token")
@@ -158,11 +158,11 @@ def replay_lines(made: Replaying) -> list[str]:
         lines.append(f"{replayed.changes} steps draw another token than the stored one")
     more = round(replayed.tax - replayed.stored_tax, 2) + 0.0  # and never -0.00
     lines.append(f"tax: {replayed.stored_tax:.2f} nats then, {replayed.tax:.2f} now ({more:+.2f})")
-    if not (made.is_own and replayed.is_same):
-        tables = made.diff.tables()
+    if not (replay.is_own and replayed.is_same):
+        tables = replay.diff.tables()
         heads = [f"{'':<36}{'then':>15}{'now':>15}{'difference':>14}"] if tables else []
         lines += [*heads, *tables[1:]]
-    return [*lines, *note_lines(made)]
+    return [*lines, *note_lines(replay)]
 
 
 def divergence_lines(what: str, divergence: Divergence) -> list[str]:
@@ -178,5 +178,5 @@ def divergence_lines(what: str, divergence: Divergence) -> list[str]:
     return lines
 
 
-def note_lines(made: Replaying) -> list[str]:
-    return [f"note: {made.note}"] if made.note else []
+def note_lines(replay: Replaying) -> list[str]:
+    return [f"note: {replay.note}"] if replay.note else []

@@ -66,12 +66,12 @@ class ConstraintProcessor(LogitsProcessor):
         compiled, and params that cannot stand beside one. It is compiled over bytes here, since the vocabulary is the
         engine's."""
         try:
-            asked = read_asked(getattr(sampling_params, "extra_args", None), _app())
-            if asked is None:
+            constraint = read_asked(getattr(sampling_params, "extra_args", None), _app())
+            if constraint is None:
                 return
-            check_params(sampling_params, report=asked.report)
+            check_params(sampling_params, report=constraint.report)
             with suppress(VocabError):  # a token that the grammar names: the engine's vocabulary decides
-                _app().compiler(Vocab.bytes()).compile(asked.spec).matcher().mask()
+                _app().compiler(Vocab.bytes()).compile(constraint.spec).matcher().mask()
         except EspalierError as error:
             raise ValueError(f"espalier: {error}") from error
 
@@ -174,18 +174,18 @@ class ConstraintProcessor(LogitsProcessor):
 
     def _open_row(self, params: Any, output: list[int]) -> _Place | None:
         try:
-            asked = read_asked(getattr(params, "extra_args", None), _app())
+            constraint = read_asked(getattr(params, "extra_args", None), _app())
         except EspalierError as error:  # params that nobody has validated
             return _Place(Row(None, output, failure=error))
-        if asked is None:
+        if constraint is None:
             return None
         try:
-            check_params(params, report=asked.report)
-            row = Row(self._compiler.compile(asked.spec), output)
+            check_params(params, report=constraint.report)
+            row = Row(self._compiler.compile(constraint.spec), output)
         except EspalierError as error:
             row = Row(None, output, failure=error)
-        self._count += asked.report
-        return _Place(row, asked.id or (f"unnamed-{self._count}" if asked.report else ""), asked.report)
+        self._count += constraint.report
+        return _Place(row, constraint.id or (f"unnamed-{self._count}" if constraint.report else ""), constraint.report)
 
     def _leave(self, place: _Place | None) -> None:
         """A request left the batch: finished, cut off, or preempted, which a processor is not told."""

@@ -273,43 +273,43 @@ def completion_tokens(result: Result) -> int:
     return sum(output.usage.completion_tokens for output in (result, *result.others))
 
 
-def branches_field(asked: Asked) -> str | None:
+def branches_field(parsed: Asked) -> str | None:
     """The body's field for the number of sequences of a run, None if a run has one sequence."""
-    decoding = asked.requests[0].decoding
+    decoding = parsed.requests[0].decoding
     strategy: Strategy = STRATEGIES.load(decoding.strategy)
     if strategy.sequences(decoding) < 2:
         return None
     given = {"num_beams": decoding.num_beams, "particles": decoding.particles}
-    return next((asked.names.get(name, name) for name, value in given.items() if value is not None), None) or (
-        asked.names.get("strategy", "espalier.strategy")
+    return next((parsed.names.get(name, name) for name, value in given.items() if value is not None), None) or (
+        parsed.names.get("strategy", "espalier.strategy")
     )
 
 
-def _may_cost(asked: Asked) -> bool:
+def _may_cost(parsed: Asked) -> bool:
     """Whether something that the request asks for can exceed a limit: without any of it, the engine has failed."""
-    request = asked.requests[0]
+    request = parsed.requests[0]
     asks = (request.constraint, request.tools, request.filters, request.soft, request.sampling.bad_words)
-    return any(part is not None and part != () for part in asks) or branches_field(asked) is not None
+    return any(part is not None and part != () for part in asks) or branches_field(parsed) is not None
 
 
-def too_costly(asked: Asked, error: LimitExceeded) -> TooCostly:
+def too_costly(parsed: Asked, error: LimitExceeded) -> TooCostly:
     """The error of a request that exceeds a limit by itself; it names the field that is most likely the cause."""
-    made = TooCostly(error.message, hint=error.hint, field=error.field or _likely_field(asked))
-    made.__cause__ = error
-    return made
+    too_costly = TooCostly(error.message, hint=error.hint, field=error.field or _likely_field(parsed))
+    too_costly.__cause__ = error
+    return too_costly
 
 
-def impasse(asked: Asked, error: DeadEnd) -> Stranded:
+def impasse(parsed: Asked, error: DeadEnd) -> Stranded:
     """The error of a request whose constraint, filters or bans leave no token on the way that its text took."""
     hint = error.hint or "another seed may take another way; otherwise ask for less at once"
-    made = Stranded(error.message, hint=hint, field=error.field or _likely_field(asked))
-    made.__cause__ = error
-    return made
+    stranded = Stranded(error.message, hint=hint, field=error.field or _likely_field(parsed))
+    stranded.__cause__ = error
+    return stranded
 
 
-def _likely_field(asked: Asked) -> str:
-    part = "constraint" if asked.constraint is not None else "tools" if asked.requests[0].tools else None
-    return part or branches_field(asked) or "prompt"
+def _likely_field(parsed: Asked) -> str:
+    part = "constraint" if parsed.constraint is not None else "tools" if parsed.requests[0].tools else None
+    return part or branches_field(parsed) or "prompt"
 
 
 async def _alone(running: Running) -> AsyncGenerator[Burst]:

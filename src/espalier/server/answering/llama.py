@@ -23,20 +23,20 @@ Json = dict[str, Any]
 STOPS = {"length": "limit", "stop": "eos"}
 
 
-def whole_llama(asked: Asked, head: Head, results: Sequence[Result]) -> Json:
+def whole_llama(parsed: Asked, head: Head, results: Sequence[Result]) -> Json:
     """Every output, without its timings, which `finish_llama` adds."""
-    assert isinstance(asked, LlamaAsked)
-    return {"results": [(_final(asked, index, result), result.usage) for index, result in enumerate(results)]}
+    assert isinstance(parsed, LlamaAsked)
+    return {"results": [(_final(parsed, index, result), result.usage) for index, result in enumerate(results)]}
 
 
 def finish_llama(reply: Json, running: Generation) -> Any:
     """One output, or a list of several, with timings, reduced to `response_fields`."""
-    asked = running.asked
-    assert isinstance(asked, LlamaAsked)
+    parsed = running.asked
+    assert isinstance(parsed, LlamaAsked)
     began = running.began if running.submitted is None else running.submitted
     replies = [
         _pick_fields(
-            asked,
+            parsed,
             {
                 **result,
                 **named_by(running),
@@ -75,8 +75,8 @@ def predicted(count: int, *, first: float | None, last: float) -> Json:
     }  # fmt: skip
 
 
-def _final(asked: LlamaAsked, index: int, result: Result) -> Json:
-    body = asked.body
+def _final(parsed: LlamaAsked, index: int, result: Result) -> Json:
+    body = parsed.body
     stopped = isinstance(result.stop_reason, str)
     text = outdented(result.text, body.n_indent or 0)
     is_cut = len(text) < len(result.text)
@@ -86,19 +86,19 @@ def _final(asked: LlamaAsked, index: int, result: Result) -> Json:
         "tokens": list(result.token_ids) if body.return_tokens else [],
         "id_slot": -1 if body.id_slot is None else body.id_slot,
         "stop": True,
-        "model": asked.model,
+        "model": parsed.model,
         "tokens_predicted": result.usage.completion_tokens,
         "tokens_evaluated": result.usage.prompt_tokens,
-        "generation_settings": _settings(asked, result),
-        "prompt": asked.requests[index].prompt,
+        "generation_settings": _settings(parsed, result),
+        "prompt": parsed.requests[index].prompt,
         "has_new_line": "\n" in text,
-        "truncated": bool(asked.truncated and asked.truncated[index]),
+        "truncated": bool(parsed.truncated and parsed.truncated[index]),
         "stop_type": _stop_type(result, is_cut=is_cut),
         "stopping_word": result.stop_reason if stopped and not is_cut else "",
         "tokens_cached": result.usage.prompt_tokens + result.usage.completion_tokens - 1,
     }
     if body.n_probs and result.trace is not None:
-        final["completion_probabilities"] = [probabilities(asked, step) for step in result.records]
+        final["completion_probabilities"] = [probabilities(parsed, step) for step in result.records]
     return final
 
 
@@ -125,47 +125,47 @@ def outdented(text: str, least: int) -> str:
     return text
 
 
-def _settings(asked: LlamaAsked, result: Result) -> Json:
-    body, sampling = asked.body, asked.sampling
+def _settings(parsed: LlamaAsked, result: Result) -> Json:
+    body, sampling = parsed.body, parsed.sampling
     schema = {} if body.json_schema is None else {"json_schema": body.json_schema}
     return {
         **sampling, "seed": result.seed, "max_tokens": sampling["n_predict"], "n_keep": 0, "n_discard": 0,
-        "stream": asked.stream, "n_probs": body.n_probs or 0, "grammar": body.grammar or "", **schema,
+        "stream": parsed.stream, "n_probs": body.n_probs or 0, "grammar": body.grammar or "", **schema,
         "grammar_lazy": False, "grammar_triggers": [], "preserved_tokens": [], "chat_format": "Content-only",
         "timings_per_token": bool(body.timings_per_token),
         "post_sampling_probs": bool(body.post_sampling_probs), "lora": [],
     }  # fmt: skip
 
 
-def probabilities(asked: LlamaAsked, step: StepRecord) -> Json:
+def probabilities(parsed: LlamaAsked, step: StepRecord) -> Json:
     """An entry of `completion_probabilities`: from the softmax of the raw logits, or after the sampler chain."""
-    top = asked.body.n_probs or 0
-    token = _token(asked, step.token_id, step.text, step.bytes)
-    if asked.body.post_sampling_probs:
-        tops = [_candidate(asked, candidate) | {"prob": candidate.prob} for candidate in step.post_chain[:top]]
+    top = parsed.body.n_probs or 0
+    token = _token(parsed, step.token_id, step.text, step.bytes)
+    if parsed.body.post_sampling_probs:
+        tops = [_candidate(parsed, candidate) | {"prob": candidate.prob} for candidate in step.post_chain[:top]]
         return {**token, "prob": step.resampled.prob, "top_probs": tops}
     tops = [
-        _candidate(asked, candidate) | {"logprob": of_probability(candidate.prob)}
+        _candidate(parsed, candidate) | {"logprob": of_probability(candidate.prob)}
         for candidate in step.pre_masking[:top]
     ]
     return {**token, "logprob": finite(step.logprob), "top_logprobs": tops}
 
 
-def _candidate(asked: LlamaAsked, candidate: Candidate) -> Json:
-    return _token(asked, candidate.id, candidate.text, candidate.bytes)
+def _candidate(parsed: LlamaAsked, candidate: Candidate) -> Json:
+    return _token(parsed, candidate.id, candidate.text, candidate.bytes)
 
 
-def _token(asked: LlamaAsked, token: int, text: str, raw: bytes) -> Json:
+def _token(parsed: LlamaAsked, token: int, text: str, raw: bytes) -> Json:
     """The token; one that ends the output has an empty text, as in llama-server."""
-    return {"id": token, "token": "" if token in asked.ends else text, "bytes": list(raw)}
+    return {"id": token, "token": "" if token in parsed.ends else text, "bytes": list(raw)}
 
 
-def _pick_fields(asked: LlamaAsked, reply: Json) -> Json:
+def _pick_fields(parsed: LlamaAsked, reply: Json) -> Json:
     """The reply reduced to `response_fields`: the value of each path, under the path. Unknown paths are left out."""
-    if not asked.body.response_fields:
+    if not parsed.body.response_fields:
         return reply
     picked = {}
-    for path in asked.body.response_fields:
+    for path in parsed.body.response_fields:
         value: Any = reply
         for part in path.split("/"):
             value = value.get(part, ...) if isinstance(value, dict) else ...
@@ -224,7 +224,7 @@ class LlamaChunks(Chunks):
         total = self._prompts.get(index, (None, None))[0]
         return {} if total is None else {"tokens_evaluated": total}
 
-    def _progress(self, asked: LlamaAsked, index: int) -> Json:
+    def _progress(self, parsed: LlamaAsked, index: int) -> Json:
         """The chunk of `return_progress`: the prompt has been read. It comes once, before the first token, for prompts
         are read beside the steps of others and not chunk by chunk for one request."""
         total, cached = self._prompts[index]
@@ -232,7 +232,7 @@ class LlamaChunks(Chunks):
         progress = {"total": total or 0, "cache": cached or 0, "processed": total or 0, "time_ms": round(took)}
         return {
             "index": index, "content": "", "tokens": [], "stop": False,
-            "id_slot": -1 if asked.body.id_slot is None else asked.body.id_slot,
+            "id_slot": -1 if parsed.body.id_slot is None else parsed.body.id_slot,
             "tokens_predicted": 0, **self._count_prompt(index), "prompt_progress": progress,
         }  # fmt: skip
 
@@ -245,18 +245,18 @@ class LlamaChunks(Chunks):
         usage = Usage(prompt_tokens=total, completion_tokens=count, cached_tokens=cached or 0)
         return timings(usage, began=self.begun, first=self._first.get(index), last=last)
 
-    def _piece(self, asked: LlamaAsked, index: int, text: str) -> Json:
+    def _piece(self, parsed: LlamaAsked, index: int, text: str) -> Json:
         piece: Json = {
             "index": index,
             "content": text,
             "tokens": self._ids.pop(index, []),
             "stop": False,
-            "id_slot": -1 if asked.body.id_slot is None else asked.body.id_slot,
+            "id_slot": -1 if parsed.body.id_slot is None else parsed.body.id_slot,
             "tokens_predicted": self._counts.get(index, 0),
             **self._count_prompt(index),
         }
-        if asked.body.timings_per_token:
+        if parsed.body.timings_per_token:
             piece["timings"] = self._timings(index)
         if steps := self._steps.pop(index, None):
-            piece["completion_probabilities"] = [probabilities(asked, step) for step in steps]
+            piece["completion_probabilities"] = [probabilities(parsed, step) for step in steps]
         return piece

@@ -51,21 +51,21 @@ class Head:
         return {"request_id": self.request_id} if self.request_id else {}
 
 
-def chat_head(asked: Asked, fingerprint: str) -> Head:
-    return Head(id=new_id("chatcmpl-"), kind="chat.completion", created=int(time.time()), model=asked.model,
+def chat_head(parsed: Asked, fingerprint: str) -> Head:
+    return Head(id=new_id("chatcmpl-"), kind="chat.completion", created=int(time.time()), model=parsed.model,
                 fingerprint=fingerprint)  # fmt: skip
 
 
-def text_head(asked: Asked, fingerprint: str) -> Head:
-    return Head(id=new_id("cmpl-"), kind="text_completion", created=int(time.time()), model=asked.model,
+def text_head(parsed: Asked, fingerprint: str) -> Head:
+    return Head(id=new_id("cmpl-"), kind="text_completion", created=int(time.time()), model=parsed.model,
                 fingerprint=fingerprint)  # fmt: skip
 
 
-def outputs(asked: Asked, results: Sequence[Result]) -> Iterator[tuple[int, int, int, Result]]:
+def outputs(parsed: Asked, results: Sequence[Result]) -> Iterator[tuple[int, int, int, Result]]:
     """Every output of all runs: the index of its choice, the index of its run, its place in the run, the Result."""
     for run, result in enumerate(results):
         for place, output in enumerate((result, *result.others)):
-            yield run * asked.returned + place, run, place, output
+            yield run * parsed.returned + place, run, place, output
 
 
 def usage(results: Sequence[Result], n: int) -> Json:
@@ -82,37 +82,37 @@ def usage(results: Sequence[Result], n: int) -> Json:
     return usage
 
 
-def report(asked: Asked, choice: int, run: int, result: Result, trace_id: str | None) -> Json:
+def report(parsed: Asked, choice: int, run: int, result: Result, trace_id: str | None) -> Json:
     """The entry of one output under the key `espalier`. choice: index of the choice. run: index of its run."""
     report: Json = {
         "index": choice,
         "seed": result.seed,
-        "strategy": asked.requests[run].strategy,
+        "strategy": parsed.requests[run].strategy,
         "stop_reason": result.stop_reason,
         "verdict": None if result.verdict is None else result.verdict.to_json(),
     }
     report |= result.occasional()
-    if asked.truncated and asked.truncated[run]:
-        report["truncated"] = asked.truncated[run]
+    if parsed.truncated and parsed.truncated[run]:
+        report["truncated"] = parsed.truncated[run]
     if result.activations is not None:
         report["prompt_hash"] = result.activations.record.prompt_hash
     if result.turn.fault:
         report["fault"] = result.turn.fault
-    if asked.shown_trace != "none" and result.trace is not None:
+    if parsed.shown_trace != "none" and result.trace is not None:
         report["summary"] = result.trace.summary()
     if trace_id is not None:
         report["trace_id"] = trace_id
-    if asked.shown_trace == "steps" and not asked.stream_steps and result.trace is not None:
+    if parsed.shown_trace == "steps" and not parsed.stream_steps and result.trace is not None:
         report["trace"] = result.trace.to_json()
     return report
 
 
 def reports(
-    contract: Sequence[Mapping[str, str]] | None, outputs: Iterable[Json], asked: Asked, results: Sequence[Result]
+    contract: Sequence[Mapping[str, str]] | None, outputs: Iterable[Json], parsed: Asked, results: Sequence[Result]
 ) -> Json:
     """The key `espalier`. contract: what is enforced of each keyword of a schema, None for other constraints. results:
     of the runs that are reported."""
-    lines = [*asked.lines, *breach_lines(results)]
+    lines = [*parsed.lines, *breach_lines(results)]
     return {"contract": contract, "outputs": list(outputs), **({"warnings": lines} if lines else {})}
 
 
@@ -127,27 +127,27 @@ def breach_report(result: Result) -> Json:
     return {} if result.breach is None else {"espalier": {"warnings": [result.breach.told]}}
 
 
-def whole_chat(asked: Asked, head: Head, results: Sequence[Result]) -> Json:
+def whole_chat(parsed: Asked, head: Head, results: Sequence[Result]) -> Json:
     """A `chat.completion`."""
     choices = []
-    for index, _, _, result in outputs(asked, results):
+    for index, _, _, result in outputs(parsed, results):
         message: Json = {"role": "assistant", "content": result.content, "refusal": None}
         if result.reasoning is not None:
             message |= {"reasoning": result.reasoning, "reasoning_content": result.reasoning}
         if result.tool_calls:
             message["content"] = result.content or None
-            message |= _calls([call.to_json() for call in result.tool_calls], asked)
-        finish = finish_reason(result, asked)
+            message |= _calls([call.to_json() for call in result.tool_calls], parsed)
+        finish = finish_reason(result, parsed)
         choice: Json = {"index": index, "message": message, "logprobs": None, "finish_reason": finish}
-        if asked.top_logprobs is not None:
-            choice["logprobs"] = ChatLogprobs(asked.top_logprobs, with_ids=True).of(steps_of(asked, result))
-        choices.append(_with_ids(choice, asked, result))
-    return head.json() | {"choices": choices, "usage": usage(results, asked.n)}
+        if parsed.top_logprobs is not None:
+            choice["logprobs"] = ChatLogprobs(parsed.top_logprobs, with_ids=True).of(steps_of(parsed, result))
+        choices.append(_with_ids(choice, parsed, result))
+    return head.json() | {"choices": choices, "usage": usage(results, parsed.n)}
 
 
-def _calls(calls: list[Json], asked: Asked) -> Json:
+def _calls(calls: list[Json], parsed: Asked) -> Json:
     """The calls of a message, or the one call of who asked with `functions`."""
-    return {"function_call": calls[0]["function"]} if asked.has_functions else {"tool_calls": calls}
+    return {"function_call": calls[0]["function"]} if parsed.has_functions else {"tool_calls": calls}
 
 
 BROKEN = "content_filter"
@@ -155,29 +155,29 @@ BROKEN = "content_filter"
 """
 
 
-def finish_reason(result: Result, asked: Asked) -> str:
+def finish_reason(result: Result, parsed: Asked) -> str:
     """The finish reason of a chat."""
     if result.breach is not None:
         return BROKEN
-    old = asked.has_functions and result.finish_reason == "tool_calls"
+    old = parsed.has_functions and result.finish_reason == "tool_calls"
     return "function_call" if old else result.finish_reason
 
 
-def whole_text(asked: Asked, head: Head, results: Sequence[Result]) -> Json:
+def whole_text(parsed: Asked, head: Head, results: Sequence[Result]) -> Json:
     """A `text_completion`."""
     choices = []
-    for index, run, _, result in outputs(asked, results):
-        before = asked.echo[run]
+    for index, run, _, result in outputs(parsed, results):
+        before = parsed.echo[run]
         choice: Json = {
             "index": index, "text": before + result.text, "logprobs": None, "finish_reason": plain_reason(result)
         }  # fmt: skip
-        if asked.top_logprobs is not None:
-            shown, measured = TextLogprobs(asked.top_logprobs), results[run].prompt_tokens
+        if parsed.top_logprobs is not None:
+            shown, measured = TextLogprobs(parsed.top_logprobs), results[run].prompt_tokens
             choice["logprobs"] = (
-                shown.with_prompt(measured, result.records) if measured else shown.of(steps_of(asked, result))
+                shown.with_prompt(measured, result.records) if measured else shown.of(steps_of(parsed, result))
             )
-        choices.append(_with_ids(choice, asked, result))
-    return head.json() | {"choices": choices, "usage": usage(results, asked.n)}
+        choices.append(_with_ids(choice, parsed, result))
+    return head.json() | {"choices": choices, "usage": usage(results, parsed.n)}
 
 
 def plain_reason(result: Result) -> str:
@@ -187,12 +187,12 @@ def plain_reason(result: Result) -> str:
     return "stop" if result.finish_reason == "tool_calls" else result.finish_reason
 
 
-def _with_ids(choice: Json, asked: Asked, result: Result) -> Json:
-    return {**choice, "token_ids": list(result.token_ids)} if asked.token_ids else choice
+def _with_ids(choice: Json, parsed: Asked, result: Result) -> Json:
+    return {**choice, "token_ids": list(result.token_ids)} if parsed.token_ids else choice
 
 
-def steps_of(asked: Asked, result: Result) -> list[StepRecord]:
-    return [step for step in result.records if step.token_id not in asked.ends]
+def steps_of(parsed: Asked, result: Result) -> list[StepRecord]:
+    return [step for step in result.records if step.token_id not in parsed.ends]
 
 
 @dataclass(slots=True)
@@ -251,9 +251,9 @@ class ChoiceChunks(Chunks):
 
     def sent(self, run: int, happened: Event, trace_id: str | None, *, by_parts: bool = False) -> bytes:
         """The chunks of one event as they are sent. What is only text is put into a frame that is made once."""
-        asked = self.asked
-        if isinstance(happened, TokenEvent) and asked.top_logprobs is None and not (
-            asked.token_ids or asked.stream_steps
+        parsed = self.asked
+        if isinstance(happened, TokenEvent) and parsed.top_logprobs is None and not (
+            parsed.token_ids or parsed.stream_steps
         ):  # fmt: skip
             text = self.only_text(run, happened)
             if text is not None:

@@ -107,18 +107,18 @@ async def answer(request: Request, dialect: Dialect[B]) -> Response:
 
 
 async def whole_reply(
-    process: Process, dialect: Dialect[B], asked: Asked, *, caller: Caller, request_id: str
+    process: Process, dialect: Dialect[B], parsed: Asked, *, caller: Caller, request_id: str
 ) -> tuple[bytes, Generation]:
     """The whole reply as JSON to what came by no request, such as an item of a batch, and what ran. Raises what
     `generating` raises."""
     with process.spans.request(
-        operation=dialect.operation, model=asked.model, headers={}, request_id=request_id
+        operation=dialect.operation, model=parsed.model, headers={}, request_id=request_id
     ) as span:
         async with generating(
-            process, asked, caller=caller, route=dialect.route, request_id=request_id, began=time.monotonic(),
+            process, parsed, caller=caller, route=dialect.route, request_id=request_id, began=time.monotonic(),
             span=span, log_state={},
         ) as running:  # fmt: skip
-            return await _whole(running, dialect, dialect.head(asked, process.fingerprint)), running
+            return await _whole(running, dialect, dialect.head(parsed, process.fingerprint)), running
 
 
 async def _begin(
@@ -165,25 +165,25 @@ def _reads_files(data: Mapping[str, Any]) -> bool:
 
 async def _whole(running: Generation, dialect: Dialect[B], head: Head) -> bytes:
     """The whole reply as JSON, made in a thread: with a full trace it may have millions of numbers."""
-    asked = running.asked
+    parsed = running.asked
     results: dict[int, Result] = {}
     async with aclosing(running.events()) as events:
         async for burst in events:
             results |= {index: happened.result for index, happened in burst if isinstance(happened, Finished)}
-    ordered = [results[index] for index in range(len(asked.requests))]
+    ordered = [results[index] for index in range(len(parsed.requests))]
     if running.process.settings.wordlist_server_compat and (logged := ordered[0].activations) is not None:
         head = replace(head, id=logged.record.prompt_hash)  # the logging server's key of the entry
     running.ended(head.id, ordered)
 
     def make() -> bytes:
-        reply = dialect.whole(asked, head, ordered)
-        if asked.report:
+        reply = dialect.whole(parsed, head, ordered)
+        if parsed.report:
             ids = [output.trace_id for output in running.outputs]
             paired = (
-                report(asked, choice, run, result, ids[run] if place == 0 else None)
-                for choice, run, place, result in outputs(asked, ordered)
+                report(parsed, choice, run, result, ids[run] if place == 0 else None)
+                for choice, run, place, result in outputs(parsed, ordered)
             )
-            reply["espalier"] = reports(running.contract, paired, asked, ordered)
+            reply["espalier"] = reports(running.contract, paired, parsed, ordered)
         return to_bytes_by_parts(reply if dialect.finish is None else dialect.finish(reply, running))
 
     return await running.process.pools.replies.run(make, owner=running.caller.name)
@@ -237,12 +237,12 @@ async def _stream(running: Generation, chunks: Chunks, dialect: Dialect[B]) -> A
             yield chunks.encoded(chunk)
 
 
-def _headers(asked: Asked, request_id: str) -> dict[str, str]:
+def _headers(parsed: Asked, request_id: str) -> dict[str, str]:
     """Warn a client of old and unknown fields and of hints, which are logged too, and of prompts that were cut."""
     fields = {"fields": {"request_id": request_id}}
-    for warning in asked.warnings:
+    for warning in parsed.warnings:
         log.warning("%s", warning, extra=fields)
-    if asked.hints:
-        log.debug("without effect: %s", ", ".join(asked.hints), extra=fields)
-    lost = sum(asked.truncated[:: asked.n])
-    return warning_header(asked.lines) | ({"x-espalier-truncated": str(lost)} if lost else {})
+    if parsed.hints:
+        log.debug("without effect: %s", ", ".join(parsed.hints), extra=fields)
+    lost = sum(parsed.truncated[:: parsed.n])
+    return warning_header(parsed.lines) | ({"x-espalier-truncated": str(lost)} if lost else {})

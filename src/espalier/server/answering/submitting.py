@@ -36,48 +36,50 @@ SMALL = 16_384
 
 @asynccontextmanager
 async def generating(
-    process: Process, asked: Asked, *, caller: Caller, route: str, request_id: str, began: float,
+    process: Process, parsed: Asked, *, caller: Caller, route: str, request_id: str, began: float,
     span: RequestSpan, log_state: MutableMapping[str, Any],
 ) -> AsyncIterator[Generation]:  # fmt: skip
     """Admit the caller and submit every output. At the end, cancel what still runs, count outputs that have not ended
     with the error, and add fields to the log line. log_state: `scope["state"]`. Raises TooManyRequests, Overloaded,
     DeadlineExceeded, and what `submit` raises."""
-    made = Generation(
+    generation = Generation(
         process=process,
-        asked=asked,
+        asked=parsed,
         caller=caller,
         route=route,
         request_id=request_id,
         began=began,
         span=span,
-        outputs=[Output() for _ in asked.requests],
+        outputs=[Output() for _ in parsed.requests],
     )
-    sampling = asked.requests[0].sampling
+    sampling = parsed.requests[0].sampling
     span.parameters(
         max_tokens=sampling.max_tokens, temperature=sampling.temperature, top_p=sampling.top_p, top_k=sampling.top_k,
         seed=sampling.seed, frequency_penalty=sampling.frequency_penalty, presence_penalty=sampling.presence_penalty,
-        n=asked.n * asked.returned, constraint=made.kind, stream=asked.stream,
+        n=parsed.n * parsed.returned, constraint=generation.kind, stream=parsed.stream,
     )  # fmt: skip
-    async with process.gate.admit(caller, requests=len(asked.requests) * asked.returned):
-        await _submit(made, is_small=log_state.get(BODY_BYTES, SMALL) < SMALL)
-        process.meter.started(route=route, max_tokens=sampling.max_tokens, outputs=len(asked.requests) * asked.returned)
+    async with process.gate.admit(caller, requests=len(parsed.requests) * parsed.returned):
+        await _submit(generation, is_small=log_state.get(BODY_BYTES, SMALL) < SMALL)
+        process.meter.started(
+            route=route, max_tokens=sampling.max_tokens, outputs=len(parsed.requests) * parsed.returned
+        )
         try:
-            yield made
+            yield generation
         except Exception as error:
-            made.failed(error)
+            generation.failed(error)
             raise
         finally:
-            for index, output in enumerate(made.outputs):
+            for index, output in enumerate(generation.outputs):
                 if output.running is not None:
                     output.running.cancel()
-                made.count(index, None, made.code)
-            logs.add_fields(log_state, **made.line())
+                generation.count(index, None, generation.code)
+            logs.add_fields(log_state, **generation.line())
 
 
-async def _submit(made: Generation, *, is_small: bool) -> None:
+async def _submit(generation: Generation, *, is_small: bool) -> None:
     """Submit every output from a worker thread. On an error, all of them are cancelled. is_small: the body is, so that
     looking up whether its constraint is known takes no time to speak of."""
-    process, asked = made.process, made.asked
+    process, asked = generation.process, generation.asked
     limit = process.settings.request_seconds
     is_off = threading.Event()
 
@@ -86,18 +88,18 @@ async def _submit(made: Generation, *, is_small: bool) -> None:
         try:
             with time_limit(process.settings.compile_seconds, cancelled=is_off.is_set):
                 began = time.monotonic()
-                with working_for(made.caller.name):
-                    made.contract = _contract(made)
-                if made.contract is not None:  # the contract needs the schema compiled
-                    made.compiled = time.monotonic() - began
-                requests = recorded(_cut(made), process, request_id=made.request_id)
+                with working_for(generation.caller.name):
+                    generation.contract = _contract(generation)
+                if generation.contract is not None:  # the contract needs the schema compiled
+                    generation.compiled = time.monotonic() - began
+                requests = recorded(_cut(generation), process, request_id=generation.request_id)
             with one_request():
-                for output, request in zip(made.outputs, requests, strict=True):
-                    left = limit - (time.monotonic() - made.began)
+                for output, request in zip(generation.outputs, requests, strict=True):
+                    left = limit - (time.monotonic() - generation.began)
                     if is_off.is_set() or left <= 0:
                         raise DeadlineExceeded
                     with time_limit(process.settings.compile_seconds, cancelled=is_off.is_set):
-                        runs.append(process.scheduler.submit(request, owner=made.caller.name, deadline=left))
+                        runs.append(process.scheduler.submit(request, owner=generation.caller.name, deadline=left))
                     output.submitted = time.monotonic()
         except LimitExceeded as error:  # nothing is generated yet, so the request itself is too costly
             _cancel(runs)
@@ -108,52 +110,52 @@ async def _submit(made: Generation, *, is_small: bool) -> None:
         return runs
 
     try:
-        async with asyncio.timeout(max(0.0, limit - (time.monotonic() - made.began))):
-            pool = process.pools.known if is_small and _is_known(made) else process.pools.preparing
-            runs = await pool.run(submit, abandoned=_cancel, owner=made.caller.name)
+        async with asyncio.timeout(max(0.0, limit - (time.monotonic() - generation.began))):
+            pool = process.pools.known if is_small and _is_known(generation) else process.pools.preparing
+            runs = await pool.run(submit, abandoned=_cancel, owner=generation.caller.name)
     except TimeoutError:
         raise DeadlineExceeded(f"preparing the request took longer than {limit:g} s") from None
     except EspalierError as error:
         raise asked.named(error) from None
     finally:
         is_off.set()
-    for run_output, running in zip(made.outputs, runs, strict=True):
+    for run_output, running in zip(generation.outputs, runs, strict=True):
         run_output.running = running
-    made.submitted = time.monotonic()
-    if made.kind is not None:  # the first output compiled it, the others found it in the cache
-        made.compiled += runs[0].progress.compiled
-        process.meter.compiled(constraint=made.kind, seconds=made.compiled)
+    generation.submitted = time.monotonic()
+    if generation.kind is not None:  # the first output compiled it, the others found it in the cache
+        generation.compiled += runs[0].progress.compiled
+        process.meter.compiled(constraint=generation.kind, seconds=generation.compiled)
 
 
-def _is_known(made: Generation) -> bool:
+def _is_known(generation: Generation) -> bool:
     """Whether nothing has to be compiled: then the request does not wait behind those that compile for seconds."""
-    request, compiler = made.asked.requests[0], made.process.engine.engine.compiler
+    request, compiler = generation.asked.requests[0], generation.process.engine.engine.compiler
     if request.tools or request.soft or request.filters:
         return False
     if request.constraint is None or compiler is None:
         return request.constraint is None
-    with working_for(made.caller.name):
+    with working_for(generation.caller.name):
         return compiler.has(request.constraint)
 
 
-def _cut(made: Generation) -> tuple[Request, ...]:
+def _cut(generation: Generation) -> tuple[Request, ...]:
     """The requests with prompts cut to max_input_tokens and the body's own limit; `made.asked` gets how much was
     cut."""
-    engine = made.process.engine.engine
-    given = (made.process.settings.max_input_tokens, made.asked.input_limit)
+    engine = generation.process.engine.engine
+    given = (generation.process.settings.max_input_tokens, generation.asked.input_limit)
     limits = [limit for limit in given if limit is not None]
     if limits:
-        requests, lost = cut_prompts(engine, made.asked.requests, min(limits))
-        made.asked = replace(made.asked, requests=requests, truncated=lost)
-    return made.asked.requests
+        requests, lost = cut_prompts(engine, generation.asked.requests, min(limits))
+        generation.asked = replace(generation.asked, requests=requests, truncated=lost)
+    return generation.asked.requests
 
 
-def _contract(made: Generation) -> list[dict[str, str]] | None:
+def _contract(generation: Generation) -> list[dict[str, str]] | None:
     """The contract of a schema (how each keyword is enforced), if the reply reports it."""
-    spec, compiler = made.asked.constraint, made.process.engine.engine.compiler
-    if not made.asked.report or not isinstance(spec, JsonSchema):
+    spec, compiler = generation.asked.constraint, generation.process.engine.engine.compiler
+    if not generation.asked.report or not isinstance(spec, JsonSchema):
         return None
-    return contract_of(spec, compiler, request=made.asked.requests[0]).to_json()
+    return contract_of(spec, compiler, request=generation.asked.requests[0]).to_json()
 
 
 def _cancel(runs: Sequence[Running]) -> None:

@@ -47,8 +47,8 @@ def read_constraint(body: SharedBody, *, max_bytes: int, formats: Formats = "ass
     names the field of the body."""
     specs: list[tuple[str, Spec]] = []
     warnings: list[str] = []
-    asked = body.espalier
-    for path, make in _sources(body, formats if asked is None or asked.formats is None else asked.formats):
+    espalier = body.espalier
+    for path, make in _sources(body, formats if espalier is None or espalier.formats is None else espalier.formats):
         names = dict.fromkeys(("", *FIELDS), path)
         try:
             with field_names(names, otherwise=f"{OWN}.{{field}}" if path == OWN else None):

@@ -46,10 +46,12 @@ def read_decoding(body: SharedBody, *, n: int, default_beams: tuple[int, str] | 
     if not is_search:
         _drop_idle(fields, names)
         return Decoded(fields=fields, names=names)
-    asked = fields.setdefault("num_return_sequences", n)
+    returned = fields.setdefault("num_return_sequences", n)
     names.setdefault("num_return_sequences", "n")
-    if n not in (1, asked):
-        raise BadRequest(f"n is {n}, but espalier.num_return_sequences is {asked}", hint="give one of them", field="n")
+    if n not in (1, returned):
+        raise BadRequest(
+            f"n is {n}, but espalier.num_return_sequences is {returned}", hint="give one of them", field="n"
+        )
     return Decoded(fields=fields, names=names, is_search=True)
 
 

@@ -67,7 +67,7 @@ def ask_chat(body: ChatBody, process: Process, *, make: Callable[..., AskedType]
     for message in messages:
         message.setdefault("content", None)
     check_messages(messages)
-    told = body.told
+    field_warnings = body.told
     body, variables, hints = _template_variables(body, process)
     parallel = None if tools is None else False if body.functions else body.parallel_tool_calls
     draft = _draft(
@@ -79,7 +79,7 @@ def ask_chat(body: ChatBody, process: Process, *, make: Callable[..., AskedType]
     )  # fmt: skip
     more = (*hints, *(["stream_options"] if body.stream_options is not None and not body.stream else ()))
     names = {**draft.names, "prompt": "messages"}  # a prompt that is too long is one of messages
-    draft = replace(draft, told=told + Told(hints=more, warnings=warnings), names=names)
+    draft = replace(draft, told=field_warnings + Told(hints=more, warnings=warnings), names=names)
     return assemble(draft, process, make)
 
 

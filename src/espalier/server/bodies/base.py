@@ -53,7 +53,7 @@ class Body(BaseModel):
     def as_sent(cls, data: Mapping[str, Any], *, strict: bool) -> tuple[dict[str, Any], Told]:
         """The object with its fields sorted, before they are validated. Raises what `sort_fields` raises."""
         sorted_fields = sort_fields(data, names_of(cls), strict=strict, ours=cls._ours())
-        told = Told(hints=sorted_fields.hints, warnings=sorted_fields.unknown)
+        field_warnings = Told(hints=sorted_fields.hints, warnings=sorted_fields.unknown)
         for name in cls.OBJECTS:
             if isinstance(inner := sorted_fields.fields.get(name), Mapping):
                 field = next(f for n, f in cls.model_fields.items() if (f.alias or n) == name)
@@ -62,8 +62,8 @@ class Body(BaseModel):
                 # What is unknown in the object of a constraint is refused: it would be dropped from what is enforced.
                 inside = sort_fields(inner, names_of(kind), strict=strict or name in CLOSED, within=name)
                 sorted_fields.fields[name] = inside.fields
-                told += Told(hints=inside.hints, warnings=inside.unknown)
-        return sorted_fields.fields, told
+                field_warnings += Told(hints=inside.hints, warnings=inside.unknown)
+        return sorted_fields.fields, field_warnings
 
 
 CLOSED = frozenset({"structured_outputs"})

@@ -53,11 +53,11 @@ def describe(app: FastAPI, bodies: tuple[type[BaseModel], ...] = BODIES) -> Call
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
-            made = get_openapi(
+            openapi = get_openapi(
                 title=app.title, version=app.version, description=app.description, routes=app.routes,
                 servers=[{"url": app.root_path}] if app.root_path else None,
             )  # fmt: skip
-            parts = made.setdefault("components", {})
+            parts = openapi.setdefault("components", {})
             kinds: list[tuple[type[BaseModel], Literal["validation", "serialization"]]]
             named: tuple[type[BaseModel], ...] = (*bodies, ErrorReply)
             kinds = [(model, "validation") for model in named]
@@ -65,11 +65,11 @@ def describe(app: FastAPI, bodies: tuple[type[BaseModel], ...] = BODIES) -> Call
             parts.setdefault("schemas", {}).update(definitions["$defs"])
             parts["requestBodies"] = {body.__name__: _request_body(body) for body in bodies}
             parts["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
-            for item in made["paths"].values():
+            for item in openapi["paths"].values():
                 for method in METHODS:
                     item.get(method, {}).get("responses", {}).pop("422", None)  # validation errors are 400 here
-            made["security"] = [{}, {"bearer": []}]
-            app.openapi_schema = made
+            openapi["security"] = [{}, {"bearer": []}]
+            app.openapi_schema = openapi
         return app.openapi_schema
 
     return openapi

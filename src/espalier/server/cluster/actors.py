@@ -177,9 +177,9 @@ class RayExecutor:
 
     def _begin(self) -> Engine:
         options: dict[str, Any] = {"num_cpus": self.cpus, "num_gpus": self.gpus, "scheduling_strategy": "SPREAD"}
-        made = Engine(ray.remote(**options)(BatchActor).remote(dict(self.values), self.model, dict(self.engine)))
-        made.opening = asyncio.create_task(self._open(made))
-        return made
+        engine = Engine(ray.remote(**options)(BatchActor).remote(dict(self.values), self.model, dict(self.engine)))
+        engine.opening = asyncio.create_task(self._open(engine))
+        return engine
 
     async def _open(self, engine: Engine) -> None:
         try:

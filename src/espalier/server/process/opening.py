@@ -246,12 +246,12 @@ async def _retention(store: Store, settings: ServerSettings) -> AsyncIterator[No
 
 def _open_log(stack: AsyncExitStack, settings: ServerSettings, store: Store) -> LogWriter:
     """Writes generation logs in a thread of its own, which nobody waits for but the end of the process."""
-    made = LogWriter(
+    log_writer = LogWriter(
         lambda: store, with_content=settings.store_generations == "content", tell=log.warning, tells_all=True,
         closes=False,
     )  # fmt: skip
-    stack.push_async_callback(asyncio.to_thread, made.close)
-    return made
+    stack.push_async_callback(asyncio.to_thread, log_writer.close)
+    return log_writer
 
 
 def open_gate(
@@ -318,10 +318,10 @@ async def _open_judge(stack: AsyncExitStack, settings: ServerSettings, gate: Gat
     if not is_supported():
         log.warning("verdicts have no limit on this system")
         return in_this_process
-    made = ConfinedJudge(seconds=settings.verdict_seconds, charge=gate.charge)
-    stack.callback(made.close)
-    await asyncio.to_thread(made.start)
-    return made.judge
+    confined_judge = ConfinedJudge(seconds=settings.verdict_seconds, charge=gate.charge)
+    stack.callback(confined_judge.close)
+    await asyncio.to_thread(confined_judge.start)
+    return confined_judge.judge
 
 
 def _server(settings: ServerSettings, judge: Judge, pools: Pools, gate: Gate) -> Callable[[Engine], ServingEngine]:

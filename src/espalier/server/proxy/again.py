@@ -22,9 +22,9 @@ class AsksAgain:
     """The Again of one request. It never names a slot: a pinned slot has given other requests' distributions under
     load."""
 
-    def __init__(self, server: LlamaServer, asked: Asked) -> None:
+    def __init__(self, server: LlamaServer, parsed: Asked) -> None:
         self._server = server
-        self._more = {name: asked.body[name] for name in ("lora",) if name in asked.body}
+        self._more = {name: parsed.body[name] for name in ("lora",) if name in parsed.body}
 
     def prompt_ids(self, prompt: str) -> list[int]:
         return self._server.tokenize(prompt, add_special=False)

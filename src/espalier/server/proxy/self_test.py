@@ -24,15 +24,15 @@ CANARY = {
 
 def self_test(server: LlamaServer, known: Known) -> None:
     """Raises UpstreamError saying what the server does otherwise, so that its replies cannot be traced."""
-    asked = read_request("/completion", json.dumps(CANARY).encode())
+    request = read_request("/completion", json.dumps(CANARY).encode())
     count = min(LISTED, known.vocab.width)
-    content, _ = rewritten(asked, count, lambda: SEED)
+    content, _ = rewritten(request, count, lambda: SEED)
     said = server.complete(json.loads(content))
-    told = Told()
-    stripped(json.dumps(said).encode(), asked, {0: told})
-    fault = _fault(told)
+    output = Told()
+    stripped(json.dumps(said).encode(), request, {0: output})
+    fault = _fault(output)
     if not fault:
-        with following(told, known, None, count=count) as followed:
+        with following(output, known, None, count=count) as followed:
             lost = next((step.reason for step in followed.steps if step.verdict.outcome == "unknown"), "")
         fault = followed.reason or lost
         if fault:
@@ -43,16 +43,16 @@ def self_test(server: LlamaServer, known: Known) -> None:
         )
 
 
-def _fault(told: Told) -> str:
+def _fault(output: Told) -> str:
     """What the reply lacks, "" for nothing."""
-    if told.settings is None:
+    if output.settings is None:
         return "it does not tell the settings that it used (generation_settings)"
-    if told.settings.get("seed") != SEED:
+    if output.settings.get("seed") != SEED:
         return "it does not take the seed that it is given"
-    if told.settings.get("grammar") != CANARY["grammar"]:
+    if output.settings.get("grammar") != CANARY["grammar"]:
         return "it does not take the grammar that it is given"
-    if not told.tokens:
+    if not output.tokens:
         return "it does not tell the ids of its tokens (return_tokens)"
-    if not told.listed:
+    if not output.listed:
         return "it tells no probabilities (n_probs)"
     return ""

@@ -86,20 +86,20 @@ class XRay:
         try:
             if not is_whole:
                 raise Untraced("its body is too long")
-            asked = read_request(path, body)
+            request = read_request(path, body)
             known = await self.learning.known()
         except Untraced as why:
             log.info("a request is not traced: %s", why, extra={"fields": {"request_id": exchange.request_id}})
             await self._untraceable(exchange, body, why)
             return
-        traced = _One(self, self._process, self._server, exchange, asked, known)
+        traced = _One(self, self._process, self._server, exchange, request, known)
         await exchange.incoming.while_there(traced.serve(body))
         await traced.trace_rest()  # not before: a client that leaves after its whole reply has not left it
 
     async def _untraceable(self, exchange: Exchange, body: bytes, why: Untraced) -> None:
         """Pass a request on. If something constrains it, each output gets a trace that says why nothing was traced."""
-        asked = why.asked
-        if asked is None:
+        parsed = why.asked
+        if parsed is None:
             await exchange.pass_through(body)
             return
         exchange.outgoing.heard = heard = Heard(MOST_HEARD)
@@ -107,18 +107,18 @@ class XRay:
             await exchange.pass_through(body)
         except Cancelled:  # the client has left, or the server ended its reply early
             if heard.is_reply:
-                self.outliving.begin(self._kept_untraceable(exchange, asked, str(why), heard.body, is_cut=True))
+                self.outliving.begin(self._kept_untraceable(exchange, parsed, str(why), heard.body, is_cut=True))
             raise
         if heard.is_reply:
-            await self.outliving.finish(self._kept_untraceable(exchange, asked, str(why), heard.body))
+            await self.outliving.finish(self._kept_untraceable(exchange, parsed, str(why), heard.body))
 
     async def _kept_untraceable(
-        self, exchange: Exchange, asked: Asked, why: str, raw: bytearray | None, *, is_cut: bool = False
+        self, exchange: Exchange, parsed: Asked, why: str, raw: bytearray | None, *, is_cut: bool = False
     ) -> None:
         fields = {"fields": {"request_id": exchange.request_id}}
         heard = None if raw is None else bytes(raw)
         try:
-            traces = await self.in_thread(lambda: untraceable(asked, why, heard, is_cut=is_cut))
+            traces = await self.in_thread(lambda: untraceable(parsed, why, heard, is_cut=is_cut))
             for index, trace in traces:
                 data, path = trace.to_json(), self._process.keeper.path_of(exchange.request_id, index=index)
                 made = combined_of(
@@ -168,14 +168,14 @@ class _One:
     """One traced request."""
 
     def __init__(
-        self, tracer: XRay, process: ProxyProcess, server: LlamaServer, exchange: Exchange, asked: Asked, known: Known
+        self, tracer: XRay, process: ProxyProcess, server: LlamaServer, exchange: Exchange, parsed: Asked, known: Known
     ) -> None:
         self._tracer, self._process, self._server, self._exchange = tracer, process, server, exchange
-        self._asked, self._known = asked, known
+        self._asked, self._known = parsed, known
         self._tolds: Tolds = {}
-        self._count = count_of(asked, known.vocab.width, process.proxy.n_probs)
+        self._count = count_of(parsed, known.vocab.width, process.proxy.n_probs)
         # The last digits of the server's numbers depend on how many are asked for, so that the client's wish stands.
-        self._wanted = asked.top if asked.top and process.proxy.n_probs is None else self._count
+        self._wanted = parsed.top if parsed.top and process.proxy.n_probs is None else self._count
         self._path = process.keeper.path_of(exchange.request_id)
         self._is_kept = False
         self._rest: bool | None = None  # whether a reply was cut that is sent and has no traces yet
@@ -290,18 +290,18 @@ class _One:
             except Exception:
                 log.exception("a reply could not be traced", extra=self._fields)
 
-    async def _kept_one(self, index: int, told: Told) -> None:
+    async def _kept_one(self, index: int, output: Told) -> None:
         exchange = self._exchange
         again = AsksAgain(self._server, self._asked) if self._process.proxy.refill else None
 
         def made() -> tuple[Any, Any]:
-            with following(told, self._known, again, count=self._count) as followed:
-                trace = trace_of(followed, told, self._asked, self._known, index=index)
+            with following(output, self._known, again, count=self._count) as followed:
+                trace = trace_of(followed, output, self._asked, self._known, index=index)
                 if followed.is_lost:
                     self._tracer.learning.doubt()
             data = trace.to_json()
             combined = combined_of(
-                trace, data, told, request_id=exchange.request_id, created=int(time.time()),
+                trace, data, output, request_id=exchange.request_id, created=int(time.time()),
                 timestamp=datetime.now().isoformat(timespec="seconds"),
             )  # fmt: skip
             return data, combined
@@ -315,11 +315,11 @@ class _One:
         self._is_kept = self._is_kept or (is_kept and path == self._path)
 
 
-def count_of(asked: Asked, width: int, wanted: int | None) -> int:
+def count_of(parsed: Asked, width: int, wanted: int | None) -> int:
     """How many probabilities to ask for: as many as decide nearly every step, and no more."""
     if wanted is not None:
         return width if wanted == 0 else min(wanted, width)
-    body = asked.body
+    body = parsed.body
     if width <= (MODEST if _needs_all(body) else SMALL):
         return width
     top_k = body.get("top_k")

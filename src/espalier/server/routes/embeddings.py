@@ -55,30 +55,30 @@ async def _answer(request: Request, *, is_openai: bool) -> Response:
                 asked = ask_embeddings(body, process, tokenwise=not is_openai)
             with time_limit(process.settings.request_seconds, what="this"):
                 vectors = [_vector(asked, text, ends) for text in asked.texts]
-                made = to_bytes_by_parts(_openai(asked, vectors) if is_openai else _llama(vectors))
-            return made, asked.warnings
+                bytes_by_parts = to_bytes_by_parts(_openai(asked, vectors) if is_openai else _llama(vectors))
+            return bytes_by_parts, asked.warnings
 
         reply, warnings = await while_connected(request, process.pools.tokens.run(make, owner=caller.name))
         return JsonResponse(reply, headers=warning_header(warnings))
 
 
-def _vector(asked: EmbeddingsAsked, text: tuple[int, ...], ends: float) -> Vectors:
+def _vector(parsed: EmbeddingsAsked, text: tuple[int, ...], ends: float) -> Vectors:
     check()  # whether anybody still waits
     if time.monotonic() > ends:
         raise DeadlineExceeded
-    return embedding(asked.reader.read(text), asked.how)
+    return embedding(parsed.reader.read(text), parsed.how)
 
 
-def _openai(asked: EmbeddingsAsked, vectors: list[Vectors]) -> Json:
+def _openai(parsed: EmbeddingsAsked, vectors: list[Vectors]) -> Json:
     data: list[Json] = []
     for index, vector in enumerate(vectors):
         item: Json = {"object": "embedding", "index": index, "embedding": vector.tolist()}
-        if asked.base64:
+        if parsed.base64:
             raw = np.ascontiguousarray(vector, dtype="<f4").tobytes()
             item |= {"embedding": base64.b64encode(raw).decode("ascii"), "encoding_format": "base64"}
         data.append(item)
-    usage = {"prompt_tokens": asked.tokens, "total_tokens": asked.tokens}
-    return {"object": "list", "data": data, "model": asked.model, "usage": usage}
+    usage = {"prompt_tokens": parsed.tokens, "total_tokens": parsed.tokens}
+    return {"object": "list", "data": data, "model": parsed.model, "usage": usage}
 
 
 def _llama(vectors: list[Vectors]) -> list[Json]:

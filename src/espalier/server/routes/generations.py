@@ -43,10 +43,15 @@ router = APIRouter(tags=["logs"])
 @router.get("/logs", responses=documented(*STATUSES), openapi_extra={"parameters": LIST_PARAMETERS})
 async def list_logs(request: Request) -> Response:
     """The caller's generation logs, newest first, without request and content."""
-    asked = request.query_params
-    limit = page_limit(asked.get("limit"))
-    wanted = partial(Wanted, model=asked.get("model"), since=_since(asked.get("since")), query=asked.get("q"),
-                     after=asked.get("after"))  # fmt: skip
+    query_params = request.query_params
+    limit = page_limit(query_params.get("limit"))
+    wanted = partial(
+        Wanted,
+        model=query_params.get("model"),
+        since=_since(query_params.get("since")),
+        query=query_params.get("q"),
+        after=query_params.get("after"),
+    )
 
     def work(store: LogStore, caller: str) -> bytes:
         rows = store.generations(wanted(caller=caller), limit=limit + 1)

@@ -89,8 +89,8 @@ async def _work_and_reply(
 
 
 def _parse_chat(data: Json, process: Process) -> Read[Asked]:
-    asked: Asked = ask_chat(read_body(ChatBody, data, strict=process.settings.strict_fields), process)
-    return Read(asked, asked.lines)
+    parsed: Asked = ask_chat(read_body(ChatBody, data, strict=process.settings.strict_fields), process)
+    return Read(parsed, parsed.lines)
 
 
 def _read_detokenize(data: Json, process: Process) -> Read[DetokenizeBody]:
@@ -118,8 +118,8 @@ def _read_tokenize(data: Json, process: Process) -> Read[tuple[TokenizeBody, Ask
             "the chat template adds its own special tokens", hint="leave it out", field="add_special_tokens"
         )
     chat = body.model_dump(exclude_unset=True, include={"messages", *CHAT_FIELDS})
-    asked: Asked = ask_chat(read_body(ChatBody, chat, strict=process.settings.strict_fields), process)
-    return Read((body, asked), (*body.told.lines(), *asked.lines))
+    parsed: Asked = ask_chat(read_body(ChatBody, chat, strict=process.settings.strict_fields), process)
+    return Read((body, parsed), (*body.told.lines(), *parsed.lines))
 
 
 def _tokenize_prompt(read: tuple[TokenizeBody, Asked | None], process: Process) -> Json:
@@ -134,11 +134,11 @@ def _detokenize_ids(body: DetokenizeBody, process: Process) -> Json:
     return {"content": text} if body.model is None else {"prompt": text}
 
 
-def _render_prompt(asked: Asked, process: Process) -> Json:
+def _render_prompt(parsed: Asked, process: Process) -> Json:
     try:
-        return {"prompt": process.engine.engine.prompt_text(asked.requests[0])}
+        return {"prompt": process.engine.engine.prompt_text(parsed.requests[0])}
     except EspalierError as error:
-        raise asked.named(error) from None
+        raise parsed.named(error) from None
 
 
 def _tokens(body: TokenizeBody, engine: Engine, vocab: Vocab) -> Json:
@@ -169,15 +169,15 @@ def _piece(token: int, vocab: Vocab) -> str | list[int]:
         return list(raw)
 
 
-def _write_vllm_reply(body: TokenizeBody, asked: Asked | None, engine: Engine, vocab: Vocab) -> Json:
+def _write_vllm_reply(body: TokenizeBody, parsed: Asked | None, engine: Engine, vocab: Vocab) -> Json:
     """vLLM's reply. A prompt gets the special tokens of the tokenizer unless refused; a chat template has its own."""
-    if asked is None:
+    if parsed is None:
         ids = engine.encode(body.prompt or "", add_special=body.add_special_tokens is not False)
     else:
         try:
-            ids = engine.prompt_ids(asked.requests[0])
+            ids = engine.prompt_ids(parsed.requests[0])
         except EspalierError as error:
-            raise asked.named(error) from None
+            raise parsed.named(error) from None
     reply: Json = {"count": len(ids), "max_model_len": engine.capabilities.max_context, "tokens": ids}
     strings = [vocab.text_of(token) for token in ids] if body.return_token_strs else None
     return {**reply, "token_strs": strings}

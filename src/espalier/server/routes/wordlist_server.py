@@ -119,9 +119,9 @@ def _system_first(messages: list[Any]) -> list[Any]:
     return [*system, *rest]
 
 
-def whole_wordlist_chat(asked: Asked, head: Head, results: Sequence[Result]) -> dict[str, Any]:
+def whole_wordlist_chat(parsed: Asked, head: Head, results: Sequence[Result]) -> dict[str, Any]:
     """The word-list server's reply, in which absent values are left out instead of null."""
-    reply = whole_chat(asked, head, results)
+    reply = whole_chat(parsed, head, results)
     del reply["system_fingerprint"]
     reply.pop("request_id", None)
     reply["usage"] = {name: reply["usage"][name] for name in USAGE}

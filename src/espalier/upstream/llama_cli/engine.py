@@ -165,12 +165,12 @@ class LlamaCliEngine(UpstreamEngine):
             told = self._cut(told, printed.text, answer.stopped)
         yield answer.end(told, index=index)
 
-    def _cut(self, told: Told, text: str, size: int) -> Told:
+    def _cut(self, end: Told, text: str, size: int) -> Told:
         """What is told of a text whose first `size` bytes end with a stop text: the tokens up to there."""
-        ids = up_to(told.token_ids, self._pieces, text.encode(), size)
+        ids = up_to(end.token_ids, self._pieces, text.encode(), size)
         if ids is None:
-            return replace(told, token_ids=(), completion_tokens=0, notes=(*told.notes, NO_COUNT))
-        return replace(told, token_ids=ids, completion_tokens=len(ids))
+            return replace(end, token_ids=(), completion_tokens=0, notes=(*end.notes, NO_COUNT))
+        return replace(end, token_ids=ids, completion_tokens=len(ids))
 
     def _once(self, asked: tuple[list[str], str, str | None], current: Current) -> tuple[Printed, Told] | None:
         """One process; None where its output was lost."""

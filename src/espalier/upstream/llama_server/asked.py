@@ -96,11 +96,11 @@ def _parse_grammar(grammar: str, compiler: Compiler) -> Gbnf:
     return gbnf
 
 
-def sound(last: Event, asked: Asked, name: str) -> Event:
+def sound(last: Event, server_request: Asked, name: str) -> Event:
     """The end of a text of the server `name`. Raises UpstreamError where it breaks a schema that the server holds by a
     grammar of its own."""
-    verdict = last.result.verdict if isinstance(last, Finished) and asked.is_native else None
-    if verdict is None or verdict.valid is not False or verdict == CUT or asked.may_break:
+    verdict = last.result.verdict if isinstance(last, Finished) and server_request.is_native else None
+    if verdict is None or verdict.valid is not False or verdict == CUT or server_request.may_break:
         return last
     raise UpstreamError(
         f"{name} did not keep to the schema: {'; '.join(verdict.errors[:2])}",

@@ -191,7 +191,7 @@ class LlamaServerEngine(UpstreamEngine):
         ]
 
     def _events(
-        self, answer: Answer, body: Mapping[str, Any], asked: Asked, current: Current, index: int
+        self, answer: Answer, body: Mapping[str, Any], server_request: Asked, current: Current, index: int
     ) -> Iterator[Event]:
         chunks = self._server.stream(body)
         current.is_now(chunks)
@@ -201,7 +201,7 @@ class LlamaServerEngine(UpstreamEngine):
             for chunk in chunks:
                 tokens = [token for token in chunk.get("tokens") or () if type(token) is int]
                 ids += tokens
-                records = self._records(chunk, body, asked, place)
+                records = self._records(chunk, body, server_request, place)
                 place += len(records)
                 text = chunk["content"]
                 for record in records[:-1]:  # several tokens in one chunk: its text goes with the last
@@ -210,17 +210,21 @@ class LlamaServerEngine(UpstreamEngine):
                     last = records[-1] if records else None
                     yield answer.take(text, token=tokens[-1] if tokens else NO_ID, record=last, index=index)
                 if chunk.get("stop") is True:
-                    yield sound(answer.end(self._summarise_end(chunk, ids, body, asked), index=index), asked, self.name)
+                    yield sound(
+                        answer.end(self._summarise_end(chunk, ids, body, server_request), index=index),
+                        server_request,
+                        self.name,
+                    )
 
     def _summarise_end(
-        self, last: Mapping[str, Any], ids: Sequence[int], body: Mapping[str, Any], asked: Asked
+        self, last: Mapping[str, Any], ids: Sequence[int], body: Mapping[str, Any], server_request: Asked
     ) -> Told:
         url = self._server.link.url
         if last.get("truncated") is True:
             raise UpstreamError(
                 f"{url} cut the text or its prompt to fit its context", hint="start it with a larger -c"
             )
-        if asked.grammar is not None and used_grammar(last) != asked.grammar:
+        if server_request.grammar is not None and used_grammar(last) != server_request.grammar:
             raise UpstreamError(f"{url} did not use the grammar that it was given", hint="update the server")
         kind = last.get("stop_type")
         if kind not in ("eos", "word", "limit"):
@@ -231,8 +235,8 @@ class LlamaServerEngine(UpstreamEngine):
         # Some versions send the id of the token that ends the text, others do not.
         is_known = kind == "word" or len(ids) == predicted or (kind == "eos" and len(ids) + 1 == predicted)
         notes: tuple[str, ...] = () if is_known else ("the server does not tell the ids of tokens within a character",)
-        notes += asked.notes
-        if "n_probs" in body and asked.grammar is not None:
+        notes += server_request.notes
+        if "n_probs" in body and server_request.grammar is not None:
             notes += ("which tokens were rejected is estimated from the probabilities that the server tells",)
         return Told(
             finish="length" if kind == "limit" else "stop",
@@ -244,13 +248,17 @@ class LlamaServerEngine(UpstreamEngine):
             notes=notes,
         )
 
-    def _records(self, chunk: Mapping[str, Any], body: Mapping[str, Any], asked: Asked, place: int) -> list[StepRecord]:
+    def _records(
+        self, chunk: Mapping[str, Any], body: Mapping[str, Any], server_request: Asked, place: int
+    ) -> list[StepRecord]:
         """The steps of a chunk: what the model wanted, and what that proves of the grammar."""
         entries = chunk.get("completion_probabilities")
         if "n_probs" not in body or not isinstance(entries, list):
             return []
         steps = [step_of(entry, f"completion_probabilities[{number}]") for number, entry in enumerate(entries)]
-        settings = {name: value for name, value in body.items() if name != "prompt"} | {"grammar": asked.grammar or ""}
+        settings = {name: value for name, value in body.items() if name != "prompt"} | {
+            "grammar": server_request.grammar or ""
+        }
         reply = Response(request_id="", model=self.name, created=0, choices=(), settings=settings)
         proved = estimates(reply, steps, temperature=body["temperature"])
         return [of_reply(place + number, *pair) for number, pair in enumerate(zip(steps, proved, strict=True))]

@@ -67,25 +67,30 @@ class Followed:
     is_lost: bool = False
 
 
-def has_gaps(told: Told, known: Known) -> bool:
+def has_gaps(output: Told, known: Known) -> bool:
     """Whether the reply leaves out the probabilities of a token, so that the server will be asked again."""
-    if told.tokens is not None:
-        return not all(with_entries(_spelled(told.tokens, known)))
-    return len(told.entries) < told.count
+    if output.tokens is not None:
+        return not all(with_entries(_spelled(output.tokens, known)))
+    return len(output.entries) < output.count
 
 
 @contextmanager
-def following(told: Told, known: Known, again: Again | None, *, count: int) -> Iterator[Followed]:
+def following(output: Told, known: Known, again: Again | None, *, count: int) -> Iterator[Followed]:
     """The reply, followed; its grammar's states are lent for as long as the context is open. again: None to ask for
     nothing. count: probabilities to ask for."""
     settings, states, reason = None, None, ""
     try:
-        if told.settings is None and told.is_cut:
+        if output.settings is None and output.is_cut:
             raise UpstreamError(CUT)
-        settings = read_settings(told.settings)
-        reason = settings.reason or (_laid_out(told, known) if told.is_rest else "")
-        if told.is_rest and not reason and told.finish == "length" and told.count < settings.most <= told.count + HELD:
-            told.count = settings.most
+        settings = read_settings(output.settings)
+        reason = settings.reason or (_laid_out(output, known) if output.is_rest else "")
+        if (
+            output.is_rest
+            and not reason
+            and output.finish == "length"
+            and output.count < settings.most <= output.count + HELD
+        ):
+            output.count = settings.most
         if settings.grammar and not reason:
             states = known.borrow(settings.grammar)
     except UpstreamError as error:
@@ -93,11 +98,11 @@ def following(told: Told, known: Known, again: Again | None, *, count: int) -> I
     except EspalierError as error:
         reason = f"the grammar cannot be followed: {error}"
     if settings is None or reason:
-        steps = _unfollowed(told, known, reason)
+        steps = _unfollowed(output, known, reason)
         yield Followed(settings=settings, steps=steps, prompt_ids=[], reason=reason, asked_again=0)
         return
     try:
-        yield _Run(told, known, again, settings, states, count).followed()
+        yield _Run(output, known, again, settings, states, count).followed()
     finally:
         if states is not None:
             known.give_back(settings.grammar, states)
@@ -106,14 +111,14 @@ def following(told: Told, known: Known, again: Again | None, *, count: int) -> I
 class _Run:
     def __init__(
         self,
-        told: Told,
+        output: Told,
         known: Known,
         again: Again | None,
         settings: SamplerSettings,
         states: States | None,
         count: int,
     ) -> None:
-        self._told, self._known, self._again, self._settings, self._states = told, known, again, settings, states
+        self._told, self._known, self._again, self._settings, self._states = output, known, again, settings, states
         self._count = min(count or known.vocab.width, known.vocab.width)
         self._asked = 0
         self._upgrades = MOST_UPGRADES
@@ -165,8 +170,8 @@ class _Run:
 
     def _ends(self, place: int) -> frozenset[int] | None:
         """The tokens that end a text, where the token is known to be one of them."""
-        told = self._told
-        is_end = place == told.count - 1 and told.finish == "stop" and not told.is_stopped_by_word
+        output = self._told
+        is_end = place == output.count - 1 and output.finish == "stop" and not output.is_stopped_by_word
         return self._known.pieces.eog if is_end else None
 
     def _made(self, replay: Replay, reason: str, *, more: int, after: int) -> Followed:
@@ -182,14 +187,14 @@ class _Run:
 
     def _read_prompt(self, *, is_needed: bool) -> None:
         """The prompt's tokens; without them nothing is asked again."""
-        told = self._told
+        output = self._told
         try:
             if self._again is None:
                 raise UpstreamError("the server is not asked for more")
-            if not told.has_prompt:
+            if not output.has_prompt:
                 raise UpstreamError("the reply tells the prompt of the first outputs only")
-            ids = self._again.prompt_ids(told.prompt)
-            if told.prompt_count is not None and len(ids) != told.prompt_count:
+            ids = self._again.prompt_ids(output.prompt)
+            if output.prompt_count is not None and len(ids) != output.prompt_count:
                 raise UpstreamError("its text splits into other tokens")
         except EspalierError as error:
             self._again = None
@@ -261,31 +266,31 @@ class _Run:
         return None
 
 
-def _aligned(told: Told, known: Known) -> dict[int, Entry] | None:
+def _aligned(output: Told, known: Known) -> dict[int, Entry] | None:
     """The entries by position; None if it cannot be told which is which."""
-    if told.tokens is None:
-        return told.entries
-    places = [place for place, has in enumerate(with_entries(_spelled(told.tokens, known))) if has]
-    given = told.listed
-    if len(given) > len(places) or (len(given) < len(places) and not told.is_stopped_by_word):
+    if output.tokens is None:
+        return output.entries
+    places = [place for place, has in enumerate(with_entries(_spelled(output.tokens, known))) if has]
+    given = output.listed
+    if len(given) > len(places) or (len(given) < len(places) and not output.is_stopped_by_word):
         return None
     entries = dict(zip(places, given, strict=False))
-    if any(entry.chosen != told.tokens[place] for place, entry in entries.items()):
+    if any(entry.chosen != output.tokens[place] for place, entry in entries.items()):
         return None
     return entries
 
 
-def _laid_out(told: Told, known: Known) -> str:
+def _laid_out(output: Told, known: Known) -> str:
     """Give the entries of a further output their positions. Returns why they do not follow one another, "" if they
     do."""
     why = ""
-    for place, entry in enumerate(told.listed):
-        told.entries[place] = entry
+    for place, entry in enumerate(output.listed):
+        output.entries[place] = entry
         if entry.chosen is not None:
-            told.ids[place] = entry.chosen
+            output.ids[place] = entry.chosen
         if entry.chosen is None or _spelled([entry.chosen], known) != [entry.sent]:
             why = "the reply leaves out tokens of this output, and does not tell how many"
-    told.count = len(told.listed)
+    output.count = len(output.listed)
     return why
 
 
@@ -294,10 +299,10 @@ def _spelled(tokens: Sequence[int], known: Known) -> list[bytes]:
     return [known.vocab.bytes_of(token) if 0 <= token < known.vocab.width else b"" for token in tokens]
 
 
-def _unfollowed(told: Told, known: Known, reason: str) -> list[Step]:
+def _unfollowed(output: Told, known: Known, reason: str) -> list[Step]:
     """Steps of which the model's probabilities may be known, and no more."""
-    entries = _aligned(told, known) or {}
-    tokens = told.tokens or [told.ids.get(place, NO_ID) for place in range(told.count)]
+    entries = _aligned(output, known) or {}
+    tokens = output.tokens or [output.ids.get(place, NO_ID) for place in range(output.count)]
     steps = _unknown(tokens, reason)
     made = []
     for place, step in enumerate(steps):

@@ -50,7 +50,7 @@ class Masses(NamedTuple):
     after: float
 
 
-def trace_of(followed: Followed, told: Told, asked: Asked, known: Known, *, index: int = 0) -> Trace:
+def trace_of(followed: Followed, output: Told, client_request: Asked, known: Known, *, index: int = 0) -> Trace:
     """The trace of one output of a reply."""
     records = [_record(place, step, followed.states, known.vocab) for place, step in enumerate(followed.steps)]
     text = b"".join(record.bytes for record in records).decode("utf-8", "replace")
@@ -60,12 +60,12 @@ def trace_of(followed: Followed, told: Told, asked: Asked, known: Known, *, inde
     return Trace(
         steps=tuple(records),
         text=text,
-        finish_reason=told.finish or (CANCELLED if told.is_cut else "stop"),
-        model=told.model,
-        prompt=told.prompt,
-        asked=asked.last_said(index),
-        constraint=asked_constraint(asked) if settings is None else constraint_of(grammar),
-        sampling=_sampling(told.settings),
+        finish_reason=output.finish or (CANCELLED if output.is_cut else "stop"),
+        model=output.model,
+        prompt=output.prompt,
+        asked=client_request.last_said(index),
+        constraint=asked_constraint(client_request) if settings is None else constraint_of(grammar),
+        sampling=_sampling(output.settings),
         strategy="rejection",
         prompt_ids=tuple(followed.prompt_ids),
         setup={
@@ -80,7 +80,7 @@ def trace_of(followed: Followed, told: Told, asked: Asked, known: Known, *, inde
 
 
 def combined_of(
-    trace: Trace, data: Mapping[str, Any], told: Told, *, request_id: str, created: int, timestamp: str
+    trace: Trace, data: Mapping[str, Any], output: Told, *, request_id: str, created: int, timestamp: str
 ) -> dict[str, Any]:
     """The trace in the combined form of the rejection tracer, with the whole trace under `espalier`. data: the trace as
     JSON, whose parts are not copied."""
@@ -88,7 +88,7 @@ def combined_of(
     known = sum(not step.is_unknown for step in trace.steps)
     return {
         "metadata": {
-            "request_id": told.reply_id or request_id,
+            "request_id": output.reply_id or request_id,
             "model": trace.model,
             "created": created,
             "timestamp": timestamp,
@@ -99,7 +99,7 @@ def combined_of(
             "rejected_steps": rejected,
             "rejection_rate": rejected / known if known else None,
             "unknown_steps": len(trace.steps) - known,
-            "final_output": text_of("".join(told.text)),
+            "final_output": text_of("".join(output.text)),
         },
         "espalier": data,
     }
@@ -314,14 +314,14 @@ def constraint_of(grammar: str) -> Mapping[str, Any] | None:
         return {"kind": "gbnf", "grammar": grammar}
 
 
-def asked_constraint(asked: Asked) -> Mapping[str, Any]:
+def asked_constraint(client_request: Asked) -> Mapping[str, Any]:
     """What the request holds its outputs to, as far as it says so itself."""
-    grammar = asked.body.get("grammar")
+    grammar = client_request.body.get("grammar")
     if isinstance(grammar, str) and (spec := constraint_of(grammar)) is not None:
         return spec
-    if asked.schema is not None:
-        return {"kind": "json_schema", "schema": asked.schema}
-    return {"kind": "tool_calls" if asked.body.get("tools") else "json_object"}
+    if client_request.schema is not None:
+        return {"kind": "json_schema", "schema": client_request.schema}
+    return {"kind": "tool_calls" if client_request.body.get("tools") else "json_object"}
 
 
 def _sampling(settings: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -183,13 +183,13 @@ class Replay:
     def finish(self) -> list[Step]:
         """The steps with what is known of them."""
         verdicts = self._settled()
-        made: list[Step] = []
+        steps: list[Step] = []
         for (token, state, begun, reported), verdict in zip(self._tokens, verdicts, strict=True):
             reason = ""
             if verdict.outcome == "unknown":
-                reason = self._why(len(made), reported)
-            made.append(Step(token, state, begun, reported, verdict, reason))
-        return made
+                reason = self._why(len(steps), reported)
+            steps.append(Step(token, state, begun, reported, verdict, reason))
+        return steps
 
     def _why(self, place: int, reported: Reported | None) -> str:
         if self._broken_at is not None and place >= self._broken_at:

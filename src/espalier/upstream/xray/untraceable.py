@@ -14,7 +14,7 @@ from espalier.upstream.xray.record import CANCELLED, FROM, asked_constraint
 from espalier.upstream.xray.wire.request import Asked
 
 
-def untraceable(asked: Asked, why: str, raw: bytes | None, *, is_cut: bool = False) -> list[tuple[int, Trace]]:
+def untraceable(client_request: Asked, why: str, raw: bytes | None, *, is_cut: bool = False) -> list[tuple[int, Trace]]:
     """A trace of each output, by its index; one without text where the reply cannot be read. raw: the reply, whole or
     as a stream; None where it is not known. is_cut: whether it ended before its end."""
     end = CANCELLED if is_cut else "stop"
@@ -24,11 +24,11 @@ def untraceable(asked: Asked, why: str, raw: bytes | None, *, is_cut: bool = Fal
     except ResponseError as error:
         reply, why = None, f"{why}; its reply cannot be read: {error.message}"
     if reply is None:
-        return [(0, _trace(asked, why, None, None, end=end))]
-    return [(choice.index, _trace(asked, why, reply, choice, end=end)) for choice in reply.choices]
+        return [(0, _trace(client_request, why, None, None, end=end))]
+    return [(choice.index, _trace(client_request, why, reply, choice, end=end)) for choice in reply.choices]
 
 
-def _trace(asked: Asked, why: str, reply: Response | None, choice: ApiChoice | None, *, end: str) -> Trace:
+def _trace(client_request: Asked, why: str, reply: Response | None, choice: ApiChoice | None, *, end: str) -> Trace:
     listed = () if choice is None or choice.steps is None else choice.steps
     steps = tuple(
         replace(of_reply(place, entry, None), exactness="untraceable", note=why) for place, entry in enumerate(listed)
@@ -39,8 +39,8 @@ def _trace(asked: Asked, why: str, reply: Response | None, choice: ApiChoice | N
         finish_reason=(None if choice is None else choice.finish_reason) or end,
         model="" if reply is None else reply.model,
         prompt="" if reply is None else reply.prompt,
-        asked=asked.last_said(0 if choice is None else choice.index),
-        constraint=asked_constraint(asked),
+        asked=client_request.last_said(0 if choice is None else choice.index),
+        constraint=asked_constraint(client_request),
         sampling={"sampler": FROM},
         strategy="rejection",
         setup={

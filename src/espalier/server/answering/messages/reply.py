@@ -23,25 +23,27 @@ BROKEN = "refusal"
 REASONS = {"tool_calls": "tool_use", "length": "max_tokens", "stop": "end_turn"}
 
 
-def messages_head(asked: Asked, fingerprint: str) -> Head:
-    return Head(id=new_id("msg_"), kind="message", created=int(time.time()), model=asked.model, fingerprint=fingerprint)
+def messages_head(parsed: Asked, fingerprint: str) -> Head:
+    return Head(
+        id=new_id("msg_"), kind="message", created=int(time.time()), model=parsed.model, fingerprint=fingerprint
+    )
 
 
-def whole_message(asked: Asked, head: Head, results: Sequence[Result]) -> Json:
+def whole_message(parsed: Asked, head: Head, results: Sequence[Result]) -> Json:
     """A `message`."""
     (result,) = results
-    content = _content(asked)
+    content = _content(parsed)
     for delta in deltas_of(result):
         for _ in content.of(delta):
             pass
     for _ in content.end():
         pass
-    return _message(head, content.blocks, ending(asked, result), usage(result.usage))
+    return _message(head, content.blocks, ending(parsed, result), usage(result.usage))
 
 
-def _content(asked: Asked) -> Content:
-    assert isinstance(asked, MessagesAsked)
-    return Content(hides_thinking=asked.hides_thinking)
+def _content(parsed: Asked) -> Content:
+    assert isinstance(parsed, MessagesAsked)
+    return Content(hides_thinking=parsed.hides_thinking)
 
 
 def _message(head: Head, blocks: Sequence[Json], stop: Json, used: Json) -> Json:
@@ -49,16 +51,16 @@ def _message(head: Head, blocks: Sequence[Json], stop: Json, used: Json) -> Json
             **stop, "usage": used}  # fmt: skip
 
 
-def ending(asked: Asked, result: Result) -> Json:
+def ending(parsed: Asked, result: Result) -> Json:
     """`stop_reason` and `stop_sequence`. A text that breaks what was called enforced says so, and one that the context
     ended, not `max_tokens`."""
-    assert isinstance(asked, MessagesAsked)
+    assert isinstance(parsed, MessagesAsked)
     if result.breach is not None:
         return {"stop_reason": BROKEN, "stop_sequence": None}
     reason, text = REASONS[result.finish_reason], result.stop_reason
-    if reason == "end_turn" and isinstance(text, str) and text in asked.stops:
+    if reason == "end_turn" and isinstance(text, str) and text in parsed.stops:
         return {"stop_reason": "stop_sequence", "stop_sequence": text}
-    most = 0 if asked.requests[0].only_prompt else asked.requests[0].sampling.max_tokens
+    most = 0 if parsed.requests[0].only_prompt else parsed.requests[0].sampling.max_tokens
     if reason == "max_tokens" and result.usage.completion_tokens < most:
         reason = "model_context_window_exceeded"
     return {"stop_reason": reason, "stop_sequence": None}

@@ -26,30 +26,30 @@ UNNAMED = "schema"
 """The name of a schema that was sent without one, as OpenAI's SDK needs it in a reply."""
 
 
-def responses_head(asked: Asked, fingerprint: str) -> Head:
+def responses_head(parsed: Asked, fingerprint: str) -> Head:
     """A head with an id that the store takes."""
     made, created = IDS.new(PREFIX)
-    return Head(id=made, kind="response", created=int(created), model=asked.model, fingerprint=fingerprint)
+    return Head(id=made, kind="response", created=int(created), model=parsed.model, fingerprint=fingerprint)
 
 
-def whole_response(asked: Asked, head: Head, results: Sequence[Result]) -> Json:
+def whole_response(parsed: Asked, head: Head, results: Sequence[Result]) -> Json:
     """A `response`."""
-    assert isinstance(asked, ResponsesAsked)
+    assert isinstance(parsed, ResponsesAsked)
     (result,) = results
-    output = _output(asked, head, lambda: steps_of(asked, result))
+    output = _output(parsed, head, lambda: steps_of(parsed, result))
     for delta in deltas_of(result):
         for _ in output.of(delta):
             pass
     for _ in output.end(is_complete=incomplete_details(result) is None):
         pass
-    return finished(asked, head, output.items, result)
+    return finished(parsed, head, output.items, result)
 
 
-def finished(asked: ResponsesAsked, head: Head, items: Sequence[Json], result: Result) -> Json:
+def finished(parsed: ResponsesAsked, head: Head, items: Sequence[Json], result: Result) -> Json:
     """The response of a run that has ended."""
     details = incomplete_details(result)
     return {
-        **begun(asked, head), "status": "completed" if details is None else "incomplete",
+        **begun(parsed, head), "status": "completed" if details is None else "incomplete",
         "completed_at": int(time.time()), "incomplete_details": details, "output": list(items),
         "usage": _usage(result),
     }  # fmt: skip
@@ -62,9 +62,9 @@ def incomplete_details(result: Result) -> Json | None:
     return {"reason": "max_output_tokens"} if result.finish_reason == "length" else None
 
 
-def begun(asked: ResponsesAsked, head: Head) -> Json:
+def begun(parsed: ResponsesAsked, head: Head) -> Json:
     """The response before there is any output."""
-    body, sampling = asked.body, asked.requests[0].sampling
+    body, sampling = parsed.body, parsed.requests[0].sampling
     thinking = body.reasoning
     shape = None if body.text is None else body.text.format
     shown = {"type": "text"} if shape is None else shape.model_dump(exclude_unset=True, by_alias=True)
@@ -80,8 +80,8 @@ def begun(asked: ResponsesAsked, head: Head) -> Json:
         "model": head.model, "output": [], "parallel_tool_calls": body.parallel_tool_calls is not False,
         "previous_response_id": body.previous_response_id,
         "reasoning": {"effort": None if thinking is None else thinking.effort, "summary": summary_of(body)},
-        "service_tier": "default", "store": asked.kept, "temperature": sampling.temperature, "text": text,
-        "tool_choice": asked.tools.shown_choice, "tools": asked.tools.shown, "top_logprobs": asked.top_logprobs,
+        "service_tier": "default", "store": parsed.kept, "temperature": sampling.temperature, "text": text,
+        "tool_choice": parsed.tools.shown_choice, "tools": parsed.tools.shown, "top_logprobs": parsed.top_logprobs,
         "top_p": sampling.top_p, "truncation": body.truncation or "disabled", "usage": None, **head.named(),
     }  # fmt: skip
 
@@ -97,25 +97,25 @@ def _usage(result: Result) -> Json:
     }
 
 
-def _output(asked: ResponsesAsked, head: Head, steps: Any) -> Output:
+def _output(parsed: ResponsesAsked, head: Head, steps: Any) -> Output:
     """steps: gives the steps so far."""
 
     def logprobs(reasoning: str, content: str) -> list[Json]:
-        chosen = steps() if is_plain(asked) else _of_content(steps(), reasoning, content)
-        return _logprobs(asked, chosen)
+        chosen = steps() if is_plain(parsed) else _of_content(steps(), reasoning, content)
+        return _logprobs(parsed, chosen)
 
-    given: Logprobs | None = None if asked.top_logprobs is None else logprobs
+    given: Logprobs | None = None if parsed.top_logprobs is None else logprobs
     suffix = head.id.removeprefix(f"{PREFIX}_")
-    return Output(suffix, custom=asked.tools.custom, has_summary=asked.has_summary, logprobs=given)
+    return Output(suffix, custom=parsed.tools.custom, has_summary=parsed.has_summary, logprobs=given)
 
 
-def is_plain(asked: Asked) -> bool:
+def is_plain(parsed: Asked) -> bool:
     """Whether every token is one of the content."""
-    return asked.requests[0].reasoning is None and not asked.requests[0].tools
+    return parsed.requests[0].reasoning is None and not parsed.requests[0].tools
 
 
-def _logprobs(asked: ResponsesAsked, steps: Sequence[StepRecord]) -> list[Json]:
-    objects: list[Json] = ChatLogprobs(asked.top_logprobs or 0).of(steps)["content"]
+def _logprobs(parsed: ResponsesAsked, steps: Sequence[StepRecord]) -> list[Json]:
+    objects: list[Json] = ChatLogprobs(parsed.top_logprobs or 0).of(steps)["content"]
     return objects
 
 

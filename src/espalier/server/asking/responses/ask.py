@@ -76,8 +76,8 @@ def ask_responses(body: ResponsesBody, process: Process, *, history: Sequence[Js
 
 def summary_of(body: ResponsesBody) -> str | None:
     """Which summary of the reasoning the body asks for."""
-    asked = body.reasoning
-    return None if asked is None else asked.summary or asked.generate_summary
+    reasoning = body.reasoning
+    return None if reasoning is None else reasoning.summary or reasoning.generate_summary
 
 
 def _chat_fields(body: ResponsesBody, tools: Tools, process: Process, warnings: list[str]) -> Json:

@@ -147,13 +147,13 @@ class LogMode:
                     await ended.wait()
 
     async def _write(self, exchange: Exchange, decision: Decision, path: Path | None, place: int) -> bool:
-        made = decision.combined
-        made.data["metadata"]["timestamp"] = datetime.now().isoformat(timespec="seconds")
-        if decision.is_final and made.link is not None and made.link.candidates:
-            log.warning("a reply is linked to no task of the log: %s", made.link.reason, extra=_fields(exchange))
-        trace = await asyncio.to_thread(lambda: trace_of_combined(made.data, "the reply").to_json())
+        combined = decision.combined
+        combined.data["metadata"]["timestamp"] = datetime.now().isoformat(timespec="seconds")
+        if decision.is_final and combined.link is not None and combined.link.candidates:
+            log.warning("a reply is linked to no task of the log: %s", combined.link.reason, extra=_fields(exchange))
+        trace = await asyncio.to_thread(lambda: trace_of_combined(combined.data, "the reply").to_json())
         return await self._process.keeper.keep(
-            trace, lambda: made.data, request_id=exchange.request_id, caller=exchange.caller,
+            trace, lambda: combined.data, request_id=exchange.request_id, caller=exchange.caller,
             route=exchange.scope["path"], path=path, index=place, is_stored=decision.is_final,
         )  # fmt: skip
 

@@ -51,16 +51,16 @@ Tolds = dict[int, Told]
 """By the index of the output."""
 
 
-def stripped(raw: bytes, asked: Asked, tolds: Tolds) -> tuple[bytes, bool]:
+def stripped(raw: bytes, client_request: Asked, tolds: Tolds) -> tuple[bytes, bool]:
     """One JSON object of the reply, or its list of them, as the client gets it; and whether it says why a text has
     ended. Raises UpstreamError for anything else."""
     text = raw.decode("latin-1")
-    reply = parsed(text, WITH_LISTS) if asked.top else parsed(text, INSIDE, ENTRIES)
+    reply = parsed(text, WITH_LISTS) if client_request.top else parsed(text, INSIDE, ENTRIES)
     edits: list[Edit] = []
     objects = reply.items if isinstance(reply.data, list) else [reply]
     for schema_object in objects:
-        _learn(schema_object.data, asked, tolds)
-        edits += _edits(schema_object, asked)
+        _learn(schema_object.data, client_request, tolds)
+        edits += _edits(schema_object, client_request)
     return edited(text, edits).encode("latin-1"), any(is_last(parsed_object.data) for parsed_object in objects)
 
 
@@ -72,41 +72,46 @@ def is_last(data: Mapping[str, Any]) -> bool:
     return isinstance(choices, list) and bool(choices) and choices[0].get("finish_reason") is not None
 
 
-def _edits(value: Value, asked: Asked) -> Iterator[Edit]:
+def _edits(value: Value, client_request: Asked) -> Iterator[Edit]:
     members = value.members
-    if asked.dialect == "completion":
-        yield from _probabilities(members.get("completion_probabilities"), asked)
+    if client_request.dialect == "completion":
+        yield from _probabilities(members.get("completion_probabilities"), client_request)
         settings = members.get("generation_settings")
         if settings is not None:
-            yield from _settings(settings.value, asked)
+            yield from _settings(settings.value, client_request)
         tokens = members.get("tokens")
-        if tokens is not None and not asked.is_stream and not asked.has_tokens:
+        if tokens is not None and not client_request.is_stream and not client_request.has_tokens:
             yield tokens.value.start, tokens.value.end, "[]"
         return
     if (verbose := members.get("__verbose")) is not None:
         yield (*verbose.whole, "")
     choices = members["choices"].value.items if "choices" in members else []
     is_open = bool(choices) and choices[0].data.get("finish_reason") is None
-    if asked.is_stream and not asked.has_timings and is_open and (timings := members.get("timings")) is not None:
+    if (
+        client_request.is_stream
+        and not client_request.has_timings
+        and is_open
+        and (timings := members.get("timings")) is not None
+    ):
         yield (*timings.whole, "")
     for choice in choices:
         logprobs = choice.members.get("logprobs")
         if logprobs is None or logprobs.value.data is None:
             continue
-        if asked.top:
+        if client_request.top:
             content = logprobs.value.members.get("content")
-            yield from () if content is None else _trimmed(content.value, asked.top)
-        elif asked.dialect == "text":
+            yield from () if content is None else _trimmed(content.value, client_request.top)
+        elif client_request.dialect == "text":
             yield logprobs.value.start, logprobs.value.end, "null"
         else:
             yield (*logprobs.whole, "")
 
 
-def _probabilities(member: Any, asked: Asked) -> Iterator[Edit]:
+def _probabilities(member: Any, client_request: Asked) -> Iterator[Edit]:
     if member is None:
         return
-    if asked.top:
-        yield from _trimmed(member.value, asked.top)
+    if client_request.top:
+        yield from _trimmed(member.value, client_request.top)
     else:
         yield (*member.whole, "")
 
@@ -119,68 +124,72 @@ def _trimmed(entries: Value, top: int) -> Iterator[Edit]:
             yield listed.value.items[top - 1].end, listed.value.end - 1, ""
 
 
-def _settings(settings: Value, asked: Asked) -> Iterator[Edit]:
+def _settings(settings: Value, client_request: Asked) -> Iterator[Edit]:
     """The settings as they would be without us."""
     probs, seed = settings.members.get("n_probs"), settings.members.get("seed")
     if probs is not None:
-        yield probs.value.start, probs.value.end, str(asked.top)
-    if seed is not None and asked.seed is None:
+        yield probs.value.start, probs.value.end, str(client_request.top)
+    if seed is not None and client_request.seed is None:
         yield seed.value.start, seed.value.end, str(RANDOM_SEED)
 
 
-def _learn(data: Mapping[str, Any], asked: Asked, tolds: Tolds) -> None:
+def _learn(data: Mapping[str, Any], client_request: Asked, tolds: Tolds) -> None:
     choices = [choice for choice in data.get("choices") or () if isinstance(choice, Mapping)]
-    if asked.outputs > 1 and asked.dialect != "completion" and not choices:
+    if client_request.outputs > 1 and client_request.dialect != "completion" and not choices:
         return  # the counts of a stream, which do not say of which output
-    told = tolds.setdefault(_index(choices[0] if choices else data, 0), Told())
-    _learn_one(data, asked, told, choices[:1])
+    output = tolds.setdefault(_index(choices[0] if choices else data, 0), Told())
+    _learn_one(data, client_request, output, choices[:1])
     for place, choice in enumerate(choices[1:], 1):
-        _learn_rest(choice, asked, told, tolds.setdefault(_index(choice, place), Told()), _index(choice, place))
+        _learn_rest(
+            choice, client_request, output, tolds.setdefault(_index(choice, place), Told()), _index(choice, place)
+        )
 
 
-def _learn_one(data: Mapping[str, Any], asked: Asked, told: Told, choices: Sequence[Mapping[str, Any]]) -> None:
-    told.reply_id = told.reply_id or str(data.get("id") or "")
-    told.model = text_of(data.get("model")) or told.model
-    verbose = data if asked.dialect == "completion" else data.get("__verbose")
+def _learn_one(
+    data: Mapping[str, Any], client_request: Asked, output: Told, choices: Sequence[Mapping[str, Any]]
+) -> None:
+    output.reply_id = output.reply_id or str(data.get("id") or "")
+    output.model = text_of(data.get("model")) or output.model
+    verbose = data if client_request.dialect == "completion" else data.get("__verbose")
     verbose = verbose if isinstance(verbose, Mapping) else {}
     entries, ids = entries_of(data), verbose.get("tokens")
-    if asked.is_stream:
+    if client_request.is_stream:
         place = _position(data, verbose)
         if place is not None and place > 0:
-            told.count = max(told.count, place)
+            output.count = max(output.count, place)
             for back, entry in enumerate(reversed(entries)):
-                told.entries[place - 1 - back] = reply_entry = _entry(entry)
+                output.entries[place - 1 - back] = reply_entry = _entry(entry)
                 if reply_entry.chosen is not None:
-                    told.ids[place - 1 - back] = reply_entry.chosen
+                    output.ids[place - 1 - back] = reply_entry.chosen
             if isinstance(ids, list) and len(ids) == 1 and not entries:
-                told.ids[place - 1] = ids[0]
+                output.ids[place - 1] = ids[0]
     elif isinstance(ids, list):
-        told.tokens, told.listed = ids, [_entry(entry) for entry in entries]
-        told.count = len(ids)
+        output.tokens, output.listed = ids, [_entry(entry) for entry in entries]
+        output.count = len(ids)
     if isinstance(verbose.get("generation_settings"), Mapping):
-        told.settings = decoded(verbose["generation_settings"])
-        told.prefill = _prefill(told.settings, asked)
-        told.prompt = text_of(verbose.get("prompt")) or told.prompt
+        output.settings = decoded(verbose["generation_settings"])
+        output.prefill = _prefill(output.settings, client_request)
+        output.prompt = text_of(verbose.get("prompt")) or output.prompt
         count = verbose.get("tokens_evaluated")
-        told.prompt_count = count if isinstance(count, int) else None
-        told.is_stopped_by_word = verbose.get("stop_type") == "word"
-        if asked.dialect == "completion":
-            told.finish = "length" if verbose.get("stop_type") == "limit" else "stop"
-    _learn_text(data, choices, told)
+        output.prompt_count = count if isinstance(count, int) else None
+        output.is_stopped_by_word = verbose.get("stop_type") == "word"
+        if client_request.dialect == "completion":
+            output.finish = "length" if verbose.get("stop_type") == "limit" else "stop"
+    _learn_text(data, choices, output)
 
 
-def _learn_rest(choice: Mapping[str, Any], asked: Asked, first: Told, told: Told, index: int) -> None:
+def _learn_rest(choice: Mapping[str, Any], client_request: Asked, first: Told, output: Told, index: int) -> None:
     """Learn of a further output in a reply that tells settings and tokens of the first only."""
     entries = entries_of({"choices": [choice]})
-    told.is_rest, told.listed = True, [_entry(entry) for entry in entries]
-    told.reply_id, told.model = first.reply_id, first.model
+    output.is_rest, output.listed = True, [_entry(entry) for entry in entries]
+    output.reply_id, output.model = first.reply_id, first.model
     if first.settings is not None and type(seed := first.settings.get("seed")) is int:
-        told.settings = {**first.settings, "seed": asked.seed_of(seed, index)}
-    told.prefill = first.prefill
-    is_same = index < asked.copies
-    told.prompt, told.prompt_count = (first.prompt, first.prompt_count) if is_same else ("", None)
-    told.has_prompt = is_same
-    _learn_text({}, [choice], told)
+        output.settings = {**first.settings, "seed": client_request.seed_of(seed, index)}
+    output.prefill = first.prefill
+    is_same = index < client_request.copies
+    output.prompt, output.prompt_count = (first.prompt, first.prompt_count) if is_same else ("", None)
+    output.has_prompt = is_same
+    _learn_text({}, [choice], output)
 
 
 def _index(data: Mapping[str, Any], place: int) -> int:
@@ -188,10 +197,10 @@ def _index(data: Mapping[str, Any], place: int) -> int:
     return index if type(index) is int else place
 
 
-def _prefill(settings: Mapping[str, Any], asked: Asked) -> str:
+def _prefill(settings: Mapping[str, Any], client_request: Asked) -> str:
     """A grammar that the server made of a schema or of tools has taken the generation prompt of the chat template
     before the first token; the client's own grammar has not."""
-    is_theirs = settings.get("grammar") == asked.body.get("grammar")
+    is_theirs = settings.get("grammar") == client_request.body.get("grammar")
     return "" if is_theirs or settings.get("grammar_lazy") else str(settings.get("generation_prompt") or "")
 
 
@@ -199,15 +208,15 @@ def _entry(entry: Any) -> Entry:
     return entry if isinstance(entry, Entry) else entry_of(entry)
 
 
-def _learn_text(data: Mapping[str, Any], choices: Sequence[Mapping[str, Any]], told: Told) -> None:
+def _learn_text(data: Mapping[str, Any], choices: Sequence[Mapping[str, Any]], output: Told) -> None:
     if isinstance(data.get("content"), str):
-        told.text.append(data["content"])
+        output.text.append(data["content"])
     for choice in choices:
         part = choice.get("delta") or choice.get("message") or choice
         for name in ("content", "text"):
             if isinstance(part.get(name), str):
-                told.text.append(part[name])
-        told.finish = choice.get("finish_reason") or told.finish
+                output.text.append(part[name])
+        output.finish = choice.get("finish_reason") or output.finish
 
 
 def _position(data: Mapping[str, Any], verbose: Mapping[str, Any]) -> int | None:

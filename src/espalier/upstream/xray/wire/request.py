@@ -91,9 +91,9 @@ class Untraced(Exception):  # it never leaves the proxy
     """This request is passed on as it is; the message says why. asked: what it asked for, where something constrains
     it, so that its trace says that nothing could be traced."""
 
-    def __init__(self, why: str, asked: Asked | None = None) -> None:
+    def __init__(self, why: str, client_request: Asked | None = None) -> None:
         super().__init__(why)
-        self.asked = asked
+        self.asked = client_request
 
 
 def read_request(path: str, body: bytes) -> Asked:
@@ -111,16 +111,16 @@ def read_request(path: str, body: bytes) -> Asked:
         raise Untraced("nothing constrains it")
     seed = data.get("seed")
     is_seed = type(seed) is int and 0 <= seed < RANDOM_SEED
-    asked = Asked(
+    client_request = Asked(
         dialect=dialect, body=data, is_stream=data.get("stream") is True, top=_top(dialect, data),
         has_tokens=data.get("return_tokens") is True, has_timings=data.get("timings_per_token") is True,
         seed=seed if is_seed else None, copies=_copies(data) or 1,
     )  # fmt: skip
     if (why := _untraceable(data)) is not None:
-        raise Untraced(why, asked)
+        raise Untraced(why, client_request)
     if not is_seed and seed not in (None, -1, RANDOM_SEED):
-        raise Untraced("its seed is no whole number below 2**32", asked)
-    return asked
+        raise Untraced("its seed is no whole number below 2**32", client_request)
+    return client_request
 
 
 def _untraceable(data: Mapping[str, Any]) -> str | None:
@@ -164,20 +164,20 @@ def _top(dialect: Dialect, data: Mapping[str, Any]) -> int:
     return 0
 
 
-def rewritten(asked: Asked, count: int, new_seed: Callable[[], int]) -> tuple[bytes, int]:
+def rewritten(client_request: Asked, count: int, new_seed: Callable[[], int]) -> tuple[bytes, int]:
     """The body for the server, and the seed in it. count: probabilities of each token that are wanted."""
-    data = dict(asked.body)
+    data = dict(client_request.body)
     # The seeds of further outputs follow it, and none of them is the server's word for a random one.
-    seed = min(new_seed(), RANDOM_SEED - asked.copies) if asked.seed is None else asked.seed
-    count = max(count, asked.top)
+    seed = min(new_seed(), RANDOM_SEED - client_request.copies) if client_request.seed is None else client_request.seed
+    count = max(count, client_request.top)
     data["seed"] = seed
-    if asked.dialect == "chat" and data.get("logprobs") is True:
+    if client_request.dialect == "chat" and data.get("logprobs") is True:
         data["top_logprobs"] = count
     else:
         data["n_probs"] = count
     data["return_tokens"] = True
-    if asked.dialect != "completion":
+    if client_request.dialect != "completion":
         data["verbose"], data["response_fields"] = True, VERBOSE
-        if asked.is_stream:
+        if client_request.is_stream:
             data["timings_per_token"] = True
     return json.dumps(data).encode("ascii"), seed
