@@ -93,7 +93,7 @@ def test_a_refusal_names_the_phrase_and_the_place():
     half = walked(compiled, "日")
     half.advance(0xC3)
     assert half.explain(256).reason == "the text is not complete, so it cannot end here"
-    assert half.explain(0xA9).reason.endswith('it would complete the banned "日é"')
+    assert half.explain(0xA9).reason.endswith(' would complete the banned "日é"')
     assert half.shortest_completion()[-1] == 256
 
 
