@@ -76,7 +76,7 @@ def test_what_is_banned_never_appears_though_the_model_wants_it(eng):
         result = eng.generate(PROMPT, constraint=Ban([phrase]), seed=seed, max_tokens=80)
         assert phrase not in result.text
         blamed += [step.blame.reason for step in result.trace.steps if step.blame is not None]
-    assert any(reason.endswith('it would complete the banned "example.com"') for reason in blamed)
+    assert any(reason.endswith(' would complete the banned "example.com"') for reason in blamed)
 
 
 def test_a_ban_holds_within_the_answer(eng):
