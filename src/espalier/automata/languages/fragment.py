@@ -206,27 +206,29 @@ def minimise(fragment: Fragment, *, max_edges: int = 2_000_000) -> Fragment:
     (`rounds.py`), which are ten times as fast where few rounds do.
     """
     parts = refine(members for edges in fragment.edges for members, _ in edges)
-    letters: dict[ByteSet | Symbol, list[int]] = {}
+    letters: dict[ByteSet, list[int]] = {}
     symbols = sorted({symbol for row in fragment.symbols for symbol, _ in row})
-    for number, symbol in enumerate(symbols, len(parts)):
-        letters[symbol] = [number]
+    symbol_letter = {symbol: len(parts) + i for i, symbol in enumerate(symbols)}
     tails: list[int] = []
     heads: list[int] = []
-    labels: list[list[int]] = []
-    count = 0
+    labels: list[int] = []
     for state, (edges, row) in enumerate(zip(fragment.edges, fragment.symbols, strict=True)):
         check_time()
-        for members, _ in edges:
+        for members, targets in edges:
+            if len(targets) != 1 or len(tails) > max_edges:
+                return fragment
             if members not in letters:
                 letters[members] = [i for i, part in enumerate(parts) if part & members]
-        labelled: list[tuple[ByteSet | Symbol, Targets]] = [*edges, *row]
-        for label, targets in labelled:
-            if len(targets) != 1 or count > max_edges:
+            some = letters[members]
+            labels += some
+            tails += [state] * len(some)
+            heads += [targets[0]] * len(some)
+        for symbol, targets in row:
+            if len(targets) != 1:
                 return fragment
             tails.append(state)
             heads.append(targets[0])
-            labels.append(letters[label])
-            count += len(letters[label])
+            labels.append(symbol_letter[symbol])
     of = _blocks(fragment.final, tails, heads, labels, len(parts) + len(symbols))
     first: dict[int, int] = {}  # block -> its first state
     for state, block in enumerate(of):
@@ -246,25 +248,17 @@ def minimise(fragment: Fragment, *, max_edges: int = 2_000_000) -> Fragment:
     return out
 
 
-def _blocks(final: list[bool], tails: list[int], heads: list[int], labels: list[list[int]], letters: int) -> list[int]:
-    """The block of each state: equal states share one. Blocks are numbered in the order of their first state. labels:
-    the letters of each edge."""
-    if not tails:
-        return [int(accepts != final[0]) for accepts in final]
-    sizes = [len(some) for some in labels]
-    each = np.repeat(np.arange(len(tails)), sizes)  # (m,)
-    before, after = np.array(tails)[each], np.array(heads)[each]
-    letter = np.array([number for some in labels for number in some])
-    if len(each) > FEW_EDGES and len(final) * letters <= MAX_CELLS:
+def _blocks(final: list[bool], tails: list[int], heads: list[int], labels: list[int], letters: int) -> list[int]:
+    """The block of each state: equal states share one. Blocks are numbered in the order of their first state."""
+    if len(tails) > FEW_EDGES and len(final) * letters <= MAX_CELLS:
         table = np.full((len(final), letters), -1, dtype=np.int32)  # (S, C)
-        table[before, letter] = after
+        table[tails, labels] = heads
         blocks = equal_states(table, np.array(final), most=MAX_ROUNDS)
         if blocks is not None:
             numbers: list[int] = blocks.tolist()
             return numbers
     number: dict[int, int] = {}
-    refined = _refine_states(final, before.tolist(), after.tolist(), letter.tolist())
-    return [number.setdefault(block, len(number)) for block in refined.block_of]
+    return [number.setdefault(block, len(number)) for block in _refine_states(final, tails, heads, labels).block_of]
 
 
 class _Partition:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable
+from typing import Any
 
 from espalier.automata.languages.fragment import disjoint
 from espalier.automata.languages.nfa import ByteSet
@@ -20,6 +21,11 @@ from espalier.time_limit import check as check_time
 
 MAX_LENGTH = 60
 """Positions whose items have more items after them are not shortened."""
+
+
+def lowest(edge: tuple[ByteSet, Any]) -> int:
+    """The lowest bit of an edge's bytes."""
+    return edge[0] & -edge[0]
 
 
 class LazyState:
@@ -157,7 +163,8 @@ class LazyStates:
                 after = self._place(targets)
                 if after.least < ENDLESS:
                     joined[after] = joined.get(after, 0) | members
-            place.edges = [(members, after) for after, members in joined.items()]
+            # Items come in no order; what is numbered after edges is the same in every process.
+            place.edges = sorted([(members, after) for after, members in joined.items()], key=lowest)
             place.calls = [(start, self._place(targets)) for start, targets in called.items()]
             place.is_met = True
 

@@ -3,8 +3,8 @@
 A position is a set of items, what is left to be read in each way that the text so far can be taken (`items.py`). What
 can be read there is worked out when a walk first comes by:
 
-    ab|ac*     0 {ab, ac*} --a--> 1 {b, c*, end} --b--> 3 {end}
-                                  1              --c--> 2 {c*, end} --c--> 2
+    ab|ac*     0 {ab, ac*} --a--> 1 {b, c*, end} --b--> 2 {end}
+                                  1              --c--> 3 {c*, end} --c--> 3
 
     >>> from espalier.automata.lazy.explored import Explored
     >>> from espalier.automata.lazy.rules import NoRules
@@ -16,7 +16,7 @@ can be read there is worked out when a walk first comes by:
     >>> network.move(0, ord("a")), len(network.places)
     ((1,), 2)
     >>> network.move(1, ord("b")), network.move(1, ord("c")), len(network.places)
-    ((3,), (2,), 4)
+    ((2,), (3,), 4)
     >>> network.final
     [False, True, True, True]
 

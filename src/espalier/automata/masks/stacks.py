@@ -46,6 +46,7 @@ from operator import itemgetter
 
 from espalier.automata.languages.fragment import Targets, disjoint
 from espalier.automata.languages.nfa import ByteSet
+from espalier.automata.lazy.explored import lowest
 from espalier.automata.masks.positions import PositionNetwork
 from espalier.automata.masks.states import Items, Stacks
 from espalier.errors import LimitExceeded
@@ -192,7 +193,8 @@ class StackAutomaton:
             for letters, targets in edges(position):
                 by_letters.setdefault(letters, set()).add(len(pairs))
                 pairs.append((targets, below))
-        return [(letters, self._after([pairs[i] for i in sorted(some)])) for letters, some in disjoint(by_letters)]
+        groups = sorted(disjoint(by_letters), key=lowest)
+        return [(letters, self._after([pairs[i] for i in sorted(some)])) for letters, some in groups]
 
     def _after(self, taken: list[tuple[Targets, Stacks]]) -> Stacks | None:
         if not taken:
