@@ -1,6 +1,6 @@
 """Reads the input of a batch, item by item in flat memory, and finds faults with their lines: JSON Lines, or a list.
 
-What is wrong with the form of a line is a `InputFault`, which refuses the batch. What is wrong with a body is for a
+What is wrong with the form of a line is an `InputFault`, which refuses the batch. What is wrong with a body is for a
 route to say. It knows neither routes nor databases."""
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ AdaptedType = TypeVar("AdaptedType", bound=TranslatedRequest)
 def ask_adapted(
     data: dict[str, Any], process: Process, make: Callable[..., AdaptedType], *, places: Mapping[str, str] = NO_NAMES
 ) -> AdaptedType:
-    """Ask a chat body that was made from another one. make: an `TranslatedRequest`. Raises what `ask_chat` raises,
+    """Ask a chat body that was made from another one. make: a `TranslatedRequest`. Raises what `ask_chat` raises,
     naming the fields of the other body, and BadRequest for more than one output."""
     with moving(places):
         asked = ask_chat(read_body(ChatBody, data), process, make=partial(make, places=places))
