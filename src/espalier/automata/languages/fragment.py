@@ -23,10 +23,11 @@ Targets = tuple[int, ...]
 T = TypeVar("T")
 FEW_EDGES = 4_000
 """Up to so many edges, refining edge by edge is as fast as in rounds over whole arrays."""
-MAX_CELLS = 4_000_000
-"""The most states times letters of the table for such rounds."""
-MAX_ROUNDS = 8
-"""A DFA that takes more rounds is a deep one."""
+MAX_CELLS = 1_000_000
+"""The most states times letters of the table for such rounds. Larger tables are mostly those of counts, for which
+rounds are tried in vain."""
+MAX_ROUNDS = 6
+"""A DFA that takes more rounds is a deep one; those of classes of characters take three to five."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
