@@ -87,7 +87,7 @@ def _assignment(option: Option) -> list[str]:
     if default is UNSET:
         return [f"{start}UNSET"]
     if isinstance(default, tuple) and default:
-        return [f"{start}(", *(f"        {_literal(item)}," for item in default), "    )"]
+        return [f"{start}({', '.join(map(_literal, default))})"]
     return [start + _literal(default)]
 
 

@@ -269,7 +269,7 @@ def test_what_it_cannot_do_is_refused_naming_the_field(engine, field, options):
 
 
 def test_an_unknown_sampler_and_an_engine_without_one_are_refused(engine):
-    with pytest.raises(InputError, match="espalier or native") as raised:
+    with pytest.raises(InputError, match="espalier, native") as raised:
         engine.generate("x", sampler="best")
     assert raised.value.field == "sampler"
     with espalier.load("fake") as fake, pytest.raises(CapabilityError, match=r"only the llama\.cpp engine") as refused:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from espalier.automata.lazy.explored import Explored, Place
+from espalier.automata.lazy.explored import LazyState, LazyStates
 from espalier.automata.lazy.network import LazyNetwork
 from espalier.automata.lazy.rules import NoRules
 from espalier.automata.masks.stacks import StackAutomaton
@@ -14,7 +14,7 @@ from espalier.grammar.regex.parse import parse_regex
 PATTERNS = ["(x|a|m|b)(y|c|n|d)*", "z{2}|a[b-y]|[0-9]{1,3}|é|ä", '"[^"]*"|\\[\\]|\\{\\}|-?[0-9]+|null|true']
 
 
-def positions(start: Place) -> list[Place]:
+def positions(start: LazyState) -> list[LazyState]:
     met = [start]
     for place in met:  # grows as positions are met
         met += [after for _, after in place.met().edges if after not in met]
@@ -26,7 +26,7 @@ def positions(start: Place) -> list[Place]:
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_edges_and_states_come_in_the_order_of_their_lowest_byte(pattern: str) -> None:
     for _ in range(5):  # items lie elsewhere each time
-        explored = Explored(NoRules())
+        explored = LazyStates(NoRules())
         start = explored.start([explored.items.begin(parse_regex(pattern))])
         for place in positions(start):
             if len(place.core) > 1:

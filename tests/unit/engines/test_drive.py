@@ -85,7 +85,7 @@ def test_an_event_is_given_before_the_next_pass(model):
 
     for _, event in drive(model, [plan()]):
         seen.append(type(event).__name__)
-    assert seen == ["pass", "Taken", "pass", "Outcome"]
+    assert seen == ["pass", "SampledToken", "pass", "Outcome"]
 
 
 def test_an_error_in_one_plan_closes_the_others_and_frees_all(model):

@@ -6,10 +6,10 @@ can be read there is worked out when a walk first comes by:
     ab|ac*     0 {ab, ac*} --a--> 1 {b, c*, end} --b--> 2 {end}
                                   1              --c--> 3 {c*, end} --c--> 3
 
-    >>> from espalier.automata.lazy.explored import Explored
+    >>> from espalier.automata.lazy.explored import LazyStates
     >>> from espalier.automata.lazy.rules import NoRules
     >>> from espalier.grammar.regex.parse import parse_regex
-    >>> explored = Explored(NoRules())
+    >>> explored = LazyStates(NoRules())
     >>> network = LazyNetwork(explored.start([explored.items.begin(parse_regex("ab|ac*"))]))
     >>> len(network.places), network.least          # the start alone, one byte from the end
     (1, [1])
