@@ -20,6 +20,7 @@ from typing import Any
 
 from jsonschema.validators import validator_for
 
+from benchmarks.harness import OFF
 from benchmarks.schema.cases import Case, Missing, real
 from espalier.api import make_request
 from espalier.constraints.spec import JsonSchema
@@ -60,11 +61,8 @@ def run(one: LocalEngine, schema: Any, *, max_tokens: int, on_budget: str, seed:
         seed=seed,
         trace="off",
         temperature=1.0,
-        top_k=0,
-        top_p=1.0,
-        min_p=0.0,
-        repetition_penalty=1.0,
         raw=True,
+        **OFF,
     )
     return one.run([request])
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 import espalier
-from benchmarks.harness import Table, in_turns, ratio
+from benchmarks.harness import OFF, Table, in_turns, ratio
 from benchmarks.record import RECORD
 from espalier.engines.base import FinishEvent
 from espalier.wiring import demo_model
@@ -64,10 +64,7 @@ def once(
         "seed": seed,
         "trace": "off",
         "temperature": 1.0,
-        "top_k": 0,
-        "top_p": 1.0,
-        "min_p": 0.0,
-        "repetition_penalty": 1.0,
+        **OFF,
         "strategy": strategy,
     }
     many = {"n": PARTICLES} if strategy == "mask" else {"particles": PARTICLES}

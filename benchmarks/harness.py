@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 Value = TypeVar("Value")
+OFF: dict[str, Any] = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0}
+"""The fields of a sampling that changes nothing."""
 
 
 def timed(action: Callable[[], Value], clock: Callable[[], float] = time.process_time) -> tuple[Value, float]:

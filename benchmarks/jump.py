@@ -16,8 +16,8 @@ from itertools import product
 from typing import Any
 
 import espalier
-from benchmarks.engines.loop import random_llama
 from benchmarks.harness import Table, one_thread, ratio
+from benchmarks.random_llama import random_llama
 from espalier.engines.base import Result
 from espalier.engines.huggingface.model import TransformersStepModel
 from espalier.engines.local.engine import LocalEngine
@@ -97,7 +97,7 @@ def main() -> None:
 
 def large() -> espalier.LoadedEngine:
     """Random weights behind the demo model's tokenizer."""
-    model = TransformersStepModel(random_llama())
+    model = TransformersStepModel(random_llama(pad_token_id=0, tie_word_embeddings=False))
     vocab = espalier.Vocab.from_tokenizer(demo_model(), width=model.width)
     encoder = vocab.encoder
     if encoder is None:

@@ -11,11 +11,9 @@ import statistics
 import tempfile
 from pathlib import Path
 
-import torch
-from transformers import LlamaConfig, LlamaForCausalLM
-
 import espalier
 from benchmarks.harness import Table, in_turns, ratio, timed
+from benchmarks.random_llama import random_llama
 from espalier.activations.store.base import ActivationStore
 from espalier.activations.store.writer import QueuedWriter
 from espalier.wiring import demo_model
@@ -27,21 +25,14 @@ ASKED = espalier.Activations(positions="response")
 
 def make_model(folder: Path) -> int:
     """A Llama with random weights and the demo model's tokenizer. Returns its parameters."""
-    torch.manual_seed(0)
-    made = LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=2304,
-            hidden_size=768,
-            intermediate_size=2048,
-            num_hidden_layers=14,
-            num_attention_heads=12,
-            num_key_value_heads=12,
-            max_position_embeddings=1024,
-            tie_word_embeddings=True,
-            bos_token_id=0,
-            eos_token_id=2,
-            pad_token_id=0,
-        )
+    made = random_llama(
+        vocab_size=2304,
+        num_hidden_layers=14,
+        max_position_embeddings=1024,
+        tie_word_embeddings=True,
+        bos_token_id=0,
+        eos_token_id=2,
+        pad_token_id=0,
     )
     made.save_pretrained(folder)
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):

@@ -13,6 +13,7 @@ import transformers
 
 import espalier
 from benchmarks.harness import in_turns, timed
+from benchmarks.random_llama import random_llama
 from espalier.engines.huggingface.model import TransformersStepModel
 from espalier.engines.local.engine import LocalEngine
 from espalier.integrations.transformers import ConstraintLogitsProcessor
@@ -28,28 +29,12 @@ def main() -> None:
     with espalier.load(path) as engine:
         tokenizer = transformers.AutoTokenizer.from_pretrained(path)
         compare("demo model", engine, model, tokenizer, new=128)
-        big = random_llama()
+        big = random_llama(pad_token_id=0, tie_word_embeddings=False)
         step_model = TransformersStepModel(big)
         encode = lambda text, *, add_special: tokenizer(text, add_special_tokens=add_special)["input_ids"]  # noqa: E731
         vocab = espalier.Vocab.from_tokenizer(tokenizer, width=step_model.width)
         local = LocalEngine(name="random 100M", model=step_model, vocab=vocab, encode=encode)
         compare("random Llama, 100 M", espalier.LoadedEngine(local), big, tokenizer, new=32)
-
-
-def random_llama() -> transformers.PreTrainedModel:
-    torch.manual_seed(0)
-    config = transformers.LlamaConfig(
-        vocab_size=32000,
-        hidden_size=768,
-        intermediate_size=2048,
-        num_hidden_layers=9,
-        num_attention_heads=12,
-        num_key_value_heads=12,
-        max_position_embeddings=2048,
-        pad_token_id=0,
-        tie_word_embeddings=False,
-    )
-    return transformers.LlamaForCausalLM(config).eval()
 
 
 def compare(title, engine, model, tokenizer, *, new: int) -> None:  # type: ignore[no-untyped-def]

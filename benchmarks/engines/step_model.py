@@ -14,6 +14,7 @@ import torch
 import transformers
 
 from benchmarks.harness import in_turns, medians, ratio, timed
+from benchmarks.random_llama import random_llama
 from espalier.decoding.ports import Extend
 from espalier.engines.huggingface.model import TransformersStepModel
 
@@ -26,24 +27,9 @@ def main(rounds: int = 9) -> None:
         demo = transformers.AutoModelForCausalLM.from_pretrained(DEMO, dtype=torch.float32).eval()
         compare("demo model", demo, rows=1, new=128, rounds=rounds)
         compare("demo model, 8 rows", demo, rows=8, new=64, rounds=rounds)
-    big = random_llama()
+    big = random_llama(num_hidden_layers=12, num_key_value_heads=4, tie_word_embeddings=True)
     compare("random Llama", big, rows=1, new=24, rounds=rounds)
     compare("random Llama, 8 rows", big, rows=8, new=8, rounds=rounds)
-
-
-def random_llama() -> transformers.PreTrainedModel:
-    torch.manual_seed(0)
-    config = transformers.LlamaConfig(
-        vocab_size=32000,
-        hidden_size=768,
-        intermediate_size=2048,
-        num_hidden_layers=12,
-        num_attention_heads=12,
-        num_key_value_heads=4,
-        max_position_embeddings=2048,
-        tie_word_embeddings=True,
-    )
-    return transformers.LlamaForCausalLM(config).eval()
 
 
 def compare(title: str, model: transformers.PreTrainedModel, *, rows: int, new: int, rounds: int) -> None:

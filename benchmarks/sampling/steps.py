@@ -15,7 +15,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.harness import Table, medians, microseconds, one_core
+from benchmarks.harness import OFF, Table, medians, microseconds, one_core
 from benchmarks.sampling.peers import LlamaCpp, Transformers
 from espalier import SamplingConfig, Vocab
 from espalier.decoding.step.decide import decide
@@ -29,7 +29,6 @@ from espalier.trace.records import TraceLevel
 
 WIDTH = 131_072
 ROWS, ROUNDS = 8, 12
-OFF = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0}
 CASES: dict[str, tuple[SamplingConfig, int]] = {
     "the default": (SamplingConfig(), 0),
     "the default, half allowed": (SamplingConfig(), WIDTH // 2),

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from espalier.constraints.compiler import NOWHERE, Folders
 from espalier.engines.gguf.header import MAGIC
@@ -26,88 +26,71 @@ if TYPE_CHECKING:
 # ruff: noqa: PLC0415  # an engine is imported when it is opened
 
 
+class EngineModule(Protocol):
+    """The module of one of our engines, as a type checker sees it."""
+
+    @property
+    def TAKES(self) -> tuple[str, ...]: ...  # noqa: N802  # a constant of the module
+
+    def open_engine(self, model: str, *, options: EngineOptions, folders: Folders) -> Engine: ...
+
+
 class EngineOpener(ABC):
     """Opens models with one of our engines."""
 
     @abstractmethod
+    def module(self) -> EngineModule:
+        """The engine's module, which is imported here. Raises MissingDependency."""
+
     def __call__(self, model: str, *, options: EngineOptions, folders: Folders) -> Engine:
         """The engine for a model. Raises UnknownModel, InputError, CapabilityError, MissingDependency."""
+        return self.module().open_engine(model, options=options, folders=folders)
 
-    @abstractmethod
     def takes(self) -> tuple[str, ...]:
         """The names of the options that the engine takes."""
+        return self.module().TAKES
 
 
 class TransformersOpener(EngineOpener):
-    def __call__(self, model: str, *, options: EngineOptions, folders: Folders) -> Engine:
-        from espalier.engines.huggingface.open import open_engine
+    def module(self) -> EngineModule:
+        from espalier.engines.huggingface import open as opening
 
-        return open_engine(model, options=options, folders=folders)
-
-    def takes(self) -> tuple[str, ...]:
-        from espalier.engines.huggingface.open import TAKES
-
-        return TAKES
+        return opening
 
 
 class LlamaCppOpener(EngineOpener):
-    def __call__(self, model: str, *, options: EngineOptions, folders: Folders) -> Engine:
-        from espalier.engines.llamacpp.open import open_engine
+    def module(self) -> EngineModule:
+        from espalier.engines.llamacpp import open as opening
 
-        return open_engine(model, options=options, folders=folders)
-
-    def takes(self) -> tuple[str, ...]:
-        from espalier.engines.llamacpp.open import TAKES
-
-        return TAKES
+        return opening
 
 
 class FakeOpener(EngineOpener):
-    def __call__(self, model: str, *, options: EngineOptions, folders: Folders) -> Engine:
-        from espalier.engines.fake import open_engine
+    def module(self) -> EngineModule:
+        from espalier.engines import fake
 
-        return open_engine(model, options=options, folders=folders)
-
-    def takes(self) -> tuple[str, ...]:
-        from espalier.engines.fake import TAKES
-
-        return TAKES
+        return fake
 
 
 class LlamaServerOpener(EngineOpener):
-    def __call__(self, model: str, *, options: EngineOptions, folders: Folders) -> Engine:
-        from espalier.upstream.llama_server.open import open_engine
+    def module(self) -> EngineModule:
+        from espalier.upstream.llama_server import open as opening
 
-        return open_engine(model, options=options, folders=folders)
-
-    def takes(self) -> tuple[str, ...]:
-        from espalier.upstream.llama_server.open import TAKES
-
-        return TAKES
+        return opening
 
 
 class LlamaCliOpener(EngineOpener):
-    def __call__(self, model: str, *, options: EngineOptions, folders: Folders) -> Engine:
-        from espalier.upstream.llama_cli.open import open_engine
+    def module(self) -> EngineModule:
+        from espalier.upstream.llama_cli import open as opening
 
-        return open_engine(model, options=options, folders=folders)
-
-    def takes(self) -> tuple[str, ...]:
-        from espalier.upstream.llama_cli.open import TAKES
-
-        return TAKES
+        return opening
 
 
 class OpenAIOpener(EngineOpener):
-    def __call__(self, model: str, *, options: EngineOptions, folders: Folders) -> Engine:
-        from espalier.upstream.openai.open import open_engine
+    def module(self) -> EngineModule:
+        from espalier.upstream.openai import open as opening
 
-        return open_engine(model, options=options, folders=folders)
-
-    def takes(self) -> tuple[str, ...]:
-        from espalier.upstream.openai.open import TAKES
-
-        return TAKES
+        return opening
 
 
 def read_llamacpp_vocab(path: str) -> Vocab:

@@ -99,15 +99,6 @@ def run_script(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def whole_stdout(command: list[str | Path]) -> str:
-    """The stdout of a llama-completion, whose end may be lost: llama.cpp issue 22142."""
-    for _ in range(8):
-        ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
-        if ran.stdout.endswith("\n\n"):
-            break
-    return ran.stdout
-
-
 def called(stdout: str) -> Any:
     """The first JSON object that a program printed."""
     return json.JSONDecoder().raw_decode(stdout, stdout.index("{"))[0]

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import subprocess
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -40,9 +41,8 @@ from tests.acceptance.users_documents.pedrocli import (
     Ollama,
     called,
     run_script,
-    whole_stdout,
 )
-from tests.llama_tools import llama_server_program, tool
+from tests.llama_tools import llama_server_program, tool, with_whole_stdout
 from tests.scripted_server import scripted_server
 
 row = partial(pytest.mark.row, "logit-control")
@@ -106,8 +106,9 @@ def test_the_arguments_give_what_llama_completion_gives(tmp_path: Path) -> None:
     grammar = tmp_path / "tool-call.gbnf"
     grammar.write_text(NAME_GRAMMAR)
     asked = ["-m", str(GGUF), "-p", "Call a tool", "--grammar-file", str(grammar), "--temp", "0.0", "--top-k", "1"]
-    theirs = whole_stdout([program, *asked, "-st"])
-    assert called(theirs) == called(run_script(*asked, "-st").stdout)
+    line = [program, *asked, "-st"]
+    theirs = with_whole_stdout(lambda: subprocess.run(line, capture_output=True, check=True, timeout=120))
+    assert called(theirs.stdout.decode()) == called(run_script(*asked, "-st").stdout)
 
 
 @row("1.3", "the grammar is enforced at the logit level: invalid tokens get -inf before sampling")

@@ -17,7 +17,7 @@ pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
 
 from espalier.upstream.llama_cli.client import InferenceRequest, LlamaCppClient
 from espalier.wiring import demo_model
-from tests.llama_tools import tool
+from tests.llama_tools import tool, with_whole_stdout
 from tests.server_process import clean_environment
 
 ROOT = Path(__file__).parents[3]
@@ -102,14 +102,14 @@ DRAWN = [
 ]
 
 
-def completed(program: list[str], arguments: list[str], tmp_path: Path) -> tuple[int, bytes]:
+def completed(program: list[str], arguments: list[str], tmp_path: Path) -> subprocess.CompletedProcess[bytes]:
     path = tmp_path / "name.gbnf"
     path.write_text(NAME)
     model = [] if "-m" in arguments else ["-m", MODEL]
     line = [*program, *model, *(str(path) if one == GRAMMAR else one for one in arguments), "-t", "1"]
     if arguments[-1:] == ["-p"]:
         line = [*program, *model, "-p"]
-    ran = subprocess.run(
+    return subprocess.run(
         line,
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -117,21 +117,17 @@ def completed(program: list[str], arguments: list[str], tmp_path: Path) -> tuple
         timeout=300,
         env=clean_environment(GGML_NO_BACKTRACE="1", HOME=str(tmp_path), PYTHONPATH=os.environ.get("PYTHONPATH", "")),
     )
-    return ran.returncode, ran.stdout
 
 
 def ours(arguments: list[str], tmp_path: Path) -> tuple[int, bytes]:
-    return completed([sys.executable, str(SCRIPT)], arguments, tmp_path)
+    ran = completed([sys.executable, str(SCRIPT)], arguments, tmp_path)
+    return ran.returncode, ran.stdout
 
 
 def real(arguments: list[str], tmp_path: Path) -> tuple[int, bytes]:
     program = [tool("llama-completion")]
-    code, out = completed(program, arguments, tmp_path)
-    for _ in range(8):  # the end of its stdout may be lost: llama.cpp issue 22142
-        if code != 0 or out.endswith(b"\n\n"):
-            break
-        code, out = completed(program, arguments, tmp_path)
-    return code, out
+    ran = with_whole_stdout(lambda: completed(program, arguments, tmp_path))
+    return ran.returncode, ran.stdout
 
 
 @pytest.mark.parametrize(("arguments", "code", "out"), RECORDED)

@@ -11,13 +11,13 @@ from espalier.server.bodies.base import Body
 from espalier.server.bodies.sampling_fields import SamplingFields, option_fields
 
 if TYPE_CHECKING:
-    _Declared = SamplingFields
+    _SchemaOptionFields = SamplingFields
 else:
     of_schemas = ((option.name, option) for option in OF_SCHEMAS)
-    _Declared = create_model("_Declared", __base__=SamplingFields, **option_fields(of_schemas))
+    _SchemaOptionFields = create_model("_SchemaOptionFields", __base__=SamplingFields, **option_fields(of_schemas))
 
 
-class LlamaBody(_Declared):
+class LlamaBody(_SchemaOptionFields):
     """The body of `/completion`. prompt: a text, token ids, both mixed, or a list of these.
 
     The options of schemas and safety are ours: see EspalierOptions. id_slot and cache_prompt have no effect. n_indent:

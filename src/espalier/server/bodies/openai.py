@@ -83,22 +83,22 @@ class StructuredOutputs(Body):
 
 if TYPE_CHECKING:
 
-    class _Declared(Body):
+    class _OptionFields(Body):
         """The fields that code reads by name; there are those of all options."""
 
         preset: str | None = None
         sampler: str | None = None
 
 else:
-    _Declared = create_model(
-        "_Declared",
+    _OptionFields = create_model(
+        "_OptionFields",
         __base__=Body,
         **option_fields(REQUEST.items()),
         **option_fields(DECODING.items(), are_checked=False),  # `Decoding` does, which knows the field's name
     )
 
 
-class EspalierOptions(_Declared):
+class EspalierOptions(_OptionFields):
     """Options of Espalier's own. If this object is given, even empty, the reply has a key `espalier`.
 
     trace: true or `summary` for sums, `steps` or `full` for every step. stream_steps: each step of the trace comes with

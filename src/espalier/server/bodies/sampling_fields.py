@@ -73,7 +73,7 @@ OPENAI = {name: option for name, option in _named(OPENAI_FIELDS).items() if name
 
 if TYPE_CHECKING:
 
-    class _Declared(Body):
+    class _SharedOptionFields(Body):
         """The fields that code reads by name; there are those of all options."""
 
         n: int | None = None
@@ -81,15 +81,15 @@ if TYPE_CHECKING:
         n_predict: int | None = None
         stop: str | list[str] | None = None
 
-    class _DeclaredOpenAI(_Declared):
+    class _DeclaredOpenAI(_SharedOptionFields):
         min_tokens: int | None = None
 
 else:
-    _Declared = create_model("_Declared", __base__=Body, **option_fields(SHARED.items()))
-    _DeclaredOpenAI = create_model("_DeclaredOpenAI", __base__=_Declared, **option_fields(OPENAI.items()))
+    _SharedOptionFields = create_model("_SharedOptionFields", __base__=Body, **option_fields(SHARED.items()))
+    _DeclaredOpenAI = create_model("_DeclaredOpenAI", __base__=_SharedOptionFields, **option_fields(OPENAI.items()))
 
 
-class SamplingFields(_Declared):
+class SamplingFields(_SharedOptionFields):
     """Sampling fields of llama-server's dialect, which OpenAI's takes too."""
 
     samplers: list[str] | str | None = None
