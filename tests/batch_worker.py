@@ -8,6 +8,7 @@ again, as a server does.
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import os
 import sys
 from dataclasses import dataclass
@@ -63,12 +64,14 @@ def start_worker(url: str, folder: Path, *, kind: str, seconds: float, pipeline:
     process = FORKS.Process(target=run, args=(there, url, folder, kind, seconds, pipeline, lease), daemon=True)
     process.start()
     there.close()
+    assert here.poll(END_SECONDS), "the worker does not begin"
     assert here.recv() == READY
     return StartedWorker(process, here)
 
 
 def run(said: Connection, *given: Any) -> None:
-    """The main function of the process."""
+    """The main function of the process, which says where it stands if it does not end."""
+    faulthandler.dump_traceback_later(END_SECONDS - 10)
     said.send(asyncio.run(main(said, *given)))
 
 
