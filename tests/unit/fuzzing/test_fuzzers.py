@@ -24,6 +24,7 @@ from tests.fuzz.command import KINDS, fuzzer, main
 from tests.fuzz.files import child
 from tests.fuzz.files.child import read_in_child
 from tests.fuzz.files.run import FileFuzzer
+from tests.fuzz.grammars import GrammarFuzzer
 from tests.fuzz.merge.run import MergeFuzzer
 from tests.fuzz.safety_again import is_found
 from tests.fuzz.schema.oracle import declared_twice
@@ -85,6 +86,17 @@ def test_a_record_that_says_something_else_than_the_model_is_found(
     monkeypatch.setattr(measure, "_measures", lambda *given: right(*given)._replace(tax_nats=0.5))
     totals = run(edges, 1, cases=6)
     assert any("tax_nats is 0.5" in finding.fault for finding in totals.findings)
+
+
+def test_llama_cpp_is_not_asked_about_a_left_recursion_that_it_would_follow_until_the_memory_is_full() -> None:
+    counts: Counter[str] = Counter()
+    tried = GrammarFuzzer()
+    if isinstance(tried.llama, str):
+        pytest.skip(tried.llama)
+    assert tried.draw(Random(38071115212), counts) is not None
+    assert counts["judged by llama.cpp too"] == 0
+    assert tried.draw(Random(2), counts) is not None
+    assert counts["judged by llama.cpp too"] == 1
 
 
 QUICK = ("trace", "sidecar", "rejection log", "reply", "chat template", "stored trace", "keys", "tools", "preset")
