@@ -95,7 +95,7 @@ def test_llama_cpp_is_not_asked_about_a_left_recursion_that_it_would_follow_unti
         pytest.skip(tried.llama)
     assert tried.draw(Random(38071115212), counts) is not None
     assert counts["judged by llama.cpp too"] == 0
-    assert tried.draw(Random(2), counts) is not None
+    assert tried.draw(Random(7), counts) is not None
     assert counts["judged by llama.cpp too"] == 1
 
 
