@@ -7,10 +7,8 @@ docs/constraints.md lists: NUL, and characters beyond ASCII where a class is neg
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from functools import cached_property
-from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -25,7 +23,7 @@ from espalier.grammar.sample import SentenceSampler
 from espalier.tokens.mask import unpack
 from tests.fuzz.cases import Case, CaseFuzzer
 from tests.fuzz.vocabularies import byte_compiler
-from tests.llama_grammar import LlamaGrammar, LlamaVocab, write_vocab_gguf
+from tests.llama_grammar import LlamaGrammar, LlamaVocab, llama_bytes
 from tests.unit.grammar.oracle import Recogniser
 
 RULES = ("root", "a", "b-1", "Cc", "x2")
@@ -107,10 +105,7 @@ class GrammarFuzzer(CaseFuzzer):
     def llama(self) -> LlamaVocab | str:
         """llama.cpp with the byte vocabulary; or why it is not there."""
         try:
-            with tempfile.TemporaryDirectory() as folder:
-                path = Path(folder) / "bytes.gguf"
-                write_vocab_gguf(byte_compiler().vocab, path)
-                return LlamaVocab(path)
+            return llama_bytes()
         except pytest.skip.Exception as error:
             return str(error)
 
