@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -26,7 +27,7 @@ from tests.fuzz.files.child import read_in_child
 from tests.fuzz.files.run import FileFuzzer
 from tests.fuzz.grammars import GrammarFuzzer
 from tests.fuzz.merge.run import MergeFuzzer
-from tests.fuzz.safety_again import is_found
+from tests.fuzz.safety_again import is_found, nested_strings
 from tests.fuzz.schema.oracle import declared_twice
 from tests.fuzz.schema.texts import is_styled, styled
 from tests.fuzz.session import CASES_PER_SEED, Totals, feature_lines, run
@@ -213,6 +214,16 @@ def test_patterns_written_a_second_time() -> None:
         assert not is_found(text, names=names, phrases=[], texts=[]), text
     assert is_found("GUT PUNCH!", names=[], phrases=["gut punch"], texts=[])
     assert not is_found("gut punches", names=[], phrases=["gut punch"], texts=[])
+
+
+@pytest.mark.parametrize("depth", [2, 3, 4])
+def test_the_second_writing_of_the_safety_filter_reads_strings_inside_of_strings(depth: int) -> None:
+    text = 'a "GUT\tPUNCH" é😀'
+    for _ in range(depth):
+        text = json.dumps({"c": text})
+    assert any('a "GUT\tPUNCH" é😀' in inner for inner in nested_strings(text))
+    spelled = '{"c": "_\\ude00\\"g\\u0075\\x74 p\\\\x75\\u006e\\u0063\\u0068\\u0022\\x22"'
+    assert is_found(spelled, names=[], phrases=["gut punch"], texts=[])
 
 
 def test_whitespace_of_json_is_recognised() -> None:
