@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -124,6 +125,18 @@ def test_what_a_reader_must_not_do_is_a_finding(
 ) -> None:
     monkeypatch.setattr(child, "CPU_SECONDS", 0.2 if said == "of CPU" else 20)
     assert re.search(said, read_in_child(work).fault)
+
+
+def test_what_a_reader_may_take_grows_with_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    def work() -> int:
+        return sum(number * number for number in range(20_000_000)) % 1
+
+    monkeypatch.setattr(child, "CPU_SECONDS", 0.2)
+    assert read_in_child(work, size=100 << 20).fault == ""
+
+
+def test_half_a_character_in_a_message_is_written_as_standard_error_writes_it() -> None:
+    assert read_in_child(lambda: print("\ud800", file=sys.stderr)).fault == ""
 
 
 class WrongFuzzer(CaseFuzzer):
