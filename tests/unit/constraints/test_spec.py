@@ -34,7 +34,7 @@ def test_a_spec_survives_json_and_keeps_its_key(spec):
 
 @pytest.mark.parametrize("kind", [["all_of"] * 1000, "a" * 100_000, {"a": [0] * 1000}])
 def test_an_error_does_not_repeat_a_long_value(kind):
-    with pytest.raises(SpecError, match="^unknown constraint ") as raised:
+    with pytest.raises(SpecError, match="unknown constraint") as raised:
         Spec.from_json({"kind": kind})
     assert len(raised.value.message) == SpecError.longest + 1
     assert raised.value.message.endswith("…")
