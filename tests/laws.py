@@ -43,6 +43,14 @@ def check_matcher(
         check_no_trap(compiled, rng)
 
 
+def matcher_after(compiled: Compiled, text: str) -> Matcher:
+    """The matcher after a text, one byte a token. The vocabulary has a token for each byte of it."""
+    matcher = compiled.matcher()
+    for byte in text.encode():
+        matcher.advance(compiled.vocab.tokens.index(bytes([byte])))
+    return matcher
+
+
 def tokenisations(vocab: Vocab, trie: TokenTrie, data: bytes, rng: random.Random) -> list[tuple[int, ...]]:
     """The fewest-token spelling, a random one, and the one of shortest tokens."""
     fewest = trie.segment(data)

@@ -6,6 +6,7 @@ Only public functions of llama.h are called. A vocabulary-only GGUF is written f
 from __future__ import annotations
 
 import ctypes
+import tempfile
 from ctypes import POINTER, Structure, c_bool, c_char_p, c_float, c_int32, c_size_t, c_ubyte, c_void_p
 from functools import cache
 from pathlib import Path
@@ -133,6 +134,15 @@ class LlamaVocab:
         if count < 0:
             raise RuntimeError(f"llama.cpp needs room for {-count} tokens")
         return list(room[:count])
+
+
+@cache
+def llama_bytes() -> LlamaVocab:
+    """The byte vocabulary, loaded once; the file is not needed afterwards."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "bytes.gguf"
+        write_vocab_gguf(Vocab.bytes(), path)
+        return LlamaVocab(path)
 
 
 class LlamaGrammar:

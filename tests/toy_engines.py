@@ -19,8 +19,10 @@ import numpy as np
 import torch
 
 from espalier.constraints.base import Compiled
+from espalier.integrations.asked import read_asked
 from espalier.tokens import mask as masks
 from espalier.tokens.vocab import Vocab
+from espalier.wiring import build_app
 from tests.oracle import validator
 
 PERSON = {
@@ -77,6 +79,17 @@ ASKED: Mapping[str, tuple[Mapping[str, Any], Oracle]] = {
     ),
 }
 """What a request asks for, and what its text must be, by code that is none of ours."""
+
+
+def compile_asked(vocab: Vocab) -> dict[str, Compiled]:
+    """What each request of `ASKED` compiles to, as the integrations read it."""
+    app = build_app()
+    compiled = {}
+    for kind, (asked, _) in ASKED.items():
+        constraint = read_asked({"espalier": asked}, app)
+        assert constraint is not None
+        compiled[kind] = app.compiler(vocab).compile(constraint.spec)
+    return compiled
 
 
 @dataclass(slots=True)

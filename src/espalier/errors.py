@@ -54,9 +54,12 @@ class EspalierError(Exception):
 
     http_status: ClassVar[int] = 500
     exit_code: ClassVar[int] = 1
+    #: The most characters of a message: it quotes what was sent, which may be long.
+    longest: ClassVar[int] = 2000
 
     def __init__(self, message: str | None = None, *, hint: str | None = None, field: str | None = None) -> None:
-        self.message = message or (type(self).__doc__ or "").splitlines()[0]
+        message = message or (type(self).__doc__ or "").splitlines()[0]
+        self.message = message if len(message) <= self.longest else f"{message[: self.longest]}…"
         self.hint = hint
         self.field = field
         super().__init__(self.message)

@@ -19,7 +19,8 @@ from tests.laws import check_no_trap, check_walk
 
 COMPILE_SECONDS = 2.0
 LAW_SECONDS = 5.0
-"""More is counted as out of time: the shortest completion of an ambiguous grammar may take a minute."""
+"""CPU time for the texts of a case, and for its laws. More is counted as out of time: one text or completion of an
+ambiguous grammar may take a minute."""
 WALKS = 6
 WITH_TOKENS = 0.34
 """Share of the cases that are compiled for a tokenizer too."""
@@ -107,16 +108,17 @@ class CaseFuzzer(ABC):
         text = ""
         try:
             accepted = []
-            for text in _texts(case, compiled, random):
-                totals.text = text
-                is_accepted = compiled.accepts(text)
-                totals.counts[f"text: {'accepted' if is_accepted else 'refused'}"] += 1
-                if is_accepted:
-                    accepted.append(text)
-                if (fault := case.fault(text, is_accepted)) != "":
-                    found(fault, text)
-                if of_tokens is not None and of_tokens.accepts(text) != is_accepted:
-                    found("bytes and tokens disagree", text)
+            with time_limit(LAW_SECONDS):
+                for text in _texts(case, compiled, random):
+                    totals.text = text
+                    is_accepted = compiled.accepts(text)
+                    totals.counts[f"text: {'accepted' if is_accepted else 'refused'}"] += 1
+                    if is_accepted:
+                        accepted.append(text)
+                    if (fault := case.fault(text, is_accepted)) != "":
+                        found(fault, text)
+                    if of_tokens is not None and of_tokens.accepts(text) != is_accepted:
+                        found("bytes and tokens disagree", text)
             text = random.choice(accepted) if accepted else ""
             with time_limit(LAW_SECONDS):
                 check_laws(compiled, of_tokens, text if accepted else None, random)

@@ -7,10 +7,8 @@ docs/constraints.md lists: NUL, and characters beyond ASCII where a class is neg
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from functools import cached_property
-from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -25,7 +23,7 @@ from espalier.grammar.sample import SentenceSampler
 from espalier.tokens.mask import unpack
 from tests.fuzz.cases import Case, CaseFuzzer
 from tests.fuzz.vocabularies import byte_compiler
-from tests.llama_grammar import LlamaGrammar, LlamaVocab, write_vocab_gguf
+from tests.llama_grammar import LlamaGrammar, LlamaVocab, llama_bytes
 from tests.unit.grammar.oracle import Recogniser
 
 RULES = ("root", "a", "b-1", "Cc", "x2")
@@ -35,6 +33,9 @@ ESCAPES = {"\n": "\\n", "\t": "\\t", "\\": "\\\\", '"': '\\"', "]": "\\]", "[": 
 COMPARED = [*range(1, 128), 256]
 """Ids of the byte vocabulary whose mask bits are compared: ASCII without NUL, and EOS."""
 LONGEST, LONGEST_FOR_LLAMA = 24, 12
+NOT_FOR_LLAMA = frozenset(("dead-rule", "left-recursion", "nullable-loop"))
+"""Findings of `check` on grammars that llama.cpp does not judge: it overlooks some left recursions (behind a rule
+that can be empty and stands further down), and then fills the memory."""
 
 
 class GrammarTexts:
@@ -104,10 +105,7 @@ class GrammarFuzzer(CaseFuzzer):
     def llama(self) -> LlamaVocab | str:
         """llama.cpp with the byte vocabulary; or why it is not there."""
         try:
-            with tempfile.TemporaryDirectory() as folder:
-                path = Path(folder) / "bytes.gguf"
-                write_vocab_gguf(byte_compiler().vocab, path)
-                return LlamaVocab(path)
+            return llama_bytes()
         except pytest.skip.Exception as error:
             return str(error)
 
@@ -115,8 +113,8 @@ class GrammarFuzzer(CaseFuzzer):
         text, root = GrammarTexts(random, is_flat=random.random() < 0.6).grammar()
         try:
             grammar = parse(text, root=root)
-            found = check(grammar)
-            if any(one.severity == "error" for one in found):
+            findings = check(grammar)
+            if any(finding.severity == "error" for finding in findings):
                 counts["not drawn: no sentence"] += 1
                 return None
             sampler = SentenceSampler(grammar)
@@ -128,7 +126,7 @@ class GrammarFuzzer(CaseFuzzer):
         theirs = None
         if isinstance(self.llama, str):
             counts[f"llama.cpp is skipped: {self.llama}"] += 1
-        elif is_tame(grammar) and not any(one.code == "dead-rule" for one in found):
+        elif is_tame(grammar) and NOT_FOR_LLAMA.isdisjoint(finding.code for finding in findings):
             theirs = self.llama
         recogniser = Recogniser(grammar)
         counts["judged by llama.cpp too"] += theirs is not None
@@ -193,7 +191,7 @@ def by_llama(llama: LlamaVocab, spec: Gbnf, text: str, is_accepted: bool, gramma
     try:
         theirs = LlamaGrammar(llama, spec.grammar, spec.root)
     except ValueError:
-        return ""  # left recursion
+        return "llama.cpp refuses the grammar"
     ours = byte_compiler().compile(spec).matcher()
     try:
         for place, byte in enumerate([*text.encode(), byte_compiler().vocab.eos_ids[0]]):

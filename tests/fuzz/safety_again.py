@@ -14,12 +14,12 @@ LOWER = DIGITS | frozenset(string.ascii_lowercase)
 
 def is_found(text: str, *, names: Sequence[str], phrases: Sequence[str], texts: Sequence[str]) -> bool:
     """Whether a pattern of `AGAIN`, a phrase as whole words, or a custom text occurs in the text, or in what stands
-    between two quotation marks in it, decoded."""
+    between two quotation marks in it, or in a string inside of a string, decoded."""
     return any(
         any(AGAIN[name](plain) for name in names)
         or any(_as_words(plain, same(phrase)) for phrase in phrases)
-        or any(same(one) in plain for one in texts)
-        for plain in map(same, (text, *strings(text, '"'), *strings(text, "'")))
+        or any(same(custom) in plain for custom in texts)
+        for plain in map(same, (text, *strings(text, '"'), *strings(text, "'"), *nested_strings(text)))
     )
 
 
@@ -27,33 +27,75 @@ CONTROLS = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", '"': '"', "'"
 HEX = frozenset(string.hexdigits)
 
 
+class _Units:
+    """A string that is read: its UTF-16 units, so that halves of a character find each other."""
+
+    def __init__(self) -> None:
+        self.units: list[int] = []
+        self.is_escaped: list[bool] = []
+
+    def add(self, unit: int, is_escaped: bool = False) -> None:
+        self.units.append(unit)
+        self.is_escaped.append(is_escaped)
+
+    def add_escape(self, text: str, at: int) -> int:
+        """Read an escape, whose letter stands at `at`, or a backslash alone; returns where it ends."""
+        letter = text[at : at + 1]
+        if letter in ("u", "x"):
+            size, end = 4 if letter == "u" else 2, at + 1
+            while end < len(text) and end <= at + size and text[end] in HEX:
+                end += 1
+            is_whole = end == at + 1 + size
+            self.add(int(text[at + 1 : end], 16) if is_whole else 0xFFFD, is_whole and size == 4)
+            return end
+        self.add(ord(CONTROLS.get(letter, "\\")))
+        return at + (letter in CONTROLS)
+
+    def text(self) -> str:
+        return _joined(self.units, self.is_escaped)
+
+
 def strings(text: str, quote: str) -> Iterator[str]:
     """The strings between quotation marks, decoded, character by character."""
     at = text.find(quote)
     while 0 <= at < len(text):
         at += 1
-        units: list[int] = []  # as UTF-16, so that halves of a character find each other
-        is_escaped: list[bool] = []
+        read = _Units()
         while at < len(text) and text[at] != quote:
-            if text[at] == "\\" and text[at + 1 : at + 2] in ("u", "x"):
-                size = 4 if text[at + 1] == "u" else 2
-                digits = ""
-                while len(digits) < size and text[at + 2 + len(digits) : at + 3 + len(digits)] in HEX:
-                    digits += text[at + 2 + len(digits)] if at + 2 + len(digits) < len(text) else "."
-                digits = digits.split(".")[0]
-                units.append(int(digits, 16) if len(digits) == size else 0xFFFD)
-                is_escaped.append(size == 4 and len(digits) == size)
-                at += 2 + len(digits)
-                continue
-            if text[at] == "\\" and text[at + 1 : at + 2] in CONTROLS:
-                char = CONTROLS[text[at + 1]]
-                at += 2
+            if text[at] == "\\":
+                at = read.add_escape(text, at + 1)
             else:
-                char = text[at]
+                read.add(ord(text[at]))
                 at += 1
-            units.append(ord(char))
-            is_escaped.append(False)
-        yield _joined(units, is_escaped)
+        yield read.text()
+
+
+def nested_strings(text: str) -> Iterator[str]:
+    """The strings inside of strings, decoded: from a quotation mark after a backslash to the next one with one
+    backslash, where another begins, or with none. Backslashes in a row begin one escape."""
+    at = text.find('\\"')
+    while at >= 0:
+        at += 2
+        read = _Units()
+        is_inside = True
+        while is_inside and at < len(text):
+            letter = at
+            while text[letter : letter + 1] == "\\":
+                letter += 1
+            if text[letter : letter + 1] == '"' and letter - at < 2:
+                yield read.text()
+                read = _Units()
+                is_inside = letter > at
+                at = letter + 1
+            elif letter > at:
+                at = read.add_escape(text, letter)
+            else:
+                read.add(ord(text[at]))
+                at += 1
+        if is_inside:
+            yield read.text()
+            return
+        at = text.find('\\"', at)
 
 
 def _joined(units: list[int], is_escaped: list[bool]) -> str:

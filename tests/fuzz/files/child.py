@@ -31,8 +31,8 @@ class Ending:
     fault: str = ""
 
 
-def read_in_child(work: Callable[[], object]) -> Ending:
-    """Fork, run, report."""
+def read_in_child(work: Callable[[], object], *, size: int = 0) -> Ending:
+    """Fork, run, report. size: bytes of what is read, which may take CPU_SECONDS more for each MiB."""
     here, there = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -40,7 +40,7 @@ def read_in_child(work: Callable[[], object]) -> Ending:
     if child == 0:
         os.close(here)
         try:
-            report = _run(work)
+            report = _run(work, CPU_SECONDS * (1 + size / (1 << 20)))
             os.write(there, report.encode("utf-8", "backslashreplace")[:60_000])
         finally:
             os._exit(0)
@@ -55,7 +55,7 @@ def read_in_child(work: Callable[[], object]) -> Ending:
         return Ending(outcome="hangs", fault=f"hangs for {WALL_SECONDS:g} s")
     if os.WIFSIGNALED(status) or not text:
         name = signal.Signals(os.WTERMSIG(status)).name if os.WIFSIGNALED(status) else "no report"
-        slow = f": more than {CPU_SECONDS:g} s of CPU" if name == "SIGXCPU" else ""
+        slow = ": far more CPU time than it may take" if name == "SIGXCPU" else ""
         return Ending(outcome="ended", fault=f"the process ends with {name}{slow}")
     outcome, _, fault = text.decode("utf-8", "replace").partition("\n")
     return Ending(outcome=outcome, fault=fault.strip())
@@ -68,7 +68,7 @@ def _all(handle: int) -> bytes:
     return b"".join(parts)
 
 
-def _run(work: Callable[[], object]) -> str:
+def _run(work: Callable[[], object], most_seconds: float) -> str:
     """The outcome, and on the following lines what is wrong."""
     null = os.open(os.devnull, os.O_RDWR)
     for handle in (0, 1, 2):  # libraries write there themselves
@@ -77,13 +77,13 @@ def _run(work: Callable[[], object]) -> str:
     with open("/proc/self/statm", encoding="ascii") as file:
         pages, resident = (int(one) * resource.getpagesize() for one in file.read().split()[:2])
     resource.setrlimit(resource.RLIMIT_AS, (pages + ROOM, hard))
-    resource.setrlimit(resource.RLIMIT_CPU, (int(CPU_SECONDS) + 8, resource.RLIM_INFINITY))
+    resource.setrlimit(resource.RLIMIT_CPU, (int(most_seconds) + 8, resource.RLIM_INFINITY))
     out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
     fault = ""
     try:
-        with redirect_stdout(out), redirect_stderr(io.TextIOWrapper(io.BytesIO(), encoding="utf-8")):
-            found = work()
-        outcome = f"exit {found}" if type(found) is int else "done"
+        with redirect_stdout(out), redirect_stderr(as_stderr()):
+            result = work()
+        outcome = f"exit {result}" if type(result) is int else "done"
     except EspalierError as error:
         outcome = error.code
         if len(str(error)) > 3000:
@@ -93,11 +93,16 @@ def _run(work: Callable[[], object]) -> str:
         fault = f"{type(error).__name__}: {str(error)[:300]}\n{_where(error)}"
     used = resource.getrusage(resource.RUSAGE_SELF)
     seconds, grown = used.ru_utime + used.ru_stime, used.ru_maxrss * 1024 - resident
-    if seconds > CPU_SECONDS and not fault:
+    if seconds > most_seconds and not fault:
         fault = f"takes {seconds:.1f} s of CPU"
     if not fault and grown > MEMORY:
         fault = f"takes {grown >> 20} MiB"
     return f"{outcome}\n{fault}"
+
+
+def as_stderr() -> io.TextIOWrapper:
+    """A file that takes every text, as Python's standard error does."""
+    return io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace")
 
 
 def _where(error: BaseException) -> str:

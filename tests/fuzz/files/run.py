@@ -1,5 +1,5 @@
 """Damaged files of each kind through the public entry points: a result or an error of our tree, within 2 s of CPU time
-and 200 MB, or a finding."""
+and 2 s for each MiB, and 200 MB, or a finding."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 
 from espalier.errors import EspalierError
-from tests.fuzz.files.child import read_in_child
+from tests.fuzz.files.child import as_stderr, read_in_child
 from tests.fuzz.files.samples import SAMPLES, as_bytes
 from tests.fuzz.session import Finding, Totals
 
@@ -41,7 +41,7 @@ class FileFuzzer:
                     read_quietly(lambda number=other: sample.read(path, Random(number)))  # type: ignore[misc]
             content = sample.damage(valid, random)
             path.write_bytes(content)
-            ending = read_in_child(lambda: sample.read(path, Random(seed)))
+            ending = read_in_child(lambda: sample.read(path, Random(seed)), size=len(content))
             totals.counts[f"{kind}: {ending.outcome}"] += 1
             totals.features[kind] += 1
             if ending.fault:
@@ -75,6 +75,6 @@ def config_folder(folder: str) -> Iterator[None]:
 
 def read_quietly(work: Callable[[], object]) -> None:
     """Read a valid file in this process, so that the child finds everything imported."""
-    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
-    with redirect_stdout(out), redirect_stderr(err), suppress(EspalierError):
+    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    with redirect_stdout(out), redirect_stderr(as_stderr()), suppress(EspalierError):
         work()

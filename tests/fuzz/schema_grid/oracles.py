@@ -1,7 +1,8 @@
-"""Two validators that judge a value, and what the standard says where they differ.
+"""Two validators that judge a value, each corrected where it reads a keyword otherwise than the standard does.
 
-`jsonschema` judges with patterns rewritten so that it reads them as ECMA-262 does; `jsonschema-rs` reads them so by
-itself, but for what `DIFFERENCES` says. Formats that a draft does not define are left out for both.
+`jsonschema` gets patterns that Python's `re` reads as ECMA-262 does, and the checks of some formats from
+`jsonschema-rs`. `jsonschema-rs` gets patterns without the two parts that it reads in its own way. So each judges all
+keywords of a schema, whatever stands beside them. Formats that a draft does not define are left out for both.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ from tests.fuzz.schema.oracle import parse
 
 FORMATS_SINCE = {"date": 2, "time": 2, "regex": 2, "uuid": 3, "json-pointer": 1, "email": 0, "ipv4": 0, "ipv6": 0}
 """The first draft that defines a format, by its place in `DRAFTS`."""
-UNCHECKED = frozenset(("time", "json-pointer"))
-"""Formats that `jsonschema` checks only with further packages."""
+CHECKED_BY_THE_OTHER = ("time", "json-pointer", "email", "regex")
+"""Formats that `jsonschema` checks only with further packages, or too loosely: an email address needs a domain (RFC
+5321, 4.1.2), and a regex is one of ECMA-262 with the flag u (Core 6.4), where a bracket alone is an error."""
 SPACES = r"\t\n\v\f\r \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
 PARTS = re.compile(r"\\.|\[(?:[^\]\\]|\\.)*\]|.", re.DOTALL)
 ECMA = {
@@ -41,68 +43,43 @@ ECMA = {
     "$": r"\Z",
 }
 """Parts of a pattern outside classes, as Python's `re` spells what ECMA-262 means by them."""
+WORD = "[A-Za-z0-9_]"
+ECMA_IN_RUST = {
+    r"\b": f"(?:(?<={WORD})(?!{WORD})|(?<!{WORD})(?={WORD}))",
+    r"\B": f"(?:(?<={WORD})(?={WORD})|(?<!{WORD})(?!{WORD}))",
+    ".": ECMA["."],
+}
+"""The parts that `jsonschema-rs` reads otherwise: ECMA-262, IsWordChar, has ASCII alone, and a dot matches no U+000D,
+U+2028 and U+2029 (LineTerminator)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """A kind of value on which the two validators differ."""
+    """A kind of schema that `jsonschema-rs` judges as the standard does, and `jsonschema` does not."""
 
     name: str
     #: What the standard says, and where.
     reason: str
-    #: Which of the two judges as the standard does.
-    right: str
-    #: Whether a schema (with its JSON text) and a value are of the kind.
-    applies: Callable[[str, str], bool]
+    #: Whether a schema, as JSON text, is of the kind.
+    applies: Callable[[str], bool]
 
 
 DIFFERENCES: tuple[Difference, ...] = (
     Difference(
-        name="a dot and a line end",
-        reason="ECMA-262, CharacterClassEscape and LineTerminator: `.` matches no U+000D, U+2028 and U+2029",
-        right="jsonschema",
-        applies=lambda schema, value: "^.$" in schema and any(char in value for char in ("\\r", "\u2028", "\u2029")),
-    ),
-    Difference(
-        name="a word boundary beside a letter beyond ASCII",
-        reason="ECMA-262, IsWordChar: word characters are A-Z, a-z, 0-9 and _",
-        right="jsonschema",
-        applies=lambda schema, value: "\\\\b" in schema and not value.isascii(),
-    ),
-    Difference(
-        name="a format that jsonschema cannot check",
-        reason="its checker needs a package that is not there; Validation 7.3 defines the format",
-        right="jsonschema-rs",
-        applies=lambda schema, _: any(f'"format": "{name}"' in schema for name in UNCHECKED),
-    ),
-    Difference(
-        name="a pattern that Python alone takes",
-        reason="Core 6.4 has patterns compiled with the flag u of ECMA-262, where a bracket alone is an error",
-        right="jsonschema-rs",
-        applies=lambda schema, _: '"format": "regex"' in schema,
-    ),
-    Difference(
         name="what additionalProperties evaluates in 2019-09",
         reason="Core 9.3.2.4 of 2019-09: names evaluated by additionalProperties or unevaluatedProperties, whatever "
         "their schemas; jsonschema looks for the names in these schemas",
-        right="jsonschema-rs",
-        applies=lambda schema, _: (
+        applies=lambda schema: (
             "2019-09" in schema
             and '"unevaluatedProperties"' in schema
             and ('"additionalProperties"' in schema or schema.count('"unevaluatedProperties"') > 1)
         ),
     ),
-    Difference(
-        name="an address without a host",
-        reason="RFC 5321, 4.1.2: a mailbox has a domain after the @; jsonschema looks for the @ alone",
-        right="jsonschema-rs",
-        applies=lambda schema, _: '"format": "email"' in schema,
-    ),
 )
 
 
 class Undecided(Exception):
-    """The two validators differ, and no row of `DIFFERENCES` says which one is right."""
+    """The two validators differ, and no row of `DIFFERENCES` has such schemas."""
 
 
 class Judges:
@@ -111,10 +88,10 @@ class Judges:
     def __init__(self, schema: dict[str, Any], place_of_draft: int, *, has_formats: bool) -> None:
         known = _with_known_formats(schema, place_of_draft)
         self._text = json.dumps(schema, ensure_ascii=False)
-        exact = json.loads(json.dumps(_with_ecma_patterns(known)), parse_float=Decimal)
-        checker = validator_for(schema).FORMAT_CHECKER if has_formats else None
+        exact = json.loads(json.dumps(_with_patterns(known, ecma)), parse_float=Decimal)
+        checker = _format_checker(validator_for(schema)) if has_formats else None
         self._one = _exact(validator_for(schema))(exact, registry=Registry(), format_checker=checker).is_valid
-        self._other = jsonschema_rs.validator_for(known, validate_formats=has_formats)
+        self._other = jsonschema_rs.validator_for(_with_patterns(known, ecma_in_rust), validate_formats=has_formats)
         #: The names of the rows that decided, each time.
         self.decided: list[str] = []
 
@@ -125,9 +102,9 @@ class Judges:
         if one == other:
             return one
         for row in DIFFERENCES:
-            if row.applies(self._text, text):
+            if row.applies(self._text):
                 self.decided.append(row.name)
-                return one if row.right == "jsonschema" else other
+                return other
         raise Undecided(f"jsonschema says {one}, jsonschema-rs says {other}")
 
 
@@ -136,6 +113,16 @@ def _exact(base: Any) -> Any:
     """A validator class of jsonschema for numbers that are decimals."""
     types = base.TYPE_CHECKER.redefine_many({"integer": _is_whole, "number": _is_number})
     return extend(base, {"multipleOf": _multiple_of}, type_checker=types)
+
+
+@cache
+def _format_checker(base: Any) -> jsonschema.FormatChecker:
+    """The format checker of a validator class of jsonschema, with the checks that the other validator has better."""
+    checker = jsonschema.FormatChecker(())
+    checker.checkers = dict(base.FORMAT_CHECKER.checkers)
+    for name in CHECKED_BY_THE_OTHER:
+        checker.checkers[name] = (jsonschema_rs.validator_for({"format": name}, validate_formats=True).is_valid, ())
+    return checker
 
 
 def _is_number(_checker: Any, value: Any) -> bool:
@@ -176,12 +163,17 @@ def ecma(pattern: str) -> str:
     return "".join(ECMA.get(part, part) for part in parts)
 
 
-def _with_ecma_patterns(schema: Any) -> Any:
-    return _changed(schema, {"pattern": ecma, "patternProperties": _ecma_names})
+@lru_cache(maxsize=1024)
+def ecma_in_rust(pattern: str) -> str:
+    """A pattern that `jsonschema-rs` reads as ECMA-262 does."""
+    return "".join(ECMA_IN_RUST.get(part, part) for part in PARTS.findall(pattern))
 
 
-def _ecma_names(schemas: Mapping[str, Any]) -> dict[str, Any]:
-    return {ecma(pattern): _with_ecma_patterns(schema) for pattern, schema in schemas.items()}
+def _with_patterns(schema: Any, spelled: Callable[[str], str]) -> Any:
+    def names(schemas: Mapping[str, Any]) -> dict[str, Any]:
+        return {spelled(pattern): _with_patterns(schema, spelled) for pattern, schema in schemas.items()}
+
+    return _changed(schema, {"pattern": spelled, "patternProperties": names})
 
 
 def _with_known_formats(schema: Any, place_of_draft: int) -> Any:

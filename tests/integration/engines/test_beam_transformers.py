@@ -15,34 +15,13 @@ from espalier.api import make_request  # noqa: E402
 from espalier.constraints.words.spec import Wordlist  # noqa: E402
 from espalier.integrations.transformers import ConstraintLogitsProcessor  # noqa: E402
 from espalier.wiring import demo_model  # noqa: E402
+from tests.prompts import PROMPTS  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 BEAMS = 4
 TOKENS = 24
 TOLERANCE = 1e-4  # of a score, or of its size where that is more than 1
-PROMPTS = [
-    "Generate user info",
-    "What is 7 + 5?",
-    "What is the capital of France?",
-    "¿Cuál es la capital de España?",
-    "Read the file /etc/hosts",
-    "What is the weather in Madrid?",
-    "Is Paris in France?",
-    "Tell me a story about a cat.",
-    "Extract the name: Ada Lovelace was born in London.",
-    "Genera los datos de un usuario",
-    "List three colors",
-    "Is this review positive? I loved it.",
-    "Copy this: 東京 😀 naïve",
-    "Write a long list of numbers, please.",
-    "Hello!",
-    "Send an email to ana.silva@example.com about lunch",
-    "Show the files of this folder",
-    '{"name": "Ada"} What is the name?',
-    "Cuéntame un cuento",
-    "x",
-]
 PERSON = {
     "type": "object",
     "properties": {

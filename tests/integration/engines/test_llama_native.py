@@ -21,6 +21,7 @@ from espalier.errors import BadLogits, CapabilityError, DeadEnd, GenerationError
 from espalier.sampling.fit import fit
 from espalier.wiring import demo_model
 from tests.llama_server import llama_server
+from tests.xray import NAMES
 
 VALUES = r"""value ::= object | array | string | number | "true" | "false" | "null"
 object ::= "{" ws (string ":" ws value ("," ws string ":" ws value)*)? "}"
@@ -48,31 +49,7 @@ term ::= [a-z] [a-z0-9]* | [0-9]+ | "(" expr ")"
 PROMPT = "Generate user info"
 SEEDS, TOKENS = range(8), 40
 PLAIN = SamplingConfig(temperature=0.8, repetition_penalty=1.0, max_tokens=TOKENS)
-OURS = {
-    "temperature": "temperature",
-    "dynatemp_range": "dynatemp_range",
-    "dynatemp_exponent": "dynatemp_exponent",
-    "top_k": "top_k",
-    "top_p": "top_p",
-    "min_p": "min_p",
-    "top_n_sigma": "top_n_sigma",
-    "min_keep": "min_keep",
-    "xtc_probability": "xtc_probability",
-    "xtc_threshold": "xtc_threshold",
-    "repetition_penalty": "repeat_penalty",
-    "repetition_window": "repeat_last_n",
-    "frequency_penalty": "frequency_penalty",
-    "presence_penalty": "presence_penalty",
-    "dry_multiplier": "dry_multiplier",
-    "dry_base": "dry_base",
-    "dry_allowed_length": "dry_allowed_length",
-    "mirostat": "mirostat",
-    "mirostat_tau": "mirostat_tau",
-    "mirostat_eta": "mirostat_eta",
-    "ignore_eos": "ignore_eos",
-    "max_tokens": "n_predict",
-    "seed": "seed",
-}
+OURS = {**NAMES, "ignore_eos": "ignore_eos", "max_tokens": "n_predict", "seed": "seed"}
 SETTINGS = {
     "min_p": {"top_k": 0, "top_p": 1.0, "min_p": 0.2},
     "typical": {"typical_p": 0.6},

@@ -24,7 +24,7 @@ from espalier.grammar.rewrite import portable
 from espalier.grammar.sample import SentenceSampler
 from espalier.tokens import mask as masks
 from tests.examples import examples
-from tests.llama_grammar import LlamaGrammar, LlamaVocab, write_vocab_gguf
+from tests.llama_grammar import LlamaGrammar, LlamaVocab, llama_bytes
 from tests.unit.grammar.trees import small_grammars
 
 SAMPLES = Path(__file__).parents[4] / "shared" / "data" / "gbnf"
@@ -33,10 +33,8 @@ COMPARED = [*range(1, 128), 256]
 
 
 @pytest.fixture(scope="module")
-def llama(tmp_path_factory):
-    path = tmp_path_factory.mktemp("vocab") / "bytes.gguf"
-    write_vocab_gguf(VOCAB, path)
-    return LlamaVocab(path)
+def llama() -> LlamaVocab:
+    return llama_bytes()
 
 
 def compare(llama, text, sentence, *, root="root"):

@@ -205,6 +205,27 @@ def test_a_step_that_looks_at_too_many_stacks_is_an_error_and_not_a_hang():
         machine.mask(machine.start)
 
 
+JOINED = 'root ::= ("z," | (. root{2,} | "z,"){2}){2}', b"[" * 8 + b"z," * 40 + b"z" + b"z," * 6
+"""A step of this text joins sets of many thousands of stacks; each further step joins more."""
+
+
+def test_joined_sets_of_stacks_count_as_work_and_time_of_their_step():
+    """One step joined sets for ten seconds, with a gigabyte of them, whatever the limits said."""
+    source, text = JOINED
+
+    def follow(machine: PushdownMachine) -> None:
+        state = machine.start
+        for byte in text:
+            state = machine.advance(state, byte)
+
+    network = build_network(parse(source))
+    with pytest.raises(LimitExceeded, match="looks at more than 20000 stacks"):
+        follow(PushdownMachine(network, BYTES, TRIE, max_work=20_000))
+    checks = iter(range(10_000))
+    with pytest.raises(Cancelled), time_limit(None, cancelled=lambda: next(checks, None) is None):
+        follow(PushdownMachine(network, BYTES, TRIE))
+
+
 @pytest.mark.slow
 def test_the_work_of_a_whole_mask_is_counted_and_not_that_of_many_single_steps():
     source = 'root ::= "(" root ")" | ([a-z]{0,40} x?){40} "."\nx ::= [a-z]+ root?'
@@ -241,7 +262,7 @@ def test_what_was_interrupted_is_free_without_a_collection_of_garbage():
     gc.disable()
     try:
         before = sys.getallocatedblocks()
-        left = iter(range(20_000))
+        left = iter(range(60_000))
         with pytest.raises(Cancelled) as raised, time_limit(None, cancelled=lambda: next(left, None) is None):
             compiled(source)
         most = sys.getallocatedblocks() - before

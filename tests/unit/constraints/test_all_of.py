@@ -32,7 +32,7 @@ from espalier.sampling.draw import RandomStream
 from espalier.sampling.filters import FilterContext, Priority
 from espalier.tokens import mask as masks
 from espalier.trace.records import StepRecord
-from tests.laws import check_matcher
+from tests.laws import check_matcher, matcher_after
 
 NO_X = Regex("[^x]*")
 LINE = Regex(r"[^\n]{2,12}")
@@ -52,13 +52,6 @@ def compiler(vocab: Vocab | None = None) -> Compiler:
 
 
 BYTES = compiler()
-
-
-def after(compiled: Compiled, text: str) -> Matcher:
-    matcher = compiled.matcher()
-    for byte in text.encode():
-        matcher.advance(byte)
-    return matcher
 
 
 # The spec
@@ -242,8 +235,8 @@ def test_what_is_too_large_as_one_automaton_is_walked_as_two(monkeypatch):
     assert isinstance(as_two, CompiledStrandingAllOf)
     assert not isinstance(as_one, CompiledStrandingAllOf)
     for n in range(len(text)):
-        assert np.array_equal(after(as_one, text[:n]).mask(), after(as_two, text[:n]).mask())
-        assert after(as_one, text[:n]).explain(ord("b")) == after(as_two, text[:n]).explain(ord("b"))
+        assert np.array_equal(matcher_after(as_one, text[:n]).mask(), matcher_after(as_two, text[:n]).mask())
+        assert matcher_after(as_one, text[:n]).explain(ord("b")) == matcher_after(as_two, text[:n]).explain(ord("b"))
 
 
 def test_what_is_too_large_is_named():
@@ -255,13 +248,15 @@ def test_what_is_too_large_is_named():
 
 
 def test_explain_names_the_first_member_that_refuses():
-    matcher = after(BYTES.compile(AllOf(Regex("[a-c]{2,5}x*"), Regex("(a|bc)*(xx)?"))), "bc")
+    matcher = matcher_after(BYTES.compile(AllOf(Regex("[a-c]{2,5}x*"), Regex("(a|bc)*(xx)?"))), "bc")
     told = matcher.explain(ord("d"))
     assert (told.member, told.rule, told.offset, told.position) == ("all_of[0].regex", "root", 0, "line 1, column 1")
     told = matcher.explain(ord("c"))
     assert told.member == "all_of[1].regex"
     assert told.expected == '"a", "b", "x" or the end of the text'
-    assert after(BYTES.compile(AllOf(Regex("aab"), Regex("a+b"))), "aa").explain(256).member == "all_of[0].regex"
+    assert (
+        matcher_after(BYTES.compile(AllOf(Regex("aab"), Regex("a+b"))), "aa").explain(256).member == "all_of[0].regex"
+    )
     with pytest.raises(ValueError, match="allowed"):
         matcher.explain(ord("a"))
 
@@ -285,7 +280,9 @@ def test_explain_follows_the_sequence_back_and_apart():
     assert matcher.explain(ord(" ")).member == "all_of[0].json_object"
     assert matcher.explain(ord(",")).member == "all_of"
     matcher.rollback(9)
-    assert matcher.explain(ord("a")).expected == after(BYTES.compile(JsonObject()), "{").explain(ord("a")).expected
+    assert (
+        matcher.explain(ord("a")).expected == matcher_after(BYTES.compile(JsonObject()), "{").explain(ord("a")).expected
+    )
     for byte in b'"b": true}':
         matcher.advance(byte)
     assert matcher.explain(ord("}")).member == "all_of[0].json_object"
@@ -433,6 +430,6 @@ def test_a_schema_joins_what_is_regular():
     compiled = BYTES.compile(AllOf(JsonSchema(schema), Ban(["secret"])))
     assert compiled.accepts('{"a": "open"}')
     assert not compiled.accepts('{"a": "a secret"}')
-    matcher = after(compiled, '{"a": "secre')
+    matcher = matcher_after(compiled, '{"a": "secre')
     assert matcher.explain(ord("t")).member == "all_of[1].ban"
     assert matcher.explain(ord("\n")).member == "all_of[0].json_schema"

@@ -25,7 +25,7 @@ from espalier.constraints.verdict import judge, parse
 from espalier.constraints.words.spec import Wordlist
 from espalier.errors import InputError, NotAvailable, SpecError, TokenRefused, UnsupportedError
 from espalier.tokens import mask as masks
-from tests.laws import check_completion, check_matcher
+from tests.laws import check_completion, check_matcher, matcher_after
 
 USER = {
     "type": "object",
@@ -82,14 +82,6 @@ def marked() -> Vocab:
     tokens = [bytes([byte]) for byte in range(256)] + [b"", b"", b""] + [text.encode() for text in SPELLINGS]
     specials = {256: "<eos>", 257: END, 258: "<end>"}
     return Vocab.from_tokens(tokens, eos_ids=[256, 258], special_ids=specials, width=len(tokens) + 5)
-
-
-def after(compiled: Compiled, text: str) -> Matcher:
-    """Over the byte vocabulary, or one whose first tokens are the bytes."""
-    matcher = compiled.matcher()
-    for byte in text.encode():
-        matcher.advance(byte)
-    return matcher
 
 
 # The spec
@@ -261,7 +253,7 @@ def test_a_member_without_an_automaton_has_no_language() -> None:
 
 def test_members_are_left_behind_and_come_back() -> None:
     one = compiler("bytes")
-    matcher = after(one.compile(AnyOf(Regex("ab"), Regex("ac+"), Regex("x"))), "a")
+    matcher = matcher_after(one.compile(AnyOf(Regex("ab"), Regex("ac+"), Regex("x"))), "a")
     assert [chr(i) for i in masks.allowed_ids(matcher.mask(), 256)] == ["b", "c"]
     fork = matcher.fork()
     matcher.advance(ord("b"))
@@ -289,13 +281,13 @@ def test_only_what_all_say_is_forced() -> None:
     one = compiler("bytes")
     compiled = one.compile(AnyOf(Choice(["abcd", "abce"]), Regex("abx")))
     assert compiled.matcher().forced() == tuple(b"ab")
-    assert after(compiled, "ab").forced() == ()
-    assert after(compiled, "abc").forced() == ()
-    assert after(compiled, "abx").forced() == ()
+    assert matcher_after(compiled, "ab").forced() == ()
+    assert matcher_after(compiled, "abc").forced() == ()
+    assert matcher_after(compiled, "abx").forced() == ()
     assert one.compile(AnyOf(Regex("ab"), Regex("(ab)?c"))).matcher().forced() == ()
     ends = one.compile(AnyOf(Regex("ab"), Regex("a")))
     assert ends.matcher().forced() == (ord("a"),)
-    assert after(ends, "a").forced() == ()
+    assert matcher_after(ends, "a").forced() == ()
 
 
 def test_what_is_forced_is_spelled_anew() -> None:
@@ -319,8 +311,8 @@ def test_the_shortest_completion_is_that_of_any_member() -> None:
     one = compiler("bytes")
     compiled = one.compile(AnyOf(Regex("abcdef"), Regex("ab.?z"), Regex("a{9}")))
     assert compiled.matcher().shortest_completion() == (*b"abz", 256)
-    assert after(compiled, "abc").shortest_completion() == (ord("z"), 256)
-    assert after(compiled, "abcd").shortest_completion() == (*b"ef", 256)
+    assert matcher_after(compiled, "abc").shortest_completion() == (ord("z"), 256)
+    assert matcher_after(compiled, "abcd").shortest_completion() == (*b"ef", 256)
 
 
 class Silent:

@@ -11,7 +11,7 @@ from espalier.constraints.spec import Spec
 from espalier.constraints.verdict import judge, parse
 from espalier.errors import SpecError
 from espalier.tokens.vocab import Vocab
-from tests.laws import check_matcher
+from tests.laws import check_matcher, matcher_after
 
 VOCABS = {"bytes": Vocab.bytes, "byte-level": tokenizers.byte_level_vocab, "sentencepiece": tokenizers.spm_vocab}
 
@@ -69,28 +69,21 @@ def test_what_is_no_ban_is_refused(phrases, words):
     assert caught.value.field == "phrases"
 
 
-def walked(compiled, text):
-    matcher = compiled.matcher()
-    for byte in text.encode():
-        matcher.advance(compiled.vocab.tokens.index(bytes([byte])))
-    return matcher
-
-
 def test_a_refusal_names_the_phrase_and_the_place():
     tokens = [bytes([b]) for b in range(256)] + [b"", b"rf", b"f /", b"rm -rf", b"xrm -rfy", "日本".encode()]
     vocab = Vocab.from_tokens(tokens, eos_ids=[256])
     compiled = Compiler(vocab).compile(Ban(["rm -rf", "日本", "日é"]))
-    start, begun = walked(compiled, "ls; "), walked(compiled, "rm -")
+    start, begun = matcher_after(compiled, "ls; "), matcher_after(compiled, "rm -")
     first = begun.explain(257)
     assert first.reason == 'after "rm -", "rf" would complete the banned "rm -rf"'
     assert (first.member, first.offset) == ("ban", 1)
-    assert walked(compiled, "rm -r").explain(258).reason.startswith('after "rm -r", "f" would ')
-    assert walked(compiled, "rm -r").explain(258).offset == 0
+    assert matcher_after(compiled, "rm -r").explain(258).reason.startswith('after "rm -r", "f" would ')
+    assert matcher_after(compiled, "rm -r").explain(258).offset == 0
     assert start.explain(259).reason == '"rm -rf" would complete the banned "rm -rf"'
     assert (start.explain(260).reason, start.explain(260).offset) == (start.explain(259).reason, 6)
     assert start.explain(261).reason == '"日本" would complete the banned "日本"'
     assert "the bytes ff" in start.explain(255).reason
-    half = walked(compiled, "日")
+    half = matcher_after(compiled, "日")
     half.advance(0xC3)
     assert half.explain(256).reason == "the text is not complete, so it cannot end here"
     assert half.explain(0xA9).reason.endswith('would complete the banned "日é"')

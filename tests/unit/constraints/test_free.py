@@ -29,7 +29,7 @@ from espalier.engines.fake import FakeStepModel
 from espalier.engines.local.engine import LocalEngine
 from espalier.errors import SpecError, TokenRefused, UnsupportedError, VocabError
 from espalier.tokens import mask as masks
-from tests.laws import check_matcher
+from tests.laws import check_matcher, matcher_after
 
 TOOL = Free({"<tool>": Region(JsonObject(), end="</tool>"), "N:": Regex(r"\d{1,3}")})
 CASES = {
@@ -71,13 +71,6 @@ def compiler(vocab: Vocab | None = None) -> Compiler:
 
 
 BYTES = compiler()
-
-
-def after(compiled: Compiled, text: str) -> Matcher:
-    matcher = compiled.matcher()
-    for byte in text.encode():
-        matcher.advance(byte)
-    return matcher
 
 
 # The spec
@@ -314,14 +307,14 @@ def test_a_trigger_is_met_however_it_is_split_into_tokens():
 
 
 def test_a_region_that_can_end_early_may_go_on_or_be_over():
-    matcher = after(BYTES.compile(Free({"n": Regex(r"\d+|\d+!\d")})), "n1")
+    matcher = matcher_after(BYTES.compile(Free({"n": Regex(r"\d+|\d+!\d")})), "n1")
     assert matcher.is_accepting
     assert matcher.allows(ord("2"))
     assert matcher.allows(ord("!"))
     assert matcher.allows(ord("x"))
     matcher.advance(ord("!"))
     assert matcher.is_accepting  # the region was over before
-    assert not after(BYTES.compile(Free({"n": Region(Regex(r"\d+"), end=";")})), "n1").is_accepting
+    assert not matcher_after(BYTES.compile(Free({"n": Region(Regex(r"\d+"), end=";")})), "n1").is_accepting
 
 
 # Special tokens
@@ -442,14 +435,14 @@ def test_special_tokens_join_others_and_eos_is_no_trigger():
 
 def test_explain_names_the_trigger_whose_region_refused():
     compiled = BYTES.compile(TOOL)
-    told = after(compiled, "a <tool>{").explain(ord("x"))
+    told = matcher_after(compiled, "a <tool>{").explain(ord("x"))
     assert (told.member, told.rule, told.expected) == ("free", "free[<tool>].json_object", '\'"\' or "}"')
-    told = after(compiled, "a N:").explain(256)
+    told = matcher_after(compiled, "a N:").explain(256)
     assert (told.rule, told.expected) == ("free[N:].regex", "a digit or some characters past ASCII")
     assert told.reason == "the text is not complete, so it cannot end here"
-    told = after(compiled, "a <tool>{}</to").explain(ord("x"))
+    told = matcher_after(compiled, "a <tool>{}</to").explain(ord("x"))
     assert (told.rule, told.expected) == ("free[<tool>].json_object", '"o"')
-    told = after(compiled, "a ").explain(0x80)
+    told = matcher_after(compiled, "a ").explain(0x80)
     assert (told.member, told.rule) == ("free", None)
 
 

@@ -31,7 +31,7 @@ from espalier.grammar.llama_limits import within_limits
 from espalier.grammar.parser import parse
 from espalier.grammar.printer import print_grammar
 from espalier.tokens import mask as masks
-from tests.llama_grammar import LlamaGrammar, LlamaVocab, write_vocab_gguf
+from tests.llama_grammar import LlamaGrammar, LlamaVocab, llama_bytes
 
 VOCAB = Vocab.bytes()
 COMPILER = Compiler(VOCAB)
@@ -97,10 +97,8 @@ SPECS = {
 
 
 @pytest.fixture(scope="module")
-def llama(tmp_path_factory):
-    path = tmp_path_factory.mktemp("vocab") / "bytes.gguf"
-    write_vocab_gguf(VOCAB, path)
-    return LlamaVocab(path)
+def llama() -> LlamaVocab:
+    return llama_bytes()
 
 
 def walk(llama, spec, text, random, before="", length=40):

@@ -22,7 +22,7 @@ from espalier.errors import InputError, LimitExceeded, RegexError, SpecError, Un
 from espalier.tokens import mask as masks
 from espalier.tokens.vocab import Vocab
 from tests.examples import examples
-from tests.laws import check_matcher
+from tests.laws import check_matcher, matcher_after
 
 VOCABS = {"bytes": Vocab.bytes, "byte-level": tokenizers.byte_level_vocab, "sentencepiece": tokenizers.spm_vocab}
 SHELL = Safety("minimal")
@@ -33,13 +33,6 @@ BYTES = Compiler(Vocab.bytes())
 
 def allows(spec, text):
     return BYTES.compile(spec).accepts(text)
-
-
-def walked(compiled, text):
-    matcher = compiled.matcher()
-    for byte in text.encode():
-        matcher.advance(compiled.vocab.tokens.index(bytes([byte])))
-    return matcher
 
 
 @pytest.mark.parametrize("vocab", VOCABS)
@@ -227,7 +220,7 @@ def test_original_took_the_buffer_s_length_for_the_matched_length():
     # A long text before a sequence, and a sequence begun twice, changed which token was banned.
     compiled = Compiler(Vocab.bytes()).compile(Safety(patterns=["abcabd"]))
     for before in ("", "x", "x" * 300, "abc", "abcab"):
-        matcher = walked(compiled, f"{before}abcab")
+        matcher = matcher_after(compiled, f"{before}abcab")
         assert not matcher.allows(ord("d"))
         assert matcher.allows(ord("c"))
         assert matcher.allows(ord("b"))
@@ -242,16 +235,16 @@ def test_original_left_other_categories_empty_without_a_word():
 
 def test_a_refusal_names_category_and_pattern():
     compiled = Compiler(Vocab.bytes()).compile(SHELL)
-    told = walked(compiled, "then rm -r").explain(ord("f"))
+    told = matcher_after(compiled, "then rm -r").explain(ord("f"))
     assert (told.member, told.rule, told.offset) == ("safety", "code_injection/rm_recursive_force", 0)
     assert told.reason == 'with "f" it would complete code_injection: rm -rf, -fr, -r -f, --recursive --force'
-    pending = walked(compiled, "x | sh")
+    pending = matcher_after(compiled, "x | sh")
     assert not pending.is_accepting
     assert "the text cannot end here" in pending.explain(256).reason
     assert pending.explain(256).rule == "code_injection/pipe_to_shell"
     assert pending.explain(0xFF).rule is None
     own = Compiler(Vocab.bytes()).compile(AllOf(Regex("[a-z ]*"), Safety(patterns=["bad word"])))
-    told = walked(own, "a bad wor").explain(ord("d"))
+    told = matcher_after(own, "a bad wor").explain(ord("d"))
     assert (told.member, told.rule) == ("all_of[1].safety", "custom/bad word")
 
 

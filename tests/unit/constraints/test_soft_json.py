@@ -13,11 +13,11 @@ from espalier.constraints.compiler import Compiler
 from espalier.constraints.soft.spec import SOFT_KINDS, SoftJson, SoftSpec
 from espalier.errors import SpecError
 from espalier.grammar.json_position import JsonPosition, JsonState
-from espalier.sampling.filters import FilterContext, Priority
+from espalier.sampling.filters import Priority
 from espalier.tokens.vocab import Vocab
+from tests.soft_laws import CONTEXT, biases
 from tests.tokenizers import byte_level_vocab, tekken_vocab
 
-CONTEXT = FilterContext(step=0, prompt=(), generated=())
 BYTES = Compiler(Vocab.bytes())
 EOS = 256
 
@@ -28,16 +28,6 @@ def place(text):
 
 def state(text):
     return place(text).state
-
-
-def biases(one, width=257):
-    """What the filter adds, `(V,) float32`, on logits that nobody may write to."""
-    logits = np.zeros(width, dtype=np.float32)
-    logits.setflags(write=False)
-    out = one.apply(logits, CONTEXT)
-    assert out.dtype == np.float32
-    assert out.shape == (width,)
-    return out
 
 
 def after(text, compiler=BYTES, spec=SoftJson()):  # noqa: B008  # frozen
@@ -216,20 +206,6 @@ def test_fault_a_bracket_of_the_wrong_kind():
 
 
 # ---------------------------------------------------------------- tolerance
-
-
-PROSE = [
-    "Sure! ",
-    'Here is 1 "object" (true, not null): ',
-    "12 apples: ",
-    "```json\n",
-    "日本",
-    "the ",
-    "true? ",
-    "1. ",
-    '"Well" she said ',
-    "null-",
-]
 
 
 PROSE = [

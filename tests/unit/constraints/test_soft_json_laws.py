@@ -1,34 +1,15 @@
 """Laws of soft JSON mode, over random documents, texts and tokens of several vocabularies."""
 
 import json
-from functools import cache
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from espalier.constraints.compiler import Compiler
 from espalier.constraints.soft.spec import SoftJson
 from espalier.grammar.json_position import JsonPosition
-from espalier.sampling.filters import FilterContext
-from espalier.tokens.vocab import Vocab
 from tests.examples import examples
-from tests.tokenizers import byte_level_vocab, spm_vocab
-
-CONTEXT = FilterContext(step=0, prompt=(), generated=())
-VOCABS = {"bytes": Vocab.bytes, "byte-level": byte_level_vocab, "spm": spm_vocab}
-
-
-def biases(one, width):
-    """What the filter adds, `(V,) float32`, on logits that nobody may write to."""
-    logits = np.zeros(width, dtype=np.float32)
-    logits.setflags(write=False)
-    out = one.apply(logits, CONTEXT)
-    assert out.dtype == np.float32
-    assert out.shape == (width,)
-    return out
-
+from tests.soft_laws import biases, check_forks_and_rollbacks, compiler_of, over_each_vocabulary, tokenisation
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=6),
@@ -60,23 +41,6 @@ def is_json(data):
     except ValueError:
         return False
     return True
-
-
-def tokenisation(compiler, data, choose):
-    """Random tokens that spell `data`."""
-    position, ids = 0, []
-    while position < len(data):
-        ids.append(choose(compiler.trie.prefixes(data, position)))
-        position += len(compiler.vocab.bytes_of(ids[-1]))
-    return ids
-
-
-@cache
-def compiler_of(name):
-    return Compiler(VOCABS[name]())
-
-
-over_each_vocabulary = pytest.mark.parametrize("name", VOCABS)
 
 
 @over_each_vocabulary
@@ -133,24 +97,9 @@ def test_the_tracker_follows_anything(text):
 @settings(max_examples=examples(40))
 def test_forks_and_rollbacks_restore_the_biases(name, text, data):
     compiler = compiler_of(name)
-    vocab, random = compiler.vocab, data.draw(st.randoms(use_true_random=False))
-    ids = [*tokenisation(compiler, text.encode(), random.choice), vocab.eos_ids[0]]
-    one = SoftJson().filter(compiler)
-    seen = [biases(one, vocab.width)]
-    forks = [one.fork()]
-    for token in ids:
-        one.on_token(token)
-        seen.append(biases(one, vocab.width))
-        forks.append(one.fork())
-    for fork, expected in zip(forks, seen, strict=True):
-        assert np.array_equal(biases(fork, vocab.width), expected)
-    undone = data.draw(st.integers(0, len(ids)))
-    one.rollback(undone)
-    assert np.array_equal(biases(one, vocab.width), seen[len(ids) - undone])
-    for token in ids[len(ids) - undone :]:
-        one.on_token(token)
-    assert np.array_equal(biases(one, vocab.width), seen[-1])
-    assert np.array_equal(biases(forks[0], vocab.width), seen[0])
+    random = data.draw(st.randoms(use_true_random=False))
+    ids = [*tokenisation(compiler, text.encode(), random.choice), compiler.vocab.eos_ids[0]]
+    check_forks_and_rollbacks(SoftJson(), compiler, ids, data.draw(st.integers(0, len(ids))))
 
 
 @over_each_vocabulary

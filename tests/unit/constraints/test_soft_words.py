@@ -3,7 +3,6 @@
 import json
 import math
 import re
-from functools import cache
 
 import numpy as np
 import pytest
@@ -15,36 +14,17 @@ from espalier.constraints.soft.spec import SoftSpec, SoftWordlist
 from espalier.constraints.spec import Regex
 from espalier.constraints.words.spec import Wordlist
 from espalier.errors import SpecError, UnknownName
-from espalier.sampling.filters import FilterContext, Priority
+from espalier.sampling.filters import Priority
 from espalier.tokens import mask as masks
 from espalier.tokens.vocab import Vocab
 from tests.examples import examples
-from tests.tokenizers import byte_level_vocab, spm_vocab, tekken_vocab
+from tests.soft_laws import biases, check_forks_and_rollbacks, compiler_of, over_each_vocabulary, tokenisation
+from tests.tokenizers import tekken_vocab
 
-CONTEXT = FilterContext(step=0, prompt=(), generated=())
 BYTES = Compiler(Vocab.bytes())
-VOCABS = {"bytes": Vocab.bytes, "byte-level": byte_level_vocab, "spm": spm_vocab}
 WORDS = ("the", "dog", "does", "not", "mind", "lazy", "jumps", "fox")
 SOFT = SoftWordlist(Wordlist(WORDS, top=5), tier2_max_rank_multiplier=1.4, tier2_penalty=2.0, tier3_penalty=8.0)
 FREE, SECOND, THIRD = 0.0, -2.0, -8.0
-
-
-@cache
-def compiler_of(name):
-    return Compiler(VOCABS[name]())
-
-
-over_each_vocabulary = pytest.mark.parametrize("name", VOCABS)
-
-
-def biases(one, width):
-    """What the filter adds, `(V,) float32`, on logits that nobody may write to."""
-    logits = np.zeros(width, dtype=np.float32)
-    logits.setflags(write=False)
-    out = one.apply(logits, CONTEXT)
-    assert out.dtype == np.float32
-    assert out.shape == (width,)
-    return out
 
 
 def after(text, spec=SOFT, compiler=BYTES):
@@ -211,15 +191,6 @@ def test_specials_and_ids_that_are_no_token_get_no_bias():
 # ---------------------------------------------------------------- laws
 
 
-def tokenisation(compiler, data, choose):
-    """Random tokens that spell `data`."""
-    position, ids = 0, []
-    while position < len(data):
-        ids.append(choose(compiler.trie.prefixes(data, position)))
-        position += len(compiler.vocab.bytes_of(ids[-1]))
-    return ids
-
-
 TEXTS = st.lists(
     st.sampled_from([*WORDS, "The", "xyz", "año", " ", " ", ". ", "…", "?!", "日", "\n", "‘", "-"]), max_size=8
 ).map("".join)
@@ -230,23 +201,9 @@ TEXTS = st.lists(
 @settings(max_examples=examples(40))
 def test_forks_and_rollbacks_restore_the_biases(name, text, data):
     compiler = compiler_of(name)
-    vocab, random = compiler.vocab, data.draw(st.randoms(use_true_random=False))
-    ids = [*tokenisation(compiler, text.encode(), random.choice), vocab.eos_ids[0]]
-    one = SOFT.filter(compiler)
-    seen, forks = [biases(one, vocab.width)], [one.fork()]
-    for token in ids:
-        one.on_token(token)
-        seen.append(biases(one, vocab.width))
-        forks.append(one.fork())
-    for fork, expected in zip(forks, seen, strict=True):
-        assert np.array_equal(biases(fork, vocab.width), expected)
-    undone = data.draw(st.integers(0, len(ids)))
-    one.rollback(undone)
-    assert np.array_equal(biases(one, vocab.width), seen[len(ids) - undone])
-    for token in ids[len(ids) - undone :]:
-        one.on_token(token)
-    assert np.array_equal(biases(one, vocab.width), seen[-1])
-    assert np.array_equal(biases(forks[0], vocab.width), seen[0])
+    random = data.draw(st.randoms(use_true_random=False))
+    ids = [*tokenisation(compiler, text.encode(), random.choice), compiler.vocab.eos_ids[0]]
+    check_forks_and_rollbacks(SOFT, compiler, ids, data.draw(st.integers(0, len(ids))))
 
 
 @over_each_vocabulary

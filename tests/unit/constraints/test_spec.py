@@ -32,6 +32,14 @@ def test_a_spec_survives_json_and_keeps_its_key(spec):
     assert hash(back) == hash(spec)
 
 
+@pytest.mark.parametrize("kind", [["all_of"] * 1000, "a" * 100_000, {"a": [0] * 1000}])
+def test_an_error_does_not_repeat_a_long_value(kind):
+    with pytest.raises(SpecError, match="unknown constraint") as raised:
+        Spec.from_json({"kind": kind})
+    assert len(raised.value.message) == SpecError.longest + 1
+    assert raised.value.message.endswith("…")
+
+
 def test_every_kind_is_registered_under_its_own_name():
     assert [KINDS.load(kind).spec.kind for kind in KINDS] == KINDS.names()
 

@@ -29,7 +29,7 @@ from espalier.constraints.verdict import judge
 from espalier.errors import LimitExceeded, SchemaError, SpecError, TokenRefused, UnsupportedError, VocabError
 from espalier.tokens import mask as masks
 from tests.examples import examples
-from tests.laws import check_matcher
+from tests.laws import check_matcher, matcher_after
 from tests.oracle import validator
 
 BYTES = Compiler(Vocab.bytes())
@@ -304,15 +304,8 @@ def test_the_tracker_finds_the_first_repeated_item_however_the_text_is_cut(value
 # What it tells
 
 
-def after(made: Compiled, text: str) -> Matcher:
-    matcher = made.matcher()
-    for byte in text.encode():
-        matcher.advance(byte)
-    return matcher
-
-
 def test_the_comma_is_refused_where_every_value_is_used() -> None:
-    matcher = after(BYTES.compile(JsonSchema(unique({"type": "integer", "minimum": 1, "maximum": 9}))),
+    matcher = matcher_after(BYTES.compile(JsonSchema(unique({"type": "integer", "minimum": 1, "maximum": 9}))),
                     "[1,2,3,4,5,6,7,8,9")  # fmt: skip
     assert not matcher.allows(ord(","))
     assert matcher.allows(ord("]"))
@@ -320,7 +313,7 @@ def test_the_comma_is_refused_where_every_value_is_used() -> None:
 
 def test_a_beginning_that_leads_only_to_a_repeated_item_is_refused() -> None:
     made = BYTES.compile(JsonSchema(unique({"enum": ["ab", "ac", "b", *range(9)]})))
-    matcher = after(made, '["ab","ac","')
+    matcher = matcher_after(made, '["ab","ac","')
     assert not matcher.allows(ord("a"))
     assert matcher.allows(ord("b"))
     assert matcher.explain(ord("a")).reason == 'what can follow repeats an item of the array, such as "ab"'
@@ -328,7 +321,9 @@ def test_a_beginning_that_leads_only_to_a_repeated_item_is_refused() -> None:
 
 def test_the_refusal_names_the_item_and_the_place() -> None:
     any_number = unique({"type": "integer"})
-    matcher = after(BYTES.compile(JsonSchema({"type": "object", "properties": {"n": any_number}})), '{"n": [12, 12')
+    matcher = matcher_after(
+        BYTES.compile(JsonSchema({"type": "object", "properties": {"n": any_number}})), '{"n": [12, 12'
+    )
     told = matcher.explain(ord("]"))
     assert told.reason == 'the item "12" is in the array already, and its items are unique'
     assert (told.member, told.rule) == ("json_schema", "/properties/n")
@@ -338,7 +333,7 @@ def test_the_refusal_names_the_item_and_the_place() -> None:
 
 def test_blame_in_all_of_is_the_schemas() -> None:
     made = BYTES.compile(AllOf(Regex(r"[^\n]*"), JsonSchema(INTS)))
-    told = after(made, "[1,1").explain(ord(","))
+    told = matcher_after(made, "[1,1").explain(ord(","))
     assert told.member == "all_of[1].json_schema"
     assert "in the array already" in told.reason
 
@@ -349,7 +344,7 @@ def test_completions_and_a_token_limit_repeat_nothing() -> None:
             unique({"type": "boolean"}, maxItems=0) | {"items": {"type": "integer"}, "minItems": 4, "maxItems": 9}
         )
     )
-    matcher = after(made, "[0,1")
+    matcher = matcher_after(made, "[0,1")
     found = json.loads("[0,1" + made.vocab.decode(matcher.shortest_completion()).decode())
     assert len(set(found)) == len(found) == 4
     for most in range(2, 12):
@@ -401,7 +396,7 @@ def test_the_contract_says_what_is_narrowed_and_where_it_is_not_enforced() -> No
 
 def test_rollback_and_fork_remember_the_items() -> None:
     made = BYTES.compile(JsonSchema(INTS))
-    matcher = after(made, "[1,2,1")
+    matcher = matcher_after(made, "[1,2,1")
     before = matcher.mask()
     fork = matcher.fork()
     for byte in b"2,5]":

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -24,8 +26,9 @@ from tests.fuzz.command import KINDS, fuzzer, main
 from tests.fuzz.files import child
 from tests.fuzz.files.child import read_in_child
 from tests.fuzz.files.run import FileFuzzer
+from tests.fuzz.grammars import GrammarFuzzer
 from tests.fuzz.merge.run import MergeFuzzer
-from tests.fuzz.safety_again import is_found
+from tests.fuzz.safety_again import is_found, nested_strings
 from tests.fuzz.schema.oracle import declared_twice
 from tests.fuzz.schema.texts import is_styled, styled
 from tests.fuzz.session import CASES_PER_SEED, Totals, feature_lines, run
@@ -87,6 +90,17 @@ def test_a_record_that_says_something_else_than_the_model_is_found(
     assert any("tax_nats is 0.5" in finding.fault for finding in totals.findings)
 
 
+def test_llama_cpp_is_not_asked_about_a_left_recursion_that_it_would_follow_until_the_memory_is_full() -> None:
+    counts: Counter[str] = Counter()
+    tried = GrammarFuzzer()
+    if isinstance(tried.llama, str):
+        pytest.skip(tried.llama)
+    assert tried.draw(Random(38071115212), counts) is not None
+    assert counts["judged by llama.cpp too"] == 0
+    assert tried.draw(Random(7), counts) is not None
+    assert counts["judged by llama.cpp too"] == 1
+
+
 QUICK = ("trace", "sidecar", "rejection log", "reply", "chat template", "stored trace", "keys", "tools", "preset")
 
 
@@ -111,6 +125,18 @@ def test_what_a_reader_must_not_do_is_a_finding(
 ) -> None:
     monkeypatch.setattr(child, "CPU_SECONDS", 0.2 if said == "of CPU" else 20)
     assert re.search(said, read_in_child(work).fault)
+
+
+def test_what_a_reader_may_take_grows_with_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    def work() -> int:
+        return sum(number * number for number in range(20_000_000)) % 1
+
+    monkeypatch.setattr(child, "CPU_SECONDS", 0.2)
+    assert read_in_child(work, size=100 << 20).fault == ""
+
+
+def test_half_a_character_in_a_message_is_written_as_standard_error_writes_it() -> None:
+    assert read_in_child(lambda: sys.stderr.write("\ud800")).fault == ""
 
 
 class WrongFuzzer(CaseFuzzer):
@@ -201,6 +227,16 @@ def test_patterns_written_a_second_time() -> None:
         assert not is_found(text, names=names, phrases=[], texts=[]), text
     assert is_found("GUT PUNCH!", names=[], phrases=["gut punch"], texts=[])
     assert not is_found("gut punches", names=[], phrases=["gut punch"], texts=[])
+
+
+@pytest.mark.parametrize("depth", [2, 3, 4])
+def test_the_second_writing_of_the_safety_filter_reads_strings_inside_of_strings(depth: int) -> None:
+    text = 'a "GUT\tPUNCH" é😀'
+    for _ in range(depth):
+        text = json.dumps({"c": text})
+    assert any('a "GUT\tPUNCH" é😀' in inner for inner in nested_strings(text))
+    spelled = '{"c": "_\\ude00\\"g\\u0075\\x74 p\\\\x75\\u006e\\u0063\\u0068\\u0022\\x22"'
+    assert is_found(spelled, names=[], phrases=["gut punch"], texts=[])
 
 
 def test_whitespace_of_json_is_recognised() -> None:

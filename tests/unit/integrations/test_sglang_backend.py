@@ -16,14 +16,13 @@ from sglang.srt.constrained.base_grammar_backend import BaseGrammarBackend, Base
 
 from espalier.constraints.base import Compiled  # noqa: E402
 from espalier.errors import CapabilityError  # noqa: E402
-from espalier.integrations.asked import read_asked  # noqa: E402
 from espalier.integrations.sglang import ConstraintBackend, ConstraintGrammar, register  # noqa: E402
 from espalier.integrations.sglang.backend import create  # noqa: E402
 from espalier.tokens.vocab import Vocab  # noqa: E402
-from espalier.wiring import build_app, demo_model  # noqa: E402
+from espalier.wiring import demo_model  # noqa: E402
 from tests.engine_doubles import HAS_SGLANG  # noqa: E402
 from tests.examples import examples  # noqa: E402
-from tests.toy_engines import ASKED, PERSON, ToySglang, requests_of  # noqa: E402
+from tests.toy_engines import ASKED, PERSON, ToySglang, compile_asked, requests_of  # noqa: E402
 
 BASE = "sglangs-own-base-class" if HAS_SGLANG else "recorded-interface"
 against = pytest.mark.parametrize("base", [BASE])
@@ -40,13 +39,7 @@ def backend() -> Any:
 
 @pytest.fixture(scope="module")
 def compiled() -> dict[str, Compiled]:
-    app = build_app()
-    found = {}
-    for kind, (asked, _) in ASKED.items():
-        read = read_asked({"espalier": asked}, app)
-        assert read is not None
-        found[kind] = app.compiler(VOCAB).compile(read.spec)
-    return found
+    return compile_asked(VOCAB)
 
 
 def key_of(kind: str | None) -> tuple[str, str] | None:

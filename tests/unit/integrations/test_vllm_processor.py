@@ -17,16 +17,15 @@ from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor, MoveDi
 from espalier.constraints.base import Compiled  # noqa: E402
 from espalier.constraints.spec import Regex  # noqa: E402
 from espalier.errors import CapabilityError, InputError  # noqa: E402
-from espalier.integrations.asked import read_asked  # noqa: E402
 from espalier.integrations.rows.device import forbid_inplace, spread, spread_there, taxes  # noqa: E402
 from espalier.integrations.vllm import ConstraintProcessor  # noqa: E402
 from espalier.integrations.vllm.report import StepReport  # noqa: E402
 from espalier.tokens import mask as masks  # noqa: E402
 from espalier.tokens.vocab import Vocab  # noqa: E402
-from espalier.wiring import build_app, demo_model  # noqa: E402
+from espalier.wiring import demo_model  # noqa: E402
 from tests.engine_doubles import HAS_VLLM  # noqa: E402
 from tests.examples import examples  # noqa: E402
-from tests.toy_engines import ASKED, ToyRequest, ToyVllm, config_of, params_of, requests_of  # noqa: E402
+from tests.toy_engines import ASKED, ToyRequest, ToyVllm, compile_asked, config_of, params_of, requests_of  # noqa: E402
 
 CPU = torch.device("cpu")
 BASE = "vllms-own-base-class" if HAS_VLLM else "recorded-interface"
@@ -44,13 +43,7 @@ class DemoProcessor(ConstraintProcessor):
 
 @pytest.fixture(scope="module")
 def compiled() -> dict[str, Compiled]:
-    app = build_app()
-    found = {}
-    for kind, (asked, _) in ASKED.items():
-        read = read_asked({"espalier": asked}, app)
-        assert read is not None
-        found[kind] = app.compiler(VOCAB).compile(read.spec)
-    return found
+    return compile_asked(VOCAB)
 
 
 def processor(cls: type[ConstraintProcessor] = DemoProcessor, **config: Any) -> ConstraintProcessor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
@@ -19,7 +20,7 @@ from tests.examples import examples
 from tests.fuzz.schema_grid import run as grid
 from tests.fuzz.schema_grid.cells import cell, cell_of
 from tests.fuzz.schema_grid.keywords import ADDRESSES, DRAFTS, KINDS, drafts_of, keyword_sets
-from tests.fuzz.schema_grid.oracles import Judges, Undecided, ecma
+from tests.fuzz.schema_grid.oracles import CHECKED_BY_THE_OTHER, Judges, Undecided, ecma
 from tests.fuzz.schema_grid.places import PLACES, places_of
 from tests.fuzz.schema_grid.run import ROADS, GridFuzzer, Road
 from tests.fuzz.schema_grid.values import orders, spellings
@@ -146,6 +147,24 @@ def test_patterns_are_judged_as_ecma_262_reads_them(pattern: str, text: str, is_
     assert judges.is_valid(f'"{text}"'.replace("\n", "\\n")) is is_match
     with pytest.raises(ValueError, match="within a class"):
         ecma(r"[\w-]")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "texts"),
+    [(r"\bb", ("bé", "éb", "b", "/b", "/bé", "b@b.co", "éb@b.co")), ("^.$", ("\u2028", "\r", "/", "(", "a", ""))],
+)
+@pytest.mark.parametrize("name", CHECKED_BY_THE_OTHER)
+def test_each_validator_is_corrected_at_its_keyword_whatever_stands_beside_it(
+    name: str, pattern: str, texts: tuple[str, ...]
+) -> None:
+    def judges(schema: dict[str, Any]) -> Judges:
+        return Judges({"$schema": ADDRESSES["2020-12"], **schema}, DRAFTS.index("2020-12"), has_formats=True)
+
+    both, parts = judges({"pattern": pattern, "format": name}), (judges({"pattern": pattern}), judges({"format": name}))
+    for text in texts:
+        document = json.dumps(text, ensure_ascii=False)
+        assert both.is_valid(document) == all(part.is_valid(document) for part in parts), text
+    assert both.decided == []
 
 
 def test_validators_that_differ_where_no_row_decides_raise() -> None:

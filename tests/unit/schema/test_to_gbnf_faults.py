@@ -28,8 +28,8 @@ from espalier.schema.form import (
 )
 from espalier.schema.gbnf import printed, to_gbnf
 from espalier.schema.lowering.convert import convert
-from tests.llama_grammar import LlamaGrammar, LlamaVocab, write_vocab_gguf
-from tests.unit.schema.hand_shapes import VOCAB, Accepts, Hand, accepts, dumps, one
+from tests.llama_grammar import LlamaGrammar, LlamaVocab, llama_bytes
+from tests.unit.schema.hand_shapes import Accepts, Hand, accepts, dumps, one
 
 ANY = (Null(), Boolean(), NumberForm(), String(), Array(items=9), Object(rest=(Rest(node=9),)))
 
@@ -217,10 +217,8 @@ SAMPLES: list[tuple[Hand, list[str], list[str]]] = [
 
 
 @pytest.fixture(scope="module")
-def llama(tmp_path_factory: pytest.TempPathFactory) -> LlamaVocab:
-    path = tmp_path_factory.mktemp("vocab") / "bytes.gguf"
-    write_vocab_gguf(VOCAB, path)
-    return LlamaVocab(path)
+def llama() -> LlamaVocab:
+    return llama_bytes()
 
 
 def llama_accepts(llama: LlamaVocab, text: str, sample: str) -> bool:

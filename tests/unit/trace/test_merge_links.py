@@ -107,6 +107,32 @@ def test_tokens_that_end_a_text_share_their_empty_spelling_and_contradict_nothin
     assert found.data["metadata"]["link"]["by_probability"] > 5
 
 
+@pytest.mark.parametrize(
+    ("spelled", "is_same"),
+    [
+        ("</s>", True),
+        ("<|im_end|>", True),
+        (" [/INST]", True),
+        ("\ufffd", True),
+        ("", True),
+        (" of", False),
+        ("1", False),
+    ],
+)
+def test_a_token_that_the_log_leaves_empty_is_a_control_token_of_the_reply_or_another_one(
+    spelled: str, is_same: bool
+) -> None:
+    """A draw of the token that ends a text was taken for the draw of a word in a reply without ids."""
+    data, place = reply(MINE), 3
+    for position, entry in enumerate(data["choices"][0]["logprobs"]["content"]):
+        entry.pop("id")
+        entry["top_logprobs"] = []
+        if position == place:
+            entry |= {"token": spelled, "bytes": list(spelled.encode())}
+    event = {"task_id": 9, "slot_id": 0, "step": place, "rejected": {"id": 5, "text": "x", "prob": 0.5}}
+    assert merged(data, log([event | {"resampled": {"id": 0, "text": "", "prob": 1.0}}])).is_matched == is_same
+
+
 def test_gaps_in_the_log_probabilities_lose_no_events() -> None:
     found = (request(7, 1, seed=seed) for seed in range(50))
     one = next(one for one in found if any(step.token in HALVES for step in one.steps))

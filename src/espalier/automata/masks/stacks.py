@@ -274,12 +274,7 @@ class StackAutomaton:
                         continue
             result: dict[int, Stacks] = {}
             accepting, missing, cost = self._expand(current, result, waiting)
-            self.spent += cost
-            if self.spent > self._max_work:
-                raise LimitExceeded(
-                    f"one step of the grammar looks at more than {self._max_work} stacks",
-                    hint="the grammar is highly ambiguous; write it with repetitions",
-                )
+            self._spend(cost)
             if missing:
                 waiting.add(current)
                 todo += missing
@@ -289,6 +284,16 @@ class StackAutomaton:
         if frame.closed is None:
             raise AssertionError("a frame was left open")
         return frame.closed
+
+    def _spend(self, cost: int) -> None:
+        """Count stacks that were looked at. Raises LimitExceeded, and what `check_time` raises."""
+        check_time()
+        self.spent += cost
+        if self.spent > self._max_work:
+            raise LimitExceeded(
+                f"one step of the grammar looks at more than {self._max_work} stacks",
+                hint="the grammar is highly ambiguous; write it with repetitions",
+            )
 
     def _outline(self, position: int) -> _Outline:
         """The state of a frame of this position, whatever set lies below."""
@@ -419,6 +424,7 @@ class StackAutomaton:
                 todo += missing
                 continue
             merged |= rest
+            self._spend(len(merged))
             unions[pair] = self._intern_stacks(merged, left.accepting or right.accepting)
             todo.pop()
         return unions[_pair(stacks, other)]

@@ -197,8 +197,13 @@ def _same_token(resampled: Any, step: ApiStep, position: int) -> tuple[str, bool
 
 
 def _is_end(text: str, step: ApiStep) -> bool:
-    """Whether both may be the token that ends the text, which one side spells and the other leaves empty."""
-    return (not step.text and not step.bytes) or not text
+    """Whether both may be the token that ends the text, or another control token, which one side spells and the other
+    leaves empty; the response spells it with brackets (`</s>`, `<|im_end|>`, `[/INST]`). A log may also leave half a
+    character empty."""
+    if text:
+        return not step.text and not step.bytes
+    spelled = step.text.strip()
+    return not spelled or "\ufffd" in spelled or (spelled[0] in "<[" and spelled[-1] in ">]")
 
 
 def _find_refusal(event: Mapping[str, Any], step: ApiStep, position: int) -> str:
