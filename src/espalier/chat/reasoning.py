@@ -14,11 +14,13 @@ from espalier.errors import InputError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reasoning:
-    """start, end: the markers around the reasoning, which comes first in a turn. Raises InputError for empty or equal
-    markers."""
+    """start, end: the markers around the reasoning, which comes first in a turn. in_channels: the whole turn consists
+    of messages in channels, of which the reasoning is one, see `reading/channel_walk.py`. Raises InputError for empty or
+    equal markers."""
 
     start: str
     end: str
+    in_channels: bool = False
 
     def __post_init__(self) -> None:
         for name in ("start", "end"):
@@ -38,7 +40,7 @@ REASONING: dict[str, Reasoning] = {
     "kimi": Reasoning(start="◁think▷", end="◁/think▷"),
     "begin_of_thought": Reasoning(start="<|begin_of_thought|>", end="<|end_of_thought|>"),
     "start_thinking": Reasoning(start="<|START_THINKING|>", end="<|END_THINKING|>"),
-    "harmony": Reasoning(start="<|channel|>analysis<|message|>", end="<|end|><|start|>assistant"),
+    "harmony": Reasoning(start="<|channel|>analysis<|message|>", end="<|end|><|start|>assistant", in_channels=True),
     "granite": Reasoning(start="Here is my thought process:", end="Here is my response:"),
 }
 """think: DeepSeek, Qwen, GLM, MiniMax and most others. mistral: Magistral. seed: Seed-OSS. kimi: Kimi-VL.

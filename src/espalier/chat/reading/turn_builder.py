@@ -128,3 +128,23 @@ class TurnBuilder:
         if self._make is not None:
             self._deltas.append(self._make("".join(self._parts)))
         self._make, self._parts = None, []
+
+
+class ReasoningTrimmer:
+    """Reasoning whose trailing whitespace is held back until something follows."""
+
+    def __init__(self, builder: TurnBuilder) -> None:
+        self._builder = builder
+        self._space: list[str] = []
+
+    def take(self, text: str) -> None:
+        stripped = text.rstrip(SPACE)
+        if stripped:
+            self.flush()
+            self._builder.reasoning(stripped)
+        if len(stripped) < len(text):
+            self._space.append(text[len(stripped) :])
+
+    def flush(self) -> None:
+        self._builder.reasoning("".join(self._space))
+        self._space = []

@@ -1,6 +1,7 @@
 """`TurnParser`: parse a model's turn, in pieces of any size, into reasoning, content and calls.
 
-It separates the reasoning; `call_walk.py` and the shapes read the calls. Arguments are not validated against a schema.
+It separates the reasoning; `call_walk.py` and the shapes read the calls, `channel_walk.py` a turn in channels.
+Arguments are not validated against a schema.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ from espalier.chat.argument_types import ArgumentTypes
 from espalier.chat.reading.bare_calls import BareCalls
 from espalier.chat.reading.call_shape import CallShape
 from espalier.chat.reading.call_walk import CallWalk
+from espalier.chat.reading.channel_walk import CUT_REASONING, ChannelWalk
 from espalier.chat.reading.deltas import Delta, Turn
-from espalier.chat.reading.incoming import SPACE, FormatMismatch, IncomingText, IncompleteText, Reading
+from espalier.chat.reading.incoming import FormatMismatch, IncomingText, IncompleteText, Reading
 from espalier.chat.reading.json_calls import JsonCalls
 from espalier.chat.reading.named_calls import NamedCalls
 from espalier.chat.reading.python_calls import PythonCalls
 from espalier.chat.reading.tagged_calls import TaggedCalls
-from espalier.chat.reading.turn_builder import TurnBuilder
+from espalier.chat.reading.turn_builder import ReasoningTrimmer, TurnBuilder
 from espalier.chat.reasoning import Reasoning
 from espalier.chat.wire.formats import WireFormat
 from espalier.errors import InputError
@@ -31,7 +33,6 @@ CALL_PARSERS: Registry[type[CallShape]] = Registry(
     {"json": JsonCalls, "named": NamedCalls, "python": PythonCalls, "tagged": TaggedCalls, "bare": BareCalls},
 )
 """The parser of each shape of calls."""
-CUT_REASONING = "the reasoning was cut off"
 
 
 class TurnParser:
@@ -97,19 +98,37 @@ class TurnParser:
     ) -> Reading[None]:
         text, builder = self._text, self._builder
         try:
-            if reasoning is not None and (inside or (yield from self._starts(reasoning))):
-                yield from self._reason(reasoning)
-            if wire is None:
-                yield from text.all(builder.content)
+            if any(part is not None and part.in_channels for part in (wire, reasoning)):
+                yield from ChannelWalk(text, builder, None if wire is None else names, self._thinks).run()
             else:
-                shape = CALL_PARSERS.load(wire.shape)
-                yield from CallWalk(wire, shape(wire, names, types), text, builder).run()
+                yield from self._read_parts(wire, names, types, reasoning, inside)
         except (IncompleteText, FormatMismatch) as error:
             place = f"the call of {builder.open_call!r}" if builder.open_call else "the beginning of a call"
             builder.stop(str(error) or f"the text was cut off in {place}")
             yield from text.all(_ignore)
         else:
             builder.settle()
+
+    def _read_parts(
+        self,
+        wire: WireFormat | None,
+        names: frozenset[str],
+        types: Mapping[str, ArgumentTypes],
+        reasoning: Reasoning | None,
+        inside: bool,
+    ) -> Reading[None]:
+        """Read the reasoning, if there is one, and then content and calls."""
+        text, builder = self._text, self._builder
+        if reasoning is not None and (inside or (yield from self._starts(reasoning))):
+            yield from self._reason(reasoning)
+        if wire is None:
+            yield from text.all(builder.content)
+        else:
+            shape = CALL_PARSERS.load(wire.shape)
+            yield from CallWalk(wire, shape(wire, names, types), text, builder).run()
+
+    def _thinks(self, is_reasoning: bool) -> None:
+        self.is_reasoning = is_reasoning
 
     def _starts(self, reasoning: Reasoning) -> Reading[bool]:
         """Consume the start marker if the text begins with it."""
@@ -127,7 +146,7 @@ class TurnParser:
 
     def _reason(self, reasoning: Reasoning) -> Reading[None]:
         text = self._text
-        trimmed = _ReasoningTrimmer(self._builder)
+        trimmed = ReasoningTrimmer(self._builder)
         self.is_reasoning = True
         self._builder.reasoning("")
         yield from text.skip()
@@ -137,26 +156,6 @@ class TurnParser:
         yield from text.meets(reasoning.end.strip())
         self.is_reasoning = False
         yield from text.skip()
-
-
-class _ReasoningTrimmer:
-    """Reasoning whose trailing whitespace is held back until something follows."""
-
-    def __init__(self, builder: TurnBuilder) -> None:
-        self._builder = builder
-        self._space: list[str] = []
-
-    def take(self, text: str) -> None:
-        stripped = text.rstrip(SPACE)
-        if stripped:
-            self.flush()
-            self._builder.reasoning(stripped)
-        if len(stripped) < len(text):
-            self._space.append(text[len(stripped) :])
-
-    def flush(self) -> None:
-        self._builder.reasoning("".join(self._space))
-        self._space = []
 
 
 def parse_turn(

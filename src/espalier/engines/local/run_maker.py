@@ -195,7 +195,7 @@ class RunMaker:
                 counts=bool(filters_in(turn.spec)),
                 at_once=request.live or bool(request.recorders),
             ),
-            spelled=compiled.spelled if compiled else {},
+            spelled={**turn.spelled, **(compiled.spelled if compiled else {})},
             clock=self._clock,
             line_limit=None if request.line_seconds is None else LineLimit(request.line_seconds),
             options=request.decoding,

@@ -7,7 +7,7 @@ and vocabularies are given to it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,6 +23,7 @@ from espalier.chat.wire.detect import detect_format
 from espalier.chat.wire.formats import WireFormat, wire_format
 from espalier.computed import computed
 from espalier.constraints.after.thinking import Thinking
+from espalier.constraints.channels.spec import FINAL, MARKERS, Channels, header_begun, opens_message, without_content
 from espalier.constraints.joining.rule import is_filter, split, together
 from espalier.constraints.spec import JsonSchema, Regex, Spec
 from espalier.constraints.tools.grammar import checked_afterwards
@@ -42,8 +43,9 @@ class PreparedTurn:
     turn's text.
 
     format, names, types: how calls are written, the tools that can be called, and the types of their arguments.
-    reasoning: the markers to split by; inside: whether the prompt has opened them. notes: what of the constraint does
-    not hold in this turn, or not in all of it.
+    reasoning: the markers to split by; inside: whether the prompt has opened them. spelled: the special tokens that are
+    part of the text though no constraint says so, with their bytes. notes: what of the constraint does not hold in this
+    turn, or not in all of it.
     """
 
     text: str
@@ -54,12 +56,16 @@ class PreparedTurn:
     types: Mapping[str, ArgumentTypes] = field(default_factory=dict)
     reasoning: Reasoning | None = None
     inside: bool = False
+    spelled: Mapping[int, bytes] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     def parser(self) -> TurnParser:
-        return TurnParser(
+        parser = TurnParser(
             format=self.format, names=self.names, types=self.types, reasoning=self.reasoning, inside=self.inside
         )
+        if self.reasoning is not None and self.reasoning.in_channels:
+            parser.feed(header_begun(self.before))  # the message goes on whose header the prompt holds
+        return parser
 
 
 class TurnMaker:
@@ -86,8 +92,22 @@ class TurnMaker:
         render = self._renderer(request, format_)
         text = render(True)
         before = self._before(request, text, render)
+        markers = self._channels(request, text, format_)
+        if markers is not None:
+            turn = turn_with(request, text, text if request.raw else before, format_, markers)
+            return replace(turn, spelled=spellings(self._vocab, MARKERS))
         reasoning, inside, is_open = self._reasoning(request, before)
         return turn_with(request, text, before, format_, reasoning if is_open else None, inside=inside)
+
+    def _channels(self, request: Request, text: str, format_: WireFormat | None) -> Reasoning | None:
+        """The markers of a turn in channels; None for any other turn. A raw prompt begins one if it opens a message."""
+        asked = request.reasoning
+        if isinstance(asked, Reasoning) and asked.in_channels:
+            return asked
+        wire = format_ if request.tools else self._shown_format and wire_format(self._shown_format)
+        if not wire or not wire.in_channels or (request.raw and not opens_message(text)):
+            return None
+        return REASONING[wire.name]
 
     @computed
     def _shown_format(self) -> str | None:
@@ -153,6 +173,8 @@ class TurnMaker:
         schema = schema_of_spec(request.constraint) if request.schema_in_prompt else NO_SCHEMA
         native = format_ is None or self._shown_format in (None, format_.name)
         messages, begun = _split_begun_turn(request)
+        if request.turn == "continue" and self._channels(request, "", format_) is not None:
+            begun = FINAL + begun
 
         def render(starts_turn: bool) -> str:
             add_generation_prompt = starts_turn and request.turn != "none"
@@ -208,10 +230,14 @@ def turn_with(
     content, everywhere = split(request.constraint)
     calls = _calls(request, content, format_)
     may_call = calls is not None and bool(calls.allowed)
+    if reasoning is not None and reasoning.in_channels:
+        spec = _spec_in_channels(request, content, calls, everywhere)
+    else:
+        spec = _spec(request, content if calls is None else calls, everywhere, reasoning)
     return PreparedTurn(
         text=text,
         before=before,
-        spec=_spec(request, content if calls is None else calls, everywhere, reasoning),
+        spec=spec,
         format=calls.wire if calls is not None and may_call else None,
         names=() if calls is None else tuple(tool.name for tool in calls.allowed),
         types={} if calls is None else calls.types,
@@ -253,6 +279,18 @@ def _spec(
     return together(thinking, *everywhere)
 
 
+def _spec_in_channels(
+    request: Request, content: Spec | None, calls: ToolCalls | None, everywhere: Sequence[Spec]
+) -> Spec | None:
+    """The constraint on a turn in channels; None for one that is free. content: on the answer."""
+    if calls is None and content is None and request.max_reasoning is None and not everywhere:
+        return None
+    if calls is not None and calls.choice.mode == "required":
+        content = None
+    turn = Channels(content, None if calls is None else without_content(calls), request.max_reasoning)
+    return together(turn, *everywhere)
+
+
 def _notes(
     request: Request, content: Spec | None, calls: ToolCalls | None, reasoning: Reasoning | None
 ) -> tuple[str, ...]:
@@ -290,6 +328,15 @@ def _markers(vocab: Vocab) -> frozenset[str]:
     wanted = {text.encode(): text for found in REASONING.values() for text in (found.start, found.end)}
     special = {text for text in vocab.special_texts.values() if text in wanted.values()}
     return frozenset(special | {wanted[token] for token in vocab.tokens if token in wanted})
+
+
+def spellings(vocab: Vocab, texts: Collection[str]) -> dict[int, bytes]:
+    """The special tokens with one of these texts, but for those that end the turn, with their bytes."""
+    return {
+        token: text.encode()
+        for token, text in vocab.special_texts.items()
+        if text in texts and token not in vocab.eos_ids
+    }
 
 
 def as_messages(request: Request) -> Sequence[Message]:
