@@ -98,7 +98,8 @@ class TurnParser:
     ) -> Reading[None]:
         text, builder = self._text, self._builder
         try:
-            if any(part is not None and part.in_channels for part in (wire, reasoning)):
+            shown = reasoning if wire is None else wire
+            if shown is not None and shown.in_channels:
                 yield from ChannelWalk(text, builder, None if wire is None else names, self._thinks).run()
             else:
                 yield from self._read_parts(wire, names, types, reasoning, inside)

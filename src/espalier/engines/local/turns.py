@@ -102,10 +102,13 @@ class TurnMaker:
     def _channels(self, request: Request, text: str, format_: WireFormat | None) -> Reasoning | None:
         """The markers of a turn in channels; None for any other turn. A raw prompt begins one if it opens a message."""
         asked = request.reasoning
-        if isinstance(asked, Reasoning) and asked.in_channels:
-            return asked
-        wire = format_ if request.tools else self._shown_format and wire_format(self._shown_format)
-        if not wire or not wire.in_channels or (request.raw and not opens_message(text)):
+        if request.tools and format_ is not None:
+            wire: WireFormat | None = format_
+        elif isinstance(asked, Reasoning):
+            return asked if asked.in_channels else None
+        else:
+            wire = None if self._shown_format is None else wire_format(self._shown_format)
+        if wire is None or not wire.in_channels or (request.raw and not request.tools and not opens_message(text)):
             return None
         return REASONING[wire.name]
 
