@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias, cast, get_args
 
 from espalier.errors import InputError
 
@@ -46,16 +46,23 @@ begin_of_thought: Sky-T1, OpenThinker. start_thinking: Cohere's Command A. harmo
 IBM Granite 3.2."""
 
 
-def read_reasoning(data: Any) -> Reasoning:
-    """From a name in REASONING, a pair of markers, or a Reasoning. Raises InputError."""
+ReasoningMode: TypeAlias = Literal["auto", "none"]
+MODES: tuple[ReasoningMode, ...] = get_args(ReasoningMode)
+"""What can be said in place of markers: those that the model has, or an answer without reasoning."""
+
+
+def read_reasoning(data: Any) -> Reasoning | ReasoningMode:
+    """From a name in REASONING or MODES, a pair of markers, or a Reasoning. Raises InputError."""
     if isinstance(data, Reasoning):
         return data
+    if isinstance(data, str) and data in MODES:
+        return cast(ReasoningMode, data)
     if isinstance(data, str) and data in REASONING:
         return REASONING[data]
     if isinstance(data, Sequence) and not isinstance(data, str) and len(data) == 2:
         return Reasoning(start=data[0], end=data[1])
     raise InputError(
-        f"unknown reasoning markers {data!r}", hint=f"{', '.join(REASONING)}, or a pair of texts", field="reasoning"
+        f"unknown reasoning markers {data!r}", hint=f"{', '.join((*MODES, *REASONING))}, or a pair of texts", field="reasoning"
     )
 
 
