@@ -11,61 +11,32 @@ the end of the text, so that an answer may quote the format.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection
-from typing import NamedTuple
+from collections.abc import Collection
 
 from espalier.chat.reading.call_shape import check_name, shown
+from espalier.chat.reading.channel_header import END, MAX_HEADER, MESSAGE, START, MessageHeader, read_header
 from espalier.chat.reading.incoming import Emit, FormatMismatch, IncomingText, IncompleteText, Reading
 from espalier.chat.reading.json_pieces import copy_value
 from espalier.chat.reading.turn_builder import ReasoningTrimmer, TurnBuilder
 
-START, MESSAGE, END, CALL, RETURN = "<|start|>", "<|message|>", "<|end|>", "<|call|>", "<|return|>"
+CALL, RETURN = "<|call|>", "<|return|>"
 MARKER = "<|"
-"""With what each of them begins."""
-ANALYSIS, COMMENTARY = "analysis", "commentary"
+"""With what each marker begins."""
 FUNCTIONS = "functions."
 BUILT_IN = ("browser", "container", "python")
 """Namespaces of tools that gpt-oss was trained with, and that the server of a model would have to run."""
-MAX_HEADER = 500
-"""Characters of a header; a longer text is content."""
 BETWEEN = "\n\n"
 """Stands between the texts of two messages."""
 CUT_REASONING = "the reasoning was cut off"
-_ROLE = re.compile(r"\s*(?!to=)([\w.]*)")
-_CHANNEL = re.compile(r"<\|channel\|>\s*([^\s<]*)")
-_RECIPIENT = re.compile(r"\bto=([^\s<]+)")
-
-
-class MessageHeader(NamedTuple):
-    """Whose message it is, where it goes, and to which tool; "" for what the header does not say."""
-
-    role: str
-    channel: str
-    recipient: str
-
-
-def read_header(text: str) -> MessageHeader:
-    """The header as a value. text: between `<|start|>` and `<|message|>`."""
-    role, channel, recipient = (pattern.search(text) for pattern in (_ROLE, _CHANNEL, _RECIPIENT))
-    return MessageHeader(*("" if match is None else match[1] for match in (role, channel, recipient)))
 
 
 class ChannelWalk:
-    """Reads a text to its end. names: the tools that may be called, all if empty; None if none may be called. thinks:
-    is told whether the text is within the reasoning."""
+    """Reads a text to its end. names: the tools that may be called, all if empty; None if none may be called."""
 
-    def __init__(
-        self,
-        text: IncomingText,
-        builder: TurnBuilder,
-        names: Collection[str] | None,
-        thinks: Callable[[bool], None],
-    ) -> None:
+    def __init__(self, text: IncomingText, builder: TurnBuilder, names: Collection[str] | None) -> None:
         self._text = text
         self._builder = builder
         self._names = names
-        self._thinks = thinks
         self._has_content = self._has_reasoning = False
 
     def run(self) -> Reading[None]:
@@ -111,17 +82,16 @@ class ChannelWalk:
             raise IncompleteText("the text was cut off in the header of a message")
         yield from text.meets(MESSAGE)
         text.release()
-        return read_header("".join(parts).removeprefix(START))
+        return read_header("".join(parts))
 
     def _body(self, header: MessageHeader) -> Reading[bool]:
         """Read the body of a message; whether another message follows it."""
         if header.recipient:
             return (yield from self._call(header.recipient))
-        if header.channel == ANALYSIS:
+        if header.is_thought:
             return (yield from self._reason())
         self._begin_content()
-        is_last = header.channel != COMMENTARY
-        return bool((yield from self._copy(self._builder.content, is_last=is_last)))
+        return bool((yield from self._copy(self._builder.content, is_last=header.is_last)))
 
     def _begin_content(self) -> None:
         if self._has_content:
@@ -131,7 +101,6 @@ class ChannelWalk:
     def _reason(self) -> Reading[bool]:
         text, builder = self._text, self._builder
         trimmed = ReasoningTrimmer(builder)
-        self._thinks(True)
         builder.reasoning("")
         yield from text.skip()
         if self._has_reasoning:
@@ -141,7 +110,6 @@ class ChannelWalk:
         if goes_on is None:
             trimmed.flush()
             raise IncompleteText(CUT_REASONING)
-        self._thinks(False)
         return goes_on
 
     def _call(self, recipient: str) -> Reading[bool]:

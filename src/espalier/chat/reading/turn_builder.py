@@ -131,13 +131,17 @@ class TurnBuilder:
 
 
 class ReasoningTrimmer:
-    """Reasoning whose trailing whitespace is held back until something follows."""
+    """Reasoning without leading whitespace; trailing whitespace is held back until something follows."""
 
     def __init__(self, builder: TurnBuilder) -> None:
         self._builder = builder
         self._space: list[str] = []
+        self._is_begun = False
 
     def take(self, text: str) -> None:
+        if not self._is_begun:
+            text = text.lstrip(SPACE)
+            self._is_begun = bool(text)
         stripped = text.rstrip(SPACE)
         if stripped:
             self.flush()

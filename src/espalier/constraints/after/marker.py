@@ -7,7 +7,6 @@ text here. It knows nothing about what follows the marker.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from dataclasses import replace
 
@@ -19,6 +18,7 @@ from espalier.automata.languages.algebra import language
 from espalier.automata.languages.dfa import Dfa
 from espalier.automata.masks.regular import RegularMachine
 from espalier.automata.phrases.occurrences import until
+from espalier.chat.reading.thoughts import TAG
 from espalier.constraints.after.border import GAP, WHITESPACE
 from espalier.errors import UnsupportedError, VocabError
 from espalier.grammar.ast import CharClass, Literal, Repeat, seq
@@ -26,8 +26,6 @@ from espalier.grammar.ranges import merge
 from espalier.tokens.trie import TokenTrie, build_trie
 from espalier.tokens.vocab import Vocab
 
-TAG = re.compile(r"<[^<>\s]+>|\[[^\[\]\s]+\]")
-"""What special tokens within a marker look like."""
 _BLANKS = frozenset(bytes([blank]) for blank in WHITESPACE)
 
 

@@ -9,13 +9,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from espalier.chat.reading.channel_header import (
+    ANALYSIS,
+    ANSWER,
+    CHANNEL,
+    COMMENTARY,
+    FINAL,
+    MARKERS,
+    MESSAGE,
+    OPENING,
+    message_begun,
+)
 from espalier.chat.wire.formats import WireFormat
 from espalier.constraints.after.border import Border
 from espalier.constraints.after.marker import Waiting
 from espalier.constraints.after.matcher import CompiledAfter
 from espalier.constraints.base import Compiled
 from espalier.constraints.channels.headers import Headers, build_headers
-from espalier.constraints.channels.spec import FINAL, MARKERS, MESSAGE, OPENING, Channels, message_begun
+from espalier.constraints.channels.spec import Channels
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.compose.any_of_matcher import CompiledAnyOf
 from espalier.constraints.spec import Regex, Spec
@@ -24,7 +35,6 @@ from espalier.constraints.tools.spec import ToolCalls
 from espalier.errors import InputError
 from espalier.tokens.vocab import Vocab
 
-ANALYSIS, COMMENTARY, ANSWER = (f"<|channel|>{name}" for name in ("analysis", "commentary", "final"))
 TYPES = (" <|constrain|>json", "<|constrain|>json", " json", "")
 """How a header names the type of a body."""
 RECIPIENT = " to=functions."
@@ -64,23 +74,24 @@ def compile_channels(spec: Channels, compiler: Compiler) -> Compiled:
 
 def members_of(spec: Channels, compiler: Compiler) -> Iterator[tuple[Spec, Headers, str]]:
     """What stands behind a header, the automaton up to there, and how its header is called in messages."""
+    thoughts = [ANALYSIS] if spec.thinks else []
     if spec.has_answer:
-        free = (ANALYSIS, COMMENTARY) if spec.final is None else (ANALYSIS,)
-        yield spec.final or ANY_TEXT, _headers(free, [f"{ANSWER}{name}{MESSAGE}" for name in TYPES]), FINAL
+        free = [*thoughts, COMMENTARY] if spec.final is None else thoughts
+        yield spec.final or ANY_TEXT, _headers(free, [f"{CHANNEL}{FINAL}{name}{MESSAGE}" for name in TYPES]), ANSWER
     calls = spec.calls
     if calls is None or calls.choice.mode == "none":
         return
-    both = (ANALYSIS, COMMENTARY)
+    channels = [f"{CHANNEL}{name}" for name in (COMMENTARY, ANALYSIS)]
     forms: tuple[tuple[list[str], list[str]], ...] = (
-        ([channel + RECIPIENT for channel in both], [f"{name}{MESSAGE}" for name in TYPES]),
-        ([RECIPIENT], [f"{channel}{name}{MESSAGE}" for channel in (COMMENTARY, ANALYSIS) for name in TYPES]),
+        ([channel + RECIPIENT for channel in channels], [f"{name}{MESSAGE}" for name in TYPES]),
+        ([RECIPIENT], [f"{channel}{name}{MESSAGE}" for channel in channels for name in TYPES]),
     )
     for ends, middles in forms:
-        yield _inner_calls(calls, middles, compiler.vocab), _headers(both, ends), COMMENTARY + RECIPIENT
+        yield _inner_calls(calls, middles, compiler.vocab), _headers([*thoughts, COMMENTARY], ends), ends[0]
 
 
 def _headers(free: Sequence[str], ends: Sequence[str]) -> Headers:
-    return build_headers(free=[channel + MESSAGE for channel in free], ends=ends)
+    return build_headers(free=[f"{CHANNEL}{name}{MESSAGE}" for name in free], ends=ends)
 
 
 def _inner_calls(calls: ToolCalls, middles: Sequence[str], vocab: Vocab) -> MessageCalls:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from espalier.chat.reading.channel_header import OPENING, message_begun
 from espalier.constraints.channels.compile import MessageCalls, members_of
-from espalier.constraints.channels.spec import OPENING, Channels, message_begun
+from espalier.constraints.channels.spec import Channels
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.to_gbnf import GrammarUnion, grammar_of, of_dfa, refused
 from espalier.constraints.tools.grammar import calls_grammar

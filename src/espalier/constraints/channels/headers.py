@@ -15,10 +15,10 @@ import numpy as np
 
 from espalier.automata.languages.dfa import Dfa
 from espalier.automata.phrases.occurrences import until
-from espalier.constraints.channels.spec import OPENING
+from espalier.chat.reading.channel_header import BORDER, OPENING, START
 
-BORDER, ASSISTANT = b"<|end|><|start|>", b"assistant"
-"""Between two messages of the model's."""
+ASSISTANT = OPENING.removeprefix(START).encode()
+"""The role in the header of the model's messages."""
 DONE = -2
 """Stands for the last state while the rows are made."""
 
@@ -45,7 +45,7 @@ class Headers:
 def build_headers(*, free: Sequence[str], ends: Sequence[str]) -> Headers:
     """The automaton of messages whose headers are in `free`, and then one of the headers `ends`. No header is the
     beginning of another one."""
-    body = until([BORDER])
+    body = until([BORDER.encode()])
     rows: list[dict[int, int]] = []  # by state: the next one by byte
 
     def state() -> int:

@@ -9,17 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from espalier.chat.reading.channel_header import message_begun
 from espalier.constraints.spec import Spec
 from espalier.constraints.tools.spec import ToolCalls
 from espalier.errors import SpecError
-
-OPENING = "<|start|>assistant"
-"""Begins each message of the model's; the prompt holds the first one."""
-END, MESSAGE = "<|end|>", "<|message|>"
-FINAL = f"<|channel|>final{MESSAGE}"
-"""The header of an answer."""
-MARKERS = ("<|start|>", "<|channel|>", "<|constrain|>", MESSAGE, END)
-"""The special tokens that are part of a turn's text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +21,9 @@ class Channels(Spec):
 
     final: the constraint on the answer; None for any text. calls: the tools, in a format in channels such as `harmony`;
     None for no tools. Where its choice demands a call, there is no answer. Before calls, and before an answer that is
-    any text, there may also be messages to the user (in the channel `commentary`). max_tokens: how many tokens may come
-    before the answer or the call, until which only the shortest way to one is left.
+    any text, there may also be messages to the user (in the channel `commentary`). thinks: whether there may be
+    reasoning. max_tokens: how many tokens may come before the answer or the call, after which only the shortest way to
+    one is left.
 
     Raises SpecError naming the field.
     """
@@ -37,6 +31,7 @@ class Channels(Spec):
     kind: ClassVar[str] = "channels"
     final: Spec | None = None
     calls: ToolCalls | None = None
+    thinks: bool = True
     max_tokens: int | None = None
 
     def __post_init__(self) -> None:
@@ -54,6 +49,8 @@ class Channels(Spec):
                     else "the constraint on the answer is `final`, and not the content of the calls",
                     field="calls",
                 )
+        if not isinstance(self.thinks, bool):
+            raise SpecError(f"thinks: {self.thinks!r} is not true or false", field="thinks")
         most = self.max_tokens
         if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 0):
             raise SpecError(f"max_tokens: {most!r} must be a whole number of tokens, at least 0", field="max_tokens")
@@ -72,6 +69,7 @@ class Channels(Spec):
             "kind": self.kind,
             "final": None if self.final is None else self.final.to_json(),
             "calls": None if self.calls is None else self.calls.to_json(),
+            "thinks": self.thinks,
             "max_tokens": self.max_tokens,
         }
 
@@ -90,24 +88,6 @@ class Channels(Spec):
     def begun(self, before: str) -> str:
         """The part of the model's turn that the prompt holds, behind the opening of its last message."""
         return message_begun(before)
-
-
-def message_begun(before: str) -> str:
-    """What a prompt holds of a message behind its opening; "" for a prompt that holds no opening."""
-    _, opening, rest = before.rpartition(OPENING)
-    return rest if opening else ""
-
-
-def header_begun(before: str) -> str:
-    """What a prompt holds of the header of the model's message, complete or not."""
-    header, message, _ = message_begun(before).partition(MESSAGE)
-    return header + message
-
-
-def opens_message(text: str) -> bool:
-    """Whether a prompt ends within a message of the model's."""
-    _, opening, rest = text.rpartition(OPENING)
-    return bool(opening) and END not in rest
 
 
 def without_content(calls: ToolCalls) -> ToolCalls:
