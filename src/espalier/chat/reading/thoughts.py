@@ -29,7 +29,7 @@ TAG = re.compile(r"<[^<>\s]+>|\[[^\[\]\s]+\]")
 """What special tokens within a marker look like."""
 
 TurnPart = Literal["marker", "thought", "gap", "answer"]
-"""marker: a marker of a thought, and whitespace before it. gap: whitespace between a thought and the answer."""
+"""marker: a marker of a thought, and whitespace before it. gap: what stands between a thought and the answer."""
 
 
 class TurnPiece(NamedTuple):
@@ -187,8 +187,9 @@ class ChannelThoughts:
             if is_over:
                 self._give(pieces, len(self._held))
             return False
-        self._give(pieces, len(header) + len(message))
         read = read_header(header.removeprefix(END))
+        self._part = "marker" if read.is_thought else "gap"
+        self._give(pieces, len(header) + len(message))
         self._part, self._goes_on = "thought" if read.is_thought else "answer", not read.is_last
         return True
 

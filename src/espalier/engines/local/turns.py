@@ -314,17 +314,17 @@ def _spec(
         end=reasoning.end,
         max_tokens=request.max_reasoning,
     )
-    return together(thinking, *_held_in_reasoning(request, everywhere))
+    return together(thinking, *_held_in_reasoning(request, everywhere, None))
 
 
 def _spec_in_channels(
     request: Request, content: Spec | None, calls: ToolCalls | None, everywhere: Sequence[Spec]
 ) -> Spec | None:
     """The constraint on a turn in channels; None for one that is free. content: on the answer."""
-    held = _held_in_reasoning(request, everywhere)
-    answer = together(None if calls is not None and calls.choice.mode == "required" else content, *everywhere)
+    held = _held_in_reasoning(request, everywhere, calls)
+    content = None if calls is not None and calls.choice.mode == "required" else content
     turn = Channels(
-        answer,
+        together(content, *(spec for spec in everywhere if spec not in held)),
         None if calls is None else without_content(calls),
         thinks=request.reasoning != "none" and request.enable_thinking is not False,
         max_tokens=request.max_reasoning,
@@ -339,9 +339,11 @@ def _holds_markers(spec: Spec, reasoning: Reasoning) -> bool:
     return any(marker in text for text in written for marker in markers)
 
 
-def _held_in_reasoning(request: Request, everywhere: Sequence[Spec]) -> list[Spec]:
-    """Safety filters hold for all that the model writes; bans for its reasoning only if the request says so."""
-    return [spec for spec in everywhere if request.hold_reasoning or not isinstance(spec, Ban)]
+def _held_in_reasoning(request: Request, everywhere: Sequence[Spec], calls: ToolCalls | None) -> list[Spec]:
+    """Safety filters hold for all that the model writes; bans for its reasoning only if the request says so, or where
+    reasoning and calls stand in channels, so that what holds for calls holds for all of the turn."""
+    is_whole = request.hold_reasoning or (calls is not None and calls.wire.in_channels and bool(calls.allowed))
+    return [spec for spec in everywhere if is_whole or not isinstance(spec, Ban)]
 
 
 def _notes(
@@ -356,7 +358,7 @@ def _notes(
     if calls is not None and content is not None and request.tool_choice.mode == "required":
         notes.append(f"{content.kind} holds for a turn without calls, and tool_choice demands a call")
     if reasoning is not None:
-        held = _held_in_reasoning(request, everywhere)
+        held = _held_in_reasoning(request, everywhere, calls)
         free = [content] if content is not None else []
         kinds = dict.fromkeys(spec.kind for spec in (*free, *everywhere) if spec not in held)
         if kinds:
