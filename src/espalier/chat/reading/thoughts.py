@@ -12,7 +12,6 @@ from typing import Any, Literal, NamedTuple, Protocol, Self
 
 from espalier.chat.reading.channel_header import (
     BORDER,
-    END,
     MARKERS,
     MAX_HEADER,
     MESSAGE,
@@ -133,10 +132,11 @@ class ChannelThoughts:
     """The thoughts of a turn that consists of messages in channels, see `channel_walk.py`: any number of them, between
     other messages."""
 
-    __slots__ = ("_goes_on", "_held", "_part")
+    __slots__ = ("_goes_on", "_held", "_is_begun", "_part")
 
     def __init__(self) -> None:
         self._part: TurnPart = "marker"
+        self._is_begun = False  # whether this is not the first message
         self._goes_on = False  # whether another message may follow this one
         self._held = ""
 
@@ -164,22 +164,22 @@ class ChannelThoughts:
     def _split(self, *, is_over: bool) -> list[TurnPiece]:
         pieces: list[TurnPiece] = []
         while True:
-            if self._part == "marker":
-                if not self._read_header(pieces, is_over=is_over):
-                    break
+            if self._part == "marker" and not self._read_header(pieces, is_over=is_over):
+                break
             at = self._held.find(BORDER) if self._goes_on else -1
             if at < 0:
                 kept = 0 if is_over or not self._goes_on else _overlap(self._held, BORDER)
                 self._give(pieces, len(self._held) - kept)
                 break
             self._give(pieces, at)
+            self._part, self._is_begun = "gap", True
+            self._give(pieces, len(BORDER))
             self._part = "marker"
         return [piece for piece in pieces if piece.text]
 
     def _read_header(self, pieces: list[TurnPiece], *, is_over: bool) -> bool:
-        """Whether a header, or the border and a header, are complete, which are then read."""
-        begins = self._held.startswith(END) or begins_header(self._held)
-        if begins is False or len(self._held) > MAX_HEADER:
+        """Whether a header is complete, which is then read."""
+        if (not self._is_begun and begins_header(self._held) is False) or len(self._held) > MAX_HEADER:
             self._part, self._goes_on = "answer", False
             return True
         header, message, _ = self._held.partition(MESSAGE)
@@ -187,7 +187,7 @@ class ChannelThoughts:
             if is_over:
                 self._give(pieces, len(self._held))
             return False
-        read = read_header(header.removeprefix(END))
+        read = read_header(header)
         self._part = "marker" if read.is_thought else "gap"
         self._give(pieces, len(header) + len(message))
         self._part, self._goes_on = "thought" if read.is_thought else "answer", not read.is_last

@@ -237,6 +237,8 @@ class PreparedRun:
             verdict = self.judge(spec, text, self.words, self.owner) if outcome.is_complete else CUT
             if verdict.breaks == "enforced" and not self.is_enforced:
                 verdict = replace(verdict, breaks="checked")
+        # Nothing else tells a user of a turn without a constraint, as where the model calls a tool that it was not offered.
+        faults = [turn.fault] if turn.fault and spec is None and outcome.finish == "stop" else []
         parsed = None
         # A text that was closed by the token limit is complete.
         if (outcome.finish == "stop" or outcome.closed_by_budget) and (verdict is None or verdict.valid is not False):
@@ -268,7 +270,7 @@ class PreparedRun:
             drafting=outcome.drafting,
             closed_by_budget=outcome.closed_by_budget,
             others=tuple(others),
-            notes=tuple(dict.fromkeys((*self.request.notes, *self.turn.notes))),
+            notes=tuple(dict.fromkeys((*self.request.notes, *self.turn.notes, *faults))),
             activations=None if self.watch is None else self._capture_output(self.watch, outcome, place),
             prompt_tokens=() if self._scores is None else tuple(self._scores.tokens),
         )
