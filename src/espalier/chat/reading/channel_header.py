@@ -43,8 +43,8 @@ class MessageHeader(NamedTuple):
 def read_header(text: str) -> MessageHeader:
     """The header as a value. text: up to `<|message|>`."""
     header = text.removeprefix(START)
-    role, channel, recipient = (pattern.search(header) for pattern in (_ROLE, _CHANNEL, _RECIPIENT))
-    return MessageHeader(*("" if match is None else match[1] for match in (role, channel, recipient)))
+    matches = (_ROLE.match(header), _CHANNEL.search(header), _RECIPIENT.search(header))
+    return MessageHeader(*("" if match is None else match[1] for match in matches))
 
 
 def begins_header(text: str) -> bool | None:

@@ -14,6 +14,7 @@ from espalier.chat.reading.channel_header import (
     ANSWER,
     CHANNEL,
     COMMENTARY,
+    CONSTRAIN,
     FINAL,
     MARKERS,
     MESSAGE,
@@ -35,8 +36,8 @@ from espalier.constraints.tools.spec import ToolCalls
 from espalier.errors import InputError
 from espalier.tokens.vocab import Vocab
 
-TYPES = (" <|constrain|>json", "<|constrain|>json", " json", "")
-"""How a header names the type of a body."""
+TYPES = (f" {CONSTRAIN}json", f"{CONSTRAIN}json", "")
+"""How a header names the type of a body. Behind a recipient it may lack the marker."""
 RECIPIENT = " to=functions."
 ANY_TEXT = Regex("(?s:.*)")
 
@@ -81,10 +82,11 @@ def members_of(spec: Channels, compiler: Compiler) -> Iterator[tuple[Spec, Heade
     calls = spec.calls
     if calls is None or calls.choice.mode == "none":
         return
+    types = [*TYPES, " json"]
     channels = [f"{CHANNEL}{name}" for name in (COMMENTARY, ANALYSIS)]
     forms: tuple[tuple[list[str], list[str]], ...] = (
-        ([channel + RECIPIENT for channel in channels], [f"{name}{MESSAGE}" for name in TYPES]),
-        ([RECIPIENT], [f"{channel}{name}{MESSAGE}" for channel in channels for name in TYPES]),
+        ([channel + RECIPIENT for channel in channels], [f"{name}{MESSAGE}" for name in types]),
+        ([RECIPIENT], [f"{channel}{name}{MESSAGE}" for channel in channels for name in types]),
     )
     for ends, middles in forms:
         yield _inner_calls(calls, middles, compiler.vocab), _headers([*thoughts, COMMENTARY], ends), ends[0]

@@ -13,12 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from espalier.automata.languages.dfa import Dfa
-from espalier.automata.phrases.occurrences import until
-from espalier.chat.reading.channel_header import BORDER, OPENING, START
+from espalier.automata.languages.dfa import Dfa, intersect
+from espalier.automata.phrases.occurrences import avoiding, until
+from espalier.chat.reading.channel_header import END, MARKERS, OPENING
 
-ASSISTANT = OPENING.removeprefix(START).encode()
-"""The role in the header of the model's messages."""
 DONE = -2
 """Stands for the last state while the rows are made."""
 
@@ -45,7 +43,9 @@ class Headers:
 def build_headers(*, free: Sequence[str], ends: Sequence[str]) -> Headers:
     """The automaton of messages whose headers are in `free`, and then one of the headers `ends`. No header is the
     beginning of another one."""
-    body = until([BORDER.encode()])
+    others = [marker.encode() for marker in MARKERS if marker != END]
+    # No marker stands within a message: a model that forgets the end of one has to write it.
+    body = intersect(until([END.encode()]), avoiding(others))
     rows: list[dict[int, int]] = []  # by state: the next one by byte
 
     def state() -> int:
@@ -61,13 +61,11 @@ def build_headers(*, free: Sequence[str], ends: Sequence[str]) -> Headers:
 
     start, message = state(), state()
     first = len(rows)
-    rows.extend({} for _ in range(len(body) - 1))
-    named = state()  # behind `<|end|><|start|>`, the accept state of `body`
-    for number in range(len(body) - 1):
-        targets = body.table[number][body.classes]  # (256,)
-        rows[first + number] = {byte: first + int(target) for byte, target in enumerate(targets) if target >= 0}
+    for targets in body.table[:, body.classes].tolist():  # (256,)
+        rows.append({byte: first + target for byte, target in enumerate(targets) if target >= 0})
+    (ended,) = (first + number for number, accepts in enumerate(body.accepting.tolist()) if accepts)
     targets_of: Mapping[str, int] = dict.fromkeys(free, first + body.start) | dict.fromkeys(ends, DONE)
-    spell(named, ASSISTANT, message)
+    spell(ended, OPENING.encode(), message)
     for root in (start, message):
         for header, target in targets_of.items():
             spell(root, header.encode(), target)
