@@ -165,7 +165,14 @@ class TurnMaker:
         format_: WireFormat | None,
         channels: Reasoning,
     ) -> PreparedTurn:
-        """A turn in channels. Where it continues an answer, the prompt holds the header of that."""
+        """A turn in channels. Where it continues an answer, the prompt holds the header of that. Raises InputError for
+        tools of the model's own that would be in the prompt, and that nothing runs."""
+        if built_in := request.template_variables.get("builtin_tools"):
+            raise InputError(
+                f"the model's built-in tools cannot be offered, because nothing runs them here: {built_in}",
+                hint="offer functions of your own as `tools`",
+                field="template_variables",
+            )
         before = text if request.raw else self._before(request, text, render, None)
         added = f"{ANSWER}{begun.get('content') or ''}" if begun else ""
         return turn_with(request, text + added, before + added, format_, channels)
