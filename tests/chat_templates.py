@@ -251,3 +251,43 @@ KIMI = r"""
 {%- if m.tool_calls %}{{- "<|tool_calls_section_end|>" }}{% endif %}
 {%- endfor %}
 """
+
+GPT_OSS = r"""
+{{- "<|start|>system<|message|>Reasoning: " + reasoning_effort | default("medium") + "\n\n" }}
+{%- for name in builtin_tools or [] %}{{- "## " + name + "\n\n" }}{% endfor %}
+{{- "# Valid channels: analysis, commentary, final.<|end|>" }}
+{%- if messages[0].role in ("system", "developer") %}
+{%- set instructions = messages[0].content %}{% set turns = messages[1:] %}
+{%- else %}{% set instructions = "" %}{% set turns = messages %}
+{%- endif %}
+{%- if instructions or tools %}
+{{- "<|start|>developer<|message|>" + instructions }}
+{%- if tools %}
+{{- "\n\nnamespace functions {\n" }}
+{%- for t in tools %}{{- "type " + t.function.name + " = (_: any) => any;\n" }}{% endfor %}
+{{- "}" }}
+{%- endif %}
+{{- "<|end|>" }}
+{%- endif %}
+{%- set last = namespace(call="") %}
+{%- for m in turns %}
+{%- if m.role == "assistant" and "tool_calls" in m %}
+{%- set later = turns[loop.index:] | selectattr("role", "equalto", "assistant") | selectattr("tool_calls", "undefined") | list %}
+{%- if m.content and m.thinking %}{{ raise_exception("content and thinking, and a call") }}{% endif %}
+{%- set thought = m.content or m.thinking %}
+{%- if thought and not later %}{{- "<|start|>assistant<|channel|>analysis<|message|>" + thought + "<|end|>" }}{% endif %}
+{%- set call = m.tool_calls[0].function %}
+{{- "<|start|>assistant to=functions." + call.name + "<|channel|>commentary json<|message|>" }}
+{{- call.arguments | tojson + "<|call|>" }}
+{%- set last.call = call.name %}
+{%- elif m.role == "assistant" %}
+{{- "<|start|>assistant<|channel|>final<|message|>" + m.content + "<|end|>" }}
+{%- set last.call = "" %}
+{%- elif m.role == "tool" %}
+{%- if not last.call %}{{ raise_exception("a result without a call") }}{% endif %}
+{{- "<|start|>functions." + last.call + " to=assistant<|channel|>commentary<|message|>" + m.content | tojson + "<|end|>" }}
+{%- else %}{{- "<|start|>" + m.role + "<|message|>" + m.content + "<|end|>" }}
+{%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- "<|start|>assistant" }}{% endif %}
+"""

@@ -9,9 +9,10 @@ import json
 import random
 from typing import Any
 
-from espalier.chat.wire.formats import WIRE_FORMATS, WireFormat
+from espalier.chat.wire.formats import WIRE_FORMATS, WireFormat, wire_format
 
-FORMATS = list(WIRE_FORMATS)
+FORMATS = [name for name in WIRE_FORMATS if not wire_format(name).in_channels]
+"""Formats with free text around the calls. Turns in channels have tests of their own (`test_channels.py`)."""
 ALONE = ("args", "tool_args", "openai", "llama3", "pythonic")
 """Formats without a marker."""
 TOOLS: dict[str, Any] = {

@@ -23,6 +23,7 @@ EXPORTS = {
     "CategoryProfanity": "espalier.constraints.safety.catalogue",
     "CategoryViolence": "espalier.constraints.safety.catalogue",
     "ChatConfig": "espalier.sampling.presets.catalogue",
+    "Channels": "espalier.constraints.channels.spec",
     "Choice": "espalier.constraints.spec",
     "CodeGenerationConfig": "espalier.sampling.presets.catalogue",
     "compile": "espalier.api",
@@ -111,6 +112,7 @@ if TYPE_CHECKING:
     from espalier.constraints.after.spec import After as After
     from espalier.constraints.after.thinking import Thinking as Thinking
     from espalier.constraints.ban import Ban as Ban
+    from espalier.constraints.channels.spec import Channels as Channels
     from espalier.constraints.compose.all_of import AllOf as AllOf
     from espalier.constraints.compose.any_of import AnyOf as AnyOf
     from espalier.constraints.filters.json_mode import JsonModeProcessor as JsonModeProcessor

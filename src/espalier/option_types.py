@@ -188,6 +188,7 @@ class RequestOptions(TypedDict, total=False):
     schema_order: str | Sequence[str] | None
     closed: bool | None
     max_reasoning: int | None
+    hold_reasoning: bool
     max_calls: int | None
     tool_format: str | None
     schema_in_prompt: bool
@@ -239,6 +240,7 @@ IN_ESPALIER = frozenset(
         "closed",
         "drafts",
         "ess_threshold",
+        "hold_reasoning",
         "max_calls",
         "max_reasoning",
         "max_rewinds",

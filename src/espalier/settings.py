@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Annotated, Any
 
 from espalier.engines.options import DEFAULT, EngineOptions
-from espalier.engines.request_options import FROM_ENVIRONMENT, PropertyOrder
+from espalier.engines.request_options import FROM_ENVIRONMENT, Markers, PropertyOrder
 from espalier.errors import InputError
 from espalier.fields import DeclaredField, Field, entries, read_variable
 from espalier.files.limits import SETTINGS
@@ -73,7 +73,7 @@ class KernelSettings:
         return values
 
 
-def _request_field(option: PropertyOrder) -> DeclaredField:
+def _request_field(option: PropertyOrder | Markers) -> DeclaredField:
     return DeclaredField(
         name=option.name,
         type=str,

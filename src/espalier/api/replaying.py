@@ -17,6 +17,7 @@ from espalier.constraints.matching.rewinding import rewinding_parts
 from espalier.constraints.soft.spec import SoftSpec
 from espalier.constraints.spec import Spec
 from espalier.decoding.options import Decoding
+from espalier.chat.reasoning import read_reasoning
 from espalier.decoding.plan import Outcome, Plan
 from espalier.decoding.ports import StepModel
 from espalier.decoding.replay import ReplayResult, SequenceReplay, replay_plan, replay_rows
@@ -250,7 +251,14 @@ def _prepare(trace: Trace, setting: _ReplaySetting, spec: Spec | None, decoding:
         decoding=decoding,
         stream=int(trace.setup.get("stream", 0)),
     )
-    turn = PreparedTurn(text=trace.prompt, before=str(trace.setup.get("before", "")), spec=spec)
+    markers = trace.setup.get("reasoning")
+    turn = PreparedTurn(
+        text=trace.prompt,
+        before=str(trace.setup.get("before", "")),
+        spec=spec,
+        reasoning=None if markers is None else read_reasoning(markers),
+        inside=bool(trace.setup.get("inside")),
+    )
     if setting.engine is not None:
         check_capabilities(setting.engine, request)
     setting.runs.check(request)

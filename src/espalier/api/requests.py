@@ -87,10 +87,12 @@ def make_request(
     max_calls: int | None = None,
     reasoning: Any = None,
     max_reasoning: int | None = None,
+    hold_reasoning: bool = False,
     schema_in_prompt: bool = False,
     schema_order: str | Sequence[str] | None = None,
     closed: bool | None = None,
     default_order: str | None = None,
+    default_reasoning: Any = None,
     activations: Any = None,
     **fields: Any,
 ) -> Request:
@@ -99,7 +101,8 @@ def make_request(
     presets: where the preset's name is looked up; by default the built-in ones. What holds of `constraint`, `grammar`,
     `json_schema`, `safety`, `filters` and the preset together, `constraints/joining/rule.py` says. schema_order: the
     order of properties in every schema that states none (`JsonSchema(order=)`): the constraint's, the preset's and the
-    tools'. default_order: the same, where the preset states none either. closed: whether the constraint's schemas that
+    tools'. default_order: the same, where the preset states none either. default_reasoning: the markers of reasoning
+    where `reasoning` states none. closed: whether the constraint's schemas that
     do not say so themselves take no undeclared names. activations: as `read_activations` reads it.
     """
     order: Order | None = SCHEMA_ORDER.check(schema_order)
@@ -168,8 +171,9 @@ def make_request(
         tool_format=tool_format,
         parallel_tool_calls=parallel_tool_calls,
         max_calls=max_calls,
-        reasoning=reasoning,
+        reasoning=default_reasoning if reasoning is None else reasoning,
         max_reasoning=max_reasoning,
+        hold_reasoning=hold_reasoning,
         schema_in_prompt=schema_in_prompt,
     )
     return Request(
@@ -269,6 +273,7 @@ def _chat_fields(
     max_calls: int | None,
     reasoning: Any,
     max_reasoning: int | None,
+    hold_reasoning: bool,
     schema_in_prompt: bool,
 ) -> dict[str, Any]:
     """The Request's fields about tools and reasoning. Raises InputError, UnknownName."""
@@ -296,16 +301,14 @@ def _chat_fields(
         raise InputError(
             f"max_calls is {max_calls}, but parallel_tool_calls allows only one call", field="parallel_tool_calls"
         )
-    if max_reasoning is not None and reasoning is None:
-        needs = OptionText(Setting("max_reasoning"), " needs ", Setting("reasoning"))
-        raise InputError(needs, hint=OptionText(Setting("reasoning", "auto")), field="max_reasoning")
     return {
         "tools": given,
         "tool_choice": choice,
         "tool_format": tool_format,
         "max_calls": max_calls if parallel_tool_calls else 1,
-        "reasoning": reasoning if reasoning in (None, "auto") else read_reasoning(reasoning),
+        "reasoning": None if reasoning is None else read_reasoning(reasoning),
         "max_reasoning": max_reasoning,
+        "hold_reasoning": bool(hold_reasoning),
         "schema_in_prompt": bool(schema_in_prompt),
     }
 

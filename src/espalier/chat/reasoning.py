@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias, cast, get_args
 
 from espalier.errors import InputError
 
@@ -27,7 +27,14 @@ class Reasoning:
         if self.start == self.end:
             raise InputError("reasoning begins and ends with the same marker", field="reasoning")
 
+    @property
+    def in_channels(self) -> bool:
+        """Whether the whole turn consists of messages in channels, of which the reasoning is one, see
+        `reading/channel_walk.py`."""
+        return self == HARMONY
 
+
+HARMONY = Reasoning(start="<|channel|>analysis<|message|>", end="<|end|><|start|>assistant")
 REASONING: dict[str, Reasoning] = {
     "think": Reasoning(start="<think>", end="</think>"),
     "thinking": Reasoning(start="<thinking>", end="</thinking>"),
@@ -38,7 +45,7 @@ REASONING: dict[str, Reasoning] = {
     "kimi": Reasoning(start="◁think▷", end="◁/think▷"),
     "begin_of_thought": Reasoning(start="<|begin_of_thought|>", end="<|end_of_thought|>"),
     "start_thinking": Reasoning(start="<|START_THINKING|>", end="<|END_THINKING|>"),
-    "harmony": Reasoning(start="<|channel|>analysis<|message|>", end="<|end|><|start|>assistant"),
+    "harmony": HARMONY,
     "granite": Reasoning(start="Here is my thought process:", end="Here is my response:"),
 }
 """think: DeepSeek, Qwen, GLM, MiniMax and most others. mistral: Magistral. seed: Seed-OSS. kimi: Kimi-VL.
@@ -46,16 +53,23 @@ begin_of_thought: Sky-T1, OpenThinker. start_thinking: Cohere's Command A. harmo
 IBM Granite 3.2."""
 
 
-def read_reasoning(data: Any) -> Reasoning:
-    """From a name in REASONING, a pair of markers, or a Reasoning. Raises InputError."""
+ReasoningMode: TypeAlias = Literal["auto", "none"]
+MODES: tuple[ReasoningMode, ...] = get_args(ReasoningMode)
+"""What can be said in place of markers: those that the model has, or an answer without reasoning."""
+
+
+def read_reasoning(data: Any) -> Reasoning | ReasoningMode:
+    """From a name in REASONING or MODES, a pair of markers, or a Reasoning. Raises InputError."""
     if isinstance(data, Reasoning):
         return data
+    if isinstance(data, str) and data in MODES:
+        return cast(ReasoningMode, data)
     if isinstance(data, str) and data in REASONING:
         return REASONING[data]
     if isinstance(data, Sequence) and not isinstance(data, str) and len(data) == 2:
         return Reasoning(start=data[0], end=data[1])
     raise InputError(
-        f"unknown reasoning markers {data!r}", hint=f"{', '.join(REASONING)}, or a pair of texts", field="reasoning"
+        f"unknown reasoning markers {data!r}", hint=f"{', '.join((*MODES, *REASONING))}, or a pair of texts", field="reasoning"
     )
 
 

@@ -12,6 +12,7 @@ from espalier.constraints.compiler import ConstraintKind
 from espalier.constraints.function_kind import Kind as Kind
 from espalier.constraints.kind_table import KINDS as KINDS
 from espalier.constraints.spec import Choice, Gbnf, JsonObject, JsonSchema, Regex
+from espalier.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from espalier.automata.languages.dfa import Dfa
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from espalier.constraints.after.thinking import Thinking
     from espalier.constraints.ban import Ban
     from espalier.constraints.base import Compiled, Verdict
+    from espalier.constraints.channels.spec import Channels
     from espalier.constraints.compiler import Compiler
     from espalier.constraints.compose.all_of import AllOf
     from espalier.constraints.compose.any_of import AnyOf
@@ -383,37 +385,95 @@ class ToolCallsKind(ConstraintKind["ToolCalls"]):
     def compile(self, spec: ToolCalls, compiler: Compiler) -> Compiled:
         from espalier.constraints.tools.compile import compile_tool_calls
 
+        if spec.wire.in_channels:
+            return compiler.compile(_channels(spec))
         return compile_tool_calls(spec, compiler)
 
     def automaton(self, spec: ToolCalls, compiler: Compiler) -> Dfa | Network:
         from espalier.constraints.tools.compile import tool_calls_language
 
+        _refuse_channels(spec)
         return tool_calls_language(spec, compiler)
 
     def watched(self, spec: ToolCalls, compiler: Compiler) -> WatchedLanguage:
         from espalier.constraints.tools.compile import tool_calls_watched
 
+        _refuse_channels(spec)
         return tool_calls_watched(spec, compiler)
 
     def machine(self, spec: ToolCalls, compiler: Compiler) -> WatchedMachine | None:
         from espalier.constraints.tools.compile import tool_calls_machine
 
-        return tool_calls_machine(spec, compiler)
+        return None if spec.wire.in_channels else tool_calls_machine(spec, compiler)
 
     def judge(self, spec: ToolCalls, text: str, words: WordFiles) -> Verdict:
         from espalier.constraints.tools.judge import judge_tool_calls
 
+        if spec.wire.in_channels:
+            return CHANNELS.judge(_channels(spec), text, words)
         return judge_tool_calls(spec, text, words)
 
     def parse(self, spec: ToolCalls, text: str) -> Any:
         from espalier.constraints.tools.judge import parse_tool_calls
 
+        if spec.wire.in_channels:
+            return CHANNELS.parse(_channels(spec), text)
         return parse_tool_calls(spec, text)
 
     def to_gbnf(self, spec: ToolCalls, compiler: Compiler, before: str) -> Grammar:
         from espalier.constraints.tools.gbnf import tool_calls_grammar
 
+        if spec.wire.in_channels:
+            return CHANNELS.to_gbnf(_channels(spec), compiler, before)
         return tool_calls_grammar(spec, compiler, before)
+
+
+class ChannelsKind(ConstraintKind["Channels"]):
+    @property
+    def spec(self) -> type[Channels]:
+        from espalier.constraints.channels.spec import Channels
+
+        return Channels
+
+    def compile(self, spec: Channels, compiler: Compiler) -> Compiled:
+        from espalier.constraints.channels.compile import compile_channels
+
+        return compile_channels(spec, compiler)
+
+    def judge(self, spec: Channels, text: str, words: WordFiles) -> Verdict:
+        from espalier.constraints.channels.judge import judge_channels
+
+        return judge_channels(spec, text, words)
+
+    def parse(self, spec: Channels, text: str) -> Any:
+        from espalier.constraints.channels.judge import parse_channels
+
+        return parse_channels(spec, text)
+
+    def to_gbnf(self, spec: Channels, compiler: Compiler, before: str) -> Grammar:
+        from espalier.constraints.channels.gbnf import channels_grammar
+
+        return channels_grammar(spec, compiler, before)
+
+
+CHANNELS = ChannelsKind()
+
+
+def _channels(spec: ToolCalls) -> Channels:
+    """The turn of calls whose format stands in channels."""
+    from espalier.constraints.channels.spec import Channels
+
+    return Channels.of(spec)
+
+
+def _refuse_channels(spec: ToolCalls) -> None:
+    """Raises UnsupportedError for calls in channels, which have no automaton."""
+    if spec.wire.in_channels:
+        raise UnsupportedError(
+            f"calls in the format {spec.format!r} have no automaton",
+            hint="use them as the whole constraint, or choose another format",
+            field="format",
+        )
 
 
 KINDS.fill(
@@ -432,6 +492,7 @@ KINDS.fill(
         "free": FreeKind(),
         "thinking": ThinkingKind(),
         "tool_calls": ToolCallsKind(),
+        "channels": CHANNELS,
     },
     holds=ConstraintKind,
 )

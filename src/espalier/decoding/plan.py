@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+from espalier.chat.reading.thoughts import ThoughtSplitter
 from espalier.constraints.base import Matcher
 from espalier.decoding.drafting.kit import DraftKit
 from espalier.decoding.line_limit import LineLimit
@@ -36,7 +37,8 @@ class Job:
     part of the text, with their spelling. clock: returns seconds; with a clock, masks are timed. line_limit: ends the
     text at a late new line. options: those of the strategy. encode: the tokenizer's ids of a text without BOS; None
     where there is no such function. kit: what drafts of this model share. owner: who asks; constraint: its key, ""
-    without one: what drafts learn is kept apart by both.
+    without one: what drafts learn is kept apart by both. thoughts: makes what splits a text into thoughts and answer;
+    None where all of a text is the answer.
     """
 
     vocab: Vocab
@@ -54,6 +56,7 @@ class Job:
     kit: DraftKit = field(default_factory=DraftKit)
     owner: str = ""
     constraint: str = ""
+    thoughts: Callable[[], ThoughtSplitter] | None = None
 
     def context(self, tokens: Sequence[int]) -> FilterContext:
         """The context of filters after these generated tokens. The tokens are copied only where there are filters,

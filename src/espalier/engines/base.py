@@ -52,8 +52,9 @@ class Request:
     tools: what the model may call. tool_choice: whether it may or must call. tool_format: a name in `WIRE_FORMATS`,
     None for the one that the chat template shows. max_calls: calls in one turn, None for no limit. enable_thinking: for
     templates that read it. template_variables: further variables of the chat template, none of the names that it gets
-    anyway. reasoning: the markers between which the model may reason first, free of the constraint; `auto` detects
-    them. max_reasoning: the most tokens of reasoning. schema_in_prompt: also puts the constraint's schema into the
+    anyway. reasoning: the markers between which the model may reason first, free of the constraint; None and `auto`
+    detect them, `none` asks for an answer without reasoning. max_reasoning: the most tokens of reasoning.
+    hold_reasoning: bans and stop texts hold for the reasoning too. schema_in_prompt: also puts the constraint's schema into the
     prompt. turn: how the model's turn begins. schema_order: the order of properties in the tools' arguments; the
     constraint has it already. logprobs: the answer shows log probabilities, so that one without them fails.
     prompt_top: measure the prompt's tokens too, each with so many most probable ones.
@@ -80,8 +81,9 @@ class Request:
     tool_choice: ToolChoice = AUTO
     tool_format: str | None = None
     max_calls: int | None = None
-    reasoning: Reasoning | Literal["auto"] | None = None
+    reasoning: Reasoning | Literal["auto", "none"] | None = None
     max_reasoning: int | None = None
+    hold_reasoning: bool = False
     schema_in_prompt: bool = False
     schema_order: Order | None = None
     enable_thinking: bool | None = None

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from espalier.chat.reasoning import MODES
+from espalier.chat.reasoning import REASONING as MARKERS
 from espalier.errors import InputError, SpecError
 from espalier.sampling.fields import Choice, Flag, Option, Types, Whole, Word
 from espalier.schema.order import ORDERS, Order, read_order
@@ -35,9 +37,12 @@ class PropertyOrder(Option):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Markers(Option):
-    """Markers of reasoning: auto, a name, or a pair of texts. `chat/reasoning.py` reads them."""
+    """Markers of reasoning: auto, none, a name, or a pair of texts. `chat/reasoning.py` reads them."""
 
     types: ClassVar[Types] = Types("Any", "Any", str | list[str])
+
+    #: The names; a pair of texts is not among them.
+    known: tuple[str, ...] = (*MODES, *MARKERS)
 
     def json_schema(self) -> dict[str, Any]:
         return {"type": "string"}
@@ -60,9 +65,17 @@ SCHEMA_ORDER = PropertyOrder(
 CLOSED = Flag(
     name="closed", default=None, help="Objects of schemas take no names beyond their `properties`.", error=InputError
 )
+REASONING = Markers(
+    name="reasoning",
+    help="The markers between which the model may reason first, free of the constraint: auto (the default: those that "
+    'the model has), none, a name such as think, or "START,END".',
+    metavar="MARKERS",
+    elsewhere=(("thinking", "Anthropic"),),
+    error=InputError,
+)
 OF_SCHEMAS = (SCHEMA_ORDER, CLOSED)
 """Options that hold for every schema of a request that does not say so itself."""
-FROM_ENVIRONMENT = (SCHEMA_ORDER,)
+FROM_ENVIRONMENT = (SCHEMA_ORDER, REASONING)
 """Options whose value, where nothing else states one, the environment may state."""
 OPTIONS: Mapping[str, Option] = {
     option.name: replace(option, error=InputError)
@@ -73,13 +86,9 @@ OPTIONS: Mapping[str, Option] = {
             help="Sampling and constraint by name, of `espalier presets list`; other options join it.",
             metavar="NAME",
         ),
-        Markers(
-            name="reasoning",
-            help='The model may reason first, free of the constraint: auto, a name such as think, or "START,END".',
-            metavar="MARKERS",
-            elsewhere=(("thinking", "Anthropic"),),
-        ),
+        REASONING,
         Whole(name="max_reasoning", low=1, help="The most tokens of reasoning.", metavar="N"),
+        Flag(name="hold_reasoning", default=False, help="Bans and stop texts hold for the reasoning too."),
         Whole(name="max_calls", low=1, help="The most calls of tools in one turn.", metavar="N"),
         Word(
             name="tool_format",

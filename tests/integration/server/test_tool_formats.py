@@ -49,7 +49,7 @@ def asked(api: TestClient, **more: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    "name", ["qwen_coder", *(pytest.param(one, marks=pytest.mark.slow) for one in ("deepseek_v3", "harmony", "gemma4"))]
+    "name", ["qwen_coder", *(pytest.param(one, marks=pytest.mark.slow) for one in ("deepseek_v3", "kimi", "gemma4"))]
 )
 def test_a_call_and_then_its_result(api, name):
     format_ = {"espalier": {"tool_format": name}}

@@ -18,7 +18,7 @@ from espalier.chat.tools import ToolCall
 from espalier.chat.wire.formats import WIRE_FORMATS, WireFormat, wire_format
 from tests.tool_texts import bare, tagged, with_id
 
-FORMATS = tuple(WIRE_FORMATS.names())
+FORMATS = tuple(name for name in WIRE_FORMATS.names() if not wire_format(name).in_channels)
 BY_SHAPE = {
     shape: tuple(name for name in FORMATS if wire_format(name).shape == shape)
     for shape in ("json", "named", "python", "tagged", "bare")

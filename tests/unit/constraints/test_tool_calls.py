@@ -139,7 +139,6 @@ def test_word_languages_are_those_of_the_content():
 DEEP, DEEP_END = "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>", "<｜tool▁call▁end｜><｜tool▁calls▁end｜>"
 KIMI, KIMI_ARGS = "<|tool_calls_section_begin|><|tool_call_begin|>functions.", "<|tool_call_argument_begin|>"
 KIMI_END = "<|tool_call_end|><|tool_calls_section_end|>"
-HARMONY = "<|channel|>commentary to=functions."
 CALLS = {
     "args": (
         ['{"name": "read", "args": {"path": "a"}}', '{"name":"now","args":{}}\n{"name":"now","args":{}}'],
@@ -200,13 +199,6 @@ CALLS = {
          f'{{"path": "b"}}{KIMI_END}'],
         [f"{KIMI}now{KIMI_ARGS}{{}}{KIMI_END}", f"{KIMI}now:x{KIMI_ARGS}{{}}{KIMI_END}",
          f"{KIMI}now:0{KIMI_ARGS}{{}}<|tool_calls_section_end|>"],
-    ),
-    "harmony": (
-        [f"{HARMONY}now <|constrain|>json<|message|>{{}}<|call|>", f"{HARMONY}now <|constrain|>json<|message|>{{}}",
-         f"{HARMONY}now <|constrain|>json<|message|>{{}}<|call|><|start|>assistant{HARMONY}now <|constrain|>json"
-         "<|message|>{}<|call|>"],
-        [f"{HARMONY}now<|message|>[]", f"{HARMONY}nowhere <|constrain|>json<|message|>{{}}<|call|>",
-         f"{HARMONY}now <|constrain|>json<|message|>{{}}<|call|><|start|>assistant"],
     ),
     "qwen_coder": (
         ["<tool_call>\n<function=now>\n</function>\n</tool_call>",

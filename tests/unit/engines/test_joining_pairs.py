@@ -136,13 +136,16 @@ def test_tools_and_a_constraint(engines, kind, choice):
 
 @pytest.mark.parametrize("named", ["constraint", "bad_words", "safety"])
 @pytest.mark.parametrize("form", [None, EXAMPLES["json_object"]], ids=["free", "json"])
-def test_a_ban_did_not_hold_in_the_reasoning(named, form):
+@pytest.mark.parametrize("is_held", [True, False])
+def test_a_ban_holds_for_the_answer_and_where_asked_for_the_reasoning_too(named, form, is_held):
     own = {"constraint": Ban(["zebra"]), "bad_words": ["zebra"], "safety": {"patterns": ["zebra"]}}[named]
     asked = {"constraint": form} | {named: own if form is None or named != "constraint" else together(form, own)}
     engine = espalier.LoadedEngine(open_engine(wish='<think>a zebra</think>{"name": "zebra"}'))
-    result = engine.generate("hi", reasoning="think", **GREEDY, **asked)
-    assert "zebra" not in result.text
+    result = engine.generate("hi", reasoning="think", hold_reasoning=is_held, **GREEDY, **asked)
+    assert "zebra" not in result.content
     assert result.reasoning
+    # A safety filter holds for all that is written.
+    assert ("zebra" in result.reasoning) is (named != "safety" and not is_held)
     assert result.verdict.valid is True
     if form is not None:
         held(result.content, form)
@@ -151,10 +154,11 @@ def test_a_ban_did_not_hold_in_the_reasoning(named, form):
 def test_reasoning_and_a_ban_of_the_shortest_answer():
     engine = espalier.LoadedEngine(open_engine(wish="<think>{}</think>{}"))
     asked = {"constraint": together(EXAMPLES["json_object"], Ban(["{}"])), "reasoning": "think"}
-    result = engine.generate("hi", **GREEDY, **asked)
-    if result.finish_reason == "stop":
-        assert result.verdict.valid is True
-    assert "{}" not in result.text
+    for is_held in (False, True):
+        result = engine.generate("hi", hold_reasoning=is_held, **GREEDY, **asked)
+        if result.finish_reason == "stop":
+            assert result.verdict.valid is True
+        assert "{}" not in (result.text if is_held else result.content)
 
 
 @pytest.mark.parametrize("kind", EXAMPLES)

@@ -281,7 +281,7 @@ def test_noise_calls_only_what_exists_in_every_format():
         ({"tool_format": "hermes"}, "tool_format"),
         ({"max_calls": 0, "tools": TOOLS}, "max_calls"),
         ({"max_calls": 2, "parallel_tool_calls": False, "tools": TOOLS}, "parallel_tool_calls"),
-        ({"max_reasoning": 5}, "max_reasoning"),
+        ({"max_reasoning": 0}, "max_reasoning"),
         ({"reasoning": "nonsense"}, "reasoning"),
         ({"tools": []}, "tools"),
         ({"tools": [{"name": "a b", "parameters": {}}]}, "tools[0].name"),
@@ -301,9 +301,11 @@ def test_an_unknown_format_lists_those_there_are():
     assert "hermes" in error.value.hint
 
 
-def test_reasoning_markers_that_nothing_shows_must_be_named():
-    with pytest.raises(InputError, match="show no reasoning markers"):
-        open_engine().prompt_text(make_request("go", reasoning="auto"))
+@pytest.mark.parametrize("options", [{"reasoning": "auto"}, {"max_reasoning": 5}])
+def test_reasoning_of_a_model_without_markers_is_told(options):
+    result = wishing("<think>hm</think>Hello").generate("go", **options, **GREEDY)
+    assert (result.content, result.reasoning) == ("<think>hm</think>Hello", None)
+    assert any("show no reasoning markers" in note for note in result.notes)
 
 
 def test_a_schema_that_is_not_there_cannot_be_put_into_the_prompt():

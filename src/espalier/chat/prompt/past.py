@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from itertools import count
 from typing import Any
 
-from espalier.chat.prompt.abilities import Abilities
+from espalier.chat.prompt.abilities import THOUGHT_KEYS, Abilities
 from espalier.chat.wire.formats import OPENAI, WireFormat
 from espalier.chat.wire.render import render_calls
 
@@ -30,6 +30,10 @@ def rewrite_past_calls(messages: Sequence[Message], abilities: Abilities, wire: 
 
     wire: how calls are spelled in a message's content if the template does not render calls.
     """
+    if abilities.thought_key:
+        messages = [_with_thought(message, abilities) for message in messages]
+    if abilities.tool_calls and not abilities.many_calls:
+        messages = _with_single_calls(messages)
     rewritten: list[Message] = []
     names: dict[str, str] = {}
     results: list[str] = []  # consecutive results become one message: templates want users and assistants to alternate
@@ -69,6 +73,46 @@ def _with_calls(message: Message, abilities: Abilities, wire: WireFormat) -> Mes
     text = render_calls(wire, [(call["function"]["name"], _as_object(call["function"]["arguments"])) for call in calls])
     rest = {key: value for key, value in message.items() if key != "tool_calls"}
     return {**rest, "content": f"{message['content']}\n{text}" if message["content"] else text}
+
+
+def _with_thought(message: Message, abilities: Abilities) -> Message:
+    """The message with its reasoning where the template looks for it; in front of the content where a message with
+    calls may not have both."""
+    if message.get("role") != "assistant":
+        return message
+    key = abilities.thought_key
+    thought = next((message[name] for name in THOUGHT_KEYS if isinstance(message.get(name), str)), "")
+    if not thought:
+        return message
+    if not abilities.thought_with_content and message["content"] and _calls(message):
+        return {**message, key: f"{thought}\n\n{message['content']}", "content": ""}
+    return {**message, key: thought}
+
+
+def _with_single_calls(messages: Sequence[Message]) -> list[Message]:
+    """Each call in a message of its own, with its result behind it: that with its id, else the first that is left."""
+    split: list[Message] = []
+    todo = [*messages]
+    while todo:
+        message = todo.pop(0)
+        calls = _calls(message)
+        if len(calls) < 2:
+            split.append(message)
+            continue
+        results: list[Message] = []
+        while todo and todo[0].get("role") == "tool":
+            results.append(todo.pop(0))
+        known = {call.get("id") for call in calls}
+        rest = {key: value for key, value in message.items() if key not in THOUGHT_KEYS} | {"content": ""}
+        for place, call in enumerate(calls):
+            split.append({**(rest if place else message), "tool_calls": [call]})
+            own = [result for result in results if result.get("tool_call_id") == call.get("id")]
+            free = [result for result in results if result.get("tool_call_id") not in known]
+            for result in own or free[:1]:
+                results.remove(result)
+                split.append(result)
+        split += results
+    return split
 
 
 def _as_object(arguments: Any) -> Any:

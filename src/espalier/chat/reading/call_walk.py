@@ -41,7 +41,6 @@ class CallWalk:
 
     def _read_marked(self) -> Reading[None]:
         marker, text, builder = self._wire.marker, self._text, self._builder
-        yield from self._text_lead()
         while (yield from text.until(marker, builder.content)):
             text.hold()
             complete = builder.complete_calls
@@ -52,20 +51,6 @@ class CallWalk:
             if builder.complete_calls == complete:  # the text is back at the marker, which begins no call
                 yield from text.meets(marker)
                 builder.content(marker)
-
-    def _text_lead(self) -> Reading[None]:
-        """Consume what may precede free text."""
-        if self._wire.text_lead:
-            text = self._text
-            text.hold()
-            try:
-                yield from text.skip()
-                leads = yield from text.meets(self._wire.text_lead)
-            except IncompleteText:
-                leads = False
-            if not leads:
-                text.back()
-            text.release()
 
     # Formats without a marker
 
@@ -140,23 +125,6 @@ class CallWalk:
             self._builder.end()
             text.hold()
             more = yield from (self._goes_on() if wire.close.strip() else self._another())
-        if wire.end:
-            yield from self._end()
-
-    def _end(self) -> Reading[None]:
-        """Consume the marker of the turn's end, if it follows."""
-        text = self._text
-        text.hold()
-        try:
-            yield from text.skip()
-            ends = yield from text.meets(self._wire.end)
-        except IncompleteText:
-            if (yield from text.wait()):
-                raise IncompleteText("the marker of the turn's end was cut off") from None
-            ends = False
-        if not ends:
-            text.back()
-        text.release()
 
     def _goes_on(self) -> Reading[bool]:
         """Whether a list of calls, which must be closed, continues after a call."""

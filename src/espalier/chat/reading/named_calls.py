@@ -21,7 +21,6 @@ class NamedCalls:
 
     def __init__(self, wire: WireFormat, names: Collection[str], _types: Mapping[str, ArgumentTypes]) -> None:
         self._middle = wire.middle.strip()
-        self._short_middle = "" if wire.exact else wire.short_middle.strip()
         self._id_mark = wire.id_mark
         self._id = re.compile(wire.id_form)
         self._names = frozenset(names)
@@ -36,18 +35,13 @@ class NamedCalls:
             yield from text.expect(self._id_mark)
             yield from self._read_id(text)
         if self._middle:
-            yield from self._read_middle(text)
+            yield from text.expect(self._middle)
         yield from text.skip()
         check_name(name, self._names, at)
         if (yield from text.need()) != "{":
             raise FormatMismatch("the arguments are no object", text.offset)
         listener.begin(name)
         yield from copy_value(text, listener.arguments)
-
-    def _read_middle(self, text: IncomingText) -> Reading[None]:
-        yield from text.skip()
-        if not self._short_middle or not (yield from text.meets(self._short_middle)):
-            yield from text.expect(self._middle)
 
     def _read_id(self, text: IncomingText) -> Reading[None]:
         yield from text.skip()

@@ -128,3 +128,27 @@ class TurnBuilder:
         if self._make is not None:
             self._deltas.append(self._make("".join(self._parts)))
         self._make, self._parts = None, []
+
+
+class ReasoningTrimmer:
+    """Reasoning without leading whitespace; trailing whitespace is held back until something follows."""
+
+    def __init__(self, builder: TurnBuilder) -> None:
+        self._builder = builder
+        self._space: list[str] = []
+        self._is_begun = False
+
+    def take(self, text: str) -> None:
+        if not self._is_begun:
+            text = text.lstrip(SPACE)
+            self._is_begun = bool(text)
+        stripped = text.rstrip(SPACE)
+        if stripped:
+            self.flush()
+            self._builder.reasoning(stripped)
+        if len(stripped) < len(text):
+            self._space.append(text[len(stripped) :])
+
+    def flush(self) -> None:
+        self._builder.reasoning("".join(self._space))
+        self._space = []

@@ -1,37 +1,37 @@
 """`TurnParser`: parse a model's turn, in pieces of any size, into reasoning, content and calls.
 
-It separates the reasoning; `call_walk.py` and the shapes read the calls. Arguments are not validated against a schema.
+`thoughts.py` separates the reasoning, `call_walk.py` and the shapes read the calls, `channel_walk.py` a turn in channels.
+Arguments are not validated against a schema.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from espalier.chat.argument_types import ArgumentTypes
 from espalier.chat.reading.bare_calls import BareCalls
 from espalier.chat.reading.call_shape import CallShape
 from espalier.chat.reading.call_walk import CallWalk
+from espalier.chat.reading.channel_walk import CUT_REASONING, ChannelWalk
 from espalier.chat.reading.deltas import Delta, Turn
-from espalier.chat.reading.incoming import SPACE, FormatMismatch, IncomingText, IncompleteText, Reading
+from espalier.chat.reading.incoming import FormatMismatch, IncomingText, IncompleteText, Reading
 from espalier.chat.reading.json_calls import JsonCalls
 from espalier.chat.reading.named_calls import NamedCalls
 from espalier.chat.reading.python_calls import PythonCalls
 from espalier.chat.reading.tagged_calls import TaggedCalls
-from espalier.chat.reading.turn_builder import TurnBuilder
+from espalier.chat.reading.thoughts import ThoughtSplitter, TurnPiece, thoughts_of
+from espalier.chat.reading.turn_builder import ReasoningTrimmer, TurnBuilder
 from espalier.chat.reasoning import Reasoning
 from espalier.chat.wire.formats import WireFormat
 from espalier.errors import InputError
 from espalier.registry import Registry
 
-GAP = 4
-"""The most whitespace characters before the start marker, as in the constraint `Thinking`."""
 NO_TYPES: Mapping[str, ArgumentTypes] = {}
 CALL_PARSERS: Registry[type[CallShape]] = Registry(
     "tool_parsers",
     {"json": JsonCalls, "named": NamedCalls, "python": PythonCalls, "tagged": TaggedCalls, "bare": BareCalls},
 )
 """The parser of each shape of calls."""
-CUT_REASONING = "the reasoning was cut off"
 
 
 class TurnParser:
@@ -42,7 +42,7 @@ class TurnParser:
     markers of reasoning, which comes first if at all. inside: whether the prompt ended with the start marker.
 
     No text raises an error: `turn.fault` says what is wrong. `is_reasoning`: whether the text so far ends within the
-    reasoning.
+    reasoning, None while it may still become one. `heard_reasoning`: whether a part of the last text was reasoning.
     """
 
     def __init__(
@@ -57,10 +57,22 @@ class TurnParser:
         self._text = IncomingText()
         self._builder = TurnBuilder()
         self._is_over = False
-        self.is_reasoning = False
+        self._thoughts: ThoughtSplitter | None = None if reasoning is None else thoughts_of(reasoning, inside=inside)
+        self._trimmed = ReasoningTrimmer(self._builder)
+        shown = reasoning if format is None else format
+        # The walk of a turn in channels reads its markers itself.
+        self._in_channels = shown is not None and shown.in_channels
+        self.heard_reasoning = False
+        if inside and reasoning is not None and not self._in_channels:
+            self._builder.reasoning("")
         # Where all of the text is content nothing has to be looked for.
         self._is_plain = format is None and reasoning is None
-        self._reading = self._read(format, frozenset(names), types, reasoning, inside)
+        self._reading = self._read(format, frozenset(names), types)
+
+    @property
+    def is_reasoning(self) -> bool | None:
+        """See the class."""
+        return False if self._thoughts is None else self._thoughts.is_thinking
 
     def feed(self, text: str) -> list[Delta]:
         """The new deltas after more text. Raises InputError after `finish`."""
@@ -69,11 +81,19 @@ class TurnParser:
         if self._is_plain:
             self._builder.content(text)
             return self._builder.take()
-        self._text.push(text)
+        if self._thoughts is None or self._in_channels:
+            self._text.push(text)
+        if self._thoughts is not None:
+            self._hear(self._thoughts.feed(text))
         return self._advance()
 
     def finish(self) -> list[Delta]:
         """End the text; returns what was held back. Later calls return nothing."""
+        if self._thoughts is not None and not self._is_over:
+            self._hear(self._thoughts.finish())
+            if self._thoughts.is_thinking and not self._in_channels:
+                self._trimmed.flush()
+                self._builder.stop(CUT_REASONING)
         self._is_over = True
         self._text.close()
         return self._advance()
@@ -87,19 +107,28 @@ class TurnParser:
         next(self._reading, None)
         return self._builder.take()
 
+    def _hear(self, pieces: Iterable[TurnPiece]) -> None:
+        """Take the pieces of the last text. The gap behind a thought is no text of the answer."""
+        self.heard_reasoning = False
+        for part, text in pieces:
+            if self._in_channels:
+                pass
+            elif part == "answer":
+                self._text.push(text)
+            elif part == "thought":
+                self._trimmed.take(text)
+            elif part == "marker":
+                self._builder.reasoning("")
+            self.heard_reasoning |= part in ("marker", "thought")
+
     def _read(
-        self,
-        wire: WireFormat | None,
-        names: frozenset[str],
-        types: Mapping[str, ArgumentTypes],
-        reasoning: Reasoning | None,
-        inside: bool,
+        self, wire: WireFormat | None, names: frozenset[str], types: Mapping[str, ArgumentTypes]
     ) -> Reading[None]:
         text, builder = self._text, self._builder
         try:
-            if reasoning is not None and (inside or (yield from self._starts(reasoning))):
-                yield from self._reason(reasoning)
-            if wire is None:
+            if self._in_channels:
+                yield from ChannelWalk(text, builder, None if wire is None else names).run()
+            elif wire is None:
                 yield from text.all(builder.content)
             else:
                 shape = CALL_PARSERS.load(wire.shape)
@@ -110,53 +139,6 @@ class TurnParser:
             yield from text.all(_ignore)
         else:
             builder.settle()
-
-    def _starts(self, reasoning: Reasoning) -> Reading[bool]:
-        """Consume the start marker if the text begins with it."""
-        text = self._text
-        text.hold()
-        try:
-            yield from text.skip()
-            begins = text.offset <= GAP and (yield from text.meets(reasoning.start.strip()))
-        except IncompleteText:
-            begins = False
-        if not begins:
-            text.back()
-        text.release()
-        return begins
-
-    def _reason(self, reasoning: Reasoning) -> Reading[None]:
-        text = self._text
-        trimmed = _ReasoningTrimmer(self._builder)
-        self.is_reasoning = True
-        self._builder.reasoning("")
-        yield from text.skip()
-        if not (yield from text.until(reasoning.end.strip(), trimmed.take)):
-            trimmed.flush()
-            raise IncompleteText(CUT_REASONING)
-        yield from text.meets(reasoning.end.strip())
-        self.is_reasoning = False
-        yield from text.skip()
-
-
-class _ReasoningTrimmer:
-    """Reasoning whose trailing whitespace is held back until something follows."""
-
-    def __init__(self, builder: TurnBuilder) -> None:
-        self._builder = builder
-        self._space: list[str] = []
-
-    def take(self, text: str) -> None:
-        stripped = text.rstrip(SPACE)
-        if stripped:
-            self.flush()
-            self._builder.reasoning(stripped)
-        if len(stripped) < len(text):
-            self._space.append(text[len(stripped) :])
-
-    def flush(self) -> None:
-        self._builder.reasoning("".join(self._space))
-        self._space = []
 
 
 def parse_turn(

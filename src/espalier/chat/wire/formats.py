@@ -25,10 +25,12 @@ class WireFormat:
     `tagged` is `name_open NAME middle`, and then `key KEY assign VALUE value_close` for each argument: strings are raw
     text, other values JSON.
     `bare` is `NAME{a:1,b:<quote>x<quote>}`: names without quotes, strings as raw text between two markers.
-    text_lead: what may precede free text, and is not part of it. end: what may follow everything, as a marker of the
-    end of the turn.
+    end: what may follow everything, as a marker of the end of the turn.
 
-    short_middle: what parsers also accept for the middle, because models leave a part of it out.
+    other_middles: other spellings of the middle, which models write too.
+
+    in_channels: a turn consists of messages, each with a header that names its channel, and a call is one of them; see
+    `reading/channel_walk.py`.
 
     exact: parsers accept as calls only what a constraint writes: the format's own keys, the name first, a known tool.
     For turns whose content may look like calls, such as documents of a schema.
@@ -41,7 +43,7 @@ class WireFormat:
     open: str = ""
     head: str = ""
     middle: str = ""
-    short_middle: str = ""
+    other_middles: tuple[str, ...] = ()
     tail: str = ""
     close: str = ""
     separator: str = "\n"
@@ -55,8 +57,8 @@ class WireFormat:
     assign: str = ""
     value_close: str = ""
     quote: str = ""
-    text_lead: str = ""
     end: str = ""
+    in_channels: bool = False
     exact: bool = False
 
     @property
@@ -128,12 +130,12 @@ KIMI = WireFormat(
 HARMONY = WireFormat(
     name="harmony",
     shape="named",
-    text_lead="<|channel|>final<|message|>",
     head="<|channel|>commentary to=functions.",
     middle=" <|constrain|>json<|message|>",
-    short_middle="<|message|>",
+    other_middles=(" json<|message|>", "<|message|>"),
     separator="<|call|><|start|>assistant",
     end="<|call|>",
+    in_channels=True,
 )
 QWEN_CODER = WireFormat(
     name="qwen_coder",

@@ -7,7 +7,6 @@ text here. It knows nothing about what follows the marker.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from dataclasses import replace
 
@@ -19,6 +18,7 @@ from espalier.automata.languages.algebra import language
 from espalier.automata.languages.dfa import Dfa
 from espalier.automata.masks.regular import RegularMachine
 from espalier.automata.phrases.occurrences import until
+from espalier.chat.reading.thoughts import TAG
 from espalier.constraints.after.border import GAP, WHITESPACE
 from espalier.errors import UnsupportedError, VocabError
 from espalier.grammar.ast import CharClass, Literal, Repeat, seq
@@ -26,8 +26,6 @@ from espalier.grammar.ranges import merge
 from espalier.tokens.trie import TokenTrie, build_trie
 from espalier.tokens.vocab import Vocab
 
-TAG = re.compile(r"<[^<>\s]+>|\[[^\[\]\s]+\]")
-"""What special tokens within a marker look like."""
 _BLANKS = frozenset(bytes([blank]) for blank in WHITESPACE)
 
 
@@ -43,9 +41,12 @@ class Waiting:
         opens: bytes | None = None,
         tags: Collection[bytes] = (),
         hurries: bool = False,
+        before: Dfa | None = None,
     ) -> None:
         """opens: what the text must begin with, after up to GAP whitespace characters. tags: spellings of special
-        tokens that count as text. hurries: whether an automaton of the shortest ways to the marker is needed."""
+        tokens that count as text. hurries: whether an automaton of the shortest ways to the marker is needed. before:
+        the texts up to the marker, where they are not all texts without it; its last state is its only accept state,
+        and no text goes on from there."""
         self.marker = marker
         self.opens = opens
         self.specials = _ids(vocab, marker)
@@ -64,7 +65,8 @@ class Waiting:
                 f"max_before needs a token for every byte, and {len(missing)} bytes have none",
                 hint="use a tokenizer with byte fallback, or leave max_before out",
             )
-        dfa = until([marker])
+        dfa = until([marker]) if before is None else before
+        self._before = before
         self.inside = dfa.start
         """The start state behind the opening; the start where there is no opening."""
         self.opening_states = 0
@@ -87,6 +89,8 @@ class Waiting:
     def head(self, data: bytes) -> int | None:
         """How many bytes a text has up to the end of its first marker; None if it has no marker, or does not begin
         with the opening."""
+        if self._before is not None:
+            return _read_length(self._before, data)
         behind = 0 if self.opens is None else opened(data, self.opens)
         at = -1 if behind is None else data.find(self.marker, behind)
         return None if at < 0 else at + len(self.marker)
@@ -127,6 +131,16 @@ def opened(data: bytes, opens: bytes) -> int | None:
             return count + len(opens)
         if data[count : count + 1] not in _BLANKS:
             return None
+    return None
+
+
+def _read_length(dfa: Dfa, data: bytes) -> int | None:
+    """How many bytes lead to the last state of an automaton; None if they never do."""
+    state = dfa.start
+    for count, byte in enumerate(data, 1):
+        state = int(dfa.table[state, dfa.classes[byte]])
+        if state < 0 or state == len(dfa) - 1:
+            return None if state < 0 else count
     return None
 
 

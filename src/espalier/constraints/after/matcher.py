@@ -38,14 +38,14 @@ class CompiledAfter(MarkerWalk):
         *,
         max_before: int | None,
         answer_in: Callable[[str], str | None],
-        opened_in: Callable[[str], bool],
+        start_in: Callable[[str], int],
     ) -> None:
         """answer_in: the part of the answer that a prompt holds already, None while the marker is still to come.
-        opened_in: whether a prompt holds the opening, if there is one."""
+        start_in: the state before the marker in which the text continues a prompt."""
         super().__init__(spec, waiting, border, max_before=max_before)
         self.spelled: Mapping[int, bytes] = {**border.inner.spelled, **waiting.spelled}
         self._answer_in = answer_in
-        self._opened_in = opened_in
+        self._start_in = start_in
         self._ends: AfterEnds | None = None
         self._lock = WorkLock()
 
@@ -61,8 +61,7 @@ class CompiledAfter(MarkerWalk):
         """See `Compiled.matcher`. Raises InputError where the part of the answer that the prompt holds is refused."""
         answer = self._answer_in(before)
         if answer is None:
-            start = self.waiting.inside if self._opened_in(before) else self.waiting.start
-            return AfterMatcher(self, AfterState(start), None)
+            return AfterMatcher(self, AfterState(self._start_in(before)), None)
         landing = self.border.land(answer.encode("utf-8", "surrogatepass"))
         if landing is None:
             shown = answer if len(answer) <= 60 else f"{answer[:60]}…"

@@ -164,7 +164,12 @@ def compile_after(spec: After, compiler: Compiler) -> Compiled:
     beginnings = [compiler.compile(part) for part in spec.spec.beginnings()]
     border = Border(inner, compiler.trie, gap=spec.gap, beginnings=beginnings)
     return CompiledAfter(
-        spec, waiting, border, max_before=spec.max_before, answer_in=spec.answer_in, opened_in=spec.opened_in
+        spec,
+        waiting,
+        border,
+        max_before=spec.max_before,
+        answer_in=spec.answer_in,
+        start_in=lambda before: waiting.inside if spec.opened_in(before) else waiting.start,
     )
 
 

@@ -215,17 +215,6 @@ def _attach_calls(
             # Only where the marker's bytes, read as text, would complete the marker as well.
             if text.after(state, marker.encode()) == met:
                 root.symbols[state].append((token, (met,)))
-    lead = spec.wire.text_lead
-    if any(text in lead for text in specials):
-        # The start state also stands for other text later on, so that part of it moves to a state of its own.
-        begun = _state(root, final=True)
-        root.edges[begun], root.symbols[begun] = root.edges[0], list(root.symbols[0])
-        for row in root.edges:
-            row[:] = [
-                (members, tuple(begun if target == 0 else target for target in targets)) for members, targets in row
-            ]
-        root.edges[0] = list(root.edges[begun])
-        root.symbols[0].append((_spell(lead, assembly, specials), (begun,)))
 
 
 def _spell(text: str, assembly: Assembly | LazyAssembly, specials: Mapping[str, int]) -> Symbol:

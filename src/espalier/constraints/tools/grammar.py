@@ -77,11 +77,11 @@ def delimiters(spec: ToolCalls) -> tuple[str, ...]:
         wire.begin,
         wire.open,
         wire.lead,
-        wire.text_lead,
         wire.head,
         wire.name_open,
         wire.id_mark,
         wire.middle,
+        *wire.other_middles,
         wire.key,
         wire.assign,
         wire.value_close,
@@ -260,7 +260,9 @@ class _Calls:
     def named(self, tool: Tool) -> Node:
         """`NAME middle {...}`, or `NAME id_mark ID middle {...}`."""
         wire = self._wire
-        middle = self._piece(wire.middle)
+        # In a header the space is what ends the name.
+        spell = self._core if wire.in_channels else self._piece
+        middle = alt(*(spell(spelling) for spelling in (wire.middle, *wire.other_middles)))
         if wire.id_mark:
             middle = join(self._core(wire.id_mark), join(parse_regex(wire.id_form), middle))
         return join(Literal(tool.name), join(middle, self._arguments(tool)))

@@ -31,7 +31,11 @@ def judge_tool_calls(spec: ToolCalls, text: str, words: WordFiles) -> Verdict:
     turn = parse_turn(text, format=spec.wire, names=_names(spec) if spec.content is not None else (), types=spec.types)
     if spec.content is not None and not turn.calls:
         return judge_in_grammar(spec.content, text, words)
-    errors = list(_around(spec, text, turn))
+    return judge_calls(spec, turn, list(_around(spec, text, turn)), words)
+
+
+def judge_calls(spec: ToolCalls, turn: Turn, errors: list[str], words: WordFiles) -> Verdict:
+    """Judges each call of a turn by its tool's schema. errors: what is wrong beside the calls."""
     judges = dict.fromkeys(["parser"])
     unsure: list[str] = []
     loose = 0  # errors about what is only checked
@@ -66,6 +70,21 @@ def _names(spec: ToolCalls) -> list[str]:
 
 def _around(spec: ToolCalls, text: str, turn: Turn) -> Iterator[str]:
     """Errors other than the calls' names and arguments."""
+    yield from around_calls(spec, turn)
+    if not turn.calls:
+        openers = tuple(filter(None, (spec.wire.opener, spec.wire.lead)))
+        if spec.choice.mode != "required" and text.lstrip(SPACE).startswith(openers):
+            yield "the text begins as a call does, and is none"
+        return
+    # Free text comes only before a marker.
+    may_have_text = spec.wire.marker and spec.choice.mode == "auto" and spec.content is None
+    before = text.partition(spec.wire.marker)[0] if may_have_text else ""
+    if turn.content != (before if before.strip(SPACE) else ""):
+        yield "there is text besides the calls"
+
+
+def around_calls(spec: ToolCalls, turn: Turn) -> Iterator[str]:
+    """What is wrong with a turn and with the number of its calls."""
     if turn.fault:
         yield turn.fault
     count, most = len(turn.calls), spec.most_calls
@@ -73,22 +92,6 @@ def _around(spec: ToolCalls, text: str, turn: Turn) -> Iterator[str]:
         yield "there is no call, and one is required"
     if most is not None and count > most:
         yield f"there are {count} calls, {most} at most"
-    if not count:
-        openers = tuple(filter(None, (spec.wire.opener, spec.wire.lead)))
-        if spec.choice.mode != "required" and text.lstrip(SPACE).startswith(openers):
-            yield "the text begins as a call does, and is none"
-        return
-    # Free text comes only before a marker.
-    may_have_text = spec.wire.marker and spec.choice.mode == "auto" and spec.content is None
-    before = _bare(spec, text.partition(spec.wire.marker)[0]) if may_have_text else ""
-    if turn.content != (before if before.strip(SPACE) else ""):
-        yield "there is text besides the calls"
-
-
-def _bare(spec: ToolCalls, text: str) -> str:
-    """Free text without what may precede it."""
-    lead, bare = spec.wire.text_lead, text.lstrip(SPACE)
-    return bare[len(lead) :] if lead and bare.startswith(lead) else text
 
 
 def _arguments(tool: Tool, call: ToolCall, words: WordFiles) -> Verdict:
@@ -111,7 +114,9 @@ def parse_tool_calls(spec: ToolCalls, text: str) -> Any:
     """The calls as a list of `{"name": ..., "arguments": {...}}`; without calls, the content as its spec parses it."""
     names = _names(spec)
     turn = parse_turn(text, format=spec.wire, names=names, types=spec.types) if names else None
-    calls = [call for call in turn.calls if call.parsed is not None] if turn is not None else []
-    if calls:
-        return [{"name": call.name, "arguments": call.parsed} for call in calls]
-    return parse(spec.content, text)
+    return (calls_in(turn) if turn is not None else None) or parse(spec.content, text)
+
+
+def calls_in(turn: Turn) -> list[dict[str, Any]]:
+    """The calls whose arguments are whole."""
+    return [{"name": call.name, "arguments": call.parsed} for call in turn.calls if call.parsed is not None]

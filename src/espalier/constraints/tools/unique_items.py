@@ -44,7 +44,7 @@ class CallsTracker:
         self._lead = re.compile(
             b"".join(BLANKS + b"(?:%b)?" % re.escape(piece.strip().encode()) for piece in pieces) + BLANKS
         )
-        self._kept = KEPT + max(map(len, tools)) + sum(map(len, pieces)) + len(wire.middle)
+        self._kept = KEPT + max(map(len, tools)) + sum(map(len, pieces)) + max(map(len, (wire.middle, *wire.other_middles)))
         self.start = CallPlace()
 
     def feed(self, point: Hashable, data: bytes) -> CallPlace | RepeatedItem:
@@ -113,7 +113,8 @@ def _head(wire: WireFormat, names: list[bytes]) -> bytes:
     name = b"(" + b"|".join(re.escape(tool_name) for tool_name in sorted(names, key=len, reverse=True)) + b")"
     if wire.shape == "named":
         numbered = BLANKS.join((b"", re.escape(wire.id_mark.encode()), wire.id_form.encode())) if wire.id_mark else b""
-        return name + numbered + BLANKS + re.escape(wire.middle.strip().encode()) + BLANKS
+        middles = (re.escape(middle.strip().encode()) for middle in (wire.middle, *wire.other_middles))
+        return name + numbered + BLANKS + b"(?:" + b"|".join(middles) + b")" + BLANKS
     quoted = (re.escape(f'"{key}"'.encode()) for key in (wire.name_key, wire.args_key))
     first, second = quoted
     parts = (rb"\{", first, b":", b'"%b"' % name, b",", second, b":", b"")

@@ -20,7 +20,6 @@ from espalier.decoding.options import Decoding
 from espalier.decoding.plan import Job, Outcome, Plan, SampledToken, Strategy
 from espalier.decoding.ports import Answer, Append, Need, answered
 from espalier.decoding.text.run import EndRule, TextRun
-from espalier.decoding.text.stops import TextAssembler
 from espalier.errors import DeadEnd, InputError, SamplingError
 from espalier.sampling.config import SamplingConfig
 from espalier.sampling.samplers.registry import SAMPLERS
@@ -82,7 +81,7 @@ class _BeamSearch:
         self._agreement = Agreement()
         self._rule = EndRule(job)
         self._streamed_text = TextRun(self._rule)
-        text = TextAssembler(self._rule.stops) if self._rule.stops else None
+        text = self._rule.assembler() if self._rule.stops else None
         self._beams = [Beam(branch=0, total=0.0, matcher=job.matcher, chain=self._ranking.first_chain(), text=text)]
 
     def run(self) -> Plan:

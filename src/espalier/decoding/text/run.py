@@ -32,6 +32,7 @@ class EndRule:
         "_line_limit",
         "_max_tokens",
         "_spelled",
+        "_thoughts",
         "_vocab",
         "ends",
         "has_line_limit",
@@ -47,8 +48,13 @@ class EndRule:
         self.has_line_limit = job.line_limit is not None
         self.on_budget = job.options.on_budget
         self.stops = config.stop
+        self._thoughts = job.thoughts
         self.stop_ids = frozenset(config.stop_ids)
         self.ends = frozenset(() if config.ignore_eos else job.vocab.eos_ids)
+
+    def assembler(self) -> TextAssembler:
+        """What makes text of a new sequence's tokens."""
+        return TextAssembler(self.stops, self._thoughts() if self._thoughts is not None and self.stops else None)
 
     def bytes_of(self, token: int) -> bytes:
         """What a token adds to the text. A stop id adds nothing."""
@@ -79,7 +85,7 @@ class TextRun:
 
     def __init__(self, rule: EndRule) -> None:
         self._rule = rule
-        self._assembler = TextAssembler(rule.stops)
+        self._assembler = rule.assembler()
         self.tokens: list[int] = []
         self.ending: TextEnd | None = None
 
@@ -102,7 +108,7 @@ class TextRun:
         if not count:
             return
         tokens = self.tokens[:-count]
-        self.tokens, self._assembler = [], TextAssembler(self._rule.stops)
+        self.tokens, self._assembler = [], self._rule.assembler()
         self.ending = None
         for token in tokens:
             self._append(token)  # whatever the time is now, the text went on there

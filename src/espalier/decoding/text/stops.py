@@ -1,12 +1,15 @@
 """Turns token bytes into text: emits whole UTF-8 characters, and holds back text that may be the start of a stop text.
 
-It sees bytes, and knows nothing about tokens that end a text (EOS).
+It sees bytes, and knows nothing about tokens that end a text (EOS). Where the text may begin with a thought, stop texts
+are looked for in the answer alone.
 """
 
 from __future__ import annotations
 
 import codecs
 from typing import NamedTuple
+
+from espalier.chat.reading.thoughts import ThoughtSplitter
 
 
 class ShownText(NamedTuple):
@@ -17,10 +20,12 @@ class ShownText(NamedTuple):
 
 
 class TextAssembler:
-    """Feed bytes, get text. All pieces together are the decoded bytes up to the first stop text."""
+    """Feed bytes, get text. All pieces together are the decoded bytes up to the first stop text. thoughts: a splitter
+    of its own, None where all of the text is the answer."""
 
-    def __init__(self, stops: tuple[str, ...] = ()) -> None:
+    def __init__(self, stops: tuple[str, ...] = (), thoughts: ThoughtSplitter | None = None) -> None:
         self._stops = stops
+        self._thoughts = thoughts
         self._longest = max(map(len, stops), default=0)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._held = ""  # decoded, not yet shown
@@ -38,12 +43,11 @@ class TextAssembler:
             return ShownText("")
         if not self._stops:  # the common case
             return self._give(self._decoder.decode(data), None)
-        self._held += self._decoder.decode(data)
-        return self._release(final=False)
+        return self._take(self._decoder.decode(data), final=False)
 
     def fork(self) -> TextAssembler:
         """An independent copy in the same state."""
-        copy = TextAssembler(self._stops)
+        copy = TextAssembler(self._stops, None if self._thoughts is None else self._thoughts.fork())
         copy._decoder.setstate(self._decoder.getstate())
         copy._held, copy._shown, copy._stopped = self._held, self._shown.copy(), self._stopped
         return copy
@@ -52,8 +56,24 @@ class TextAssembler:
         """The held text, and U+FFFD for an incomplete character at the end."""
         if self._stopped:
             return ShownText("")
-        self._held += self._decoder.decode(b"", final=True)
-        return self._release(final=True)
+        return self._take(self._decoder.decode(b"", final=True), final=True)
+
+    def _take(self, text: str, *, final: bool) -> ShownText:
+        if self._thoughts is None or not self._stops:
+            self._held += text
+            return self._release(final=final)
+        shown: list[str] = []
+        for part, piece in (*self._thoughts.feed(text), *(self._thoughts.finish() if final else ())):
+            is_answer = part == "answer"
+            self._held += piece if is_answer else ""
+            given = self._release(final=not is_answer)
+            shown.append(given.text)
+            if given.stop is not None:
+                return ShownText("".join(shown), given.stop)
+            if not is_answer:
+                shown.append(self._give(piece, None).text)
+        last = self._release(final=True) if final else ShownText("")
+        return ShownText("".join(shown) + last.text, last.stop)
 
     def _release(self, *, final: bool) -> ShownText:
         matches = [(at, len(stop), stop) for stop in self._stops if (at := self._held.find(stop)) >= 0]

@@ -232,8 +232,8 @@ class LocalEngine:
             )
         check_capabilities(self, request)
         self._runs.check(request)
-        turn = self._turn(request)
-        turn = replace(turn, spec=with_bad_words(turn.spec, request.sampling.bad_words))
+        whole = with_bad_words(request.constraint, request.sampling.bad_words)
+        turn = self._turn(replace(request, constraint=whole))
         return self._runs.make(request, turn, self._ids(request, turn.text), model)
 
     def _events(self, runs: list[PreparedRun]) -> Iterator[Event]:

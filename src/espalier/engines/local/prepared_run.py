@@ -86,6 +86,7 @@ class PreparedRun:
         self.records: list[StepRecord] = []
         self._recording: list[RunRecorder] | None = None  # from the first event on
         self.reasoned = 0  # tokens of reasoning
+        self._open_tokens = 0  # tokens of a text that may still become reasoning
 
     @property
     def cost_key(self) -> bytes | None:
@@ -194,9 +195,12 @@ class PreparedRun:
 
     def _heard(self, text: str) -> tuple[Delta, ...]:
         """The deltas of one token. It counts as reasoning if any part of it is."""
-        reasoned = self.parser.is_reasoning
+        was_reasoning = self.parser.is_reasoning
         deltas = self.deltas(text)
-        self.reasoned += reasoned or self.parser.is_reasoning
+        is_reasoning = self.parser.is_reasoning
+        if was_reasoning or is_reasoning or (was_reasoning is None and self.parser.heard_reasoning):
+            self.reasoned += 1 + self._open_tokens
+        self._open_tokens = self._open_tokens + 1 if is_reasoning is None else 0
         return deltas
 
     def deltas(self, text: str, *, is_last: bool = False) -> tuple[Delta, ...]:
@@ -220,7 +224,8 @@ class PreparedRun:
             )
             alone.judge_with(self.judge, self.owner)
             alone.records = [record for step in one.records if (record := self._asked_of(step)) is not None]
-            pieces = TextAssembler(self.request.sampling.stop)
+            thoughts = self.job.thoughts
+            pieces = TextAssembler(self.request.sampling.stop, None if thoughts is None else thoughts())
             for token in one.tokens:
                 alone._heard(pieces.feed(self._spell_token(token)).text)
             alone.deltas(pieces.finish().text, is_last=True)
@@ -232,6 +237,8 @@ class PreparedRun:
             verdict = self.judge(spec, text, self.words, self.owner) if outcome.is_complete else CUT
             if verdict.breaks == "enforced" and not self.is_enforced:
                 verdict = replace(verdict, breaks="checked")
+        # Nothing else tells a user of a turn without a constraint, as where the model calls a tool that it was not offered.
+        faults = [turn.fault] if turn.fault and spec is None and outcome.finish == "stop" else []
         parsed = None
         # A text that was closed by the token limit is complete.
         if (outcome.finish == "stop" or outcome.closed_by_budget) and (verdict is None or verdict.valid is not False):
@@ -263,7 +270,7 @@ class PreparedRun:
             drafting=outcome.drafting,
             closed_by_budget=outcome.closed_by_budget,
             others=tuple(others),
-            notes=tuple(dict.fromkeys((*self.request.notes, *self.turn.notes))),
+            notes=tuple(dict.fromkeys((*self.request.notes, *self.turn.notes, *faults))),
             activations=None if self.watch is None else self._capture_output(self.watch, outcome, place),
             prompt_tokens=() if self._scores is None else tuple(self._scores.tokens),
         )
@@ -325,6 +332,7 @@ class PreparedRun:
                 "stream": request.stream,
                 "max_tokens": self.job.max_tokens,
                 "filters": [one.name for one in request.filters],
+                **self.turn.reasoning_setup(),
             },
         )
 

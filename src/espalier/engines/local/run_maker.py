@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
 from espalier.activations.capture.tree import CaptureTree
-from espalier.constraints.base import Matcher
+from espalier.chat.reading.thoughts import marker_spellings
+from espalier.constraints.base import Compiled, Matcher
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.joining.rule import filters_in
 from espalier.constraints.matching.rewinding import Rewinding, check_only_masks, rewinding_parts
@@ -46,6 +47,7 @@ from espalier.sampling.filters import LogitFilter, distinct
 from espalier.sampling.fit import check_ends, fit
 from espalier.time_limit import is_limited
 from espalier.tokens import mask as masks
+from espalier.tokens.vocab import Vocab
 
 DRAFTS = "draft"
 TAKES_BACK = ("mask", DRAFTS)
@@ -195,13 +197,14 @@ class RunMaker:
                 counts=bool(filters_in(turn.spec)),
                 at_once=request.live or bool(request.recorders),
             ),
-            spelled=compiled.spelled if compiled else {},
+            spelled=_spelled(turn, compiled, self._vocab),
             clock=self._clock,
             line_limit=None if request.line_seconds is None else LineLimit(request.line_seconds),
             options=request.decoding,
             encode=self._encode,
             kit=self._kit,
             constraint="" if turn.spec is None else turn.spec.key(),
+            thoughts=None if turn.reasoning is None or request.hold_reasoning else turn.thoughts,
         )
         if make_native is not None:
             grammar = None if turn.spec is None else portable(turn.spec, self._compiler, before=turn.before)
@@ -247,6 +250,12 @@ class RunMaker:
         """The soft constraints, and copies of the request's filters: a filter follows one sequence."""
         own = [one.fork() for one in request.filters]
         return distinct([*(soft.filter(self._compiler) for soft in request.soft), *own])
+
+
+def _spelled(turn: PreparedTurn, compiled: Compiled | None, vocab: Vocab) -> Mapping[int, bytes]:
+    """The special tokens that are part of the text, with their spelling."""
+    spelled = {} if compiled is None else compiled.spelled
+    return spelled if turn.reasoning is None else {**marker_spellings(turn.reasoning, vocab), **spelled}
 
 
 def _ask_once(matcher: Matcher, width: int, *, is_explained: bool) -> None:

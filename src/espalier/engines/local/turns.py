@@ -16,14 +16,18 @@ from espalier.chat.messages import check_messages
 from espalier.chat.prompt.past import has_past_calls
 from espalier.chat.prompt.render import NO_SCHEMA, render_prompt
 from espalier.chat.prompt.template import ChatTemplate
+from espalier.chat.reading.channel_header import ANSWER, header_begun, opens_message
 from espalier.chat.reading.deltas import Turn
+from espalier.chat.reading.thoughts import ThoughtSplitter, start_turn, thoughts_of
 from espalier.chat.reading.turn_parser import TurnParser
 from espalier.chat.reasoning import REASONING, Reasoning, detect_reasoning
 from espalier.chat.wire.detect import detect_format
 from espalier.chat.wire.formats import WireFormat, wire_format
 from espalier.computed import computed
 from espalier.constraints.after.thinking import Thinking
-from espalier.constraints.joining.rule import is_filter, split, together
+from espalier.constraints.ban import Ban
+from espalier.constraints.channels.spec import Channels, without_content
+from espalier.constraints.joining.rule import split, together
 from espalier.constraints.spec import JsonSchema, Regex, Spec
 from espalier.constraints.tools.grammar import checked_afterwards
 from espalier.constraints.tools.spec import ToolCalls
@@ -32,6 +36,9 @@ from espalier.errors import InputError, TemplateError
 from espalier.tokens.vocab import Vocab
 from espalier.wording import RAW, OptionText, constraint
 
+NO_MARKERS = "nothing is read as reasoning: the chat template and the vocabulary show no reasoning markers"
+WRITTEN_WITH_MARKERS = ("after", "thinking", "regex", "gbnf", "free")
+"""Kinds of constraints that may say themselves where the reasoning stands."""
 DEFAULT_FORMAT = "args"
 """For a model whose template does not show how it writes calls: the prompt tells it to write them so."""
 
@@ -56,10 +63,30 @@ class PreparedTurn:
     inside: bool = False
     notes: tuple[str, ...] = ()
 
+    def thoughts(self) -> ThoughtSplitter:
+        """A splitter of a turn with reasoning."""
+        assert self.reasoning is not None
+        thoughts = thoughts_of(self.reasoning, inside=self.inside)
+        thoughts.feed(self._header)
+        return thoughts
+
+    @property
+    def _header(self) -> str:
+        """The header of the message that goes on, where a turn in channels has begun in the prompt."""
+        return header_begun(self.before) if self.reasoning is not None and self.reasoning.in_channels else ""
+
+    def reasoning_setup(self) -> dict[str, Any]:
+        """What a replay needs to know of the reasoning, as JSON; {} for a turn without."""
+        if self.reasoning is None:
+            return {}
+        return {"reasoning": [self.reasoning.start, self.reasoning.end], "inside": self.inside}
+
     def parser(self) -> TurnParser:
-        return TurnParser(
+        parser = TurnParser(
             format=self.format, names=self.names, types=self.types, reasoning=self.reasoning, inside=self.inside
         )
+        parser.feed(self._header)
+        return parser
 
 
 class TurnMaker:
@@ -75,19 +102,24 @@ class TurnMaker:
         self._tool_format = tool_format
 
     def prepare(self, request: Request) -> PreparedTurn:
-        if request.reasoning == "auto":
-            request = replace(request, reasoning=self._detect_reasoning())
         if (request.prompt is None) == (request.messages is None):
             raise InputError("give either a prompt or messages", field="prompt")
         if request.messages is not None and request.raw:
             raise InputError("messages cannot be raw: the chat template has to render them", field="raw")
         request.tool_choice.allowed(request.tools)  # raises if no tool has that name
         format_ = self._format(request) if request.tools else self._past_format(request)
-        render = self._renderer(request, format_)
+        render, begun = self._renderer(request, format_)
         text = render(True)
-        before = self._before(request, text, render)
-        reasoning, inside, is_open = self._reasoning(request, before)
-        return turn_with(request, text, before, format_, reasoning if is_open else None, inside=inside)
+        channels = self._channels(request, text, format_)
+        if channels is not None:
+            return self._in_channels(request, text, render, begun, format_, channels)
+        markers, notes = self._markers_of(request, text)
+        before = self._before(request, text, render, markers)
+        is_off = request.reasoning == "none"
+        start = start_turn(markers, before, begun, may_think=not is_off and request.enable_thinking is not False)
+        text, before = text + start.added, before + start.added
+        turn = turn_with(request, text, before, format_, None if is_off else start.reasoning, inside=start.inside)
+        return replace(turn, notes=(*notes, *turn.notes))
 
     @computed
     def _shown_format(self) -> str | None:
@@ -99,14 +131,51 @@ class TurnMaker:
         """The reasoning markers that the template or the vocabulary shows."""
         return detect_reasoning("" if self._template is None else self._template.source, _markers(self._vocab))
 
-    def _detect_reasoning(self) -> Reasoning:
-        if self._shown_reasoning is None:
+    def _markers_of(self, request: Request, text: str) -> tuple[Reasoning | None, tuple[str, ...]]:
+        """The markers of reasoning in this turn, and notes. text: the rendered prompt. Behind a prompt that no chat
+        template made, reasoning comes only where the request says so or the prompt has opened it."""
+        stated = request.reasoning
+        if isinstance(stated, Reasoning):
+            return stated, ()
+        shown = self._shown_reasoning
+        is_plain = request.raw or self._template is None
+        if is_plain and stated is None and (shown is None or not _opens(text, shown)):
+            return None, ()
+        is_missing = shown is None and (stated == "auto" or request.max_reasoning is not None)
+        return shown, (NO_MARKERS,) if is_missing else ()
+
+    def _channels(self, request: Request, text: str, format_: WireFormat | None) -> Reasoning | None:
+        """The markers of a turn in channels; None for any other turn. A raw prompt begins one if it opens a message."""
+        stated = request.reasoning
+        if request.tools and format_ is not None:
+            return REASONING[format_.name] if format_.in_channels else None
+        if isinstance(stated, Reasoning):
+            return stated if stated.in_channels else None
+        wire = None if self._shown_format is None else wire_format(self._shown_format)
+        if wire is None or not wire.in_channels or (request.raw and not opens_message(text)):
+            return None
+        return REASONING[wire.name]
+
+    def _in_channels(
+        self,
+        request: Request,
+        text: str,
+        render: Callable[[bool], str],
+        begun: Message,
+        format_: WireFormat | None,
+        channels: Reasoning,
+    ) -> PreparedTurn:
+        """A turn in channels. Where it continues an answer, the prompt holds the header of that. Raises InputError for
+        tools of the model's own that would be in the prompt, and that nothing runs."""
+        if built_in := request.template_variables.get("builtin_tools"):
             raise InputError(
-                f"the chat template and vocabulary of {self._name} show no reasoning markers",
-                hint=f"name them: {', '.join(REASONING)}, or a pair of texts",
-                field="reasoning",
+                f"the model's built-in tools cannot be offered, because nothing runs them here: {built_in}",
+                hint="offer functions of your own as `tools`",
+                field="template_variables",
             )
-        return self._shown_reasoning
+        before = text if request.raw else self._before(request, text, render, None)
+        added = f"{ANSWER}{begun.get('content') or ''}" if begun else ""
+        return turn_with(request, text + added, before + added, format_, channels)
 
     def _format(self, request: Request) -> WireFormat:
         if request.tool_format is not None:
@@ -129,8 +198,9 @@ class TurnMaker:
     def _renders_tools(self, request: Request) -> bool:
         return self._template is not None and not request.raw and self._template.abilities.tools
 
-    def _renderer(self, request: Request, format_: WireFormat | None) -> Callable[[bool], str]:
-        """A function that renders the prompt, with or without the start of the model's turn."""
+    def _renderer(self, request: Request, format_: WireFormat | None) -> tuple[Callable[[bool], str], Message]:
+        """A function that renders the prompt, with or without the start of the model's turn; and the message that the
+        turn continues, empty for a new turn."""
         template = self._template
         if request.raw or (template is None and request.messages is None):
             if request.template_variables:
@@ -147,7 +217,7 @@ class TurnMaker:
                 )
             if request.schema_in_prompt:
                 raise InputError("schema_in_prompt does not work with a raw prompt", field="schema_in_prompt")
-            return lambda _: request.prompt or ""
+            return lambda _: request.prompt or "", {}
         if template is None:
             raise InputError(f"{self._name} has no chat template", hint="give a plain prompt", field="messages")
         schema = schema_of_spec(request.constraint) if request.schema_in_prompt else NO_SCHEMA
@@ -155,8 +225,7 @@ class TurnMaker:
         messages, begun = _split_begun_turn(request)
 
         def render(starts_turn: bool) -> str:
-            add_generation_prompt = starts_turn and request.turn != "none"
-            text = render_prompt(
+            return render_prompt(
                 template,
                 messages,
                 tools=request.tools,
@@ -165,33 +234,28 @@ class TurnMaker:
                 max_calls=request.max_calls,
                 native_tools=native,
                 schema=schema,
-                add_generation_prompt=add_generation_prompt,
-                enable_thinking=request.enable_thinking,
+                add_generation_prompt=starts_turn and request.turn != "none",
+                enable_thinking=False if request.reasoning == "none" else request.enable_thinking,
                 variables=request.template_variables,
             )
-            return text + begun if starts_turn else text
 
-        return render
+        return render, begun
 
-    def _before(self, request: Request, text: str, render: Callable[[bool], str]) -> str:
+    def _before(
+        self, request: Request, text: str, render: Callable[[bool], str], markers: Reasoning | None
+    ) -> str:
         """The end of the prompt that belongs to the model's turn: what the template adds to start it. Without a
         template nothing shows where a turn starts: then it is the whole text, or with reasoning only an end with a
         marker."""
         if self._template is None or request.raw:
-            return text if not isinstance(request.reasoning, Reasoning) else _tail(text, request.reasoning)
+            return text if markers is None else _tail(text, markers)
+        # Of a template that always starts a turn nothing is known but whether it opens a thought.
+        opening = _tail(text, markers) if markers is not None and _opens(text, markers) else ""
         try:
             without = render(False)
         except TemplateError:
-            return ""  # a template that always starts a turn: what it adds is unknown
-        return text[len(without) :] if text.startswith(without) else ""
-
-    def _reasoning(self, request: Request, before: str) -> tuple[Reasoning | None, bool, bool]:
-        """The markers; whether the prompt has opened them; whether reasoning is still possible."""
-        asked = request.reasoning
-        if asked is None or asked == "auto":
-            return None, False, False
-        opened, closed = before.rfind(asked.start), before.rfind(asked.end)
-        return asked, opened > closed, opened > closed or closed < 0
+            return opening
+        return text[len(without) :] if text.startswith(without) else opening
 
 
 def turn_with(
@@ -208,16 +272,20 @@ def turn_with(
     content, everywhere = split(request.constraint)
     calls = _calls(request, content, format_)
     may_call = calls is not None and bool(calls.allowed)
+    if reasoning is not None and reasoning.in_channels:
+        spec = _spec_in_channels(request, content, calls, everywhere)
+    else:
+        spec = _spec(request, content if calls is None else calls, everywhere, reasoning)
     return PreparedTurn(
         text=text,
         before=before,
-        spec=_spec(request, content if calls is None else calls, everywhere, reasoning),
+        spec=spec,
         format=calls.wire if calls is not None and may_call else None,
         names=() if calls is None else tuple(tool.name for tool in calls.allowed),
         types={} if calls is None else calls.types,
         reasoning=reasoning,
         inside=inside,
-        notes=_notes(request, content, calls, reasoning),
+        notes=_notes(request, content, everywhere, calls, reasoning),
     )
 
 
@@ -239,31 +307,70 @@ def _calls(request: Request, content: Spec | None, format_: WireFormat | None) -
 def _spec(
     request: Request, answer: Spec | None, everywhere: Sequence[Spec], reasoning: Reasoning | None
 ) -> Spec | None:
-    """The constraint on the turn's text. answer: on what follows the reasoning. everywhere: on all of the text."""
+    """The constraint on the turn's text. answer: on what follows the reasoning. everywhere: on all of the answer, calls
+    included; what of it holds for the reasoning too, `_held_in_reasoning` says."""
     whole = together(answer, *everywhere)
-    if reasoning is None or (answer is None and request.max_reasoning is None):
+    if reasoning is None or (whole is None and request.max_reasoning is None):
         return whole
-    # What holds everywhere is joined to the answer too, where it leads into no dead end.
+    if whole is not None and request.reasoning is None and _holds_markers(whole, reasoning):
+        return whole
+    # What holds for the reasoning is joined to the answer too, where it leads into no dead end.
     thinking = Thinking(
         Regex("(?s:.*)") if whole is None else whole,
         start=reasoning.start,
         end=reasoning.end,
         max_tokens=request.max_reasoning,
     )
-    return together(thinking, *everywhere)
+    return together(thinking, *_held_in_reasoning(request, everywhere, None))
+
+
+def _spec_in_channels(
+    request: Request, content: Spec | None, calls: ToolCalls | None, everywhere: Sequence[Spec]
+) -> Spec | None:
+    """The constraint on a turn in channels; None for one that is free. content: on the answer."""
+    held = _held_in_reasoning(request, everywhere, calls)
+    content = None if calls is not None and calls.choice.mode == "required" else content
+    turn = Channels(
+        together(content, *(spec for spec in everywhere if spec not in held)),
+        None if calls is None else without_content(calls),
+        thinks=request.reasoning != "none" and request.enable_thinking is not False,
+        max_tokens=request.max_reasoning,
+    )
+    return None if turn == Channels() and not held else together(turn, *held)
+
+
+def _holds_markers(spec: Spec, reasoning: Reasoning) -> bool:
+    """Whether a constraint says itself where the reasoning stands."""
+    markers = (reasoning.start.strip(), reasoning.end.strip())
+    written = (part.key().replace("\\", "") for part in spec.walk() if part.kind in WRITTEN_WITH_MARKERS)
+    return any(marker in text for text in written for marker in markers)
+
+
+def _held_in_reasoning(request: Request, everywhere: Sequence[Spec], calls: ToolCalls | None) -> list[Spec]:
+    """Safety filters hold for all that the model writes; bans for its reasoning only if the request says so, or where
+    reasoning and calls stand in channels, so that what holds for calls holds for all of the turn."""
+    is_whole = request.hold_reasoning or (calls is not None and calls.wire.in_channels and bool(calls.allowed))
+    return [spec for spec in everywhere if is_whole or not isinstance(spec, Ban)]
 
 
 def _notes(
-    request: Request, content: Spec | None, calls: ToolCalls | None, reasoning: Reasoning | None
+    request: Request,
+    content: Spec | None,
+    everywhere: Sequence[Spec],
+    calls: ToolCalls | None,
+    reasoning: Reasoning | None,
 ) -> tuple[str, ...]:
     """What of the constraint does not hold in this turn, or not in all of it, for the user."""
-    found = [] if calls is None else _checked_later(calls)
+    notes = [] if calls is None else _checked_later(calls)
     if calls is not None and content is not None and request.tool_choice.mode == "required":
-        found.append(f"{content.kind} holds for a turn without calls, and tool_choice demands a call")
-    filters = [] if content is None else [one.kind for one in content.walk() if is_filter(one)]
-    if reasoning is not None and filters:
-        found.append(f"the reasoning is free: {' and '.join(dict.fromkeys(filters))} holds for what follows it")
-    return tuple(found)
+        notes.append(f"{content.kind} holds for a turn without calls, and tool_choice demands a call")
+    if reasoning is not None:
+        held = _held_in_reasoning(request, everywhere, calls)
+        free = [content] if content is not None else []
+        kinds = dict.fromkeys(spec.kind for spec in (*free, *everywhere) if spec not in held)
+        if kinds:
+            notes.append(f"the model may reason first: {' and '.join(kinds)} holds for what follows the reasoning")
+    return tuple(notes)
 
 
 def _checked_later(calls: ToolCalls) -> list[str]:
@@ -299,12 +406,12 @@ def as_messages(request: Request) -> Sequence[Message]:
     return [{"role": "user", "content": request.prompt or ""}]
 
 
-def _split_begun_turn(request: Request) -> tuple[Sequence[Message], str]:
-    """The messages before the model's turn, and the text with which the turn has begun: that of a last message which
-    the turn continues. Raises InputError where there is none to continue."""
+def _split_begun_turn(request: Request) -> tuple[Sequence[Message], Message]:
+    """The messages before the model's turn, and the last message where the turn continues it, else an empty one. Raises
+    InputError where there is none to continue."""
     messages = as_messages(request)
     if request.turn != "continue":
-        return messages, ""
+        return messages, {}
     checked = check_messages(messages)
     last = checked[-1]
     if last["role"] != "assistant" or last.get("tool_calls"):
@@ -313,12 +420,17 @@ def _split_begun_turn(request: Request) -> tuple[Sequence[Message], str]:
         )
     if len(messages) == 1:
         raise InputError("there is no message before the one to continue", field="messages")
-    return messages[:-1], last["content"]
+    return messages[:-1], last
 
 
 def calls_tools(turn: Turn) -> bool:
     """Whether there are calls and all are complete."""
     return bool(turn.calls) and all(call.is_complete for call in turn.calls)
+
+
+def _opens(text: str, reasoning: Reasoning) -> bool:
+    """Whether a prompt ends with an open thought."""
+    return text.rstrip().endswith(reasoning.start.strip())
 
 
 def _tail(text: str, reasoning: Reasoning) -> str:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from espalier.chat.prompt.template import ChatTemplate, template_of
+from espalier.chat.reading.thoughts import marker_spellings
 from espalier.constraints.compiler import NOWHERE, Compiler, Folders
 from espalier.constraints.joining.rule import with_bad_words, without_filters
 from espalier.constraints.kinds import KINDS
@@ -187,13 +188,13 @@ class LlamaServerEngine(UpstreamEngine):
 
     def _written_out(self, turn: PreparedTurn, grammar: str | None) -> list[str]:
         """The special tokens that the text may hold: the server drops others from what it sends."""
-        marks = (turn.reasoning.start, turn.reasoning.end) if turn.reasoning is not None else ()
+        marks = () if turn.reasoning is None else marker_spellings(turn.reasoning, self._vocab)
         ends = {self._vocab.special_texts[token] for token in self._vocab.eos_ids}
-        special = dict.fromkeys(self._vocab.special_texts.values())
+        special = {text: token for token, text in self._vocab.special_texts.items()}
         return [
             text
-            for text in special
-            if text and text not in ends and (text in marks or (grammar is not None and text in grammar))
+            for text, token in special.items()
+            if text and text not in ends and (token in marks or (grammar is not None and text in grammar))
         ]
 
     def _events(
