@@ -123,17 +123,12 @@ def _output(parsed: ParsedResponsesRequest, head: Head, steps: Any) -> Responses
     """steps: gives the steps so far."""
 
     def logprobs(reasoning: str, content: str) -> list[Json]:
-        chosen = steps() if is_plain(parsed) else _of_content(steps(), reasoning, content)
+        chosen = steps() if parsed.is_plain else _of_content(steps(), reasoning, content)
         return _logprobs(parsed, chosen)
 
     given: Logprobs | None = None if parsed.top_logprobs is None else logprobs
     suffix = head.id.removeprefix(f"{PREFIX}_")
     return ResponsesOutput(suffix, custom=parsed.tools.custom, has_summary=parsed.has_summary, logprobs=given)
-
-
-def is_plain(parsed: ParsedRequest) -> bool:
-    """Whether every token is one of the content."""
-    return parsed.requests[0].reasoning is None and not parsed.requests[0].tools
 
 
 def _logprobs(parsed: ParsedResponsesRequest, steps: Sequence[StepRecord]) -> list[Json]:
@@ -232,7 +227,7 @@ class ResponsesChunks(NamedChunks):
 
     def _take_logprobs(self) -> list[Json]:
         """The log probabilities of tokens that no event had yet, if every token is one of the content."""
-        if self.asked.top_logprobs is None or not is_plain(self.asked):
+        if self.asked.top_logprobs is None or not self._ours.is_plain:
             return []
         taken, self._new = self._new, []
         return _logprobs(self._ours, taken)
