@@ -23,8 +23,8 @@ from espalier.server.asking.fim import fim_prompt, plain_ids
 from espalier.server.asking.naming import field_names
 from espalier.server.asking.safety import join_safety
 from espalier.server.asking.sampling import check_lists, read_extra, read_sampling, reads_only
-from espalier.server.asking.token_ids import check_ids, known_vocab, text_of
 from espalier.server.asking.thinking import read_thinking, refuse_thinking
+from espalier.server.asking.token_ids import check_ids, known_vocab, text_of
 from espalier.server.asking.words import word_lists
 from espalier.server.bodies.base import FieldWarnings
 from espalier.server.bodies.openai import ChatBody, CompletionBody, EspalierOptions, SharedBody

@@ -1,5 +1,5 @@
-"""Reads what a body says of reasoning, in the fields of every dialect, into one: whether the model thinks, how much, and
-which variables the chat template gets. It runs nothing.
+"""Reads what a body says of reasoning, in the fields of every dialect: whether the model thinks, how much, and which
+variables the chat template gets. It runs nothing.
 
 OpenAI's `reasoning_effort` and `reasoning`, Anthropic's `thinking`, the `enable_thinking` of chat templates, and the
 budgets of vLLM and llama-server.
@@ -110,8 +110,8 @@ def _read_switch(body: ChatBody, variables: dict[str, Any]) -> dict[str, bool]:
             _check_same(switched)
     if body.thinking is not None and body.thinking.type != "auto":
         switched["thinking"] = body.thinking.type != "disabled"
-    if body.reasoning is not None and body.reasoning.enabled is not None:
-        switched["reasoning.enabled"] = body.reasoning.enabled
+    if body.reasoning_ is not None and body.reasoning_.enabled is not None:
+        switched["reasoning.enabled"] = body.reasoning_.enabled
     _check_same(switched)
     return switched
 
@@ -129,7 +129,7 @@ def _read_budget(body: ChatBody) -> tuple[str, int | None]:
 
     def stated() -> Iterator[tuple[str, int | None]]:
         yield "thinking.budget_tokens", None if body.thinking is None else body.thinking.budget_tokens
-        yield "reasoning.max_tokens", None if body.reasoning is None else body.reasoning.max_tokens
+        yield "reasoning.max_tokens", None if body.reasoning_ is None else body.reasoning_.max_tokens
         yield "thinking_token_budget", body.thinking_token_budget
         yield "thinking_budget_tokens", body.thinking_budget_tokens
 
@@ -139,6 +139,6 @@ def _read_budget(body: ChatBody) -> tuple[str, int | None]:
 
 def _read_effort(body: ChatBody) -> tuple[str, str | None]:
     """The field that states an effort, and the effort."""
-    if body.reasoning_effort is None and body.reasoning is not None:
-        return "reasoning.effort", body.reasoning.effort
+    if body.reasoning_effort is None and body.reasoning_ is not None:
+        return "reasoning.effort", body.reasoning_.effort
     return EFFORT, body.reasoning_effort

@@ -185,6 +185,7 @@ class ChatReasoning(Body):
 class ChatBody(SharedBody):
     """logprobs: true, or as llama-server takes it, the number of candidates, which is then `top_logprobs`."""
 
+    OBJECTS = (*SharedBody.OBJECTS, "reasoning", "thinking")
     messages: list[ChatMessage] = Field(min_length=1)
     max_completion_tokens: int | None = None
     logprobs: bool | Annotated[int, Field(ge=0)] | None = None
@@ -197,7 +198,7 @@ class ChatBody(SharedBody):
     # the chat template's
     chat_template_kwargs: dict[str, Any] | None = None
     reasoning_effort: str | None = None
-    reasoning: ChatReasoning | None = None
+    reasoning_: ChatReasoning | None = Field(default=None, alias="reasoning")
     thinking: ChatThinking | None = None
     thinking_token_budget: int | None = None
     thinking_budget_tokens: int | None = None

@@ -33,8 +33,8 @@ PLACES = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedResponsesRequest(TranslatedRequest):
     """body: as it was given. items: of the whole conversation, those of earlier responses included. tools: of the body.
-    kept: whether the response is stored. has_summary: whether reasoning is shown as its summary. is_plain: whether every
-    token is one of the content."""
+    kept: whether the response is stored. has_summary: whether reasoning is shown as its summary. is_plain: whether
+    every token is one of the content."""
 
     body: ResponsesBody
     items: tuple[Mapping[str, Any], ...]
