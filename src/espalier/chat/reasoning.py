@@ -69,7 +69,9 @@ def read_reasoning(data: Any) -> Reasoning | ReasoningMode:
     if isinstance(data, Sequence) and not isinstance(data, str) and len(data) == 2:
         return Reasoning(start=data[0], end=data[1])
     raise InputError(
-        f"unknown reasoning markers {data!r}", hint=f"{', '.join((*MODES, *REASONING))}, or a pair of texts", field="reasoning"
+        f"unknown reasoning markers {data!r}",
+        hint=f"{', '.join((*MODES, *REASONING))}, or a pair of texts",
+        field="reasoning",
     )
 
 
