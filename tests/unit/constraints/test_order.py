@@ -155,10 +155,10 @@ def test_the_arguments_of_tools_come_in_every_order_after_the_name() -> None:
         "args": ['{"name": "f", "args": {"b": true, "a": 1}}', '{"name": "g", "args": {"b": 2, "a": 1}}'],
     }
     for wire, calls in texts.items():
-        for order in ("any", None):
+        for order in ("schema", "any", None):
             compiled = COMPILER.compile(ToolCalls(tools, format=wire, choice="required", order=order))
             fixed = [call for call in calls if call == "[f(a=1, b=True)]"]
-            assert [call for call in calls if compiled.accepts(call)] == (calls if order else fixed)
+            assert [call for call in calls if compiled.accepts(call)] == (fixed if order == "schema" else calls)
     assert not compiled.accepts('{"args": {"a": 1, "b": true}, "name": "f"}')
 
 
