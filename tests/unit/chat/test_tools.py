@@ -7,16 +7,7 @@ import json
 import pytest
 
 from espalier.chat.reasoning import REASONING, Reasoning, detect_reasoning, read_reasoning
-from espalier.chat.tools import (
-    AUTO,
-    NO_ARGUMENTS,
-    Tool,
-    ToolCall,
-    ToolChoice,
-    hosted_types,
-    read_choice,
-    read_tools,
-)
+from espalier.chat.tools import AUTO, NO_ARGUMENTS, Tool, ToolCall, ToolChoice, hosted_types, read_choice, read_tools
 from espalier.errors import InputError
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}

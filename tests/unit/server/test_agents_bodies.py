@@ -131,7 +131,10 @@ CLAUDE_CODE: Json = {
 }
 TALK: list[Json] = [
     {"role": "system", "content": "You work in a terminal."},
-    {"role": "user", "content": [{"type": "text", "text": "What is here?"}, {"type": "text", "text": "<cwd>/tmp</cwd>"}]},
+    {
+        "role": "user",
+        "content": [{"type": "text", "text": "What is here?"}, {"type": "text", "text": "<cwd>/tmp</cwd>"}],
+    },
     {
         "role": "assistant",
         "content": None,
@@ -226,7 +229,11 @@ def test_codex_is_told_which_tools_are_left_out(api: TestClient) -> None:
     ):
         refused = api.post("/v1/responses", json={**alone, "tool_choice": choice})
         assert (refused.status_code, refused.json()["error"]["param"][:11]) == (400, "tool_choice")
-    some = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "web_search"}, {"type": "custom", "name": "patch"}]}
+    some = {
+        "type": "allowed_tools",
+        "mode": "required",
+        "tools": [{"type": "web_search"}, {"type": "custom", "name": "patch"}],
+    }
     (call,) = responses_api.calls_of(responses_api.whole(api, {**CODEX, "stream": False, "tool_choice": some}))
     assert call["name"] == "patch"
 
@@ -256,7 +263,9 @@ def test_agents_of_the_chat_route(api: TestClient, agent: str) -> None:
     assert json.loads(call["function"]["arguments"]) == ARGUMENTS
     stream = api.post("/v1/chat/completions", json={**CHATS[agent], "stream": True})
     assert stream.status_code == 200, stream.text
-    deltas = [choice["delta"] for event in events(stream.text) if event != "[DONE]" for choice in json.loads(event)["choices"]]
+    deltas = [
+        choice["delta"] for event in events(stream.text) if event != "[DONE]" for choice in json.loads(event)["choices"]
+    ]
     pieces = [call["function"].get("arguments", "") for delta in deltas for call in delta.get("tool_calls") or ()]
     assert json.loads("".join(pieces)) == ARGUMENTS
 

@@ -154,7 +154,9 @@ def calls_tracker(spec: ToolCalls, known: Mapping[str, Outline] | None = None) -
     if known is not None:
         items = {name: watched.items for name, watched in known.items()}
     else:
-        items = {tool.name: watched_arguments(tool, spec.whitespace, written_order(spec, tool)) for tool in spec.allowed}
+        items = {
+            tool.name: watched_arguments(tool, spec.whitespace, written_order(spec, tool)) for tool in spec.allowed
+        }
     if not any(items.values()):
         return None, True
     trackers = {

@@ -129,19 +129,22 @@ def reports(
 ) -> Json:
     """The key `espalier`. contract: what is enforced of each keyword of a schema, None for other constraints. results:
     of the runs that are reported."""
-    lines = [*parsed.lines, *breach_lines(results)]
+    lines = [*parsed.lines, *result_lines(results)]
     return {"contract": contract, "outputs": list(outputs), **({"warnings": lines} if lines else {})}
 
 
-def breach_lines(results: Iterable[Result]) -> tuple[str, ...]:
-    """What a reply says of texts that break what was called enforced, each sentence once."""
-    return tuple(dict.fromkeys(breach.told for result in results for breach in result.breaches))
+def result_lines(results: Iterable[Result]) -> tuple[str, ...]:
+    """What a reply says of texts that break what was called enforced, and of properties that were lost, each sentence
+    once."""
+    lines = ([*(breach.told for breach in result.breaches), *result.lost] for result in results)
+    return tuple(dict.fromkeys(line for told in lines for line in told))
 
 
-def breach_report(result: Result) -> Json:
-    """The key `espalier` of the last chunk of an output that breaks what was called enforced, since the headers of a
+def result_report(result: Result) -> Json:
+    """The key `espalier` of the last chunk of an output of which there is something to say, since the headers of a
     stream are sent before; {} for any other output."""
-    return {} if result.breach is None else {"espalier": {"warnings": [result.breach.told]}}
+    lines = result_lines([result])
+    return {"espalier": {"warnings": list(lines)}} if lines else {}
 
 
 def whole_chat(parsed: ParsedRequest, head: Head, results: Sequence[Result]) -> Json:
@@ -354,7 +357,7 @@ class ChoiceChunks(ReplyChunks):
         if self.asked.report:
             entry = report(self.asked, index, run, result, trace_id)
             return {**last, "espalier": reports(self.contract, [entry], self.asked, [replace(result, others=())])}
-        return last | breach_report(result)
+        return last | result_report(result)
 
     def _chunk_whole_output(self, index: int, run: int, result: Result) -> list[Json]:
         """All chunks of an output that was not streamed."""

@@ -14,10 +14,10 @@ from espalier.constraints.soft.spec import SoftSpec
 from espalier.constraints.spec import Spec
 from espalier.engines.base import Message, Request
 from espalier.errors import EspalierError
+from espalier.schema.order import Order
 from espalier.server.asking.decoding import DecodingFields
 from espalier.server.asking.naming import rename
 from espalier.server.bodies.base import FieldWarnings
-from espalier.schema.order import Order
 from espalier.server.process.hidden_states import HiddenStates
 from espalier.trace.records import TraceLevel
 
