@@ -104,9 +104,10 @@ def test_small_grammars_accept_what_lark_accepts() -> None:
     for grammar in grammars:
         try:
             theirs = lark.Lark(grammar, parser="earley", lexer="dynamic_complete")
-        except lark.exceptions.LarkError as error:  # a terminal that may be empty
-            assert "zero-width" in str(error)
-            continue
+        except lark.exceptions.LarkError as error:
+            if "zero-width" in str(error):  # a terminal that may be empty
+                continue
+            raise
         compiled = BYTES.compile(Gbnf(print_grammar(read_lark(grammar))))
         split_first = lark.Lark(grammar, parser="earley", lexer="basic")
         for text in SMALL:

@@ -333,9 +333,9 @@ def test_an_end_without_a_delta_is_an_end():
 def test_a_stream_that_breaks_within_a_call_is_an_error_and_never_a_call(cut):
     pieces = [delta(tool_calls=[piece(0, "", NAME)]), delta(tool_calls=[piece(0, OSLO[:cut])])]
     for end in ([], [event("[DONE]")]):
-        with engine_where(lambda body, end=end: [STREAM, *pieces, *end]) as (engine, _):
-            with pytest.raises(UpstreamError, match="broke off"):
-                engine.generate("hello", tools=[WEATHER], trace="off")
+        serving = engine_where(lambda body, end=end: [STREAM, *pieces, *end])
+        with serving as (engine, _), pytest.raises(UpstreamError, match="broke off"):
+            engine.generate("hello", tools=[WEATHER], trace="off")
 
 
 def test_repair_asks_again_for_calls():

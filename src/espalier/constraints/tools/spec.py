@@ -29,7 +29,8 @@ class ToolCalls(Spec):
     schemas. choice: `auto` (text, calls, or text and then calls), `required` (only calls), `none` (text in which no
     call starts), a tool's name (one call of it), or OpenAI's objects. format: the wire format of the calls, a name in
     `WIRE_FORMATS`. max_calls: None is no limit. whitespace, order: as in JsonSchema; the order is that of the
-    arguments, and `any` where none is given (in formats without JSON for tools with few arguments). content: with `auto` and `none`, the constraint on a text without calls, instead of free text.
+    arguments, and `any` where none is given (in formats without JSON for tools with few arguments). content: with
+    `auto` and `none`, the constraint on a text without calls, instead of free text.
 
     Raises SpecError and InputError naming the field.
     """

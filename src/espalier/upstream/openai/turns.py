@@ -102,7 +102,8 @@ class TurnText:
         return begun + piece.arguments
 
     def _begins(self, piece: CallPiece) -> bool:
-        """Whether a piece begins another call. Raises UpstreamError for more of a call that is closed or never began."""
+        """Whether a piece begins another call. Raises UpstreamError for more of a call that is closed, or that never
+        began."""
         before = self._call
         if before is None or self._is_another(piece, before):
             closed = self._indices if before is None else self._indices - {before.index}
