@@ -127,6 +127,17 @@ def checked_afterwards(tool: Tool, spec: ToolCalls) -> tuple[str, ...]:
     return left_by_grammar(tool, spec.whitespace, style, keys, written_order(spec, tool), spec.wire.has_json)
 
 
+def in_schema_order(spec: ToolCalls) -> tuple[str, ...]:
+    """The tools whose arguments come in the order of their schemas though the calls ask for none. Raises as
+    `calls_grammar` does."""
+    if spec.order is not None:
+        return ()
+    lowered = (outline(tool, spec.whitespace, spec.used_order) for tool in spec.allowed)
+    if is_explored(spec) and all(explored is not None for explored in lowered):
+        return ()
+    return tuple(tool.name for tool in spec.allowed if written_order(spec, tool) != spec.used_order)
+
+
 def is_explored(spec: ToolCalls) -> bool:
     """Whether the calls can be explored on demand, as far as the spec says: their arguments are one JSON object whose
     whitespace does not depend on its depth."""
