@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
 from espalier.activations.capture.options import Activations
 from espalier.api.options import hint_for
 from espalier.chat.reasoning import read_reasoning
-from espalier.chat.tools import Tool, read_choice
+from espalier.chat.tools import Tool, hosted_types, read_choice
 from espalier.chat.wire.formats import wire_format
 from espalier.constraints.filters.matcher import MatcherFilter
 from espalier.constraints.filters.safety import SafetyFilter
@@ -181,7 +181,7 @@ def make_request(
         messages=messages,
         constraint=constraint if constraint is None or order is None else constraint.ordered(order),
         schema_order=order,
-        notes=(*notes, *unenforced(constraint), *typo_notes(constraint, chat["tools"])),
+        notes=(*notes, *_left_out(tools), *unenforced(constraint), *typo_notes(constraint, chat["tools"])),
         soft=soft_specs(soft),
         filters=others,
         sampling=config,
@@ -278,7 +278,7 @@ def _chat_fields(
 ) -> dict[str, Any]:
     """The Request's fields about tools and reasoning. Raises InputError, UnknownName."""
     parallel_tool_calls = parallel_tool_calls is not False  # clients send null for fields they do not set
-    given = () if tools is None else tools_of(tools)
+    given = () if tools is None else tools_of(tools, skips_hosted=True)
     for place, tool in enumerate(given):
         if tool.strict:
             _refuse_typos(tool, place)
@@ -291,7 +291,9 @@ def _chat_fields(
         "parallel_tool_calls": not parallel_tool_calls,
     }
     alone = [name for name, is_given in details.items() if is_given]
-    if alone and not given:
+    if choice.mode == "required" and tools is not None and not given:
+        raise InputError("a call is required, and none of the tools can be called here", field="tool_choice")
+    if alone and tools is None:
         raise InputError(OptionText(Setting(alone[0]), " needs ", Setting("tools")), field=alone[0])
     if tool_format is not None:
         wire_format(REQUEST["tool_format"].check(tool_format))
@@ -311,6 +313,11 @@ def _chat_fields(
         "hold_reasoning": bool(hold_reasoning),
         "schema_in_prompt": bool(schema_in_prompt),
     }
+
+
+def _left_out(tools: Any) -> Iterator[str]:
+    """A note for each type of tools that only their provider can call."""
+    return (f"tools of type {kind!r} cannot be called here: they are left out" for kind in hosted_types(tools))
 
 
 def _refuse_typos(tool: Tool, place: int) -> None:

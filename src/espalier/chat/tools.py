@@ -13,19 +13,24 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from espalier.errors import InputError
+from espalier.nearest import LONGEST_NAME, nearest
 
 ToolMode = Literal["auto", "required", "none"]
-NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-"""The characters of OpenAI's names, and the dots that MCP allows."""
+NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+"""The characters of OpenAI's names, and the dots that MCP allows; the length that MCP and Anthropic allow."""
 SCHEMA_FIELDS = ("parameters", "input_schema", "inputSchema")
-_NO_ARGUMENTS = 'write {"type": "object", "properties": {}} for a tool without arguments'
+NO_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
+"""The schema of a tool that states none."""
+OWN_TYPES = ("function", "custom")
+"""Types of the tools that a client runs itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
     """A function that the model may call.
 
-    parameters: the JSON Schema of its arguments, as JSON text (a mapping is accepted); arguments are always an object.
+    parameters: the JSON Schema of its arguments, as JSON text (a mapping is accepted); arguments are always an object,
+    and None stands for a tool without arguments.
     strict: with True, keywords that can only be checked afterwards are refused; otherwise they are checked then.
     formats: `assert` enforces the known values of `format`, `annotate` takes them for remarks.
     Raises InputError naming the field.
@@ -39,7 +44,7 @@ class Tool:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not NAME.fullmatch(self.name):
-            raise InputError(f"{self.name!r} is no name for a tool", hint="1 to 64 of A-Z a-z 0-9 _ - .", field="name")
+            raise InputError(f"{self.name!r} is no name for a tool", hint="1 to 128 of A-Z a-z 0-9 _ - .", field="name")
         if not isinstance(self.description, str):
             raise InputError(f"the description of {self.name} is not text", field="description")
         if self.strict not in (None, True, False):
@@ -53,11 +58,11 @@ class Tool:
             except ValueError as error:
                 raise InputError(f"the schema of {self.name} is not JSON: {error}", field="parameters") from error
         if schema is None:
-            raise InputError(f"the tool {self.name} has no schema", hint=_NO_ARGUMENTS, field="parameters")
+            schema = NO_ARGUMENTS
         if not isinstance(schema, Mapping):
             raise InputError(
                 f"the schema of {self.name} is an object, not {type(schema).__name__}",
-                hint=_NO_ARGUMENTS,
+                hint="leave it out for a tool without arguments",
                 field="parameters",
             )
         try:
@@ -85,10 +90,11 @@ class Tool:
         return {"type": "function", "function": inner}
 
 
-def read_tools(data: Any, *, where: str = "tools") -> tuple[Tool, ...]:
+def read_tools(data: Any, *, where: str = "tools", skips_hosted: bool = False) -> tuple[Tool, ...]:
     """Read tools from a list of them, `{"tools": [...]}`, or a mapping of names to schemas; order is kept.
 
-    Raises InputError naming the tool and the field, also for two tools of one name and for an empty list.
+    skips_hosted: leave out the tools that `is_hosted` tells, even if no other is left; else they are refused. Raises
+    InputError naming the tool and the field, also for two tools of one name and for an empty list.
     """
     if isinstance(data, Mapping):
         if isinstance(data.get("tools"), Sequence):
@@ -99,19 +105,34 @@ def read_tools(data: Any, *, where: str = "tools") -> tuple[Tool, ...]:
             data = [{"name": name, "parameters": schema} for name, schema in data.items()]
     if isinstance(data, str | bytes) or not isinstance(data, Iterable):
         raise InputError("tools are a list of tools", hint=SHAPE, field=where)
-    return distinct((_read(tool, f"{where}[{place}]") for place, tool in enumerate(data)), where=where)
-
-
-def distinct(tools: Iterable[Tool], *, where: str = "tools") -> tuple[Tool, ...]:
-    """The tools as a tuple. Raises InputError if there are none, and for two of one name."""
     by_name: dict[str, Tool] = {}
-    for place, tool in enumerate(tools):
+    index = -1
+    for index, value in enumerate(data):
+        if skips_hosted and is_hosted(value):
+            continue
+        tool = _read(value, f"{where}[{index}]")
         if tool.name in by_name:
-            raise InputError(f"there are two tools called {tool.name!r}", field=f"{where}[{place}].name")
+            raise InputError(f"there are two tools called {tool.name!r}", field=f"{where}[{index}].name")
         by_name[tool.name] = tool
-    if not by_name:
+    if index < 0:
         raise InputError("there are no tools", hint="leave `tools` out, or name one", field=where)
     return tuple(by_name.values())
+
+
+def is_hosted(tool: Any) -> bool:
+    """Whether a tool is one that a provider runs or knows by its type, such as OpenAI's `web_search` and Anthropic's
+    `bash_20250124`. A misspelt type of a client's own tool is none."""
+    if not isinstance(tool, Mapping) or "function" in tool:
+        return False
+    kind = tool.get("type")
+    return isinstance(kind, str) and kind not in OWN_TYPES and not nearest(kind, OWN_TYPES)
+
+
+def hosted_types(tools: Any) -> tuple[str, ...]:
+    """The types of the tools of a list that `is_hosted` tells, shortened for a message."""
+    if isinstance(tools, Mapping | str | bytes) or not isinstance(tools, Iterable):
+        return ()
+    return tuple(dict.fromkeys(tool["type"][:LONGEST_NAME] for tool in tools if is_hosted(tool)))
 
 
 SHAPE = '{"type": "function", "function": {"name": ..., "parameters": {...}}}'
@@ -128,7 +149,7 @@ def _read(data: Any, where: str) -> Tool:
         inner, where = data["function"], f"{where}.function"
         if not isinstance(inner, Mapping):
             raise InputError("`function` is an object", hint=SHAPE, field=where)
-    if kind not in ("function", "custom") or (kind == "custom" and "input_schema" not in inner):
+    if kind not in OWN_TYPES or (kind == "custom" and "input_schema" not in inner):
         raise InputError(f"tools of type {kind!r} cannot be called here", hint='only "function"', field=f"{where}.type")
     if "name" not in inner:
         raise InputError("the tool has no name", hint=SHAPE, field=f"{where}.name")
@@ -234,7 +255,16 @@ def _read_allowed(data: Mapping[str, Any]) -> ToolChoice:
     tools = inner.get("tools")
     if not isinstance(tools, Sequence) or isinstance(tools, str) or not tools:
         raise InputError("allowed_tools names at least one tool", field=f"{where}.tools")
-    names = (_read_name(tool, f"{where}.tools[{place}]") for place, tool in enumerate(tools))
+    named = [(index, tool) for index, tool in enumerate(tools) if not is_hosted(tool)]
+    if not named and mode == "auto":
+        return ToolChoice(mode="none")
+    if not named:
+        raise InputError(
+            "none of the tools that allowed_tools requires can be called here",
+            hint="name a function",
+            field=f"{where}.tools",
+        )
+    names = (_read_name(tool, f"{where}.tools[{index}]") for index, tool in named)
     return ToolChoice(mode=mode, names=tuple(dict.fromkeys(names)))
 
 

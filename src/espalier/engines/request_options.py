@@ -57,8 +57,8 @@ class PresetName(Word):
 
 SCHEMA_ORDER = PropertyOrder(
     name="schema_order",
-    help="Order of properties in schemas that state none, the tools' included: schema (the default), any, "
-    "required-first, a,b,c.",
+    help="Order of properties in schemas that state none, the tools' included: schema, any, required-first, a,b,c. By "
+    "default any for tools and for a response_format that is not strict, else schema.",
     metavar="ORDER",
     error=InputError,
 )

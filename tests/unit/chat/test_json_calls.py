@@ -188,7 +188,7 @@ def test_an_object_that_is_no_call_is_content_and_a_fault_where_it_was_meant_to_
 
 def test_without_names_any_name_that_a_tool_could_have_is_a_call():
     assert summary(parsed('{"name": "any.one-9", "arguments": {}}', format=OPENAI)) == [("any.one-9", "{}")]
-    for name in ("", "a b", "é", "x" * 65):
+    for name in ("", "a b", "é", "x" * 129):
         turn = parsed(json.dumps({"name": name, "arguments": {}}), format=OPENAI)
         assert turn.calls == ()
         assert "there is no tool" in turn.fault

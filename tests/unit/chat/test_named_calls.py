@@ -40,7 +40,7 @@ def test_a_call_is_told_at_the_beginning_of_its_arguments():
         ("<function=f{}</function>", "at character 11: '>' is missing"),
         ("<function=f>[]</function>", "at character 12: the arguments are no object"),
         ("<function=ff>{}</function>", "at character 10: there is no tool 'ff'"),
-        (f"<function={'x' * 70}>{{}}</function>", f"at character 10: no tool is called '{'x' * 64}…'"),
+        (f"<function={'x' * 130}>{{}}</function>", f"at character 10: no tool is called '{'x' * 64}…'"),
     ],
 )
 def test_what_is_no_call_is_content_and_said(text, fault):

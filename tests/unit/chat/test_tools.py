@@ -7,7 +7,7 @@ import json
 import pytest
 
 from espalier.chat.reasoning import REASONING, Reasoning, detect_reasoning, read_reasoning
-from espalier.chat.tools import AUTO, Tool, ToolCall, ToolChoice, read_choice, read_tools
+from espalier.chat.tools import AUTO, NO_ARGUMENTS, Tool, ToolCall, ToolChoice, hosted_types, read_choice, read_tools
 from espalier.errors import InputError
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
@@ -48,10 +48,8 @@ def test_a_mapping_of_names_to_schemas_keeps_its_order():
         ([{"parameters": {}}], "tools[0].name"),
         ([{"name": "a b", "parameters": {}}], "tools[0].name"),
         ([{"name": "", "parameters": {}}], "tools[0].name"),
-        ([{"name": "x" * 65, "parameters": {}}], "tools[0].name"),
+        ([{"name": "x" * 129, "parameters": {}}], "tools[0].name"),
         ([{"name": 3, "parameters": {}}], "tools[0].name"),
-        ([{"name": "a"}], "tools[0].parameters"),
-        ([{"type": "function", "function": {"name": "a", "parameters": None}}], "tools[0].function.parameters"),
         ([{"type": "function", "function": "a"}], "tools[0].function"),
         ([{"type": "web_search", "name": "a"}], "tools[0].type"),
         ([{"name": "a", "parameters": [1]}], "tools[0].parameters"),
@@ -68,10 +66,66 @@ def test_a_tool_that_is_no_tool_names_its_place(data, field):
     assert error.value.field == field
 
 
-def test_a_tool_without_a_schema_is_told_how_to_have_no_arguments():
-    with pytest.raises(InputError, match="no schema") as error:
-        read_tools([{"name": "a"}])
-    assert '"properties": {}' in error.value.hint
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"name": "now"},
+        {"name": "now", "input_schema": None},
+        {"type": "function", "name": "now", "parameters": None},
+        {"type": "function", "function": {"name": "now"}},
+        {"type": "function", "function": {"name": "now", "parameters": None}},
+    ],
+)
+def test_a_tool_without_a_schema_has_no_arguments(data):
+    (tool,) = read_tools([data])
+    assert tool.schema == NO_ARGUMENTS
+
+
+def test_names_have_up_to_128_characters():
+    name = "mcp__" + "a.-_Z9" * 20 + "abc"
+    assert len(name) == 128
+    assert read_tools([{"name": name}])[0].name == name
+
+
+HOSTED = [
+    {"type": "web_search"},
+    {"type": "web_search_preview", "search_context_size": "low"},
+    {"type": "local_shell"},
+    {"type": "namespace", "name": "mcp__docs", "tools": [{"type": "function", "name": "f"}]},
+    {"type": "tool_search", "execution": "client", "description": "Finds tools.", "parameters": SCHEMA},
+    {"type": "image_generation", "output_format": "png"},
+    {"type": "code_interpreter", "container": {"type": "auto"}},
+    {"type": "file_search", "vector_store_ids": []},
+    {"type": "mcp", "server_label": "docs"},
+    {"type": "computer_use_preview"},
+    {"type": "web_search_20250305", "name": "web_search", "max_uses": 8},
+    {"type": "bash_20250124", "name": "bash"},
+    {"type": "text_editor_20250728", "name": "str_replace_based_edit_tool"},
+    {"type": "memory_20250818", "name": "memory"},
+    {"type": "mcp_toolset", "mcp_server_name": "docs"},
+]
+
+
+@pytest.mark.parametrize("tool", HOSTED, ids=lambda tool: tool["type"])
+def test_a_hosted_tool_is_left_out_where_that_is_asked(tool):
+    assert read_tools([tool, PLAIN], skips_hosted=True) == (PLAIN,)
+    assert read_tools([tool], skips_hosted=True) == ()
+    assert hosted_types([tool, tool, {"name": "a"}]) == (tool["type"],)
+    with pytest.raises(InputError, match="cannot be called here") as error:
+        read_tools([PLAIN, tool])
+    assert error.value.field == "tools[1].type"
+
+
+@pytest.mark.parametrize("kind", ["functoin", "Function", "functions", "costum", None, 3, ["function"]])
+def test_a_misspelt_type_of_a_tool_is_refused_and_not_left_out(kind):
+    with pytest.raises(InputError):
+        read_tools([PLAIN, {"type": kind, "name": "b c", "parameters": SCHEMA}], skips_hosted=True)
+
+
+def test_faults_keep_their_position_beside_hosted_tools():
+    with pytest.raises(InputError) as error:
+        read_tools([*HOSTED[:3], {"name": "a b"}], skips_hosted=True)
+    assert error.value.field == "tools[3].name"
 
 
 NAMED = {"type": "function", "function": {"name": "f"}}
@@ -95,6 +149,11 @@ ALLOWED = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools
             {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "f"}]},
             ToolChoice(names=("f",)),
         ),
+        (
+            {"type": "allowed_tools", "mode": "required", "tools": [{"type": "web_search"}, {"name": "f"}]},
+            ToolChoice(mode="required", names=("f",)),
+        ),
+        ({"type": "allowed_tools", "mode": "auto", "tools": [{"type": "mcp"}]}, ToolChoice(mode="none")),
     ],
 )
 def test_choices_are_read_and_written(data, choice):

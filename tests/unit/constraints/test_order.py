@@ -20,6 +20,7 @@ from espalier.constraints.joining.presets import merged
 from espalier.constraints.json_schema.check import grammar_contract
 from espalier.constraints.json_schema.lowered import LoweredSchema
 from espalier.constraints.spec import Spec
+from espalier.constraints.tools.grammar import in_schema_order
 from espalier.errors import InputError, SpecError
 from espalier.sampling.presets.spec import Preset
 from espalier.schema.gbnf import to_gbnf
@@ -155,11 +156,35 @@ def test_the_arguments_of_tools_come_in_every_order_after_the_name() -> None:
         "args": ['{"name": "f", "args": {"b": true, "a": 1}}', '{"name": "g", "args": {"b": 2, "a": 1}}'],
     }
     for wire, calls in texts.items():
-        for order in ("any", None):
+        for order in ("schema", "any", None):
             compiled = COMPILER.compile(ToolCalls(tools, format=wire, choice="required", order=order))
             fixed = [call for call in calls if call == "[f(a=1, b=True)]"]
-            assert [call for call in calls if compiled.accepts(call)] == (calls if order else fixed)
+            assert [call for call in calls if compiled.accepts(call)] == (fixed if order == "schema" else calls)
     assert not compiled.accepts('{"args": {"a": 1, "b": true}, "name": "f"}')
+
+
+def tools_with(*counts: int) -> dict[str, Any]:
+    return {
+        f"f{i}": {
+            "type": "object",
+            "properties": {f"p{j}": {"type": "boolean"} for j in range(count)},
+            "additionalProperties": False,
+        }
+        for i, count in enumerate(counts)
+    }
+
+
+@pytest.mark.parametrize(
+    ("counts", "number"),
+    [((8,), 0), ((9,), 1), ((4,) * 31, 0), ((4,) * 32, 1), ((8, 2, 8, 3), 1), ((9, 2, 3), 1), ((9, 9), 2)],
+)
+@pytest.mark.parametrize("wire", ["qwen_coder", "pythonic", "gemma4"])
+def test_orders_that_are_written_out_are_those_of_few_arguments(
+    counts: tuple[int, ...], number: int, wire: str
+) -> None:
+    assert len(in_schema_order(ToolCalls(tools_with(*counts), format=wire))) == number
+    assert in_schema_order(ToolCalls(tools_with(*counts), format="hermes")) == ()
+    assert in_schema_order(ToolCalls(tools_with(*counts), format=wire, order="schema")) == ()
 
 
 @pytest.mark.parametrize("whitespace", ["compact", "indented"])

@@ -191,7 +191,7 @@ def unwritable(value: complex) -> None: ...
         ([{"name": "a", "parameters": {}}, unwritable], "tools[1]", "unwritable cannot be a tool"),
         ([search, lambda x: x], "tools[1]", "<lambda> cannot be a tool"),
         ([search, 3], "tools[1]", "a tool is an object"),
-        ([search, {"name": "a"}], "tools[1].parameters", "no schema"),
+        ([search, {"name": "a", "parameters": 3}], "tools[1].parameters", "is an object"),
         (3, "tools", "a list of tools"),
         ("x", "tools", "a list of tools"),
         (None, "tools", "a list of tools"),

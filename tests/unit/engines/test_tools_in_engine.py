@@ -285,7 +285,8 @@ def test_noise_calls_only_what_exists_in_every_format():
         ({"reasoning": "nonsense"}, "reasoning"),
         ({"tools": []}, "tools"),
         ({"tools": [{"name": "a b", "parameters": {}}]}, "tools[0].name"),
-        ({"tools": [{"name": "a"}]}, "tools[0].parameters"),
+        ({"tools": [{"name": "a", "parameters": 3}]}, "tools[0].parameters"),
+        ({"tools": [{"type": "web_search"}], "tool_choice": "required"}, "tool_choice"),
         ({"tools": [{"name": "a", "parameters": {}}, {"name": "a", "parameters": {}}]}, "tools[1].name"),
     ],
 )

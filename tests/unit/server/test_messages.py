@@ -182,8 +182,11 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "a system block": ({"system": [{"type": "image"}]}, "system[0].type"),
     "a container": ({"container": "c"}, "container"),
     "MCP servers": ({"mcp_servers": [{"type": "url"}]}, "mcp_servers"),
-    "a tool of Anthropic's": ({"tools": [{"type": "bash_20250124", "name": "bash"}]}, "tools[0].type"),
-    "a tool without a schema": ({"tools": [{"name": "f"}]}, "tools[0].input_schema"),
+    "a tool of Anthropic's that must be called": (
+        {"tools": [{"type": "bash_20250124", "name": "bash"}], "tool_choice": {"type": "any"}},
+        "tool_choice",
+    ),
+    "a schema that is none": ({"tools": [{"name": "f", "input_schema": 3}]}, "tools[0].input_schema"),
     "a tool without a name": ({"tools": [{"input_schema": {}}]}, "tools[0].name"),
     "a choice of no tool": ({"tools": [TOOL], "tool_choice": {"type": "tool", "name": "x"}}, "tool_choice"),
     "a thinking budget": ({"thinking": {"type": "enabled", "budget_tokens": 80}}, "thinking.budget_tokens"),

@@ -55,10 +55,25 @@ def content(c: TestClient, **fields: Any) -> str:
     ids=lambda fields: next(iter(fields)),
 )
 def test_every_schema_of_a_chat_takes_the_order_of_the_body(c: TestClient, fields: dict[str, Any]) -> None:
-    assert content(c, **fields).startswith('{"a')
     ours = fields.get("espalier", {})
+    assert content(c, **fields | {"espalier": {**ours, "schema_order": "schema"}}).startswith('{"a')
+    assert (content(c, **fields) == WISH) == ("response_format" in fields)
     assert content(c, **fields | {"espalier": {**ours, "schema_order": "any"}}) == WISH
     assert content(c, **fields | {"espalier": {**ours, "schema_order": ["b"]}}) == WISH
+
+
+@pytest.mark.parametrize("strict", [None, False, True])
+def test_a_response_format_takes_every_order_where_it_is_not_strict(c: TestClient, strict: bool | None) -> None:
+    """OpenAI promises the order of the schema for strict ones."""
+    named = {"name": "x", "schema": SCHEMA} | ({} if strict is None else {"strict": strict})
+    first = '{"a' if strict else '{"b'
+    assert content(c, response_format={"type": "json_schema", "json_schema": named}).startswith(first)
+    text = {"format": {"type": "json_schema", **named}}
+    reply = c.post("/v1/responses", json={"input": "hi", "temperature": 0, "text": text})
+    assert reply.json()["output"][0]["content"][0]["text"].startswith(first)
+    preset = {"format": {"type": "json_schema", "schema": SCHEMA}}
+    body = {"messages": MESSAGES, "max_tokens": 99, "temperature": 0, "output_config": preset}
+    assert c.post("/v1/messages", json=body).json()["content"][0]["text"] == WISH
 
 
 def test_a_constraint_that_states_its_order_keeps_it(c: TestClient) -> None:
@@ -100,7 +115,7 @@ def test_the_environment_says_the_order_of_bodies_that_say_none() -> None:
 
 def test_the_arguments_of_tools_take_the_order_of_the_body() -> None:
     with TestClient(make_app(CALL)) as c:
-        for order, first in ((None, "a"), ("any", "b")):
+        for order, first in ((None, "b"), ("any", "b"), ("schema", "a")):
             body = {"messages": MESSAGES, "temperature": 0, "tools": [TOOL], "tool_choice": "required"}
             ours = {"tool_format": "args"} | ({"schema_order": order} if order else {})
             reply = c.post("/v1/chat/completions", json=body | {"espalier": ours})

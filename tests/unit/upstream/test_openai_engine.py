@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -167,8 +168,9 @@ def calls(*pieces: dict[str, Any], text: str | None = None, finish: str = "tool_
     return [STREAM, *said, *[delta(tool_calls=[one]) for one in pieces], delta(finish=finish), event("[DONE]")]
 
 
-def piece(index: int, arguments: str, name: str | None = None) -> dict[str, Any]:
-    return {"index": index, "function": {"arguments": arguments} | ({} if name is None else {"name": name})}
+def piece(index: int | None, arguments: Any, name: str | None = None, **more: Any) -> dict[str, Any]:
+    function = {"arguments": arguments} | ({} if name is None else {"name": name})
+    return more | {"function": function} | ({} if index is None else {"index": index})
 
 
 def test_tools_are_offered_and_the_calls_come_back_as_calls_and_are_judged():
@@ -231,14 +233,109 @@ def test_two_calls_and_a_cut_one():
 @pytest.mark.parametrize(
     ("pieces", "said"),
     [
-        ([piece(0, "{}", "f"), piece(2, "{}", "f")], "out of order"),
+        ([piece(0, "{}", "f"), piece(1, "{", "f"), piece(0, "}")], "out of order"),
+        ([piece(0, "{}", "f"), piece(1, "{", "f"), piece(0, "}", "f", id="a")], "out of order"),
+        ([piece(0, "{}", "f", id="a"), piece(1, "{", id="b")], "out of order"),
         ([piece(0, "{}")], "out of order"),
         ([{"index": "x"}], "call that is none"),
+        ([{"index": 0}], "call that is none"),
+        ([piece(0, [1], "f")], "no object"),
     ],
 )
 def test_pieces_of_calls_that_are_none_are_an_error(pieces, said):
     with engine_where(lambda body: calls(*pieces)) as (engine, _), pytest.raises(UpstreamError, match=said):
         engine.generate("hello", tools=[WEATHER], trace="off")
+
+
+OSLO, ROME = '{"city": "Oslo"}', '{"city": "Rome"}'
+NAME = "get_weather"
+PIECES: dict[str, list[dict[str, Any]]] = {
+    "places": [piece(0, OSLO, NAME), piece(1, ROME, NAME)],
+    "places that skip one": [piece(1, OSLO, NAME), piece(3, ROME, NAME)],
+    "one place, ids": [piece(0, OSLO, NAME, id="a"), piece(0, ROME, NAME, id="b")],
+    "one place, ids, pieces": [
+        piece(0, "", NAME, id="a"),
+        piece(0, OSLO[:5]),
+        piece(0, OSLO[5:], id="a"),
+        piece(0, ROME[:5], NAME, id="b"),
+        piece(0, ROME[5:], id="b"),
+    ],
+    "no place, ids": [piece(None, OSLO, NAME, id="a"), piece(None, ROME, NAME, id="b")],
+    "one place, no ids": [piece(0, OSLO, NAME), piece(0, ROME, NAME)],
+    "neither": [piece(None, OSLO[:5], NAME), piece(None, OSLO[5:]), piece(None, ROME, NAME)],
+    "the name in every piece": [
+        piece(0, OSLO[:5], NAME, id="a"),
+        piece(0, OSLO[5:], NAME, id="a"),
+        piece(1, ROME[:5], NAME),
+        piece(1, ROME[5:], NAME),
+    ],
+    "objects": [piece(0, json.loads(OSLO), NAME, id="a"), piece(0, json.loads(ROME), NAME, id="b")],
+    "no function in the last piece": [piece(0, OSLO, NAME, id="a"), {"index": 0, "id": "a"}, piece(1, ROME, NAME)],
+}
+
+
+@pytest.mark.parametrize("pieces", PIECES.values(), ids=PIECES)
+def test_parallel_calls_come_apart_however_a_server_numbers_them(pieces):
+    with engine_where(lambda body: calls(*pieces, text="Both.")) as (engine, _):
+        result = engine.generate("hello", tools=[WEATHER], trace="off")
+    assert [(call.name, call.parsed) for call in result.tool_calls] == [
+        (NAME, json.loads(OSLO)),
+        (NAME, json.loads(ROME)),
+    ]
+    assert (result.content, result.verdict.valid) == ("Both.", True)
+
+
+@pytest.mark.parametrize("arguments", ["", None, {}, "{}"])
+def test_a_call_without_arguments_has_an_empty_object(arguments):
+    now = {"name": "now"}
+    with engine_where(lambda body: calls(piece(0, arguments, "now"), piece(1, arguments, "now"))) as (engine, _):
+        result = engine.generate("hello", tools=[now], trace="off")
+    assert [(call.name, call.parsed) for call in result.tool_calls] == [("now", {}), ("now", {})]
+    assert result.verdict.valid
+
+
+QUOTED = {
+    "hermes": f'The log: <tool_call>\n{{"name": "{NAME}", "arguments": {OSLO}}}\n</tool_call> is odd.',
+    "alone": f'<tool_call>\n{{"name": "{NAME}", "arguments": {OSLO}}}\n</tool_call>',
+    "mention": "Write the <tool_call> tag, or [TOOL_CALLS].",
+    "qwen": f"<tool_call>\n<function={NAME}>\n<parameter=city>\nOslo\n</parameter>\n</function>\n</tool_call>",
+    "json": f'{{"name": "{NAME}", "arguments": {OSLO}}}',
+}
+
+
+@pytest.mark.parametrize("content", QUOTED.values(), ids=QUOTED)
+def test_a_call_that_a_server_gave_as_content_is_quoted_and_not_made(content):
+    with engine_where(lambda body: says(content)) as (engine, _):
+        result = engine.generate("hello", tools=[WEATHER], trace="off")
+    assert (result.tool_calls, result.content, result.verdict.valid) == ((), content, True)
+    assert any("it is no call" in note for note in result.notes) == ("<" in content)
+    with engine_where(lambda body: calls(piece(0, ROME, NAME), text=content)) as (engine, _):
+        result = engine.generate("hello", tools=[WEATHER], trace="off")
+    assert ([call.parsed for call in result.tool_calls], result.content) == ([json.loads(ROME)], content)
+
+
+def test_text_after_calls_is_left_out_with_a_note_and_white_space_without():
+    for text, is_told in (("\n", False), ("Done.", True)):
+        said = [STREAM, delta(tool_calls=[piece(0, OSLO, NAME)]), delta(text), delta(finish="tool_calls")]
+        with engine_where(lambda body, said=said: said) as (engine, _):
+            result = engine.generate("hello", tools=[WEATHER], trace="off")
+        assert [call.parsed for call in result.tool_calls] == [json.loads(OSLO)]
+        assert any("text after its calls" in note for note in result.notes) == is_told
+
+
+def test_an_end_without_a_delta_is_an_end():
+    end = event({"choices": [{"index": 0, "finish_reason": "stop"}]})
+    with engine_where(lambda body: [STREAM, delta("hi"), end, event("[DONE]")]) as (engine, _):
+        assert engine.generate("hello", trace="off").text == "hi"
+
+
+@pytest.mark.parametrize("cut", range(len(OSLO)))
+def test_a_stream_that_breaks_within_a_call_is_an_error_and_never_a_call(cut):
+    pieces = [delta(tool_calls=[piece(0, "", NAME)]), delta(tool_calls=[piece(0, OSLO[:cut])])]
+    for end in ([], [event("[DONE]")]):
+        serving = engine_where(lambda body, end=end: [STREAM, *pieces, *end])
+        with serving as (engine, _), pytest.raises(UpstreamError, match="broke off"):
+            engine.generate("hello", tools=[WEATHER], trace="off")
 
 
 def test_repair_asks_again_for_calls():

@@ -181,6 +181,9 @@ FUNCTION_GEMMA = WireFormat(
 GEMMA4 = WireFormat(
     name="gemma4", shape="bare", head="<|tool_call>call:", quote='<|"|>', tail="<tool_call|>", separator=""
 )
+UPSTREAM = WireFormat(name="upstream", shape="json", head="\ue000<tool_call>\n", tail="\n</tool_call>")
+"""For calls that another server has parsed. A character for private use marks them, since a server's content may quote
+the calls of any model."""
 FUNCTIONARY = WireFormat(name="functionary", shape="named", head="<function=", middle=">", tail="</function>")
 PYTHONIC = WireFormat(name="pythonic", shape="python", lead="<|python_tag|>", open="[", close="]", separator=", ")
 
@@ -208,6 +211,7 @@ WIRE_FORMATS = Registry(
             GEMMA4,
             FUNCTIONARY,
             PYTHONIC,
+            UPSTREAM,
         )
     },
     holds=WireFormat,
@@ -218,8 +222,8 @@ hermes: `<tool_call>` (Hermes, Qwen). mistral: `[TOOL_CALLS][...]`; mistral_args
 mistral_id: with `[CALL_ID]`. deepseek_v3 (V3, R1): with a code fence; deepseek_v31: without. kimi: Kimi K2. harmony:
 gpt-oss. qwen_coder: `<function=name>` in `<tool_call>` (Qwen3-Coder, Qwen3.5). glm: `<arg_key>` (GLM 4.5 and later).
 minimax: `<invoke name="name">` (MiniMax M2). functionary: `<function=name>{...}</function>` (Functionary, Llama 3.1).
-pythonic: `[f(a=1)]` (Llama 3.2, 4). function_gemma, gemma4:
-`call:f{a:1}`."""
+pythonic: `[f(a=1)]` (Llama 3.2, 4). function_gemma, gemma4: `call:f{a:1}`. upstream: calls that another server has
+parsed."""
 
 
 def wire_format(name: str) -> WireFormat:

@@ -15,6 +15,7 @@ from espalier.chat.argument_types import ALL, argument_types
 from espalier.chat.tools import Tool
 from espalier.chat.wire.formats import WireFormat
 from espalier.constraints.tools.arguments import Outline, Style, converted, left_by_grammar, outline, watched_arguments
+from espalier.constraints.tools.orders import written_order
 from espalier.constraints.tools.spec import ToolCalls
 from espalier.constraints.tools.unique_items import CallsTracker
 from espalier.constraints.unique.spots import NOTHING
@@ -123,7 +124,18 @@ def checked_afterwards(tool: Tool, spec: ToolCalls) -> tuple[str, ...]:
     if is_explored(spec) and (lowered := outline(tool, spec.whitespace, spec.used_order)) is not None:
         return lowered.checked
     style, keys = style_of(spec.wire, tool)
-    return left_by_grammar(tool, spec.whitespace, style, keys, spec.used_order, spec.wire.has_json)
+    return left_by_grammar(tool, spec.whitespace, style, keys, written_order(spec, tool), spec.wire.has_json)
+
+
+def in_schema_order(spec: ToolCalls) -> tuple[str, ...]:
+    """The tools whose arguments come in the order of their schemas though the calls ask for none. Raises as
+    `calls_grammar` does."""
+    if spec.order is not None:
+        return ()
+    lowered = (outline(tool, spec.whitespace, spec.used_order) for tool in spec.allowed)
+    if is_explored(spec) and all(explored is not None for explored in lowered):
+        return ()
+    return tuple(tool.name for tool in spec.allowed if written_order(spec, tool) != spec.used_order)
 
 
 def is_explored(spec: ToolCalls) -> bool:
@@ -153,7 +165,9 @@ def calls_tracker(spec: ToolCalls, known: Mapping[str, Outline] | None = None) -
     if known is not None:
         items = {name: watched.items for name, watched in known.items()}
     else:
-        items = {tool.name: watched_arguments(tool, spec.whitespace, spec.used_order) for tool in spec.allowed}
+        items = {
+            tool.name: watched_arguments(tool, spec.whitespace, written_order(spec, tool)) for tool in spec.allowed
+        }
     if not any(items.values()):
         return None, True
     trackers = {
@@ -291,7 +305,8 @@ class _Calls:
     def _convert_tool(self, tool: Tool) -> SchemaGrammar:
         spec = self._spec
         style, keys = style_of(spec.wire, tool)
-        return converted(tool, spec.whitespace, style, keys, order=spec.used_order, has_tracker=self._has_tracker)
+        order = written_order(spec, tool)
+        return converted(tool, spec.whitespace, style, keys, order=order, has_tracker=self._has_tracker)
 
     def _import_rules(self, tool: Tool, arguments: SchemaGrammar, root: str = "") -> Node:
         """Add a converted schema's rules to the book under new names; returns the body of its root rule. root: the name

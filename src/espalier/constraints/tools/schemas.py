@@ -15,7 +15,6 @@ from espalier.errors import EspalierError, InputError
 from espalier.schema.python.schemas import schema_of
 from espalier.schema.read.walk import subschemas
 
-NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
 REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 DEFINITIONS = ("$defs", "definitions")
 REF_ALONE = ("draft-04", "draft-06", "draft-07")
@@ -25,9 +24,9 @@ REF_ALONE = ("draft-04", "draft-06", "draft-07")
 _LOOSE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
-def tools_of(source: Any, *, where: str = "tools") -> tuple[Tool, ...]:
+def tools_of(source: Any, *, where: str = "tools", skips_hosted: bool = False) -> tuple[Tool, ...]:
     """Tools from a Tool, a dict of any known shape, a Python function, a list of these, or a mapping of names to
-    schemas, in the given order. Raises InputError naming the field."""
+    schemas, in the given order. skips_hosted: as in `read_tools`. Raises InputError naming the field."""
     if isinstance(source, Tool) or _is_function(source):
         source = [source]
     if isinstance(source, Mapping) and any(map(_is_function, source.values())):
@@ -37,11 +36,11 @@ def tools_of(source: Any, *, where: str = "tools") -> tuple[Tool, ...]:
         }
         return read_tools(named, where=where)
     if isinstance(source, Mapping | str | bytes) or not isinstance(source, Iterable):
-        return read_tools(source, where=where)
+        return read_tools(source, where=where, skips_hosted=skips_hosted)
     tools = (
         _of_function(value, f"{where}[{place}]") if _is_function(value) else value for place, value in enumerate(source)
     )
-    return read_tools(list(tools), where=where)
+    return read_tools(list(tools), where=where, skips_hosted=skips_hosted)
 
 
 def _is_function(value: Any) -> bool:
@@ -83,7 +82,7 @@ def tool_call_schema(
     """
     if name_key == args_key:
         raise InputError(f"name and arguments cannot both stand at {name_key!r}", field="args_key")
-    tool = Tool(name=name, parameters=NO_PARAMETERS if parameters is None else parameters)  # type: ignore[arg-type]
+    tool = Tool(name=name, parameters=parameters)  # type: ignore[arg-type]  # a mapping, and None, are taken too
     return {
         "type": "object",
         "properties": {name_key: {"const": name}, args_key: _with_address(tool.schema, name)},

@@ -17,7 +17,7 @@ from espalier.constraints.spec import Spec
 from espalier.constraints.tools.schemas import tools_of
 from espalier.errors import InputError, SpecError
 from espalier.grammar.json_mode import JsonWhitespace, check_json_options
-from espalier.schema.order import DEFAULT, Order, read_order
+from espalier.schema.order import Order, read_order
 from espalier.wording import OptionText, Setting
 
 
@@ -29,7 +29,8 @@ class ToolCalls(Spec):
     schemas. choice: `auto` (text, calls, or text and then calls), `required` (only calls), `none` (text in which no
     call starts), a tool's name (one call of it), or OpenAI's objects. format: the wire format of the calls, a name in
     `WIRE_FORMATS`. max_calls: None is no limit. whitespace, order: as in JsonSchema; the order is that of the
-    arguments. content: with `auto` and `none`, the constraint on a text without calls, instead of free text.
+    arguments, and `any` where none is given (in formats without JSON for tools with few arguments). content: with
+    `auto` and `none`, the constraint on a text without calls, instead of free text.
 
     Raises SpecError and InputError naming the field.
     """
@@ -97,8 +98,9 @@ class ToolCalls(Spec):
 
     @property
     def used_order(self) -> Order:
-        """The order of properties, `schema` where none was asked for."""
-        return DEFAULT if self.order is None else self.order
+        """The order of properties where it costs nothing: `any` where none was asked for. `written_order` is that of a
+        grammar."""
+        return "any" if self.order is None else self.order
 
     @property
     def allowed(self) -> tuple[Tool, ...]:

@@ -41,6 +41,7 @@ from espalier.sampling.chain import Chain
 from espalier.sampling.draw import DrawnToken, RandomStream
 from espalier.sampling.fast.program import new_tuple
 from espalier.sampling.filters import FilterContext
+from espalier.tokens import mask as masks
 from espalier.tokens.mask import Logits, Mask
 from espalier.tokens.vocab import Vocab
 from espalier.trace.records import StepRecord
@@ -70,6 +71,8 @@ def decide(
     """
     row = row_of(raw, vocab, chain, stream, context)
     draw = row.draw(mask, questions, max(1, watch.top_k) if watch.lists and lists_at_once(row, watch) else 0)
+    if watch.refused is not None and mask is not None and not masks.test(mask, row.favourite):
+        watch.refused[context.step] = row.favourite
     record = observe(row, mask, draw, None, watch, questions) if watch.is_on else None
     return new_tuple(TokenDecision, (draw.token, draw.prob, record))
 
@@ -100,6 +103,8 @@ def decide_late(
         draw, rejected = row.draw(bits, questions, show), draw
     elif watch.is_on:
         bits = mask()
+    if watch.refused is not None and not allows(row.favourite):
+        watch.refused[context.step] = row.favourite
     if not watch.is_on:
         return TokenDecision(draw.token, draw.prob, None)
     return TokenDecision(draw.token, draw.prob, observe(row, bits, draw, rejected, watch, questions))

@@ -32,15 +32,21 @@ LISTED: tuple[TraceLevel, ...] = ("steps", "full")
 """Trace levels at which the candidates of each stage, and the reasons, are recorded."""
 
 
+RefusedFavourites: TypeAlias = dict[int, int]
+"""By step: the most probable token, where the mask refused it."""
+
+
 class Watch(NamedTuple):
     """How much of a step is recorded. top_k: candidates per stage from level `steps` on. counts: whether the reason why
     a top choice was refused is recorded at level `summary` too, because it is counted. at_once: whether records are
-    made with their steps, because they are read as they come."""
+    made with their steps, because they are read as they come. refused: takes the refused favourites of the run, at
+    every level."""
 
     level: TraceLevel = "steps"
     top_k: int = 10
     counts: bool = False
     at_once: bool = False
+    refused: RefusedFavourites | None = None
 
     @property
     def is_on(self) -> bool:

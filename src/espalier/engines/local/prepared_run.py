@@ -22,6 +22,7 @@ from espalier.decoding.plan import Job, MakePlan, Outcome, Plan, SampledToken
 from espalier.decoding.prompt_scores import PromptScores, PromptToken
 from espalier.decoding.text.stops import TextAssembler
 from espalier.engines.base import Event, FinishEvent, Request, Result, TokenEvent, Usage
+from espalier.engines.local.lost_properties import LostProperties
 from espalier.engines.local.turns import PreparedTurn, call_id, calls_tools
 from espalier.errors import CutByStop
 from espalier.lexicon.files import WordFiles
@@ -69,10 +70,11 @@ class PreparedRun:
         sequences: int = 1,
         watch: CaptureTree | None = None,
         scores: PromptScores | None = None,
+        lost: LostProperties | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """watch: gets the hidden states. scores: gets the measured prompt. now: epoch seconds, noted with captured
-        states."""
+        """watch: gets the hidden states. scores: gets the measured prompt. lost: says which properties the order of a
+        schema lost. now: epoch seconds, noted with captured states."""
         self.model, self.request, self.turn, self.seed = model, request, turn, seed
         self.compile_seconds = compile_seconds
         self.sequences = sequences  # how many the model holds at once
@@ -80,7 +82,7 @@ class PreparedRun:
         self.begun = "" if turn.spec is None else turn.spec.begun(turn.before)
         self.job, self.make_plan, self.words = job, make_plan, words
         self.watch, self._now = watch, now
-        self._scores = scores
+        self._scores, self._lost = scores, lost
         self._has_told = False  # the measured prompt
         self.parser = turn.parser()
         self.judge: Judge = in_this_process
@@ -235,6 +237,7 @@ class PreparedRun:
             alone.deltas(pieces.finish().text, is_last=True)
             others.append(alone.result(one, place=number))
         spec, turn = self.turn.spec, self._turn()
+        lost = () if self._lost is None else self._lost.notes(outcome.tokens, self._spell_token, self.turn.before)
         verdict = None if spec is None else self._judge(spec, outcome)
         # Nothing else tells a user of a turn without a constraint, as where the model calls a tool that it was not offered.
         faults = [turn.fault] if turn.fault and spec is None and outcome.finish == "stop" else []
@@ -269,7 +272,8 @@ class PreparedRun:
             drafting=outcome.drafting,
             closed_by_budget=outcome.closed_by_budget,
             others=tuple(others),
-            notes=tuple(dict.fromkeys((*self.request.notes, *self.turn.notes, *faults))),
+            notes=tuple(dict.fromkeys((*self.request.notes, *self.turn.notes, *faults, *lost))),
+            lost=lost,
             activations=None if self.watch is None else self._capture_output(self.watch, outcome, place),
             prompt_tokens=() if self._scores is None else tuple(self._scores.tokens),
         )

@@ -35,6 +35,7 @@ from espalier.decoding.step.record import Watch
 from espalier.decoding.strategies import STRATEGIES
 from espalier.decoding.text.token_limit import check_on_budget, closable, with_token_limit
 from espalier.engines.base import Request
+from espalier.engines.local.lost_properties import LostProperties, property_names
 from espalier.engines.local.ports import MakeNative
 from espalier.engines.local.prepared_run import PreparedRun, watched
 from espalier.engines.local.turns import PreparedTurn
@@ -184,6 +185,7 @@ class RunMaker:
         seed = secrets.randbelow(2**32 - MAX_N) if config.seed is None else config.seed
         if compiled is not None:
             check_ends(fitted, self._vocab)
+        lost = self._lost_properties(turn.spec, sequences) if make_native is None else None
         job = Job(
             vocab=self._vocab,
             prompt=tuple(prompt),
@@ -196,6 +198,7 @@ class RunMaker:
                 request.trace_top_k,
                 counts=bool(filters_in(turn.spec)),
                 at_once=request.live or bool(request.recorders),
+                refused=None if lost is None else lost.refused,
             ),
             spelled=_spelled(turn, compiled, self._vocab),
             clock=self._clock,
@@ -225,7 +228,16 @@ class RunMaker:
             sequences=sequences,
             watch=_watch(request, len(prompt), model),
             scores=scores,
+            lost=lost,
         )
+
+    def _lost_properties(self, spec: Spec | None, sequences: int) -> LostProperties | None:
+        """What says which properties the order of a schema lost; None where no order was left open, and for several
+        sequences, whose steps are told apart by nothing."""
+        names = property_names(spec) if sequences == 1 else ()
+        if spec is None or not names:
+            return None
+        return LostProperties(names, lambda: self._compiler.compile(spec.ordered("any")))
 
     def _check_rewinding(self, part: Spec, request: Request, model: StepModel | None) -> None:
         """Whether this run can take text back. part: the constraint that needs it. Raises CapabilityError."""

@@ -29,7 +29,7 @@ from espalier.constraints.ban import Ban
 from espalier.constraints.channels.spec import Channels, without_content
 from espalier.constraints.joining.rule import split, together
 from espalier.constraints.spec import JsonSchema, Regex, Spec
-from espalier.constraints.tools.grammar import checked_afterwards
+from espalier.constraints.tools.grammar import checked_afterwards, in_schema_order
 from espalier.constraints.tools.spec import ToolCalls
 from espalier.engines.base import Message, Request
 from espalier.errors import InputError, TemplateError
@@ -359,7 +359,7 @@ def _notes(
     reasoning: Reasoning | None,
 ) -> tuple[str, ...]:
     """What of the constraint does not hold in this turn, or not in all of it, for the user."""
-    notes = [] if calls is None else _checked_later(calls)
+    notes = [] if calls is None else [*_checked_later(calls), *_kept_orders(calls)]
     if calls is not None and content is not None and request.tool_choice.mode == "required":
         notes.append(f"{content.kind} holds for a turn without calls, and tool_choice demands a call")
     if reasoning is not None:
@@ -375,6 +375,14 @@ def _checked_later(calls: ToolCalls) -> list[str]:
     """A note for each tool whose schema says more than can be enforced token by token."""
     found = ((tool.name, checked_afterwards(tool, calls)) for tool in calls.allowed)
     return [f"the tool {name}: checked when the call is complete: {', '.join(kept)}" for name, kept in found if kept]
+
+
+def _kept_orders(calls: ToolCalls) -> list[str]:
+    """A note on the tools whose arguments do not come in every order."""
+    names = in_schema_order(calls)
+    shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    why = f"the format {calls.format} writes every order out, which is too much for so many names"
+    return [f"the arguments of {shown} come in the order of their schemas: {why}"] if names else []
 
 
 def schema_of_spec(spec: Spec | None) -> Any:

@@ -101,10 +101,11 @@ class _LarkReader:
         return made
 
     def _write_terminal(self, node: Node, name: str) -> list[Rule]:
-        """Rules for what Lark takes for a terminal. Raises GrammarError for one that may be empty, as Lark does."""
+        """Rules for what Lark takes for a terminal. One that may be empty, which Lark's own parsers refuse, may be left
+        out, as OpenAI and llguidance read it. Raises GrammarError for one to ignore: it would ignore nothing."""
         whole = self._inline_references(node, ())
-        if widths(whole).low == 0:
-            raise GrammarError(f"a terminal matches the empty text, which Lark does not allow: {name}")
+        if widths(whole).low == 0 and name.startswith(IGNORED):
+            raise GrammarError("a terminal to ignore matches the empty text")
         return preferred(whole, name)
 
     def _inline_references(self, node: Node, within: tuple[str, ...]) -> Node:

@@ -129,20 +129,22 @@ def reports(
 ) -> Json:
     """The key `espalier`. contract: what is enforced of each keyword of a schema, None for other constraints. results:
     of the runs that are reported."""
-    lines = [*parsed.lines, *fault_lines(results)]
+    lines = [*parsed.lines, *result_lines(results)]
     return {"contract": contract, "outputs": list(outputs), **({"warnings": lines} if lines else {})}
 
 
-def fault_lines(results: Iterable[Result]) -> tuple[str, ...]:
-    """What a reply says of texts that break what was called enforced, or that a stop text cut, each sentence once."""
-    return tuple(dict.fromkeys(fault for result in results for fault in result.faults))
+def result_lines(results: Iterable[Result]) -> tuple[str, ...]:
+    """What a reply says of texts that break what was called enforced or that a stop text cut, and of properties that
+    were lost, each sentence once."""
+    lines = ([*result.faults, *result.lost] for result in results)
+    return tuple(dict.fromkeys(line for told in lines for line in told))
 
 
-def fault_report(result: Result) -> Json:
-    """The key `espalier` of the last chunk of an output that breaks what was called enforced, or that a stop text cut,
-    since the headers of a stream are sent before; {} for any other output."""
-    faults = fault_lines([replace(result, others=())])
-    return {"espalier": {"warnings": list(faults)}} if faults else {}
+def result_report(result: Result) -> Json:
+    """The key `espalier` of the last chunk of an output of which there is something to say, since the headers of a
+    stream are sent before; {} for any other output."""
+    lines = result_lines([replace(result, others=())])
+    return {"espalier": {"warnings": list(lines)}} if lines else {}
 
 
 def whole_chat(parsed: ParsedRequest, head: Head, results: Sequence[Result]) -> Json:
@@ -356,7 +358,7 @@ class ChoiceChunks(ReplyChunks):
         if self.asked.report:
             entry = report(self.asked, index, run, result, trace_id)
             return {**last, "espalier": reports(self.contract, [entry], self.asked, [replace(result, others=())])}
-        return last | fault_report(result)
+        return last | result_report(result)
 
     def _chunk_whole_output(self, index: int, run: int, result: Result) -> list[Json]:
         """All chunks of an output that was not streamed."""

@@ -11,15 +11,17 @@ from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 from espalier.api import check_capabilities, make_request, outputs_of
+from espalier.chat.tools import hosted_types
 from espalier.chat.wire.formats import wire_format
 from espalier.constraints.json_schema.typos import refuse_unknown
 from espalier.engines.base import Request
 from espalier.engines.request_options import REASONING, SCHEMA_ORDER
 from espalier.errors import CapabilityError, UnknownModel
+from espalier.schema.order import Order
 from espalier.server.asking.draft import ParsedRequest, ReplyOptions, RequestDraft
 from espalier.server.asking.naming import field_names
 from espalier.server.asking.truncate import in_buckets
-from espalier.server.http.errors import BadRequest
+from espalier.server.http.errors import BadRequest, UnsupportedParameter
 from espalier.server.process.state import Process
 from espalier.server.settings import ServerSettings
 from espalier.trace.records import LEVELS, TraceLevel
@@ -77,6 +79,10 @@ def _requests(draft: RequestDraft, process: Process) -> tuple[Request, ...]:
             request = make_request(prompt, **options)
             if draft.strict:
                 refuse_unknown(request.constraint, request.tools, "the request is strict")
+                for kind in hosted_types(draft.options.get("tools")):
+                    raise UnsupportedParameter(
+                        f"tools of type {kind!r} cannot be called here, and the request is strict", field="tools"
+                    )
             request = replace(
                 request,
                 prompt_ids=ids,
@@ -113,7 +119,7 @@ def _request_options(draft: RequestDraft, process: Process) -> dict[str, Any]:
         "constraint": draft.constraint,
         "soft": draft.soft,
         "presets": process.presets,
-        "default_order": process.app.settings.default_of(SCHEMA_ORDER),
+        "default_order": process.app.settings.default_of(SCHEMA_ORDER) or _default_order(draft, process),
         "default_reasoning": process.app.settings.default_of(REASONING),
         "trace": _level(draft, process.settings),
         "trace_top_k": max(draft.top_logprobs or 0, SHOWN_CANDIDATES if draft.shown_trace == "steps" else 1),
@@ -121,6 +127,11 @@ def _request_options(draft: RequestDraft, process: Process) -> dict[str, Any]:
         **decoding,
         **sampling,
     }
+
+
+def _default_order(draft: RequestDraft, process: Process) -> Order | None:
+    """An engine that is sent a grammar keeps the order of the schema: every order would have to be written out."""
+    return None if process.engine.engine.compiler is None else draft.default_order
 
 
 def _level(draft: RequestDraft, settings: ServerSettings) -> TraceLevel:

@@ -18,6 +18,7 @@ from espalier.constraints.json_schema.typos import refuse_typos
 from espalier.constraints.spec import Choice, JsonObject, JsonSchema, Regex, Spec
 from espalier.grammar.lark.read import read_lark
 from espalier.grammar.printer import print_grammar
+from espalier.schema.order import Order
 from espalier.server.asking.naming import field_names
 from espalier.server.asking.structural_tags import Readers, structural_tag
 from espalier.server.bodies.openai import ResponseFormat, SharedBody, StructuredOutputs
@@ -34,9 +35,12 @@ FIELDS = ("schema", "regex", "pattern", "grammar", "options", "root", "constrain
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BodyConstraint:
-    """names: from the field that an error names to the field of the body. warnings: about old fields."""
+    """names: from the field that an error names to the field of the body. warnings: about old fields. default_order:
+    the order of properties where neither the body nor a preset nor the environment states one; None is that of the
+    schema."""
 
     spec: Spec | None = None
+    default_order: Order | None = None
     names: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
@@ -73,7 +77,17 @@ def read_constraint(body: SharedBody, *, max_bytes: int, formats: Formats = "ass
         names["members"] = path
     if path == OWN:  # fields that only some kinds of constraints have
         names |= {name: f"{path}.{name}" for name in ("lang", "top")}
-    return BodyConstraint(spec=whole, names=names, warnings=tuple(warnings))
+    order: Order | None = "any" if _leaves_order_open(body.response_format) else None
+    return BodyConstraint(spec=whole, default_order=order, names=names, warnings=tuple(warnings))
+
+
+def _leaves_order_open(given: ResponseFormat | None) -> bool:
+    """Whether a format has a schema without `strict`: OpenAI's models keep the order of a strict one alone."""
+    if given is None:
+        return False
+    if given.json_schema is not None:
+        return not given.json_schema.strict
+    return given.schema_ is not None
 
 
 def _sources(body: SharedBody, formats: Formats) -> Iterator[tuple[str, Callable[[], Spec | None]]]:

@@ -14,6 +14,7 @@ from espalier.constraints.soft.spec import SoftSpec
 from espalier.constraints.spec import Spec
 from espalier.engines.base import Message, Request
 from espalier.errors import EspalierError
+from espalier.schema.order import Order
 from espalier.server.asking.decoding import DecodingFields
 from espalier.server.asking.naming import rename
 from espalier.server.bodies.base import FieldWarnings
@@ -46,6 +47,7 @@ class RequestDraft(ReplyOptions):
     """A request body, read but not yet turned into the engine's requests.
 
     prompts: texts or conversations, with the token ids of those that were given as ids (None for the others).
+    default_order: of properties in the schemas of the constraint, where nothing else states one.
     sampling: only what was given, in our names. defaults: sampling for fields that are not given, unless a preset is
     named. options: further arguments of `make_request`. request: further fields of each Request. default_beams: the
     number of beams that search where the body does not say how to decode, and the field that asks for them.
@@ -58,6 +60,7 @@ class RequestDraft(ReplyOptions):
     prompts: tuple[str | tuple[Message, ...], ...]
     ids: tuple[tuple[int, ...] | None, ...]
     constraint: Spec | None = None
+    default_order: Order | None = None
     soft: tuple[SoftSpec, ...] = ()
     sampling: Mapping[str, Any] = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)

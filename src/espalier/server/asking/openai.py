@@ -33,7 +33,6 @@ from espalier.server.process.hidden_states import HiddenStates
 from espalier.server.process.state import Process
 from espalier.tokens.vocab import Vocab
 
-NO_ARGUMENTS = {"type": "object", "properties": {}}
 COMPLETION_TOKENS = 16
 """OpenAI's default of `max_tokens` for `/v1/completions`."""
 NAMES = (
@@ -115,9 +114,7 @@ def _tools(body: ChatBody) -> tuple[list[dict[str, Any]] | None, Any, tuple[str,
     if body.functions:
         choice = body.function_call
         named = {"type": "function", "function": choice} if isinstance(choice, dict) else choice
-        tools = [
-            {"type": "function", "function": {"parameters": NO_ARGUMENTS, **function}} for function in body.functions
-        ]
+        tools = [{"type": "function", "function": function} for function in body.functions]
         return tools, named, ("functions is an old field: write tools",)
     if body.tools:
         return body.tools, body.tool_choice, ()
@@ -253,6 +250,7 @@ def _draft(body: SharedBody, process: Process, *, options: dict[str, Any], **giv
     draft = RequestDraft(
         model=body.model,
         constraint=constraint,
+        default_order=constrained.default_order,
         soft=_soft(ours),
         sampling=sampling,
         defaults=defaults,

@@ -42,6 +42,7 @@ NOT_HERE: Mapping[str, UnsupportedField] = {
 HINTS: Mapping[str, str] = {
     "max_tool_calls": "it counts built-in tools, of which there are none",
     "access_programs": "there are none",
+    "client_metadata": "labels of the client's own",
 }
 """Fields without effect here, beside those of every route."""
 

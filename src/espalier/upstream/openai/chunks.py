@@ -3,6 +3,7 @@ of the end, usage. It knows no engine."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -16,9 +17,11 @@ Finish = Literal["stop", "length"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallPiece:
-    """More of a call. index: its place in the turn. name: in its first piece. arguments: more of its JSON text."""
+    """More of a call. index: its place in the turn, None where the server does not say it. id: where the server gives
+    one. name: in its first piece. arguments: more of its JSON text."""
 
-    index: int
+    index: int | None = None
+    id: str = ""
     name: str = ""
     arguments: str = ""
 
@@ -70,6 +73,8 @@ def _chunk(data: Any, url: str) -> Chunk:
     delta = choice.get("delta") if isinstance(choice, Mapping) else None
     if isinstance(choice, Mapping) and delta is None and isinstance(choice.get("text"), str):  # a text completion
         delta = {"content": choice["text"]}
+    if delta is None and isinstance(choice, Mapping) and choice.get("finish_reason"):
+        delta = {}
     if not isinstance(delta, Mapping):
         raise UpstreamError(f"{url} answered a choice without a delta", hint="check the address and the engine")
     if delta.get("refusal"):
@@ -91,11 +96,21 @@ def _text(data: Any) -> str:
 
 
 def _call(data: Any, url: str) -> CallPiece:
-    index = data.get("index", 0) if isinstance(data, Mapping) else None
-    function = data.get("function") if isinstance(data, Mapping) else None
-    if type(index) is not int or index < 0 or not isinstance(function, Mapping):
+    """Arguments may come as an object, which is then whole. Raises UpstreamError."""
+    call = data if isinstance(data, Mapping) else {}
+    index, function = call.get("index"), call.get("function")
+    function = {} if function is None and call.get("id") else function
+    if (index is not None and (type(index) is not int or index < 0)) or not isinstance(function, Mapping):
         raise UpstreamError(f"{url} sent a tool call that is none: {excerpt(str(data))}")
-    return CallPiece(index=index, name=_text(function.get("name")), arguments=_text(function.get("arguments")))
+    arguments = function.get("arguments")
+    if not isinstance(arguments, str | Mapping | None):
+        raise UpstreamError(f"{url} sent arguments that are no object: {excerpt(str(arguments))}")
+    return CallPiece(
+        index=index,
+        id=_text(call.get("id")),
+        name=_text(function.get("name")),
+        arguments=json.dumps(arguments, ensure_ascii=False) if isinstance(arguments, Mapping) else arguments or "",
+    )
 
 
 def _steps(data: Any) -> tuple[Mapping[str, Any], ...]:

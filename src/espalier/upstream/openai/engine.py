@@ -241,9 +241,7 @@ class OpenAIEngine(UpstreamEngine):
                 yield answer.take("", record=record, index=index)
             if piece or records:
                 yield answer.take(piece, record=records[-1] if records else None, index=index)
-        if text.dropped:
-            notes += ("the server sent reasoning beside the text; it is not part of the result",)
-        yield answer.end(_summarise_end(last, usage, notes), index=index)
+        yield answer.end(_summarise_end(last, usage, notes + text.notes), index=index)
 
 
 def not_sent(spec: Spec | None) -> str:

@@ -11,7 +11,7 @@ from espalier.engines.base import Event, FinishEvent, Result, TokenEvent
 from espalier.errors import EspalierError
 from espalier.server.answering.deltas import deltas_of
 from espalier.server.answering.logprobs import ChatLogprobsLog
-from espalier.server.answering.replies import BROKEN, Head, NamedChunks, fault_report, report, reports, steps_of
+from espalier.server.answering.replies import BROKEN, Head, NamedChunks, report, reports, result_report, steps_of
 from espalier.server.answering.responses.output import Logprobs, ResponsesOutput
 from espalier.server.asking.draft import ParsedRequest
 from espalier.server.asking.responses.ask import ParsedResponsesRequest, summary_of
@@ -196,7 +196,7 @@ class ResponsesChunks(NamedChunks):
                 entry = report(self.asked, 0, run, result, trace_id)
                 self._ending["espalier"] = reports(self.contract, [entry], self.asked, [result])
             else:
-                self._ending |= fault_report(result)
+                self._ending |= result_report(result)
         return self._number_events(objects)
 
     def last(self) -> list[Json]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from espalier.chat.tools import is_hosted
 from espalier.server.asking.adapted import TranslatedRequest, ask_adapted, shared_fields
 from espalier.server.asking.messages.blocks import talk_of
 from espalier.server.bodies.messages import MessagesBody, OutputFormat
@@ -80,8 +81,10 @@ def _tool_fields(body: MessagesBody) -> Json:
 
 
 def _tool(tool: Mapping[str, Any], place: str) -> Json:
-    """A tool as the chat route has it. Without `strict`, what of a schema cannot be enforced is checked, as Anthropic's
-    models are not held to it either."""
+    """A tool as the chat route has it, which leaves hosted ones out. Without `strict`, what of a schema cannot be
+    enforced is checked, as Anthropic's models are not held to it either."""
+    if is_hosted(tool):
+        return dict(tool)
     if tool.get("type") not in (None, "custom"):
         raise UnsupportedParameter(
             f"{place}: tools of type {str(tool['type'])[:60]!r} cannot be called here",

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from espalier.chat.tools import NO_ARGUMENTS, is_hosted
 from espalier.constraints.tools.text_grammar import KEYWORD
 from espalier.grammar.lark.read import read_lark
 from espalier.grammar.printer import print_grammar
@@ -17,14 +18,12 @@ from espalier.server.asking.responses.items import INPUT
 from espalier.server.http.errors import BadRequest, UnsupportedParameter
 
 Json = dict[str, Any]
-NONE: Json = {"type": "object", "properties": {}, "additionalProperties": False}
-"""The schema of a tool without parameters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tools:
-    """tools, choice: as the chat route takes them. shown, shown_choice: as the reply repeats them. custom: the names of
-    custom tools."""
+    """tools, choice: as the chat route takes them, hosted tools included. shown, shown_choice: as the reply repeats
+    them. custom: the names of custom tools."""
 
     tools: list[Json] = field(default_factory=list)
     choice: Any = None
@@ -39,6 +38,9 @@ def read_tools(given: Sequence[Mapping[str, Any]] | None, choice: Any) -> Tools:
     for index, tool in enumerate(given or ()):
         place = f"tools[{index}]"
         kind = tool.get("type")
+        if is_hosted(tool):  # the chat route leaves it out, and says so
+            made.append(dict(tool))
+            continue
         maker = MAKERS.get(kind) if isinstance(kind, str) else None
         if maker is None:
             raise UnsupportedParameter(
@@ -64,7 +66,7 @@ def read_tools(given: Sequence[Mapping[str, Any]] | None, choice: Any) -> Tools:
 def _function(tool: Mapping[str, Any], place: str) -> tuple[Json, Json]:
     name = _name(tool, place)
     parameters, strict = tool.get("parameters"), tool.get("strict")
-    inner = {"name": name, "parameters": NONE if parameters is None else parameters}
+    inner = {"name": name, "parameters": NO_ARGUMENTS if parameters is None else parameters}
     given = {"description": tool.get("description"), "strict": strict}
     inner |= {key: value for key, value in given.items() if value is not None}
     return inner, {
@@ -143,6 +145,8 @@ def _choice(given: Any, custom: set[str]) -> Any:
 
 def _read_allowed_tool(tool: Any, index: int) -> Any:
     kind = tool.get("type") if isinstance(tool, Mapping) else None
+    if is_hosted(tool):
+        return tool
     if kind not in MAKERS:
         raise UnsupportedParameter(
             f"tool_choice.tools[{index}]: tools of type {str(kind)[:60]!r} cannot be called here",
