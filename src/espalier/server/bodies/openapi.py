@@ -21,6 +21,13 @@ from espalier.server.bodies.batches import BatchBody, PriorityBody
 from espalier.server.bodies.embeddings import EmbeddingsBody
 from espalier.server.bodies.llama import DetokenizeBody, InfillBody, LlamaBody, TokenizeBody
 from espalier.server.bodies.messages import MessagesBody
+from espalier.server.bodies.ollama import (
+    OllamaChatBody,
+    OllamaEmbedBody,
+    OllamaEmbeddingsBody,
+    OllamaGenerateBody,
+    OllamaModelBody,
+)
 from espalier.server.bodies.openai import ChatBody, CompletionBody, ErrorReply
 from espalier.server.bodies.responses import ResponsesBody
 from espalier.server.http.wire import JsonResponse, to_bytes
@@ -37,6 +44,11 @@ BODIES: tuple[type[BaseModel], ...] = (
     MessagesBody,
     EmbeddingsBody,
     InfillBody,
+    OllamaChatBody,
+    OllamaGenerateBody,
+    OllamaEmbedBody,
+    OllamaEmbeddingsBody,
+    OllamaModelBody,
 )
 REF = "#/components/schemas/{model}"
 HOST = re.compile(r"[\w.:\[\]-]{1,255}", re.ASCII)
