@@ -47,8 +47,8 @@ class Dialect(Generic[B]):
 
     read: reads the body as JSON. adapt: the part of it that changes a body which was read elsewhere, as a line of a
     batch. finish: adds to a whole reply what only the run knows. ended: called in a thread before the last chunks of a
-    stream. done: the last event of a stream. stream: how chunks are sent. remedy: what a server's setting would do about a refusal of this body;
-    None for nothing.
+    stream. done: the last event of a stream. stream: how chunks are sent. remedy: what a server's setting would do
+    about a refusal of this body; None for nothing.
     """
 
     route: str

@@ -1,5 +1,5 @@
-"""`TranslatedRequest`: a request of another API, asked as one of OpenAI's, mostly of `/v1/chat/completions`. Its errors name the fields of
-its own body. `Talk`: the chat messages that such a body stands for. No body is known here."""
+"""`TranslatedRequest`: a request of another API, asked as one of OpenAI's, mostly of `/v1/chat/completions`. Its errors
+name the fields of its own body. `Talk`: the chat messages that such a body stands for. No body is known here."""
 
 from __future__ import annotations
 

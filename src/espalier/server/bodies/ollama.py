@@ -1,4 +1,6 @@
-"""Types of the bodies of Ollama's routes, and which of its fields are refused. `asking/ollama/` decides what values mean."""
+"""Types of the bodies of Ollama's routes, and which of its fields are refused. `asking/ollama/` decides what values
+mean.
+"""
 
 from __future__ import annotations
 
@@ -66,17 +68,18 @@ class OllamaBody(ForeignBody):
 
 
 class OllamaChatBody(OllamaBody):
-    """The body of `/api/chat`."""
+    """The body of `/api/chat`. Without messages it only asks for the model to be loaded."""
 
-    messages: list[dict[str, Any]] = Field(min_length=1)
+    messages: list[dict[str, Any]] = Field(default_factory=list)
     tools: list[dict[str, Any]] | None = None
 
 
 class OllamaGenerateBody(OllamaBody):
-    """The body of `/api/generate`. raw: the prompt is taken as it is. template: in Ollama's notation, in place of the
-    model's own. context: from an earlier reply, which this one goes on from."""
+    """The body of `/api/generate`. Without a prompt it only asks for the model to be loaded. raw: the prompt is taken as
+    it is. template: in Ollama's notation, in place of the model's own. context: from an earlier reply, which this one
+    goes on from."""
 
-    prompt: str
+    prompt: str = ""
     suffix: str | None = None
     system: str | None = None
     template: str | None = None

@@ -1,5 +1,5 @@
-"""Server-sent events and streams of lines: sends chunks as they come, with keep-alive comments between events, and stops
-when the client disconnects.
+"""Server-sent events and streams of lines: sends chunks as they come, with keep-alive comments between events, and
+stops when the client disconnects.
 
 It knows neither the content nor its source. docs/dependencies.md says why it is not sse-starlette.
 """

@@ -124,13 +124,14 @@ async def _answer_unless_empty(
     except EspalierError as error:
         process.meter.refused(route=dialect.route, code=code_of(error))
         raise
-    if not data.get(asks, True) and not data.get("suffix"):
+    if not data.get(asks) and not data.get("suffix"):
         cheap_caller_of(request)
-        name, _ = _model(data, process)
+        body = read_body(dialect.body, data, strict=process.settings.strict_fields)
+        name, warnings = _model(data, process)
         reason = "unload" if data.get("keep_alive") in (0, "0", "0s") else "load"
         return JsonResponse(
             {"model": name, "created_at": written_now(), **empty, "done": True, "done_reason": reason},
-            headers=warning_header(["the model stays loaded"] if reason == "unload" else []),
+            headers=warning_header((*warnings, *body.told.lines())),
         )
 
     async def read(_request: Request, _settings: ServerSettings) -> Json:

@@ -63,8 +63,8 @@ router = APIRouter()
 
 @router.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
 async def playground(request: Request) -> Response:
-    """The playground page for browsers, which ask for HTML; anything else gets the words by which clients of Ollama know
-    that there is a server."""
+    """The playground page for browsers, which ask for HTML; anything else gets the words by which clients of Ollama
+    know that there is a server."""
     count_public(request)
     if "text/html" not in request.headers.get("accept", ""):
         return Response(RUNNING, media_type="text/plain")

@@ -18,11 +18,11 @@ from espalier.server.asking.fim import without_start
 from espalier.server.asking.ollama.messages import talk_of
 from espalier.server.asking.ollama.template import render_template
 from espalier.server.asking.openai import ask_completion
-from espalier.server.asking.thinking import can_reason, thinking_fields
+from espalier.server.asking.thinking import can_reason
 from espalier.server.asking.token_ids import check_ids, known_vocab
 from espalier.server.asking.truncate import room_for_prompt
 from espalier.server.bodies.ollama import OllamaBody, OllamaChatBody, OllamaGenerateBody
-from espalier.server.bodies.openai import ChatBody, CompletionBody
+from espalier.server.bodies.openai import CompletionBody
 from espalier.server.http.errors import BadRequest
 from espalier.server.process.state import Process
 
@@ -35,7 +35,7 @@ DEFAULTS: Mapping[str, float] = {"temperature": 0.8, "top_k": 40, "top_p": 0.9}
 """Ollama's defaults, where they are not the neutral values."""
 PLACES = {
     **dict.fromkeys(("response_format", "response_format.json_schema", "response_format.json_schema.schema"), "format"),
-    **dict.fromkeys(("chat_template_kwargs", "espalier.reasoning", "enable_thinking"), "think"),
+    **dict.fromkeys(("chat_template_kwargs", "espalier.reasoning", "enable_thinking", "reasoning_effort"), "think"),
     "n_predict": "options.num_predict",
     "max_tokens": "options.num_predict",
 }
@@ -170,13 +170,14 @@ def _turn_fields(body: OllamaBody, process: Process, warnings: list[str]) -> Jso
     if body.think is None:
         return fields
     if body.think is False:
-        return fields | thinking_fields(engine, wanted=False)
+        return {**fields, "enable_thinking": False}
     if not can_reason(engine):
         warnings.append("think has no effect: the model shows no reasoning markers")
         return fields
-    effort = body.think if isinstance(body.think, str) else None
+    if isinstance(body.think, str):
+        fields["reasoning_effort"] = body.think
     ours = {} if body.espalier is None else body.espalier.model_dump(exclude_unset=True, exclude_none=True)
-    return fields | thinking_fields(engine, wanted=True, effort=effort) | {"espalier": {"reasoning": "auto"} | ours}
+    return {**fields, "enable_thinking": True, "espalier": {"reasoning": "auto"} | ours}
 
 
 def _places(body: OllamaBody) -> dict[str, str]:
