@@ -75,9 +75,9 @@ class OllamaChatBody(OllamaBody):
 
 
 class OllamaGenerateBody(OllamaBody):
-    """The body of `/api/generate`. Without a prompt it only asks for the model to be loaded. raw: the prompt is taken as
-    it is. template: in Ollama's notation, in place of the model's own. context: from an earlier reply, which this one
-    goes on from."""
+    """The body of `/api/generate`. Without a prompt it only asks for the model to be loaded. raw: the prompt is taken
+    as it is. template: in Ollama's notation, in place of the model's own. context: from an earlier reply, which this
+    one goes on from."""
 
     prompt: str = ""
     suffix: str | None = None

@@ -176,8 +176,7 @@ def _turn_fields(body: OllamaBody, process: Process, warnings: list[str]) -> Jso
         return fields
     if isinstance(body.think, str):
         fields["reasoning_effort"] = body.think
-    ours = {} if body.espalier is None else body.espalier.model_dump(exclude_unset=True, exclude_none=True)
-    return {**fields, "enable_thinking": True, "espalier": {"reasoning": "auto"} | ours}
+    return {**fields, "enable_thinking": True}
 
 
 def _places(body: OllamaBody) -> dict[str, str]:
