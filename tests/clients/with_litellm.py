@@ -65,9 +65,7 @@ def ollama() -> None:
 def ollama_tools() -> None:
     asked = [{"role": "user", "content": "What is the weather in Rome?"}]
     message = litellm.completion(**OLLAMA, messages=asked, tools=[TOOL], max_tokens=80).choices[0].message
-    results = [
-        {"role": "tool", "tool_call_id": call.id, "content": "sunny"} for call in message.tool_calls or ()
-    ]
+    results = [{"role": "tool", "tool_call_id": call.id, "content": "sunny"} for call in message.tool_calls or ()]
     litellm.completion(**OLLAMA, messages=[*asked, message.model_dump(), *results], tools=[TOOL], max_tokens=4)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Literal
+from typing import Any
 
 import ollama
 from checks import ASK, BASE, MODEL, SCHEMA, TOOL, expect, run
@@ -13,7 +13,7 @@ SHORT = {"num_predict": 8}
 LONG = {"num_predict": 120, "temperature": 0}
 
 
-def look_up(city: Literal["Rome", "Oslo"]) -> str:
+def look_up(city: str) -> str:
     """Finds a place.
 
     Args:
@@ -56,7 +56,7 @@ def tools() -> None:
         calls = [call for part in parts for call in part.message.tool_calls or ()]
         expect(calls == list(message.tool_calls or ()), calls, message)
         for call in calls:
-            expect(call.function.arguments["city"] in ("Rome", "Oslo"), call)
+            expect(isinstance(call.function.arguments["city"], str), call)
         result = {"role": "tool", "tool_name": "look_up", "content": "sunny"}
         client.chat(MODEL, [*asked, message, result], tools=[tool], options=SHORT)
 
@@ -91,7 +91,7 @@ def errors() -> None:
         lambda: client.show("another"),
         lambda: client.delete(MODEL),
         lambda: client.chat(MODEL, [{"role": "user", "content": "x", "images": [b"x"]}]),
-        lambda: client.chat(MODEL, ASK, format="yaml"),
+        lambda: client.chat(MODEL, ASK, format={"type": 3}),
         lambda: client.chat(MODEL, ASK, options={"top_p": 7}, stream=True).__next__(),
     ):
         try:

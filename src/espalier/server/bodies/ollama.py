@@ -68,10 +68,13 @@ class OllamaBody(ForeignBody):
 
 
 class OllamaChatBody(OllamaBody):
-    """The body of `/api/chat`. Without messages it only asks for the model to be loaded."""
+    """The body of `/api/chat`. Without messages it only asks for the model to be loaded. tool_choice,
+    parallel_tool_calls: OpenAI's, which Ollama does not have."""
 
     messages: list[dict[str, Any]] = Field(default_factory=list)
     tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
 
 
 class OllamaGenerateBody(OllamaBody):

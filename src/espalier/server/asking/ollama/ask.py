@@ -61,6 +61,9 @@ def ask_ollama_chat(body: OllamaChatBody, process: Process) -> ParsedOllamaReque
     data = _shared(body, process, warnings) | _turn_fields(body, process, warnings) | {"messages": talk.messages}
     if body.tools:
         data["tools"] = [{"type": "function", **tool} for tool in body.tools]
+    for name in ("tool_choice", "parallel_tool_calls"):
+        if getattr(body, name) is not None:
+            data[name] = getattr(body, name)
     places = _places(body) | talk.places
     return ask_adapted(data, process, _make(body, process, warnings, has_message=True), places=places)
 
@@ -207,6 +210,7 @@ def _make(
             | {
                 "model": body.model if body.model == given["model"] + LATEST else given["model"],
                 "warnings": (*given["warnings"], *warnings),
+                "hints": tuple(PLACES.get(name, name) for name in given["hints"]),
                 "report": body.espalier is not None,
                 "input_limit": limit,
             },
