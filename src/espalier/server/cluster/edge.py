@@ -71,7 +71,7 @@ class ClusterEdge:
             error = passing.error or ReplicaLost(hint=AGAIN)
             await _reply(error, _path(scope))(scope, receive, send)
         elif passing.is_stream:
-            body = b"\n\n" + _write_error_event(_path(scope))  # a half event ends here, or a half line
+            body = passing.end_of_piece(_path(scope)) + _write_error_event(_path(scope))
             await send({"type": "http.response.body", "body": body, "more_body": False})
         # What had begun and is no stream stays incomplete: the server cuts it, and the client sees that.
 
@@ -106,6 +106,13 @@ class _Passing:
         self._send = send
         self.has_begun = self.is_whole = self.is_stream = False
         self.error: EspalierError | None = None
+        self._ends_line = True
+
+    def end_of_piece(self, path: str) -> bytes:
+        """What ends half an event, or half a line of Ollama's, whose clients read no empty lines."""
+        if not path.startswith(OLLAMA):
+            return b"\n\n"
+        return b"" if self._ends_line else b"\n"
 
     async def send(self, message: Message) -> None:
         if self.error is not None:
@@ -118,8 +125,10 @@ class _Passing:
             self.has_begun = True
             message = {**message, "headers": _once(message["headers"])}
             self.is_stream = headers.get("content-type", "").startswith(STREAMS)
-        elif message["type"] == "http.response.body" and not message.get("more_body", False):
-            self.is_whole = True
+        elif message["type"] == "http.response.body":
+            self.is_whole = not message.get("more_body", False)
+            if data := message.get("body"):
+                self._ends_line = data.endswith(b"\n")
         await self._send(message)
 
 
