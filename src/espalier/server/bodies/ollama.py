@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from espalier.server.bodies.base import Body, FieldWarnings
 from espalier.server.bodies.fields import UnsupportedField
@@ -28,6 +28,12 @@ HINTS: Mapping[str, str] = {
 }
 """Fields without effect here, beside those of every route."""
 Format = str | dict[str, Any] | bool
+
+
+class OllamaErrorReply(BaseModel):
+    error: str
+    param: str | None
+    code: str
 
 
 class OllamaOptions(SamplingFields):

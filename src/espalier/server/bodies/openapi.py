@@ -25,6 +25,7 @@ from espalier.server.bodies.ollama import (
     OllamaChatBody,
     OllamaEmbedBody,
     OllamaEmbeddingsBody,
+    OllamaErrorReply,
     OllamaGenerateBody,
     OllamaModelBody,
 )
@@ -74,7 +75,7 @@ def describe(app: FastAPI, bodies: tuple[type[BaseModel], ...] = BODIES) -> Call
             )
             parts = openapi.setdefault("components", {})
             kinds: list[tuple[type[BaseModel], Literal["validation", "serialization"]]]
-            named: tuple[type[BaseModel], ...] = (*bodies, ErrorReply)
+            named: tuple[type[BaseModel], ...] = (*bodies, ErrorReply, OllamaErrorReply)
             kinds = [(model, "validation") for model in named]
             _, definitions = models_json_schema(kinds, ref_template=REF)
             parts.setdefault("schemas", {}).update(definitions["$defs"])

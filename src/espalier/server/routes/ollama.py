@@ -35,6 +35,7 @@ from espalier.server.bodies.ollama import (
     OllamaChatBody,
     OllamaEmbedBody,
     OllamaEmbeddingsBody,
+    OllamaErrorReply,
     OllamaGenerateBody,
     OllamaModelBody,
 )
@@ -64,7 +65,8 @@ OBJECT = {"application/json": {"schema": {"type": "object"}}}
 LINES = {"application/x-ndjson": {"schema": {"description": "Unless `stream` is false: objects, one a line."}}}
 REPLY: dict[int | str, dict[str, Any]] = {200: {"description": "Ollama's object.", "content": {**OBJECT, **LINES}}}
 ONE: dict[int | str, dict[str, Any]] = {200: {"description": "Ollama's object.", "content": OBJECT}}
-ERRORS = documented(*GENERATION_ERRORS)
+ERRORS = documented(*GENERATION_ERRORS, schema=OllamaErrorReply.__name__)
+READING = documented(*READING_ERRORS, schema=OllamaErrorReply.__name__)
 router = APIRouter(tags=["ollama"])
 
 
@@ -202,13 +204,13 @@ def _ask_vectors(
 
 
 @router.head("/api/tags", include_in_schema=False)
-@router.get("/api/tags", responses={**ONE, **documented(*READING_ERRORS)})
+@router.get("/api/tags", responses={**ONE, **READING})
 async def tags(request: Request) -> Response:
     """The model, under each of its names."""
     return await _answer_read(request, lambda process: {"models": list_entries(process)})
 
 
-@router.get("/api/ps", responses={**ONE, **documented(*READING_ERRORS)})
+@router.get("/api/ps", responses={**ONE, **READING})
 async def ps(request: Request) -> Response:
     """The model, which is always loaded."""
     return await _answer_read(request, lambda process: {"models": list_entries(process, is_running=True)})
@@ -223,7 +225,7 @@ async def show(request: Request) -> Response:
 
 
 @router.head("/api/version", include_in_schema=False)
-@router.get("/api/version", responses={**ONE, **documented(*READING_ERRORS)})
+@router.get("/api/version", responses={**ONE, **READING})
 async def version(request: Request) -> Response:
     """The version of Ollama whose API this is, and ours."""
     count_public(request)
