@@ -1,11 +1,11 @@
-"""litellm, as an OpenAI-compatible server."""
+"""litellm, as an OpenAI-compatible server and as Ollama."""
 
 from __future__ import annotations
 
 import json
 
 import litellm
-from checks import ASK, MODEL, SCHEMA, TOOL, V1, expect, run
+from checks import ASK, BASE, MODEL, SCHEMA, TOOL, V1, expect, run
 
 HERE = {"model": f"openai/{MODEL}", "api_base": V1, "api_key": "none", "num_retries": 0}
 
@@ -49,4 +49,24 @@ def cancellation() -> None:
     chat()
 
 
-run(chat, stream, structured, tools, errors, cancellation)
+OLLAMA = {"model": f"ollama_chat/{MODEL}", "api_base": BASE, "num_retries": 0}
+
+
+def ollama() -> None:
+    found = litellm.completion(**OLLAMA, messages=ASK, max_tokens=8)
+    expect(found.choices[0].finish_reason in ("stop", "length") and found.usage.completion_tokens, found)
+    chunks = list(litellm.completion(**OLLAMA, messages=ASK, max_tokens=8, stream=True))
+    expect(chunks[-1].choices[0].finish_reason in ("stop", "length"), chunks[-1])
+    shape = {"type": "json_schema", "json_schema": {"name": "person", "schema": SCHEMA, "strict": True}}
+    found = litellm.completion(**OLLAMA, messages=ASK, max_tokens=80, response_format=shape)
+    expect(json.loads(found.choices[0].message.content)["mood"] in ("calm", "glad"), found)
+
+
+def ollama_tools() -> None:
+    asked = [{"role": "user", "content": "What is the weather in Rome?"}]
+    message = litellm.completion(**OLLAMA, messages=asked, tools=[TOOL], max_tokens=80).choices[0].message
+    results = [{"role": "tool", "tool_call_id": call.id, "content": "sunny"} for call in message.tool_calls or ()]
+    litellm.completion(**OLLAMA, messages=[*asked, message.model_dump(), *results], tools=[TOOL], max_tokens=4)
+
+
+run(ollama, ollama_tools, chat, stream, structured, tools, errors, cancellation)

@@ -1,6 +1,7 @@
-// npm's `openai` and `ai` (over @ai-sdk/openai-compatible).
+// npm's `openai`, `ai` (over @ai-sdk/openai-compatible) and `ollama`.
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 import { APICallError, generateObject, generateText, streamText, tool } from "ai";
+import { Ollama } from "ollama";
 import OpenAI from "openai";
 import { z } from "zod";
 
@@ -11,6 +12,8 @@ const client = new OpenAI({ baseURL, apiKey: "none", maxRetries: 0 });
 const ai = createOpenAICompatible({ name: "espalier", baseURL, apiKey: "none", supportsStructuredOutputs: true })(model);
 const place = { type: "object", properties: { city: { enum: ["Rome", "Oslo"] } }, required: ["city"], additionalProperties: false };
 const look = { type: "function", function: { name: "look_up", description: "Finds a place.", parameters: place } };
+const llama = new Ollama({ host: process.env.BASE_URL });
+const options = { num_predict: 80, temperature: 0 };
 const person = z.object({ mood: z.enum(["calm", "glad"]), age: z.number().int() });
 const short = { maxOutputTokens: 100, maxRetries: 0, temperature: 0 };
 
@@ -102,7 +105,56 @@ async function ai_cancellation() {
   await ai_text();
 }
 
-for (const check of [chat, stream, structured, tools, responses, errors, cancellation, ai_text, ai_object, ai_tools, ai_errors, ai_cancellation]) {
+async function ollama_chat() {
+  const whole = await llama.chat({ model, messages, options });
+  let text = "";
+  let last = null;
+  for await (const part of await llama.chat({ model, messages, options, stream: true })) { text += part.message.content; last = part; }
+  expect(last.done && last.eval_count > 0 && text === whole.message.content, text, whole);
+}
+
+async function ollama_structured() {
+  const format = { type: "object", properties: { mood: { enum: ["calm", "glad"] } }, required: ["mood"], additionalProperties: false };
+  const found = await llama.generate({ model, prompt: "Generate user info", format, options });
+  expect(["calm", "glad"].includes(JSON.parse(found.response).mood), found);
+}
+
+async function ollama_tools() {
+  const asked = [{ role: "user", content: "What is the weather in Rome?" }];
+  const { message } = await llama.chat({ model, messages: asked, tools: [look], options });
+  for (const call of message.tool_calls ?? []) expect(["Rome", "Oslo"].includes(call.function.arguments.city), call);
+  const result = { role: "tool", tool_name: "look_up", content: "sunny" };
+  await llama.chat({ model, messages: [...asked, message, result], tools: [look], options: { num_predict: 4 } });
+}
+
+async function ollama_models() {
+  const { models } = await llama.list();
+  expect((await llama.show({ model: models[0].name })).capabilities.includes("completion"), models);
+  expect((await llama.version()).version !== undefined);
+  expect((await llama.pull({ model, stream: false })).status === "success");
+}
+
+async function ollama_errors() {
+  try {
+    await llama.chat({ model, messages, format: "yaml" });
+  } catch (error) {
+    expect(error.name === "ResponseError" && error.status_code === 400 && /format/.test(error.message), error);
+    return;
+  }
+  throw new Error("a wrong format is an error");
+}
+
+async function ollama_cancellation() {
+  const reply = await llama.chat({ model, messages, options: { num_predict: 300 }, stream: true });
+  try {
+    for await (const _ of reply) reply.abort();
+  } catch (error) {
+    expect(error.name === "AbortError", error);
+  }
+  await ollama_chat();
+}
+
+for (const check of [ollama_chat, ollama_structured, ollama_tools, ollama_models, ollama_errors, ollama_cancellation, chat, stream, structured, tools, responses, errors, cancellation, ai_text, ai_object, ai_tools, ai_errors, ai_cancellation]) {
   let fault = null;
   try { await check(); } catch (error) { fault = String(error.stack ?? error).slice(0, 1500); }
   console.log(JSON.stringify({ check: check.name, fault }));

@@ -39,6 +39,7 @@ from espalier.server.routes import (
     logging_server,
     messages,
     models,
+    ollama,
     responses,
     tokens,
     traces,
@@ -64,6 +65,7 @@ CHAT_ROUTERS = (
     messages.router,
     embeddings.router,
     llama_state.router,
+    ollama.router,
 )
 BATCH_ROUTERS = (files.router, batches.router, wordlist_jobs.router)
 ROUTERS = (*CHAT_ROUTERS, *BATCH_ROUTERS)
@@ -142,7 +144,7 @@ def _build(
     api.openapi = openapi.describe(api)  # type: ignore[method-assign]  # as FastAPI's own documentation does it
     openapi.add_routes(api, count_public)
     shape = wordlist_jobs.jobs_shape(wordlist_server_shape if settings.wordlist_server_compat else errors.openai_shape)
-    shape = messages.messages_shape(shape)
+    shape = ollama.ollama_shape(messages.messages_shape(shape))
     errors.install(api, shape)
     # The last one added is the outermost.
     if settings.cors_origins:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from starlette.types import Message, Receive, Scope, Send
 
 from espalier.errors import InputError
+from espalier.server.answering.ollama import errors
 from espalier.server.cluster import edge
 from espalier.server.cluster.edge import REPLICA, ClusterEdge, NameMiddleware
 from espalier.server.cluster.plan import (
@@ -138,6 +139,7 @@ def test_sessions_spread_over_replicas() -> None:
 
 def test_the_edge_names_the_routes_as_the_application_does() -> None:
     assert (edge.MESSAGES, edge.RESPONSES, edge.JOBS) == (messages.ROUTE, responses.ROUTE, wordlist_jobs.PREFIX)
+    assert edge.OLLAMA == errors.PREFIX
 
 
 def passed(path: str, sent: Sequence[Message], *, fails: bool = False) -> tuple[list[Message], bool]:
@@ -197,6 +199,18 @@ def test_a_stream_whose_replica_is_gone_ends_with_an_error_of_its_route(path: st
     assert ("event: error" in last) == (path in ("/v1/messages", "/v1/responses"))
 
 
+@pytest.mark.parametrize("sent", [b"", b'{"done":false}\n', b'{"done"'])
+def test_a_stream_of_lines_whose_replica_is_gone_ends_with_a_line_and_without_an_empty_one(sent: bytes) -> None:
+    got, raised = passed("/api/chat", [begun("application/x-ndjson"), *([body(sent, more=True)] if sent else [])])
+    assert not raised
+    lines = b"".join(one.get("body", b"") for one in got).split(b"\n")
+    assert all(lines[:-1])
+    assert not lines[-1]
+    error = json.loads(lines[-2])
+    assert error["code"] == "replica_lost"
+    assert isinstance(error["error"], str)
+
+
 def test_a_reply_that_has_not_begun_is_503_and_can_be_sent_again() -> None:
     for sent in ([], [begun("text/plain", by_replica=False, status=503), body(b"no", more=False)]):
         got, _ = passed("/v1/chat/completions", sent)
@@ -212,7 +226,7 @@ def test_half_of_a_plain_reply_stays_half() -> None:
 
 
 @given(
-    st.sampled_from(["/v1/chat/completions", "/v1/messages", "/metrics", "/v1/batch/jobs"]),
+    st.sampled_from(["/v1/chat/completions", "/v1/messages", "/metrics", "/v1/batch/jobs", "/api/chat"]),
     st.sampled_from([STREAM, JSON]),
     st.booleans(),
     st.lists(st.binary(max_size=5), max_size=4),

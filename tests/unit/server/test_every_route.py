@@ -36,6 +36,8 @@ BODIES = {
     "/v1/responses": {"input": "a"},
     "/v1/messages": {"messages": [{"role": "user", "content": "a"}], "max_tokens": 5},
     "/completion": {"prompt": "a"},
+    "/api/chat": {"messages": [{"role": "user", "content": "a"}]},
+    "/api/generate": {"prompt": "a"},
     "/completions": {"prompt": "a"},
     "/infill": {"input_prefix": "a", "input_suffix": "b"},
 }
@@ -86,7 +88,7 @@ def test_public_routes_need_no_key_and_count_those_who_have_none_together() -> N
             seen.append(caller.name)  # type: ignore[attr-defined]
 
     with TestClient(make_app(gate=Counting()), raise_server_exceptions=False) as client:
-        for path in ("/", "/playground/form.js", "/favicon.ico", "/version", "/openapi.json", "/docs"):
+        for path in ("/", "/playground/form.js", "/favicon.ico", "/version", "/api/version", "/openapi.json", "/docs"):
             for headers in ({}, {"authorization": "Bearer sk-wrong"}, KEY):
                 assert client.get(path, headers=headers).status_code == 200
             assert seen[-3:] == ["anonymous", "anonymous", "tester"], path

@@ -16,6 +16,7 @@ from espalier.server.routes.web import PARTS, _preset
 from tests.server_app import OneKeyGate, client, events
 
 ROUTE = "/v1/chat/completions"
+BROWSER = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 ASK: dict[str, Any] = {
     "messages": [{"role": "user", "content": "Hi"}],
     "max_tokens": 12,
@@ -32,7 +33,7 @@ def streamed(c: Any, **more: Any) -> list[dict[str, Any]]:
 
 def test_the_page_allows_nothing_inline_nothing_from_elsewhere_and_no_frame() -> None:
     with client() as c:
-        reply = c.get("/")
+        reply = c.get("/", headers=BROWSER)
     policy = dict(part.strip().partition(" ")[::2] for part in reply.headers["content-security-policy"].split(";"))
     assert policy["default-src"] == "'none'"
     assert policy["script-src"] == policy["style-src"] == policy["connect-src"] == "'self'"
@@ -46,7 +47,7 @@ def test_the_page_allows_nothing_inline_nothing_from_elsewhere_and_no_frame() ->
 
 def test_every_file_that_the_page_names_is_there_and_is_named_relatively() -> None:
     with client() as c:
-        named = re.findall(r'(?:href|src)="([^"#]+)"', c.get("/").text)
+        named = re.findall(r'(?:href|src)="([^"#]+)"', c.get("/", headers=BROWSER).text)
         assert "playground/playground.js" in named
         for address in named:
             assert not address.startswith("/"), "a server may stand below a path"
@@ -79,14 +80,14 @@ def test_an_unchanged_file_is_not_sent_again_and_a_head_has_no_body() -> None:
         first = c.get("/playground/inspector.js")
         again = c.get("/playground/inspector.js", headers={"if-none-match": f'"x", {first.headers["etag"]}'})
         assert (again.status_code, again.content) == (304, b"")
-        assert c.head("/").content == b""
+        assert c.head("/", headers=BROWSER).content == b""
         assert c.get("/favicon.ico").headers["content-type"] == "image/svg+xml"
 
 
 def test_the_page_needs_no_key_and_says_the_same_with_and_without_one_and_presets_need_it() -> None:
     with client(gate=OneKeyGate()) as c:
         key = {"authorization": "Bearer sk-good"}
-        assert c.get("/").content == c.get("/", headers=key).content
+        assert c.get("/", headers=BROWSER).content == c.get("/", headers=BROWSER | key).content
         assert c.get("/espalier/presets").status_code == 401
         presets = {one["id"]: one for one in c.get("/espalier/presets", headers=key).json()["data"]}
     assert presets["deterministic"]["problem"] is None

@@ -47,8 +47,8 @@ class Dialect(Generic[B]):
 
     read: reads the body as JSON. adapt: the part of it that changes a body which was read elsewhere, as a line of a
     batch. finish: adds to a whole reply what only the run knows. ended: called in a thread before the last chunks of a
-    stream. done: the last event of a stream. remedy: what a server's setting would do about a refusal of this body;
-    None for nothing.
+    stream. done: the last event of a stream. stream: how chunks are sent. remedy: what a server's setting would do
+    about a refusal of this body; None for nothing.
     """
 
     route: str
@@ -63,6 +63,7 @@ class Dialect(Generic[B]):
     adapt: Callable[[dict[str, Any], Process], dict[str, Any]] | None = None
     ended: Callable[[Any, Generation], None] | None = None
     done: bytes = DONE
+    stream: type[EventStream] = EventStream
     remedy: Callable[[dict[str, Any], Process, EspalierError], str | None] | None = None
 
     def explain(self, error: EspalierError, data: dict[str, Any], process: Process) -> None:
@@ -95,7 +96,7 @@ async def answer(request: Request, dialect: Dialect[B]) -> Response:
             reply = await while_connected(request, _whole(running, dialect, head))
             headers |= warning_header((*running.asked.lines, *running.told))
             return JsonResponse(reply, headers=headers, limit_seconds=process.settings.request_seconds)
-        return EventStream(
+        return dialect.stream(
             _stream(running, dialect.chunks(running.asked, head, running.contract), dialect),
             close=stack.pop_all().aclose,
             ping_seconds=process.settings.sse_ping_seconds,

@@ -1,5 +1,5 @@
-"""`TranslatedRequest`: a request of another API, asked as one of `/v1/chat/completions`. Its errors name the fields of
-its own body. `Talk`: the chat messages that such a body stands for. No body is known here."""
+"""`TranslatedRequest`: a request of another API, asked as one of OpenAI's, mostly of `/v1/chat/completions`. Its errors
+name the fields of its own body. `Talk`: the chat messages that such a body stands for. No body is known here."""
 
 from __future__ import annotations
 
@@ -53,12 +53,18 @@ AdaptedType = TypeVar("AdaptedType", bound=TranslatedRequest)
 
 
 def ask_adapted(
-    data: dict[str, Any], process: Process, make: Callable[..., AdaptedType], *, places: Mapping[str, str] = NO_NAMES
+    data: dict[str, Any],
+    process: Process,
+    make: Callable[..., AdaptedType],
+    *,
+    places: Mapping[str, str] = NO_NAMES,
+    body: type[SharedBody] = ChatBody,
+    ask: Callable[..., AdaptedType] = ask_chat,
 ) -> AdaptedType:
-    """Ask a chat body that was made from another one. make: a `TranslatedRequest`. Raises what `ask_chat` raises,
-    naming the fields of the other body, and BadRequest for more than one output."""
+    """Ask a body of OpenAI's that was made from another one. make: a `TranslatedRequest`. body, ask: of the route that
+    is asked. Raises what `ask` raises, naming the fields of the other body, and BadRequest for more than one output."""
     with moving(places):
-        asked = ask_chat(read_body(ChatBody, data), process, make=partial(make, places=places))
+        asked = ask(read_body(body, data), process, make=partial(make, places=places))
         if len(asked.requests) * asked.returned > 1:
             raise BadRequest("there is one output here", hint="use /v1/chat/completions for several", field="n")
     return asked

@@ -34,8 +34,11 @@ class EmbeddingsRequest:
         return sum(map(len, self.texts))
 
 
-def ask_embeddings(body: EmbeddingsBody, process: Process, *, tokenwise: bool) -> EmbeddingsRequest:
-    """tokenwise: whether a vector a token is given where nothing says how to pool. Raises BadRequest and its kin naming
+def ask_embeddings(
+    body: EmbeddingsBody, process: Process, *, tokenwise: bool, is_cut: bool = False
+) -> EmbeddingsRequest:
+    """tokenwise: whether a vector a token is given where nothing says how to pool. is_cut: whether a text that is too
+    long loses its end. Raises BadRequest and its kin naming
     the field, PromptTooLong, NotHere for an engine or a model without embeddings."""
     given = [name for name in ("input", "content") if getattr(body, name) is not None]
     if len(given) != 1:
@@ -57,7 +60,12 @@ def ask_embeddings(body: EmbeddingsBody, process: Process, *, tokenwise: bool) -
         raise BadRequest(f"{field} has {len(several)} texts; the limit is {most}", field=field)
     vocab = known_vocab(engine, field)
     longest = process.engine.capabilities.max_context
-    texts = tuple(_ids(value, engine, vocab, where, longest) for where, value in several)
+    limit = None if is_cut else longest
+    texts = tuple(_ids(value, engine, vocab, where, limit) for where, value in several)
+    cut = sum(len(text) > longest for text in texts) if longest else 0
+    if cut:
+        other = (*other, f"{cut} of the texts were longer than the context and lost their end")
+        texts = tuple(text[:longest] for text in texts)
     norm = L2 if body.embd_normalize is None else body.embd_normalize
     how = HowToPool(pooling=pooling, norm=norm, length=length)
     return EmbeddingsRequest(

@@ -106,3 +106,9 @@ def _begin(engine: Engine) -> list[int]:
     """What the tokenizer puts before a text; an end that it adds is no beginning."""
     vocab = engine.vocab
     return [token for token in engine.encode("", add_special=True) if vocab is None or token not in vocab.eos_ids]
+
+
+def without_start(engine: Engine, ids: Sequence[int]) -> Sequence[int]:
+    """The tokens without what begins a text, for tokens that go on from others."""
+    start = _begin(engine)
+    return ids[len(start) :] if start and [*ids[: len(start)]] == start else ids

@@ -141,8 +141,15 @@ def _top(body: ChatBody) -> int | None:
     return body.logprobs
 
 
-def ask_completion(body: CompletionBody, process: Process) -> ParsedRequest:
-    """Read a body of `/v1/completions`. Raises InputError and its kin, each naming the field."""
+def ask_completion(
+    body: CompletionBody,
+    process: Process,
+    *,
+    make: Callable[..., AskedType] = ParsedRequest,  # type: ignore[assignment]  # a default of a type variable
+    default_tokens: int = COMPLETION_TOKENS,
+) -> AskedType:
+    """Read a body of `/v1/completions`. make: as in `assemble`. default_tokens: the most tokens where the body does not
+    say. Raises InputError and its kin, each naming the field."""
     refuse_thinking(body)
     measures = bool(body.echo) and body.logprobs is not None
     texts, ids = _prompts(body.prompt, process)
@@ -165,8 +172,8 @@ def ask_completion(body: CompletionBody, process: Process) -> ParsedRequest:
     hints = ("stream_options",) if body.stream_options is not None and not body.stream else ()
     draft = replace(draft, told=body.told + FieldWarnings(hints=hints))
     if "max_tokens" not in draft.sampling:
-        draft = replace(draft, defaults={**draft.defaults, "max_tokens": COMPLETION_TOKENS})
-    return assemble(draft, process, ParsedRequest)
+        draft = replace(draft, defaults={**draft.defaults, "max_tokens": default_tokens})
+    return assemble(draft, process, make)
 
 
 def _before(

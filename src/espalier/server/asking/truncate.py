@@ -22,6 +22,8 @@ from espalier.time_limit import check
 
 WORDLIST_SERVER_BUCKETS = (64, 128, 256, 512)
 """The word-list server's values, used with WORDLIST_SERVER_COMPAT if nothing is set."""
+RESERVED = 256
+"""Tokens left for a reply if its request does not say how many, or half of the context."""
 JOINER = "\u200d"
 JOINERS = frozenset((JOINER, "\ufe0e", "\ufe0f"))
 INSTRUCTING = ("system", "developer")
@@ -34,6 +36,12 @@ def in_buckets(config: SamplingConfig, settings: ServerSettings) -> SamplingConf
     if not buckets:
         return config
     return replace(config, max_tokens=next((bucket for bucket in buckets if bucket >= config.max_tokens), buckets[-1]))
+
+
+def room_for_prompt(context: int, *, reply: int | None) -> int | None:
+    """The most tokens of a prompt that is cut so that a reply has room. context: tokens of one sequence, 0 if unknown.
+    reply: tokens that it may have, None where nothing says so. None for no limit."""
+    return max(1, context - min(reply or RESERVED, context // 2)) if context else None
 
 
 def cut_prompts(engine: Engine, requests: Sequence[Request], limit: int) -> tuple[tuple[Request, ...], tuple[int, ...]]:

@@ -31,6 +31,8 @@ EXAMPLES: Mapping[str, Mapping[str, Any]] = {
     "/completion": {"prompt": "yes or no? ", "n_predict": 8, "grammar": 'root ::= "yes" | "no"'},
     "/tokenize": {"content": "Generate user info"},
     "/detokenize": {"tokens": [72, 105]},
+    "/api/chat": {"messages": ASK, "options": {"num_predict": 60}, "format": USER, "stream": False},
+    "/api/generate": {"prompt": "Generate user info", "options": {"num_predict": 60}},
     "/apply-template": {"messages": ASK},
 }
 """Bodies that any server of a chat model takes, by address. The model's name may be left out."""

@@ -69,6 +69,27 @@ HINTS: Mapping[str, Hint] = {
     "t_max_predict_ms": Hint("only llama-server's routes end a text at a late new line", NUMBER),
     "t_max_prompt_ms": Hint("REQUEST_SECONDS limits the time", NUMBER),
     "timings_per_token": Hint("only llama-server's route /completion has timings", bool),
+    # Ollama
+    "options.num_keep": Hint("a prompt is never shifted", int),
+    **{
+        f"options.{name}": Hint("it is set when the model is opened", None)
+        for name in (
+            "num_batch",
+            "num_gpu",
+            "main_gpu",
+            "low_vram",
+            "f16_kv",
+            "logits_all",
+            "vocab_only",
+            "use_mmap",
+            "use_mlock",
+            "num_thread",
+            "numa",
+            "draft_num_predict",
+        )
+    },
+    "options.tfs_z": Hint("llama.cpp has this sampler no more, and ignores it", NUMBER),
+    "options.penalize_newline": Hint("llama.cpp has this switch no more, and ignores it", bool),
     # the word-list server, the logging server
     "auth_token": Hint("the logging server's, for downloads, of which there are none"),
     "custom_id": Hint("a label of the client's own"),

@@ -21,6 +21,14 @@ from espalier.server.bodies.batches import BatchBody, PriorityBody
 from espalier.server.bodies.embeddings import EmbeddingsBody
 from espalier.server.bodies.llama import DetokenizeBody, InfillBody, LlamaBody, TokenizeBody
 from espalier.server.bodies.messages import MessagesBody
+from espalier.server.bodies.ollama import (
+    OllamaChatBody,
+    OllamaEmbedBody,
+    OllamaEmbeddingsBody,
+    OllamaErrorReply,
+    OllamaGenerateBody,
+    OllamaModelBody,
+)
 from espalier.server.bodies.openai import ChatBody, CompletionBody, ErrorReply
 from espalier.server.bodies.responses import ResponsesBody
 from espalier.server.http.wire import JsonResponse, to_bytes
@@ -37,6 +45,11 @@ BODIES: tuple[type[BaseModel], ...] = (
     MessagesBody,
     EmbeddingsBody,
     InfillBody,
+    OllamaChatBody,
+    OllamaGenerateBody,
+    OllamaEmbedBody,
+    OllamaEmbeddingsBody,
+    OllamaModelBody,
 )
 REF = "#/components/schemas/{model}"
 HOST = re.compile(r"[\w.:\[\]-]{1,255}", re.ASCII)
@@ -62,7 +75,7 @@ def describe(app: FastAPI, bodies: tuple[type[BaseModel], ...] = BODIES) -> Call
             )
             parts = openapi.setdefault("components", {})
             kinds: list[tuple[type[BaseModel], Literal["validation", "serialization"]]]
-            named: tuple[type[BaseModel], ...] = (*bodies, ErrorReply)
+            named: tuple[type[BaseModel], ...] = (*bodies, ErrorReply, OllamaErrorReply)
             kinds = [(model, "validation") for model in named]
             _, definitions = models_json_schema(kinds, ref_template=REF)
             parts.setdefault("schemas", {}).update(definitions["$defs"])

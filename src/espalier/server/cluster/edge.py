@@ -19,19 +19,21 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from espalier.errors import EspalierError, ReplicaLost, Unavailable
 from espalier.server.answering.messages.errors import messages_error
+from espalier.server.answering.ollama.errors import ollama_error
 from espalier.server.cluster.prefixes import LAST, marks
 from espalier.server.http.errors import NotFound, code_of, error_body, error_headers
 from espalier.server.http.sse import event
-from espalier.server.http.wire import JsonResponse
+from espalier.server.http.wire import JsonResponse, to_bytes
 
 REPLICA = "x-espalier-replica"
 """The header that says which replica has answered."""
 SESSION = os.environ.get("RAY_SERVE_SESSION_ID_HEADER_KEY", "x-session-id").lower()
 """The header that Ray Serve hands to our router."""
 AGAIN = "send the request again"
-MESSAGES, RESPONSES, JOBS = "/v1/messages", "/v1/responses", "/v1/batch/jobs"
+MESSAGES, RESPONSES, JOBS, OLLAMA = "/v1/messages", "/v1/responses", "/v1/batch/jobs", "/api/"
 """Routes whose errors have shapes of their own. They stand here again since a proxy starts in a second without the
 application, whose modules name them."""
+STREAMS = ("text/event-stream", "application/x-ndjson")
 STATUSES: dict[int, EspalierError] = {
     404: NotFound("there is no application here", hint="it is starting, or was deleted"),
     408: Unavailable("the request took longer than Ray Serve lets it", hint="request_timeout_s of its HTTP options"),
@@ -69,7 +71,7 @@ class ClusterEdge:
             error = passing.error or ReplicaLost(hint=AGAIN)
             await _reply(error, _path(scope))(scope, receive, send)
         elif passing.is_stream:
-            body = b"\n\n" + _write_error_event(_path(scope))  # a half event ends here
+            body = passing.end_of_piece(_path(scope)) + _write_error_event(_path(scope))
             await send({"type": "http.response.body", "body": body, "more_body": False})
         # What had begun and is no stream stays incomplete: the server cuts it, and the client sees that.
 
@@ -104,6 +106,13 @@ class _Passing:
         self._send = send
         self.has_begun = self.is_whole = self.is_stream = False
         self.error: EspalierError | None = None
+        self._ends_line = True
+
+    def end_of_piece(self, path: str) -> bytes:
+        """What ends half an event, or half a line of Ollama's, whose clients read no empty lines."""
+        if not path.startswith(OLLAMA):
+            return b"\n\n"
+        return b"" if self._ends_line else b"\n"
 
     async def send(self, message: Message) -> None:
         if self.error is not None:
@@ -115,9 +124,11 @@ class _Passing:
                 return
             self.has_begun = True
             message = {**message, "headers": _once(message["headers"])}
-            self.is_stream = headers.get("content-type", "").startswith("text/event-stream")
-        elif message["type"] == "http.response.body" and not message.get("more_body", False):
-            self.is_whole = True
+            self.is_stream = headers.get("content-type", "").startswith(STREAMS)
+        elif message["type"] == "http.response.body":
+            self.is_whole = not message.get("more_body", False)
+            if data := message.get("body"):
+                self._ends_line = data.endswith(b"\n")
         await self._send(message)
 
 
@@ -140,6 +151,8 @@ def _reply(error: EspalierError, path: str) -> JsonResponse:
     body: dict[str, Any] = error_body(error)
     if path.startswith(MESSAGES):
         body = messages_error(error)
+    elif path.startswith(OLLAMA):
+        body = ollama_error(error)
     elif path.startswith(JOBS):
         body = {"detail": str(error)}
     return JsonResponse(body, status_code=error.http_status, headers=error_headers(error))
@@ -152,6 +165,8 @@ def _write_error_event(path: str) -> bytes:
         return event(messages_error(error), name="error")
     if path == RESPONSES:
         return event({"type": "error", "code": code_of(error), "message": str(error), "param": None}, name="error")
+    if path.startswith(OLLAMA):
+        return to_bytes(ollama_error(error)) + b"\n"
     return event(error_body(error))
 
 

@@ -28,6 +28,8 @@ IN_TURN = 200_000
 one after the other, and the model makes steps between them."""
 BODY_BYTES = "espalier.body_bytes"
 """The key of the body's size in `scope["state"]`."""
+OF_BROWSERS = ("origin", "sec-fetch-site")
+"""Headers that a browser adds to what a page sends, and a page cannot leave out."""
 T = TypeVar("T")
 
 
@@ -37,6 +39,18 @@ async def read_object(request: Request, settings: ServerSettings) -> dict[str, A
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
         raise WrongMediaType(hint="content-type: application/json")
+    return await _read_json(request, settings)
+
+
+async def read_untyped(request: Request, settings: ServerSettings) -> dict[str, Any]:
+    """As `read_object`, whatever the content type, as for clients of Ollama, which ignores it. A page in a browser must
+    name JSON nevertheless: it may send other types to any server without asking."""
+    if any(name in request.headers for name in OF_BROWSERS):
+        return await read_object(request, settings)
+    return await _read_json(request, settings)
+
+
+async def _read_json(request: Request, settings: ServerSettings) -> dict[str, Any]:
     raw = await read_bytes(request, settings)
     return await in_thread_if_large(request, partial(parse_object, raw, max_depth=settings.max_json_depth))
 

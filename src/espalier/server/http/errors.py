@@ -200,9 +200,9 @@ UNIONS = frozenset({"str", "int", "float", "bool", "none", "[key]"})
 """Pydantic's names of union members. No field has one of these names."""
 
 
-def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
+def documented(*statuses: int, schema: str = "ErrorReply") -> dict[int | str, dict[str, Any]]:
     """For `responses=` of a route: the statuses, each with the schema of an error."""
-    content = {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorReply"}}}
+    content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema}"}}}
     return {status: {"description": MEANINGS[status], "content": content} for status in statuses}
 
 

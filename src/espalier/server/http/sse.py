@@ -1,4 +1,5 @@
-"""Server-sent events: sends chunks as they come and keep-alive comments between, and stops when the client disconnects.
+"""Server-sent events and streams of lines: sends chunks as they come, with keep-alive comments between events, and
+stops when the client disconnects.
 
 It knows neither the content nor its source. docs/dependencies.md says why it is not sse-starlette.
 """
@@ -9,7 +10,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
-from typing import Any
+from typing import Any, ClassVar
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -33,6 +34,7 @@ class EventStream(Response):
     case, even if nothing could be sent."""
 
     media_type = "text/event-stream"
+    has_pings: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -55,10 +57,10 @@ class EventStream(Response):
         try:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             writing = asyncio.create_task(self._write(send))
-            pinging = asyncio.create_task(self._ping(send))
-            tasks = [writing, pinging, asyncio.create_task(_wait_for_disconnect(receive))]
+            pinging = [asyncio.create_task(self._ping(send))] if self.has_pings else []
+            tasks = [writing, *pinging, asyncio.create_task(_wait_for_disconnect(receive))]
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED, timeout=self._limit_seconds)
-            for task in (writing, pinging):
+            for task in (writing, *pinging):
                 if task.done():
                     task.result()
             if not any(task.done() for task in tasks):
@@ -91,6 +93,13 @@ class EventStream(Response):
                 self._last = time.monotonic()
                 if not self._is_sending:
                     await send({"type": "http.response.body", "body": PING, "more_body": True})
+
+
+class LineStream(EventStream):
+    """JSON objects, one a line, as Ollama streams them. There are no pings: clients parse every line."""
+
+    media_type = "application/x-ndjson"
+    has_pings = False
 
 
 async def _wait_for_disconnect(receive: Receive) -> None:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import base64
 import time
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
 
 import numpy as np
 from fastapi import APIRouter, Request
@@ -23,9 +24,12 @@ from espalier.server.http.errors import GENERATION_ERRORS, documented
 from espalier.server.http.warnings import warning_header
 from espalier.server.http.wire import JsonResponse, to_bytes_by_parts
 from espalier.server.process.deps import admitted, cheap_caller_of, while_connected
+from espalier.server.process.state import Process
+from espalier.server.settings import ServerSettings
 from espalier.time_limit import check, time_limit
 
 Json = dict[str, Any]
+Ask: TypeAlias = Callable[[Json, Process], EmbeddingsRequest]
 BODY = {"requestBody": {"$ref": "#/components/requestBodies/EmbeddingsBody"}}
 ERRORS = documented(*GENERATION_ERRORS)
 router = APIRouter(tags=["embeddings"])
@@ -34,28 +38,43 @@ router = APIRouter(tags=["embeddings"])
 @router.post("/v1/embeddings", responses={200: {"model": EmbeddingList}, **ERRORS}, openapi_extra=BODY)
 async def embeddings(request: Request) -> Response:
     """One vector for each text, pooled as the model says or EMBEDDING_POOLING, normalised."""
-    return await _answer(request, is_openai=True)
+    return await answer_vectors(request, _ask(tokenwise=False), _openai)
 
 
 @router.post("/embedding", responses={200: {"model": list[TokenVectors]}, **ERRORS}, openapi_extra=BODY)
 @router.post("/embeddings", include_in_schema=False)
 async def llama_embedding(request: Request) -> Response:
     """As llama-server: a list of vectors for each text, and one for each token where nothing says how to pool them."""
-    return await _answer(request, is_openai=False)
+    return await answer_vectors(request, _ask(tokenwise=True), _llama)
 
 
-async def _answer(request: Request, *, is_openai: bool) -> Response:
+def _ask(*, tokenwise: bool) -> Ask:
+    def ask(data: Json, process: Process) -> EmbeddingsRequest:
+        body = read_body(EmbeddingsBody, data, strict=process.settings.strict_fields)
+        return ask_embeddings(body, process, tokenwise=tokenwise)
+
+    return ask
+
+
+async def answer_vectors(
+    request: Request,
+    ask: Ask,
+    write: Callable[[EmbeddingsRequest, list[Vectors]], Any],
+    *,
+    read: Callable[[Request, ServerSettings], Awaitable[Json]] = read_object,
+) -> Response:
+    """The reply with the vectors of a body's texts, which is made in a thread. read: reads the body as JSON. ask: what
+    it asks for. write: the reply."""
     async with admitted(request) as (process, caller):
-        data = await read_object(request, process.settings)
+        data = await read(request, process.settings)
         ends = time.monotonic() + process.settings.request_seconds
 
         def make() -> tuple[bytes, tuple[str, ...]]:
             with time_limit(process.settings.compile_seconds, what="reading this"):
-                body = read_body(EmbeddingsBody, data, strict=process.settings.strict_fields)
-                asked = ask_embeddings(body, process, tokenwise=not is_openai)
+                asked = ask(data, process)
             with time_limit(process.settings.request_seconds, what="this"):
                 vectors = [_vector(asked, text, ends) for text in asked.texts]
-                bytes_by_parts = to_bytes_by_parts(_openai(asked, vectors) if is_openai else _llama(vectors))
+                bytes_by_parts = to_bytes_by_parts(write(asked, vectors))
             return bytes_by_parts, asked.warnings
 
         reply, warnings = await while_connected(request, process.pools.tokens.run(make, owner=caller.name))
@@ -81,7 +100,7 @@ def _openai(parsed: EmbeddingsRequest, vectors: list[Vectors]) -> Json:
     return {"object": "list", "data": data, "model": parsed.model, "usage": usage}
 
 
-def _llama(vectors: list[Vectors]) -> list[Json]:
+def _llama(_parsed: EmbeddingsRequest, vectors: list[Vectors]) -> list[Json]:
     return [{"index": index, "embedding": np.atleast_2d(vector).tolist()} for index, vector in enumerate(vectors)]
 
 

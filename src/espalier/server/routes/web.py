@@ -1,4 +1,4 @@
-"""`GET /`: the playground page and its files, and `GET /espalier/presets`.
+"""`GET /`: the playground page for browsers, and its files, and `GET /espalier/presets`.
 
 The page is public and contains nothing about this server; it calls the other routes with the reader's key.
 """
@@ -56,13 +56,18 @@ HEADERS: Mapping[str, str] = {
 }
 """no-cache: cached but revalidated by ETag, so that no browser mixes the files of two versions."""
 
+RUNNING = "Ollama is running"
+"""What Ollama replies at `/`, letter by letter: clients and health checks compare it."""
 router = APIRouter()
 
 
 @router.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
 async def playground(request: Request) -> Response:
-    """The playground page."""
+    """The playground page for browsers, which ask for HTML; anything else gets the words by which clients of Ollama
+    know that there is a server."""
     count_public(request)
+    if "text/html" not in request.headers.get("accept", ""):
+        return Response(RUNNING, media_type="text/plain")
     return _answer(request, "playground.html", HTML)
 
 

@@ -11,13 +11,12 @@ from espalier.server.asking.responses.items import conversation_of
 from espalier.server.asking.responses.tools import Tools, read_tools
 from espalier.server.asking.thinking import NO_EFFECT, can_reason
 from espalier.server.asking.token_ids import known_vocab
+from espalier.server.asking.truncate import room_for_prompt
 from espalier.server.bodies.responses import INCLUDABLE, LOGPROBS, ResponsesBody
 from espalier.server.http.errors import BadRequest, UnsupportedParameter
 from espalier.server.process.state import Process
 
 Json = dict[str, Any]
-RESERVED = 256
-"""Tokens that `truncation` leaves for the reply if the body does not say how many, or half of the context."""
 PLACES = {
     "messages": "input",
     "max_completion_tokens": "max_output_tokens",
@@ -143,8 +142,5 @@ def _input_limit(body: ResponsesBody, process: Process) -> int | None:
     """The most tokens of the prompt under `truncation`. Raises CapabilityError where tokens are not known."""
     if body.truncation != "auto":
         return None
-    context = process.engine.capabilities.max_context
     known_vocab(process.engine.engine, "truncation")
-    if not context:
-        return None
-    return max(1, context - min(body.max_output_tokens or RESERVED, context // 2))
+    return room_for_prompt(process.engine.capabilities.max_context, reply=body.max_output_tokens)

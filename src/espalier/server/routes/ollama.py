@@ -1,0 +1,288 @@
+"""Ollama's API: `/api/chat`, `/api/generate`, embeddings, and what clients ask about models."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from espalier.engines.embedding import Vectors
+from espalier.errors import EspalierError, NotHere
+from espalier.server.answering.ollama.card import describe_model, list_entries
+from espalier.server.answering.ollama.errors import PREFIX, ollama_error
+from espalier.server.answering.ollama.reply import (
+    NANOSECONDS,
+    OllamaChunks,
+    end_ollama,
+    finish_ollama,
+    ollama_head,
+    whole_ollama,
+    written_now,
+)
+from espalier.server.answering.route import Dialect, answer
+from espalier.server.asking.adapted import moving
+from espalier.server.asking.assemble import model_name, unknown_model
+from espalier.server.asking.embeddings import EmbeddingsRequest, ask_embeddings
+from espalier.server.asking.ollama.ask import ask_ollama_chat, ask_ollama_generate, own_name
+from espalier.server.bodies.base import Body, FieldWarnings, read_body
+from espalier.server.bodies.embeddings import EmbeddingsBody
+from espalier.server.bodies.ollama import (
+    OllamaChatBody,
+    OllamaEmbedBody,
+    OllamaEmbeddingsBody,
+    OllamaErrorReply,
+    OllamaGenerateBody,
+    OllamaModelBody,
+)
+from espalier.server.http.body import read_untyped
+from espalier.server.http.errors import (
+    GENERATION_ERRORS,
+    READING_ERRORS,
+    BadRequest,
+    ErrorShape,
+    code_of,
+    documented,
+    error_headers,
+)
+from espalier.server.http.sse import LineStream
+from espalier.server.http.warnings import warning_header
+from espalier.server.http.wire import JsonResponse
+from espalier.server.process.deps import caller_of, cheap_caller_of, count_public, process_of
+from espalier.server.process.state import Process
+from espalier.server.routes.embeddings import answer_vectors
+from espalier.server.settings import ServerSettings
+from espalier.version import __version__
+
+Json = dict[str, Any]
+API_VERSION = "0.32.0"
+"""The version of Ollama whose API this is: clients compare it with the least that they need."""
+OBJECT = {"application/json": {"schema": {"type": "object"}}}
+LINES = {"application/x-ndjson": {"schema": {"description": "Unless `stream` is false: objects, one a line."}}}
+REPLY: dict[int | str, dict[str, Any]] = {200: {"description": "Ollama's object.", "content": {**OBJECT, **LINES}}}
+ONE: dict[int | str, dict[str, Any]] = {200: {"description": "Ollama's object.", "content": OBJECT}}
+ERRORS = documented(*GENERATION_ERRORS, schema=OllamaErrorReply.__name__)
+READING = documented(*READING_ERRORS, schema=OllamaErrorReply.__name__)
+router = APIRouter(tags=["ollama"])
+
+
+def body_of(cls: type[Body]) -> Json:
+    return {"requestBody": {"$ref": f"#/components/requestBodies/{cls.__name__}"}}
+
+
+CHAT = Dialect(
+    route="/api/chat",
+    operation="chat",
+    body=OllamaChatBody,
+    ask=ask_ollama_chat,
+    head=ollama_head,
+    whole=whole_ollama,
+    chunks=OllamaChunks,
+    finish=finish_ollama,
+    ended=end_ollama,
+    done=b"",
+    stream=LineStream,
+)
+GENERATE = Dialect(
+    route="/api/generate",
+    operation="text_completion",
+    body=OllamaGenerateBody,
+    ask=ask_ollama_generate,
+    head=ollama_head,
+    whole=whole_ollama,
+    chunks=OllamaChunks,
+    finish=finish_ollama,
+    ended=end_ollama,
+    done=b"",
+    stream=LineStream,
+)
+
+
+@router.post(CHAT.route, responses={**REPLY, **ERRORS}, openapi_extra=body_of(OllamaChatBody))
+async def chat(request: Request) -> Response:
+    """Reply to messages, with tools, thinking and a format, as a stream of lines or whole."""
+    return await _answer_unless_empty(request, CHAT, "messages", {"message": {"role": "assistant", "content": ""}})
+
+
+@router.post(GENERATE.route, responses={**REPLY, **ERRORS}, openapi_extra=body_of(OllamaGenerateBody))
+async def generate(request: Request) -> Response:
+    """Reply to a prompt, or continue a raw one, as a stream of lines or whole."""
+    return await _answer_unless_empty(request, GENERATE, "prompt", {"response": ""})
+
+
+async def _answer_unless_empty(
+    request: Request, dialect: Dialect[Any], asks: str, empty: Mapping[str, Any]
+) -> Response:
+    """A body that asks nothing loads the model, or with `"keep_alive": 0` unloads it; here it is loaded, and stays.
+    asks: the field that asks something. empty: the part of the reply to a body without it."""
+    process = process_of(request)
+    caller_of(request)
+    try:
+        data = await read_untyped(request, process.settings)
+    except EspalierError as error:
+        process.meter.refused(route=dialect.route, code=code_of(error))
+        raise
+    if not data.get(asks) and not data.get("suffix"):
+        cheap_caller_of(request)
+        body = read_body(dialect.body, data, strict=process.settings.strict_fields)
+        name, warnings = _model(data, process)
+        reason = "unload" if data.get("keep_alive") in (0, "0", "0s") else "load"
+        return JsonResponse(
+            {"model": name, "created_at": written_now(), **empty, "done": True, "done_reason": reason},
+            headers=warning_header((*warnings, *body.told.lines())),
+        )
+
+    async def read(_request: Request, _settings: ServerSettings) -> Json:
+        return data
+
+    return await answer(request, replace(dialect, read=read))
+
+
+def _model(data: Mapping[str, Any], process: Process) -> tuple[str, tuple[str, ...]]:
+    """The model's name as the client calls it, and a warning about another one. Raises UnknownModel."""
+    asked = data.get("model")
+    if not isinstance(asked, str | None):
+        raise BadRequest("model is a name", field="model")
+    name, warnings = model_name(own_name(asked, process), process)
+    return (asked if asked is not None and not warnings else name), warnings
+
+
+@router.post("/api/embed", responses={**ONE, **ERRORS}, openapi_extra=body_of(OllamaEmbedBody))
+async def embed(request: Request) -> Response:
+    """A vector for each text, of length 1."""
+    began = time.monotonic()
+
+    def ask(data: Json, process: Process) -> EmbeddingsRequest:
+        body = read_body(OllamaEmbedBody, data, strict=process.settings.strict_fields)
+        texts = [body.input] if isinstance(body.input, str) else body.input
+        given: Json = {"input": texts, "dimensions": body.dimensions}
+        return _ask_vectors(body, given if texts and any(texts) else {}, process, is_cut=body.truncate is not False)
+
+    def write(parsed: EmbeddingsRequest, vectors: list[Vectors]) -> Json:
+        took = max(1, round((time.monotonic() - began) * NANOSECONDS))
+        return {
+            "model": parsed.model,
+            "embeddings": [vector.tolist() for vector in vectors],
+            "total_duration": took,
+            "load_duration": 1,
+            "prompt_eval_count": parsed.tokens,
+        }
+
+    return await answer_vectors(request, ask, write, read=read_untyped)
+
+
+@router.post("/api/embeddings", responses={**ONE, **ERRORS}, openapi_extra=body_of(OllamaEmbeddingsBody))
+async def embeddings(request: Request) -> Response:
+    """The vector of one text: the older form of `/api/embed`."""
+
+    def ask(data: Json, process: Process) -> EmbeddingsRequest:
+        body = read_body(OllamaEmbeddingsBody, data, strict=process.settings.strict_fields)
+        return _ask_vectors(body, {"input": body.prompt} if body.prompt else {}, process, is_cut=True)
+
+    def write(parsed: EmbeddingsRequest, vectors: list[Vectors]) -> Json:
+        return {"embedding": vectors[0].tolist() if vectors else []}
+
+    return await answer_vectors(request, ask, write, read=read_untyped)
+
+
+def _ask_vectors(
+    body: OllamaEmbedBody | OllamaEmbeddingsBody, given: Json, process: Process, *, is_cut: bool
+) -> EmbeddingsRequest:
+    """given: fields of a body of `/v1/embeddings`; without any there is no text, and no vector."""
+    name, warnings = _model({"model": body.model}, process)
+    hints = [field for field in ("options", "keep_alive") if getattr(body, field) is not None]
+    told = (body.told + FieldWarnings(hints=tuple(hints))).lines()
+    asked = EmbeddingsBody.model_validate({**(given or {"input": [[0]]}), "model": own_name(body.model, process)})
+    with moving({"input": "prompt"} if isinstance(body, OllamaEmbeddingsBody) else {}):
+        parsed = ask_embeddings(asked, process, tokenwise=False, is_cut=is_cut)
+    texts = parsed.texts if given else ()
+    return replace(parsed, texts=texts, model=name, warnings=(*told, *warnings, *parsed.warnings))
+
+
+@router.head("/api/tags", include_in_schema=False)
+@router.get("/api/tags", responses={**ONE, **READING})
+async def tags(request: Request) -> Response:
+    """The model, under each of its names."""
+    return await _answer_read(request, lambda process: {"models": list_entries(process)})
+
+
+@router.get("/api/ps", responses={**ONE, **READING})
+async def ps(request: Request) -> Response:
+    """The model, which is always loaded."""
+    return await _answer_read(request, lambda process: {"models": list_entries(process, is_running=True)})
+
+
+@router.post("/api/show", responses={**ONE, **ERRORS}, openapi_extra=body_of(OllamaModelBody))
+async def show(request: Request) -> Response:
+    """What the model is: its template, the length of its context, what it can do."""
+    process = process_of(request)
+    await _known_model(request, process)
+    return await _answer_read(request, describe_model)
+
+
+@router.head("/api/version", include_in_schema=False)
+@router.get("/api/version", responses={**ONE, **READING})
+async def version(request: Request) -> Response:
+    """The version of Ollama whose API this is, and ours."""
+    count_public(request)
+    return JsonResponse({"version": API_VERSION, "espalier": __version__})
+
+
+@router.post("/api/pull", responses={**REPLY, **ERRORS}, openapi_extra=body_of(OllamaModelBody))
+async def pull(request: Request) -> Response:
+    """Success for the model that is here; another one cannot be fetched."""
+    body = await _known_model(request, process_of(request))
+    kind = "application/json" if body.stream is False else LineStream.media_type
+    return Response(b'{"status":"success"}\n', media_type=kind)
+
+
+async def not_here(request: Request) -> Response:
+    """501: the server has the model that it was started with."""
+    cheap_caller_of(request)
+    raise NotHere(
+        "models are neither made, changed nor deleted over HTTP",
+        hint="the server has the model that it was started with",
+        field="model",
+    )
+
+
+for path in ("/api/create", "/api/copy", "/api/push"):
+    router.post(path, responses=ERRORS)(not_here)
+router.delete("/api/delete", responses=ERRORS)(not_here)
+
+
+async def _known_model(request: Request, process: Process) -> OllamaModelBody:
+    """The body, which names a model of this server's. Raises UnknownModel for any other."""
+    cheap_caller_of(request)
+    data = await read_untyped(request, process.settings)
+    body = read_body(OllamaModelBody, data, strict=process.settings.strict_fields)
+    asked = body.model or body.name
+    if asked is None:
+        raise BadRequest("model is missing", field="model")
+    if own_name(asked, process) not in process.names:
+        error = unknown_model(asked, process)
+        error.hint = f"{error.hint}; another model needs a server of its own"
+        raise error
+    return body
+
+
+async def _answer_read(request: Request, make: Callable[[Process], Json]) -> Response:
+    """What `make` says, in a thread: it may read the header of a model's file."""
+    process, caller = process_of(request), cheap_caller_of(request)
+    return JsonResponse(await process.pools.replies.run(partial(make, process), owner=caller.name))
+
+
+def ollama_shape(other: ErrorShape) -> ErrorShape:
+    """Errors as Ollama writes them on its routes, and in the other shape elsewhere."""
+
+    def shape(error: EspalierError, request: Request) -> Response:
+        path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+        if not path.startswith(PREFIX):
+            return other(error, request)
+        return JsonResponse(ollama_error(error), status_code=error.http_status, headers=error_headers(error))
+
+    return shape

@@ -1,0 +1,516 @@
+"""Ollama's routes over the fake model: replies and lines against the SDK's types, options, formats, tools, errors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("fastapi")
+pytest.importorskip("httpx")
+pytest.importorskip("ollama", reason="the SDK ollama is not installed")
+
+import ollama
+from starlette.testclient import TestClient
+
+from espalier.errors import Unavailable
+from espalier.server.asking.ollama.ask import ask_ollama_chat, ask_ollama_generate
+from espalier.server.asking.ollama.messages import talk_of
+from espalier.server.asking.ollama.template import render_template
+from espalier.server.bodies.base import read_body
+from espalier.server.bodies.ollama import OllamaChatBody, OllamaGenerateBody
+from espalier.server.http.errors import UnsupportedParameter
+from tests.server_app import OneKeyGate, Stuck, client, make_process, settings
+
+Json = dict[str, Any]
+CHAT, GENERATE = "/api/chat", "/api/generate"
+TYPES = {CHAT: ollama.ChatResponse, GENERATE: ollama.GenerateResponse}
+SCHEMA = {
+    "type": "object",
+    "properties": {"city": {"type": "string", "enum": ["Rome", "Oslo"]}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
+TOOL = {"type": "function", "function": {"name": "look_up", "description": "Finds a place.", "parameters": SCHEMA}}
+HI = [{"role": "user", "content": "Hi"}]
+SEEDED = {"seed": 1, "num_predict": 80}
+FORCED: Json = {"tools": [TOOL], "tool_choice": "required", "parallel_tool_calls": False}
+ASKED: dict[str, Json] = {CHAT: {"messages": HI, "options": SEEDED}, GENERATE: {"prompt": "Hi", "options": SEEDED}}
+OF_RUN = {"created_at", "total_duration", "load_duration", "prompt_eval_duration", "eval_duration"}
+
+
+@pytest.fixture(scope="module")
+def api() -> Iterator[TestClient]:
+    with client("Hello there.") as http:
+        yield http
+
+
+def whole(api: TestClient, path: str, body: Json) -> Json:
+    reply = api.post(path, json={**body, "stream": False})
+    assert reply.status_code == 200, reply.text
+    assert reply.headers["content-type"] == "application/json"
+    return checked(path, reply.json())
+
+
+def checked(path: str, reply: Json) -> Json:
+    """The reply, which the SDK reads and loses nothing of."""
+    read = TYPES[path].model_validate(reply).model_dump(exclude_unset=True)
+    ours = {"espalier"} | ({"context"} if "context" not in read else set())
+    assert reply.keys() - ours <= read.keys()
+    assert (reply["model"], reply["done"]) == ("fake", True)
+    assert all(reply[name] > 0 for name in OF_RUN - {"created_at"})
+    return reply
+
+
+def lines(api: TestClient, path: str, body: Json) -> list[Json]:
+    reply = api.post(path, json=body)
+    assert reply.status_code == 200, reply.text
+    assert reply.headers["content-type"] == "application/x-ndjson"
+    return [json.loads(line) for line in reply.text.splitlines()]
+
+
+def gathered(path: str, parts: list[Json]) -> Json:
+    """The reply that a client puts together from the lines."""
+    assert [part["done"] for part in parts] == [False] * (len(parts) - 1) + [True]
+    made: Json = {}
+    for part in parts:
+        TYPES[path].model_validate(part)
+        held = part.pop("message", part)
+        for name in ("content", "response", "thinking"):
+            if name in held:
+                made[name] = made.get(name, "") + held[name]
+        made.setdefault("calls", []).extend(held.get("tool_calls", []))
+        made.setdefault("logprobs", []).extend(part.get("logprobs", []))
+    return checked(path, {**parts[-1], **TYPES_OF_TEXT[path](made)})
+
+
+def _message(made: Json) -> Json:
+    message: Json = {"role": "assistant", "content": made["content"]}
+    message |= {"thinking": made["thinking"]} if "thinking" in made else {}
+    message |= {"tool_calls": made["calls"]} if made["calls"] else {}
+    return {"message": message} | ({"logprobs": made["logprobs"]} if made["logprobs"] else {})
+
+
+def _response(made: Json) -> Json:
+    return {"response": made["response"]} | ({"logprobs": made["logprobs"]} if made["logprobs"] else {})
+
+
+TYPES_OF_TEXT = {CHAT: _message, GENERATE: _response}
+
+
+def same(reply: Json) -> Json:
+    """What two replies to one request share: no times, no random ids."""
+    shared = {name: value for name, value in reply.items() if name not in OF_RUN}
+    for call in shared.get("message", {}).get("tool_calls", ()):
+        call.pop("id")
+    for output in shared.get("espalier", {}).get("outputs", ()):
+        output.pop("summary", None)
+    return shared
+
+
+MORE: dict[str, Json] = {
+    "a text": {},
+    "cut": {"options": {"num_predict": 4, "seed": 1}},
+    "a stop text": {"options": {"stop": ["e", "l"], "temperature": 0}},
+    "json": {"format": "json"},
+    "a schema": {"format": SCHEMA},
+    "no format": {"format": ""},
+    "log probabilities": {"logprobs": True, "top_logprobs": 2},
+    "our key": {"espalier": {"trace": "summary"}},
+    "each step": {"espalier": {"trace": "full", "stream_steps": True}, "options": {"num_predict": 3}},
+}
+OF_CHAT: dict[str, Json] = {"a tool": FORCED, "a call that is cut": FORCED | {"options": {"num_predict": 20}}}
+OF_GENERATE: dict[str, Json] = {
+    "a system message": {"system": "Be short."},
+    "a raw prompt": {"raw": True},
+    "a template": {"template": "{{ .Prompt }}:"},
+    "a context": {"context": [65, 66]},
+}
+GRID = [
+    *((path, name, more) for path in (CHAT, GENERATE) for name, more in MORE.items()),
+    *((CHAT, name, more) for name, more in OF_CHAT.items()),
+    *((GENERATE, name, more) for name, more in OF_GENERATE.items()),
+]
+
+
+@pytest.mark.parametrize(("path", "name", "more"), GRID, ids=[f"{path}: {name}" for path, name, _ in GRID])
+def test_the_lines_of_a_stream_make_the_whole_reply(api: TestClient, path: str, name: str, more: Json) -> None:
+    body = {**ASKED[path], **more}
+    if name == "each step":
+        assert all("steps" in part["espalier"] for part in lines(api, path, body)[:-1])
+        return
+    assert same(gathered(path, lines(api, path, body))) == same(whole(api, path, body))
+
+
+def test_a_stream_is_what_a_body_gets_that_does_not_say(api: TestClient) -> None:
+    assert len(lines(api, CHAT, ASKED[CHAT])) > 2
+    assert len(lines(api, CHAT, {**ASKED[CHAT], "stream": True})) > 2
+
+
+def test_why_a_text_ended_is_said(api: TestClient) -> None:
+    def ending(**options: Any) -> str:
+        reply = whole(api, CHAT, {"messages": HI, "options": {"temperature": 0, **options}})
+        return str(reply["done_reason"])
+
+    assert ending() == "stop"
+    assert ending(num_predict=3) == "length"
+    assert ending(stop=["the"]) == "stop"
+    assert ending(num_predict=-1) == ending(num_predict=-2) == "stop"
+    assert whole(api, CHAT, {"messages": HI, **FORCED})["done_reason"] == "stop"
+
+
+def test_tokens_are_counted(api: TestClient) -> None:
+    reply = whole(api, GENERATE, {"prompt": "Hi", "raw": True, "options": {"temperature": 0}})
+    assert reply["response"] == "Hello there."
+    assert (reply["prompt_eval_count"], reply["eval_count"]) == (3, len("Hello there.") + 1)
+
+
+def test_a_format_and_the_schema_of_a_tool_are_enforced(api: TestClient) -> None:
+    text = whole(api, GENERATE, {"prompt": "Hi", "format": SCHEMA, "options": SEEDED})["response"]
+    assert json.loads(text)["city"] in ("Rome", "Oslo")
+    assert isinstance(json.loads(whole(api, CHAT, {**ASKED[CHAT], "format": "json"})["message"]["content"]), dict)
+    (call,) = whole(api, CHAT, {**ASKED[CHAT], **FORCED})["message"]["tool_calls"]
+    assert call["function"]["name"] == "look_up"
+    assert call["function"]["arguments"]["city"] in ("Rome", "Oslo")
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_call_that_is_cut_is_left_out_and_told(api: TestClient, stream: bool) -> None:
+    body = {"messages": HI, **FORCED, "options": {"num_predict": 36, "seed": 1}}
+    reply = gathered(CHAT, lines(api, CHAT, body)) if stream else whole(api, CHAT, body)
+    assert "tool_calls" not in reply["message"]
+    assert reply["done_reason"] == "length"
+    assert reply["espalier"]["warnings"] == ["the text ends inside a call of look_up, which is left out"]
+
+
+def parsed(**body: Any) -> Any:
+    process = make_process()
+    if "prompt" in body:
+        return ask_ollama_generate(read_body(OllamaGenerateBody, body, strict=False), process)
+    return ask_ollama_chat(read_body(OllamaChatBody, {"messages": HI, **body}, strict=False), process)
+
+
+OPTIONS: list[tuple[str, Any, str, Any]] = [
+    ("num_predict", 7, "max_tokens", 7),
+    ("num_predict", 7.0, "max_tokens", 7),
+    ("top_k", 9, "top_k", 9),
+    ("top_k", 9.0, "top_k", 9),
+    ("top_k", 0, "top_k", 0),
+    ("top_p", 0.5, "top_p", 0.5),
+    ("top_p", 1, "top_p", 1.0),
+    ("min_p", 0.1, "min_p", 0.1),
+    ("typical_p", 0.7, "typical_p", 0.7),
+    ("repeat_last_n", 33, "repetition_window", 33),
+    ("repeat_last_n", -1, "repetition_window", -1),
+    ("temperature", 0, "temperature", 0.0),
+    ("temperature", 1.5, "temperature", 1.5),
+    ("repeat_penalty", 1.2, "repetition_penalty", 1.2),
+    ("presence_penalty", 1.5, "presence_penalty", 1.5),
+    ("frequency_penalty", 1, "frequency_penalty", 1.0),
+    ("mirostat", 1, "mirostat", 1),
+    ("mirostat_tau", 0.8, "mirostat_tau", 0.8),
+    ("mirostat_eta", 0.6, "mirostat_eta", 0.6),
+    ("seed", 42, "seed", 42),
+    ("seed", -1, "seed", None),
+    ("stop", ["a", "b"], "stop", ("a", "b")),
+    ("stop", "a", "stop", ("a",)),
+    ("stop", [], "stop", ()),
+    ("dry_multiplier", 0.8, "dry_multiplier", 0.8),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "ours", "meant"), OPTIONS)
+@pytest.mark.parametrize("asks", [{}, {"prompt": "Hi"}, {"prompt": "Hi", "raw": True}])
+def test_an_option_is_the_sampling_field_that_it_means(
+    name: str, value: Any, ours: str, meant: Any, asks: Json
+) -> None:
+    sampling = parsed(**asks, options={name: value}).requests[0].sampling
+    assert getattr(sampling, ours) == meant
+
+
+def test_the_defaults_are_those_of_ollama_unless_a_preset_or_a_strategy_states_the_sampling() -> None:
+    sampling = parsed().requests[0].sampling
+    assert (sampling.temperature, sampling.top_k, sampling.top_p) == (0.8, 40, 0.9)
+    assert sampling.max_tokens > 100_000
+    best = parsed(espalier={"strategy": "best_of", "particles": 2}).requests[0].sampling
+    assert (best.top_k, best.top_p) == (0, 1.0)
+
+
+def test_options_without_effect_and_unknown_ones_are_named(api: TestClient) -> None:
+    options = {"num_thread": 4, "use_mmap": True, "num_gpu": None, "tempurature": 1, "num_ctx": 1_000_000}
+    reply = api.post(CHAT, json={"messages": HI, "options": options, "keep_alive": "5m"})
+    assert reply.status_code == 200
+    told = reply.headers["warning"]
+    for part in ("options.num_thread", "options.use_mmap", "keep_alive", "did you mean 'temperature'", "1000000"):
+        assert part in told
+    assert "num_gpu" not in told
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"top_p": 7}, "options.top_p"),
+        ({"top_k": "many"}, "options.top_k"),
+        ({"num_predict": -3}, "options.num_predict"),
+        ({"num_predict": 1.5}, "options.num_predict"),
+        ({"temperature": -1}, "options.temperature"),
+        ({"stop": [3]}, "options.stop"),
+        ({"n": 3}, "options.n"),
+        ({"grammar": "x"}, "options.grammar"),
+        ([], "options"),
+    ],
+)
+def test_a_wrong_option_is_refused_by_name(api: TestClient, options: Any, field: str) -> None:
+    reply = api.post(CHAT, json={"messages": HI, "options": options})
+    assert reply.status_code == 400
+    assert reply.json()["param"].startswith(field), reply.json()
+    assert isinstance(reply.json()["error"], str)
+
+
+def test_an_option_that_contradicts_a_field_is_refused(api: TestClient) -> None:
+    body = {"messages": HI, "temperature": 1, "options": {"temperature": 0.5}}
+    assert api.post(CHAT, json=body).json()["param"] == "options.temperature"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        (CHAT, {"messages": [{**HI[0], "images": ["aGk="]}]}, "messages[0].images"),
+        (GENERATE, {"prompt": "Hi", "images": ["aGk="]}, "images"),
+        (CHAT, {"messages": [{"role": "boss", "content": ""}]}, "messages[0].role"),
+        (CHAT, {"messages": ["Hi"]}, "messages[0]"),
+        (CHAT, {"messages": [{"role": "assistant", "tool_calls": [{}]}, *HI]}, "messages[0].tool_calls[0].function"),
+        (CHAT, {"messages": HI, "format": "yaml"}, "format"),
+        (CHAT, {"messages": HI, "format": {"type": 3}}, "format"),
+        (CHAT, {"messages": HI, "think": "deeply"}, "think"),
+        (CHAT, {"messages": HI, "tools": [{"function": {}}]}, "tools[0]"),
+        (CHAT, {"messages": HI, "tool_choise": "required", "tools": [TOOL]}, "tool_choise"),
+        (GENERATE, {"prompt": "Hi", "raw": True, "system": "x"}, "system"),
+        (GENERATE, {"prompt": "Hi", "raw": True, "context": [65]}, "context"),
+        (GENERATE, {"prompt": "Hi", "context": [10**6]}, "context[0]"),
+        (GENERATE, {"prompt": "Hi", "template": "{{ range .Messages }}{{ end }}"}, "template"),
+        (GENERATE, {"prompt": "Hi", "suffix": "x"}, "suffix"),
+        (GENERATE, {"prompt": 3}, "prompt"),
+        (CHAT, {"messages": [], "options": 3}, "options"),
+        ("/api/show", {}, "model"),
+        ("/api/embed", {"input": 3}, "input"),
+    ],
+)
+def test_what_cannot_be_had_is_refused_by_name(api: TestClient, path: str, body: Json, param: str) -> None:
+    reply = api.post(path, json=body)
+    assert reply.status_code == 400, reply.text
+    assert (reply.json()["param"] or "").startswith(param), reply.json()
+    assert isinstance(reply.json()["error"], str)
+
+
+def test_errors_have_one_text_at_every_status() -> None:
+    with client(gate=OneKeyGate()) as api:
+        for path in (CHAT, "/api/tags", "/api/nothing", "/api/show"):
+            reply = api.request("GET" if path == "/api/tags" else "POST", path, json={"messages": HI})
+            assert reply.status_code in (401, 404)
+            assert isinstance(reply.json()["error"], str)
+        assert api.get(CHAT).status_code == 405
+        assert isinstance(api.get(CHAT).json()["error"], str)
+        assert isinstance(api.get("/v1/nothing").json()["error"], dict)
+
+
+def test_a_stream_that_fails_ends_with_an_error() -> None:
+    with client(serve=lambda engine: Stuck(engine, fails=Unavailable("gone"))) as api:
+        assert lines(api, CHAT, ASKED[CHAT])[-1]["error"] == "gone"
+
+
+def test_curl_sends_no_type_and_a_page_in_a_browser_must(api: TestClient) -> None:
+    form = {"content-type": "application/x-www-form-urlencoded"}
+    body = json.dumps({**ASKED[CHAT], "stream": False}).encode()
+    assert api.post(CHAT, content=body, headers=form).status_code == 200
+    for more in ({"origin": "http://elsewhere.example"}, {"sec-fetch-site": "cross-site"}):
+        assert api.post(CHAT, content=body, headers=form | more).status_code == 415
+    assert api.post("/v1/chat/completions", content=body, headers=form).status_code == 415
+
+
+def test_names_go_with_and_without_latest() -> None:
+    with client(config=settings(strict_model="true")) as api:
+        for name in ("fake", "fake:latest"):
+            assert checked_name(api.post(CHAT, json={**ASKED[CHAT], "model": name, "stream": False}).json()) == name
+            assert api.post("/api/show", json={"model": name}).status_code == 200
+            assert api.post("/api/pull", json={"model": name, "stream": False}).json() == {"status": "success"}
+        for name in ("fake:7b", "other", "other:latest"):
+            for path, body in ((CHAT, ASKED[CHAT]), ("/api/show", {}), ("/api/pull", {}), (CHAT, {"messages": []})):
+                reply = api.post(path, json={**body, "model": name})
+                assert (reply.status_code, reply.json()["param"]) == (404, "model")
+
+
+def checked_name(reply: Json) -> str:
+    return str(reply["model"])
+
+
+def test_a_body_that_asks_nothing_loads_the_model(api: TestClient) -> None:
+    for path, body, part in ((CHAT, {"messages": []}, "message"), (GENERATE, {}, "response"), (CHAT, {}, "message")):
+        for keep_alive, reason in ((None, "load"), (0, "unload"), ("0s", "unload"), (-1, "load")):
+            reply = api.post(path, json={**body, "model": "fake", "keep_alive": keep_alive}).json()
+            assert (reply["done"], reply["done_reason"]) == (True, reason)
+            assert part in TYPES[path].model_validate(reply).model_dump(exclude_unset=True)
+
+
+def test_the_model_is_listed_shown_and_running(api: TestClient) -> None:
+    (listed,) = ollama.ListResponse.model_validate(api.get("/api/tags").json()).models
+    assert listed.model == "fake:latest"
+    (running,) = ollama.ProcessResponse.model_validate(api.get("/api/ps").json()).models
+    assert (running.model, running.digest) == (listed.model, listed.digest)
+    shown = ollama.ShowResponse.model_validate(api.post("/api/show", json={"name": "fake"}).json())
+    assert "completion" in shown.capabilities
+    architecture = shown.modelinfo["general.architecture"]
+    assert shown.modelinfo[f"{architecture}.context_length"] > 0
+    assert api.head("/api/tags").status_code == api.head("/api/version").status_code == 200
+    version = api.get("/api/version").json()["version"]
+    assert tuple(map(int, version.split("."))) > (0, 6, 4), "the least that editors ask for"
+
+
+@pytest.mark.parametrize("path", ["/api/create", "/api/copy", "/api/push"])
+def test_models_cannot_be_changed(api: TestClient, path: str) -> None:
+    assert api.post(path, json={"model": "x"}).status_code == 501
+    assert api.request("DELETE", "/api/delete", json={"model": "x"}).status_code == 501
+
+
+def test_the_root_is_a_page_for_browsers_and_says_that_ollama_is_running_to_all_others(api: TestClient) -> None:
+    for accept in ("*/*", "application/json", ""):
+        reply = api.get("/", headers={"accept": accept})
+        assert (reply.status_code, reply.text) == (200, "Ollama is running")
+        assert api.head("/", headers={"accept": accept}).status_code == 200
+    page = api.get("/", headers={"accept": "text/html,application/xhtml+xml,*/*;q=0.8"})
+    assert page.headers["content-type"].startswith("text/html")
+
+
+def test_texts_are_embedded(api: TestClient) -> None:
+    reply = api.post("/api/embed", json={"model": "fake", "input": ["a", "b"], "keep_alive": "5m"})
+    both = ollama.EmbedResponse.model_validate(reply.json())
+    assert "keep_alive" in reply.headers["warning"]
+    one = api.post("/api/embed", json={"input": "b"}).json()
+    assert one["embeddings"] == [list(both.embeddings[1])]
+    old = ollama.EmbeddingsResponse.model_validate(api.post("/api/embeddings", json={"prompt": "b"}).json())
+    assert list(old.embedding) == one["embeddings"][0]
+    openai = api.post("/v1/embeddings", json={"input": "b"}).json()["data"][0]["embedding"]
+    assert openai == one["embeddings"][0]
+    assert api.post("/api/embed", json={"input": []}).json()["embeddings"] == []
+    assert api.post("/api/embeddings", json={"prompt": ""}).json() == {"embedding": []}
+
+
+def test_what_is_too_long_is_cut_and_told_unless_the_body_refuses_that(api: TestClient) -> None:
+    long = [{"role": "user", "content": "x" * 9000}]
+    reply = api.post(CHAT, json={"messages": long, "options": {"num_predict": 4}, "stream": False})
+    assert reply.status_code == 200
+    assert int(reply.headers["x-espalier-truncated"]) > 4000
+    reply = api.post(CHAT, json={"messages": long, "truncate": False})
+    assert (reply.status_code, reply.json()["code"]) == (400, "context_length_exceeded")
+    reply = api.post("/api/embed", json={"input": ["x" * 9000, "a"]})
+    assert "1 of the texts" in reply.headers["warning"]
+    assert api.post("/api/embed", json={"input": "x" * 9000, "truncate": False}).status_code == 400
+
+
+def test_a_context_is_gone_on_from(api: TestClient) -> None:
+    options = {"temperature": 0, "num_predict": 30}
+    first = whole(api, GENERATE, {"prompt": "Hi", "options": options})
+    again = whole(api, GENERATE, {"prompt": "More", "context": first["context"], "options": options})
+    assert again["context"][: len(first["context"])] == first["context"]
+    alone = whole(api, GENERATE, {"prompt": "More", "options": options})
+    new = again["context"][len(first["context"]) : again["prompt_eval_count"]]
+    assert new == alone["context"][: alone["prompt_eval_count"]]
+    assert "context" not in whole(api, GENERATE, {"prompt": "Hi", "raw": True, "options": options})
+
+
+def test_think_has_no_effect_on_a_model_that_cannot_and_that_is_told(api: TestClient) -> None:
+    for think in (True, "high"):
+        reply = api.post(CHAT, json={**ASKED[CHAT], "think": think, "stream": False})
+        assert reply.status_code == 200
+        assert "think has no effect" in reply.headers["warning"]
+    assert "warning" not in api.post(CHAT, json={**ASKED[CHAT], "think": False, "stream": False}).headers
+
+
+def call(name: str, call_id: str | None = None, arguments: Any = None) -> Json:
+    named = {} if call_id is None else {"id": call_id}
+    return {**named, "function": {"name": name, "arguments": arguments or {}}}
+
+
+def result(**more: Any) -> Json:
+    return {"role": "tool", "content": "sun", **more}
+
+
+@pytest.mark.parametrize(
+    ("calls", "results", "answered"),
+    [
+        ([call("a")], [result(tool_name="a")], ["call_1"]),
+        ([call("a"), call("b")], [result(tool_name="b"), result(tool_name="a")], ["call_2", "call_1"]),
+        ([call("a"), call("a")], [result(tool_name="a"), result(tool_name="a")], ["call_1", "call_2"]),
+        ([call("a"), call("b")], [result(), result()], ["call_1", "call_2"]),
+        ([call("a", "x")], [result(tool_name="a")], ["x"]),
+        ([call("a", "x")], [result(tool_call_id="x")], ["x"]),
+        ([call("a")], [result(tool_name="c")], ["call_1"]),
+        ([], [result(tool_name="a")], ["call_1"]),
+    ],
+)
+def test_a_result_answers_to_a_call(calls: list[Json], results: list[Json], answered: list[str]) -> None:
+    talk = talk_of([{"role": "assistant", "tool_calls": calls}, *results])
+    assert [message["tool_call_id"] for message in talk.messages[1:]] == answered
+
+
+def test_messages_of_earlier_replies_come_back(api: TestClient) -> None:
+    first = whole(api, CHAT, {"messages": HI, **FORCED})["message"]
+    history = [*HI, {**first, "thinking": "Hm."}, result(tool_name="look_up"), {"role": "User", "content": "Well?"}]
+    assert whole(api, CHAT, {"messages": history, "tools": [TOOL], "options": SEEDED})["message"]["content"]
+    talk = talk_of(history)
+    assert talk.messages[1]["reasoning_content"] == "Hm."
+    assert talk.messages[1]["tool_calls"][0]["function"]["arguments"] == first["tool_calls"][0]["function"]["arguments"]
+    assert not talk.warnings
+    assert "colour" in talk_of([{**HI[0], "colour": "red"}]).warnings[0]
+
+
+VALUES = {"System": "S", "Prompt": "P"}
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ("{{ .Prompt }}", "P"),
+        ("{{.Prompt}}", "P"),
+        ("a {{- .Prompt -}} b", "aPb"),
+        ("{{ .System }}|{{ .Prompt }}|{{ .Suffix }}", "S|P|"),
+        ("{{ if .System }}<{{ .System }}>{{ end }}{{ .Prompt }}", "<S>P"),
+        ("{{ if .Suffix }}x{{ else }}y{{ end }}", "y"),
+        ("{{ if .Suffix }}x{{ else if .System }}y{{ else }}z{{ end }}", "y"),
+        ("{{ if .System }}x{{ else if .Prompt }}y{{ else }}z{{ end }}", "x"),
+        ("{{ if .Suffix }}{{ if .System }}x{{ end }}{{ .Response }}{{ else }}y{{ end }}z", "yz"),
+        ("A{{ .Prompt }}B{{ .Response }}C", "APB"),
+        ("{{ /* a remark */ }}{{ .Prompt }}", "P"),
+        ("no action", "no action"),
+        ("", ""),
+    ],
+)
+def test_a_template_is_rendered(source: str, text: str) -> None:
+    assert render_template(source, VALUES) == text
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ range .Messages }}{{ end }}",
+        "{{ .Tools }}",
+        "{{ .prompt }}",
+        "{{ end }}",
+        "{{ else }}",
+        "{{ if .System }}",
+        "{{ if not .System }}{{ end }}",
+        "{{ $x := .System }}",
+        '{{ template "a" }}',
+    ],
+)
+def test_a_template_with_anything_else_is_refused(source: str) -> None:
+    with pytest.raises(UnsupportedParameter) as caught:
+        render_template(source, VALUES)
+    assert caught.value.field == "template"
+
+
+def test_a_raw_prompt_passes_the_chat_template_by() -> None:
+    assert parsed(prompt="Hi", raw=True).requests[0].raw
+    assert parsed(prompt="Hi").requests[0].messages is not None
