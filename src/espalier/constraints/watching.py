@@ -32,8 +32,25 @@ class OpenString(NamedTuple):
     rivals: frozenset[bytes]
 
 
+class OpenItem(NamedTuple):
+    """The item of the innermost open array with unique items."""
+
+    #: Where it begins in the text: tells it from the items before and after.
+    begin: int
+    #: How many of its own brackets are open; 0 where it has none, or has not begun.
+    depth: int
+    in_string: bool
+    #: After a backslash in a string.
+    is_escaped: bool
+
+
 class Tracker(Protocol):
     """Follows the texts of one constraint. Points are opaque, immutable values."""
+
+    @property
+    def is_nested(self) -> bool:
+        """Whether an array with unique items may be inside an item of another."""
+        ...
 
     @property
     def start(self) -> Hashable: ...
@@ -56,6 +73,19 @@ class Tracker(Protocol):
 
     def open_string(self, point: Hashable) -> OpenString | None:
         """What is known of the open string of a watched item; None where none is open."""
+        ...
+
+    def open_item(self, point: Hashable) -> OpenItem | None:
+        """The item that is open or about to begin; None outside of arrays with unique items, and where names of objects
+        must differ as well."""
+        ...
+
+    def differs(self, point: Hashable) -> bool:
+        """Whether each open item is known to differ from those before it, whatever follows."""
+        ...
+
+    def open_number(self, point: Hashable) -> bytes:
+        """What is written of the open number of an open item; empty if none is open."""
         ...
 
     def count(self, point: Hashable) -> int:

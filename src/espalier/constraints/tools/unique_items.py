@@ -6,13 +6,13 @@ It looks for the beginnings of calls, and follows the arguments of each with the
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from typing import NamedTuple
 
 from espalier.chat.wire.formats import WireFormat
 from espalier.constraints.tools.spec import ToolCalls
-from espalier.constraints.unique.tracker import DocumentTracker, ItemPosition
-from espalier.constraints.watching import OpenString, RepeatedItem
+from espalier.constraints.unique.tracker import DocumentTracker, InnerDocuments, ItemPosition
+from espalier.constraints.watching import RepeatedItem
 
 BLANKS = rb"[ \t\r\n]*"
 KEPT = 1_000
@@ -32,12 +32,13 @@ class CallPlace(NamedTuple):
     inside: ItemPosition = ItemPosition()
 
 
-class CallsTracker:
+class CallsTracker(InnerDocuments):
     """Texts of a `ToolCalls`. tools: the tracker of each tool's arguments, by its name."""
 
     def __init__(self, spec: ToolCalls, tools: Mapping[bytes, DocumentTracker]) -> None:
         wire = spec.wire
         self._tools = dict(tools)
+        self.is_nested = any(tracker.is_nested for tracker in tools.values())
         self._head = re.compile(_head(wire, list(tools)) + rb"\Z")
         self._marker = wire.marker.encode() if spec.choice.mode == "auto" and spec.content is None else b""
         pieces = (wire.lead, wire.begin, wire.open, wire.head)
@@ -79,33 +80,9 @@ class CallsTracker:
                 never = len(before) > self._kept
         return CallPlace(b"" if never else before, begun, never, tool, inside)
 
-    def is_watching(self, point: Hashable) -> bool:
+    def open_document(self, point: Hashable) -> tuple[DocumentTracker, ItemPosition] | None:
         assert isinstance(point, CallPlace)
-        return bool(point.tool) and self._tools[point.tool].is_watching(point.inside)
-
-    def in_string(self, point: Hashable) -> bool:
-        assert isinstance(point, CallPlace)
-        return bool(point.tool) and self._tools[point.tool].in_string(point.inside)
-
-    def is_idle(self, point: Hashable) -> bool:
-        assert isinstance(point, CallPlace)
-        return bool(point.tool) and self._tools[point.tool].is_idle(point.inside)
-
-    def open_string(self, point: Hashable) -> OpenString | None:
-        assert isinstance(point, CallPlace)
-        return self._tools[point.tool].open_string(point.inside) if point.tool else None
-
-    def count(self, point: Hashable) -> int:
-        assert isinstance(point, CallPlace)
-        return self._tools[point.tool].count(point.inside) if point.tool else 0
-
-    def is_fresh(self, point: Hashable) -> bool:
-        assert isinstance(point, CallPlace)
-        return bool(point.tool) and self._tools[point.tool].is_fresh(point.inside)
-
-    def listed(self, point: Hashable) -> Sequence[bytes]:
-        assert isinstance(point, CallPlace)
-        return self._tools[point.tool].listed(point.inside) if point.tool else ()
+        return (self._tools[point.tool], point.inside) if point.tool else None
 
 
 def _head(wire: WireFormat, names: list[bytes]) -> bytes:

@@ -7,7 +7,9 @@ one. `search.py` finds these completions, `tracker.py` follows the items.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+import re
+from collections.abc import Hashable, Iterator
+from enum import IntFlag
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -19,15 +21,26 @@ from espalier.automata.reasons.blame import Blame
 from espalier.automata.reasons.describe import quoted
 from espalier.constraints.matching.automaton import AutomatonMatcher, CompiledAutomaton
 from espalier.constraints.matching.base import CompiledWrapper, WrappingMatcher
+from espalier.constraints.unique.room import MOST_DIGITS, Room, find_room
 from espalier.constraints.unique.search import MOST_TRIES, TRIES, CompletionSearch, GaveUp
-from espalier.constraints.watching import RepeatedItem, Tracker
+from espalier.constraints.unique.tracker import ESCAPE, OPENS, QUOTE
+from espalier.constraints.watching import OpenItem, RepeatedItem, Tracker
 from espalier.errors import LimitExceeded, NotAvailable, SchemaError, TokenRefused
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Mask
 from espalier.tokens.trie import TokenTrie
 from espalier.tokens.vocab import Vocab
 
-LANDINGS_BYTES = 32 * 2**20
+GROUPS_BYTES = 32 * 2**20
+PART = re.compile(rb'"(?:[^"\\]|\\.)*"?|[^"]+', re.DOTALL)
+CLOSER = re.compile(rb"[\]}]")
+CLOSERS = re.compile(rb"[\]} \t\r\n]*")
+MARKED = re.compile(rb'[]},"[]|[0-9.][eE]|^[eE]')
+EXPONENT = re.compile(rb"(?:[0-9.]|^)[eE]")
+GROUP_BYTES = 400
+MOST_DEPTH = 3
+"""Room is looked for as if no more brackets of an item were open: deeper, a completion goes through enough of it."""
+MAX_ROOMS = 20_000
 SHOWN = 80  # bytes of an item in a message
 
 
@@ -35,13 +48,13 @@ class StructuralTokens:
     """The tokens of a vocabulary by what they can do to the structure of a JSON text.
 
     Inside a string, a token makes it longer by what stands before its first quotation mark; what follows is its tail.
-    tails: the distinct tails, the first one empty. tail: `(V,) int32`, each token's index there, -1 where an escape
-    comes first. opening: ids of tokens with a `[` or a `{`; reopening: of those with one after a `"`. ids: by the
-    bytes.
     """
 
     def __init__(self, vocab: Vocab, trie: TokenTrie) -> None:
+        #: `(V,) int32`, each token's index in `tails`; -1 where an escape comes first.
         self.tail = np.zeros(vocab.width, dtype=np.int32)
+        #: `(2, V) int8`: the marks of each token outside a string, and inside.
+        self.marks = np.zeros((2, vocab.width), dtype=np.int8)
         numbers = {b"": 0}
         opening, reopening = [], []
         self.ids: dict[bytes, list[int]] = {}
@@ -49,6 +62,8 @@ class StructuralTokens:
             if not data:
                 continue
             self.ids.setdefault(data, []).append(token)
+            if MARKED.search(data):
+                self.marks[:, token] = [_marks_of(data, in_string=inside) for inside in (False, True)]
             head, mark, rest = data.partition(b'"')
             is_escaped = mark and b"\\" in head
             self.tail[token] = -1 if is_escaped else numbers.setdefault(mark + rest, len(numbers))
@@ -56,17 +71,79 @@ class StructuralTokens:
                 opening.append(token)
                 if b"[" in rest or b"{" in rest:
                     reopening.append(token)
+        #: The distinct tails, the first one empty.
         self.tails = tuple(numbers)
+        #: The ids of tokens with a `[` or a `{`.
         self.opening = np.array(opening, dtype=np.int64)
+        #: Of those with one after a `"`.
         self.reopening = np.array(reopening, dtype=np.int64)
+
+    def marked(self, ids: NDArray[np.int32], marks: int, *, in_string: bool) -> NDArray[np.bool_]:
+        """Whether each token does one of the marked things."""
+        either: NDArray[np.bool_] = self.marks[int(in_string), ids] & int(marks) != 0
+        return either
+
+
+class Marks(IntFlag):
+    """What a token does to the structure of a JSON text."""
+
+    #: It closes an array or an object.
+    CLOSES = 1
+    #: More than brackets comes after the first that it closes.
+    GOES_ON = 2
+    #: It opens an array.
+    OPENS = 4
+    COMMA = 8
+    ENDS_STRING = 16
+    #: It has an exponent of a number, or what may be one.
+    EXPONENT = 32
+
+
+def _marks_of(data: bytes, *, in_string: bool) -> int:
+    """What a token does that begins inside a string, or outside."""
+    structure, ends_string = b"", False
+    for part in PART.finditer(b'"' + data if in_string else data):
+        if part[0][:1] != b'"':
+            structure += part[0]
+        else:
+            ends_string |= part.end() > part.start() + 1 and part[0].endswith(b'"')
+    closing = CLOSER.search(structure)
+    return (
+        Marks.CLOSES * (closing is not None)
+        | Marks.GOES_ON * (closing is not None and not CLOSERS.fullmatch(structure, closing.start()))
+        | Marks.OPENS * (b"[" in structure)
+        | Marks.COMMA * (b"," in structure)
+        | Marks.ENDS_STRING * ends_string
+        | Marks.EXPONENT * (EXPONENT.search(structure) is not None)
+    )
+
+
+class TokenGroup(NamedTuple):
+    """Tokens that lead an automaton from one state to one other."""
+
+    state: State
+    ids: NDArray[np.int32]
+    #: What they share after they made the open string longer; None where each is looked at by itself.
+    tail: bytes | None
+    #: What the open item may become after each.
+    room: Room
+    #: The bytes of the longest.
+    longest: int
+    #: Each might end the open item.
+    may_end: bool
+    #: Each might end it and begin another.
+    may_go_on: bool
 
 
 class TrackedPosition(NamedTuple):
-    """A position: what the tracker knows, and a completion that repeats nothing, or its beginning up to where one is
-    sure to exist; None where one is sure to exist now, and no array with unique items is open."""
+    """A position in a text."""
 
+    #: What the tracker knows.
     point: Hashable
+    #: A completion that repeats nothing, or its beginning up to where one is sure to exist; None where one is now.
     way: bytes | None
+    #: Where the open item begins, if each open item is known to differ from those before it; -1 if not.
+    differs: int = -1
 
 
 class CompiledUniqueItems(CompiledWrapper):
@@ -86,7 +163,8 @@ class CompiledUniqueItems(CompiledWrapper):
         self.tokens = tokens
         self.is_easy = is_easy
         self.search = CompletionSearch(inner.machine, inner.ends, self.text_of, tracker)
-        self._landings: ByteCache[State, Landings] = ByteCache(LANDINGS_BYTES)
+        self._groups: ByteCache[Hashable, tuple[TokenGroup, ...]] = ByteCache(GROUPS_BYTES)
+        self._rooms: dict[tuple[State, int, bool, bool], Room] = {}
         self.first = TrackedPosition(tracker.start, None if is_easy else self._first_way())
 
     def _first_way(self) -> bytes:
@@ -98,12 +176,83 @@ class CompiledUniqueItems(CompiledWrapper):
             raise SchemaError("no document can satisfy this schema: too few different items are possible")
         return way
 
-    def landings(self, state: State) -> Landings:
-        landings = self._landings.get(state)
-        if landings is None:
+    def groups(self, state: State, item: OpenItem | None, *, in_string: bool) -> tuple[TokenGroup, ...]:
+        """The tokens that the automaton allows in a state. item: the open item, None where room is of no use."""
+        kind = (state, in_string, -1 if item is None else min(item.depth, MOST_DEPTH))
+        groups = self._groups.get(kind)
+        if groups is None:
             landings = self.inner.machine.landings(state)
-            self._landings.put(state, landings, landings.ids.nbytes + landings.which.nbytes + 8 * len(landings.states))
-        return landings
+            groups = tuple(self._grouped(landings, item, in_string=in_string))
+            self._groups.put(kind, groups, landings.ids.nbytes + GROUP_BYTES * len(groups))
+        return groups
+
+    def _grouped(self, landings: Landings, item: OpenItem | None, *, in_string: bool) -> Iterator[TokenGroup]:
+        tokens = self.tokens
+        for number, state in enumerate(landings.states):
+            every = landings.ids[landings.which == number]
+            ends, goes_on = self._ends(every, item, in_string=in_string)
+            for may_end, may_go_on in ((False, False), (True, False), (True, True)):
+                ids = every[(ends == may_end) & (goes_on == may_go_on)]
+                if not ids.size:
+                    continue
+                room = Room()
+                if item is not None and not may_end:
+                    room = self.room_after(int(ids[0]), state, item)
+                longest = max(len(self.text_of(token)) for token in ids.tolist()) if room.is_number else 0
+                tails = tokens.tail[ids] if in_string else np.full(len(ids), -1, dtype=np.int32)
+                for tail in np.unique(tails).tolist():
+                    shared = None if tail < 0 else tokens.tails[tail]
+                    yield TokenGroup(
+                        state, ids[tails == tail], shared, room, longest, may_end=may_end, may_go_on=may_go_on
+                    )
+
+    def _ends(
+        self, ids: NDArray[np.int32], item: OpenItem | None, *, in_string: bool
+    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Whether each token might end the open item, or open an array with unique items inside it, and whether it
+        might do more after it."""
+        if item is None:
+            return np.zeros(len(ids), dtype=np.bool_), np.zeros(len(ids), dtype=np.bool_)
+        more = Marks.GOES_ON
+        if self.tracker.is_nested:
+            more |= Marks.OPENS
+        if not in_string:
+            more |= Marks.EXPONENT
+        if not item.depth:
+            more |= Marks.COMMA | Marks.ENDS_STRING
+        goes_on = self.tokens.marked(ids, more, in_string=in_string)
+        return goes_on | self.tokens.marked(ids, Marks.CLOSES, in_string=in_string), goes_on
+
+    def room_after(self, token: int, state: State, item: OpenItem) -> Room:
+        """What the open item may become after a token that does not end it."""
+        depth, inside, escaped = item.depth, item.in_string, item.is_escaped
+        for byte in self.text_of(token):
+            if inside:
+                inside, escaped = escaped or byte != QUOTE, byte == ESCAPE and not escaped
+            elif byte == QUOTE:
+                inside = True
+            else:
+                depth += byte in OPENS
+        return self.room(state, OpenItem(item.begin, depth, inside, escaped))
+
+    def room(self, state: State, item: OpenItem) -> Room:
+        """What the open item may become from a state on."""
+        depth = min(item.depth, MOST_DEPTH)
+        kind = (state, depth, item.in_string, item.is_escaped)
+        room = self._rooms.get(kind)
+        if room is None:
+            if len(self._rooms) >= MAX_ROOMS:
+                self._rooms = {}
+            room = find_room(
+                self.inner.machine,
+                self.search.plainest,
+                state,
+                depth=depth,
+                in_string=item.in_string,
+                is_escaped=item.is_escaped,
+            )
+            self._rooms[kind] = room
+        return room
 
     def matcher(self, *, before: str = "") -> ItemsMatcher:
         return ItemsMatcher(self, self.inner.matcher(before=before), [self.first])
@@ -139,6 +288,8 @@ class ItemsMatcher(WrappingMatcher[CompiledUniqueItems, AutomatonMatcher]):
             return point
         if compiled.is_easy and not compiled.tracker.is_watching(point):
             return TrackedPosition(point, None)
+        if compiled.is_easy and (sure := self._sure(point, state, held.differs)) is not None:
+            return sure
         if held.way is not None and held.way.startswith(data):
             return TrackedPosition(point, held.way[len(data) :])
         try:
@@ -146,6 +297,31 @@ class ItemsMatcher(WrappingMatcher[CompiledUniqueItems, AutomatonMatcher]):
         except GaveUp:
             return None
         return None if way is None else TrackedPosition(point, way)
+
+    def _sure(self, point: Hashable, state: State, differs: int) -> TrackedPosition | None:
+        """The position, if the open items surely can be completed. differs: that of the position before."""
+        compiled = self._compiled
+        tracker = compiled.tracker
+        item = tracker.open_item(point)
+        if item is None:
+            return None
+        known = differs if differs == item.begin else -1
+        room = compiled.room(state, item)
+        if known < 0 and self._has_room(room, point, 0):
+            return TrackedPosition(point, None)
+        if known < 0 and tracker.differs(point):
+            known = item.begin
+        return None if known < 0 else TrackedPosition(point, None, known)
+
+    def _has_room(self, room: Room, point: Hashable, more: int) -> bool:
+        """Whether the open items may become more than what is remembered. more: bytes that a token adds first."""
+        tracker = self._compiled.tracker
+        if room.values <= tracker.count(point):
+            return False
+        if not room.is_number:
+            return True
+        number = tracker.open_number(point)
+        return len(number) + more <= MOST_DIGITS and not (b"e" in number or b"E" in number)
 
     def _landing(self, token: int) -> TrackedPosition | RepeatedItem | None:
         """As `_after`, for a token that the automaton allows and that is no EOS."""
@@ -201,18 +377,30 @@ class ItemsMatcher(WrappingMatcher[CompiledUniqueItems, AutomatonMatcher]):
                 return []
             bits = allowed[some >> 5].view(np.uint32) >> (some & 31).astype(np.uint32) & np.uint32(1)
             return [token for token in some[bits != 0].tolist() if not self.allows(token)]
-        landings = compiled.landings(self._inner.state)
         in_string = tracker.in_string(point)
+        item = tracker.open_item(point) if compiled.is_easy else None
         refused: list[int] = []
-        for number, state in enumerate(landings.states):
-            ids = landings.ids[landings.which == number]
-            if in_string:
-                tails = tokens.tail[ids]
-                for tail in np.unique(tails[tails >= 0]).tolist():
-                    refused += self._refused_alike(ids[tails == tail], state, tokens.tails[tail])
-                ids = ids[tails < 0]
-            refused += [token for token in ids.tolist() if not isinstance(self._after(token, state), TrackedPosition)]
+        for group in compiled.groups(self._inner.state, item, in_string=in_string):
+            if item is not None and not group.may_go_on:
+                if not group.may_end and self._has_room(group.room, point, group.longest):
+                    continue
+                if self._differs(item):
+                    continue
+            if group.tail is not None:
+                refused += self._refused_alike(group.ids, group.state, group.tail)
+            else:
+                ids = group.ids.tolist()
+                refused += [token for token in ids if not isinstance(self._after(token, group.state), TrackedPosition)]
         return refused
+
+    def _differs(self, item: OpenItem) -> bool:
+        """Whether the open items differ from those before them already."""
+        held = self._held[-1]
+        if held.differs != item.begin:
+            if not self._compiled.tracker.differs(held.point):
+                return False
+            self._held[-1] = held._replace(differs=item.begin)
+        return True
 
     def _refused_alike(self, ids: NDArray[np.int32], state: State, tail: bytes) -> list[int]:
         """Those of the tokens that lead to one state and differ only in how they make the open string longer: what
@@ -313,7 +501,7 @@ class ItemsMatcher(WrappingMatcher[CompiledUniqueItems, AutomatonMatcher]):
             return mask
         in_string = compiled.tracker.in_string(self._held[-1].point)
         out: list[int] = []
-        landings = compiled.landings(self._inner.state)
+        landings = compiled.inner.machine.landings(self._inner.state)
         for number, state in enumerate(landings.states):
             ids = [token for token in landings.ids[landings.which == number].tolist() if masks.test(mask, token)]
             way = compiled.inner.ends.within(state, most - 1)

@@ -10,8 +10,8 @@ from espalier.constraints.compiler import Compiler, find_kind
 from espalier.constraints.matching.automaton import CompiledAutomaton
 from espalier.constraints.spec import JsonObject, Spec
 from espalier.constraints.unique.matcher import CompiledUniqueItems, StructuralTokens
-from espalier.constraints.unique.tracker import DocumentTracker, ItemPosition
-from espalier.constraints.watching import OpenString, RepeatedItem, Tracker, WatchedLanguage
+from espalier.constraints.unique.tracker import DocumentTracker, InnerDocuments, ItemPosition
+from espalier.constraints.watching import OpenItem, OpenString, RepeatedItem, Tracker, WatchedLanguage
 
 
 def watched_language(spec: Spec, compiler: Compiler, *, wanted_by: str) -> WatchedLanguage:
@@ -41,6 +41,7 @@ class SeveralTrackers:
     def __init__(self, trackers: Sequence[Tracker]) -> None:
         self._trackers = tuple(trackers)
         self.start: Hashable = tuple(tracker.start for tracker in self._trackers)
+        self.is_nested = any(tracker.is_nested for tracker in self._trackers)
 
     def _pairs(self, point: Hashable) -> list[tuple[Tracker, Hashable]]:
         assert isinstance(point, tuple)
@@ -70,6 +71,22 @@ class SeveralTrackers:
             OpenString(strings[0].begun, frozenset().union(*(string.rivals for string in strings))) if strings else None
         )
 
+    def _watching(self, point: Hashable) -> tuple[Tracker, Hashable] | None:
+        """The one that watches, None where several do: together they may leave less than each."""
+        watching = [pair for pair in self._pairs(point) if pair[0].is_watching(pair[1])]
+        return watching[0] if len(watching) == 1 else None
+
+    def open_item(self, point: Hashable) -> OpenItem | None:
+        pair = self._watching(point)
+        return None if pair is None else pair[0].open_item(pair[1])
+
+    def differs(self, point: Hashable) -> bool:
+        return all(tracker.differs(own) for tracker, own in self._pairs(point))
+
+    def open_number(self, point: Hashable) -> bytes:
+        pair = self._watching(point)
+        return b"" if pair is None else pair[0].open_number(pair[1])
+
     def count(self, point: Hashable) -> int:
         return sum(tracker.count(own) for tracker, own in self._pairs(point))
 
@@ -91,7 +108,7 @@ class RegionPosition(NamedTuple):
     left: bytes = b""
 
 
-class RegionTracker:
+class RegionTracker(InnerDocuments):
     """Free text in which each trigger starts a JSON object or array, which its last bracket ends, and then its end.
 
     regions: by trigger, the tracker of its documents and the text after them. No trigger holds another.
@@ -101,6 +118,7 @@ class RegionTracker:
         self._triggers = tuple(regions)
         self._documents = tuple(tracker for tracker, _ in regions.values())
         self._ends = tuple(end for _, end in regions.values())
+        self.is_nested = any(tracker.is_nested for tracker in self._documents)
         self._longest = max(map(len, regions)) - 1
         self.start = RegionPosition()
 
@@ -128,30 +146,6 @@ class RegionTracker:
                     before = before[1:] if self._longest else b""
         return RegionPosition(before, region, inside, left)
 
-    def is_watching(self, point: Hashable) -> bool:
+    def open_document(self, point: Hashable) -> tuple[DocumentTracker, ItemPosition] | None:
         assert isinstance(point, RegionPosition)
-        return point.region >= 0 and self._documents[point.region].is_watching(point.inside)
-
-    def in_string(self, point: Hashable) -> bool:
-        assert isinstance(point, RegionPosition)
-        return point.region >= 0 and self._documents[point.region].in_string(point.inside)
-
-    def is_idle(self, point: Hashable) -> bool:
-        assert isinstance(point, RegionPosition)
-        return point.region < 0 or self._documents[point.region].is_idle(point.inside)
-
-    def open_string(self, point: Hashable) -> OpenString | None:
-        assert isinstance(point, RegionPosition)
-        return None if point.region < 0 else self._documents[point.region].open_string(point.inside)
-
-    def count(self, point: Hashable) -> int:
-        assert isinstance(point, RegionPosition)
-        return 0 if point.region < 0 else self._documents[point.region].count(point.inside)
-
-    def is_fresh(self, point: Hashable) -> bool:
-        assert isinstance(point, RegionPosition)
-        return point.region >= 0 and self._documents[point.region].is_fresh(point.inside)
-
-    def listed(self, point: Hashable) -> Sequence[bytes]:
-        assert isinstance(point, RegionPosition)
-        return () if point.region < 0 else self._documents[point.region].listed(point.inside)
+        return (self._documents[point.region], point.inside) if point.region >= 0 else None

@@ -35,3 +35,16 @@ Spots: TypeAlias = tuple[Spot, ...]
 """The first is the document."""
 NOTHING: Spots = (Spot(names={}, other=0, items=(0,)),)
 """Documents without arrays whose items must be unique."""
+
+
+def is_nested(spots: Spots) -> bool:
+    """Whether an array with unique items may be inside an item of another."""
+    below = [{*spot.names.values(), spot.other, *spot.items} for spot in spots]
+    todo = [inner for spot in spots if spot.unique for inner in spot.items]
+    met: set[int] = set()
+    while todo:
+        number = todo.pop()
+        if number not in met:
+            met.add(number)
+            todo += below[number]
+    return any(spots[number].unique for number in met)

@@ -7,12 +7,14 @@ knows no tokens; `spots.py` says which arrays these are, `values.py` which items
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
 from typing import NamedTuple, TypeAlias
 
-from espalier.constraints.unique.spots import Spots
+from espalier.constraints.unique.earlier import differs_from_all
+from espalier.constraints.unique.spots import Spots, is_nested
 from espalier.constraints.unique.values import keys
-from espalier.constraints.watching import OpenString, RepeatedItem
+from espalier.constraints.watching import OpenItem, OpenString, RepeatedItem
 
 OUTSIDE, KEY, STRING = range(3)
 """The mode of a point: outside strings, in a member's name, in another string."""
@@ -20,6 +22,7 @@ QUOTE, COMMA, COLON, ESCAPE = b'",:\\'
 OPENS = b"[{"
 STRUCTURE = re.compile(rb'["\[\]{},:]')
 MARK = re.compile(rb'["\\]')
+NUMBER_END = re.compile(rb"[-+.0-9eE]*\Z")
 BLANK = b" \t\r\n"
 
 Some: TypeAlias = tuple[frozenset[Hashable], ...]
@@ -45,6 +48,8 @@ class ItemFrame(NamedTuple):
     seen: Some = ()
     items: int = 0
     named: bool = False
+    #: Where its first item begins in the recorded text.
+    opened: int = 0
 
 
 class ItemPosition(NamedTuple):
@@ -70,6 +75,8 @@ class DocumentTracker:
     def __init__(self, spots: Spots) -> None:
         self.spots = spots
         self.start = ItemPosition()
+        self.is_nested = is_nested(spots)
+        self._names_differ = any(spot.names_differ for spot in spots)
 
     def feed(self, point: Hashable, data: bytes) -> ItemPosition | RepeatedItem:
         assert isinstance(point, ItemPosition)
@@ -95,6 +102,35 @@ class DocumentTracker:
         begun = cut(point.text, point.size, point.string)
         rivals = (text for some in point.strings for text in some if isinstance(text, bytes) and text.startswith(begun))
         return OpenString(begun, frozenset(rivals))
+
+    def open_item(self, point: Hashable) -> OpenItem | None:
+        assert isinstance(point, ItemPosition)
+        frame, depth = point.frame, 0
+        while frame is not None and not frame.unique:
+            frame, depth = frame.parent, depth + 1
+        if frame is None or self._names_differ:
+            return None
+        return OpenItem(frame.begin, depth, point.mode != OUTSIDE, point.escaped)
+
+    def differs(self, point: Hashable) -> bool:
+        assert isinstance(point, ItemPosition)
+        frame, text = point.frame, b""
+        while frame is not None:
+            if frame.unique and frame.items and not frame.done:
+                text = text or cut(point.text, point.size, 0)
+                earlier, begun = text[frame.opened : frame.begin], text[frame.begin :]
+                if not differs_from_all(begun, earlier, self.spots[self.spots[frame.spot].items[frame.place]].names):
+                    return False
+            frame = frame.parent
+        return True
+
+    def open_number(self, point: Hashable) -> bytes:
+        assert isinstance(point, ItemPosition)
+        end = NUMBER_END.search(point.text[1]) if point.text is not None and point.mode == OUTSIDE else None
+        if end is None or end.start():
+            return b"" if end is None else end[0]
+        whole = NUMBER_END.search(cut(point.text, point.size, 0))
+        return whole[0] if whole is not None else b""
 
     def count(self, point: Hashable) -> int:
         assert isinstance(point, ItemPosition)
@@ -194,7 +230,8 @@ class DocumentTracker:
                 watched = unique or named or (frame is not None and frame.watched)
                 if watched and not records:
                     text, size, since, records = None, 0, at - 1, True
-                frame = ItemFrame(frame, value, is_array, unique, watched, begin=size + at - since, named=named)
+                begin = size + at - since
+                frame = ItemFrame(frame, value, is_array, unique, watched, begin=begin, named=named, opened=begin)
                 in_value = False
             elif frame is not None:
                 last = recorded(frame.begin, at - 1).strip(BLANK) if frame.unique and not frame.done else b""
@@ -210,6 +247,54 @@ class DocumentTracker:
         if records and at > since:
             text, size = (text, data[since:at]), size + at - since
         return ItemPosition(frame, mode, value, in_value, escaped, text, size, string, strings, closed), at
+
+
+class InnerDocuments(ABC):
+    """A tracker of texts in which documents stand, one at a time: it follows the open one."""
+
+    @abstractmethod
+    def open_document(self, point: Hashable) -> tuple[DocumentTracker, ItemPosition] | None:
+        """The tracker of the open document, and the position in it."""
+
+    def is_watching(self, point: Hashable) -> bool:
+        inner = self.open_document(point)
+        return inner is not None and inner[0].is_watching(inner[1])
+
+    def in_string(self, point: Hashable) -> bool:
+        inner = self.open_document(point)
+        return inner is not None and inner[0].in_string(inner[1])
+
+    def is_idle(self, point: Hashable) -> bool:
+        inner = self.open_document(point)
+        return inner is None or inner[0].is_idle(inner[1])
+
+    def open_string(self, point: Hashable) -> OpenString | None:
+        inner = self.open_document(point)
+        return None if inner is None else inner[0].open_string(inner[1])
+
+    def open_item(self, point: Hashable) -> OpenItem | None:
+        inner = self.open_document(point)
+        return None if inner is None else inner[0].open_item(inner[1])
+
+    def differs(self, point: Hashable) -> bool:
+        inner = self.open_document(point)
+        return inner is None or inner[0].differs(inner[1])
+
+    def open_number(self, point: Hashable) -> bytes:
+        inner = self.open_document(point)
+        return b"" if inner is None else inner[0].open_number(inner[1])
+
+    def count(self, point: Hashable) -> int:
+        inner = self.open_document(point)
+        return 0 if inner is None else inner[0].count(inner[1])
+
+    def is_fresh(self, point: Hashable) -> bool:
+        inner = self.open_document(point)
+        return inner is not None and inner[0].is_fresh(inner[1])
+
+    def listed(self, point: Hashable) -> Sequence[bytes]:
+        inner = self.open_document(point)
+        return () if inner is None else inner[0].listed(inner[1])
 
 
 def begun_array(point: ItemPosition) -> ItemFrame | None:

@@ -23,20 +23,18 @@ def keys(text: bytes) -> tuple[Hashable, ...]:
         return (text[1:-1].decode(),)
     if text in SCALARS:
         return (SCALARS[text],)
-    has_numbers = False
+    return value_keys(read_value(text))
 
-    def number(digits: str) -> Fraction:
-        nonlocal has_numbers
-        has_numbers = True
-        return Fraction(digits)
 
-    def whole(digits: str) -> int:
-        nonlocal has_numbers
-        has_numbers = True
-        return int(digits)
+def read_value(text: bytes) -> Any:
+    """A JSON value with exact numbers. Raises ValueError."""
+    return json.loads(text, parse_float=Fraction)
 
-    value = json.loads(text, parse_float=number, parse_int=whole)
-    return (key(value), ("float", key(_round(value)))) if has_numbers else (key(value),)
+
+def value_keys(value: Any) -> tuple[Hashable, ...]:
+    """The keys of a value with exact numbers. Values are equal if one of their keys is."""
+    exact, rounded = key(value), key(_round(value))
+    return (exact,) if exact == rounded else (exact, rounded)
 
 
 def _round(value: Any) -> Any:
