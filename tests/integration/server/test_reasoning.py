@@ -1,5 +1,5 @@
-"""Reasoning over HTTP, for clients that ask for nothing: on every route, whole and streamed, however markers are spelled
-and whoever opens the thought."""
+"""Reasoning over HTTP, for clients that ask for nothing: on every route, whole and streamed, however markers are
+spelled and whoever opens the thought."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Container, Hashable
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -58,7 +59,7 @@ def _item_keys(value: Any) -> Any:
         return tuple(frozenset(value_keys(inner)) for inner in value)
     if isinstance(value, dict):
         return {name: frozenset(value_keys(inner)) for name, inner in value.items()}
-    return _kind_of(json.dumps(value, default=str).encode()[0])
+    return "number" if isinstance(value, Fraction) else _kind_of(json.dumps(value).encode()[0])
 
 
 def _kind_of(first: int) -> str:

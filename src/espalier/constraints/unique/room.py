@@ -127,7 +127,7 @@ def _numbers(machine: Machine, state: State) -> int:
     """NUMBERS where a 1 may come now, and then three digits, whichever they are."""
     further = machine.step(state, ONE)
     for _ in range(MORE_DIGITS):
-        after = {None if further is None else machine.step(further, digit) for digit in DIGITS}
+        after: set[State] = {None if further is None else machine.step(further, digit) for digit in DIGITS}
         if len(after) > 1 or None in after:
             return 0
         further = after.pop()

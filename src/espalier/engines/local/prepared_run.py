@@ -239,7 +239,7 @@ class PreparedRun:
         spec, turn = self.turn.spec, self._turn()
         lost = () if self._lost is None else self._lost.notes(outcome.tokens, self._spell_token, self.turn.before)
         verdict = None if spec is None else self._judge(spec, outcome)
-        # Nothing else tells a user of a turn without a constraint, as where the model calls a tool that it was not offered.
+        # Nothing else tells it of a turn without a constraint, as where the model calls a tool that it was not offered.
         faults = [turn.fault] if turn.fault and spec is None and outcome.finish == "stop" else []
         parsed = None
         # A text that was closed by the token limit is complete.

@@ -20,7 +20,7 @@ from espalier.chat.reading.channel_header import ANSWER, header_begun, opens_mes
 from espalier.chat.reading.deltas import Turn
 from espalier.chat.reading.thoughts import ThoughtSplitter, find_reasoning, start_turn, thoughts_of
 from espalier.chat.reading.turn_parser import TurnParser
-from espalier.chat.reasoning import Reasoning
+from espalier.chat.reasoning import REASONING, Reasoning
 from espalier.chat.wire.detect import detect_format
 from espalier.chat.wire.formats import WireFormat, wire_format
 from espalier.computed import computed

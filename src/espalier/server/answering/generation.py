@@ -185,8 +185,8 @@ class Generation:
 
     @property
     def told(self) -> tuple[str, ...]:
-        """What a reply says of texts that break what was called enforced or that a stop text cut, and of properties that
-        were lost, each sentence once."""
+        """What a reply says of texts that break what was called enforced or that a stop text cut, and of properties
+        that were lost, each sentence once."""
         return result_lines([output.result for output in self.outputs if output.result is not None])
 
     def _tell_breaches(self, index: int, result: Result) -> None:

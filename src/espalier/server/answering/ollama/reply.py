@@ -19,7 +19,7 @@ from espalier.server.answering.deltas import deltas_of
 from espalier.server.answering.generation import Generation
 from espalier.server.answering.logprobs import ChatLogprobsLog
 from espalier.server.answering.ollama.errors import ollama_error
-from espalier.server.answering.replies import Head, ReplyChunks, breach_report, plain_reason, report, reports, steps_of
+from espalier.server.answering.replies import Head, ReplyChunks, plain_reason, report, reports, result_lines, result_report, steps_of
 from espalier.server.asgi import new_id
 from espalier.server.asking.draft import ParsedRequest
 from espalier.server.asking.ollama.ask import ParsedOllamaRequest
@@ -83,7 +83,8 @@ def whole_ollama(parsed: ParsedRequest, head: Head, results: Sequence[Result]) -
     assert isinstance(parsed, ParsedOllamaRequest)
     (result,) = results
     turn = OllamaTurn(parsed.has_message)
-    content, more = "", {}
+    content = ""
+    more: Json = {}
     if parsed.has_turn:
         for piece in filter(None, map(turn.of, deltas_of(result))):
             fields = piece.get("message", piece)
@@ -117,10 +118,7 @@ def _ending(result: Result) -> Json:
 def _told(turn: OllamaTurn, result: Result) -> Json:
     """The key `espalier` where nobody asks for it: what the client must hear of all the same."""
     cut = turn.cut_calls()
-    if not cut:
-        return breach_report(result)
-    lines = [*breach_report(result).get("espalier", {"warnings": []})["warnings"], *cut]
-    return {"espalier": {"warnings": lines}}
+    return {"espalier": {"warnings": [*result_lines([result]), *cut]}} if cut else result_report(result)
 
 
 def finish_ollama(reply: Json, running: Generation) -> Json:
