@@ -19,7 +19,20 @@ from espalier.constraints.verdict import judge, parse
 from espalier.errors import CapabilityError, InputError, SpecError, UnsupportedError
 from espalier.tokens import mask as masks
 from tests.examples import examples
-from tests.gpt_oss import CALL, FINAL, NEXT, PREAMBLE, RETURN, THOUGHT, TYPES, VOCAB, call, encode, read_by_openai, spell
+from tests.gpt_oss import (
+    CALL,
+    FINAL,
+    NEXT,
+    PREAMBLE,
+    RETURN,
+    THOUGHT,
+    TYPES,
+    VOCAB,
+    call,
+    encode,
+    read_by_openai,
+    spell,
+)
 from tests.laws import check_completion, check_matcher
 from tests.tool_texts import TOOLS, random_call
 
@@ -216,7 +229,7 @@ def test_why_a_call_of_a_built_in_tool_is_refused() -> None:
 
 
 def test_the_grammar_for_llama_cpp_accepts_the_same_texts() -> None:
-    from espalier import Gbnf  # noqa: PLC0415
+    from espalier import Gbnf
 
     for name in ("answer", "auto", "both"):
         spec, good, bad = SPECS[name]

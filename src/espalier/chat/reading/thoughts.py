@@ -10,14 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, Protocol, Self
 
-from espalier.chat.reading.channel_header import (
-    BORDER,
-    MARKERS,
-    MAX_HEADER,
-    MESSAGE,
-    begins_header,
-    read_header,
-)
+from espalier.chat.reading.channel_header import BORDER, MARKERS, MAX_HEADER, MESSAGE, begins_header, read_header
 from espalier.chat.reading.incoming import SPACE
 from espalier.chat.reasoning import REASONING, Reasoning, detect_reasoning
 from espalier.tokens.vocab import Vocab

@@ -45,7 +45,8 @@ class CallsTracker(InnerDocuments):
         self._lead = re.compile(
             b"".join(BLANKS + b"(?:%b)?" % re.escape(piece.strip().encode()) for piece in pieces) + BLANKS
         )
-        self._kept = KEPT + max(map(len, tools)) + sum(map(len, pieces)) + max(map(len, (wire.middle, *wire.other_middles)))
+        middle = max(map(len, (wire.middle, *wire.other_middles)))
+        self._kept = KEPT + max(map(len, tools)) + sum(map(len, pieces)) + middle
         self.start = CallPlace()
 
     def feed(self, point: Hashable, data: bytes) -> CallPlace | RepeatedItem:

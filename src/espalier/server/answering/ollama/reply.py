@@ -19,7 +19,16 @@ from espalier.server.answering.deltas import deltas_of
 from espalier.server.answering.generation import Generation
 from espalier.server.answering.logprobs import ChatLogprobsLog
 from espalier.server.answering.ollama.errors import ollama_error
-from espalier.server.answering.replies import Head, ReplyChunks, plain_reason, report, reports, result_lines, result_report, steps_of
+from espalier.server.answering.replies import (
+    Head,
+    ReplyChunks,
+    plain_reason,
+    report,
+    reports,
+    result_lines,
+    result_report,
+    steps_of,
+)
 from espalier.server.asgi import new_id
 from espalier.server.asking.draft import ParsedRequest
 from espalier.server.asking.ollama.ask import ParsedOllamaRequest
