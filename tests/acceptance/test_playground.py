@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -18,31 +17,15 @@ pytest.importorskip("uvicorn")
 
 import espalier
 from espalier.engines.serving.service import Service
+from tests.browsers import browser, in_chromium, playwright
 from tests.server_app import fake_engine, make_app, served, settings
 
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-pytestmark = [pytest.mark.browser, pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")]
-QUIET = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
+__all__ = ["browser"]  # a fixture
+
+pytestmark = in_chromium
 DEMO = Path(__file__).resolve().parents[2] / "models" / "demo"
 KEY = "sk-a-key-for-tests"
 HOSTILE = '<script>alert(1)</script><img src=x onerror=alert(2)>\u202eabc\u200bd\x1b[31m é {"a": 1}'
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with playwright.sync_playwright() as driver:
-        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=QUIET)
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture(scope="module")

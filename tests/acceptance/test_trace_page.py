@@ -5,7 +5,6 @@ import csv
 import dataclasses
 import io
 import json
-import shutil
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -13,28 +12,12 @@ import pytest
 
 from espalier.trace.page import render, render_pair
 from espalier.trace.records import Rewind
+from tests.browsers import browser, in_chromium, playwright
 from tests.traces import as_json, sample_trace
 
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-pytestmark = [pytest.mark.browser, pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")]
-QUIET = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
+__all__ = ["browser"]  # a fixture
 
-
-@pytest.fixture(scope="module")
-def browser():
-    with playwright.sync_playwright() as driver:
-        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=QUIET)
-        yield chromium
-        chromium.close()
+pytestmark = in_chromium
 
 
 @pytest.fixture

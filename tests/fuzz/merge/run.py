@@ -3,7 +3,8 @@
 The oracle is the server's own memory: it knows of each token whether a draw was refused, and which. A step that the
 merge calls unknown is never wrong; how many it states is counted. A link that is marked as weak may be to another
 request's task, which is counted too; but no event of that task contradicts the reply, it is the only such task or was
-asked for as the most recent one, and a log that holds the reply's own task alone is always merged.
+asked for as the most recent one, and a log that holds the reply's own task alone is always merged, unless it has lost
+rejections that the reply proves.
 """
 
 from __future__ import annotations
@@ -75,7 +76,8 @@ class MergeFuzzer:
             fault = _fault_of_weak(made, mine, log, options)
         else:
             fault = _fault(made, mine, log)
-        if not made.is_matched and not log.is_own and _alone(log, mine):
+        has_lost = log.silent and "proves rejections" in made.link.reason
+        if not made.is_matched and not log.is_own and _alone(log, mine) and not has_lost:
             fault = f"a log of one task is not merged: {made.link}"
         if fault:
             totals.findings.append(Finding(seed=seed, fault=fault, spec=(kind, log.damages, options), text=reply[:0]))

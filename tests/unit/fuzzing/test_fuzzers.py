@@ -31,7 +31,7 @@ from tests.fuzz.merge.run import MergeFuzzer
 from tests.fuzz.safety_again import is_found, nested_strings
 from tests.fuzz.schema.oracle import declared_twice
 from tests.fuzz.schema.texts import is_styled, styled
-from tests.fuzz.session import CASES_PER_SEED, Totals, feature_lines, run
+from tests.fuzz.session import CASES_PER_SEED, Totals, feature_lines, run, try_case
 from tests.fuzz.words import expression
 
 if TYPE_CHECKING:
@@ -53,6 +53,13 @@ def test_what_a_merge_states_is_the_truth() -> None:
     totals = run(MergeFuzzer(), 1, cases=examples(120))
     assert [str(finding) for finding in totals.findings] == []
     assert totals.counts["own: rejected_steps"] + totals.counts["other: rejected_steps"]
+
+
+@pytest.mark.parametrize("case", [38111115477, 38111118291, 38111120091, 38222117674])
+def test_the_end_of_another_text_and_a_log_that_lost_proven_rejections_are_not_merged(case: int) -> None:
+    totals = Totals()
+    try_case(MergeFuzzer(), case, totals)
+    assert [str(finding) for finding in totals.findings] == []
 
 
 def test_an_input_of_a_batch_is_read_as_plain_code_reads_it() -> None:

@@ -286,8 +286,7 @@ class StackAutomaton:
         return frame.closed
 
     def _spend(self, cost: int) -> None:
-        """Count stacks that were looked at. Raises LimitExceeded, and what `check_time` raises."""
-        check_time()
+        """Count stacks that were looked at. Raises LimitExceeded."""
         self.spent += cost
         if self.spent > self._max_work:
             raise LimitExceeded(
@@ -398,12 +397,14 @@ class StackAutomaton:
         return known
 
     def union(self, stacks: Stacks, other: Stacks) -> Stacks:
-        """The union of two sets."""
+        """The union of two sets. Raises LimitExceeded, and what `check_time` raises: sets of an ambiguous text have
+        exponentially many unions."""
         if stacks is other:
             return stacks
         todo = [_pair(stacks, other)]
         unions = self._unions
         while todo:
+            check_time()
             pair = todo[-1]
             if pair in unions:
                 todo.pop()
