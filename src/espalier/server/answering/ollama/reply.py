@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -96,7 +96,7 @@ def whole_ollama(parsed: ParsedRequest, head: Head, results: Sequence[Result]) -
     reply = {"model": head.model, "created_at": written_now(), **turn.piece(content, **more)}
     if parsed.top_logprobs is not None:
         reply["logprobs"] = _logprobs(parsed, steps_of(parsed, result))
-    return reply | _ending(result) | _told(turn, result)
+    return reply | _ending(result) | _told(turn, {})
 
 
 def _logprobs(parsed: ParsedRequest, steps: Sequence[StepRecord]) -> list[Json]:
@@ -114,13 +114,11 @@ def _ending(result: Result) -> Json:
     }
 
 
-def _told(turn: OllamaTurn, result: Result) -> Json:
-    """The key `espalier` where nobody asks for it: what the client must hear of all the same."""
-    cut = turn.cut_calls()
-    if not cut:
-        return breach_report(result)
-    lines = [*breach_report(result).get("espalier", {"warnings": []})["warnings"], *cut]
-    return {"espalier": {"warnings": lines}}
+def _told(turn: OllamaTurn, breach: Mapping[str, Any]) -> Json:
+    """The key `espalier` where nobody asks for it: what the client must hear of all the same. breach: what is said of
+    a text that breaks what was called enforced, where no header can say it."""
+    lines = [*breach.get("espalier", {}).get("warnings", ()), *turn.cut_calls()]
+    return {"espalier": {"warnings": lines}} if lines else {}
 
 
 def finish_ollama(reply: Json, running: Generation) -> Json:
@@ -187,7 +185,7 @@ class OllamaChunks(ReplyChunks):
         if isinstance(happened, FinishEvent):
             result = happened.result
             self.results[run] = result
-            self._last = self._turn.piece("") | _ending(result) | _told(self._turn, result)
+            self._last = self._turn.piece("") | _ending(result) | _told(self._turn, breach_report(result))
             if self.asked.top_logprobs is not None and (steps := self._steps.pop(run, None)):
                 self._last["logprobs"] = _logprobs(self.asked, steps)
             if self.asked.report:
