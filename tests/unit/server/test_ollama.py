@@ -13,6 +13,9 @@ pytest.importorskip("httpx")
 pytest.importorskip("ollama", reason="the SDK ollama is not installed")
 
 import ollama
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from espalier.errors import Unavailable
@@ -22,7 +25,8 @@ from espalier.server.asking.ollama.template import render_template
 from espalier.server.bodies.base import read_body
 from espalier.server.bodies.ollama import OllamaChatBody, OllamaGenerateBody
 from espalier.server.http.errors import UnsupportedParameter
-from tests.ollama_api import CHAT, GENERATE, OF_RUN, TYPES, gathered, streamed, whole
+from tests.examples import examples
+from tests.ollama_api import CHAT, GENERATE, OF_RUN, TYPES, gathered, streamed, text_of, whole
 from tests.server_app import OneKeyGate, Stuck, client, make_process, settings
 
 Json = dict[str, Any]
@@ -371,6 +375,46 @@ def test_think_has_no_effect_on_a_model_that_cannot_and_that_is_told(api: TestCl
         assert reply.status_code == 200
         assert "think has no effect" in reply.headers["warning"]
     assert "warning" not in api.post(CHAT, json={**ASKED[CHAT], "think": False, "stream": False}).headers
+
+
+@pytest.mark.parametrize(("path", "holds"), [(CHAT, "message"), (GENERATE, None)])
+def test_the_thoughts_of_a_reply_are_its_thinking(path: str, holds: str | None) -> None:
+    body = {**ASKED[path], "espalier": {"reasoning": "think"}, "options": {"temperature": 0}}
+    with client("<think>Hm.</think>Yes.") as api:
+        for reply in (whole(api, body, path), gathered(streamed(api, body, path), path)):
+            held = reply if holds is None else reply[holds]
+            assert (held["thinking"].strip(), text_of(reply).strip()) == ("Hm.", "Yes.")
+
+
+TEXTS = st.text(max_size=6).filter(lambda text: text.isprintable())
+JUNK = st.none() | st.booleans() | st.integers(-3, 3) | TEXTS | st.lists(TEXTS, max_size=2)
+CALLS = st.lists(st.fixed_dictionaries({"function": st.fixed_dictionaries({"name": TEXTS, "arguments": JUNK})}) | JUNK)
+ROLES = st.sampled_from(["user", "assistant", "tool", "system", "Boss"])
+FIELDS = {"content": TEXTS | JUNK, "thinking": TEXTS, "tool_calls": CALLS, "tool_name": TEXTS, "images": JUNK}
+BODIES = st.fixed_dictionaries(
+    {"messages": st.lists(st.fixed_dictionaries({"role": ROLES}, optional=FIELDS) | JUNK, max_size=3)},
+    optional={
+        "format": st.sampled_from(["json", "", SCHEMA, {}, True, {"type": 3}]),
+        "options": st.dictionaries(st.sampled_from(["top_k", "top_p", "stop", "num_ctx", "numa", "x"]), JUNK),
+        "think": JUNK,
+        "tools": st.lists(st.sampled_from([TOOL, {}, {"function": {"name": "f"}}]), max_size=2),
+        "keep_alive": JUNK,
+        "truncate": st.booleans(),
+    },
+)
+
+
+@hypothesis_settings(max_examples=examples(60), deadline=None)
+@given(BODIES)
+def test_any_body_is_answered_or_refused_and_its_stream_is_the_whole_reply(api: TestClient, body: Json) -> None:
+    body["options"] = {"num_predict": 6, "seed": 1, **body.get("options", {})}
+    reply = api.post(CHAT, json={**body, "stream": False})
+    assert reply.status_code in (200, 400, 501), reply.text
+    if reply.status_code != 200:
+        assert isinstance(reply.json()["error"], str)
+        assert api.post(CHAT, json=body).status_code == reply.status_code
+    elif reply.json()["done_reason"] not in ("load", "unload"):
+        assert same(gathered(streamed(api, body))) == same(reply.json())
 
 
 def call(name: str, call_id: str | None = None, arguments: Any = None) -> Json:

@@ -27,7 +27,6 @@ from espalier.server.http.wire import to_bytes, to_bytes_by_parts
 from espalier.trace.records import StepRecord
 
 Json = dict[str, Any]
-NANOSECONDS = 1_000_000_000
 CUT_CALL = "the text ends inside a call of {name}, which is left out"
 
 
@@ -40,6 +39,11 @@ def ollama_head(parsed: ParsedRequest, fingerprint: str) -> Head:
 def written_now() -> str:
     """The time as Ollama writes it."""
     return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def nanoseconds(seconds: float) -> int:
+    """A duration as Ollama writes it; never 0, for clients divide by durations."""
+    return max(1, round(seconds * 1e9))
 
 
 @dataclass(slots=True)
@@ -147,8 +151,7 @@ def _of_run(running: Generation, result: Result) -> Json:
         "prompt_eval_duration": first - submitted,
         "eval_duration": max(output.last - first, 0.0),
     }
-    # Clients divide by durations, so none is 0.
-    fields: Json = {name: max(1, round(seconds * NANOSECONDS)) for name, seconds in durations.items()}
+    fields: Json = {name: nanoseconds(seconds) for name, seconds in durations.items()}
     if parsed.has_context:
         prompt = running.process.engine.engine.prompt_ids(parsed.requests[0])
         fields["context"] = [*prompt, *result.token_ids]
