@@ -13,11 +13,12 @@ import pytest
 
 pytest.importorskip("fastapi")
 pytest.importorskip("transformers")
+pytest.importorskip("ollama")
 
 from starlette.testclient import TestClient
 
 import espalier
-from tests import messages_api, responses_api
+from tests import messages_api, ollama_api, responses_api
 from tests.server_app import client
 
 DEMO = Path(__file__).parents[3] / "models" / "demo"
@@ -42,6 +43,12 @@ MESSAGES = {
     "espalier": OURS,
     "output_config": {"format": {"type": "json_schema", "schema": SCHEMA}},
 }
+OLLAMA = {
+    "messages": [{"role": "user", "content": "Generate user info"}],
+    "options": {"num_predict": 60},
+    "espalier": OURS,
+    "format": SCHEMA,
+}
 
 
 @pytest.fixture(scope="module", params=["transformers", "llamacpp"])
@@ -56,7 +63,7 @@ def api(request: pytest.FixtureRequest, demo_engine: espalier.LoadedEngine) -> I
 
 
 @pytest.mark.parametrize("streams", [False, True])
-@pytest.mark.parametrize(("apis", "body"), [(responses_api, RESPONSES), (messages_api, MESSAGES)])
+@pytest.mark.parametrize(("apis", "body"), [(responses_api, RESPONSES), (messages_api, MESSAGES), (ollama_api, OLLAMA)])
 def test_a_preset_safety_and_a_schema_hold_together(
     api: TestClient, apis: Any, body: dict[str, Any], streams: bool
 ) -> None:
@@ -71,7 +78,9 @@ def test_a_preset_safety_and_a_schema_hold_together(
         assert output["verdict"]["valid"] is True
 
 
-@pytest.mark.parametrize(("route", "body"), [("/v1/responses", RESPONSES), ("/v1/messages", MESSAGES)])
+@pytest.mark.parametrize(
+    ("route", "body"), [("/v1/responses", RESPONSES), ("/v1/messages", MESSAGES), ("/api/chat", OLLAMA)]
+)
 def test_what_contradicts_the_filter_is_refused_and_not_dropped(
     api: TestClient, route: str, body: dict[str, Any]
 ) -> None:

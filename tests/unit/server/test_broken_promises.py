@@ -49,6 +49,7 @@ DIALECTS: dict[str, tuple[str, dict[str, Any]]] = {
         {"messages": USER, "max_tokens": 99, "output_config": {"format": {"type": "json_schema", "schema": SCHEMA}}},
     ),
     "llama": ("/completion", {"prompt": "Hi", "json_schema": SCHEMA}),
+    "ollama": ("/api/chat", {"messages": USER, "format": SCHEMA, "stream": False}),
 }
 
 
@@ -83,6 +84,8 @@ def ending(name: str, last: dict[str, Any]) -> Any:
     if name == "responses":
         last = last.get("response", last)
         return last["status"], last["incomplete_details"], last["output"][-1]["status"]
+    if name == "ollama":
+        return last["done_reason"]
     return last.get("delta", last)["stop_reason"] if name == "messages" else last["stop_type"]
 
 
@@ -92,6 +95,7 @@ WORDED = {
     "responses": ("incomplete", {"reason": "content_filter"}, "incomplete"),
     "messages": "refusal",
     "llama": "none",
+    "ollama": "content_filter",
 }
 USUAL = {
     "chat": "stop",
@@ -99,11 +103,14 @@ USUAL = {
     "responses": ("completed", None, "completed"),
     "messages": "end_turn",
     "llama": "eos",
+    "ollama": "stop",
 }
 
 
 def last_chunk(name: str, text: str) -> dict[str, Any]:
     """The last chunk with the end of the output."""
+    if name == "ollama":
+        return dict(json.loads(text.splitlines()[-1]))
     chunks = [json.loads(one) for one in events_of(text) if one != "[DONE]"]
     return {
         "chat": lambda: chunks[-1],

@@ -13,6 +13,9 @@ pytest.importorskip("httpx")
 pytest.importorskip("ollama", reason="the SDK ollama is not installed")
 
 import ollama
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from espalier.errors import Unavailable
@@ -22,11 +25,11 @@ from espalier.server.asking.ollama.template import render_template
 from espalier.server.bodies.base import read_body
 from espalier.server.bodies.ollama import OllamaChatBody, OllamaGenerateBody
 from espalier.server.http.errors import UnsupportedParameter
+from tests.examples import examples
+from tests.ollama_api import CHAT, GENERATE, OF_RUN, TYPES, gathered, streamed, text_of, whole
 from tests.server_app import OneKeyGate, Stuck, client, make_process, settings
 
 Json = dict[str, Any]
-CHAT, GENERATE = "/api/chat", "/api/generate"
-TYPES = {CHAT: ollama.ChatResponse, GENERATE: ollama.GenerateResponse}
 SCHEMA = {
     "type": "object",
     "properties": {"city": {"type": "string", "enum": ["Rome", "Oslo"]}},
@@ -38,66 +41,12 @@ HI = [{"role": "user", "content": "Hi"}]
 SEEDED = {"seed": 1, "num_predict": 80}
 FORCED: Json = {"tools": [TOOL], "tool_choice": "required", "parallel_tool_calls": False}
 ASKED: dict[str, Json] = {CHAT: {"messages": HI, "options": SEEDED}, GENERATE: {"prompt": "Hi", "options": SEEDED}}
-OF_RUN = {"created_at", "total_duration", "load_duration", "prompt_eval_duration", "eval_duration"}
 
 
 @pytest.fixture(scope="module")
 def api() -> Iterator[TestClient]:
     with client("Hello there.") as http:
         yield http
-
-
-def whole(api: TestClient, path: str, body: Json) -> Json:
-    reply = api.post(path, json={**body, "stream": False})
-    assert reply.status_code == 200, reply.text
-    assert reply.headers["content-type"] == "application/json"
-    return checked(path, reply.json())
-
-
-def checked(path: str, reply: Json) -> Json:
-    """The reply, which the SDK reads and loses nothing of."""
-    read = TYPES[path].model_validate(reply).model_dump(exclude_unset=True)
-    ours = {"espalier"} | ({"context"} if "context" not in read else set())
-    assert reply.keys() - ours <= read.keys()
-    assert (reply["model"], reply["done"]) == ("fake", True)
-    assert all(reply[name] > 0 for name in OF_RUN - {"created_at"})
-    return reply
-
-
-def lines(api: TestClient, path: str, body: Json) -> list[Json]:
-    reply = api.post(path, json=body)
-    assert reply.status_code == 200, reply.text
-    assert reply.headers["content-type"] == "application/x-ndjson"
-    return [json.loads(line) for line in reply.text.splitlines()]
-
-
-def gathered(path: str, parts: list[Json]) -> Json:
-    """The reply that a client puts together from the lines."""
-    assert [part["done"] for part in parts] == [False] * (len(parts) - 1) + [True]
-    made: Json = {}
-    for part in parts:
-        TYPES[path].model_validate(part)
-        held = part.pop("message", part)
-        for name in ("content", "response", "thinking"):
-            if name in held:
-                made[name] = made.get(name, "") + held[name]
-        made.setdefault("calls", []).extend(held.get("tool_calls", []))
-        made.setdefault("logprobs", []).extend(part.get("logprobs", []))
-    return checked(path, {**parts[-1], **TYPES_OF_TEXT[path](made)})
-
-
-def _message(made: Json) -> Json:
-    message: Json = {"role": "assistant", "content": made["content"]}
-    message |= {"thinking": made["thinking"]} if "thinking" in made else {}
-    message |= {"tool_calls": made["calls"]} if made["calls"] else {}
-    return {"message": message} | ({"logprobs": made["logprobs"]} if made["logprobs"] else {})
-
-
-def _response(made: Json) -> Json:
-    return {"response": made["response"]} | ({"logprobs": made["logprobs"]} if made["logprobs"] else {})
-
-
-TYPES_OF_TEXT = {CHAT: _message, GENERATE: _response}
 
 
 def same(reply: Json) -> Json:
@@ -139,39 +88,39 @@ GRID = [
 def test_the_lines_of_a_stream_make_the_whole_reply(api: TestClient, path: str, name: str, more: Json) -> None:
     body = {**ASKED[path], **more}
     if name == "each step":
-        assert all("steps" in part["espalier"] for part in lines(api, path, body)[:-1])
+        assert all("steps" in part["espalier"] for part in streamed(api, body, path)[:-1])
         return
-    assert same(gathered(path, lines(api, path, body))) == same(whole(api, path, body))
+    assert same(gathered(streamed(api, body, path), path)) == same(whole(api, body, path))
 
 
 def test_a_stream_is_what_a_body_gets_that_does_not_say(api: TestClient) -> None:
-    assert len(lines(api, CHAT, ASKED[CHAT])) > 2
-    assert len(lines(api, CHAT, {**ASKED[CHAT], "stream": True})) > 2
+    assert len(streamed(api, ASKED[CHAT], CHAT)) > 2
+    assert len(streamed(api, {**ASKED[CHAT], "stream": True}, CHAT)) > 2
 
 
 def test_why_a_text_ended_is_said(api: TestClient) -> None:
     def ending(**options: Any) -> str:
-        reply = whole(api, CHAT, {"messages": HI, "options": {"temperature": 0, **options}})
+        reply = whole(api, {"messages": HI, "options": {"temperature": 0, **options}}, CHAT)
         return str(reply["done_reason"])
 
     assert ending() == "stop"
     assert ending(num_predict=3) == "length"
     assert ending(stop=["the"]) == "stop"
     assert ending(num_predict=-1) == ending(num_predict=-2) == "stop"
-    assert whole(api, CHAT, {"messages": HI, **FORCED})["done_reason"] == "stop"
+    assert whole(api, {"messages": HI, **FORCED}, CHAT)["done_reason"] == "stop"
 
 
 def test_tokens_are_counted(api: TestClient) -> None:
-    reply = whole(api, GENERATE, {"prompt": "Hi", "raw": True, "options": {"temperature": 0}})
+    reply = whole(api, {"prompt": "Hi", "raw": True, "options": {"temperature": 0}}, GENERATE)
     assert reply["response"] == "Hello there."
     assert (reply["prompt_eval_count"], reply["eval_count"]) == (3, len("Hello there.") + 1)
 
 
 def test_a_format_and_the_schema_of_a_tool_are_enforced(api: TestClient) -> None:
-    text = whole(api, GENERATE, {"prompt": "Hi", "format": SCHEMA, "options": SEEDED})["response"]
+    text = whole(api, {"prompt": "Hi", "format": SCHEMA, "options": SEEDED}, GENERATE)["response"]
     assert json.loads(text)["city"] in ("Rome", "Oslo")
-    assert isinstance(json.loads(whole(api, CHAT, {**ASKED[CHAT], "format": "json"})["message"]["content"]), dict)
-    (call,) = whole(api, CHAT, {**ASKED[CHAT], **FORCED})["message"]["tool_calls"]
+    assert isinstance(json.loads(whole(api, {**ASKED[CHAT], "format": "json"}, CHAT)["message"]["content"]), dict)
+    (call,) = whole(api, {**ASKED[CHAT], **FORCED}, CHAT)["message"]["tool_calls"]
     assert call["function"]["name"] == "look_up"
     assert call["function"]["arguments"]["city"] in ("Rome", "Oslo")
 
@@ -179,7 +128,7 @@ def test_a_format_and_the_schema_of_a_tool_are_enforced(api: TestClient) -> None
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_call_that_is_cut_is_left_out_and_told(api: TestClient, stream: bool) -> None:
     body = {"messages": HI, **FORCED, "options": {"num_predict": 36, "seed": 1}}
-    reply = gathered(CHAT, lines(api, CHAT, body)) if stream else whole(api, CHAT, body)
+    reply = gathered(streamed(api, body)) if stream else whole(api, body, CHAT)
     assert "tool_calls" not in reply["message"]
     assert reply["done_reason"] == "length"
     assert reply["espalier"]["warnings"] == ["the text ends inside a call of look_up, which is left out"]
@@ -318,7 +267,7 @@ def test_errors_have_one_text_at_every_status() -> None:
 
 def test_a_stream_that_fails_ends_with_an_error() -> None:
     with client(serve=lambda engine: Stuck(engine, fails=Unavailable("gone"))) as api:
-        assert lines(api, CHAT, ASKED[CHAT])[-1]["error"] == "gone"
+        assert streamed(api, ASKED[CHAT], CHAT)[-1]["error"] == "gone"
 
 
 def test_curl_sends_no_type_and_a_page_in_a_browser_must(api: TestClient) -> None:
@@ -411,13 +360,13 @@ def test_what_is_too_long_is_cut_and_told_unless_the_body_refuses_that(api: Test
 
 def test_a_context_is_gone_on_from(api: TestClient) -> None:
     options = {"temperature": 0, "num_predict": 30}
-    first = whole(api, GENERATE, {"prompt": "Hi", "options": options})
-    again = whole(api, GENERATE, {"prompt": "More", "context": first["context"], "options": options})
+    first = whole(api, {"prompt": "Hi", "options": options}, GENERATE)
+    again = whole(api, {"prompt": "More", "context": first["context"], "options": options}, GENERATE)
     assert again["context"][: len(first["context"])] == first["context"]
-    alone = whole(api, GENERATE, {"prompt": "More", "options": options})
+    alone = whole(api, {"prompt": "More", "options": options}, GENERATE)
     new = again["context"][len(first["context"]) : again["prompt_eval_count"]]
     assert new == alone["context"][: alone["prompt_eval_count"]]
-    assert "context" not in whole(api, GENERATE, {"prompt": "Hi", "raw": True, "options": options})
+    assert "context" not in whole(api, {"prompt": "Hi", "raw": True, "options": options}, GENERATE)
 
 
 def test_think_has_no_effect_on_a_model_that_cannot_and_that_is_told(api: TestClient) -> None:
@@ -426,6 +375,46 @@ def test_think_has_no_effect_on_a_model_that_cannot_and_that_is_told(api: TestCl
         assert reply.status_code == 200
         assert "think has no effect" in reply.headers["warning"]
     assert "warning" not in api.post(CHAT, json={**ASKED[CHAT], "think": False, "stream": False}).headers
+
+
+@pytest.mark.parametrize(("path", "holds"), [(CHAT, "message"), (GENERATE, None)])
+def test_the_thoughts_of_a_reply_are_its_thinking(path: str, holds: str | None) -> None:
+    body = {**ASKED[path], "espalier": {"reasoning": "think"}, "options": {"temperature": 0}}
+    with client("<think>Hm.</think>Yes.") as api:
+        for reply in (whole(api, body, path), gathered(streamed(api, body, path), path)):
+            held = reply if holds is None else reply[holds]
+            assert (held["thinking"].strip(), text_of(reply).strip()) == ("Hm.", "Yes.")
+
+
+TEXTS = st.text(max_size=6).filter(lambda text: text.isprintable())
+JUNK = st.none() | st.booleans() | st.integers(-3, 3) | TEXTS | st.lists(TEXTS, max_size=2)
+CALLS = st.lists(st.fixed_dictionaries({"function": st.fixed_dictionaries({"name": TEXTS, "arguments": JUNK})}) | JUNK)
+ROLES = st.sampled_from(["user", "assistant", "tool", "system", "Boss"])
+FIELDS = {"content": TEXTS | JUNK, "thinking": TEXTS, "tool_calls": CALLS, "tool_name": TEXTS, "images": JUNK}
+BODIES = st.fixed_dictionaries(
+    {"messages": st.lists(st.fixed_dictionaries({"role": ROLES}, optional=FIELDS) | JUNK, max_size=3)},
+    optional={
+        "format": st.sampled_from(["json", "", SCHEMA, {}, True, {"type": 3}]),
+        "options": st.dictionaries(st.sampled_from(["top_k", "top_p", "stop", "num_ctx", "numa", "x"]), JUNK),
+        "think": JUNK,
+        "tools": st.lists(st.sampled_from([TOOL, {}, {"function": {"name": "f"}}]), max_size=2),
+        "keep_alive": JUNK,
+        "truncate": st.booleans(),
+    },
+)
+
+
+@hypothesis_settings(max_examples=examples(60), deadline=None)
+@given(BODIES)
+def test_any_body_is_answered_or_refused_and_its_stream_is_the_whole_reply(api: TestClient, body: Json) -> None:
+    body["options"] = {"num_predict": 6, "seed": 1, **body.get("options", {})}
+    reply = api.post(CHAT, json={**body, "stream": False})
+    assert reply.status_code in (200, 400, 501), reply.text
+    if reply.status_code != 200:
+        assert isinstance(reply.json()["error"], str)
+        assert api.post(CHAT, json=body).status_code == reply.status_code
+    elif reply.json()["done_reason"] not in ("load", "unload"):
+        assert same(gathered(streamed(api, body))) == same(reply.json())
 
 
 def call(name: str, call_id: str | None = None, arguments: Any = None) -> Json:
@@ -456,9 +445,9 @@ def test_a_result_answers_to_a_call(calls: list[Json], results: list[Json], answ
 
 
 def test_messages_of_earlier_replies_come_back(api: TestClient) -> None:
-    first = whole(api, CHAT, {"messages": HI, **FORCED})["message"]
+    first = whole(api, {"messages": HI, **FORCED}, CHAT)["message"]
     history = [*HI, {**first, "thinking": "Hm."}, result(tool_name="look_up"), {"role": "User", "content": "Well?"}]
-    assert whole(api, CHAT, {"messages": history, "tools": [TOOL], "options": SEEDED})["message"]["content"]
+    assert whole(api, {"messages": history, "tools": [TOOL], "options": SEEDED}, CHAT)["message"]["content"]
     talk = talk_of(history)
     assert talk.messages[1]["reasoning_content"] == "Hm."
     assert talk.messages[1]["tool_calls"][0]["function"]["arguments"] == first["tool_calls"][0]["function"]["arguments"]

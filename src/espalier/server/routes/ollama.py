@@ -16,10 +16,10 @@ from espalier.errors import EspalierError, NotHere
 from espalier.server.answering.ollama.card import describe_model, list_entries
 from espalier.server.answering.ollama.errors import PREFIX, ollama_error
 from espalier.server.answering.ollama.reply import (
-    NANOSECONDS,
     OllamaChunks,
     end_ollama,
     finish_ollama,
+    nanoseconds,
     ollama_head,
     whole_ollama,
     written_now,
@@ -163,12 +163,11 @@ async def embed(request: Request) -> Response:
         return _ask_vectors(body, given if texts and any(texts) else {}, process, is_cut=body.truncate is not False)
 
     def write(parsed: EmbeddingsRequest, vectors: list[Vectors]) -> Json:
-        took = max(1, round((time.monotonic() - began) * NANOSECONDS))
         return {
             "model": parsed.model,
             "embeddings": [vector.tolist() for vector in vectors],
-            "total_duration": took,
-            "load_duration": 1,
+            "total_duration": nanoseconds(time.monotonic() - began),
+            "load_duration": nanoseconds(0),
             "prompt_eval_count": parsed.tokens,
         }
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -19,16 +19,7 @@ from espalier.server.answering.deltas import deltas_of
 from espalier.server.answering.generation import Generation
 from espalier.server.answering.logprobs import ChatLogprobsLog
 from espalier.server.answering.ollama.errors import ollama_error
-from espalier.server.answering.replies import (
-    Head,
-    ReplyChunks,
-    plain_reason,
-    report,
-    reports,
-    result_lines,
-    result_report,
-    steps_of,
-)
+from espalier.server.answering.replies import Head, ReplyChunks, plain_reason, report, reports, result_report, steps_of
 from espalier.server.asgi import new_id
 from espalier.server.asking.draft import ParsedRequest
 from espalier.server.asking.ollama.ask import ParsedOllamaRequest
@@ -36,7 +27,6 @@ from espalier.server.http.wire import to_bytes, to_bytes_by_parts
 from espalier.trace.records import StepRecord
 
 Json = dict[str, Any]
-NANOSECONDS = 1_000_000_000
 CUT_CALL = "the text ends inside a call of {name}, which is left out"
 
 
@@ -49,6 +39,11 @@ def ollama_head(parsed: ParsedRequest, fingerprint: str) -> Head:
 def written_now() -> str:
     """The time as Ollama writes it."""
     return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def nanoseconds(seconds: float) -> int:
+    """A duration as Ollama writes it; never 0, for clients divide by durations."""
+    return max(1, round(seconds * 1e9))
 
 
 @dataclass(slots=True)
@@ -106,7 +101,7 @@ def whole_ollama(parsed: ParsedRequest, head: Head, results: Sequence[Result]) -
     reply = {"model": head.model, "created_at": written_now(), **turn.piece(content, **more)}
     if parsed.top_logprobs is not None:
         reply["logprobs"] = _logprobs(parsed, steps_of(parsed, result))
-    return reply | _ending(result) | _told(turn, result)
+    return reply | _ending(result) | _told(turn, {})
 
 
 def _logprobs(parsed: ParsedRequest, steps: Sequence[StepRecord]) -> list[Json]:
@@ -124,10 +119,11 @@ def _ending(result: Result) -> Json:
     }
 
 
-def _told(turn: OllamaTurn, result: Result) -> Json:
-    """The key `espalier` where nobody asks for it: what the client must hear of all the same."""
-    cut = turn.cut_calls()
-    return {"espalier": {"warnings": [*result_lines([result]), *cut]}} if cut else result_report(result)
+def _told(turn: OllamaTurn, breach: Mapping[str, Any]) -> Json:
+    """The key `espalier` where nobody asks for it: what the client must hear of all the same. breach: what is said of
+    a text that breaks what was called enforced, where no header can say it."""
+    lines = [*breach.get("espalier", {}).get("warnings", ()), *turn.cut_calls()]
+    return {"espalier": {"warnings": lines}} if lines else {}
 
 
 def finish_ollama(reply: Json, running: Generation) -> Json:
@@ -156,8 +152,7 @@ def _of_run(running: Generation, result: Result) -> Json:
         "prompt_eval_duration": first - submitted,
         "eval_duration": max(output.last - first, 0.0),
     }
-    # Clients divide by durations, so none is 0.
-    fields: Json = {name: max(1, round(seconds * NANOSECONDS)) for name, seconds in durations.items()}
+    fields: Json = {name: nanoseconds(seconds) for name, seconds in durations.items()}
     if parsed.has_context:
         prompt = running.process.engine.engine.prompt_ids(parsed.requests[0])
         fields["context"] = [*prompt, *result.token_ids]
@@ -194,7 +189,7 @@ class OllamaChunks(ReplyChunks):
         if isinstance(happened, FinishEvent):
             result = happened.result
             self.results[run] = result
-            self._last = self._turn.piece("") | _ending(result) | _told(self._turn, result)
+            self._last = self._turn.piece("") | _ending(result) | _told(self._turn, result_report(result))
             if self.asked.top_logprobs is not None and (steps := self._steps.pop(run, None)):
                 self._last["logprobs"] = _logprobs(self.asked, steps)
             if self.asked.report:
