@@ -66,14 +66,20 @@ class PreparedTurn:
     def thoughts(self) -> ThoughtSplitter:
         """A splitter of a turn with reasoning."""
         assert self.reasoning is not None
-        thoughts = thoughts_of(self.reasoning, inside=self.inside)
+        thoughts = thoughts_of(self.reasoning, inside=self.inside, in_channels=self.in_channels)
         thoughts.feed(self._header)
         return thoughts
 
     @property
+    def in_channels(self) -> bool:
+        """Whether the turn consists of messages in channels."""
+        shown = self.reasoning if self.format is None else self.format
+        return shown is not None and shown.in_channels
+
+    @property
     def _header(self) -> str:
         """The header of the message that goes on, where a turn in channels has begun in the prompt."""
-        return header_begun(self.before) if self.reasoning is not None and self.reasoning.in_channels else ""
+        return header_begun(self.before) if self.in_channels else ""
 
     def reasoning_setup(self) -> dict[str, Any]:
         """What a replay needs to know of the reasoning, as JSON; {} for a turn without."""
@@ -272,7 +278,7 @@ def turn_with(
     content, everywhere = split(request.constraint)
     calls = _calls(request, content, format_)
     may_call = calls is not None and bool(calls.allowed)
-    if reasoning is not None and reasoning.in_channels:
+    if reasoning is not None and reasoning.in_channels and (calls is None or calls.wire.in_channels):
         spec = _spec_in_channels(request, content, calls, everywhere)
     else:
         spec = _spec(request, content if calls is None else calls, everywhere, reasoning)
