@@ -225,6 +225,12 @@ class BudgetExceeded(GenerationError):
     http_status = 400
 
 
+class CutByStop(GenerationError):
+    """A stop text cut the text before it satisfied its constraint."""
+
+    http_status = 400
+
+
 class LimitExceeded(GenerationError):
     """A limit on size, states or steps was reached."""
 

@@ -120,6 +120,9 @@ class DecodingValues:
     #: A constrained text that would not be complete at `max_tokens`: close leads it to its shortest end in time,
     #: truncate cuts it off, error refuses it.
     on_budget: Literal["close", "truncate", "error"] = "truncate"
+    #: A constrained text, or a call, that a stop text would cut before it is complete: cut ends it there, with a
+    #: warning, error refuses it.
+    on_stop: Literal["cut", "error"] = "cut"
     #: How often tokens may be taken back where a constraint refuses a text only later.
     max_rewinds: int = 100
     #: draft: the sources that propose tokens, in order of preference. Default: forced, grammar, lookup, and model where
@@ -178,6 +181,7 @@ class DecodingOptions(TypedDict, total=False):
     ess_threshold: float
     target: Literal["full", "truncated"]
     on_budget: Literal["close", "truncate", "error"]
+    on_stop: Literal["cut", "error"]
     max_rewinds: int
     drafts: Sequence[str] | None
 
@@ -246,6 +250,7 @@ IN_ESPALIER = frozenset(
         "max_rewinds",
         "num_return_sequences",
         "on_budget",
+        "on_stop",
         "particles",
         "preset",
         "reasoning",

@@ -188,8 +188,7 @@ def _question(arguments: Arguments, desk: Desk, read: Any, *, level: str | None 
         options["constraint"] = spec
     if "system_prompt" in arguments:
         options["system"] = arguments["system_prompt"]
-    if desk.order is not None:
-        options["default_order"] = desk.order
+    options |= {"default_order": desk.order, "default_reasoning": desk.reasoning}
     if "strategy" in arguments:
         with blaming("strategy"):
             STRATEGIES.require(arguments["strategy"])

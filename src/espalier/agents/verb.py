@@ -38,8 +38,8 @@ def untold(done: int, total: int) -> None:
 class Desk:
     """What a verb is given beside its arguments. presets: looked up by name. traces: None where none are stored;
     caller: whose traces are seen, None for everybody's. runs: what test cases generate with, and `told` (work done,
-    work in all) while they do; it raises Cancelled when nobody wants the answer any more. order: the order of
-    properties in schemas that state none."""
+    work in all) while they do; it raises Cancelled when nobody wants the answer any more. order, reasoning: the order
+    of properties, and the markers of reasoning, where nothing states them."""
 
     engine: LoadedEngine
     presets: Presets
@@ -47,6 +47,7 @@ class Desk:
     traces: Traces | None = None
     caller: str | None = None
     order: str | None = None
+    reasoning: str | None = None
     told: Callable[[int, int], None] = untold
 
     def stored(self) -> Traces:

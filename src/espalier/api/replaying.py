@@ -13,11 +13,11 @@ from typing import Any, Literal, TypeAlias
 
 from espalier.api.loaded import LoadedEngine
 from espalier.api.use_cases import default_app
+from espalier.chat.reasoning import read_reasoning
 from espalier.constraints.matching.rewinding import rewinding_parts
 from espalier.constraints.soft.spec import SoftSpec
 from espalier.constraints.spec import Spec
 from espalier.decoding.options import Decoding
-from espalier.chat.reasoning import read_reasoning
 from espalier.decoding.plan import Outcome, Plan
 from espalier.decoding.ports import StepModel
 from espalier.decoding.replay import ReplayResult, SequenceReplay, replay_plan, replay_rows

@@ -171,7 +171,7 @@ def make_request(
         tool_format=tool_format,
         parallel_tool_calls=parallel_tool_calls,
         max_calls=max_calls,
-        reasoning=default_reasoning if reasoning is None else reasoning,
+        reasoning=default_reasoning if reasoning is None and default_reasoning != "auto" else reasoning,
         max_reasoning=max_reasoning,
         hold_reasoning=hold_reasoning,
         schema_in_prompt=schema_in_prompt,

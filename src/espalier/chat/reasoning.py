@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, cast, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 from espalier.errors import InputError
 
@@ -63,13 +63,15 @@ def read_reasoning(data: Any) -> Reasoning | ReasoningMode:
     if isinstance(data, Reasoning):
         return data
     if isinstance(data, str) and data in MODES:
-        return cast(ReasoningMode, data)
+        return data
     if isinstance(data, str) and data in REASONING:
         return REASONING[data]
     if isinstance(data, Sequence) and not isinstance(data, str) and len(data) == 2:
         return Reasoning(start=data[0], end=data[1])
     raise InputError(
-        f"unknown reasoning markers {data!r}", hint=f"{', '.join((*MODES, *REASONING))}, or a pair of texts", field="reasoning"
+        f"unknown reasoning markers {data!r}",
+        hint=f"{', '.join((*MODES, *REASONING))}, or a pair of texts",
+        field="reasoning",
     )
 
 

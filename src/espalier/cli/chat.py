@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from espalier import api
+from espalier.chat.reading.deltas import ContentDelta
 from espalier.cli import output
 from espalier.cli.flags.constraint import ConstraintFlags
 from espalier.cli.flags.decoding import DecodingFlags
@@ -19,10 +20,12 @@ from espalier.cli.flags.model import EngineFlags, Model, described, load
 from espalier.cli.flags.safety import SafetyFlags
 from espalier.cli.flags.sampling import PER_ANSWER, Sampler, SamplingFlags, check_single
 from espalier.cli.flags.store import app_with_store
+from espalier.cli.flags.tools import show_delta
 from espalier.cli.generate import report
 from espalier.constraints.spec import Spec
 from espalier.decoding.options import OPTIONS, Decoding
 from espalier.engines.base import Event, FinishEvent, Result
+from espalier.engines.request_options import REASONING
 from espalier.errors import EspalierError, InputError
 from espalier.sampling.config import SamplingConfig
 from espalier.sampling.presets.spec import Preset
@@ -51,7 +54,7 @@ class ChatSession:
     ban: list[str] | None = None
     safety: SafetyFlags = field(default_factory=SafetyFlags)
     decoding: DecodingFlags = field(default_factory=DecodingFlags)
-    orders: dict[str, Any] = field(default_factory=dict)
+    usual: dict[str, Any] = field(default_factory=dict)
     told: set[str] = field(default_factory=set)
 
     def tell(self, notes: Sequence[str]) -> None:
@@ -83,8 +86,11 @@ def command(
     fields = ({} if sampling.preset else {"max_tokens": PER_ANSWER}) | sampling.fields()
     app = app_with_store()
     preset = None if sampling.preset is None else app.presets.get(sampling.preset)
-    orders = {"default_order": constraint.usual_order(app)}  # for schemas of later commands too
-    options = fields | decoding.options() | orders | {"sampler": sampler}
+    usual = {  # for later commands too
+        "default_order": constraint.usual_order(app),
+        "default_reasoning": app.settings.default_of(REASONING),
+    }
+    options = fields | decoding.options() | usual | {"sampler": sampler}
     request = api.make_request("", constraint=spec, preset=preset, **options, closed=constraint.closed or None)
     check_single(request.sampling)
     with load(model, engine, app) as loaded:
@@ -100,7 +106,7 @@ def command(
             decoding=decoding,
             ban=constraint.ban,
             safety=safety,
-            orders=orders,
+            usual=usual,
         )
         conversation.tell(request.notes)
         talk(conversation)
@@ -135,8 +141,9 @@ def answer(conversation: ChatSession, line: str) -> None:
     try:
         with closing(_stream(conversation)) as events:
             for event in events:
-                output.piece(event.text)
-                shown.append(event.text)
+                for delta in event.deltas:
+                    show_delta(delta)
+                    shown += [delta.text] if isinstance(delta, ContentDelta) else []
                 if isinstance(event, FinishEvent):
                     conversation.last = event.result
     except KeyboardInterrupt:
@@ -163,7 +170,7 @@ def _stream(conversation: ChatSession) -> Generator[Event, None, None]:
         preset=conversation.preset,
         sampler=conversation.sampler,
         **conversation.decoding.options(),
-        **conversation.orders,
+        **conversation.usual,
     )
     yield from conversation.engine.run(requests, route="espalier chat")
 

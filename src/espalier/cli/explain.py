@@ -75,9 +75,9 @@ def command(
     spec = constraint.spec()
     if spec is None and sampling.preset is None:
         raise InputError("there is no constraint to explain", hint="--schema FILE, --regex, ...", field="schema")
-    options = reasoning.options() | decoding.options() | sampling.fields()
-    page = check_trace_path(trace)
     app = app_with_store()
+    options = reasoning.options(app) | decoding.options() | sampling.fields()
+    page = check_trace_path(trace)
     asked = read_prompt(prompt)
     options = {
         "constraint": spec,

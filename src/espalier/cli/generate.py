@@ -60,7 +60,8 @@ def command(
     words = vocab.wordlist()
     soft_words = vocab.soft(words) if words else None
     spec = safety.join(constraint.spec(None if soft_words else words))
-    options = tools.options() | reasoning.options() | decoding.options()
+    app = app_with_store()
+    options = tools.options() | reasoning.options(app) | decoding.options()
     if tracing.rejection_log is not None:
         options |= decoding.for_log(sampler=sampler).options()
     if num_return_sequences is not None:
@@ -69,7 +70,6 @@ def command(
     level = tracing.level()
     page = check_trace_path(tracing.trace)
     asked = _capture_options(activations, capture)
-    app = app_with_store()
     request = api.make_request(
         read_prompt(prompt),
         constraint=spec,
@@ -88,21 +88,20 @@ def command(
     check_single(request.sampling)
     for note in request.notes:
         output.note(note)
-    splits = tools.tools is not None or reasoning.reasoning is not None
     is_live = _is_terminal() and not as_json
     with ExitStack() as stack:
         recorders = tracing.open_recorders(stack)
         target = None if activations is None else stack.enter_context(ActivationStore(activations, write=True))
         loaded = stack.enter_context(load(model, engine, app))
         events = run(loaded, replace(request, recorders=tuple(recorders)), command="generate")
-        result = show(events, live=is_live, split=splits)
+        result = show(events, live=is_live)
         if target is not None:
             for key, _ in capture.stored(target, result):
                 output.note(f"hidden states: {activations}, request {key}")
     if as_json:
         output.data_json(as_dict(result, loaded.name))
     else:
-        write(result, live=is_live, split=splits)
+        write(result, live=is_live)
     if page is not None and result.trace is not None:
         result.trace.save(page, edge="cli")
         output.note(f"trace: {tracing.trace}")
@@ -126,30 +125,27 @@ def _is_terminal() -> bool:
     return sys.stdout is not None and sys.stdout.isatty()
 
 
-def show(events: Iterable[Event], *, live: bool, split: bool = False) -> Result:
-    """Run to the end and return the result. live: write the text as it comes. split: write the content to stdout, and
-    the reasoning to stderr."""
+def show(events: Iterable[Event], *, live: bool) -> Result:
+    """Run to the end and return the result. live: write the content to stdout as it comes, and the reasoning to
+    stderr."""
     for event in events:
-        if live and split:
-            for delta in event.deltas:
-                show_delta(delta)
-        elif live:
-            output.piece(event.text)
+        for delta in event.deltas if live else ():
+            show_delta(delta)
         if isinstance(event, FinishEvent):
             return event.result
     raise AssertionError("a run always ends in Finished")
 
 
-def write(result: Result, *, live: bool, split: bool) -> None:
-    """Write the answer to stdout: the text or, with split, the content and one line for each call. live: the text is
-    there already, and only its line is ended. Further texts of the same run follow, best first."""
-    _write_one(result, live=live, split=split)
+def write(result: Result, *, live: bool) -> None:
+    """Write the answer to stdout: the content and one line for each call. live: the content is there already, and only
+    its line is ended. Further texts of the same run follow, best first."""
+    _write_one(result, live=live)
     for other in result.others:
-        _write_one(other, live=False, split=split)
+        _write_one(other, live=False)
 
 
-def _write_one(result: Result, *, live: bool, split: bool) -> None:
-    text = result.content if split else result.text
+def _write_one(result: Result, *, live: bool) -> None:
+    text = result.content
     if live and (text or not result.tool_calls):
         output.end_line()
     elif not live and (text or not result.tool_calls):
@@ -201,6 +197,7 @@ def as_dict(result: Result, model: str) -> dict[str, Any]:
             "prompt_tokens": result.usage.prompt_tokens,
             "completion_tokens": result.usage.completion_tokens,
             "total_tokens": result.usage.total_tokens,
+            **({} if result.reasoning is None else {"reasoning_tokens": result.usage.reasoning_tokens}),
         },
         "verdict": result.verdict.to_json() if result.verdict else None,
         "trace": result.trace.summary() if result.trace else None,

@@ -20,9 +20,10 @@ import typer
 
 from espalier.cli import output
 from espalier.cli.cluster import need_ray, serve_on_ray
-from espalier.cli.flags.groups import with_flags
+from espalier.cli.flags.groups import info_of, with_flags
 from espalier.cli.flags.server import EnvFile, ServerFlags, need_server, read_server, variables_of
 from espalier.cli.serving import leave, listen, run_one, uvicorn_options
+from espalier.engines.request_options import REASONING
 from espalier.errors import EspalierError, InputError
 from espalier.server.settings import ServerSettings
 from espalier.version import __version__
@@ -70,6 +71,7 @@ def command(
     upstream: Annotated[
         str | None, typer.Option(metavar="URL", help="Serve in front of the llama-server at this address.")
     ] = None,
+    reasoning: Annotated[str | None, info_of(REASONING)] = None,
     on_ray: Annotated[bool, typer.Option("--ray", help="Serve on a Ray cluster: docs/scale.md.")] = False,
     address: Annotated[
         str | None, typer.Option(help="Of the Ray cluster: host:port, auto. [default: RAY_ADDRESS, or a new one here]")
@@ -87,7 +89,8 @@ def command(
     need_server()
     if only not in ROUTES:
         raise InputError(f"--only {only}: one of {', '.join(ROUTES)}", field="only")
-    flags = variables_of(settings) | ({} if upstream is None else {"ESPALIER_URL": upstream})
+    core = {"ESPALIER_URL": upstream, "ESPALIER_REASONING": reasoning}
+    flags = variables_of(settings) | {name: value for name, value in core.items() if value is not None}
     environment, read = read_server(flags, env_file)
     from espalier.server.admit.auth import check_bind, read_keys  # noqa: PLC0415
     from espalier.server.environment import export_for_libraries  # noqa: PLC0415

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from espalier.constraints.base import Promise as Promise
@@ -19,6 +19,12 @@ from espalier.errors import BrokenPlugin
 from espalier.lexicon.files import WordFiles
 
 CUT = Verdict(valid=False, judge="matcher", errors=("the text was cut before it was complete",), breaks="cut")
+
+
+def cut_by_stop(spec: Spec, stop: str | int | None) -> Verdict:
+    """The verdict on a text that a stop text, or a stop id, cut before it satisfied its constraint."""
+    what = f"the stop id {stop}" if isinstance(stop, int) else f"the stop text {stop!r}"
+    return replace(CUT, errors=(f"{what} cut the text before it satisfied its constraint ({spec.kind})",))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from espalier.sampling.fields import Choice, Number, Option, Types, Whole, Word,
 from espalier.wording import OptionText, Setting
 
 OnBudget: TypeAlias = Literal["close", "truncate", "error"]
+OnStop: TypeAlias = Literal["cut", "error"]
 Target: TypeAlias = Literal["full", "truncated"]
 
 USUAL_BEAMS = 4
@@ -138,6 +139,14 @@ OPTIONS: Mapping[str, Option] = {
             known=get_args(OnBudget),
             help="A constrained text that would not be complete at `max_tokens`: close leads it to its shortest end in "
             "time, truncate cuts it off, error refuses it.",
+            metavar="WHAT",
+        ),
+        Choice(
+            name="on_stop",
+            default="cut",
+            known=get_args(OnStop),
+            help="A constrained text, or a call, that a stop text would cut before it is complete: cut ends it there, "
+            "with a warning, error refuses it.",
             metavar="WHAT",
         ),
         Whole(

@@ -54,9 +54,9 @@ class Request:
     templates that read it. template_variables: further variables of the chat template, none of the names that it gets
     anyway. reasoning: the markers between which the model may reason first, free of the constraint; None and `auto`
     detect them, `none` asks for an answer without reasoning. max_reasoning: the most tokens of reasoning.
-    hold_reasoning: bans and stop texts hold for the reasoning too. schema_in_prompt: also puts the constraint's schema into the
-    prompt. turn: how the model's turn begins. schema_order: the order of properties in the tools' arguments; the
-    constraint has it already. logprobs: the answer shows log probabilities, so that one without them fails.
+    hold_reasoning: bans and stop texts hold for the reasoning too. schema_in_prompt: also puts the constraint's schema
+    into the prompt. turn: how the model's turn begins. schema_order: the order of properties in the tools' arguments;
+    the constraint has it already. logprobs: the answer shows log probabilities, so that one without them fails.
     prompt_top: measure the prompt's tokens too, each with so many most probable ones.
     only_prompt: read the prompt and generate nothing. line_seconds: end the text at the first new line after so many
     seconds of generation, as cut. live: the records of steps are read as they come, so each is made with its token, as
@@ -185,6 +185,18 @@ class Result:
     def breaches(self) -> tuple[Breach, ...]:
         """The breaches of this text and of the further texts of the run."""
         return tuple(one.breach for one in (self, *self.others) if one.breach is not None)
+
+    @property
+    def is_cut_by_stop(self) -> bool:
+        """Whether a stop text cut this text before it satisfied its constraint."""
+        return self.finish_reason == "stop" and self.verdict is not None and self.verdict.breaks == "cut"
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """What whoever reads the texts must know: each breach, and each text that a stop text cut."""
+        texts = (self, *self.others)
+        cuts = (error for text in texts if text.is_cut_by_stop and text.verdict for error in text.verdict.errors)
+        return (*(breach.told for breach in self.breaches), *cuts)
 
     def __repr__(self) -> str:
         """One line: the beginning of the text, why it ended, the verdict, and what the constraint cost."""

@@ -21,7 +21,7 @@ from espalier.files.reading import read_text
 
 Origin = Literal["flag", "environment", ".env", "default"]
 DEVICES = re.compile(r"cpu|mps|cuda(:\d+)?")
-WORDLIST_SERVER_NAMES = ("TORCH_DTYPE", "DTYPE", "WORDLIST_DIR", "DEVICE_MAP")
+WORDLIST_SERVER_NAMES = ("TORCH_DTYPE", "DTYPE", "WORDLIST_DIR", "DEVICE_MAP", "ENABLE_THINKING")
 """The word-list server's names of core settings."""
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "half": "float16", "fp32": "float32"}
 LIBRARIES = re.compile(r"HF_|HUGGING_FACE_|TRANSFORMERS_|TOKENIZERS_|CUDA_|OMP_|MKL_|OTEL_|PROMETHEUS_|NUMBA_|NO_PROXY")
@@ -39,8 +39,6 @@ WITHOUT_EFFECT = {
 """Settings of the word-list server that have no effect here, and the reason."""
 
 ON = frozenset({"1", "true", "yes", "on", "t", "y"})
-REFUSED = {"ENABLE_THINKING": "reasoning is asked for by each request"}
-"""Switches of the word-list server that cannot be turned on here, and the reason."""
 OLD_NAMES = {"SEED_COMPAT": "WORDLIST_SERVER_COMPAT"}
 """Former names of settings of ours, which still work, with a warning."""
 
@@ -100,7 +98,7 @@ def export_for_libraries(environment: Environment) -> None:
 
 def unread_names(environment: Environment, known: Collection[str]) -> list[str]:
     """Names in `.env` that nothing reads, often misspelt settings. `ESPALIER_…` names are checked elsewhere."""
-    read = {*known, *WORDLIST_SERVER_NAMES, *OLD_NAMES, *WITHOUT_EFFECT, *REFUSED}
+    read = {*known, *WORDLIST_SERVER_NAMES, *OLD_NAMES, *WITHOUT_EFFECT}
     return sorted(
         name
         for name, origin in environment.origins.items()
@@ -147,10 +145,12 @@ def _in_our_names(given: Mapping[str, str]) -> dict[str, str]:
     values = {name: value.strip() for name, value in given.items()}
     dtype = (values.get("TORCH_DTYPE") or values.get("DTYPE") or "").lower()
     device = values.get("DEVICE_MAP", "").lower()
+    thinks = values.get("ENABLE_THINKING", "").lower()
     renamed = {
         "ESPALIER_DTYPE": DTYPES.get(dtype, dtype),
         "ESPALIER_WORDLIST_DIR": values.get("WORDLIST_DIR", ""),
         "ESPALIER_DEVICE": device if DEVICES.fullmatch(device) else "",
+        "ESPALIER_REASONING": thinks and ("auto" if thinks in ON else "none"),
     }
     ours = {new: values[old] for old, new in OLD_NAMES.items() if old in values}
     return ours | values | {name: value for name, value in renamed.items() if value and not values.get(name)}
@@ -165,6 +165,3 @@ def _refuse(values: Mapping[str, str]) -> None:
             hint="set ESPALIER_DEVICE to cpu, cuda, cuda:1 or mps",
             field="DEVICE_MAP",
         )
-    for name, why in REFUSED.items():
-        if values.get(name, "").lower() in ON:
-            raise InputError(f"{name}={values[name]}: {why}", hint="remove the line, or set it to false", field=name)

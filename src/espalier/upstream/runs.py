@@ -129,6 +129,7 @@ class IncomingAnswer:
             stream=RandomStream(self.seed, request.stream),
             max_tokens=ENDLESS,
             watch=Watch(watched(request), request.trace_top_k),
+            thoughts=None if turn.reasoning is None or request.hold_reasoning else turn.thoughts,
         )
         # The sampler is the other side's own, and so it stands in the trace.
         native = replace(request, sampler="native")

@@ -119,12 +119,7 @@ def test_a_call_that_a_thought_mentions_is_not_made() -> None:
         ("assistant\n", {"content": "<think>hm"}, {}, (True, True, "<think>hm")),
         ("assistant\n", {"content": "<think>hm</think>A"}, {}, (False, False, "<think>hm</think>A")),
         ("assistant\n<think>\n", {"content": "A"}, {}, (False, False, "\n</think>\n\nA")),
-        (
-            "assistant\n<think>\n",
-            {"content": "A", "reasoning_content": "hm"},
-            {},
-            (False, False, "hm\n</think>\n\nA"),
-        ),
+        ("assistant\n<think>\n", {"content": "A", "reasoning_content": "hm"}, {}, (False, False, "hm\n</think>\n\nA")),
         ("assistant\n<think>\n", {"content": "hm</think>A"}, {}, (False, False, "hm</think>A")),
     ],
 )

@@ -153,10 +153,20 @@ def test_an_unknown_espalier_name_in_the_file_is_refused(tmp_path):
         build_app(environ=read_environment({}).values)
 
 
+@pytest.mark.parametrize(("value", "reasoning"), [("True", "auto"), ("false", "none"), ("", "")])
+def test_the_word_list_servers_switch_of_thinking_is_read(value, reasoning):
+    values = read_environment({"ENABLE_THINKING": value}).values
+    assert values.get("ESPALIER_REASONING", "") == reasoning
+    assert (
+        read_environment({"ENABLE_THINKING": value, "ESPALIER_REASONING": "think"}).values["ESPALIER_REASONING"]
+        == "think"
+    )
+
+
 def test_what_means_nothing_here_is_said_and_what_cannot_be_done_is_refused():
     found = read_environment({"STATIC_KV_CACHE": "false", "PAD_TO_MULTIPLE_OF": "16", "DEVICE_MAP": "auto"})
     assert [note.partition(" ")[0] for note in found.notes] == ["STATIC_KV_CACHE", "PAD_TO_MULTIPLE_OF"]
-    for name, value in (("ENABLE_THINKING", "True"), ("DEVICE_MAP", "balanced")):
+    for name, value in (("DEVICE_MAP", "balanced"),):
         with pytest.raises(InputError) as caught:
             read_environment({name: value})
         assert caught.value.field == name

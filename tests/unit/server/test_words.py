@@ -207,6 +207,8 @@ def test_a_template_with_a_switch_thinks_where_that_is_asked_for(spanish: TestCl
     assert plain["prompt"].endswith("<think></think>")
 
 
-def test_thinking_that_nothing_can_open_is_refused(spanish: TestClient) -> None:
-    assert refusal(spanish.post(ROUTE, json=ASK | {"enable_thinking": True})) == (400, "enable_thinking")
+def test_thinking_of_a_model_without_markers_is_told(spanish: TestClient) -> None:
+    reply = spanish.post(ROUTE, json=ASK | {"enable_thinking": True})
+    assert reply.status_code == 200
+    assert "enable_thinking has no effect" in reply.headers["warning"]
     assert spanish.post(ROUTE, json=ASK | {"enable_thinking": False}).status_code == 200

@@ -260,9 +260,11 @@ def test_reasoning_that_was_asked_for_is_split_off_and_judged_apart(name):
     said = [STREAM, delta(**{name: "hm, "}), delta(**{name: "yes"}), delta('{"a": 1}'), delta(finish="stop")]
     with engine_where(lambda body: said) as (engine, _):
         result = engine.generate("hello", reasoning="auto", constraint=SCHEMA, trace="off")
-        unasked = engine.generate("hello", constraint=SCHEMA, trace="off")
+        usual = engine.generate("hello", constraint=SCHEMA, trace="off")
+        unasked = engine.generate("hello", constraint=SCHEMA, trace="off", reasoning="none")
     assert (result.reasoning, result.content, result.parsed) == ("hm, yes", '{"a": 1}', {"a": 1})
     assert result.verdict.valid
+    assert (usual.reasoning, usual.content, usual.parsed) == ("hm, yes", '{"a": 1}', {"a": 1})
     assert (unasked.reasoning, unasked.parsed) == (None, {"a": 1})
     assert any("sent reasoning beside" in note for note in unasked.notes)
 

@@ -19,7 +19,7 @@ from espalier.chat.reading.channel_header import (
     read_header,
 )
 from espalier.chat.reading.incoming import SPACE
-from espalier.chat.reasoning import Reasoning
+from espalier.chat.reasoning import REASONING, Reasoning, detect_reasoning
 from espalier.tokens.vocab import Vocab
 
 GAP = 4
@@ -237,6 +237,16 @@ def start_turn(
     splitter.feed(content)
     is_over = is_over or splitter.is_thinking is False
     return StartedTurn(None if is_over else markers, bool(splitter.is_thinking) and not is_over, closing + content)
+
+
+def find_reasoning(template: str, vocab: Vocab | None) -> Reasoning | None:
+    """The markers that a chat template or a vocabulary shows, in which they are single tokens, special or not."""
+    if vocab is None:
+        return detect_reasoning(template)
+    texts = {text for reasoning in REASONING.values() for text in (reasoning.start, reasoning.end)}
+    plain = {text.encode() for text in texts}.intersection(vocab.tokens)
+    special = texts.intersection(vocab.special_texts.values())
+    return detect_reasoning(template, special | {text.decode() for text in plain})
 
 
 def marker_spellings(reasoning: Reasoning, vocab: Vocab) -> dict[int, bytes]:

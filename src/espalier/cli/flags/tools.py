@@ -14,10 +14,11 @@ from espalier.chat.tools import ToolCall
 from espalier.cli import output
 from espalier.cli.flags.groups import info_of
 from espalier.cli.flags.inputs import read_text
-from espalier.engines.request_options import OPTIONS
+from espalier.engines.request_options import OPTIONS, REASONING
 from espalier.errors import InputError
 from espalier.files.json_shape import check_shape
 from espalier.files.limits import TOOLS
+from espalier.wiring import App
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,14 +49,17 @@ class ReasoningFlags:
 
     reasoning: Annotated[str | None, info_of(OPTIONS["reasoning"])] = None
     max_reasoning: Annotated[int | None, info_of(OPTIONS["max_reasoning"])] = None
+    hold_reasoning: Annotated[bool, info_of(OPTIONS["hold_reasoning"])] = False
     schema_in_prompt: Annotated[bool, info_of(OPTIONS["schema_in_prompt"])] = False
 
-    def options(self) -> dict[str, Any]:
+    def options(self, app: App) -> dict[str, Any]:
         """Options of `make_request`."""
         given = self.reasoning
         return {
             "reasoning": [part.strip() for part in given.split(",")] if given and "," in given else given,
+            "default_reasoning": app.settings.default_of(REASONING),
             "max_reasoning": self.max_reasoning,
+            "hold_reasoning": self.hold_reasoning,
             "schema_in_prompt": self.schema_in_prompt,
         }
 

@@ -16,12 +16,14 @@ from espalier.activations.capture.tree import CaptureTree
 from espalier.activations.store.record import CapturedVectors, RequestRecord
 from espalier.chat.reading.deltas import CallBegun, Delta, Turn
 from espalier.constraints.judging import Judge, in_this_process
-from espalier.constraints.verdict import CUT, Verdict, breach_of, parse
+from espalier.constraints.spec import Spec
+from espalier.constraints.verdict import CUT, Verdict, breach_of, cut_by_stop, parse
 from espalier.decoding.plan import Job, MakePlan, Outcome, Plan, SampledToken
 from espalier.decoding.prompt_scores import PromptScores, PromptToken
 from espalier.decoding.text.stops import TextAssembler
 from espalier.engines.base import Event, FinishEvent, Request, Result, TokenEvent, Usage
 from espalier.engines.local.turns import PreparedTurn, call_id, calls_tools
+from espalier.errors import CutByStop
 from espalier.lexicon.files import WordFiles
 from espalier.schema.python.instances import BuildError
 from espalier.trace.recorders.protocol import RunInfo, RunRecorder
@@ -139,7 +141,9 @@ class PreparedRun:
         """Whether `event` of the end takes so little that a thread would cost more: nothing is judged, captured or
         recorded, there is little to sum up, and few records of steps are still to be made."""
         request, spec = self.request, self.turn.spec
-        is_judged = spec is not None and (outcome.is_complete or len(self._spec_key) > SHORT)
+        is_judged = spec is not None and (
+            outcome.is_complete or outcome.finish == "stop" or len(self._spec_key) > SHORT
+        )
         is_large = len(outcome.tokens) > FEW or len(outcome.text) > SHORT or len(self.turn.text) > SHORT
         is_more = outcome.others or request.recorders or self.watch is not None or self._scores is not None
         is_traced = len(self.records) > UNMADE or request.trace not in ("off", "summary")
@@ -231,12 +235,7 @@ class PreparedRun:
             alone.deltas(pieces.finish().text, is_last=True)
             others.append(alone.result(one, place=number))
         spec, turn = self.turn.spec, self._turn()
-        verdict = None
-        if spec is not None:
-            text = self.begun + outcome.text
-            verdict = self.judge(spec, text, self.words, self.owner) if outcome.is_complete else CUT
-            if verdict.breaks == "enforced" and not self.is_enforced:
-                verdict = replace(verdict, breaks="checked")
+        verdict = None if spec is None else self._judge(spec, outcome)
         # Nothing else tells a user of a turn without a constraint, as where the model calls a tool that it was not offered.
         faults = [turn.fault] if turn.fault and spec is None and outcome.finish == "stop" else []
         parsed = None
@@ -274,6 +273,22 @@ class PreparedRun:
             activations=None if self.watch is None else self._capture_output(self.watch, outcome, place),
             prompt_tokens=() if self._scores is None else tuple(self._scores.tokens),
         )
+
+    def _judge(self, spec: Spec, outcome: Outcome) -> Verdict:
+        """The verdict on the text. Raises CutByStop where a stop text may not cut it."""
+        is_stopped = outcome.finish == "stop" and not outcome.is_complete
+        if not (outcome.is_complete or is_stopped):
+            return CUT
+        verdict = self.judge(spec, self.begun + outcome.text, self.words, self.owner)
+        if is_stopped and verdict.valid is not True:
+            cut = cut_by_stop(spec, outcome.stop)
+            if self.request.decoding.on_stop == "error":
+                hint = "leave the stop text out: the constraint ends the text; or on_stop=cut"
+                raise CutByStop(cut.errors[0], hint=hint, field="stop")
+            return cut
+        if verdict.breaks == "enforced" and not self.is_enforced:
+            return replace(verdict, breaks="checked")
+        return verdict
 
     def _capture_output(self, watch: CaptureTree, outcome: Outcome, place: int) -> CapturedVectors:
         request, prompt = self.request, self.job.prompt

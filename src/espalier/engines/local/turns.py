@@ -18,9 +18,9 @@ from espalier.chat.prompt.render import NO_SCHEMA, render_prompt
 from espalier.chat.prompt.template import ChatTemplate
 from espalier.chat.reading.channel_header import ANSWER, header_begun, opens_message
 from espalier.chat.reading.deltas import Turn
-from espalier.chat.reading.thoughts import ThoughtSplitter, start_turn, thoughts_of
+from espalier.chat.reading.thoughts import ThoughtSplitter, find_reasoning, start_turn, thoughts_of
 from espalier.chat.reading.turn_parser import TurnParser
-from espalier.chat.reasoning import REASONING, Reasoning, detect_reasoning
+from espalier.chat.reasoning import Reasoning
 from espalier.chat.wire.detect import detect_format
 from espalier.chat.wire.formats import WireFormat, wire_format
 from espalier.computed import computed
@@ -135,7 +135,7 @@ class TurnMaker:
     @computed
     def _shown_reasoning(self) -> Reasoning | None:
         """The reasoning markers that the template or the vocabulary shows."""
-        return detect_reasoning("" if self._template is None else self._template.source, _markers(self._vocab))
+        return find_reasoning("" if self._template is None else self._template.source, self._vocab)
 
     def _markers_of(self, request: Request, text: str) -> tuple[Reasoning | None, tuple[str, ...]]:
         """The markers of reasoning in this turn, and notes. text: the rendered prompt. Behind a prompt that no chat
@@ -247,9 +247,7 @@ class TurnMaker:
 
         return render, begun
 
-    def _before(
-        self, request: Request, text: str, render: Callable[[bool], str], markers: Reasoning | None
-    ) -> str:
+    def _before(self, request: Request, text: str, render: Callable[[bool], str], markers: Reasoning | None) -> str:
         """The end of the prompt that belongs to the model's turn: what the template adds to start it. Without a
         template nothing shows where a turn starts: then it is the whole text, or with reasoning only an end with a
         marker."""
@@ -396,13 +394,6 @@ def schema_of_spec(spec: Spec | None) -> Any:
             field="schema_in_prompt",
         )
     return found[0].explicit().schema
-
-
-def _markers(vocab: Vocab) -> frozenset[str]:
-    """The reasoning markers that are single tokens of the vocabulary, special or not."""
-    wanted = {text.encode(): text for found in REASONING.values() for text in (found.start, found.end)}
-    special = {text for text in vocab.special_texts.values() if text in wanted.values()}
-    return frozenset(special | {wanted[token] for token in vocab.tokens if token in wanted})
 
 
 def as_messages(request: Request) -> Sequence[Message]:

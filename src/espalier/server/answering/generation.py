@@ -21,7 +21,7 @@ from espalier.decoding.strategies import STRATEGIES
 from espalier.engines.base import Event, FinishEvent, Result, TokenEvent
 from espalier.engines.protocols import Running
 from espalier.errors import Cancelled, DeadEnd, EspalierError, LimitExceeded, Stranded, Unavailable
-from espalier.server.answering.replies import breach_lines
+from espalier.server.answering.replies import fault_lines
 from espalier.server.asking.draft import ParsedRequest
 from espalier.server.http.errors import TooCostly, code_of
 from espalier.server.observe import logs
@@ -185,8 +185,8 @@ class Generation:
 
     @property
     def told(self) -> tuple[str, ...]:
-        """What a reply says of texts that break what was called enforced, each sentence once."""
-        return breach_lines([output.result for output in self.outputs if output.result is not None])
+        """What a reply says of texts that break what was called enforced, or that a stop text cut."""
+        return fault_lines([output.result for output in self.outputs if output.result is not None])
 
     def _tell_breaches(self, index: int, result: Result) -> None:
         """Log each text that breaks what was called enforced, so that an operator hears of it. The line quotes no

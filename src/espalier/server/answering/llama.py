@@ -14,7 +14,7 @@ from typing import Any
 from espalier.engines.base import Event, FinishEvent, Result, TokenEvent, Usage
 from espalier.server.answering.generation import Generation
 from espalier.server.answering.logprobs import finite, of_probability
-from espalier.server.answering.replies import Head, ReplyChunks, breach_report
+from espalier.server.answering.replies import Head, ReplyChunks, fault_report
 from espalier.server.asking.draft import ParsedRequest
 from espalier.server.asking.llama import ParsedLlamaRequest
 from espalier.trace.records import Candidate, StepRecord
@@ -232,7 +232,7 @@ class LlamaChunks(ReplyChunks):
             last=self._last.get(index, self.begun),
         )
         last = _pick_fields(asked, {**final, **self.head.named(), "timings": took})
-        return [*pieces, {**last, **breach_report(happened.result)}]
+        return [*pieces, {**last, **fault_report(happened.result)}]
 
     def _count_prompt(self, index: int) -> Json:
         """How many tokens the prompt has, where the engine knows it before the end."""

@@ -129,19 +129,20 @@ def reports(
 ) -> Json:
     """The key `espalier`. contract: what is enforced of each keyword of a schema, None for other constraints. results:
     of the runs that are reported."""
-    lines = [*parsed.lines, *breach_lines(results)]
+    lines = [*parsed.lines, *fault_lines(results)]
     return {"contract": contract, "outputs": list(outputs), **({"warnings": lines} if lines else {})}
 
 
-def breach_lines(results: Iterable[Result]) -> tuple[str, ...]:
-    """What a reply says of texts that break what was called enforced, each sentence once."""
-    return tuple(dict.fromkeys(breach.told for result in results for breach in result.breaches))
+def fault_lines(results: Iterable[Result]) -> tuple[str, ...]:
+    """What a reply says of texts that break what was called enforced, or that a stop text cut, each sentence once."""
+    return tuple(dict.fromkeys(fault for result in results for fault in result.faults))
 
 
-def breach_report(result: Result) -> Json:
-    """The key `espalier` of the last chunk of an output that breaks what was called enforced, since the headers of a
-    stream are sent before; {} for any other output."""
-    return {} if result.breach is None else {"espalier": {"warnings": [result.breach.told]}}
+def fault_report(result: Result) -> Json:
+    """The key `espalier` of the last chunk of an output that breaks what was called enforced, or that a stop text cut,
+    since the headers of a stream are sent before; {} for any other output."""
+    faults = fault_lines([replace(result, others=())])
+    return {"espalier": {"warnings": list(faults)}} if faults else {}
 
 
 def whole_chat(parsed: ParsedRequest, head: Head, results: Sequence[Result]) -> Json:
@@ -173,11 +174,11 @@ BROKEN = "content_filter"
 
 
 def finish_reason(result: Result, parsed: ParsedRequest) -> str:
-    """The finish reason of a chat."""
+    """The finish reason of a chat. A text that a stop text cut is not whole, as one that the token limit cut."""
     if result.breach is not None:
         return BROKEN
-    old = parsed.has_functions and result.finish_reason == "tool_calls"
-    return "function_call" if old else result.finish_reason
+    finish = "length" if result.is_cut_by_stop else result.finish_reason
+    return "function_call" if parsed.has_functions and finish == "tool_calls" else finish
 
 
 def whole_text(parsed: ParsedRequest, head: Head, results: Sequence[Result]) -> Json:
@@ -204,7 +205,8 @@ def plain_reason(result: Result) -> str:
     """The finish reason of a text completion, which has no tool calls."""
     if result.breach is not None:
         return BROKEN
-    return "stop" if result.finish_reason == "tool_calls" else result.finish_reason
+    finish = "length" if result.is_cut_by_stop else result.finish_reason
+    return "stop" if finish == "tool_calls" else finish
 
 
 def _with_ids(choice: Json, parsed: ParsedRequest, result: Result) -> Json:
@@ -354,7 +356,7 @@ class ChoiceChunks(ReplyChunks):
         if self.asked.report:
             entry = report(self.asked, index, run, result, trace_id)
             return {**last, "espalier": reports(self.contract, [entry], self.asked, [replace(result, others=())])}
-        return last | breach_report(result)
+        return last | fault_report(result)
 
     def _chunk_whole_output(self, index: int, run: int, result: Result) -> list[Json]:
         """All chunks of an output that was not streamed."""

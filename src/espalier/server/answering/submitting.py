@@ -19,9 +19,11 @@ from espalier.engines.base import Request
 from espalier.engines.protocols import Running
 from espalier.errors import DeadlineExceeded, EspalierError, LimitExceeded
 from espalier.owners import one_request, working_for
+from espalier.schema.contract import ContractEntry
 from espalier.server.answering.generation import Generation, GenerationOutput, too_costly
 from espalier.server.answering.recording import recorded
 from espalier.server.asking.draft import ParsedRequest
+from espalier.server.asking.thinking import can_reason
 from espalier.server.asking.truncate import cut_prompts
 from espalier.server.http.body import BODY_BYTES
 from espalier.server.observe import logs
@@ -32,6 +34,10 @@ from espalier.time_limit import time_limit
 
 SMALL = 16_384
 """Bytes of a body."""
+REASONS_FIRST = ContractEntry(
+    pointer="", keyword="reasoning", verdict="enforced", note="the schema holds for what follows the reasoning"
+)
+"""The entry of a contract whose model may reason first."""
 
 
 @asynccontextmanager
@@ -169,7 +175,12 @@ def _contract(generation: Generation) -> list[dict[str, str]] | None:
     spec, compiler = generation.asked.constraint, generation.process.engine.engine.compiler
     if not generation.asked.report or not isinstance(spec, JsonSchema):
         return None
-    return contract_of(spec, compiler, request=generation.asked.requests[0]).to_json()
+    request = generation.asked.requests[0]
+    contract = contract_of(spec, compiler, request=request)
+    is_off = request.raw or request.reasoning == "none" or request.enable_thinking is False
+    if not is_off and (request.reasoning is not None or can_reason(generation.process.engine.engine)):
+        contract = replace(contract, entries=(*contract.entries, REASONS_FIRST))
+    return contract.to_json()
 
 
 def _cancel(runs: Sequence[Running]) -> None:

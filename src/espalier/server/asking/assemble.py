@@ -14,7 +14,7 @@ from espalier.api import check_capabilities, make_request, outputs_of
 from espalier.chat.wire.formats import wire_format
 from espalier.constraints.json_schema.typos import refuse_unknown
 from espalier.engines.base import Request
-from espalier.engines.request_options import SCHEMA_ORDER
+from espalier.engines.request_options import REASONING, SCHEMA_ORDER
 from espalier.errors import CapabilityError, UnknownModel
 from espalier.server.asking.draft import ParsedRequest, ReplyOptions, RequestDraft
 from espalier.server.asking.naming import field_names
@@ -114,6 +114,7 @@ def _request_options(draft: RequestDraft, process: Process) -> dict[str, Any]:
         "soft": draft.soft,
         "presets": process.presets,
         "default_order": process.app.settings.default_of(SCHEMA_ORDER),
+        "default_reasoning": process.app.settings.default_of(REASONING),
         "trace": _level(draft, process.settings),
         "trace_top_k": max(draft.top_logprobs or 0, SHOWN_CANDIDATES if draft.shown_trace == "steps" else 1),
         **draft.options,

@@ -23,8 +23,9 @@ from espalier.server.asking.fim import fim_prompt, plain_ids
 from espalier.server.asking.naming import field_names
 from espalier.server.asking.safety import join_safety
 from espalier.server.asking.sampling import check_lists, read_extra, read_sampling, reads_only
+from espalier.server.asking.thinking import read_thinking, refuse_thinking
 from espalier.server.asking.token_ids import check_ids, known_vocab, text_of
-from espalier.server.asking.words import SWITCH, word_lists
+from espalier.server.asking.words import word_lists
 from espalier.server.bodies.base import FieldWarnings
 from espalier.server.bodies.openai import ChatBody, CompletionBody, EspalierOptions, SharedBody
 from espalier.server.http.errors import BadRequest, UnsupportedParameter
@@ -35,8 +36,6 @@ from espalier.tokens.vocab import Vocab
 NO_ARGUMENTS = {"type": "object", "properties": {}}
 COMPLETION_TOKENS = 16
 """OpenAI's default of `max_tokens` for `/v1/completions`."""
-MAX_VARIABLES = 1024
-"""The most entries of `chat_template_kwargs`."""
 NAMES = (
     {name: f"espalier.{name}" for name in (*REQUEST, "soft", *DECODING)}
     | {"template_variables": "chat_template_kwargs", "prompt_top": "logprobs", "safety": "espalier.safety"}
@@ -68,20 +67,21 @@ def ask_chat(body: ChatBody, process: Process, *, make: Callable[..., AskedType]
         message.setdefault("content", None)
     check_messages(messages)
     field_warnings = body.told
-    body, variables, hints = _template_variables(body, process)
+    thinking = read_thinking(body, process)
     parallel = None if tools is None else False if body.functions else body.parallel_tool_calls
     draft = _draft(
         body,
         process,
         prompts=(messages,),
         ids=(None,),
-        options={"tools": tools, "tool_choice": choice, "parallel_tool_calls": parallel},
-        request=variables | {"turn": _turn(body, messages)},
+        options={"tools": tools, "tool_choice": choice, "parallel_tool_calls": parallel} | thinking.options,
+        request=thinking.request | {"turn": _turn(body, messages)},
         top_logprobs=_top(body),
         has_functions=bool(body.functions),
     )
-    more = (*hints, *(["stream_options"] if body.stream_options is not None and not body.stream else ()))
-    names = {**draft.names, "prompt": "messages"}  # a prompt that is too long is one of messages
+    more = (*thinking.hints, *(["stream_options"] if body.stream_options is not None and not body.stream else ()))
+    names = {**draft.names, **thinking.names, "prompt": "messages"}  # a prompt that is too long is one of messages
+    warnings = (*warnings, *thinking.warnings)
     draft = replace(draft, told=field_warnings + FieldWarnings(hints=more, warnings=warnings), names=names)
     return assemble(draft, process, make)
 
@@ -146,6 +146,7 @@ def _top(body: ChatBody) -> int | None:
 
 def ask_completion(body: CompletionBody, process: Process) -> ParsedRequest:
     """Read a body of `/v1/completions`. Raises InputError and its kin, each naming the field."""
+    refuse_thinking(body)
     measures = bool(body.echo) and body.logprobs is not None
     texts, ids = _prompts(body.prompt, process)
     if body.suffix:
@@ -169,35 +170,6 @@ def ask_completion(body: CompletionBody, process: Process) -> ParsedRequest:
     if "max_tokens" not in draft.sampling:
         draft = replace(draft, defaults={**draft.defaults, "max_tokens": COMPLETION_TOKENS})
     return assemble(draft, process, ParsedRequest)
-
-
-def _template_variables(body: ChatBody, process: Process) -> tuple[ChatBody, dict[str, Any], tuple[str, ...]]:
-    """The body, further variables of the chat template as a field of a Request, and fields that have no effect.
-    `enable_thinking` among the variables moves to the body's own field; `reasoning_effort` becomes one where the
-    template has levels of it, and "none" switches the thinking off where the template has a switch."""
-    variables = dict(body.chat_template_kwargs or {})
-    if len(variables) > MAX_VARIABLES:  # rendering takes time for each, whether the template reads it or not
-        raise BadRequest(
-            f"chat_template_kwargs has {len(variables)} entries; the limit is {MAX_VARIABLES}",
-            field="chat_template_kwargs",
-        )
-    hints: tuple[str, ...] = ()
-    if body.reasoning_effort is not None:
-        template = process.engine.engine.template
-        source = "" if template is None else template.source
-        if "reasoning_effort" in source:
-            if variables.setdefault("reasoning_effort", body.reasoning_effort) != body.reasoning_effort:
-                raise BadRequest("reasoning_effort is given twice", field="chat_template_kwargs")
-        elif body.reasoning_effort == "none" and SWITCH in source and SWITCH not in variables:
-            body = body.model_copy(update={SWITCH: False if body.enable_thinking is None else body.enable_thinking})
-        elif body.reasoning_effort != "none":
-            hints = ("reasoning_effort",)
-    if "enable_thinking" in variables:
-        wanted = variables.pop("enable_thinking")
-        if not isinstance(wanted, bool) or body.enable_thinking not in (None, wanted):
-            raise BadRequest("enable_thinking must be true or false, and given once", field="chat_template_kwargs")
-        body = body.model_copy(update={"enable_thinking": wanted})
-    return body, {"template_variables": variables} if variables else {}, hints
 
 
 def _before(

@@ -1,37 +1,144 @@
-"""Says whether a model can reason, and asks for reasoning in the fields of the chat route. It reads no body."""
+"""Reads what a body says of reasoning, in the fields of every dialect: whether the model thinks, how much, and which
+variables the chat template gets. It runs nothing.
+
+OpenAI's `reasoning_effort` and `reasoning`, Anthropic's `thinking`, the `enable_thinking` of chat templates, and the
+budgets of vLLM and llama-server.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from espalier.chat.reasoning import REASONING, Reasoning, detect_reasoning
+from espalier.chat.reading.thoughts import find_reasoning
 from espalier.engines.protocols import Engine
-from espalier.tokens.vocab import Vocab
+from espalier.server.bodies.openai import ChatBody, CompletionBody
+from espalier.server.http.errors import BadRequest, UnsupportedParameter
+from espalier.server.process.state import Process
 
 SWITCH, EFFORT = "enable_thinking", "reasoning_effort"
 """Variables of chat templates."""
+VARIABLES = "chat_template_kwargs"
+MAX_VARIABLES = 1024
+"""The most entries of `chat_template_kwargs`."""
+EFFORT_TOKENS = {"minimal": 512, "low": 1024, "medium": 4096, "high": None, "xhigh": None, "max": None}
+"""The most tokens of reasoning for an effort, where the template has no levels of it; None for no limit."""
+NO_EFFECT = "has no effect: the model shows no reasoning markers"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThinkingFields:
+    """request: fields of a Request. options: arguments of `make_request`. names: from the field that an error names to
+    the field of the body. hints: fields without effect. warnings: for the client."""
+
+    request: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
+    hints: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 def can_reason(engine: Engine) -> bool:
     """Whether the chat template or the vocabulary shows reasoning markers."""
-    return _detect_reasoning("" if engine.template is None else engine.template.source, engine.vocab) is not None
+    return _find_reasoning("" if engine.template is None else engine.template.source, engine.vocab) is not None
 
 
-@lru_cache(maxsize=8)
-def _detect_reasoning(template: str, vocab: Vocab | None) -> Reasoning | None:
-    if vocab is None:
-        return detect_reasoning(template)
-    wanted = {text for reasoning in REASONING.values() for text in (reasoning.start, reasoning.end)}
-    plain = {text.encode() for text in wanted} & set(vocab.tokens)
-    special = wanted & set(vocab.special_texts.values())
-    return detect_reasoning(template, special | {text.decode() for text in plain})
+_find_reasoning = lru_cache(maxsize=8)(find_reasoning)
 
 
-def thinking_fields(engine: Engine, *, wanted: bool, effort: str | None = None) -> dict[str, Any]:
-    """Variables of the chat template that turn reasoning on or off, of those that it reads."""
-    source = "" if engine.template is None else engine.template.source
-    fields: dict[str, Any] = {SWITCH: wanted} if SWITCH in source else {}
-    if effort is not None and wanted and EFFORT in source:
-        fields["chat_template_kwargs"] = {EFFORT: effort}
-    return fields
+def refuse_thinking(body: CompletionBody) -> None:
+    """Raises UnsupportedParameter for a plain prompt whose body asks a chat template to open the reasoning."""
+    if body.enable_thinking:
+        raise UnsupportedParameter(
+            f"{SWITCH}: only a chat template can open the reasoning", hint="use `espalier.reasoning`", field=SWITCH
+        )
+
+
+def read_thinking(body: ChatBody, process: Process) -> ThinkingFields:
+    """Raises BadRequest for fields that contradict each other, and for too many variables."""
+    variables = dict(body.chat_template_kwargs or {})
+    if len(variables) > MAX_VARIABLES:  # rendering takes time for each, whether the template reads it or not
+        raise BadRequest(f"{VARIABLES} has {len(variables)} entries; the limit is {MAX_VARIABLES}", field=VARIABLES)
+    engine = process.engine.engine
+    has_markers, source = can_reason(engine), "" if engine.template is None else engine.template.source
+    switched = _read_switch(body, variables)
+    named, budget = _read_budget(body)
+    effort_name, effort = _read_effort(body)
+    hints: tuple[str, ...] = ()
+    if effort is not None and EFFORT in source:
+        if variables.setdefault(EFFORT, effort) != effort:
+            raise BadRequest(f"{effort_name} is given twice", field=VARIABLES)
+    elif effort is not None and effort != "none":
+        if not has_markers or effort not in EFFORT_TOKENS:
+            hints = (effort_name,)
+        elif budget is None:
+            named, budget = effort_name, EFFORT_TOKENS[effort]
+    if effort is not None and not hints:
+        switched.setdefault(effort_name, effort != "none")
+    if budget is not None and has_markers:
+        switched.setdefault(named, budget != 0)
+    wanted = next(iter(switched.values()), None)
+    request: dict[str, Any] = {"template_variables": variables} if variables else {}
+    options: dict[str, Any] = {}
+    warnings: list[str] = []
+    if wanted is not None:
+        request[SWITCH] = wanted
+    if wanted and not has_markers:
+        warnings.append(f"{next(iter(switched))} {NO_EFFECT}")
+    elif wanted and process.app.settings.request_defaults.get("reasoning") == "none":
+        options["reasoning"] = "auto"
+    if budget and wanted and has_markers:
+        options["max_reasoning"] = budget
+    names = {"max_reasoning": named} if "max_reasoning" in options else {}
+    return ThinkingFields(request=request, options=options, names=names, hints=hints, warnings=tuple(warnings))
+
+
+def _read_switch(body: ChatBody, variables: dict[str, Any]) -> dict[str, bool]:
+    """Whether to think, by the fields that say so; variables of the template that do are taken out. Raises
+    BadRequest."""
+    switched = {} if body.enable_thinking is None else {SWITCH: body.enable_thinking}
+    for name in (SWITCH, "thinking"):
+        if name == "thinking" and not isinstance(variables.get(name), bool):
+            continue
+        if name in variables:
+            wanted = variables.pop(name)
+            if not isinstance(wanted, bool):
+                raise BadRequest(f"{name} must be true or false", field=VARIABLES)
+            switched[VARIABLES] = wanted
+            _check_same(switched)
+    if body.thinking is not None and body.thinking.type != "auto":
+        switched["thinking"] = body.thinking.type != "disabled"
+    if body.reasoning_ is not None and body.reasoning_.enabled is not None:
+        switched["reasoning.enabled"] = body.reasoning_.enabled
+    _check_same(switched)
+    return switched
+
+
+def _check_same(switched: dict[str, bool]) -> None:
+    """Raises BadRequest where one field says to think and another one not to."""
+    first, *others = switched.items() or [("", False)]
+    for name, wanted in others:
+        if wanted != first[1]:
+            raise BadRequest(f"{name} contradicts {first[0]}", hint="leave one of them out", field=name)
+
+
+def _read_budget(body: ChatBody) -> tuple[str, int | None]:
+    """The field that limits the reasoning, and to how many tokens; None for no limit."""
+
+    def stated() -> Iterator[tuple[str, int | None]]:
+        yield "thinking.budget_tokens", None if body.thinking is None else body.thinking.budget_tokens
+        yield "reasoning.max_tokens", None if body.reasoning_ is None else body.reasoning_.max_tokens
+        yield "thinking_token_budget", body.thinking_token_budget
+        yield "thinking_budget_tokens", body.thinking_budget_tokens
+
+    name, tokens = next(((name, tokens) for name, tokens in stated() if tokens is not None), ("", None))
+    return name, None if tokens is None or tokens < 0 else tokens
+
+
+def _read_effort(body: ChatBody) -> tuple[str, str | None]:
+    """The field that states an effort, and the effort."""
+    if body.reasoning_effort is None and body.reasoning_ is not None:
+        return "reasoning.effort", body.reasoning_.effort
+    return EFFORT, body.reasoning_effort

@@ -1,8 +1,7 @@
-"""Reads the word-list server's fields: `vocab_lang`, `vocab_n_words` and their details, and `enable_thinking`.
+"""Reads the word-list server's fields: `vocab_lang`, `vocab_n_words` and their details.
 
 The pair constrains the text to the most frequent words of a list (hard), or biases all other words down (soft).
-`enable_thinking` lets the model reason first. As in that server, beam search is the default under a hard list. Whether
-the list exists is found when it is compiled.
+As in that server, beam search is the default under a hard list. Whether the list exists is found when it is compiled.
 """
 
 from __future__ import annotations
@@ -33,16 +32,14 @@ SOFT = "vocab_soft_"
 FIELDS = (*PAIR, MODE, *(SOFT + name for name in TIERS), "enable_thinking")
 NAMES = {"lang": "vocab_lang", "top": "vocab_n_words"} | {name: SOFT + name for name in TIERS}
 """From the field that an error of a word list names to the field of the body."""
-SWITCH = "enable_thinking"
 DEFAULT_BEAMS = 10
 
 
 def word_lists(body: SharedBody, draft: RequestDraft, process: Process) -> RequestDraft:
-    """The draft with the constraint, the soft constraint and the reasoning that these fields ask for.
+    """The draft with the constraint and the soft constraint that these fields ask for.
 
     Raises BadRequest for half of the pair and for details without the pair, SpecError, and UnsupportedParameter for a
     word list combined with a JSON constraint."""
-    draft = _thinking(body, draft, process)
     if process.settings.wordlist_server_compat and draft.is_chat:  # that server sampled only on request
         draft = replace(draft, defaults={**draft.defaults, "temperature": 0.0})
     given = [name for name in PAIR if getattr(body, name) is not None]
@@ -131,22 +128,3 @@ def _refuse_alone(body: SharedBody, names: list[str], wanted: str) -> None:
     for name in names:
         if getattr(body, name) is not None:
             raise BadRequest(f"{name} needs {wanted}", hint="without it, the field has no effect", field=name)
-
-
-def _thinking(body: SharedBody, draft: RequestDraft, process: Process) -> RequestDraft:
-    """Read `enable_thinking`: the model may reason before the constrained text, and a switch of the chat template is
-    set. Raises UnsupportedParameter if it is true and there is no chat template."""
-    wanted = body.enable_thinking
-    if wanted is None:
-        return draft
-    template = process.engine.engine.template
-    if wanted and (template is None or not draft.is_chat):
-        raise UnsupportedParameter(
-            f"{SWITCH}: only a chat template can open the reasoning", hint="use `espalier.reasoning`", field=SWITCH
-        )
-    if template is not None and SWITCH in template.source:
-        draft = replace(draft, request={**draft.request, SWITCH: wanted})
-    if wanted and "reasoning" not in draft.options:
-        names = {**draft.names, "reasoning": SWITCH}
-        draft = replace(draft, options={**draft.options, "reasoning": "auto"}, names=names)
-    return draft

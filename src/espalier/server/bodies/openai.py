@@ -167,9 +167,25 @@ class SharedBody(_Shared):
     espalier: EspalierOptions | None = None
 
 
+class ChatThinking(Body):
+    """Anthropic's field, as DeepSeek, GLM and Kimi have it on the chat route. auto: as the chat template says."""
+
+    type: Literal["enabled", "disabled", "adaptive", "auto"]
+    budget_tokens: int | None = None
+
+
+class ChatReasoning(Body):
+    """OpenAI's field of the Responses API, with OpenRouter's `max_tokens` and `enabled`."""
+
+    effort: str | None = None
+    max_tokens: int | None = None
+    enabled: bool | None = None
+
+
 class ChatBody(SharedBody):
     """logprobs: true, or as llama-server takes it, the number of candidates, which is then `top_logprobs`."""
 
+    OBJECTS = (*SharedBody.OBJECTS, "reasoning", "thinking")
     messages: list[ChatMessage] = Field(min_length=1)
     max_completion_tokens: int | None = None
     logprobs: bool | Annotated[int, Field(ge=0)] | None = None
@@ -182,6 +198,10 @@ class ChatBody(SharedBody):
     # the chat template's
     chat_template_kwargs: dict[str, Any] | None = None
     reasoning_effort: str | None = None
+    reasoning_: ChatReasoning | None = Field(default=None, alias="reasoning")
+    thinking: ChatThinking | None = None
+    thinking_token_budget: int | None = None
+    thinking_budget_tokens: int | None = None
     continue_final_message: bool | None = None
     add_generation_prompt: bool | None = None
 

@@ -24,7 +24,7 @@ from espalier.agents.table import VerbCall, read_call
 from espalier.agents.verb import Answer, Desk, Question
 from espalier.decoding.options import OPTIONS
 from espalier.engines.base import FinishEvent, Result
-from espalier.engines.request_options import SCHEMA_ORDER
+from espalier.engines.request_options import REASONING, SCHEMA_ORDER
 from espalier.errors import Cancelled, DeadlineExceeded, EspalierError, GenerationError, InputError, NotAvailable
 from espalier.server.answering.submitting import generating
 from espalier.server.asking.assemble import SHOWN_CANDIDATES, assemble
@@ -66,6 +66,7 @@ class Visit:
             traces=process.store,
             caller=self.caller.name,
             order=process.app.settings.default_of(SCHEMA_ORDER),
+            reasoning=process.app.settings.default_of(REASONING),
             runs=Runs(process.engine, lambda: process.scheduler),
         )
 

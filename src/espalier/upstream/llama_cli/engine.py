@@ -114,10 +114,10 @@ class LlamaCliEngine(UpstreamEngine):
         check_capabilities(self, request)
         if request.prompt_ids is not None:
             raise CapabilityError("a one-shot program takes text, not token ids", field="prompt_ids")
-        turn = self._turns.prepare(request)
-        spec = with_bad_words(turn.spec, request.sampling.bad_words)
-        turn = replace(turn, spec=spec, notes=(*turn.notes, *llama_notes(request.sampling)))
-        sent = sent_constraint(spec, self._compiler)
+        whole = with_bad_words(request.constraint, request.sampling.bad_words)
+        turn = self._turns.prepare(replace(request, constraint=whole))
+        turn = replace(turn, notes=(*turn.notes, *llama_notes(request.sampling)))
+        sent = sent_constraint(turn.spec, self._compiler)
         answer = IncomingAnswer(
             model=self.name,
             request=request,

@@ -11,7 +11,6 @@ from typing import Any
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.spec import Gbnf, JsonSchema, Spec
 from espalier.constraints.to_gbnf import portable
-from espalier.constraints.verdict import CUT
 from espalier.engines.base import Event, FinishEvent
 from espalier.engines.local.turns import PreparedTurn
 from espalier.errors import EspalierError, UpstreamError
@@ -107,7 +106,7 @@ def sound(last: Event, server_request: ServerRequest, name: str) -> Event:
     """The end of a text of the server `name`. Raises UpstreamError where it breaks a schema that the server holds by a
     grammar of its own."""
     verdict = last.result.verdict if isinstance(last, FinishEvent) and server_request.is_native else None
-    if verdict is None or verdict.valid is not False or verdict == CUT or server_request.may_break:
+    if verdict is None or verdict.valid is not False or verdict.breaks == "cut" or server_request.may_break:
         return last
     raise UpstreamError(
         f"{name} did not keep to the schema: {'; '.join(verdict.errors[:2])}",

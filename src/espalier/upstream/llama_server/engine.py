@@ -17,7 +17,7 @@ from espalier.chat.reading.thoughts import marker_spellings
 from espalier.constraints.compiler import NOWHERE, Compiler, Folders
 from espalier.constraints.joining.rule import with_bad_words, without_filters
 from espalier.constraints.kinds import KINDS
-from espalier.constraints.spec import JsonSchema, Spec
+from espalier.constraints.spec import JsonSchema
 from espalier.engines.base import Capabilities, Event, Request
 from espalier.engines.capabilities import check_capabilities
 from espalier.engines.local.turns import PreparedTurn, TurnMaker
@@ -110,9 +110,10 @@ class LlamaServerEngine(UpstreamEngine):
 
     def _prepare(self, request: Request) -> tuple[IncomingAnswer, Begin]:
         check_capabilities(self, request)
-        turn = self._turns.prepare(request)
-        notes = (*turn.notes, *llama_notes(request.sampling))
-        turn = replace(turn, spec=self._spec(turn, request), notes=notes)
+        turn = self._turn(request)
+        turn = replace(turn, notes=(*turn.notes, *llama_notes(request.sampling)))
+        # The server would end a thought at a stop text: then the text is cut here.
+        stops = () if turn.reasoning is None else request.sampling.stop
         check(request)  # before the server is asked for a proof
         sent = sent_constraint(turn.spec, self._compiler, vocab=self._vocab)
         asked = asked_of(turn, sent, self._compiler, self._proofs if self._is_native else None)
@@ -125,9 +126,12 @@ class LlamaServerEngine(UpstreamEngine):
             follows=asked.follows,
             follows_from=asked.follows_from,
             is_enforced=sent.is_whole and not asked.may_break,
+            stops=stops,
         )
         # Bad words are part of the constraint by now.
-        config = self._settings(replace(request.sampling, n=1, bad_words=(), seed=answer.seed + request.stream))
+        left = {"stop": ()} if stops else {}
+        seed = answer.seed + request.stream
+        config = self._settings(replace(request.sampling, n=1, bad_words=(), seed=seed, **left))
         ids = self._ids(request, turn.text)
         body = {**config, "prompt": ids, "return_tokens": True, **asked.fields}
         body["logit_bias"] = [*config["logit_bias"], *([token, False] for token in sent.banned)]
@@ -144,15 +148,16 @@ class LlamaServerEngine(UpstreamEngine):
 
         return answer, begin
 
-    def _spec(self, turn: PreparedTurn, request: Request) -> Spec | None:
-        return with_bad_words(turn.spec, request.sampling.bad_words)
+    def _turn(self, request: Request) -> PreparedTurn:
+        whole = with_bad_words(request.constraint, request.sampling.bad_words)
+        return self._turns.prepare(replace(request, constraint=whole))
 
     def _contract(self, spec: JsonSchema, request: Request | None) -> Contract | None:
         """What the server's own json_schema holds; None where other constraints join the schema, so that our grammar
         goes."""
         if request is not None:
             try:
-                sent = self._spec(self._turns.prepare(request), request)
+                sent = self._turn(request).spec
             except EspalierError:  # the run tells it
                 return native_contract(spec)
             if not isinstance(without_filters(sent), JsonSchema):
@@ -221,6 +226,17 @@ class LlamaServerEngine(UpstreamEngine):
                 if text or tokens or records:
                     last = records[-1] if records else None
                     yield answer.take(text, token=tokens[-1] if tokens else NO_ID, record=last, index=index)
+                if answer.stopped is not None:
+                    end = AnswerEnd(
+                        finish="stop",
+                        stop=None,  # the answer knows it
+                        prompt_tokens=len(body["prompt"]),
+                        completion_tokens=len(ids),
+                        token_ids=tuple(ids),
+                        notes=server_request.notes,
+                    )
+                    yield sound(answer.end(end, index=index), server_request, self.name)
+                    return
                 if chunk.get("stop") is True:
                     yield sound(
                         answer.end(self._summarise_end(chunk, ids, body, server_request), index=index),

@@ -8,6 +8,7 @@ import json
 
 from espalier.chat.reasoning import REASONING, Reasoning
 from espalier.chat.wire.formats import HERMES
+from espalier.constraints.verdict import has_judge
 from espalier.engines.base import Request
 from espalier.engines.local.turns import PreparedTurn, as_messages, turn_with
 from espalier.errors import CapabilityError, InputError, UpstreamError
@@ -35,8 +36,12 @@ def _show_prompt(request: Request) -> str:
 
 
 def markers_of(request: Request) -> Reasoning | None:
-    """The markers that reasoning gets, and by which it is found where the server leaves it in the content."""
-    return THINK if request.reasoning == "auto" else request.reasoning
+    """The markers that reasoning gets, and by which it is found where the server leaves it in the content. By default
+    there are none where our matcher has to check the whole text, for want of a judge."""
+    if isinstance(request.reasoning, Reasoning):
+        return request.reasoning
+    is_usual = not request.raw and (request.constraint is None or has_judge(request.constraint))
+    return THINK if request.reasoning == "auto" or (request.reasoning is None and is_usual) else None
 
 
 class TurnText:

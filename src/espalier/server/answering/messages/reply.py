@@ -12,7 +12,7 @@ from espalier.errors import EspalierError
 from espalier.server.answering.deltas import deltas_of
 from espalier.server.answering.messages.content import Content
 from espalier.server.answering.messages.errors import messages_error
-from espalier.server.answering.replies import Head, NamedChunks, breach_report, report, reports
+from espalier.server.answering.replies import Head, NamedChunks, fault_report, report, reports
 from espalier.server.asgi import new_id
 from espalier.server.asking.draft import ParsedRequest
 from espalier.server.asking.messages.ask import ParsedMessagesRequest
@@ -125,7 +125,7 @@ class MessagesChunks(NamedChunks):
                 outputs = [report(self.asked, 0, run, happened.result, trace_id)]
                 self._report = {"espalier": reports(self.contract, outputs, self.asked, [happened.result])}
             else:
-                self._report = breach_report(happened.result)
+                self._report = fault_report(happened.result)
         return begin + objects
 
     def last(self) -> list[Json]:

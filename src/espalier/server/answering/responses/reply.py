@@ -11,7 +11,7 @@ from espalier.engines.base import Event, FinishEvent, Result, TokenEvent
 from espalier.errors import EspalierError
 from espalier.server.answering.deltas import deltas_of
 from espalier.server.answering.logprobs import ChatLogprobsLog
-from espalier.server.answering.replies import BROKEN, Head, NamedChunks, breach_report, report, reports, steps_of
+from espalier.server.answering.replies import BROKEN, Head, NamedChunks, fault_report, report, reports, steps_of
 from espalier.server.answering.responses.output import Logprobs, ResponsesOutput
 from espalier.server.asking.draft import ParsedRequest
 from espalier.server.asking.responses.ask import ParsedResponsesRequest, summary_of
@@ -59,10 +59,11 @@ def finished(parsed: ParsedResponsesRequest, head: Head, items: Sequence[Json], 
 
 
 def incomplete_details(result: Result) -> Json | None:
-    """Why the output is not whole: it breaks what was called enforced, or the token limit ended it."""
+    """Why the output is not whole: it breaks what was called enforced, or the token limit or a stop text cut it."""
     if result.breach is not None:
         return {"reason": BROKEN}
-    return {"reason": "max_output_tokens"} if result.finish_reason == "length" else None
+    is_cut = result.finish_reason == "length" or result.is_cut_by_stop
+    return {"reason": "max_output_tokens"} if is_cut else None
 
 
 def begun(parsed: ParsedResponsesRequest, head: Head) -> Json:
@@ -123,17 +124,12 @@ def _output(parsed: ParsedResponsesRequest, head: Head, steps: Any) -> Responses
     """steps: gives the steps so far."""
 
     def logprobs(reasoning: str, content: str) -> list[Json]:
-        chosen = steps() if is_plain(parsed) else _of_content(steps(), reasoning, content)
+        chosen = steps() if parsed.is_plain else _of_content(steps(), reasoning, content)
         return _logprobs(parsed, chosen)
 
     given: Logprobs | None = None if parsed.top_logprobs is None else logprobs
     suffix = head.id.removeprefix(f"{PREFIX}_")
     return ResponsesOutput(suffix, custom=parsed.tools.custom, has_summary=parsed.has_summary, logprobs=given)
-
-
-def is_plain(parsed: ParsedRequest) -> bool:
-    """Whether every token is one of the content."""
-    return parsed.requests[0].reasoning is None and not parsed.requests[0].tools
 
 
 def _logprobs(parsed: ParsedResponsesRequest, steps: Sequence[StepRecord]) -> list[Json]:
@@ -200,7 +196,7 @@ class ResponsesChunks(NamedChunks):
                 entry = report(self.asked, 0, run, result, trace_id)
                 self._ending["espalier"] = reports(self.contract, [entry], self.asked, [result])
             else:
-                self._ending |= breach_report(result)
+                self._ending |= fault_report(result)
         return self._number_events(objects)
 
     def last(self) -> list[Json]:
@@ -232,7 +228,7 @@ class ResponsesChunks(NamedChunks):
 
     def _take_logprobs(self) -> list[Json]:
         """The log probabilities of tokens that no event had yet, if every token is one of the content."""
-        if self.asked.top_logprobs is None or not is_plain(self.asked):
+        if self.asked.top_logprobs is None or not self._ours.is_plain:
             return []
         taken, self._new = self._new, []
         return _logprobs(self._ours, taken)

@@ -8,7 +8,6 @@ from typing import Any
 
 from espalier.server.asking.adapted import TranslatedRequest, ask_adapted, shared_fields
 from espalier.server.asking.messages.blocks import talk_of
-from espalier.server.asking.thinking import can_reason, thinking_fields
 from espalier.server.bodies.messages import MessagesBody, OutputFormat
 from espalier.server.http.errors import BadRequest, UnsupportedParameter
 from espalier.server.process.state import Process
@@ -19,9 +18,7 @@ PLACES = {
     "response_format": "output_config.format",
     "response_format.json_schema": "output_config.format",
     "chat_template_kwargs": "output_config.effort",
-    "espalier.reasoning": "thinking",
-    "espalier.max_reasoning": "thinking.budget_tokens",
-    "enable_thinking": "thinking",
+    "reasoning_effort": "output_config.effort",
     "parallel_tool_calls": "tool_choice.disable_parallel_tool_use",
 }
 """From the beginning of a path in the chat body to that of this one."""
@@ -42,7 +39,7 @@ def ask_messages(body: MessagesBody, process: Process, *, counts: bool = False) 
     talk = talk_of(body.system, body.messages)
     warnings = [*talk.warnings]
     data = shared_fields(body) | _tool_fields(body) | _format_fields(body)
-    data |= _thinking_fields(body, process, warnings) | {"messages": talk.messages}
+    data |= _thinking_fields(body, warnings) | {"messages": talk.messages}
     if body.stop_sequences:
         data["stop"] = body.stop_sequences
     if body.context_management is not None:
@@ -116,22 +113,16 @@ def _format_fields(body: MessagesBody) -> Json:
     return {"response_format": {"type": "json_schema", "json_schema": {"schema": shape.schema_}}}
 
 
-def _thinking_fields(body: MessagesBody, process: Process, warnings: list[str]) -> Json:
-    asked, engine = body.thinking, process.engine.engine
+def _thinking_fields(body: MessagesBody, warnings: list[str]) -> Json:
+    thinking = body.thinking
     effort = None if body.output_config is None else body.output_config.effort
-    if asked is None or asked.type == "disabled":
-        if effort is not None:
-            warnings.append("output_config.effort has no effect without thinking")
-        return {} if asked is None else thinking_fields(engine, wanted=False)
-    budget = asked.budget_tokens
-    if asked.type == "enabled" and budget is None:
+    if thinking is not None and thinking.type == "disabled" and effort is not None:
+        warnings.append("output_config.effort has no effect without thinking")
+        effort = None
+    budget = None if thinking is None else thinking.budget_tokens
+    if thinking is not None and thinking.type == "enabled" and budget is None:
         raise BadRequest("thinking needs budget_tokens", field="thinking.budget_tokens")
     if budget is not None and body.max_tokens is not None and budget >= body.max_tokens:
         raise BadRequest("budget_tokens must be less than max_tokens", field="thinking.budget_tokens")
-    if not can_reason(engine):
-        warnings.append("thinking has no effect: the model shows no reasoning markers")
-        return {}
-    fields = thinking_fields(engine, wanted=True, effort=effort)
-    ours = {} if body.espalier is None else body.espalier.model_dump(exclude_unset=True, exclude_none=True)
-    limit = {} if budget is None else {"max_reasoning": budget}
-    return fields | {"espalier": {"reasoning": "auto"} | limit | ours}
+    fields: Json = {} if thinking is None else {"thinking": {"type": thinking.type, "budget_tokens": budget}}
+    return fields if effort is None else {**fields, "reasoning_effort": effort}

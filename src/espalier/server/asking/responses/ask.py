@@ -9,7 +9,7 @@ from typing import Any
 from espalier.server.asking.adapted import TranslatedRequest, ask_adapted, moved_by, shared_fields
 from espalier.server.asking.responses.items import conversation_of
 from espalier.server.asking.responses.tools import Tools, read_tools
-from espalier.server.asking.thinking import can_reason, thinking_fields
+from espalier.server.asking.thinking import NO_EFFECT, can_reason
 from espalier.server.asking.token_ids import known_vocab
 from espalier.server.bodies.responses import INCLUDABLE, LOGPROBS, ResponsesBody
 from espalier.server.http.errors import BadRequest, UnsupportedParameter
@@ -26,8 +26,6 @@ PLACES = {
     "response_format": "text.format",
     "response_format.json_schema": "text.format",
     "chat_template_kwargs": "reasoning.effort",
-    "espalier.reasoning": "reasoning",
-    "enable_thinking": "reasoning",
 }
 """From the beginning of a path in the chat body to that of this one."""
 
@@ -35,13 +33,15 @@ PLACES = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedResponsesRequest(TranslatedRequest):
     """body: as it was given. items: of the whole conversation, those of earlier responses included. tools: of the body.
-    kept: whether the response is stored. has_summary: whether reasoning is shown as its summary."""
+    kept: whether the response is stored. has_summary: whether reasoning is shown as its summary. is_plain: whether
+    every token is one of the content."""
 
     body: ResponsesBody
     items: tuple[Mapping[str, Any], ...]
     tools: Tools
     kept: bool = False
     has_summary: bool = False
+    is_plain: bool = False
 
 
 def ask_responses(body: ResponsesBody, process: Process, *, history: Sequence[Json] = ()) -> ParsedResponsesRequest:
@@ -78,6 +78,7 @@ def ask_responses(body: ResponsesBody, process: Process, *, history: Sequence[Js
             tools=tools,
             kept=is_kept,
             has_summary=summary_of(body) is not None,
+            is_plain=not tools.tools and not can_reason(process.engine.engine),
             input_limit=_input_limit(body, process),
         )
 
@@ -131,19 +132,11 @@ def _read_include(body: ResponsesBody, warnings: list[str]) -> list[str]:
 
 
 def _reasoning_fields(body: ResponsesBody, process: Process, warnings: list[str]) -> Json:
-    asked, engine = body.reasoning, process.engine.engine
-    if asked is None:
+    effort = None if body.reasoning is None else body.reasoning.effort
+    if (effort or summary_of(body)) and effort != "none" and not can_reason(process.engine.engine):
+        warnings.append(f"reasoning {NO_EFFECT}")
         return {}
-    if asked.effort == "none":
-        return thinking_fields(engine, wanted=False)
-    if asked.effort is None and summary_of(body) is None:
-        return {}
-    if not can_reason(engine):
-        warnings.append("reasoning has no effect: the model shows no reasoning markers")
-        return {}
-    fields = thinking_fields(engine, wanted=True, effort=asked.effort)
-    ours = {} if body.espalier is None else body.espalier.model_dump(exclude_unset=True, exclude_none=True)
-    return fields | {"espalier": {"reasoning": "auto"} | ours}
+    return {} if effort is None else {"reasoning": {"effort": effort}}
 
 
 def _input_limit(body: ResponsesBody, process: Process) -> int | None:
