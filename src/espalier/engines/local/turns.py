@@ -20,7 +20,7 @@ from espalier.chat.reading.channel_header import ANSWER, header_begun, opens_mes
 from espalier.chat.reading.deltas import Turn
 from espalier.chat.reading.thoughts import ThoughtSplitter, find_reasoning, start_turn, thoughts_of
 from espalier.chat.reading.turn_parser import TurnParser
-from espalier.chat.reasoning import Reasoning
+from espalier.chat.reasoning import HARMONY, Reasoning
 from espalier.chat.wire.detect import detect_format
 from espalier.chat.wire.formats import WireFormat, wire_format
 from espalier.computed import computed
@@ -154,13 +154,13 @@ class TurnMaker:
         """The markers of a turn in channels; None for any other turn. A raw prompt begins one if it opens a message."""
         stated = request.reasoning
         if request.tools and format_ is not None:
-            return REASONING[format_.name] if format_.in_channels else None
+            return HARMONY if format_.in_channels else None
         if isinstance(stated, Reasoning):
             return stated if stated.in_channels else None
         wire = None if self._shown_format is None else wire_format(self._shown_format)
         if wire is None or not wire.in_channels or (request.raw and not opens_message(text)):
             return None
-        return REASONING[wire.name]
+        return HARMONY
 
     def _in_channels(
         self,
