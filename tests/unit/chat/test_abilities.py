@@ -7,7 +7,7 @@ from espalier.chat.prompt.template import ChatTemplate
 from tests import chat_templates as field
 
 
-def can(tools, tool_role, system_role, call_objects, tool_calls, any_id=True):
+def can(tools, tool_role, system_role, call_objects, tool_calls, any_id=True, many_calls=True):
     return Abilities(
         tools=tools,
         tool_role=tool_role,
@@ -15,6 +15,7 @@ def can(tools, tool_role, system_role, call_objects, tool_calls, any_id=True):
         call_objects=call_objects,
         tool_calls=tool_calls,
         any_id=any_id,
+        many_calls=many_calls,
     )
 
 
@@ -26,7 +27,7 @@ EXPECTED = {
     "GLM": can(True, True, True, True, True),
     "MISTRAL": can(True, True, True, True, True, any_id=False),
     "MISTRAL_ARGS": can(True, True, True, True, True),
-    "LLAMA": can(True, True, True, True, True),
+    "LLAMA": can(True, True, True, True, True, many_calls=False),
     "PYTHONIC": can(True, True, True, True, True),
     "FUNCTIONARY": can(True, True, True, False, True),
     "GEMMA": can(False, False, False, True, False),

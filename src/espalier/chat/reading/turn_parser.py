@@ -57,11 +57,13 @@ class TurnParser:
         self._text = IncomingText()
         self._builder = TurnBuilder()
         self._is_over = False
-        self._thoughts: ThoughtSplitter | None = None if reasoning is None else thoughts_of(reasoning, inside=inside)
-        self._trimmed = ReasoningTrimmer(self._builder)
         shown = reasoning if format is None else format
         # The walk of a turn in channels reads its markers itself.
         self._in_channels = shown is not None and shown.in_channels
+        self._thoughts: ThoughtSplitter | None = (
+            None if reasoning is None else thoughts_of(reasoning, inside=inside, in_channels=self._in_channels)
+        )
+        self._trimmed = ReasoningTrimmer(self._builder)
         self.heard_reasoning = False
         if inside and reasoning is not None and not self._in_channels:
             self._builder.reasoning("")

@@ -20,7 +20,7 @@ from espalier.chat.reading.channel_header import ANSWER, header_begun, opens_mes
 from espalier.chat.reading.deltas import Turn
 from espalier.chat.reading.thoughts import ThoughtSplitter, find_reasoning, start_turn, thoughts_of
 from espalier.chat.reading.turn_parser import TurnParser
-from espalier.chat.reasoning import REASONING, Reasoning
+from espalier.chat.reasoning import HARMONY, Reasoning
 from espalier.chat.wire.detect import detect_format
 from espalier.chat.wire.formats import WireFormat, wire_format
 from espalier.computed import computed
@@ -67,14 +67,20 @@ class PreparedTurn:
     def thoughts(self) -> ThoughtSplitter:
         """A splitter of a turn with reasoning."""
         assert self.reasoning is not None
-        thoughts = thoughts_of(self.reasoning, inside=self.inside)
+        thoughts = thoughts_of(self.reasoning, inside=self.inside, in_channels=self.in_channels)
         thoughts.feed(self._header)
         return thoughts
 
     @property
+    def in_channels(self) -> bool:
+        """Whether the turn consists of messages in channels."""
+        shown = self.reasoning if self.format is None else self.format
+        return shown is not None and shown.in_channels
+
+    @property
     def _header(self) -> str:
         """The header of the message that goes on, where a turn in channels has begun in the prompt."""
-        return header_begun(self.before) if self.reasoning is not None and self.reasoning.in_channels else ""
+        return header_begun(self.before) if self.in_channels else ""
 
     def reasoning_setup(self) -> dict[str, Any]:
         """What a replay needs to know of the reasoning, as JSON; {} for a turn without."""
@@ -151,13 +157,13 @@ class TurnMaker:
         """The markers of a turn in channels; None for any other turn. A raw prompt begins one if it opens a message."""
         stated = request.reasoning
         if request.tools and format_ is not None:
-            return REASONING[format_.name] if format_.in_channels else None
+            return HARMONY if format_.in_channels else None
         if isinstance(stated, Reasoning):
             return stated if stated.in_channels else None
         wire = None if self._shown_format is None else wire_format(self._shown_format)
         if wire is None or not wire.in_channels or (request.raw and not opens_message(text)):
             return None
-        return REASONING[wire.name]
+        return HARMONY
 
     def _in_channels(
         self,
@@ -273,7 +279,7 @@ def turn_with(
     content, everywhere = split(request.constraint)
     calls = _calls(request, content, format_)
     may_call = calls is not None and bool(calls.allowed)
-    if reasoning is not None and reasoning.in_channels:
+    if reasoning is not None and reasoning.in_channels and (calls is None or calls.wire.in_channels):
         spec = _spec_in_channels(request, content, calls, everywhere)
     else:
         spec = _spec(request, content if calls is None else calls, everywhere, reasoning)
