@@ -19,7 +19,7 @@ LETTERS = b"a0"
 MOST_LETTERS = 300
 """Strings of a bounded length are tried up to here."""
 MORE_DIGITS = 3
-NUMBERS = 10**MORE_DIGITS - 1
+NUMBERS: int = 10**MORE_DIGITS - 1
 """So many choices of these digits are left when one is taken."""
 MOST_DIGITS = 14 - MORE_DIGITS
 """Numbers of so many characters may have a 1 and these digits more, and are still all different as floats."""
