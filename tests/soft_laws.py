@@ -13,11 +13,9 @@ from numpy.typing import NDArray
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.soft.spec import SoftSpec
 from espalier.sampling.filters import FilterContext
-from espalier.tokens.vocab import Vocab
-from tests.tokenizers import byte_level_vocab, spm_vocab
+from tests.tokenizers import VOCABS
 
 CONTEXT = FilterContext(step=0, prompt=(), generated=())
-VOCABS = {"bytes": Vocab.bytes, "byte-level": byte_level_vocab, "spm": spm_vocab}
 over_each_vocabulary = pytest.mark.parametrize("name", VOCABS)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import json
 import warnings
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -144,3 +145,11 @@ def tekken_tokenizer() -> Any:
 def tekken_vocab() -> Vocab:
     """The vocabulary of `tekken_tokenizer()`; skips where that is not installed."""
     return Vocab.from_tokenizer(tekken_tokenizer())
+
+
+VOCABS: dict[str, Callable[[], Vocab]] = {
+    "bytes": Vocab.bytes,
+    "byte-level": byte_level_vocab,
+    "sentencepiece": spm_vocab,
+}
+"""The vocabularies over which the laws of constraints are tested."""

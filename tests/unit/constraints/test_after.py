@@ -59,13 +59,7 @@ CASES = {
 
 @cache
 def compiler(name):
-    vocabs = {
-        "bytes": Vocab.bytes,
-        "byte-level": tokenizers.byte_level_vocab,
-        "sentencepiece": tokenizers.spm_vocab,
-        "marked": marked_vocab,
-    }
-    return Compiler(vocabs[name]())
+    return Compiler({**tokenizers.VOCABS, "marked": marked_vocab}[name]())
 
 
 PIECES = (

@@ -82,9 +82,10 @@ def test_json_and_back():
         ({"member": []}, "no field 'member'"),
     ],
 )
-def test_json_that_is_not_well_formed(data, message):
+@pytest.mark.parametrize("kind", ["all_of", "any_of"])
+def test_json_that_is_not_well_formed(kind, data, message):
     with pytest.raises(SpecError, match=message):
-        Spec.from_json({"kind": "all_of", **data})
+        Spec.from_json({"kind": kind, **data})
 
 
 def test_what_is_not_a_member():
@@ -104,12 +105,11 @@ def test_what_is_not_a_member():
 # The language
 
 
-@pytest.mark.parametrize("vocab", ["bytes", "byte-level", "sentencepiece"])
+@pytest.mark.parametrize("vocab", tokenizers.VOCABS)
 @pytest.mark.parametrize("case", CASES)
 def test_laws(case, vocab):
-    made = {"bytes": Vocab.bytes, "byte-level": tokenizers.byte_level_vocab, "sentencepiece": tokenizers.spm_vocab}
     spec, accepted, rejected = CASES[case]
-    one = compiler(made[vocab]())
+    one = compiler(tokenizers.VOCABS[vocab]())
     compiled = one.compile(spec)
     assert isinstance(compiled, Compiled)
     assert isinstance(compiled.matcher(), Matcher)

@@ -43,12 +43,7 @@ CASES = {
 
 @cache
 def vocabulary(name: str) -> tuple[Vocab, TokenTrie]:
-    vocab = {
-        "bytes": Vocab.bytes,
-        "byte-level": tokenizers.byte_level_vocab,
-        "sentencepiece": tokenizers.spm_vocab,
-        "tekken": tokenizers.tekken_vocab,
-    }[name]()
+    vocab = {**tokenizers.VOCABS, "tekken": tokenizers.tekken_vocab}[name]()
     return vocab, build_trie(vocab.tokens)
 
 

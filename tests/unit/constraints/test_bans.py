@@ -13,12 +13,10 @@ from espalier.errors import SpecError
 from espalier.tokens.vocab import Vocab
 from tests.laws import check_matcher, matcher_after
 
-VOCABS = {"bytes": Vocab.bytes, "byte-level": tokenizers.byte_level_vocab, "sentencepiece": tokenizers.spm_vocab}
 
-
-@pytest.mark.parametrize("vocab", VOCABS)
+@pytest.mark.parametrize("vocab", tokenizers.VOCABS)
 def test_laws(vocab):
-    one = Compiler(VOCABS[vocab]())
+    one = Compiler(tokenizers.VOCABS[vocab]())
     check_matcher(
         one.compile(Ban(["lazy", "ñandú", "日", "rm -rf", " dog"])),
         trie=one.trie,

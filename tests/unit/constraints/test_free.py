@@ -146,12 +146,11 @@ def test_a_schema_is_a_region():
 # The language
 
 
-@pytest.mark.parametrize("vocab", ["bytes", "byte-level", "sentencepiece"])
+@pytest.mark.parametrize("vocab", tokenizers.VOCABS)
 @pytest.mark.parametrize("case", CASES)
 def test_laws(case, vocab):
-    made = {"bytes": Vocab.bytes, "byte-level": tokenizers.byte_level_vocab, "sentencepiece": tokenizers.spm_vocab}
     spec, accepted, rejected = CASES[case]
-    one = compiler(made[vocab]())
+    one = compiler(tokenizers.VOCABS[vocab]())
     compiled = one.compile(spec)
     assert isinstance(compiled, Compiled)
     assert isinstance(compiled.matcher(), Matcher)

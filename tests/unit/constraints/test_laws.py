@@ -51,14 +51,7 @@ def demo_vocab() -> Vocab:
 
 @cache
 def compiler(name: str) -> Compiler:
-    vocabs = {
-        "bytes": Vocab.bytes,
-        "byte-level": lambda: Vocab.from_tokenizer(tokenizers.byte_level_tokenizer()),
-        "sentencepiece": lambda: Vocab.from_tokenizer(tokenizers.spm_byte_fallback_tokenizer()),
-        "tekken": tokenizers.tekken_vocab,
-        "demo": demo_vocab,
-    }
-    return Compiler(vocabs[name]())
+    return Compiler({**tokenizers.VOCABS, "tekken": tokenizers.tekken_vocab, "demo": demo_vocab}[name]())
 
 
 @pytest.mark.parametrize("vocab", ["bytes", "byte-level", "demo", "sentencepiece", "tekken"])

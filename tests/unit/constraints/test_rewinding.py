@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tests.tokenizers as tokenizers
-from espalier import Choice, Gbnf, JsonObject, JsonSchema, Regex, Vocab
+from espalier import Choice, Gbnf, JsonObject, JsonSchema, Regex
 from espalier.constraints.after.spec import After
 from espalier.constraints.ban import Ban
 from espalier.constraints.base import Composite
@@ -36,7 +36,6 @@ from espalier.errors import CapabilityError, NotAvailable, SpecError, Unsupporte
 from espalier.tokens import mask as masks
 from tests.laws import check_matcher, check_walk, tokenisations
 
-VOCABS = {"bytes": Vocab.bytes, "byte-level": tokenizers.byte_level_vocab, "sentencepiece": tokenizers.spm_vocab}
 PHRASES = ["lazy", "ñandú", "日本", "rm -rf", " dog", "xx"]
 TEXTS = ["", "The quick brown fox jumps over the", "laz ñand 日 🌳 rm -r f", "lalalaz", b"a\x00b\n"]
 BAN = Ban(PHRASES, mode="rewind")
@@ -50,7 +49,7 @@ PERSON = JsonSchema(
 
 
 def compiled(spec, vocab="bytes"):
-    one = Compiler(VOCABS[vocab]())
+    one = Compiler(tokenizers.VOCABS[vocab]())
     return one, one.compile(spec)
 
 
@@ -64,7 +63,7 @@ def walked(made, text):
 # Laws
 
 
-@pytest.mark.parametrize("vocab", VOCABS)
+@pytest.mark.parametrize("vocab", tokenizers.VOCABS)
 def test_a_ban_that_rewinds_keeps_the_laws_and_the_texts_of_one_that_masks(vocab):
     one, made = compiled(BAN, vocab)
     assert isinstance(made.matcher(), RewindingMatcher)
@@ -90,7 +89,7 @@ def test_a_ban_that_rewinds_keeps_the_laws_and_the_texts_of_one_that_masks(vocab
         (AllOf(JsonObject(), NESTED), ["{}", '{"a": {}}'], ['{"b": {}}', '{"a": []}']),
     ],
 )
-@pytest.mark.parametrize("vocab", VOCABS)
+@pytest.mark.parametrize("vocab", tokenizers.VOCABS)
 def test_compositions_with_an_automaton_keep_all_laws(spec, accepted, rejected, vocab):
     one, made = compiled(spec, vocab)
     assert isinstance(made, CompiledStrandingAllOf)
@@ -102,7 +101,7 @@ def test_compositions_with_an_automaton_keep_all_laws(spec, accepted, rejected, 
     ("spec", "accepted", "rejected"),
     [(AllOf(After("!", PERSON), BAN), ['go!{"name":"a"}'], ["go!", 'lazy!{"name":"a"}', 'go!{"name":"xx"}'])],
 )
-@pytest.mark.parametrize("vocab", VOCABS)
+@pytest.mark.parametrize("vocab", tokenizers.VOCABS)
 def test_side_by_side_keeps_the_laws_on_texts_that_all_accept(spec, accepted, rejected, vocab):
     """`no traps` is waived: what each member could go on with need not be the same. No completion is known either."""
     one, made = compiled(spec, vocab)
@@ -141,7 +140,7 @@ def tempted(matcher, vocab):
     return {int(i) for i in masks.allowed_ids(matcher.undoable(), vocab.width)}
 
 
-@pytest.mark.parametrize("vocab", VOCABS)
+@pytest.mark.parametrize("vocab", tokenizers.VOCABS)
 @given(
     phrases=st.lists(st.text("abñ ", min_size=1, max_size=5), min_size=1, max_size=4),
     seed=st.integers(0, 2**20),
@@ -150,7 +149,7 @@ def tempted(matcher, vocab):
 def test_what_is_tried_and_how_far_it_goes_back_by_looking_at_the_text(vocab, phrases, seed, length):
     """Oracle: of every token, whether text and token hold a phrase that begins before the token, by `in`."""
     spec, rng = Ban(phrases, mode="rewind"), random.Random(seed)
-    made = Compiler(VOCABS[vocab]()).compile(spec)
+    made = Compiler(tokenizers.VOCABS[vocab]()).compile(spec)
     words = made.vocab
     usable = [i for i, data in enumerate(words.tokens) if data and set(data) <= set("abñ ".encode())]
     matcher, text, ends = made.matcher(), b"", []

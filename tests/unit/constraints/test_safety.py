@@ -24,7 +24,6 @@ from espalier.tokens.vocab import Vocab
 from tests.examples import examples
 from tests.laws import check_matcher, matcher_after
 
-VOCABS = {"bytes": Vocab.bytes, "byte-level": tokenizers.byte_level_vocab, "sentencepiece": tokenizers.spm_vocab}
 SHELL = Safety("minimal")
 
 
@@ -35,10 +34,10 @@ def allows(spec, text):
     return BYTES.compile(spec).accepts(text)
 
 
-@pytest.mark.parametrize("vocab", VOCABS)
+@pytest.mark.parametrize("vocab", tokenizers.VOCABS)
 @pytest.mark.parametrize("mode", ["mask", "rewind"])
 def test_laws(vocab, mode):
-    one = Compiler(VOCABS[vocab]())
+    one = Compiler(tokenizers.VOCABS[vocab]())
     spec = Safety(
         categories=["credentials", "violence"],
         lists={"violence": ["krump", "gut punch"]},

@@ -30,7 +30,6 @@ from espalier.trace.records import Trace
 from tests.examples import examples
 from tests.opaque import Opaque, declared
 
-VOCABS = {"bytes": Vocab.bytes, "byte-level": tokenizers.byte_level_vocab, "sentencepiece": tokenizers.spm_vocab}
 SAID = "The quick brown fox jumps over the lazy dog; el año del pingüino 日本. "
 PROMPT = "Say: "
 
@@ -253,9 +252,9 @@ def test_what_may_meet_a_dead_end_is_shown_at_the_end_and_what_cannot_at_once():
 # Bans
 
 
-@pytest.mark.parametrize("vocab", VOCABS)
+@pytest.mark.parametrize("vocab", tokenizers.VOCABS)
 def test_a_phrase_across_token_borders_goes_back_to_the_token_in_which_it_begins(vocab):
-    eng = engine(VOCABS[vocab]())
+    eng = engine(tokenizers.VOCABS[vocab]())
     phrases = ["quick", "ver the", "pingüino"]
     found = followed(eng, Ban(phrases, mode="rewind"), temperature=0, max_tokens=120)
     assert not [phrase for phrase in phrases if phrase in found.text]
@@ -316,7 +315,7 @@ def test_what_leads_to_a_phrase_and_nowhere_else_is_not_even_begun():
 
 @settings(suppress_health_check=[HealthCheck.too_slow], max_examples=examples(60))
 @given(
-    vocab=st.sampled_from(list(VOCABS)),
+    vocab=st.sampled_from(list(tokenizers.VOCABS)),
     phrases=st.lists(
         st.tuples(st.integers(0, len(SAID) - 2), st.integers(1, 9)).map(lambda at: SAID[at[0] : at[0] + at[1]]),
         min_size=1,
@@ -329,7 +328,7 @@ def test_what_leads_to_a_phrase_and_nowhere_else_is_not_even_begun():
     inside=st.booleans(),
 )
 def test_what_was_shown_stays_whatever_is_banned(vocab, phrases, stop, max_rewinds, temperature, seed, inside):
-    eng = engine(VOCABS[vocab]())
+    eng = engine(tokenizers.VOCABS[vocab]())
     ban = Ban(phrases, mode="rewind")
     constraint = AllOf(Regex(r"[^~]*"), ban) if inside else ban
     found = followed(
@@ -418,7 +417,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("vocab", ["bytes", "byte-level"])
 def test_the_scheduler_gives_what_the_driver_of_one_gives(name, vocab):
-    eng = engine(VOCABS[vocab]())
+    eng = engine(tokenizers.VOCABS[vocab]())
     asked = [
         eng.requests(PROMPT, constraint=CASES[name], seed=seed, temperature=t, max_tokens=24)[0][0]
         for seed, t in itertools.product(range(4), (0, 1.0))
