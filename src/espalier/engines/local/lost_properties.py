@@ -21,12 +21,13 @@ from espalier.constraints.base import Compiled
 from espalier.constraints.spec import JsonSchema, Spec
 from espalier.constraints.tools.spec import ToolCalls
 from espalier.decoding.step.record import RefusedFavourites
+from espalier.engines.request_options import SCHEMA_ORDER
 from espalier.errors import EspalierError
 from espalier.schema.read.walk import subschemas
 
 BEFORE_KEY = " \t\r\n,{"
 """What may stand in a token before the quotation mark of a key."""
-ORDER = '(properties come in the order of the schema; schema_order "any" takes every order)'
+ORDER = f'(properties come in the order of the schema; {SCHEMA_ORDER.name} "any" takes every order)'
 
 
 def property_names(spec: Spec | None) -> tuple[str, ...]:
