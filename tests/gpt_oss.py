@@ -117,7 +117,7 @@ def harmony() -> Any:
 
 def read_by_openai(text: str) -> ReadTurn:
     """The turn as OpenAI's parser reads it. Raises what that raises for a text that is none."""
-    from openai_harmony import Role  # noqa: PLC0415  # `harmony` skips where it is missing
+    from openai_harmony import Role  # `harmony` skips where it is missing
 
     encoding = harmony()
     messages = encoding.parse_messages_from_completion_tokens(

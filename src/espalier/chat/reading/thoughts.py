@@ -10,14 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, Protocol, Self
 
-from espalier.chat.reading.channel_header import (
-    BORDER,
-    MARKERS,
-    MAX_HEADER,
-    MESSAGE,
-    begins_header,
-    read_header,
-)
+from espalier.chat.reading.channel_header import BORDER, MARKERS, MAX_HEADER, MESSAGE, begins_header, read_header
 from espalier.chat.reading.incoming import SPACE
 from espalier.chat.reasoning import REASONING, Reasoning, detect_reasoning
 from espalier.tokens.vocab import Vocab
@@ -199,8 +192,8 @@ class ChannelThoughts:
 
 
 def thoughts_of(reasoning: Reasoning, *, inside: bool, in_channels: bool | None = None) -> ThoughtSplitter:
-    """A splitter for one turn. inside: whether the prompt has opened the thought. in_channels: whether the turn consists
-    of messages in channels; as the markers say if it is None."""
+    """A splitter for one turn. inside: whether the prompt has opened the thought. in_channels: whether the turn
+    consists of messages in channels; as the markers say if it is None."""
     if not (reasoning.in_channels if in_channels is None else in_channels):
         return MarkedThoughts(reasoning, inside=inside)
     thoughts = ChannelThoughts()

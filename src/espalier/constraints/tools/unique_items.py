@@ -44,7 +44,9 @@ class CallsTracker:
         self._lead = re.compile(
             b"".join(BLANKS + b"(?:%b)?" % re.escape(piece.strip().encode()) for piece in pieces) + BLANKS
         )
-        self._kept = KEPT + max(map(len, tools)) + sum(map(len, pieces)) + max(map(len, (wire.middle, *wire.other_middles)))
+        self._kept = (
+            KEPT + max(map(len, tools)) + sum(map(len, pieces)) + max(map(len, (wire.middle, *wire.other_middles)))
+        )
         self.start = CallPlace()
 
     def feed(self, point: Hashable, data: bytes) -> CallPlace | RepeatedItem:

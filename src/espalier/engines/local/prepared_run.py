@@ -236,7 +236,7 @@ class PreparedRun:
             others.append(alone.result(one, place=number))
         spec, turn = self.turn.spec, self._turn()
         verdict = None if spec is None else self._judge(spec, outcome)
-        # Nothing else tells a user of a turn without a constraint, as where the model calls a tool that it was not offered.
+        # Nothing else tells it of a turn without a constraint, as where the model calls a tool that was not offered.
         faults = [turn.fault] if turn.fault and spec is None and outcome.finish == "stop" else []
         parsed = None
         # A text that was closed by the token limit is complete.
