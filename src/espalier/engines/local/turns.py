@@ -39,6 +39,7 @@ from espalier.wording import RAW, OptionText, constraint
 NO_MARKERS = "nothing is read as reasoning: the chat template and the vocabulary show no reasoning markers"
 WRITTEN_WITH_MARKERS = ("after", "thinking", "regex", "gbnf", "free")
 """Kinds of constraints that may say themselves where the reasoning stands."""
+NO_TOKENS = "the model answers at once: allowed_ids leaves it no tokens to reason with"
 DEFAULT_FORMAT = "args"
 """For a model whose template does not show how it writes calls: the prompt tells it to write them so."""
 
@@ -122,6 +123,8 @@ class TurnMaker:
         markers, notes = self._markers_of(request, text)
         before = self._before(request, text, render, markers)
         is_off = request.reasoning == "none"
+        if markers is not None and request.reasoning is None and request.sampling.allowed_ids is not None:
+            is_off, notes = True, (*notes, NO_TOKENS)
         start = start_turn(markers, before, begun, may_think=not is_off and request.enable_thinking is not False)
         text, before = text + start.added, before + start.added
         turn = turn_with(request, text, before, format_, None if is_off else start.reasoning, inside=start.inside)

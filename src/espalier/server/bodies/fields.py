@@ -84,6 +84,7 @@ class UnsupportedField:
 
 
 _BEST_OF = 'use `n` with `use_beam_search`, or "espalier": {"strategy": "best_of", "particles": ...}'
+_TEMPLATE = "a plain prompt has no chat template"
 _ROUTES = "only /v1/chat/completions and /v1/completions have beam search"
 _ROUTE = "only llama-server's route /completion has it"
 _FORMAT = 'use `response_format`: {"type": "json_schema", "json_schema": {"schema": {...}}}'
@@ -95,7 +96,7 @@ REFUSED: Mapping[str, UnsupportedField] = {
     "function_call": UnsupportedField(idle=("none", "auto"), why="only /v1/chat/completions has functions"),
     "moderation": UnsupportedField(why="there is no moderation here"),
     "web_search_options": UnsupportedField(why="there is no web search"),
-    "reasoning_effort": UnsupportedField(idle=("none",), why="a plain prompt has no chat template"),
+    "reasoning_effort": UnsupportedField(idle=("none",), why=_TEMPLATE),
     "suffix": UnsupportedField(idle=("",), why="only /v1/completions has it"),
     "text": UnsupportedField(why=_FORMAT),
     # vLLM, SGLang and the word-list server
@@ -107,7 +108,7 @@ REFUSED: Mapping[str, UnsupportedField] = {
     "return_tokens_as_token_ids": UnsupportedField(idle=(False,), why="use `return_token_ids`"),
     "continue_final_message": UnsupportedField(idle=(False,), why="a plain prompt has no messages"),
     "add_generation_prompt": UnsupportedField(idle=(True,), why="a plain prompt has no messages"),
-    "chat_template_kwargs": UnsupportedField(idle=({},), why="a plain prompt has no chat template"),
+    "chat_template_kwargs": UnsupportedField(idle=({},), why=_TEMPLATE),
     "chat_template": UnsupportedField(why="the model's own template is used"),
     "documents": UnsupportedField(idle=([],), why="put them into a message"),
     "add_special_tokens": UnsupportedField(idle=(False,), why="the chat template has them"),
@@ -118,7 +119,7 @@ REFUSED: Mapping[str, UnsupportedField] = {
     "truncate_prompt_tokens": UnsupportedField(why="the server setting MAX_INPUT_TOKENS does this"),
     "include_reasoning": UnsupportedField(idle=(True,), why="reasoning is always separate from the content"),
     "separate_reasoning": UnsupportedField(idle=(True,), why="reasoning is always separate from the content"),
-    "thinking_token_budget": UnsupportedField(why="use `espalier.max_reasoning`"),
+    "thinking_token_budget": UnsupportedField(why=_TEMPLATE),
     "guided_whitespace_pattern": UnsupportedField(why="use `espalier.constraint` with its `whitespace`"),
     "images": UnsupportedField(idle=([],), why="this model reads text only"),
     "image_data": UnsupportedField(idle=([],), why="this model reads text only"),
