@@ -272,10 +272,13 @@ GPT_OSS = r"""
 {%- set last = namespace(call="") %}
 {%- for m in turns %}
 {%- if m.role == "assistant" and "tool_calls" in m %}
-{%- set later = turns[loop.index:] | selectattr("role", "equalto", "assistant") | selectattr("tool_calls", "undefined") | list %}
+{%- set later = turns[loop.index:] | selectattr("role", "equalto", "assistant") %}
+{%- set later = later | selectattr("tool_calls", "undefined") | list %}
 {%- if m.content and m.thinking %}{{ raise_exception("content and thinking, and a call") }}{% endif %}
 {%- set thought = m.content or m.thinking %}
-{%- if thought and not later %}{{- "<|start|>assistant<|channel|>analysis<|message|>" + thought + "<|end|>" }}{% endif %}
+{%- if thought and not later %}
+{{- "<|start|>assistant<|channel|>analysis<|message|>" + thought + "<|end|>" }}
+{%- endif %}
 {%- set call = m.tool_calls[0].function %}
 {{- "<|start|>assistant to=functions." + call.name + "<|channel|>commentary json<|message|>" }}
 {{- call.arguments | tojson + "<|call|>" }}
@@ -285,7 +288,8 @@ GPT_OSS = r"""
 {%- set last.call = "" %}
 {%- elif m.role == "tool" %}
 {%- if not last.call %}{{ raise_exception("a result without a call") }}{% endif %}
-{{- "<|start|>functions." + last.call + " to=assistant<|channel|>commentary<|message|>" + m.content | tojson + "<|end|>" }}
+{{- "<|start|>functions." + last.call + " to=assistant<|channel|>commentary<|message|>" }}
+{{- m.content | tojson + "<|end|>" }}
 {%- else %}{{- "<|start|>" + m.role + "<|message|>" + m.content + "<|end|>" }}
 {%- endif %}
 {%- endfor %}

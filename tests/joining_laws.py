@@ -13,6 +13,7 @@ import espalier
 from espalier.constraints.after.spec import After
 from espalier.constraints.after.thinking import Thinking
 from espalier.constraints.ban import Ban
+from espalier.constraints.channels.spec import Channels
 from espalier.constraints.compose.all_of import AllOf
 from espalier.constraints.compose.any_of import AnyOf
 from espalier.constraints.free import Free, Region
@@ -53,6 +54,7 @@ EXAMPLES: dict[str, Spec] = {
     "free": Free({"$": Region(Regex("[0-9]{1,3}"), end=";")}),
     "thinking": Thinking(Regex(r'[{"a-zA-Z:, }]+')),
     "tool_calls": ToolCalls(TOOLS),
+    "channels": Channels(),
 }
 """One constraint of each kind, made so that most pairs have a text in common and the model is tempted to break both."""
 WISHES = (

@@ -30,6 +30,7 @@ PAGES = {
             "AnyOf",
             "After",
             "Thinking",
+            "Channels",
             "Free",
             "Region",
             "SoftJson",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from espalier.chat.reading.channel_header import CHANNEL, FINAL, MESSAGE
 from espalier.grammar.json_position import SPACE, JsonPosition, JsonState
 from espalier.schema.pointers import below
 
@@ -48,7 +49,12 @@ def _members(constraint: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _answer_start(constraint: Mapping[str, Any], text: str) -> int | None:
-    """Where in the text the members of a constraint apply: after the marker if it has one. None: not yet."""
+    """Where in the text the members of a constraint apply: after the marker if it has one, in a turn in channels after
+    the header of the answer. None: not yet."""
+    if constraint.get("kind") == "channels":
+        header = text.find(f"{CHANNEL}{FINAL}")
+        at = text.find(MESSAGE, header)
+        return None if header < 0 or at < 0 else at + len(MESSAGE)
     marker = constraint.get("marker", constraint.get("end"))
     if not isinstance(marker, str) or constraint.get("in_prompt") == "yes":
         return 0

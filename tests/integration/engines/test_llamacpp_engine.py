@@ -59,6 +59,7 @@ EACH = {
         espalier.Free({"<x>": espalier.Region(espalier.Regex("[0-9]"), end="</x>")}), espalier.Ban(["zzz"])
     ),
     "thinking": lambda: espalier.Thinking(espalier.Choice(["yes"]), max_tokens=4),
+    "channels": lambda: espalier.Channels(espalier.Choice(["yes"]), max_tokens=4),
     "tool_calls": lambda: espalier.ToolCalls([WEATHER], choice="required"),
     "wordlist": lambda: espalier.AllOf(
         espalier.Wordlist(["the", "dog", "is", "here"]), espalier.Regex("[A-Za-z ,.]{1,40}")

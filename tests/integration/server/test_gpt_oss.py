@@ -21,7 +21,12 @@ from tests.gpt_oss import FINAL, PREAMBLE, THOUGHT, call, model, read_by_openai
 from tests.server_app import events, make_app, settings
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], "additionalProperties": False}
-CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"], "additionalProperties": False}
+CITY = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
 OSLO = '{"city": "Oslo"}'
 TOOL = {"type": "function", "function": {"name": "get_weather", "parameters": CITY}}
 FORMAT = {"type": "json_schema", "json_schema": {"name": "x", "strict": True, "schema": SCHEMA}}
@@ -81,7 +86,11 @@ def test_chat_whole_and_streamed(name: str) -> None:
 
 
 def test_responses_whole_and_streamed() -> None:
-    body = {"input": "What is the weather?", "max_output_tokens": 300, "tools": [{**TOOL["function"], "type": "function"}]}
+    body = {
+        "input": "What is the weather?",
+        "max_output_tokens": 300,
+        "tools": [{**TOOL["function"], "type": "function"}],
+    }
     with api(TURNS["preamble"][0]) as client:
         output = post(client, "/v1/responses", body).json()["output"]
         text = post(client, "/v1/responses", body | {"stream": True}).text

@@ -57,7 +57,7 @@ TURNS = {
     # Cut off, and what no request asked for.
     "<|channel|>analysis<|message|>hm": ("", "hm", [], True),
     "<|channel|>anal": ("", None, [], True),
-    f"{THOUGHT}<|channel|>commentary to=functions.get_weather json<|message|>{{": ("", "hm < 3", [("get_weather", "{")], True),
+    f"{THOUGHT}<|channel|>commentary to=functions.read json<|message|>{{": ("", "hm < 3", [("read", "{")], True),
     f"{THOUGHT}{call('other', '{}')}": ("", "hm < 3", [], True),
     '<|channel|>analysis to=browser.search code<|message|>{"q": 1}<|call|>': ("", None, [], True),
     f"{THOUGHT}<|channel|>commentary to=functions.read json<|message|>no JSON<|call|>": ("", "hm < 3", [], True),

@@ -1,5 +1,5 @@
-"""`Channels`: turns of gpt-oss, held token by token: laws, headers, answers, calls, limits, and what OpenAI's own parser
-makes of random walks through the mask."""
+"""`Channels`: turns of gpt-oss, held token by token: laws, headers, answers, calls, limits, and what OpenAI's own
+parser makes of random walks through the mask."""
 
 from __future__ import annotations
 
@@ -58,7 +58,11 @@ BUILT_IN = THOUGHT + '<|channel|>analysis to=browser.search code<|message|>{"q":
 FORGOTTEN = [THOUGHT.replace(NEXT, end) + FINAL + "x" for end in ("<|end|>", "<|start|>assistant", "")]
 """Without a part of what stands between two messages."""
 SPECS: dict[str, tuple[Channels, list[str], list[str]]] = {
-    "free": (Channels(), [f"{text}x" for text in ANSWERS] + [PREAMBLE + FINAL], [THOUGHT, CALLED[0], BUILT_IN, "x", *FORGOTTEN]),
+    "free": (
+        Channels(),
+        [f"{text}x" for text in ANSWERS] + [PREAMBLE + FINAL],
+        [THOUGHT, CALLED[0], BUILT_IN, "x", *FORGOTTEN],
+    ),
     "answer": (
         Channels(JsonSchema(A)),
         [text + FIVE for text in ANSWERS] + [f"{THOUGHT}<|channel|>final{kind}<|message|>{FIVE}" for kind in TYPES[2:]],
@@ -120,7 +124,9 @@ def test_random_calls_are_accepted_and_come_back() -> None:
     compiled = SPECIAL.compile(spec)
     for _ in range(examples(60)):
         name, arguments = random_call(rng)
-        text = THOUGHT + call(name, json.dumps(arguments, ensure_ascii=False), rng.choice(TYPES), in_role=rng.random() < 0.5)
+        text = THOUGHT + call(
+            name, json.dumps(arguments, ensure_ascii=False), rng.choice(TYPES), in_role=rng.random() < 0.5
+        )
         text = text.removesuffix("<|call|>")
         assert follow(compiled, text), text
         assert parse(spec, text) == [{"name": name, "arguments": arguments}]
@@ -205,7 +211,7 @@ def test_a_limit_on_the_reasoning_leads_to_the_answer(most: int) -> None:
         count += 1
     assert count <= max(most, len(header))
     way = matcher.shortest_completion()
-    assert spell([*text[:count], *way[:-1]]).endswith(f"{FINAL}{{\"a\":0}}")
+    assert spell([*text[:count], *way[:-1]]).endswith(f'{FINAL}{{"a":0}}')
     with pytest.raises(CapabilityError, match="counts no tokens"):
         portable(compiled.spec, BYTES)
 

@@ -63,6 +63,7 @@ def test_a_document_after_a_marker_begins_there():
 
 
 SCHEMA = {"kind": "json_schema", "schema": True}
+CHANNELS = {"kind": "channels", "final": SCHEMA, "calls": None, "thinks": True, "max_tokens": None}
 THINKING = {"kind": "thinking", "spec": SCHEMA, "start": "<think>", "end": "</think>", "max_tokens": None}
 
 
@@ -80,6 +81,8 @@ THINKING = {"kind": "thinking", "spec": SCHEMA, "start": "<think>", "end": "</th
         ({"kind": "any_of", "members": [{"kind": "regex", "pattern": "x"}, SCHEMA]}, "[1", 0),
         ({"kind": "any_of", "members": [{"kind": "regex", "pattern": "no"}, SCHEMA]}, "no!", None),
         ({"kind": "any_of", "members": [THINKING, SCHEMA]}, "<think>a</think>{", 16),
+        (CHANNELS, "<|channel|>analysis<|message|>{}<|end|><|start|>assistant<|channel|>final<|message|>[1]", 84),
+        (CHANNELS, "<|channel|>analysis<|message|>{}<|end|><|start|>assistant<|channel|>final", None),
         ({"kind": "a_kind_of_a_plugin", "inside": {"kind": "json_object"}}, "{", 0),
     ],
 )

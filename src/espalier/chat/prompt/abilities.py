@@ -52,9 +52,9 @@ class Abilities:
     same for a system message. tool_calls: the same for calls of assistant messages. call_objects: whether their
     arguments are given as an object, not as JSON text; some templates read only the one, some only the other. any_id:
     whether ids of calls may be any text; False if they must be nine letters and digits. many_calls: whether one message
-    may have several calls; others drop all but the first, or refuse them. thought_key: the field of an assistant message
-    with calls that the output shows as its reasoning, "" if there is none. thought_with_content: whether such a message
-    may have content too."""
+    may have several calls; others drop all but the first, or refuse them. thought_key: the field of an assistant
+    message with calls that the output shows as its reasoning, "" if there is none. thought_with_content: whether such
+    a message may have content too."""
 
     tools: bool
     tool_role: bool

@@ -192,8 +192,8 @@ class ChannelThoughts:
 
 
 def thoughts_of(reasoning: Reasoning, *, inside: bool, in_channels: bool | None = None) -> ThoughtSplitter:
-    """A splitter for one turn. inside: whether the prompt has opened the thought. in_channels: whether the turn consists
-    of messages in channels; as the markers say if it is None."""
+    """A splitter for one turn. inside: whether the prompt has opened the thought. in_channels: whether the turn
+    consists of messages in channels; as the markers say if it is None."""
     if not (reasoning.in_channels if in_channels is None else in_channels):
         return MarkedThoughts(reasoning, inside=inside)
     thoughts = ChannelThoughts()

@@ -1,7 +1,7 @@
 """`TurnParser`: parse a model's turn, in pieces of any size, into reasoning, content and calls.
 
-`thoughts.py` separates the reasoning, `call_walk.py` and the shapes read the calls, `channel_walk.py` a turn in channels.
-Arguments are not validated against a schema.
+`thoughts.py` separates the reasoning, `call_walk.py` and the shapes read the calls, `channel_walk.py` a turn in
+channels. Arguments are not validated against a schema.
 """
 
 from __future__ import annotations

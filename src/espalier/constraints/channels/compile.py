@@ -137,6 +137,4 @@ def _compile_member(spec: Channels, inner: Spec, headers: Headers, marker: str, 
             raise InputError(f"the prompt has begun a message of the model's that is no {what}", field="prompt")
         return state
 
-    return CompiledAfter(
-        spec, waiting, border, max_before=spec.max_tokens, answer_in=answer_in, start_in=start_in
-    )
+    return CompiledAfter(spec, waiting, border, max_before=spec.max_tokens, answer_in=answer_in, start_in=start_in)

@@ -1,7 +1,8 @@
 """The automaton of what comes before an answer or a call: messages that are reasoning or for the user, and a header.
 
-    start ──<|start|>assistant──> message ──<|channel|>analysis<|message|>──> body ──<|end|><|start|>assistant──> message
-                                  message ──<|channel|>final<|message|>──> done
+    start ──<|start|>assistant──> message
+    message ──<|channel|>analysis<|message|>──> body ──<|end|><|start|>assistant──> message
+    message ──<|channel|>final<|message|>──> done
 
 It reads markers by their bytes. Vocabularies are not known here.
 """
@@ -61,8 +62,10 @@ def build_headers(*, free: Sequence[str], ends: Sequence[str]) -> Headers:
 
     start, message = state(), state()
     first = len(rows)
-    for targets in body.table[:, body.classes].tolist():  # (256,)
-        rows.append({byte: first + target for byte, target in enumerate(targets) if target >= 0})
+    rows += (
+        {byte: first + target for byte, target in enumerate(targets) if target >= 0}
+        for targets in body.table[:, body.classes].tolist()  # (256,)
+    )
     (ended,) = (first + number for number, accepts in enumerate(body.accepting.tolist()) if accepts)
     targets_of: Mapping[str, int] = dict.fromkeys(free, first + body.start) | dict.fromkeys(ends, DONE)
     spell(ended, OPENING.encode(), message)

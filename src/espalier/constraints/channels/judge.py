@@ -1,4 +1,5 @@
-"""Judges and parses a finished turn in channels, with the parser of the server. It knows no grammar and no vocabulary."""
+"""Judges and parses a finished turn in channels, with the parser of the server. It knows neither grammar nor
+vocabulary."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """`Channels`: the spec of a turn in channels. `compile.py` enforces it, `judge.py` judges a finished text.
 
-    <|channel|>analysis<|message|>Look it up.<|end|><|start|>assistant<|channel|>final<|message|>It is done.
+<|channel|>analysis<|message|>Look it up.<|end|><|start|>assistant<|channel|>final<|message|>It is done.
 """
 
 from __future__ import annotations
