@@ -6,7 +6,7 @@ a suffix or a context is one of `/v1/completions`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -196,7 +196,7 @@ def _make(
     has_turn: bool = True,
     has_context: bool = False,
     is_cut: bool = True,
-) -> Any:
+) -> Callable[..., ParsedOllamaRequest]:
     """What makes the parsed request. is_cut: whether a prompt that is too long may be cut."""
 
     def make(**given: Any) -> ParsedOllamaRequest:
