@@ -104,7 +104,7 @@ def _ask_text(body: OllamaGenerateBody, process: Process, data: Json, warnings: 
     if has_gap:
         data["suffix"] = body.suffix
     make = _make(body, process, warnings, has_turn=False, has_context=not body.raw and not has_gap, is_cut=not has_gap)
-    ask = partial(ask_completion, default_tokens=UNLIMITED)
+    ask: Callable[..., ParsedOllamaRequest] = partial(ask_completion, default_tokens=UNLIMITED)
     return ask_adapted(data, process, make, places=_places(body), body=CompletionBody, ask=ask)
 
 
