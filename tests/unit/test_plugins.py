@@ -149,3 +149,13 @@ def test_the_server_says_which_plug_in_is_broken(plugged: None) -> None:
 def test_nothing_installed_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert main_code(["plugins"]) == 0
     assert "no installed package" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("Taken", "SampledToken"), ("Drafted", "DraftTokens"), ("Decision", "TokenDecision")]
+)
+def test_a_strategy_that_imports_an_old_name_works_with_a_warning(old: str, new: str) -> None:
+    from espalier.decoding import plan
+
+    with pytest.warns(DeprecationWarning, match=f"{old} is called {new}"):
+        assert getattr(plan, old) is getattr(plan, new)

@@ -6,6 +6,7 @@ returns an `Outcome`."""
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -194,3 +195,14 @@ class Strategy:
     sequences: Sequences = single
     truncates: bool = False
     make_take: Callable[[Job], Take] | None = None
+
+
+OLD_NAMES = {"Taken": SampledToken, "Drafted": DraftTokens, "Decision": TokenDecision}
+"""What these classes were called when strategies of plug-ins were first written."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in OLD_NAMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    warnings.warn(f"{name} is called {OLD_NAMES[name].__name__}", DeprecationWarning, stacklevel=2)
+    return OLD_NAMES[name]

@@ -5,7 +5,6 @@ A call is one piece of a line: its arguments are an object, so it is sent when i
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,9 +12,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from espalier.chat.reading.deltas import ArgumentsDelta, CallBegun, CallEnded, ContentDelta, Delta, ReasoningDelta
+from espalier.chat.tools import ToolCall
 from espalier.engines.base import Event, FinishEvent, Result, TokenEvent
 from espalier.errors import EspalierError
-from espalier.server.answering.deltas import deltas_of
 from espalier.server.answering.generation import Generation
 from espalier.server.answering.logprobs import ChatLogprobsLog
 from espalier.server.answering.ollama.errors import ollama_error
@@ -48,17 +47,11 @@ def nanoseconds(seconds: float) -> int:
 
 @dataclass(slots=True)
 class OllamaTurn:
-    """The pieces of a reply as they come. A call that is not complete yet waits for its end."""
+    """The pieces of a reply as they come. A call waits for its end."""
 
     has_message: bool
-    _names: dict[int, tuple[str, str]] = field(default_factory=dict)  # id and name, by the index of the call
-    _arguments: dict[int, list[str]] = field(default_factory=dict)
-
-    def piece(self, content: str, **more: Any) -> Json:
-        """The field of a line that holds text. more: what it holds beside."""
-        if self.has_message:
-            return {"message": {"role": "assistant", "content": content, **more}}
-        return {"response": content, **more}
+    # By the index of the call, with its arguments so far.
+    _open: dict[int, tuple[CallBegun, list[str]]] = field(default_factory=dict)
 
     def of(self, delta: Delta) -> Json | None:
         """The piece that a delta gives, if it gives one."""
@@ -67,41 +60,47 @@ class OllamaTurn:
         if isinstance(delta, ReasoningDelta):
             return self.piece("", thinking=delta.text) if delta.text else None
         if isinstance(delta, CallBegun):
-            self._names[delta.index], self._arguments[delta.index] = (delta.id, delta.name), []
+            self._open[delta.index] = (delta, [])
         elif isinstance(delta, ArgumentsDelta):
-            self._arguments[delta.index].append(delta.text)
+            self._open[delta.index][1].append(delta.text)
         elif isinstance(delta, CallEnded):
-            call_id, name = self._names.pop(delta.index)
-            arguments = json.loads("".join(self._arguments.pop(delta.index)) or "{}")
-            function = {"index": delta.index, "name": name, "arguments": arguments}
-            return self.piece("", tool_calls=[{"id": call_id, "function": function}])
+            begun, texts = self._open.pop(delta.index)
+            call = ToolCall(index=begun.index, name=begun.name, arguments="".join(texts), id=begun.id)
+            return None if call.parsed is None else self.piece("", tool_calls=[_call(call)])
         return None
 
-    def cut_calls(self) -> list[str]:
-        """A sentence for each call that has no end."""
-        return [CUT_CALL.format(name=name) for _, name in self._names.values()]
+    def piece(self, content: str, **more: Any) -> Json:
+        """The fields of a line that hold text. more: what stands beside the text."""
+        if self.has_message:
+            return {"message": {"role": "assistant", "content": content, **more}}
+        return {"response": content, **more}
+
+
+def _call(call: ToolCall) -> Json:
+    """A call, whose arguments are an object."""
+    return {"id": call.id, "function": {"index": call.index, "name": call.name, "arguments": call.parsed}}
 
 
 def whole_ollama(parsed: ParsedRequest, head: Head, results: Sequence[Result]) -> Json:
     """A reply without its durations and its context, which `finish_ollama` adds."""
     assert isinstance(parsed, ParsedOllamaRequest)
     (result,) = results
+<<<<<<< HEAD
     turn = OllamaTurn(parsed.has_message)
     content = ""
+=======
+>>>>>>> h-ollama
     more: Json = {}
     if parsed.has_turn:
-        for piece in filter(None, map(turn.of, deltas_of(result))):
-            fields = piece.get("message", piece)
-            content += fields.get("content", fields.get("response", ""))
-            more |= {"thinking": fields["thinking"]} if "thinking" in fields else {}
-            if "tool_calls" in fields:
-                more.setdefault("tool_calls", []).extend(fields["tool_calls"])
-    else:
-        content = result.text
-    reply = {"model": head.model, "created_at": written_now(), **turn.piece(content, **more)}
+        calls = [_call(call) for call in result.tool_calls if call.parsed is not None]
+        held = {"thinking": result.reasoning, "tool_calls": calls}
+        more = {name: value for name, value in held.items() if value}
+    content = result.content if parsed.has_turn else result.text
+    piece = OllamaTurn(parsed.has_message).piece(content, **more)
+    reply = {"model": head.model, "created_at": written_now(), **piece}
     if parsed.top_logprobs is not None:
         reply["logprobs"] = _logprobs(parsed, steps_of(parsed, result))
-    return reply | _ending(result) | _told(turn, {})
+    return reply | _ending(result) | _told(result, {})
 
 
 def _logprobs(parsed: ParsedRequest, steps: Sequence[StepRecord]) -> list[Json]:
@@ -119,10 +118,11 @@ def _ending(result: Result) -> Json:
     }
 
 
-def _told(turn: OllamaTurn, breach: Mapping[str, Any]) -> Json:
+def _told(result: Result, breach: Mapping[str, Any]) -> Json:
     """The key `espalier` where nobody asks for it: what the client must hear of all the same. breach: what is said of
     a text that breaks what was called enforced, where no header can say it."""
-    lines = [*breach.get("espalier", {}).get("warnings", ()), *turn.cut_calls()]
+    cut = [CUT_CALL.format(name=call.name) for call in result.tool_calls if call.parsed is None]
+    lines = [*breach.get("espalier", {}).get("warnings", ()), *cut]
     return {"espalier": {"warnings": lines}} if lines else {}
 
 
@@ -189,7 +189,11 @@ class OllamaChunks(ReplyChunks):
         if isinstance(happened, FinishEvent):
             result = happened.result
             self.results[run] = result
+<<<<<<< HEAD
             self._last = self._turn.piece("") | _ending(result) | _told(self._turn, result_report(result))
+=======
+            self._last = self._turn.piece("") | _ending(result) | _told(result, breach_report(result))
+>>>>>>> h-ollama
             if self.asked.top_logprobs is not None and (steps := self._steps.pop(run, None)):
                 self._last["logprobs"] = _logprobs(self.asked, steps)
             if self.asked.report:

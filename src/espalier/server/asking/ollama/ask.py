@@ -6,7 +6,7 @@ a suffix or a context is one of `/v1/completions`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -104,7 +104,7 @@ def _ask_text(body: OllamaGenerateBody, process: Process, data: Json, warnings: 
     if has_gap:
         data["suffix"] = body.suffix
     make = _make(body, process, warnings, has_turn=False, has_context=not body.raw and not has_gap, is_cut=not has_gap)
-    ask = partial(ask_completion, default_tokens=UNLIMITED)
+    ask: Callable[..., ParsedOllamaRequest] = partial(ask_completion, default_tokens=UNLIMITED)
     return ask_adapted(data, process, make, places=_places(body), body=CompletionBody, ask=ask)
 
 
@@ -196,7 +196,7 @@ def _make(
     has_turn: bool = True,
     has_context: bool = False,
     is_cut: bool = True,
-) -> Any:
+) -> Callable[..., ParsedOllamaRequest]:
     """What makes the parsed request. is_cut: whether a prompt that is too long may be cut."""
 
     def make(**given: Any) -> ParsedOllamaRequest:

@@ -65,10 +65,10 @@ def talk_of(messages: Sequence[Mapping[str, Any]]) -> Talk:
             if message.get("tool_calls"):
                 chat["tool_calls"] = _calls(message["tool_calls"], place, open_calls)
         elif role == "tool":
-            name = message.get("tool_name") or message.get("name")
-            chat["tool_call_id"] = message.get("tool_call_id") or open_calls.answer(name)
-            if name:
-                chat["name"] = name
+            tool = message.get("tool_name") or message.get("name")
+            chat["tool_call_id"] = message.get("tool_call_id") or open_calls.answer(tool)
+            if tool:
+                chat["name"] = tool
         talk.add(chat, place)
     return talk
 
