@@ -85,11 +85,6 @@ def whole_ollama(parsed: ParsedRequest, head: Head, results: Sequence[Result]) -
     """A reply without its durations and its context, which `finish_ollama` adds."""
     assert isinstance(parsed, ParsedOllamaRequest)
     (result,) = results
-<<<<<<< HEAD
-    turn = OllamaTurn(parsed.has_message)
-    content = ""
-=======
->>>>>>> h-ollama
     more: Json = {}
     if parsed.has_turn:
         calls = [_call(call) for call in result.tool_calls if call.parsed is not None]
@@ -189,11 +184,7 @@ class OllamaChunks(ReplyChunks):
         if isinstance(happened, FinishEvent):
             result = happened.result
             self.results[run] = result
-<<<<<<< HEAD
-            self._last = self._turn.piece("") | _ending(result) | _told(self._turn, result_report(result))
-=======
-            self._last = self._turn.piece("") | _ending(result) | _told(result, breach_report(result))
->>>>>>> h-ollama
+            self._last = self._turn.piece("") | _ending(result) | _told(result, result_report(result))
             if self.asked.top_logprobs is not None and (steps := self._steps.pop(run, None)):
                 self._last["logprobs"] = _logprobs(self.asked, steps)
             if self.asked.report:
