@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 from espalier.api.loaded import LoadedEngine
 from espalier.api.use_cases import default_app
-from espalier.chat.reasoning import read_reasoning
+from espalier.chat.reasoning import Reasoning
 from espalier.constraints.matching.rewinding import rewinding_parts
 from espalier.constraints.soft.spec import SoftSpec
 from espalier.constraints.spec import Spec
@@ -256,7 +256,7 @@ def _prepare(trace: Trace, setting: _ReplaySetting, spec: Spec | None, decoding:
         text=trace.prompt,
         before=str(trace.setup.get("before", "")),
         spec=spec,
-        reasoning=None if markers is None else read_reasoning(markers),
+        reasoning=None if markers is None else Reasoning(start=markers[0], end=markers[1]),
         inside=bool(trace.setup.get("inside")),
     )
     if setting.engine is not None:

@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from espalier.chat.reading.thoughts import GAP, ThoughtSplitter, marker_spellings, start_turn, thoughts_of
+from espalier.chat.reading.thoughts import (
+    GAP,
+    ThoughtSplitter,
+    find_reasoning,
+    marker_spellings,
+    start_turn,
+    thoughts_of,
+)
 from espalier.chat.reading.turn_parser import TurnParser, parse_turn
 from espalier.chat.reasoning import REASONING, Reasoning
 from espalier.chat.wire.formats import HERMES
@@ -135,3 +142,14 @@ def test_special_tokens_that_are_markers_are_spelled_and_ends_are_not() -> None:
     )
     assert marker_spellings(THINK, vocab) == {257: b"<think>", 258: b"</think>"}
     assert marker_spellings(Reasoning(start="<think>", end="<eos>"), vocab) == {257: b"<think>"}
+
+
+def test_tokens_of_text_are_markers_only_where_somebody_says_that_the_model_reasons() -> None:
+    texts = [*(bytes([byte]) for byte in range(256)), b"", b"<think>", b"</think>"]
+    plain = Vocab.from_tokens(texts, eos_ids=[256], special_ids={256: "<eos>"})
+    assert (find_reasoning("", plain), find_reasoning("", plain, is_asked=True)) == (None, THINK)
+    assert find_reasoning("{% set end = '</think>' %}", plain) == THINK
+    special = {256: "<eos>", 257: "[THINK]", 258: "[/THINK]"}
+    vocab = Vocab.from_tokens([*texts[:256], b"", b"", b""], eos_ids=[256], special_ids=special)
+    assert find_reasoning("", vocab) == REASONING["mistral"]
+    assert (find_reasoning("", None), find_reasoning("<think>", None)) == (None, THINK)

@@ -91,10 +91,6 @@ def test_every_example_of_the_help_is_understood(line: str) -> None:
         (["generate", "-m", "fake", "--strategy", "beem", "hi"], "did you mean 'beam'"),
         (["generate", "-m", "fake", "--safety", "strikt", "hi"], "did you mean 'strict'"),
         (["generate", "-m", "fake", "--num-beams", "3", "hi"], "hint: --strategy beam\n"),
-        (
-            ["generate", "-m", "fake", "--max-reasoning", "3", "hi"],
-            "--max-reasoning needs --reasoning\nhint: --reasoning auto",
-        ),
     ],
 )
 def test_a_fault_is_told_in_flags_with_the_nearest_names(run: Any, arguments: list[str], hint: str) -> None:

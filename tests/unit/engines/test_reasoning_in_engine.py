@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 import espalier
-from espalier import api
 from espalier.api import make_request
+from espalier.api.replaying import replay
 from tests.thinking_engine import MARKERS, MODEL_OPENS, PROMPT_OPENS, thinking_engine
 
 GREEDY = {"temperature": 0, "max_tokens": 300}
@@ -65,6 +65,6 @@ def test_a_continued_message_is_content():
 def test_a_replay_of_a_thinking_run_stops_where_the_run_stopped():
     engine = thinking_engine("a four b</think>The four.", PROMPT_OPENS, specials=MARKERS)
     result = engine.generate("go", stop=["four"], trace="steps", **GREEDY)
-    replayed = api.replay(result.trace, engine=engine)
+    replayed = replay(result.trace, engine=engine)
     assert replayed.is_same
     assert replayed.trace.text == result.text

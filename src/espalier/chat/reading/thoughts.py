@@ -232,14 +232,16 @@ def start_turn(
     return StartedTurn(None if is_over else markers, bool(splitter.is_thinking) and not is_over, closing + content)
 
 
-def find_reasoning(template: str, vocab: Vocab | None) -> Reasoning | None:
-    """The markers that a chat template or a vocabulary shows, in which they are single tokens, special or not."""
+def find_reasoning(template: str, vocab: Vocab | None, *, is_asked: bool = False) -> Reasoning | None:
+    """The markers that a chat template shows, or a vocabulary in which they are special tokens. is_asked: somebody says
+    that the model reasons, so that tokens of text are enough; models that never think have them too."""
     if vocab is None:
         return detect_reasoning(template)
     texts = {text for reasoning in REASONING.values() for text in (reasoning.start, reasoning.end)}
-    plain = {text.encode() for text in texts}.intersection(vocab.tokens)
-    special = texts.intersection(vocab.special_texts.values())
-    return detect_reasoning(template, special | {text.decode() for text in plain})
+    known = texts.intersection(vocab.special_texts.values())
+    if is_asked:
+        known |= {token.decode() for token in {text.encode() for text in texts}.intersection(vocab.tokens)}
+    return detect_reasoning(template, known)
 
 
 def marker_spellings(reasoning: Reasoning, vocab: Vocab) -> dict[int, bytes]:

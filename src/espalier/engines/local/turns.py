@@ -136,9 +136,10 @@ class TurnMaker:
         return None if self._template is None else detect_format(self._template.source)
 
     @computed
-    def _shown_reasoning(self) -> Reasoning | None:
-        """The reasoning markers that the template or the vocabulary shows."""
-        return find_reasoning("" if self._template is None else self._template.source, self._vocab)
+    def _shown_reasoning(self) -> tuple[Reasoning | None, Reasoning | None]:
+        """The reasoning markers that the template or the vocabulary shows: by default, and where they are asked for."""
+        source = "" if self._template is None else self._template.source
+        return find_reasoning(source, self._vocab), find_reasoning(source, self._vocab, is_asked=True)
 
     def _markers_of(self, request: Request, text: str) -> tuple[Reasoning | None, tuple[str, ...]]:
         """The markers of reasoning in this turn, and notes. text: the rendered prompt. Behind a prompt that no chat
@@ -146,12 +147,12 @@ class TurnMaker:
         stated = request.reasoning
         if isinstance(stated, Reasoning):
             return stated, ()
-        shown = self._shown_reasoning
+        is_asked = stated == "auto" or request.max_reasoning is not None
+        shown = self._shown_reasoning[is_asked]
         is_plain = request.raw or self._template is None
         if is_plain and stated is None and (shown is None or not _opens(text, shown)):
             return None, ()
-        is_missing = shown is None and (stated == "auto" or request.max_reasoning is not None)
-        return shown, (NO_MARKERS,) if is_missing else ()
+        return shown, (NO_MARKERS,) if shown is None and is_asked else ()
 
     def _channels(self, request: Request, text: str, format_: WireFormat | None) -> Reasoning | None:
         """The markers of a turn in channels; None for any other turn. A raw prompt begins one if it opens a message."""

@@ -23,7 +23,7 @@ from espalier.schema.contract import ContractEntry
 from espalier.server.answering.generation import Generation, GenerationOutput, too_costly
 from espalier.server.answering.recording import recorded
 from espalier.server.asking.draft import ParsedRequest
-from espalier.server.asking.thinking import can_reason
+from espalier.server.asking.thinking import may_reason
 from espalier.server.asking.truncate import cut_prompts
 from espalier.server.http.body import BODY_BYTES
 from espalier.server.observe import logs
@@ -177,8 +177,7 @@ def _contract(generation: Generation) -> list[dict[str, str]] | None:
         return None
     request = generation.asked.requests[0]
     contract = contract_of(spec, compiler, request=request)
-    is_off = request.raw or request.reasoning == "none" or request.enable_thinking is False
-    if not is_off and (request.reasoning is not None or can_reason(generation.process.engine.engine)):
+    if not request.raw and may_reason(request, generation.process.engine.engine):
         contract = replace(contract, entries=(*contract.entries, REASONS_FIRST))
     return contract.to_json()
 

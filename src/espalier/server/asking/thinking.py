@@ -13,6 +13,8 @@ from functools import lru_cache
 from typing import Any
 
 from espalier.chat.reading.thoughts import find_reasoning
+from espalier.chat.reasoning import Reasoning
+from espalier.engines.base import Request
 from espalier.engines.protocols import Engine
 from espalier.server.bodies.openai import ChatBody, CompletionBody
 from espalier.server.http.errors import BadRequest, UnsupportedParameter
@@ -40,9 +42,19 @@ class ThinkingFields:
     warnings: tuple[str, ...] = ()
 
 
-def can_reason(engine: Engine) -> bool:
-    """Whether the chat template or the vocabulary shows reasoning markers."""
-    return _find_reasoning("" if engine.template is None else engine.template.source, engine.vocab) is not None
+def can_reason(engine: Engine, *, is_asked: bool = True) -> bool:
+    """Whether the chat template or the vocabulary shows reasoning markers. is_asked: as in `find_reasoning`."""
+    source = "" if engine.template is None else engine.template.source
+    return _find_reasoning(source, engine.vocab, is_asked=is_asked) is not None
+
+
+def may_reason(request: Request, engine: Engine) -> bool:
+    """Whether the answer to a request of messages may have reasoning."""
+    is_asked = request.reasoning is not None or request.max_reasoning is not None
+    is_off = request.reasoning == "none" or request.enable_thinking is False
+    if isinstance(request.reasoning, Reasoning):
+        return True
+    return not is_off and can_reason(engine, is_asked=is_asked)
 
 
 _find_reasoning = lru_cache(maxsize=8)(find_reasoning)
@@ -87,7 +99,7 @@ def read_thinking(body: ChatBody, process: Process) -> ThinkingFields:
         request[SWITCH] = wanted
     if wanted and not has_markers:
         warnings.append(f"{next(iter(switched))} {NO_EFFECT}")
-    elif wanted and process.app.settings.request_defaults.get("reasoning") == "none":
+    elif wanted:
         options["reasoning"] = "auto"
     if budget and wanted and has_markers:
         options["max_reasoning"] = budget

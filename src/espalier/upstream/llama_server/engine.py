@@ -129,9 +129,8 @@ class LlamaServerEngine(UpstreamEngine):
             stops=stops,
         )
         # Bad words are part of the constraint by now.
-        left = {"stop": ()} if stops else {}
-        seed = answer.seed + request.stream
-        config = self._settings(replace(request.sampling, n=1, bad_words=(), seed=seed, **left))
+        sampling = replace(request.sampling, n=1, bad_words=(), seed=answer.seed + request.stream)
+        config = self._settings(replace(sampling, stop=()) if stops else sampling)
         ids = self._ids(request, turn.text)
         body = {**config, "prompt": ids, "return_tokens": True, **asked.fields}
         body["logit_bias"] = [*config["logit_bias"], *([token, False] for token in sent.banned)]

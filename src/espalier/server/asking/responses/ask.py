@@ -9,7 +9,7 @@ from typing import Any
 from espalier.server.asking.adapted import TranslatedRequest, ask_adapted, moved_by, shared_fields
 from espalier.server.asking.responses.items import conversation_of
 from espalier.server.asking.responses.tools import Tools, read_tools
-from espalier.server.asking.thinking import NO_EFFECT, can_reason
+from espalier.server.asking.thinking import NO_EFFECT, can_reason, may_reason
 from espalier.server.asking.token_ids import known_vocab
 from espalier.server.bodies.responses import INCLUDABLE, LOGPROBS, ResponsesBody
 from espalier.server.http.errors import BadRequest, UnsupportedParameter
@@ -78,7 +78,7 @@ def ask_responses(body: ResponsesBody, process: Process, *, history: Sequence[Js
             tools=tools,
             kept=is_kept,
             has_summary=summary_of(body) is not None,
-            is_plain=not tools.tools and not can_reason(process.engine.engine),
+            is_plain=not tools.tools and not may_reason(given["requests"][0], process.engine.engine),
             input_limit=_input_limit(body, process),
         )
 
