@@ -46,6 +46,7 @@ class MessageCalls(ToolCalls):
     """Calls without the beginning of their header."""
 
     __slots__ = ("_wire",)
+    _wire: WireFormat
 
     def __init__(self, calls: ToolCalls, wire: WireFormat, *, most: int | None) -> None:
         super().__init__(

@@ -23,7 +23,9 @@ def channels_grammar(spec: Channels, compiler: Compiler, before: str) -> Grammar
     parts = []
     for inner, headers, _ in members_of(spec, compiler):
         start = headers.text.start if OPENING not in before else headers.message
-        is_calls = isinstance(inner, MessageCalls)
-        grammar = calls_grammar(inner).grammar if is_calls else grammar_of(inner, compiler, "")
+        if isinstance(inner, MessageCalls):
+            grammar = calls_grammar(inner).grammar
+        else:
+            grammar = grammar_of(inner, compiler, "")
         parts.append(seq(book.add(of_dfa(replace(headers.text, start=start))), book.add(grammar)))
     return book.grammar(alt(*parts))
