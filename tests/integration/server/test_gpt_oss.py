@@ -190,6 +190,14 @@ def test_an_answer_goes_on() -> None:
     assert (result.content, result.parsed) == (" 5}", {"a": 5})
 
 
+def test_a_classifier_of_few_tokens_answers_at_once() -> None:
+    few = {"allowed_ids": [ord("y"), ord("n")], "temperature": 0, "max_tokens": 1, "trace": "summary"}
+    result = model("y").generate("x", **few)
+    assert (result.content, result.reasoning) == ("y", None)
+    assert result.trace.prompt.endswith(f"<|start|>assistant{FINAL}")
+    assert "the model answers at once" in result.notes[0]
+
+
 def test_a_built_in_tool_is_refused_by_name() -> None:
     wish = f'{THOUGHT}<|channel|>analysis to=browser.search code<|message|>{{"q": 1}}<|call|>'
     result = model(wish).generate("x", temperature=0, max_tokens=300)

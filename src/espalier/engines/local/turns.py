@@ -16,7 +16,7 @@ from espalier.chat.messages import check_messages
 from espalier.chat.prompt.past import has_past_calls
 from espalier.chat.prompt.render import NO_SCHEMA, render_prompt
 from espalier.chat.prompt.template import ChatTemplate
-from espalier.chat.reading.channel_header import ANSWER, header_begun, opens_message
+from espalier.chat.reading.channel_header import ANSWER, header_begun, message_begun, opens_message
 from espalier.chat.reading.deltas import Turn
 from espalier.chat.reading.thoughts import ThoughtSplitter, find_reasoning, start_turn, thoughts_of
 from espalier.chat.reading.turn_parser import TurnParser
@@ -184,8 +184,12 @@ class TurnMaker:
                 field="template_variables",
             )
         before = text if request.raw else self._before(request, text, render, None)
-        added = f"{ANSWER}{begun.get('content') or ''}" if begun else ""
-        return turn_with(request, text + added, before + added, format_, channels)
+        # Such tokens can spell no header either.
+        has_no_tokens = request.reasoning is None and request.sampling.allowed_ids is not None
+        is_answer = begun or (has_no_tokens and not request.tools and not message_begun(before))
+        added = f"{ANSWER}{begun.get('content') or ''}" if is_answer else ""
+        turn = turn_with(request, text + added, before + added, format_, channels)
+        return replace(turn, notes=(NO_TOKENS, *turn.notes)) if has_no_tokens else turn
 
     def _format(self, request: Request) -> WireFormat:
         if request.tool_format is not None:
