@@ -5,7 +5,8 @@
     python scripts/measure_code.py --warm     the functions and files that one warm token touches
     python scripts/measure_code.py --http     the same of one warm streamed chat request
 
-Without the last two it reads source text only. `check_style.py` holds some of these figures to a budget that only falls.
+Without the last two it reads source text only. `check_style.py` holds some of these figures to a budget that only
+falls.
 """
 
 from __future__ import annotations
@@ -123,8 +124,8 @@ def measure() -> tuple[dict[str, int], dict[str, Counter[str]]]:
 
 
 class Calls:
-    """Counts the calls of our functions, as `file: function`, in every thread that starts after it was made; those of the
-    fake model are left out."""
+    """Counts the calls of our functions, as `file: function`, in every thread that starts after it was made; those of
+    the fake model are left out."""
 
     def __init__(self) -> None:
         import espalier  # noqa: PLC0415  # the other figures need no import
@@ -171,9 +172,9 @@ def touched_by_token(trace: str = "steps") -> Counter[str]:
 def touched_by_request() -> Counter[str]:
     """The functions that a warm streamed chat request calls, in all threads of a server that stores nothing and
     runs no batch jobs."""
-    import espalier  # noqa: PLC0415
     from starlette.testclient import TestClient  # noqa: PLC0415
 
+    import espalier  # noqa: PLC0415
     from espalier.server.apps import create_app  # noqa: PLC0415
     from espalier.server.settings import settings_of  # noqa: PLC0415
 
