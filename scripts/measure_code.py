@@ -187,6 +187,7 @@ def touched_by_request() -> Counter[str]:
             calls.is_on = is_on
             reply = client.post("/v1/chat/completions", json=body, headers={"authorization": f"Bearer {'x' * 32}"})
             reply.raise_for_status()
+        calls.is_on = False  # what closes the server is not the request's
         calls.close()
     return calls.counts
 
