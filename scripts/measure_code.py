@@ -3,8 +3,10 @@
     python scripts/measure_code.py            one line a figure
     python scripts/measure_code.py --names    the classes, bindings and strings behind the figures
     python scripts/measure_code.py --warm     the functions and files that one warm token touches
+    python scripts/measure_code.py --http     the same of one warm streamed chat request
 
-Without `--warm` it reads source text only. `check_style.py` holds some of these figures to a budget that only falls.
+Without the last two it reads source text only. `check_style.py` holds some of these figures to a budget that only
+falls.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import argparse
 import ast
 import re
 import sys
+import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -120,24 +123,37 @@ def measure() -> tuple[dict[str, int], dict[str, Counter[str]]]:
     return figures, names
 
 
-def touched(trace: str = "steps") -> Counter[str]:
-    """The functions of ours that one warm token calls, as `file: function`, with how often; those of the fake model are
-    left out. A token of a schema, at a trace level."""
-    import espalier  # noqa: PLC0415  # the other figures need no import
-    from espalier.engines import fake  # noqa: PLC0415
+class Calls:
+    """Counts the calls of our functions, as `file: function`, in every thread that starts after it was made; those of
+    the fake model are left out."""
 
-    source, calls, depth = str(Path(espalier.__file__).parent), Counter[str](), 0
+    def __init__(self) -> None:
+        import espalier  # noqa: PLC0415  # the other figures need no import
+        from espalier.engines import fake  # noqa: PLC0415
 
-    def note(frame: FrameType, event: str, _: object) -> None:
-        nonlocal depth
+        self.counts, self.is_on = Counter[str](), False
+        self._source, self._model, self._depth = str(Path(espalier.__file__).parent), fake.__file__, threading.local()
+        threading.setprofile(self._note)
+        sys.setprofile(self._note)
+
+    def close(self) -> None:
+        sys.setprofile(None)
+        threading.setprofile(None)
+
+    def _note(self, frame: FrameType, event: str, _: object) -> None:
         code = frame.f_code
-        is_model = code.co_filename == fake.__file__
-        if event == "return":
-            depth -= is_model
-        elif event == "call":
-            depth += is_model
-            if not depth and code.co_filename.startswith(source):
-                calls[f"{code.co_filename[len(source) + 1 :]}: {code.co_qualname}"] += 1
+        if not self.is_on or event not in ("call", "return"):
+            return
+        in_model = getattr(self._depth, "calls", 0)
+        if code.co_filename == self._model:
+            self._depth.calls = max(0, in_model + (1 if event == "call" else -1))
+        elif event == "call" and not in_model and code.co_filename.startswith(self._source):
+            self.counts[f"{code.co_filename[len(self._source) + 1 :]}: {code.co_qualname}"] += 1
+
+
+def touched_by_token(trace: str = "steps") -> Counter[str]:
+    """The functions that one warm token of a schema calls, at a trace level, with how often."""
+    import espalier  # noqa: PLC0415
 
     schema = {"type": "array", "items": {"type": "string"}, "minItems": 500}
     options: Any = {"trace": trace, "max_tokens": 200, "seed": 1}
@@ -145,20 +161,45 @@ def touched(trace: str = "steps") -> Counter[str]:
         events = engine.stream("x", constraint=espalier.JsonSchema(schema), **options)
         for _ in range(60):
             next(events)
-        sys.setprofile(note)
+        calls = Calls()
+        calls.is_on = True
         next(events)
-        sys.setprofile(None)
+        calls.close()
         events.close()  # type: ignore[attr-defined]  # it is a generator
-    return calls
+    return calls.counts
+
+
+def touched_by_request() -> Counter[str]:
+    """The functions that a warm streamed chat request calls, in all threads of a server that stores nothing and
+    runs no batch jobs."""
+    from starlette.testclient import TestClient  # noqa: PLC0415
+
+    import espalier  # noqa: PLC0415
+    from espalier.server.apps import create_app  # noqa: PLC0415
+    from espalier.server.settings import settings_of  # noqa: PLC0415
+
+    body = {"messages": [{"role": "user", "content": "Hi"}], "stream": True, "max_tokens": 20, "seed": 1}
+    off = {"BATCH_JOBS": "false", "STORE_TRACES": "never", "STORE_RESPONSES": "false"}
+    settings = settings_of({"MODEL_ALIAS": "fake", "SECRET_TOKEN": "x" * 32, "STEP_SECONDS": "60"} | off)
+    calls = Calls()
+    with espalier.load("fake") as engine, TestClient(create_app(settings, engine=engine)) as client:
+        for is_on in (False, False, True):
+            calls.is_on = is_on
+            reply = client.post("/v1/chat/completions", json=body, headers={"authorization": f"Bearer {'x' * 32}"})
+            reply.raise_for_status()
+        calls.is_on = False  # what closes the server is not the request's
+        calls.close()
+    return calls.counts
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--names", action="store_true", help="also the names behind the figures")
     parser.add_argument("--warm", action="store_true", help="what one warm token touches; it runs the fake model")
+    parser.add_argument("--http", action="store_true", help="what one warm streamed chat request touches")
     options = parser.parse_args(arguments)
-    if options.warm:
-        calls = touched()
+    if options.warm or options.http:
+        calls = touched_by_request() if options.http else touched_by_token()
         for name, count in sorted(calls.items()):
             print(f"{count:4}  {name}")
         print(f"{len(calls)} functions in {len({name.split(':')[0] for name in calls})} files")
