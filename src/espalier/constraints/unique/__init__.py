@@ -1,6 +1,7 @@
 """Enforces `uniqueItems` for items of every kind on top of an automaton that does not: `matcher.py` filters masks.
 
-`arrays.py` finds the arrays in a schema's normal form, `tracker.py` follows them in a text, and `search.py` looks for
-completions that repeat nothing. `string_matcher.py` and `string_tracker.py` are for arrays of unbounded strings alone,
-where no search is needed. `places.py` is for texts that hold several documents. Start with `matcher.py`.
+`arrays.py` finds the arrays in a schema's normal form, `tracker.py` follows them in a text, `room.py` and `earlier.py`
+say where an item can surely still differ, and `search.py` looks for completions that repeat nothing elsewhere.
+`string_matcher.py` and `string_tracker.py` are for arrays of unbounded strings alone, where no search is needed.
+`places.py` is for texts that hold several documents. Start with `matcher.py`.
 """

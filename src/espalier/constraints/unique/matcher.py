@@ -7,9 +7,7 @@ one. `search.py` finds these completions, `tracker.py` follows the items.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable, Iterator
-from enum import IntFlag
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -21,101 +19,21 @@ from espalier.automata.reasons.blame import Blame
 from espalier.automata.reasons.describe import quoted
 from espalier.constraints.matching.automaton import AutomatonMatcher, CompiledAutomaton
 from espalier.constraints.matching.base import CompiledWrapper, WrappingMatcher
-from espalier.constraints.unique.room import MOST_DIGITS, Room, find_room
+from espalier.constraints.unique.room import MOST_DIGITS, ItemRoom, find_room
 from espalier.constraints.unique.search import MOST_TRIES, TRIES, CompletionSearch, GaveUp
+from espalier.constraints.unique.structure import Marks, StructuralTokens
 from espalier.constraints.unique.tracker import ESCAPE, OPENS, QUOTE
 from espalier.constraints.watching import OpenItem, RepeatedItem, Tracker
 from espalier.errors import LimitExceeded, NotAvailable, SchemaError, TokenRefused
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Mask
-from espalier.tokens.trie import TokenTrie
-from espalier.tokens.vocab import Vocab
 
 GROUPS_BYTES = 32 * 2**20
-PART = re.compile(rb'"(?:[^"\\]|\\.)*"?|[^"]+', re.DOTALL)
-CLOSER = re.compile(rb"[\]}]")
-CLOSERS = re.compile(rb"[\]} \t\r\n]*")
-MARKED = re.compile(rb'[]},"[]|[0-9.][eE]|^[eE]')
-EXPONENT = re.compile(rb"(?:[0-9.]|^)[eE]")
 GROUP_BYTES = 400
 MOST_DEPTH = 3
-"""Room is looked for as if no more brackets of an item were open: deeper, a completion goes through enough of it."""
+"""ItemRoom is looked for as if no more brackets of an item were open: deeper, a completion goes through enough of it."""
 MAX_ROOMS = 20_000
 SHOWN = 80  # bytes of an item in a message
-
-
-class StructuralTokens:
-    """The tokens of a vocabulary by what they can do to the structure of a JSON text.
-
-    Inside a string, a token makes it longer by what stands before its first quotation mark; what follows is its tail.
-    """
-
-    def __init__(self, vocab: Vocab, trie: TokenTrie) -> None:
-        #: `(V,) int32`, each token's index in `tails`; -1 where an escape comes first.
-        self.tail = np.zeros(vocab.width, dtype=np.int32)
-        #: `(2, V) int8`: the marks of each token outside a string, and inside.
-        self.marks = np.zeros((2, vocab.width), dtype=np.int8)
-        numbers = {b"": 0}
-        opening, reopening = [], []
-        self.ids: dict[bytes, list[int]] = {}
-        for token, data in enumerate(vocab.tokens):
-            if not data:
-                continue
-            self.ids.setdefault(data, []).append(token)
-            if MARKED.search(data):
-                self.marks[:, token] = [_marks_of(data, in_string=inside) for inside in (False, True)]
-            head, mark, rest = data.partition(b'"')
-            is_escaped = mark and b"\\" in head
-            self.tail[token] = -1 if is_escaped else numbers.setdefault(mark + rest, len(numbers))
-            if b"[" in data or b"{" in data:
-                opening.append(token)
-                if b"[" in rest or b"{" in rest:
-                    reopening.append(token)
-        #: The distinct tails, the first one empty.
-        self.tails = tuple(numbers)
-        #: The ids of tokens with a `[` or a `{`.
-        self.opening = np.array(opening, dtype=np.int64)
-        #: Of those with one after a `"`.
-        self.reopening = np.array(reopening, dtype=np.int64)
-
-    def marked(self, ids: NDArray[np.int32], marks: int, *, in_string: bool) -> NDArray[np.bool_]:
-        """Whether each token does one of the marked things."""
-        either: NDArray[np.bool_] = self.marks[int(in_string), ids] & int(marks) != 0
-        return either
-
-
-class Marks(IntFlag):
-    """What a token does to the structure of a JSON text."""
-
-    #: It closes an array or an object.
-    CLOSES = 1
-    #: More than brackets comes after the first that it closes.
-    GOES_ON = 2
-    #: It opens an array.
-    OPENS = 4
-    COMMA = 8
-    ENDS_STRING = 16
-    #: It has an exponent of a number, or what may be one.
-    EXPONENT = 32
-
-
-def _marks_of(data: bytes, *, in_string: bool) -> int:
-    """What a token does that begins inside a string, or outside."""
-    structure, ends_string = b"", False
-    for part in PART.finditer(b'"' + data if in_string else data):
-        if part[0][:1] != b'"':
-            structure += part[0]
-        else:
-            ends_string |= part.end() > part.start() + 1 and part[0].endswith(b'"')
-    closing = CLOSER.search(structure)
-    return (
-        Marks.CLOSES * (closing is not None)
-        | Marks.GOES_ON * (closing is not None and not CLOSERS.fullmatch(structure, closing.start()))
-        | Marks.OPENS * (b"[" in structure)
-        | Marks.COMMA * (b"," in structure)
-        | Marks.ENDS_STRING * ends_string
-        | Marks.EXPONENT * (EXPONENT.search(structure) is not None)
-    )
 
 
 class TokenGroup(NamedTuple):
@@ -126,7 +44,7 @@ class TokenGroup(NamedTuple):
     #: What they share after they made the open string longer; None where each is looked at by itself.
     tail: bytes | None
     #: What the open item may become after each.
-    room: Room
+    room: ItemRoom
     #: The bytes of the longest.
     longest: int
     #: Each might end the open item.
@@ -164,7 +82,7 @@ class CompiledUniqueItems(CompiledWrapper):
         self.is_easy = is_easy
         self.search = CompletionSearch(inner.machine, inner.ends, self.text_of, tracker)
         self._groups: ByteCache[Hashable, tuple[TokenGroup, ...]] = ByteCache(GROUPS_BYTES)
-        self._rooms: dict[tuple[State, int, bool, bool], Room] = {}
+        self._rooms: dict[tuple[State, int, bool, bool], ItemRoom] = {}
         self.first = TrackedPosition(tracker.start, None if is_easy else self._first_way())
 
     def _first_way(self) -> bytes:
@@ -195,7 +113,7 @@ class CompiledUniqueItems(CompiledWrapper):
                 ids = every[(ends == may_end) & (goes_on == may_go_on)]
                 if not ids.size:
                     continue
-                room = Room()
+                room = ItemRoom()
                 if item is not None and not may_end:
                     room = self.room_after(int(ids[0]), state, item)
                 longest = max(len(self.text_of(token)) for token in ids.tolist()) if room.is_number else 0
@@ -223,7 +141,7 @@ class CompiledUniqueItems(CompiledWrapper):
         goes_on = self.tokens.marked(ids, more, in_string=in_string)
         return goes_on | self.tokens.marked(ids, Marks.CLOSES, in_string=in_string), goes_on
 
-    def room_after(self, token: int, state: State, item: OpenItem) -> Room:
+    def room_after(self, token: int, state: State, item: OpenItem) -> ItemRoom:
         """What the open item may become after a token that does not end it."""
         depth, inside, escaped = item.depth, item.in_string, item.is_escaped
         for byte in self.text_of(token):
@@ -235,7 +153,7 @@ class CompiledUniqueItems(CompiledWrapper):
                 depth += byte in OPENS
         return self.room(state, OpenItem(item.begin, depth, inside, escaped))
 
-    def room(self, state: State, item: OpenItem) -> Room:
+    def room(self, state: State, item: OpenItem) -> ItemRoom:
         """What the open item may become from a state on."""
         depth = min(item.depth, MOST_DEPTH)
         kind = (state, depth, item.in_string, item.is_escaped)
@@ -313,7 +231,7 @@ class ItemsMatcher(WrappingMatcher[CompiledUniqueItems, AutomatonMatcher]):
             known = item.begin
         return None if known < 0 else TrackedPosition(point, None, known)
 
-    def _has_room(self, room: Room, point: Hashable, more: int) -> bool:
+    def _has_room(self, room: ItemRoom, point: Hashable, more: int) -> bool:
         """Whether the open items may become more than what is remembered. more: bytes that a token adds first."""
         tracker = self._compiled.tracker
         if room.values <= tracker.count(point):

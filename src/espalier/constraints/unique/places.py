@@ -9,7 +9,8 @@ from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler, find_kind
 from espalier.constraints.matching.automaton import CompiledAutomaton
 from espalier.constraints.spec import JsonObject, Spec
-from espalier.constraints.unique.matcher import CompiledUniqueItems, StructuralTokens
+from espalier.constraints.unique.matcher import CompiledUniqueItems
+from espalier.constraints.unique.structure import StructuralTokens
 from espalier.constraints.unique.tracker import DocumentTracker, InnerDocuments, ItemPosition
 from espalier.constraints.watching import OpenItem, OpenString, RepeatedItem, Tracker, WatchedLanguage
 

@@ -30,7 +30,7 @@ STRING_END = re.compile(rb'(?:[^"\\]|\\.)*')
 COLON = re.compile(rb"[ \t\r\n]*:")
 
 
-class Room(NamedTuple):
+class ItemRoom(NamedTuple):
     """What may still be written of an item. values: so many values at least; 0 where it is not known that there are
     several. is_number: only by more digits of a number that may be open already."""
 
@@ -46,10 +46,10 @@ def find_room(
     depth: int,
     in_string: bool,
     is_escaped: bool,
-) -> Room:
+) -> ItemRoom:
     """What the item may become from a state on. depth, in_string, is_escaped: as of an `OpenItem`."""
     rest = plainest(state)
-    best = Room()
+    best = ItemRoom()
     if rest is None:
         return best
     done = 0
@@ -61,7 +61,7 @@ def find_room(
             break
         values = _strings(machine, state, rest[at]) if is_string else _numbers(machine, state)
         if values > best.values:
-            best = Room(values, is_number=not (is_string or at))
+            best = ItemRoom(values, is_number=not (is_string or at))
         if values == ENDLESS:
             break
     return best
