@@ -31,7 +31,7 @@ from espalier.tokens.mask import Mask
 GROUPS_BYTES = 32 * 2**20
 GROUP_BYTES = 400
 MOST_DEPTH = 3
-"""ItemRoom is looked for as if no more brackets of an item were open: deeper, a completion goes through enough of it."""
+"""Room is looked for as if no more brackets of an item were open: deeper, a completion goes through enough of it."""
 MAX_ROOMS = 20_000
 SHOWN = 80  # bytes of an item in a message
 
