@@ -44,8 +44,8 @@ GOLDEN = {
     "<start_function_call>call:now{}<end_function_call>",
     "gemma4": '<|tool_call>call:get_weather{city:<|"|>São "P"<|"|>}<tool_call|><|tool_call>call:now{}<tool_call|>',
     "functionary": '<function=get_weather>{"city": "São \\"P\\""}</function>\n<function=now>{}</function>',
-    "upstream": '\ue000<tool_call>\n{"name": "get_weather", "arguments": {"city": "São \\"P\\""}}\n</tool_call>\n'
-    '\ue000<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>',
+    "upstream": '\ue000{"name": "get_weather", "arguments": {"city": "São \\"P\\""}}\ue001\n'
+    '\ue000{"name": "now", "arguments": {}}\ue001',
     "pythonic": '[get_weather(city="São \\"P\\""), now()]',
 }
 

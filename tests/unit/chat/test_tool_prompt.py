@@ -72,7 +72,7 @@ HOW = {
     "functionary": "To call a tool, write this, after other text if you like:\n"
     "<function=NAME>{...}</function>\n"
     "{...} is a JSON object of its arguments. You may make several calls, one after another.",
-    "upstream": MARKED + '\ue000<tool_call>\n{"name": "NAME", "arguments": {...}}\n</tool_call>\n'
+    "upstream": MARKED + '\ue000{"name": "NAME", "arguments": {...}}\ue001\n'
     "You may make several calls, one after another.",
     "pythonic": "To call a tool, answer with [NAME(ARGUMENT=VALUE, ...)] and nothing else. Values are Python literals. "
     'You may make several calls, separated by "," in the same list.',

@@ -241,6 +241,12 @@ CALLS = {
         ["<function=now>{}</function>", '<function=read>{"path": "a"}</function>\n<function=now>{}</function>'],
         ["<function=now>{}", "<function=now{}</function>", "<function=nowhere>{}</function>"],
     ),
+    "upstream": (
+        ['\ue000{"name": "now", "arguments": {}}\ue001',
+         '\ue000{"name": "now", "arguments": {}}\ue001\n\ue000{"name": "read", "arguments": {"path": "a"}}\ue001'],
+        ['{"name": "now", "arguments": {}}', '\ue000{"name": "now", "arguments": {}}',
+         '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'],
+    ),
     "pythonic": (
         ["[now()]", '[read(path="a"), read_file(path="b", lines=3)]', '[search(query="x", mode=None, tags=["a"])]'],
         ["now()", "[]", '[read("a")]', "[read()]", "[now(),]", '[search(query="x", mode=null)]'],

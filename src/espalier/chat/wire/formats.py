@@ -181,8 +181,8 @@ FUNCTION_GEMMA = WireFormat(
 GEMMA4 = WireFormat(
     name="gemma4", shape="bare", head="<|tool_call>call:", quote='<|"|>', tail="<tool_call|>", separator=""
 )
-UPSTREAM = WireFormat(name="upstream", shape="json", head="\ue000<tool_call>\n", tail="\n</tool_call>")
-"""For calls that another server has parsed. A character for private use marks them, since a server's content may quote
+UPSTREAM = WireFormat(name="upstream", shape="json", head="\ue000", tail="\ue001")
+"""For calls that another server has parsed. Characters for private use mark them, since a server's content may quote
 the calls of any model."""
 FUNCTIONARY = WireFormat(name="functionary", shape="named", head="<function=", middle=">", tail="</function>")
 PYTHONIC = WireFormat(name="pythonic", shape="python", lead="<|python_tag|>", open="[", close="]", separator=", ")
