@@ -91,7 +91,7 @@ def test_a_schema_that_nothing_satisfies_names_property_and_keywords(name: str, 
     message = str(caught.value)
     assert all(keyword in message for keyword in named), message
     assert pointer in message, message
-    assert ("at the top" not in message or not pointer) and "no document satisfies it" not in message
+    assert "at the top" not in message or not pointer
     if name == "others beside are not named":
         assert "minLength" not in message
 

@@ -137,7 +137,7 @@ def is_plain(parsed: ParsedRequest) -> bool:
 
 
 def _logprobs(parsed: ParsedResponsesRequest, steps: Sequence[StepRecord]) -> list[Json]:
-    objects: list[Json] = ChatLogprobsLog(parsed.top_logprobs or 0).of(steps)["content"]
+    objects: list[Json] = ChatLogprobsLog(parsed).of(steps)["content"]
     return objects
 
 
