@@ -143,3 +143,7 @@ def log_level(settings: KernelSettings) -> str:
 def log_switch(settings: KernelSettings) -> Path | None:
     """The file that `espalier logs on` writes; None without a folder of the user's."""
     return None if settings.config_dir is None else settings.config_dir / LOG_SWITCH
+
+
+Settings = KernelSettings
+"""Its older name."""

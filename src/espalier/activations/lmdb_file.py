@@ -162,6 +162,15 @@ class PageFile:
             raise BadPage(f"page {first} says that its value has fewer pages than its row says")
         return data[_HEAD.size :]
 
+    def overflow(self, node: LeafRow) -> range:
+        """The pages of a big value. Raises BadPage."""
+        (first,) = struct.unpack("<Q", node.data)
+        said, _, flags, low, high = _HEAD.unpack(self._read(first, _HEAD.size))
+        count = low | high << 16
+        if said != first or not flags & OVERFLOW or count * self.page_size < _HEAD.size + node.size:
+            raise BadPage(f"page {first}, on which its value begins, is damaged")
+        return range(first, first + count)
+
     def _read(self, number: int, count: int) -> bytes:
         """Bytes from the beginning of a page on. Raises BadPage where the file ends before."""
         begin = number * self.page_size

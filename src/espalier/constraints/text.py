@@ -16,7 +16,8 @@ from espalier.constraints import slow_patterns
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.matching.automaton import automaton_of, compile_grammar, compile_source
-from espalier.constraints.spec import Choice, Gbnf, JsonObject, Regex
+from espalier.constraints.matching.spelling import check_grammar, check_spelled
+from espalier.constraints.spec import Choice, Gbnf, JsonObject, Regex, Spec
 from espalier.constraints.verdict import Verdict
 from espalier.errors import SpecError
 from espalier.grammar.ast import Grammar
@@ -27,7 +28,7 @@ from espalier.lexicon.files import WordFiles
 def compile_regex(spec: Regex, compiler: Compiler) -> Compiled:
     """Raises RegexError with an offset, UnsupportedError for a pattern that is not regular (such as back references),
     LimitExceeded for one whose automaton is too large."""
-    return compile_source(_regex(spec), spec, compiler.far, compiler.vocab, compiler.trie)
+    return _compile(_regex(spec), spec, compiler, "pattern")
 
 
 def regex_language(spec: Regex, compiler: Compiler) -> Dfa | Network:
@@ -45,8 +46,10 @@ def _regex(spec: Regex) -> AutomatonSource:
 
 
 def compile_choice(spec: Choice, compiler: Compiler) -> Compiled:
-    """Raises SpecError for a text that is not valid Unicode, LimitExceeded for more choices than an automaton holds."""
+    """Raises SpecError for a text that is not valid Unicode, VocabError for one that no tokens spell, LimitExceeded for
+    more choices than an automaton holds."""
     _check_options(spec)
+    check_spelled(spec.options, "choices", "options", compiler.vocab, compiler.trie)
     source = AutomatonSource(form="words", words=tuple(spec.options))
     return compile_source(source, spec, compiler.far, compiler.vocab, compiler.trie)
 
@@ -60,7 +63,7 @@ def choice_language(spec: Choice, compiler: Compiler) -> Dfa:
 def compile_gbnf(spec: Gbnf, compiler: Compiler) -> Compiled:
     """Raises GrammarError with line and column, VocabError for bytes or tokens that the vocabulary lacks,
     LimitExceeded for a grammar that is too large."""
-    return compile_source(_gbnf(spec), spec, compiler.far, compiler.vocab, compiler.trie)
+    return _compile(_gbnf(spec), spec, compiler, "grammar")
 
 
 def gbnf_grammar(spec: Gbnf) -> Grammar:
@@ -75,6 +78,13 @@ def _gbnf(spec: Gbnf) -> AutomatonSource:
 def gbnf_language(spec: Gbnf, compiler: Compiler) -> Dfa | Network:
     """Raises GrammarError, LimitExceeded."""
     return compiler.far.build(_gbnf(spec), "language")
+
+
+def _compile(source: AutomatonSource, spec: Spec, compiler: Compiler, field: str) -> Compiled:
+    if compiler.vocab.missing_bytes():  # no common case: most vocabularies spell every text
+        automaton = compiler.far.build(source, "language")
+        check_grammar(source.grammar(), automaton, field, compiler.vocab, compiler.trie)
+    return compile_source(source, spec, compiler.far, compiler.vocab, compiler.trie)
 
 
 def compile_object(spec: JsonObject, compiler: Compiler) -> Compiled:

@@ -11,7 +11,7 @@ resolved. The cases of a node may overlap; a value is valid if it fits at least 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Protocol, TypeAlias
@@ -154,6 +154,29 @@ class Object:
 
 
 Case: TypeAlias = Values | Null | Boolean | NumberForm | String | Array | Object
+
+
+def needed(case: Case) -> Iterator[NodeId]:
+    """The nodes on which it may depend whether the case has a value."""
+    if isinstance(case, Object):
+        yield from (prop.node for prop in case.properties if prop.required)
+        if case.min_properties:
+            yield from (prop.node for prop in case.properties if not prop.required)
+        if case.min_properties or case.demands:
+            yield from nodes_of_rest(case)
+    elif isinstance(case, Array):
+        yield from case.prefix[: case.min_items]
+        if case.min_items > len(case.prefix):
+            yield case.items
+        yield from (counted.match for counted in case.contains if counted.least)
+
+
+def nodes_of_rest(case: Object) -> Iterator[NodeId]:
+    """The nodes of undeclared names and of their values."""
+    for group in case.rest:
+        yield group.node
+        if group.names is not None:
+            yield group.names
 
 
 def fewest(meets: Sequence[int], missing: int) -> int | None:

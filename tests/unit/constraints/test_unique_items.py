@@ -359,7 +359,7 @@ def test_completions_and_a_token_limit_repeat_nothing() -> None:
 
 
 def test_a_document_that_cannot_be_is_refused_when_it_is_compiled() -> None:
-    with pytest.raises(SchemaError, match="no document satisfies"):
+    with pytest.raises(SchemaError, match="contradicts uniqueItems"):
         BYTES.compile(JsonSchema(unique({"enum": list(range(9))}, minItems=10)))
     either = {"anyOf": [{"type": "null"}, unique({"type": "integer", "minimum": 1, "maximum": 9}, minItems=10)]}
     assert BYTES.compile(JsonSchema(either)).matcher().forced() == tuple(b"null")

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import numpy.typing as npt
 
+from espalier.activations.lmdb_check import damage
 from espalier.activations.lmdb_file import shortfall
 from espalier.activations.store import layout
 from espalier.activations.store.locks import shared_lock
@@ -28,6 +29,7 @@ T = TypeVar("T")
 LARGEST_MAP, SMALLEST_MAP = 1 << 40, 1 << 28
 MAX_READERS = 512
 TIME_BYTES = 8
+SALVAGE = "espalier activations salvage copies what is left of it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,7 @@ class ActivationStore:
         self._lock = -1
         self._base = self._open(write)
         try:
+            self._check_pages()
             self._databases = self._open_databases(write)
         except BaseException:
             self.close()
@@ -148,7 +151,11 @@ class ActivationStore:
         with self._reading() as reading, reading.cursor(db=self._databases[database]) as cursor:
             is_placed = cursor.set_range(prefix) if prefix else cursor.first()
             while is_placed and bytes(cursor.key()[: len(prefix)]) == prefix:
-                yield bytes(cursor.key()[skipped:]).decode()
+                try:
+                    key = bytes(cursor.key()[skipped:]).decode()
+                except UnicodeDecodeError as error:
+                    raise InputError(f"the store {self.path} is damaged: a key is not UTF-8", hint=SALVAGE) from error
+                yield key
                 is_placed = cursor.next()
 
     def raw_chunks(self) -> Iterator[tuple[bytes, bytes]]:
@@ -196,7 +203,7 @@ class ActivationStore:
             if data.is_file() and (lack := shortfall(data)):  # it would end the process once it is mapped
                 raise InputError(
                     f"cannot open the store {self.path}: {lack}",
-                    hint="espalier activations salvage copies what is left of it",
+                    hint=SALVAGE,
                     field="store",
                 )
             if write:
@@ -223,6 +230,17 @@ class ActivationStore:
             kind = OutputError if write else InputError
             raise kind(f"cannot open the store {self.path}: {error}") from error
 
+    def _check_pages(self) -> None:
+        """Raises InputError for damaged pages, which would end the process when they are read."""
+        data = self.path / "data.mdb"
+        try:
+            with self._base.begin() as reading:
+                fault = damage(data, reading)
+        except (OSError, self._lmdb.Error) as error:
+            raise InputError(f"cannot read the store {data}: {error}", hint=SALVAGE, field="store") from error
+        if fault:
+            raise InputError(f"the store {data} is damaged: {fault}", hint=SALVAGE, field="store")
+
     def _open_databases(self, write: bool) -> dict[str, Any]:
         try:
             databases = {name: self._base.open_db(name.encode(), create=write) for name in layout.DATABASES}
@@ -240,8 +258,11 @@ class ActivationStore:
                 )
             )
         with self._base.begin() as reading:
-            said = json.loads(reading.get(b"layout", db=databases["info"]) or b"{}")
-        if said.get("format") != layout.FORMAT or not isinstance(said.get("version"), int):
+            try:
+                said = json.loads(reading.get(b"layout", db=databases["info"]) or b"{}")
+            except ValueError:
+                said = None
+        if not isinstance(said, dict) or said.get("format") != layout.FORMAT or not isinstance(said.get("version"), int):
             raise InputError(f"{self.path} is no store of activations", field="store")
         if said["version"] > layout.VERSION:
             raise InputError(

@@ -12,6 +12,7 @@ from espalier.automata.reasons.explain import RulePosition
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.matching.automaton import compile_dfa
+from espalier.constraints.matching.spelling import check_spelled
 from espalier.constraints.words.kept import kept_or_made
 from espalier.constraints.words.spec import Wordlist, check_top
 from espalier.errors import GrammarError, SpecError
@@ -37,6 +38,8 @@ MAX_APOSTROPHES = 6
 
 def compile_wordlist(spec: Wordlist, compiler: Compiler) -> Compiled:
     """The word list for one vocabulary. Raises as `wordlist_language` does, and VocabError."""
+    for field, words in (("words", spec.words or ()), ("extra", spec.extra), ("names", spec.names)):
+        check_spelled(words, "words", field, compiler.vocab, compiler.trie)
     compiled = compile_dfa(wordlist_language(spec, compiler), spec, compiler.vocab, compiler.trie)
     compiled.explain_with(lambda: _ListReasons(compiled.machine, list_name(spec)))
     return compiled

@@ -13,6 +13,7 @@ from espalier.grammar.analysis import components
 from espalier.grammar.ast import Node
 from espalier.grammar.json_mode import INDENTED_DEPTH
 from espalier.schema.form import Array, Case, NodeId, NormalForm, Object, Values
+from espalier.schema.lowering.contradiction import contradiction
 from espalier.schema.lowering.layout import Layout
 from espalier.schema.lowering.objects import ObjectRules
 from espalier.schema.lowering.rulebook import RuleBook, RuleContext
@@ -48,7 +49,7 @@ class NodeLowering:
             return LimitExceeded(
                 f"no document can be written: at {pointer or 'the top'}, {text}", hint="allow a wider range of numbers"
             )
-        return SchemaError("no document satisfies it", pointer=self._form.pointer(self._form.root))
+        return contradiction(self._form, self._book)
 
     def _is_never(self, node: NodeId) -> bool:
         """Whether no value fits a node."""

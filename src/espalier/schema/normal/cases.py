@@ -12,7 +12,19 @@ from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import Any
 
-from espalier.schema.form import Array, Boolean, Case, Contains, NodeId, Null, NumberForm, Object, String, fewest
+from espalier.schema.form import (
+    Array,
+    Boolean,
+    Case,
+    Contains,
+    NodeId,
+    Null,
+    NumberForm,
+    Object,
+    String,
+    fewest,
+    nodes_of_rest,
+)
 from espalier.schema.normal.facts import Contradiction, NumberFacts, StringFacts
 from espalier.schema.read.values import exact
 
@@ -184,21 +196,6 @@ def _array(case: Array, empty: Empty, false: NodeId) -> Array | None:
     )
 
 
-def needed(case: Case) -> Iterator[NodeId]:
-    """The nodes on which it may depend whether the case has a value."""
-    if isinstance(case, Object):
-        yield from (prop.node for prop in case.properties if prop.required)
-        if case.min_properties:
-            yield from (prop.node for prop in case.properties if not prop.required)
-        if case.min_properties or case.demands:
-            yield from nodes_of_rest(case)
-    elif isinstance(case, Array):
-        yield from case.prefix[: case.min_items]
-        if case.min_items > len(case.prefix):
-            yield case.items
-        yield from (counted.match for counted in case.contains if counted.least)
-
-
 def led_to(case: Case) -> Iterator[NodeId]:
     """Every node that a case refers to."""
     if isinstance(case, Object):
@@ -212,14 +209,6 @@ def led_to(case: Case) -> Iterator[NodeId]:
             if counted.other is not None:
                 yield counted.other
         yield from (kind.node for row in case.kinds for kind in row)
-
-
-def nodes_of_rest(case: Object) -> Iterator[NodeId]:
-    """The nodes of undeclared names and of their values."""
-    for group in case.rest:
-        yield group.node
-        if group.names is not None:
-            yield group.names
 
 
 NULL_CASE, BOOLEAN_CASE = Null(), Boolean()

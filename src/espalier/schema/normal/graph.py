@@ -16,10 +16,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from espalier.errors import LimitExceeded, RegexError, UnsupportedError
-from espalier.schema.form import Array, Boolean, Case, NodeId, Null, NumberForm, Object, Rest, String, Values
+from espalier.schema.form import Array, Boolean, Case, NodeId, Null, NumberForm, Object, Rest, String, Values, needed
 from espalier.schema.normal.assemble import assemble
 from espalier.schema.normal.branch import ANY_OF, EXACT, NO_CHOICES, NO_NEGATIONS, Branch, Overflow, grow
-from espalier.schema.normal.cases import led_to, needed, trimmed
+from espalier.schema.normal.cases import led_to, trimmed
 from espalier.schema.normal.facts import Contradiction
 from espalier.schema.normal.inspect import Inspector, stated
 from espalier.schema.normal.keywords.table import KeywordRules

@@ -8,10 +8,9 @@ It looks at the root, and at every empty node that the root cannot do without. T
 from __future__ import annotations
 
 from espalier.errors import SchemaError
-from espalier.schema.form import NodeId
-from espalier.schema.normal.cases import needed
+from espalier.schema.form import NodeId, needed
 from espalier.schema.normal.facts import Contradiction
-from espalier.schema.normal.graph import Graph, GraphNode
+from espalier.schema.normal.graph import FALSE, Graph, GraphNode
 from espalier.schema.normal.inspect import stated
 from espalier.schema.read.values import TYPES
 
@@ -33,7 +32,9 @@ def unsatisfiable(graph: Graph, root: NodeId) -> SchemaError:
     counted: list[str] = []
     for current in queue:
         node = graph.nodes[current]
-        children = {child for case in node.raw or () for child in needed(case) if graph.nodes[child].empty}
+        children = {
+            child for case in node.raw or () for child in needed(case) if child != FALSE and graph.nodes[child].empty
+        }
         queue += sorted(children - seen)
         seen |= children
         if not node.raw:

@@ -1,7 +1,8 @@
 """Log probabilities in OpenAI's two shapes, for chat and for text completions.
 
-They are of the model's own distribution, before constraint and samplers, as in vLLM and llama-server. Impossible tokens
-have -9999.0, since JSON has no infinity.
+They are of the model's own distribution, before constraint and samplers, as in vLLM and llama-server; on request
+(`logprobs_mode`) of what these leave, which is what a classification by a choice is after. Impossible tokens have
+-9999.0, since JSON has no infinity.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from espalier.decoding.prompt_scores import PromptToken
-from espalier.trace.records import StepRecord
+from espalier.server.asking.draft import ParsedRequest
+from espalier.trace.records import Candidate, StepRecord
 
 IMPOSSIBLE = -9999.0
 
@@ -22,37 +24,62 @@ class Logprobs(Protocol):
     def of(self, steps: Sequence[StepRecord]) -> dict[str, Any]: ...
 
 
-class ChatLogprobsLog:
-    """`{"content": [{token, bytes, logprob, top_logprobs}]}`, one entry per generated token without EOS. top: how many
-    most probable tokens each entry has. with_ids: whether tokens also have their `id`, as in llama-server's replies,
+class StageLogprobs:
+    """The log probabilities of a step at the stage that the request asks for. Base class."""
+
+    def __init__(self, parsed: ParsedRequest) -> None:
+        self._top = parsed.top_logprobs or 0
+        self._is_processed = parsed.processed_logprobs
+        self._is_greedy = parsed.requests[0].sampling.is_greedy
+
+    def _own(self, step: StepRecord) -> float:
+        """Of the token itself."""
+        if not self._is_processed:
+            return finite(step.logprob)
+        candidates = self._candidates(step)
+        return of_probability(next((each.prob for each in candidates if each.id == step.token_id), 0.0))
+
+    def _best(self, step: StepRecord) -> Sequence[Candidate]:
+        return self._candidates(step)[: self._top]
+
+    def _candidates(self, step: StepRecord) -> Sequence[Candidate]:
+        """The most probable first; the token of the step is among them. A greedy step has no chain, and then the
+        constraint's is the last stage."""
+        if not self._is_processed:
+            return step.pre_masking
+        return step.post_grammar if self._is_greedy else step.post_chain
+
+
+class ChatLogprobsLog(StageLogprobs):
+    """`{"content": [{token, bytes, logprob, top_logprobs}]}`, one entry per generated token without EOS. with_ids: whether tokens also have their `id`, as in llama-server's replies,
     where it is known."""
 
-    def __init__(self, top: int, *, with_ids: bool = False) -> None:
-        self._top, self._with_ids = top, with_ids
+    def __init__(self, parsed: ParsedRequest, *, with_ids: bool = False) -> None:
+        super().__init__(parsed)
+        self._with_ids = with_ids
 
     def of(self, steps: Sequence[StepRecord]) -> dict[str, Any]:
         return {"content": [self._one(step) for step in steps], "refusal": None}
 
     def _one(self, step: StepRecord) -> dict[str, Any]:
-        best = step.pre_masking[: self._top]
         tops = [
             self._token(candidate.id, candidate.text, candidate.bytes) | {"logprob": of_probability(candidate.prob)}
-            for candidate in best
+            for candidate in self._best(step)
         ]
         token = self._token(step.token_id, step.text, step.bytes)
-        return token | {"logprob": finite(step.logprob), "top_logprobs": tops}
+        return token | {"logprob": self._own(step), "top_logprobs": tops}
 
     def _token(self, number: int, text: str, raw: bytes) -> dict[str, Any]:
         named = {"token": text, "bytes": list(raw)}
         return {"id": number, **named} if self._with_ids and number >= 0 else named
 
 
-class TextLogprobsLog:
+class TextLogprobsLog(StageLogprobs):
     """`{tokens, token_logprobs, top_logprobs, text_offset}`. Offsets are in characters and start with 0 at the first
     token that is shown."""
 
-    def __init__(self, top: int) -> None:
-        self._top = top
+    def __init__(self, parsed: ParsedRequest) -> None:
+        super().__init__(parsed)
         self._offset = 0
 
     def of(self, steps: Sequence[StepRecord]) -> dict[str, Any]:
@@ -62,7 +89,7 @@ class TextLogprobsLog:
             self._offset += len(step.text)
         return {
             "tokens": [spelled(step.text, step.bytes) for step in steps],
-            "token_logprobs": [finite(step.logprob) for step in steps],
+            "token_logprobs": [self._own(step) for step in steps],
             "top_logprobs": [self._tops(step) for step in steps] if self._top else None,
             "text_offset": offsets,
         }
@@ -93,9 +120,9 @@ class TextLogprobsLog:
     def _tops(self, step: StepRecord) -> dict[str, float]:
         """The log probabilities by text; of two tokens with the same text, that of the more probable one."""
         by_text: dict[str, float] = {}
-        for candidate in step.pre_masking[: self._top]:
+        for candidate in self._best(step):
             by_text.setdefault(spelled(candidate.text, candidate.bytes), of_probability(candidate.prob))
-        by_text.setdefault(spelled(step.text, step.bytes), finite(step.logprob))
+        by_text.setdefault(spelled(step.text, step.bytes), self._own(step))
         return by_text
 
 

@@ -160,7 +160,7 @@ def whole_chat(parsed: ParsedRequest, head: Head, results: Sequence[Result]) -> 
         finish = finish_reason(result, parsed)
         choice: Json = {"index": index, "message": message, "logprobs": None, "finish_reason": finish}
         if parsed.top_logprobs is not None:
-            choice["logprobs"] = ChatLogprobsLog(parsed.top_logprobs, with_ids=True).of(steps_of(parsed, result))
+            choice["logprobs"] = ChatLogprobsLog(parsed, with_ids=True).of(steps_of(parsed, result))
         choices.append(_with_ids(choice, parsed, result))
     return head.json() | {"choices": choices, "usage": usage(results, parsed.n)}
 
@@ -195,7 +195,7 @@ def whole_text(parsed: ParsedRequest, head: Head, results: Sequence[Result]) -> 
             "finish_reason": plain_reason(result),
         }
         if parsed.top_logprobs is not None:
-            shown, measured = TextLogprobsLog(parsed.top_logprobs), results[run].prompt_tokens
+            shown, measured = TextLogprobsLog(parsed), results[run].prompt_tokens
             choice["logprobs"] = (
                 shown.with_prompt(measured, result.records) if measured else shown.of(steps_of(parsed, result))
             )
@@ -431,7 +431,7 @@ class ChatChunks(ChoiceChunks):
         return {"delta": {}, "finish_reason": finish_reason(result, self.asked)}
 
     def logprobs(self) -> Logprobs:
-        return ChatLogprobsLog(self.asked.top_logprobs or 0, with_ids=True)
+        return ChatLogprobsLog(self.asked, with_ids=True)
 
 
 def _delta(delta: Delta) -> Json:
@@ -476,7 +476,7 @@ class TextChunks(ChoiceChunks):
         if self._measures(run):
             if run not in self._measured:
                 return []
-            shown = TextLogprobsLog(self.asked.top_logprobs or 0)
+            shown = TextLogprobsLog(self.asked)
             self._logprobs[index] = shown
             logprobs = shown.with_prompt(self._measured[run], ())
         return [{"index": index, "text": text, "logprobs": logprobs, "finish_reason": None}] if text or logprobs else []
@@ -497,4 +497,4 @@ class TextChunks(ChoiceChunks):
         return {"text": "", "finish_reason": plain_reason(result)}
 
     def logprobs(self) -> Logprobs:
-        return TextLogprobsLog(self.asked.top_logprobs or 0)
+        return TextLogprobsLog(self.asked)

@@ -45,6 +45,12 @@ def assemble(draft: RequestDraft, process: Process, make: Callable[..., AskedTyp
     if top is not None and not (can.logits or can.logprobs):
         field = draft.names.get("top_logprobs", "logprobs")
         raise CapabilityError(f"{process.engine.name} tells no log probabilities", field=field)
+    if draft.processed_logprobs and not can.logits:
+        raise CapabilityError(
+            f"{process.engine.name} tells no log probabilities after the constraint",
+            hint="leave out logprobs_mode, for those of the model itself",
+            field="logprobs_mode",
+        )
     model, unknown_name = model_name(draft.model, process)
     requests = _requests(draft, process)
     request = requests[0]
@@ -139,7 +145,7 @@ def _level(draft: RequestDraft, settings: ServerSettings) -> TraceLevel:
     whole distributions, and they would take tokens times vocab width of memory."""
     needed: list[TraceLevel] = ["steps" if settings.trace_level == "full" else settings.trace_level, draft.trace]
     if draft.top_logprobs is not None:  # the token's own is in the summary; the others are candidates
-        needed.append("steps" if draft.top_logprobs else "summary")
+        needed.append("steps" if draft.top_logprobs or draft.processed_logprobs else "summary")
     return max(needed, key=LEVELS.index)
 
 

@@ -27,7 +27,8 @@ class ReplyOptions:
     """Options of the reply.
 
     include_usage: whether a stream ends with the usage. top_logprobs: how many candidates beside each token, None
-    without log probabilities. token_ids: whether choices have `token_ids`. report: whether the reply has the key
+    without log probabilities. processed_logprobs: whether these are of what the constraint and the samplers left, as
+    vLLM's mode of this name. token_ids: whether choices have `token_ids`. report: whether the reply has the key
     `espalier`. has_functions: whether calls are told as OpenAI's old `function_call`. shown_trace: how much of the
     trace the key holds. stream_steps: each step comes with its token.
     """
@@ -35,6 +36,7 @@ class ReplyOptions:
     stream: bool = False
     include_usage: bool = False
     top_logprobs: int | None = None
+    processed_logprobs: bool = False
     token_ids: bool = False
     report: bool = False
     has_functions: bool = False

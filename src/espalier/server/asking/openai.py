@@ -78,9 +78,9 @@ def ask_chat(body: ChatBody, process: Process, *, make: Callable[..., AskedType]
         top_logprobs=_top(body),
         has_functions=bool(body.functions),
     )
-    more = (*thinking.hints, *(["stream_options"] if body.stream_options is not None and not body.stream else ()))
     names = {**draft.names, **thinking.names, "prompt": "messages"}  # a prompt that is too long is one of messages
     warnings = (*warnings, *thinking.warnings)
+    more = (*thinking.hints, *_idle(body))
     draft = replace(draft, told=field_warnings + FieldWarnings(hints=more, warnings=warnings), names=names)
     return assemble(draft, process, make)
 
@@ -169,11 +169,16 @@ def ask_completion(
         echo=bool(body.echo),
         request={"prompt_top": body.logprobs} if measures else {},
     )
-    hints = ("stream_options",) if body.stream_options is not None and not body.stream else ()
-    draft = replace(draft, told=body.told + FieldWarnings(hints=hints))
+    draft = replace(draft, told=body.told + FieldWarnings(hints=_idle(body)))
     if "max_tokens" not in draft.sampling:
         draft = replace(draft, defaults={**draft.defaults, "max_tokens": default_tokens})
     return assemble(draft, process, make)
+
+
+def _idle(body: ChatBody | CompletionBody) -> tuple[str, ...]:
+    """Fields that have no effect without another one."""
+    needs = {"stream_options": bool(body.stream), "logprobs_mode": body.logprobs not in (None, False)}
+    return tuple(name for name, is_met in needs.items() if getattr(body, name) is not None and not is_met)
 
 
 def _before(
@@ -267,6 +272,7 @@ def _draft(body: SharedBody, process: Process, *, options: dict[str, Any], **giv
         warnings=(*constrained.warnings, *notes, *_gives_way(body, constraint)),
         stream=bool(body.stream),
         include_usage=body.stream_options is not None and bool(body.stream_options.include_usage),
+        processed_logprobs=body.logprobs_mode == "processed_logprobs",
         token_ids=bool(body.return_token_ids),
         report=body.espalier is not None,
         shown_trace=shown,

@@ -162,6 +162,7 @@ class SharedBody(_Shared):
     use_beam_search: bool | None = None
     # the logging server's
     lmdb_path: str | None = None
+    logprobs_mode: Literal["raw_logprobs", "processed_logprobs"] | None = None
     # the reply
     return_token_ids: bool | None = None
     espalier: EspalierOptions | None = None

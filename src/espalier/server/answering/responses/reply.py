@@ -133,7 +133,7 @@ def _output(parsed: ParsedResponsesRequest, head: Head, steps: Any) -> Responses
 
 
 def _logprobs(parsed: ParsedResponsesRequest, steps: Sequence[StepRecord]) -> list[Json]:
-    objects: list[Json] = ChatLogprobsLog(parsed.top_logprobs or 0).of(steps)["content"]
+    objects: list[Json] = ChatLogprobsLog(parsed).of(steps)["content"]
     return objects
 
 
