@@ -262,7 +262,8 @@ class ActivationStore:
                 said = json.loads(reading.get(b"layout", db=databases["info"]) or b"{}")
             except ValueError:
                 said = None
-        if not isinstance(said, dict) or said.get("format") != layout.FORMAT or not isinstance(said.get("version"), int):
+        is_ours = isinstance(said, dict) and said.get("format") == layout.FORMAT
+        if said is None or not is_ours or not isinstance(said.get("version"), int):
             raise InputError(f"{self.path} is no store of activations", field="store")
         if said["version"] > layout.VERSION:
             raise InputError(

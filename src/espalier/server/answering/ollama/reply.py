@@ -99,7 +99,7 @@ def whole_ollama(parsed: ParsedRequest, head: Head, results: Sequence[Result]) -
 
 
 def _logprobs(parsed: ParsedRequest, steps: Sequence[StepRecord]) -> list[Json]:
-    return ChatLogprobsLog(parsed.top_logprobs or 0).of(steps)["content"]  # type: ignore[no-any-return]
+    return ChatLogprobsLog(parsed).of(steps)["content"]  # type: ignore[no-any-return]
 
 
 def _ending(result: Result) -> Json:
