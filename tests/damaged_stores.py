@@ -109,7 +109,8 @@ def main(kind: str, folder: Path, *wanted: str) -> None:
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(folder / "whole", copy)
         (copy / name).write_bytes(changed)
-        print(f"{damage}\t{ended(use, copy)}", flush=True)
+        sys.stdout.write(f"{damage}\t{ended(use, copy)}\n")
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":
