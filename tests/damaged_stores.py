@@ -1,4 +1,6 @@
-"""Uses damaged stores, each in a process of its own that is forked from this one: python damaged_stores.py KIND FOLDER [DAMAGE ...].
+"""Uses damaged stores, each in a process of its own that is forked from this one:
+
+    python damaged_stores.py KIND FOLDER [DAMAGE ...]
 
 The folder holds `whole`, a store of activations or a SQLite database. One line for each damage: its name, and how its
 process ended: `ok`, `error MESSAGE`, `signal N`, `hangs`, or `crash` with what was raised."""
@@ -45,8 +47,8 @@ def damages(data: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def use_activations(folder: Path) -> None:
-    from espalier.activations.store.base import ActivationStore  # noqa: PLC0415  # an extra
-    from espalier.activations.store.care import verify  # noqa: PLC0415
+    from espalier.activations.store.base import ActivationStore  # an extra
+    from espalier.activations.store.care import verify
 
     with ActivationStore(folder, write=True) as store:
         keys = [*store.keys()]
@@ -60,7 +62,7 @@ def use_activations(folder: Path) -> None:
 
 
 def use_database(folder: Path) -> None:
-    from espalier.store.open import open_store  # noqa: PLC0415  # an extra
+    from espalier.store.open import open_store  # an extra
 
     store = open_store(f"sqlite:///{folder / 'data.db'}")
     try:
@@ -85,7 +87,7 @@ def ended(use: object, folder: Path) -> str:
             text = "ok"
         except EspalierError as error:
             text = f"error {error}"
-        except BaseException as error:  # the report of the child is all that is seen of it
+        except BaseException as error:  # noqa: BLE001  # the report of the child is all that is seen of it
             text = f"crash {type(error).__name__}: {error}"
         os.write(writer, text.replace("\n", " ").encode()[:2000])
         os._exit(0)

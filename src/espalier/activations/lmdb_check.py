@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -89,5 +90,5 @@ def _check_freed(value: bytes, last: int) -> None:
     if not numbers or numbers[0] >= len(numbers):
         raise BadPage("its list of freed pages is cut")
     pages = numbers[1 : 1 + numbers[0]]
-    if any(a <= b for a, b in zip(pages, pages[1:], strict=False)) or any(not METAS <= p <= last for p in pages):
+    if any(a <= b for a, b in pairwise(pages)) or any(not METAS <= p <= last for p in pages):
         raise BadPage("its list of freed pages is damaged")

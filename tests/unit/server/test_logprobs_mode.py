@@ -1,4 +1,4 @@
-"""`logprobs_mode`: log probabilities of the model itself, or of what the constraint leaves, on every route of OpenAI's."""
+"""`logprobs_mode`: log probabilities of the model itself, or of what the constraint leaves, on each OpenAI route."""
 
 from __future__ import annotations
 

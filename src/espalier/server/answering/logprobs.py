@@ -51,8 +51,8 @@ class StageLogprobs:
 
 
 class ChatLogprobsLog(StageLogprobs):
-    """`{"content": [{token, bytes, logprob, top_logprobs}]}`, one entry per generated token without EOS. with_ids: whether tokens also have their `id`, as in llama-server's replies,
-    where it is known."""
+    """`{"content": [{token, bytes, logprob, top_logprobs}]}`, one entry per generated token without EOS. with_ids:
+    whether tokens also have their `id`, as in llama-server's replies, where it is known."""
 
     def __init__(self, parsed: ParsedRequest, *, with_ids: bool = False) -> None:
         super().__init__(parsed)
