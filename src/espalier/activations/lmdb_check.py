@@ -92,4 +92,3 @@ def _check_freed(value: bytes, last: int) -> None:
     pages = numbers[1 : 1 + numbers[0]]
     if any(a <= b for a, b in pairwise(pages)) or any(not METAS <= p <= last for p in pages):
         raise BadPage("its list of freed pages is damaged")
-

@@ -201,11 +201,7 @@ class ActivationStore:
             raise InputError(f"the folder {self.path} holds other files", hint="name a new folder", field="store")
         try:
             if data.is_file() and (lack := shortfall(data)):  # it would end the process once it is mapped
-                raise InputError(
-                    f"cannot open the store {self.path}: {lack}",
-                    hint=SALVAGE,
-                    field="store",
-                )
+                raise InputError(f"cannot open the store {self.path}: {lack}", hint=SALVAGE, field="store")
             if write:
                 self.path.mkdir(parents=True, exist_ok=True)
                 self._lock = shared_lock(self.path)
@@ -262,8 +258,11 @@ class ActivationStore:
                 said = json.loads(reading.get(b"layout", db=databases["info"]) or b"{}")
             except ValueError:
                 said = None
-        is_ours = isinstance(said, dict) and said.get("format") == layout.FORMAT
-        if said is None or not is_ours or not isinstance(said.get("version"), int):
+        if (
+            not isinstance(said, dict)
+            or said.get("format") != layout.FORMAT
+            or not isinstance(said.get("version"), int)
+        ):
             raise InputError(f"{self.path} is no store of activations", field="store")
         if said["version"] > layout.VERSION:
             raise InputError(
