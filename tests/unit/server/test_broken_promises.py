@@ -191,10 +191,10 @@ def test_a_text_that_the_token_limit_cuts_is_no_fault(name: str, planted: None) 
         assert "warning" not in reply.headers
 
 
-def test_a_text_that_a_stop_text_cuts_is_no_fault(web: TestClient) -> None:
+def test_a_text_that_a_stop_text_cuts_is_no_fault_but_cut_short(web: TestClient) -> None:
     route, body = DIALECTS["chat"]
     reply = web.post(route, json={**GREEDY, **body, "stop": ["x"], "espalier": {}})
-    assert ending("chat", reply.json()) == "stop"
+    assert ending("chat", reply.json()) == "length"
     assert reply.json()["espalier"]["outputs"][0]["verdict"]["breaks"] == "cut"
     assert broken(web) == 0
 

@@ -58,6 +58,10 @@ class IncomingText:
         if text:
             self._pieces.append(text)
 
+    def skip(self, text: str) -> None:
+        """Count text that comes before the first piece and is read elsewhere."""
+        self._before += len(text)
+
     def close(self) -> None:
         """End the text."""
         self._is_over = True

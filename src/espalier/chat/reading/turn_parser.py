@@ -113,15 +113,17 @@ class TurnParser:
         """Take the pieces of the last text. The gap behind a thought is no text of the answer."""
         self.heard_reasoning = False
         for part, text in pieces:
+            self.heard_reasoning |= part in ("marker", "thought")
             if self._in_channels:
-                pass
-            elif part == "answer":
+                continue
+            if part == "answer":
                 self._text.push(text)
-            elif part == "thought":
+                continue
+            self._text.skip(text)
+            if part == "thought":
                 self._trimmed.take(text)
             elif part == "marker":
                 self._builder.reasoning("")
-            self.heard_reasoning |= part in ("marker", "thought")
 
     def _read(
         self, wire: WireFormat | None, names: frozenset[str], types: Mapping[str, ArgumentTypes]
