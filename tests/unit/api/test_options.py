@@ -13,7 +13,7 @@ from espalier.decoding.options import OPTIONS as DECODING
 from espalier.errors import GrammarError, InputError, RegexError, UnsupportedError
 from espalier.sampling.config import FIELDS as SAMPLING
 
-OF_EDGES = {"presets", "default_order"}
+OF_EDGES = {"presets", "default_order", "default_reasoning"}
 """What edges pass on, and no user."""
 
 

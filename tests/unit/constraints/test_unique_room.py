@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.spec import JsonSchema
-from espalier.constraints.unique.earlier import differs_from_all
+from espalier.constraints.unique.earlier import EarlierItems, differs_from_all, parts_of
 from espalier.constraints.unique.matcher import CompiledUniqueItems
 from espalier.constraints.unique.tracker import DocumentTracker
 from espalier.tokens import mask as masks
@@ -91,9 +91,15 @@ values = st.recursive(
 @given(st.lists(values, max_size=4), values, st.integers(0, 60))
 def test_an_item_that_differs_from_all_is_equal_to_none(earlier: list[Any], item: Any, length: int) -> None:
     begun = json.dumps(item).encode()[:length]
-    text = b"".join(json.dumps(value).encode() + b", " for value in earlier)
-    if differs_from_all(begun, text, [b"a", b"b", b"c"]):
+    if differs_from_all(begun, items_of(earlier), [b"a", b"b", b"c"]):
         assert is_new(item, earlier)
+
+
+def items_of(values: list[Any]) -> EarlierItems:
+    items: EarlierItems = None
+    for value in values:
+        items = items, parts_of(json.dumps(value).encode())
+    return items
 
 
 def is_new(item: Any, earlier: list[Any]) -> bool:
@@ -116,4 +122,5 @@ def is_new(item: Any, earlier: list[Any]) -> bool:
     ],
 )
 def test_an_item_differs_once_a_whole_part_does(begun: str, earlier: str, differs: bool) -> None:
-    assert differs_from_all(begun.encode(), earlier.encode(), [b"a", b"b"]) == differs
+    items = items_of(json.loads(f"[{earlier.rstrip(',')}]"))
+    assert differs_from_all(begun.encode(), items, [b"a", b"b"]) == differs

@@ -155,7 +155,7 @@ def test_no_key_is_in_a_line_however_it_came_there(stream, text, form):
     assert "***" in logged
     assert "abc123def" not in logged
     assert SECRET not in logged
-    assert logged.count("\n") == 2
+    assert sum("***" in line for line in logged.splitlines()) == 2
 
 
 def test_a_word_that_only_looks_like_one_is_left(stream):

@@ -58,7 +58,7 @@ class IncomingText:
         if text:
             self._pieces.append(text)
 
-    def skip(self, text: str) -> None:
+    def pass_over(self, text: str) -> None:
         """Count text that comes before the first piece and is read elsewhere."""
         self._before += len(text)
 

@@ -119,7 +119,7 @@ class TurnParser:
             if part == "answer":
                 self._text.push(text)
                 continue
-            self._text.skip(text)
+            self._text.pass_over(text)
             if part == "thought":
                 self._trimmed.take(text)
             elif part == "marker":

@@ -6,11 +6,8 @@ that. `{"name": "b", "help": "` differs from `{"name": "a", "help": ""}`, since 
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Container, Hashable
-from fractions import Fraction
-from functools import lru_cache
+from collections.abc import Container, Hashable, Iterator
 from typing import Any, TypeAlias
 
 from espalier.constraints.unique.values import read_value, value_keys
@@ -21,45 +18,47 @@ BLANK = b" \t\r\n"
 
 KINDS = dict(zip(b'"{[tfn', ("string", "object", "array", "boolean", "boolean", "null"), strict=True))
 
-ItemKeys: TypeAlias = "str | tuple[frozenset[Hashable], ...] | dict[str, frozenset[Hashable]]"
+ItemParts: TypeAlias = "str | tuple[frozenset[Hashable], ...] | dict[str, frozenset[Hashable]]"
 """An item by the keys of its own items or members, see `values.py`; any other value by its type."""
+EarlierItems: TypeAlias = "tuple[EarlierItems, ItemParts] | None"
+"""The items before, as a linked list, the last one first."""
 
 
-def differs_from_all(begun: bytes, earlier: bytes, declared: Container[bytes]) -> bool:
+def differs_from_all(begun: bytes, earlier: EarlierItems, declared: Container[bytes]) -> bool:
     """Whether an item differs from all before it, whatever follows; False where that is not known.
 
-    begun: what is written of the item. earlier: the items before, with a comma after each. declared: the names, as
-    written, of members that occur once at most.
+    begun: what is written of the item. declared: the names, as written, of members that occur once at most.
     """
     begun = begun.strip(BLANK)
     if not begun:
         return False
-    items = read_items(earlier)
     kind = _kind_of(begun[0])
     if kind not in ("object", "array"):
-        return all(item != kind for item in items)
+        return all(item != kind for item in _items(earlier))
     whole = _whole_part(begun)
     if kind == "array":
-        first = _item_keys(read_value(whole + b"]"))
-        return not any(isinstance(item, tuple) and _begins_alike(item, first) for item in items)
-    own = {
-        name: keys for name, keys in _item_keys(read_value(whole + b"}")).items() if escaped(name).encode() in declared
-    }
-    return not any(isinstance(item, dict) and _holds(item, own) for item in items)
+        first = _parts(read_value(whole + b"]"))
+        return not any(isinstance(item, tuple) and _begins_alike(item, first) for item in _items(earlier))
+    own = {name: keys for name, keys in _parts(read_value(whole + b"}")).items() if escaped(name).encode() in declared}
+    return not any(isinstance(item, dict) and _holds(item, own) for item in _items(earlier))
 
 
-@lru_cache(maxsize=256)
-def read_items(earlier: bytes) -> tuple[ItemKeys, ...]:
-    """The items of a text with a comma after each."""
-    return tuple(map(_item_keys, read_value(b"[" + earlier.rstrip(BLANK + b",") + b"]")))
+def parts_of(item: bytes) -> ItemParts:
+    """What an item as it is written is remembered by. Raises ValueError for what is no JSON value."""
+    kind = _kind_of(item[0])
+    return kind if kind not in ("object", "array") else _parts(read_value(item))
 
 
-def _item_keys(value: Any) -> Any:
+def _items(earlier: EarlierItems) -> Iterator[ItemParts]:
+    while earlier is not None:
+        earlier, item = earlier
+        yield item
+
+
+def _parts(value: Any) -> Any:
     if isinstance(value, list):
         return tuple(frozenset(value_keys(inner)) for inner in value)
-    if isinstance(value, dict):
-        return {name: frozenset(value_keys(inner)) for name, inner in value.items()}
-    return "number" if isinstance(value, Fraction) else _kind_of(json.dumps(value).encode()[0])
+    return {name: frozenset(value_keys(inner)) for name, inner in value.items()}
 
 
 def _kind_of(first: int) -> str:

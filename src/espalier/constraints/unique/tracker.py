@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
 from typing import NamedTuple, TypeAlias
 
-from espalier.constraints.unique.earlier import differs_from_all
+from espalier.constraints.unique.earlier import EarlierItems, differs_from_all, parts_of
 from espalier.constraints.unique.spots import Spots, is_nested
 from espalier.constraints.unique.values import keys
 from espalier.constraints.watching import OpenItem, OpenString, RepeatedItem
@@ -48,8 +48,8 @@ class ItemFrame(NamedTuple):
     seen: Some = ()
     items: int = 0
     named: bool = False
-    #: Where its first item begins in the recorded text.
-    opened: int = 0
+    #: Its remembered items, the last one first.
+    earlier: EarlierItems = None
 
 
 class ItemPosition(NamedTuple):
@@ -114,12 +114,12 @@ class DocumentTracker:
 
     def differs(self, point: Hashable) -> bool:
         assert isinstance(point, ItemPosition)
-        frame, text = point.frame, b""
+        frame = point.frame
         while frame is not None:
             if frame.unique and frame.items and not frame.done:
-                text = text or cut(point.text, point.size, 0)
-                earlier, begun = text[frame.opened : frame.begin], text[frame.begin :]
-                if not differs_from_all(begun, earlier, self.spots[self.spots[frame.spot].items[frame.place]].names):
+                begun = cut(point.text, point.size, frame.begin)
+                declared = self.spots[self.spots[frame.spot].items[frame.place]].names
+                if not differs_from_all(begun, frame.earlier, declared):
                     return False
             frame = frame.parent
         return True
@@ -173,7 +173,7 @@ class DocumentTracker:
             seen = frame.seen
             for key in item_keys:
                 seen = _add(seen, key)
-            frame = frame._replace(seen=seen, done=True, items=frame.items + 1)
+            frame = frame._replace(seen=seen, done=True, items=frame.items + 1, earlier=(frame.earlier, parts_of(item)))
             return None
 
         while at < end and not closed:
@@ -230,8 +230,7 @@ class DocumentTracker:
                 watched = unique or named or (frame is not None and frame.watched)
                 if watched and not records:
                     text, size, since, records = None, 0, at - 1, True
-                begin = size + at - since
-                frame = ItemFrame(frame, value, is_array, unique, watched, begin=begin, named=named, opened=begin)
+                frame = ItemFrame(frame, value, is_array, unique, watched, begin=size + at - since, named=named)
                 in_value = False
             elif frame is not None:
                 last = recorded(frame.begin, at - 1).strip(BLANK) if frame.unique and not frame.done else b""

@@ -64,9 +64,9 @@ router = APIRouter()
 @router.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
 async def playground(request: Request) -> Response:
     """The playground page for browsers, which ask for HTML; anything else gets the words by which clients of Ollama
-    know that there is a server."""
+    know that there is a server. Below a prefix there is only the page."""
     count_public(request)
-    if "text/html" not in request.headers.get("accept", ""):
+    if not request.app.root_path and "text/html" not in request.headers.get("accept", ""):
         return Response(RUNNING, media_type="text/plain")
     return _answer(request, "playground.html", HTML)
 
