@@ -388,7 +388,7 @@ def test_reasoning_that_is_cut_off_is_all_reasoning():
     assert parsed("<think> hm", format=None, reasoning=THINK).reasoning == "hm"
     assert (
         parsed("<think> hm", format=None, reasoning=THINK, inside=True).reasoning == "hm"
-    )  # the model repeats the marker
+    )
 
 
 def test_without_a_start_marker_at_the_beginning_there_is_no_reasoning():
