@@ -121,7 +121,7 @@ def calls_outline(spec: ToolCalls, specials: Mapping[str, int] | None = None) ->
 def checked_afterwards(tool: Tool, spec: ToolCalls) -> tuple[str, ...]:
     """The keywords of a tool's schema that are only checked when its call is complete: `pattern at /properties/a`.
     Raises as `calls_grammar` does."""
-    if is_explored(spec) and (lowered := outline(tool, spec.whitespace, spec.used_order)) is not None:
+    if is_explored(spec) and (lowered := outline(tool, spec.whitespace, spec.order_of(tool))) is not None:
         return lowered.checked
     style, keys = style_of(spec.wire, tool)
     return left_by_grammar(tool, spec.whitespace, style, keys, written_order(spec, tool), spec.wire.has_json)
@@ -132,10 +132,10 @@ def in_schema_order(spec: ToolCalls) -> tuple[str, ...]:
     `calls_grammar` does."""
     if spec.order is not None:
         return ()
-    lowered = (outline(tool, spec.whitespace, spec.used_order) for tool in spec.allowed)
+    lowered = (outline(tool, spec.whitespace, spec.order_of(tool)) for tool in spec.allowed)
     if is_explored(spec) and all(explored is not None for explored in lowered):
         return ()
-    return tuple(tool.name for tool in spec.allowed if written_order(spec, tool) != spec.used_order)
+    return tuple(tool.name for tool in spec.allowed if written_order(spec, tool) != spec.order_of(tool))
 
 
 def is_explored(spec: ToolCalls) -> bool:

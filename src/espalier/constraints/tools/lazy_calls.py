@@ -34,7 +34,7 @@ def outlines(spec: ToolCalls, vocab: Vocab) -> Outlines | None:
         return None
     by_tool: dict[str, Outline] = {}
     for tool in spec.allowed:
-        lowered = outline(tool, spec.whitespace, spec.used_order)
+        lowered = outline(tool, spec.whitespace, spec.order_of(tool))
         if lowered is None:
             return None
         by_tool[tool.name] = lowered
@@ -54,7 +54,9 @@ class LazyAssembly:
         self._places: dict[str, LazyState] = {}
         self._explored = LazyStates(self, name="" if named else None)
         self._later = {
-            name: Later(partial(explored, tool, spec.whitespace, spec.used_order, named=named), known[tool.name].least)
+            name: Later(
+                partial(explored, tool, spec.whitespace, spec.order_of(tool), named=named), known[tool.name].least
+            )
             for name, tool in tools.items()
         }
 

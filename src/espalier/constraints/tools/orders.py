@@ -26,7 +26,7 @@ def written_order(spec: ToolCalls, tool: Tool) -> Order:
         if left < 0:
             return DEFAULT
         if other.name == tool.name:
-            return spec.used_order
+            return spec.order_of(tool)
     raise ValueError(f"{tool.name} is none of the tools that may be called")
 
 

@@ -17,7 +17,8 @@ from espalier.constraints.spec import Spec
 from espalier.constraints.tools.schemas import tools_of
 from espalier.errors import InputError, SpecError
 from espalier.grammar.json_mode import JsonWhitespace, check_json_options
-from espalier.schema.order import Order, read_order
+from espalier.schema.order import DEFAULT, Order, read_order
+from espalier.schema.read.walk import has_closed_objects
 from espalier.wording import OptionText, Setting
 
 
@@ -29,8 +30,8 @@ class ToolCalls(Spec):
     schemas. choice: `auto` (text, calls, or text and then calls), `required` (only calls), `none` (text in which no
     call starts), a tool's name (one call of it), or OpenAI's objects. format: the wire format of the calls, a name in
     `WIRE_FORMATS`. max_calls: None is no limit. whitespace, order: as in JsonSchema; the order is that of the
-    arguments, and `any` where none is given (in formats without JSON for tools with few arguments). content: with
-    `auto` and `none`, the constraint on a text without calls, instead of free text.
+    arguments, and `any` where none is given and the tool's objects are closed (in formats without JSON for tools with
+    few arguments). content: with `auto` and `none`, the constraint on a text without calls, instead of free text.
 
     Raises SpecError and InputError naming the field.
     """
@@ -96,11 +97,13 @@ class ToolCalls(Spec):
         """The wire format. With a content, parsers accept only its exact spelling as a call."""
         return replace(wire_format(self.format), exact=self.content is not None)
 
-    @property
-    def used_order(self) -> Order:
-        """The order of properties where it costs nothing: `any` where none was asked for. `written_order` is that of a
-        grammar."""
-        return "any" if self.order is None else self.order
+    def order_of(self, tool: Tool) -> Order:
+        """The order of a tool's properties where every order costs nothing: `any` where none was asked for and the
+        objects are closed. A model could put off a required property without end if it might write others before it.
+        `written_order` is the order in a grammar."""
+        if self.order is not None:
+            return self.order
+        return "any" if has_closed_objects(tool.schema) else DEFAULT
 
     @property
     def allowed(self) -> tuple[Tool, ...]:

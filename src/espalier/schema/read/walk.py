@@ -28,6 +28,12 @@ def subschemas(schema: Node) -> Iterator[tuple[str, Node]]:
             stack.extend(reversed(list(_children(pointer, node))))
 
 
+def has_closed_objects(schema: Node) -> bool:
+    """Whether no object with declared properties may have others too."""
+    objects = (node for _, node in subschemas(schema) if isinstance(node, Mapping) and node.get("properties"))
+    return all(node.get("unevaluatedProperties", node.get("additionalProperties")) is False for node in objects)
+
+
 def _children(pointer: str, node: Mapping[str, Any]) -> Iterator[tuple[str, Node]]:
     for key, value in node.items():
         if key in ONE and isinstance(value, Mapping | bool):

@@ -19,6 +19,7 @@ from espalier.constraints.spec import Choice, JsonObject, JsonSchema, Regex, Spe
 from espalier.grammar.lark.read import read_lark
 from espalier.grammar.printer import print_grammar
 from espalier.schema.order import Order
+from espalier.schema.read.walk import has_closed_objects
 from espalier.server.asking.naming import field_names
 from espalier.server.asking.structural_tags import Readers, structural_tag
 from espalier.server.bodies.openai import ResponseFormat, SharedBody, StructuredOutputs
@@ -82,12 +83,12 @@ def read_constraint(body: SharedBody, *, max_bytes: int, formats: Formats = "ass
 
 
 def _leaves_order_open(given: ResponseFormat | None) -> bool:
-    """Whether a format has a schema without `strict`: OpenAI's models keep the order of a strict one alone."""
-    if given is None:
+    """Whether a format has a schema of closed objects without `strict`: OpenAI's models keep the order of a strict one
+    alone. In open objects a model could put off a required property without end by writing others before it."""
+    if given is None or (given.json_schema is not None and given.json_schema.strict):
         return False
-    if given.json_schema is not None:
-        return not given.json_schema.strict
-    return given.schema_ is not None
+    schema = given.schema_ if given.json_schema is None else given.json_schema.schema_
+    return isinstance(schema, dict) and has_closed_objects(schema)
 
 
 def _sources(body: SharedBody, formats: Formats) -> Iterator[tuple[str, Callable[[], Spec | None]]]:
