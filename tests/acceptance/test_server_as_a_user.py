@@ -153,7 +153,7 @@ def test_the_env_file_of_the_folder_is_read_and_flags_win(tmp_path: Path) -> Non
 def test_a_wrong_line_of_the_env_file_is_named(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("MODEL_NAME=fake\nQUEUE_SIZE=many\n")
     assert "QUEUE_SIZE=many" in refused(cwd=tmp_path)
-    (tmp_path / ".env").write_text("MODEL_NAME=fake\nENABLE_THINKING=true\n")
+    (tmp_path / ".env").write_text("MODEL_NAME=fake\nENABLE_THINKING=perhaps\n")
     assert "ENABLE_THINKING" in refused(cwd=tmp_path)
     (tmp_path / ".env").write_text("MODEL_NAME=fake\nQEUE_SIZE=3\nPORT=0\n")
     with serving(cwd=tmp_path) as server:

@@ -39,6 +39,7 @@ WITHOUT_EFFECT = {
 """Settings of the word-list server that have no effect here, and the reason."""
 
 ON = frozenset({"1", "true", "yes", "on", "t", "y"})
+OFF = frozenset({"0", "false", "no", "off", "f", "n"})
 OLD_NAMES = {"SEED_COMPAT": "WORDLIST_SERVER_COMPAT"}
 """Former names of settings of ours, which still work, with a warning."""
 
@@ -158,6 +159,9 @@ def _in_our_names(given: Mapping[str, str]) -> dict[str, str]:
 
 def _refuse(values: Mapping[str, str]) -> None:
     """Raises InputError for a setting of the word-list server that this server cannot honour."""
+    thinks = values.get("ENABLE_THINKING", "").lower()
+    if thinks and thinks not in (*ON, *OFF):
+        raise InputError(f"ENABLE_THINKING={thinks} is neither on nor off", hint="true or false", field="ENABLE_THINKING")
     device = values.get("DEVICE_MAP", "").lower()
     if device not in ("", "auto") and not DEVICES.fullmatch(device):
         raise InputError(

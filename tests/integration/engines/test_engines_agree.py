@@ -63,7 +63,7 @@ CONSTRAINTS: dict[str, espalier.Spec] = {
     "after": After("JSON:", espalier.JsonObject(), max_before=12),
     "free": Free({"{": Region(espalier.Regex(r'"[a-z]+": "[A-Z][a-z]+"'), end="}")}),
     "thinking": Thinking(espalier.JsonObject(), max_tokens=12),
-    "channels": espalier.Channels(espalier.JsonObject(), max_tokens=12),
+    "channels": espalier.Channels(espalier.Choice(["yes", "no"]), max_tokens=4),
     "tool_calls": ToolCalls(TOOLS, choice="required"),
 }
 

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
+from espalier.constraints.after.thinking import Thinking
 from espalier.constraints.compiler import NOWHERE, Compiler, Folders
 from espalier.constraints.kinds import KINDS
 from espalier.constraints.spec import Gbnf, Spec
@@ -196,7 +197,7 @@ class OpenAIEngine(UpstreamEngine):
         most, spec = self._repair or 0, answer.turn.spec
         if spec is None:
             raise AssertionError("an answer without a constraint is not repaired")
-        kind = spec.kind
+        kind = (spec.spec if isinstance(spec, Thinking) else spec).kind  # of what was asked for
         for attempt in range(most + 1):
             chunks = list(self._chunks({**body, "seed": (body["seed"] + attempt * SEED_STEP) % SEEDS}, current))
             text = self._text_of(answer)
