@@ -83,7 +83,7 @@ class Surfaces:
                     "messages": [{"role": "user", "content": "x"}],
                     "max_tokens": 20,
                     "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}},
-                    "espalier": {"trace": True, "allow": "checked"},
+                    "espalier": {"trace": True, "allow": "checked", "schema_order": "schema"},
                 },
             )
         finally:
