@@ -161,7 +161,8 @@ def _refuse(values: Mapping[str, str]) -> None:
     """Raises InputError for a setting of the word-list server that this server cannot honour."""
     thinks = values.get("ENABLE_THINKING", "").lower()
     if thinks and thinks not in (*ON, *OFF):
-        raise InputError(f"ENABLE_THINKING={thinks} is neither on nor off", hint="true or false", field="ENABLE_THINKING")
+        message = f"ENABLE_THINKING={thinks} is neither on nor off"
+        raise InputError(message, hint="true or false", field="ENABLE_THINKING")
     device = values.get("DEVICE_MAP", "").lower()
     if device not in ("", "auto") and not DEVICES.fullmatch(device):
         raise InputError(

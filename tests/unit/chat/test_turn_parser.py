@@ -386,9 +386,7 @@ def test_reasoning_that_is_cut_off_is_all_reasoning():
         turn = parsed(text, format=HERMES, reasoning=THINK, inside=True)
         assert turn == Turn(content="", reasoning=text, fault="the reasoning was cut off")
     assert parsed("<think> hm", format=None, reasoning=THINK).reasoning == "hm"
-    assert (
-        parsed("<think> hm", format=None, reasoning=THINK, inside=True).reasoning == "hm"
-    )
+    assert parsed("<think> hm", format=None, reasoning=THINK, inside=True).reasoning == "hm"
 
 
 def test_without_a_start_marker_at_the_beginning_there_is_no_reasoning():
