@@ -29,6 +29,7 @@ from tests.server_app import fake_engine, make_process, settings
 
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
+CLOSED = SCHEMA | {"additionalProperties": False}
 
 
 def schema(value: Any, **options: Any) -> JsonSchema:
@@ -58,12 +59,13 @@ def refused(process: Process, **fields: Any) -> EspalierError:
     [
         ({"response_format": {"type": "text"}}, None),
         ({"response_format": {"type": "json_object"}}, JsonObject()),
-        ({"response_format": {"type": "json_object", "schema": SCHEMA}}, schema(SCHEMA, order="any")),
-        ({"response_format": {"type": "json_schema", "schema": SCHEMA}}, schema(SCHEMA, order="any")),
-        ({"response_format": {"type": "json_schema", "json_schema": {"schema": SCHEMA}}}, schema(SCHEMA, order="any")),
+        ({"response_format": {"type": "json_object", "schema": SCHEMA}}, schema(SCHEMA)),
+        ({"response_format": {"type": "json_schema", "schema": SCHEMA}}, schema(SCHEMA)),
+        ({"response_format": {"type": "json_schema", "json_schema": {"schema": SCHEMA}}}, schema(SCHEMA)),
+        ({"response_format": {"type": "json_schema", "schema": CLOSED}}, schema(CLOSED, order="any")),
         (
             {"response_format": {"type": "json_schema", "json_schema": {"schema": SCHEMA, "strict": False}}},
-            schema(SCHEMA, order="any", allow="checked"),
+            schema(SCHEMA, allow="checked"),
         ),
         ({"structured_outputs": {"json": SCHEMA}}, schema(SCHEMA)),
         ({"structured_outputs": {"json": '{"type": "object"}'}}, schema({"type": "object"})),
