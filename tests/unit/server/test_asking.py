@@ -94,10 +94,7 @@ def refused(process: Process, **fields: Any) -> EspalierError:
             {"espalier": {"constraint": {"kind": "gbnf", "grammar": 'a ::= "x"', "root": "a"}}},
             Gbnf('a ::= "x"', root="a"),
         ),
-        (
-            {"json_schema": SCHEMA, "espalier": {"allow": "checked"}},
-            schema(SCHEMA, allow="checked"),
-        ),
+        ({"json_schema": SCHEMA, "espalier": {"allow": "checked"}}, schema(SCHEMA, allow="checked")),
     ],
 )  # fmt: skip
 def test_each_way_of_saying_a_constraint_is_read(process: Process, fields: dict[str, Any], spec: Any) -> None:
