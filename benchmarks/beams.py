@@ -24,6 +24,7 @@ from espalier.constraints.words.compile import separator_characters
 from espalier.constraints.words.spec import Wordlist
 from espalier.integrations.transformers import ConstraintLogitsProcessor
 from espalier.wiring import demo_model
+from tests.prompts import PROMPTS
 
 ROUNDS = 3
 BEAMS, TOKENS = 4, 40
@@ -31,28 +32,6 @@ WORD_BEAMS = 10
 SIZES = (100, 300)
 LARGE = 3_000
 TOLERANCE = 1e-4
-PROMPTS = [
-    "Generate user info",
-    "What is 7 + 5?",
-    "What is the capital of France?",
-    "¿Cuál es la capital de España?",
-    "Read the file /etc/hosts",
-    "What is the weather in Madrid?",
-    "Is Paris in France?",
-    "Tell me a story about a cat.",
-    "Extract the name: Ada Lovelace was born in London.",
-    "Genera los datos de un usuario",
-    "List three colors",
-    "Is this review positive? I loved it.",
-    "Copy this: 東京 😀 naïve",
-    "Write a long list of numbers, please.",
-    "Hello!",
-    "Send an email to ana.silva@example.com about lunch",
-    "Show the files of this folder",
-    '{"name": "Ada"} What is the name?',
-    "Cuéntame un cuento",
-    "x",
-]
 LONG = "Once upon a time there was a cat that had read many books. " * 30 + "Tell me a story about it."
 Found = list[tuple[tuple[int, ...], float]]
 

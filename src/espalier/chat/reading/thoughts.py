@@ -7,7 +7,9 @@ Markers are text here; engines spell special tokens that are markers (`marker_sp
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from copy import copy
 from typing import Any, Literal, NamedTuple, Protocol, Self
 
 from espalier.chat.reading.channel_header import BORDER, MARKERS, MAX_HEADER, MESSAGE, begins_header, read_header
@@ -48,24 +50,14 @@ class ThoughtSplitter(Protocol):
         """An independent copy in the same state."""
 
 
-class MarkedThoughts:
-    """One thought between two markers, which comes first if at all. inside: whether the prompt has opened it; a start
-    marker that the model repeats is then a marker too."""
+class HeldThoughts(ABC):
+    """A splitter that holds back text until it knows what part of the turn it is."""
 
-    __slots__ = ("_end", "_held", "_inside", "_part", "_start")
+    __slots__ = ("_held", "_part")
 
-    def __init__(self, reasoning: Reasoning, *, inside: bool) -> None:
-        self._start, self._end = reasoning.start.strip(), reasoning.end.strip()
-        self._inside = inside
+    def __init__(self) -> None:
         self._part: TurnPart = "marker"
         self._held = ""
-
-    @property
-    def is_thinking(self) -> bool | None:
-        """See `ThoughtSplitter`."""
-        if self._part == "marker":
-            return True if self._inside else None
-        return self._part == "thought"
 
     def feed(self, text: str) -> list[TurnPiece]:
         """See `ThoughtSplitter`."""
@@ -78,10 +70,34 @@ class MarkedThoughts:
 
     def fork(self) -> Self:
         """See `ThoughtSplitter`."""
-        copy = object.__new__(type(self))
-        for name in self.__slots__:
-            setattr(copy, name, getattr(self, name))
-        return copy
+        return copy(self)
+
+    @abstractmethod
+    def _split(self, *, is_over: bool) -> list[TurnPiece]:
+        """The pieces that are decided."""
+
+    def _give(self, pieces: list[TurnPiece], count: int) -> None:
+        pieces.append(TurnPiece(self._part, self._held[:count]))
+        self._held = self._held[count:]
+
+
+class MarkedThoughts(HeldThoughts):
+    """One thought between two markers, which comes first if at all. inside: whether the prompt has opened it; a start
+    marker that the model repeats is then a marker too."""
+
+    __slots__ = ("_end", "_inside", "_start")
+
+    def __init__(self, reasoning: Reasoning, *, inside: bool) -> None:
+        super().__init__()
+        self._start, self._end = reasoning.start.strip(), reasoning.end.strip()
+        self._inside = inside
+
+    @property
+    def is_thinking(self) -> bool | None:
+        """See `ThoughtSplitter`."""
+        if self._part == "marker":
+            return True if self._inside else None
+        return self._part == "thought"
 
     def _split(self, *, is_over: bool) -> list[TurnPiece]:
         pieces: list[TurnPiece] = []
@@ -116,43 +132,22 @@ class MarkedThoughts:
         self._part = "thought" if self._inside else "answer"
         return True
 
-    def _give(self, pieces: list[TurnPiece], count: int) -> None:
-        pieces.append(TurnPiece(self._part, self._held[:count]))
-        self._held = self._held[count:]
 
-
-class ChannelThoughts:
+class ChannelThoughts(HeldThoughts):
     """The thoughts of a turn that consists of messages in channels, see `channel_walk.py`: any number of them, between
     other messages."""
 
-    __slots__ = ("_goes_on", "_held", "_is_begun", "_part")
+    __slots__ = ("_goes_on", "_is_begun")
 
     def __init__(self) -> None:
-        self._part: TurnPart = "marker"
+        super().__init__()
         self._is_begun = False  # whether this is not the first message
         self._goes_on = False  # whether another message may follow this one
-        self._held = ""
 
     @property
     def is_thinking(self) -> bool | None:
         """See `ThoughtSplitter`."""
         return None if self._part == "marker" else self._part == "thought"
-
-    def feed(self, text: str) -> list[TurnPiece]:
-        """See `ThoughtSplitter`."""
-        self._held += text
-        return self._split(is_over=False)
-
-    def finish(self) -> list[TurnPiece]:
-        """See `ThoughtSplitter`."""
-        return self._split(is_over=True)
-
-    def fork(self) -> Self:
-        """See `ThoughtSplitter`."""
-        copy = object.__new__(type(self))
-        for name in self.__slots__:
-            setattr(copy, name, getattr(self, name))
-        return copy
 
     def _split(self, *, is_over: bool) -> list[TurnPiece]:
         pieces: list[TurnPiece] = []
@@ -185,10 +180,6 @@ class ChannelThoughts:
         self._give(pieces, len(header) + len(message))
         self._part, self._goes_on = "thought" if read.is_thought else "answer", not read.is_last
         return True
-
-    def _give(self, pieces: list[TurnPiece], count: int) -> None:
-        pieces.append(TurnPiece(self._part, self._held[:count]))
-        self._held = self._held[count:]
 
 
 def thoughts_of(reasoning: Reasoning, *, inside: bool, in_channels: bool | None = None) -> ThoughtSplitter:

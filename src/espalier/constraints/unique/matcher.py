@@ -206,7 +206,9 @@ class ItemsMatcher(WrappingMatcher[CompiledUniqueItems, AutomatonMatcher]):
             return point
         if compiled.is_easy and not compiled.tracker.is_watching(point):
             return TrackedPosition(point, None)
-        if compiled.is_easy and (sure := self._sure(point, state, held.differs)) is not None:
+        # Where an array is closed another one may begin at the same offset.
+        differs = -1 if b"]" in data else held.differs
+        if compiled.is_easy and (sure := self._sure(point, state, differs)) is not None:
             return sure
         if held.way is not None and held.way.startswith(data):
             return TrackedPosition(point, held.way[len(data) :])
