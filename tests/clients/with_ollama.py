@@ -9,7 +9,7 @@ import ollama
 from checks import ASK, BASE, MODEL, SCHEMA, TOOL, expect, run
 
 client = ollama.Client(host=BASE)
-SHORT = {"num_predict": 8}
+SHORT = {"num_predict": 8, "temperature": 0}
 LONG = {"num_predict": 120, "temperature": 0}
 
 
