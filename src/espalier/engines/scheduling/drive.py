@@ -71,9 +71,10 @@ def drive(
                     hint="wait for them, or serve the model: requests then wait for their turn",
                 )
             for ticket, happened in posted:
-                if isinstance(happened, Exception):
-                    raise happened
-                left -= isinstance(happened, Outcome)
+                if not isinstance(happened, SampledToken):
+                    left -= 1
+                    if isinstance(happened, Exception):
+                        raise happened
                 yield ticket.reader, happened
             posted.clear()
     finally:

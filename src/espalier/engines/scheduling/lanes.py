@@ -58,7 +58,7 @@ class Ticket:
 
 @dataclass(slots=True, eq=False)
 class PendingAppend:
-    """An append in progress."""
+    """An append of several tokens, or to a new sequence, in progress."""
 
     #: who asked for it
     lane: Lane
@@ -86,15 +86,23 @@ class PendingAppend:
         wanted = self.append.logits if is_last or self.append.logits == "all" else "none"
         return Extend(self.held.sequence, tokens[start : start + self.size], wanted)
 
+    def grow(self, rows: Rows) -> None:
+        """The pass has appended `size` tokens, and gave these rows."""
+        self.place += self.size
+        if rows.shape[0]:
+            self.rows.append(rows)
+
     def answer(self, width: int) -> Rows:
         """`(1, V)`, `(T, V)` or `(0, V)` float32."""
+        if len(self.rows) == 1:
+            return self.rows[0]
         return np.concatenate(self.rows) if self.rows else np.empty((0, width), dtype=np.float32)
 
 
 class Lane:
     """One plan while it runs. cost: CPU seconds that a step takes, by its latest ones."""
 
-    __slots__ = ("answer", "branches", "cost", "head", "ids", "is_held", "need", "plan", "ticket", "todo")
+    __slots__ = ("answer", "branches", "cost", "head", "ids", "is_held", "need", "plan", "rows", "ticket", "todo")
 
     def __init__(self, ticket: Ticket) -> None:
         self.ticket = ticket
@@ -103,25 +111,28 @@ class Lane:
         self.head: HeldSequence | None = None  # a kept sequence, reused for the prompt
         self.branches: dict[int, HeldSequence] = {}
         self.need: Need | None = None
-        self.todo: list[PendingAppend] = []
+        self.todo: list[PendingAppend] = []  # what is left of the need that is carried out
+        self.rows: dict[int, Rows] = {}  # by branch: what is there of its answer
         self.answer: Answer | None = None
         self.is_held = False  # its answer is from an earlier round
         self.cost = UNKNOWN_COST
 
-    def advance(self, posted: list[tuple[Ticket, PlanEvent]]) -> Outcome | None:
-        """Run the plan to its next need, and post its events. The outcome if it has ended. Raises what the plan
-        raises."""
-        answer = self.answer
-        self.answer = self.need = None
+    def advance(self, posted: list[tuple[Ticket, PlanEvent]]) -> Outcome | Exception | None:
+        """Run the plan to its next need, and post its events. Returns what ended it: its outcome or the error that it
+        raised."""
+        send, ticket, answer = self.plan.send, self.ticket, self.answer
+        self.answer = None
         self.is_held = False
         try:
             # send(None) is next(): the first step of a plan, and the reply to a SampledToken.
-            while not isinstance(happened := self.plan.send(answer), Need):
-                posted.append((self.ticket, happened))
+            while not isinstance(happened := send(answer), Need):
+                posted.append((ticket, happened))
                 answer = None
         except StopIteration as end:
             outcome: Outcome = end.value
             return outcome
+        except Exception as error:  # noqa: BLE001  # goes to the plan's reader
+            return error
         self.need = happened
         return None
 
@@ -132,17 +143,13 @@ class Lane:
             self.is_held = True
 
     def settle(self, width: int) -> None:
-        """After a forward pass: the answer, if the whole need is done; otherwise copy the rows that the next pass would
-        overwrite."""
-        answer: dict[int, Rows] = {}
-        for todo in self.todo:
-            if todo.place < len(todo.append.tokens):
-                break
-            rows = todo.rows
-            answer[todo.append.branch] = rows[0] if len(rows) == 1 else todo.answer(width)
-        else:
-            self.answer, self.todo = answer, []
+        """After a forward pass with one of the appends in `todo`: the answer, if the whole need is done; otherwise copy
+        the rows that the next pass would overwrite."""
+        if not any(todo.left for todo in self.todo):
+            self.rows |= {todo.append.branch: todo.answer(width) for todo in self.todo}
+            self.answer, self.todo = self.rows, []
             return
+        self.rows = {branch: rows if rows.flags.owndata else rows.copy() for branch, rows in self.rows.items()}
         for todo in self.todo:
             if todo.rows and not todo.rows[-1].flags.owndata:
                 todo.rows[-1] = todo.rows[-1].copy()

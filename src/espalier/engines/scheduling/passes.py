@@ -10,18 +10,21 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 from espalier.decoding.ports import Append, Extend, Need, Rows, StepModel
 from espalier.engines.scheduling.fair_queue import shares
 from espalier.engines.scheduling.lanes import Lane, PendingAppend
 from espalier.engines.scheduling.prefix_cache import HeldSequence, PrefixCache, SequencePool, common
 from espalier.errors import CapabilityError, GenerationError, LimitExceeded
+from espalier.sampling.fast.program import new_tuple
 
 WORTH_WAITING = 32  # tokens: a prompt waits for another one that is computing a shared prefix of this length
 WAITS = 4
 """While others have the processor a pass takes longer than it computes; by more than this it waits for a device."""
 T = TypeVar("T")
+Piece: TypeAlias = tuple[Lane, int, HeldSequence]
+"""Whose an item of a pass is: the lane, its branch, and the sequence that grows."""
 
 
 class PassTimes(Protocol):
@@ -43,7 +46,6 @@ class Passes:
     ) -> None:
         self._model, self._chunk, self._times = model, chunk, times
         self._width = model.width
-        self._has_drafts = False  # whether the next pass has optional tokens
         self._sequences = SequencePool(model)
         self._kept = PrefixCache(self._sequences, max_tokens=kept_tokens, max_sequences=kept_sequences)
         self.steps = self.reused = self.prefilled = 0
@@ -86,47 +88,57 @@ class Passes:
         is_timed = times is not None and times.is_wanted
         began, used = (time.perf_counter(), time.thread_time()) if is_timed else (0.0, 0.0)
         failed: dict[Lane, Exception] = {}
-        going: list[Lane] = []
+        work: list[Extend] = []
+        pieces: list[Piece] = []  # whose each item of the work is
+        long: list[PendingAppend] = []
         for lane in lanes:
             need = lane.need
             if need is not None:
                 if not lane.branches and self._has_to_wait(lane, need, lanes):
                     continue
+                size = len(work)
                 try:
-                    self._prepare(lane, need, lanes)
+                    self._prepare(lane, need, lanes, work, pieces)
                 except Exception as error:  # noqa: BLE001  # goes to the plan's reader
                     failed[lane] = error
+                    del work[size:], pieces[size:]
                     continue
-            going.append(lane)
-        if self._has_drafts:
-            self._fit_drafts(going)
-        pieces, work = self._work(going)
+            if lane.todo:
+                long += lane.todo
+        appended = self._cut(long, work, pieces) if long else long
         if work:
-            self._extend(pieces, work, failed)
-        for lane in going:
-            if lane.answer is None and lane not in failed:
-                lane.settle(self._width)
+            self._extend(work, pieces, appended, failed)
+        for lane in {todo.lane: None for todo in long}:
+            lane.settle(self._width)
         if is_timed and times is not None:
             took, used = time.perf_counter() - began, time.thread_time() - used
             times.passed(min(took, max(used, took / WAITS)))
         return failed
 
-    def _prepare(self, lane: Lane, need: Need, lanes: Iterable[Lane]) -> None:
-        """Do what comes before the appends: frees, forks, truncations. Raises the plan's or the model's error."""
-        branches = lane.branches
-        if need.free or need.fork or need.truncate:
+    def _prepare(
+        self, lane: Lane, need: Need, lanes: Iterable[Lane], work: list[Extend], pieces: list[Piece]
+    ) -> None:
+        """Do what comes before the appends: frees, forks, truncations. Single tokens are added to the next pass, longer
+        appends to the lane. Raises the plan's or the model's error."""
+        branches, rows = lane.branches, {}
+        appends, forks, truncations, frees = need
+        if forks or truncations or frees:
             self._rearrange(branches, need)
-        for append in need.append:
-            held = branches.get(append.branch)
+        for append in appends:
+            branch, tokens, logits, optional = append
+            held = branches.get(branch)
             if held is None:
                 todo = self._open(lane, append, lanes)
-                branches[append.branch] = todo.held
+                branches[branch] = todo.held
+                lane.todo.append(todo)
+            elif len(tokens) == 1 and not optional:
+                work.append(new_tuple(Extend, (held.sequence, tokens, logits)))
+                pieces.append((lane, branch, held))
             else:
-                todo = PendingAppend(lane, append, held)
-            lane.todo.append(todo)
-            if append.optional:
-                self._has_drafts = True
-        lane.need = None
+                lane.todo.append(PendingAppend(lane, append, held))
+        lane.need, lane.rows = None, rows
+        if not lane.todo:
+            lane.answer = rows  # complete after this pass
 
     def _rearrange(self, branches: dict[int, HeldSequence], need: Need) -> None:
         """Free, fork and truncate a lane's sequences."""
@@ -210,79 +222,70 @@ class Passes:
         donor = self._donor(lane, lanes)
         return donor is None or coming > donor[1]
 
-    def _work(self, lanes: Sequence[Lane]) -> tuple[list[PendingAppend], list[Extend]]:
-        """What the next pass appends: every single token, and a fair share of the long appends up to the chunk size."""
-        pieces: list[PendingAppend] = []
-        work: list[Extend] = []
-        long: list[PendingAppend] = []
-        for lane in lanes:
-            for todo in lane.todo:
-                tokens = todo.append.tokens
-                left = len(tokens) - todo.place
-                if left == 1:
-                    todo.size = 1
-                    pieces.append(todo)
-                    work.append(Extend(todo.held.sequence, tokens[-1:], todo.append.logits))
-                elif left:
-                    long.append(todo)
-        if long:
-            wants: Counter[str] = Counter()
-            for todo in long:
-                wants[todo.lane.ticket.owner] += todo.left
-            portions = shares(self._chunk, wants)
-            for todo in long:
-                todo.size = min(todo.left, portions[todo.lane.ticket.owner])
+    def _cut(self, long: list[PendingAppend], work: list[Extend], pieces: list[Piece]) -> list[PendingAppend]:
+        """Add to the work a fair share of the long appends, up to the chunk size. Returns those that get any."""
+        if any(todo.append.optional and not todo.place for todo in long):
+            self._fit_drafts(long, len(work))
+        wants: Counter[str] = Counter()
+        for todo in long:
+            wants[todo.lane.ticket.owner] += todo.left if todo.left > 1 else 0
+        portions = shares(self._chunk, wants)
+        for todo in long:
+            todo.size = left = todo.left
+            if left > 1:
+                todo.size = min(left, portions[todo.lane.ticket.owner])
                 portions[todo.lane.ticket.owner] -= todo.size
-                if todo.size:
-                    pieces.append(todo)
-                    work.append(todo.extension())
-        return pieces, work
+            if todo.size:
+                work.append(todo.extension())
+                pieces.append((todo.lane, todo.append.branch, todo.held))
+        return [todo for todo in long if todo.size]
 
-    def _fit_drafts(self, lanes: Sequence[Lane]) -> None:
-        """Give optional tokens the room that long appends leave, and leave out the rest."""
-        waiting = [todo for lane in lanes for todo in lane.todo if todo.append.optional and not todo.place]
-        needed = sum(todo.left - todo.append.optional for lane in lanes for todo in lane.todo)
-        self._has_drafts = False
+    def _fit_drafts(self, long: Sequence[PendingAppend], singles: int) -> None:
+        """Give optional tokens the room that long appends leave, and leave out the rest. singles: single tokens of the
+        same pass."""
+        needed = singles + sum(todo.left - todo.append.optional for todo in long)
         free = max(0, self._chunk - needed)
-        for todo in waiting:
-            count = min(todo.append.optional, free)
-            free -= count
-            tokens = todo.append.tokens
-            tokens = tokens[: len(tokens) - todo.append.optional + count]
-            todo.append = todo.append._replace(tokens=tokens, optional=0)
+        for todo in long:
+            append = todo.append
+            if append.optional and not todo.place:
+                count = min(append.optional, free)
+                free -= count
+                tokens = append.tokens[: len(append.tokens) - append.optional + count]
+                todo.append = append._replace(tokens=tokens, optional=0)
 
-    def _extend(self, pieces: list[PendingAppend], work: list[Extend], failed: dict[Lane, Exception]) -> None:
+    def _extend(
+        self, work: list[Extend], pieces: list[Piece], long: Sequence[PendingAppend], failed: dict[Lane, Exception]
+    ) -> None:
         """Run one forward pass. Adds the lanes that fail to `failed`."""
         try:
             rows: Sequence[Rows | None] = self._run_pass(work)
         except Exception:  # noqa: BLE001  # running them one by one shows which item it is about
-            rows = self._one_by_one(pieces, work, failed)
-        for todo, item, part in zip(pieces, work, rows, strict=True):
-            if part is None:
-                continue
-            size = todo.size
-            todo.held.tokens.extend(item.tokens)
-            self._sequences.tokens += size
-            todo.place += size
-            if todo.is_prompt:
-                self.prefilled += size
-            if item.logits != "none":
-                todo.rows.append(part)
+            rows = self._one_by_one(work, pieces, failed)
+        for (lane, branch, held), item, part in zip(pieces, work, rows, strict=True):
+            if part is not None:
+                held.tokens += item.tokens
+                self._sequences.tokens += len(item.tokens)
+                lane.rows[branch] = part
+        for todo in long:
+            part = todo.lane.rows.pop(todo.append.branch, None)
+            if part is not None:
+                todo.grow(part)
+                self.prefilled += todo.size if todo.is_prompt else 0
 
     def _one_by_one(
-        self, pieces: list[PendingAppend], work: list[Extend], failed: dict[Lane, Exception]
+        self, work: list[Extend], pieces: list[Piece], failed: dict[Lane, Exception]
     ) -> list[Rows | None]:
         """The pass failed and changed nothing: run its items one by one. None for an item that fails."""
         done: list[Rows | None] = []
-        for todo, item in zip(pieces, work, strict=True):
+        for (lane, _, held), item in zip(pieces, work, strict=True):
             rows = None
-            if todo.lane not in failed:
+            if lane not in failed:
                 try:
-                    if self._model.length(item.sequence) != len(todo.held.tokens):
+                    if self._model.length(item.sequence) != len(held.tokens):
                         raise GenerationError("the model's sequence has another length than its tokens after an error")
                     rows = self._run_pass([item])[0].copy()  # (n, V); the next call may overwrite it
                 except Exception as error:  # noqa: BLE001  # goes to the one request that it belongs to
-                    failed[todo.lane] = error
+                    failed[lane] = error
             done.append(rows)
         return done
 

@@ -235,30 +235,38 @@ class Scheduler:
         if self._waiting.count:
             self._join()
         if self._joined:
-            joined, self._joined = self._joined, []
-            self._meter.begin()
-            for lane in joined:
-                self._advance(lane)
-            self._meter.settle()
-            self._tell()
+            self._start()
         lanes = [*self._lanes.values()]
         failed = self._passes.run(lanes)
-        for lane, error in failed.items():
-            self._fail(lane, error)
+        if failed:
+            for lane, error in failed.items():
+                self._fail(lane, error)
         if self._is_fair:
             self._advance_fairly()
         else:
             for lane in lanes:
                 if lane.answer is not None:
-                    self._advance(lane)
+                    last = lane.advance(self._posted)
+                    if last is not None:
+                        self._close(lane, last)
         if self._waiting.count:  # what has become free is this scheduler's before its readers go on and others ask
             self._join()
-        self._tell()
+        if self._posted:
+            self._tell()
         if self._lanes:
             return True
         with self._changed:
             self._changed.notify_all()
             return self.has_work
+
+    def _start(self) -> None:
+        """Run the plans that have joined to their first need."""
+        joined, self._joined = self._joined, []
+        self._meter.begin()
+        for lane in joined:
+            self._advance(lane)
+        self._meter.settle()
+        self._tell()
 
     def _advance_fairly(self) -> None:
         """Go on with the plans that have an answer: cheap ones first, slow ones for half of the time at most."""
@@ -356,39 +364,31 @@ class Scheduler:
             self._joined.append(lane)
 
     def _advance(self, lane: Lane) -> None:
+        """Go on with a plan within its limits of time."""
         ticket = lane.ticket
         if ticket.is_over:  # ended together with another plan of the same cost key
             return
-        if not self._is_fair:
-            try:
-                outcome = lane.advance(self._posted)
-            except Exception as error:  # noqa: BLE001  # goes to the plan's reader
-                self._fail(lane, error)
-            else:
-                if outcome is not None:
-                    self._end(lane, outcome)
-            return
         began, own = self._meter.start(), None if self._cpu is time.thread_time else self._cpu
-        try:
-            with time_limit(self._step_seconds, what="one step of the constraint", clock=own, since=began):
-                outcome = lane.advance(self._posted)
-        except Exception as error:  # noqa: BLE001  # goes to the plan's reader
-            self._took(lane)
-            self._fail(lane, error)
-            if isinstance(error, OutOfTime):
+        with time_limit(self._step_seconds, what="one step of the constraint", clock=own, since=began):
+            last = lane.advance(self._posted)
+        spent = self._took(lane)
+        if last is not None:
+            self._close(lane, last)
+            if isinstance(last, OutOfTime):
                 self._fail_alike(ticket)
             return
-        ticket.spent += max(0.0, self._took(lane) - STEP_SHARE)
-        if outcome is not None:
-            self._end(lane, outcome)
-        elif self._plan_seconds is not None and ticket.spent > self._plan_seconds:
+        ticket.spent += max(0.0, spent - STEP_SHARE)
+        if self._plan_seconds is not None and ticket.spent > self._plan_seconds:
             self._fail(lane, OutOfTime(f"the constraint takes longer than {self._plan_seconds:g} s in all", hint=HINT))
             self._fail_alike(ticket)
 
-    def _end(self, lane: Lane, outcome: Outcome) -> None:
-        """A plan has come to its end: what its sequence holds may serve later prompts."""
-        self._drop(lane, keep=True)
-        self._over(lane.ticket, outcome)
+    def _close(self, lane: Lane, last: Outcome | Exception) -> None:
+        """A plan has ended. After an outcome, what its sequence holds may serve later prompts."""
+        if isinstance(last, Exception):
+            self._fail(lane, last)
+        else:
+            self._drop(lane, keep=True)
+            self._over(lane.ticket, last)
 
     def _turn(self, lane: Lane) -> tuple[bool, bool, float, bool, float]:
         """Sorts lanes: cheap ones first, then those of owners without slow steps, then those that have waited."""
