@@ -71,7 +71,7 @@ def test_what_came_before_an_error_in_the_same_burst_is_sent_before_it(error):
 
     class Running:
         outputs, request_id = (SimpleNamespace(trace_id=None),), "r"
-        asked = SimpleNamespace(shown_trace="none", named=lambda error: error)
+        asked = SimpleNamespace(shown_trace="none", reasoning_place="separate", named=lambda error: error)
 
         async def events(self):
             yield [(0, TokenEvent(index=0, token_id=1, text=one, deltas=(ContentDelta(one),))) for one in "ab"]
@@ -97,7 +97,7 @@ def test_what_came_before_an_error_in_the_same_burst_is_sent_before_it(error):
 def test_what_has_come_at_once_is_sent_at_once_with_one_event_for_each_token():
     class Running:
         outputs = (SimpleNamespace(trace_id=None),)
-        asked = SimpleNamespace(shown_trace="none")
+        asked = SimpleNamespace(shown_trace="none", reasoning_place="separate")
 
         async def events(self):
             yield [(0, TokenEvent(index=0, token_id=1, text=one, deltas=(ContentDelta(one),))) for one in "abc"]

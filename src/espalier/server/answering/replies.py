@@ -90,7 +90,7 @@ def usage(results: Sequence[Result], n: int) -> Json:
     completion = sum(text.usage.completion_tokens for text in texts)
     usage: Json = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
     usage["prompt_tokens_details"] = {"cached_tokens": sum(result.usage.cached_tokens for result in results[::n])}
-    if any(text.reasoning is not None for text in texts):
+    if any(text.reasoning is not None or text.usage.reasoning_tokens for text in texts):
         reasoning = sum(text.usage.reasoning_tokens for text in texts)
         usage["completion_tokens_details"] = {"reasoning_tokens": reasoning}
     return usage

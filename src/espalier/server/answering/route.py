@@ -21,6 +21,7 @@ from espalier.engines.base import FinishEvent, Result
 from espalier.errors import EspalierError, LimitExceeded
 from espalier.sampling.presets.catalogue import BUILTIN
 from espalier.server.answering.generation import Generation
+from espalier.server.answering.reasoning_place import place_reasoning
 from espalier.server.answering.replies import Head, ReplyChunks, outputs, report, reports
 from espalier.server.answering.submitting import generating
 from espalier.server.asking.draft import ParsedRequest
@@ -180,9 +181,13 @@ async def _whole(running: Generation, dialect: Dialect[B], head: Head) -> bytes:
     """The whole reply as JSON, made in a thread: with a full trace it may have millions of numbers."""
     parsed = running.asked
     results: dict[int, Result] = {}
+    placing = place_reasoning(running)
     async with aclosing(running.events()) as events:
         async for burst in events:
-            results |= {index: happened.result for index, happened in burst if isinstance(happened, FinishEvent)}
+            for index, happened in burst:
+                shown = placing.of(index, happened)
+                if isinstance(shown, FinishEvent):
+                    results[index] = shown.result
     ordered = [results[index] for index in range(len(parsed.requests))]
     if running.process.settings.wordlist_server_compat and (logged := ordered[0].activations) is not None:
         head = replace(head, id=logged.record.prompt_hash)  # the logging server's key of the entry
@@ -205,13 +210,13 @@ async def _whole(running: Generation, dialect: Dialect[B], head: Head) -> bytes:
 async def _stream(running: Generation, chunks: ReplyChunks, dialect: Dialect[B]) -> AsyncGenerator[bytes]:
     """The events of a stream. An error after the start is sent as the last event, after all that came before
     it."""
-    ready = b""
+    ready, placing = b"", place_reasoning(running)
     try:
         for chunk in chunks.first():
             yield chunks.encoded(chunk)
         async with aclosing(running.events()) as events:
             async for burst in events:  # what has come at once is sent at once
-                for index, happened in burst:
+                for index, happened in placing.all_of(burst):
                     trace_id = running.outputs[index].trace_id
                     if isinstance(happened, FinishEvent) and running.asked.shown_trace == "steps":
                         if ready:

@@ -15,13 +15,13 @@ from espalier.server.asking.draft import ParsedRequest
 from espalier.server.asking.naming import NO_NAMES
 from espalier.server.asking.openai import ask_chat
 from espalier.server.bodies.base import read_body
-from espalier.server.bodies.openai import ChatBody, SharedBody
+from espalier.server.bodies.openai import ChatBody, ReasoningFields, SharedBody
 from espalier.server.http.errors import BadRequest
 from espalier.server.process.state import Process
 
 _END = re.compile(r"[.\[]|$")
 _INDEX = re.compile(r"^messages\[([0-9]+)\]")
-SHARED = frozenset(SharedBody.model_fields) - {"stream_options"}
+SHARED = frozenset({*SharedBody.model_fields, *ReasoningFields.model_fields}) - {"stream_options"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

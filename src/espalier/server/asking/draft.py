@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from espalier.constraints.soft.spec import SoftSpec
 from espalier.constraints.spec import Spec
@@ -20,6 +20,9 @@ from espalier.server.asking.naming import rename
 from espalier.server.bodies.base import FieldWarnings
 from espalier.server.process.hidden_states import HiddenStates
 from espalier.trace.records import TraceLevel
+
+ReasoningPlace: TypeAlias = Literal["separate", "content", "omitted", "both"]
+"""Where a reply has the reasoning: in its own field, in the content with its markers, nowhere, or in both."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +45,8 @@ class ReplyOptions:
     has_functions: bool = False
     shown_trace: Literal["none", "summary", "steps"] = "none"
     stream_steps: bool = False
+    #: Where the reply has the reasoning.
+    reasoning_place: ReasoningPlace = "separate"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

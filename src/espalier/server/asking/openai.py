@@ -23,7 +23,7 @@ from espalier.server.asking.fim import fim_prompt, plain_ids
 from espalier.server.asking.naming import field_names
 from espalier.server.asking.safety import join_safety
 from espalier.server.asking.sampling import check_lists, read_extra, read_sampling, reads_only
-from espalier.server.asking.thinking import read_thinking, refuse_thinking
+from espalier.server.asking.thinking import IN_CONTENT, can_reason, read_reasoning_place, read_thinking, refuse_thinking
 from espalier.server.asking.token_ids import check_ids, known_vocab, text_of
 from espalier.server.asking.words import word_lists
 from espalier.server.bodies.base import FieldWarnings
@@ -77,9 +77,16 @@ def ask_chat(body: ChatBody, process: Process, *, make: Callable[..., AskedType]
         request=thinking.request | {"turn": _turn(body, messages)},
         top_logprobs=_top(body),
         has_functions=bool(body.functions),
+        reasoning_place=read_reasoning_place(body),
     )
     names = {**draft.names, **thinking.names, "prompt": "messages"}  # a prompt that is too long is one of messages
     warnings = (*warnings, *thinking.warnings)
+    if (
+        draft.constraint is not None
+        and draft.reasoning_place in ("content", "both")
+        and can_reason(process.engine.engine)
+    ):
+        warnings = (*warnings, IN_CONTENT)
     more = (*thinking.hints, *_idle(body))
     draft = replace(draft, told=field_warnings + FieldWarnings(hints=more, warnings=warnings), names=names)
     return assemble(draft, process, make)

@@ -7,15 +7,16 @@ budgets of vLLM and llama-server.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, get_args
 
 from espalier.chat.reading.thoughts import find_reasoning
-from espalier.chat.reasoning import Reasoning
+from espalier.chat.reasoning import REASONING, Reasoning
 from espalier.engines.base import Request
 from espalier.engines.protocols import Engine
+from espalier.server.asking.draft import ReasoningPlace
 from espalier.server.bodies.openai import ChatBody, CompletionBody
 from espalier.server.http.errors import BadRequest, UnsupportedParameter
 from espalier.server.process.state import Process
@@ -28,6 +29,8 @@ MAX_VARIABLES = 1024
 EFFORT_TOKENS = {"minimal": 512, "low": 1024, "medium": 4096, "high": None, "xhigh": None, "max": None}
 """The most tokens of reasoning for an effort, where the template has no levels of it; None for no limit."""
 NO_EFFECT = "has no effect: the model shows no reasoning markers"
+
+IN_CONTENT = "the content begins with the reasoning where there is any; the constraint holds for what follows it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +58,18 @@ def may_reason(request: Request, engine: Engine) -> bool:
     if isinstance(request.reasoning, Reasoning):
         return True
     return not is_off and can_reason(engine, is_asked=is_asked)
+
+
+def content_markers(request: Request, engine: Engine) -> Reasoning:
+    """The markers of reasoning that a reply has in its content: those of the model. Where nothing shows them, and for
+    gpt-oss, whose template refuses its own in a message, `<think>` stands for them."""
+    if isinstance(request.reasoning, Reasoning):
+        markers: Reasoning | None = request.reasoning
+    else:
+        markers = _find_reasoning(
+            "" if engine.template is None else engine.template.source, engine.vocab, is_asked=True
+        )
+    return REASONING["think"] if markers is None or markers.in_channels else markers
 
 
 _find_reasoning = lru_cache(maxsize=8)(find_reasoning)
@@ -105,6 +120,44 @@ def read_thinking(body: ChatBody, process: Process) -> ThinkingFields:
         options["max_reasoning"] = budget
     names = {"max_reasoning": named} if "max_reasoning" in options else {}
     return ThinkingFields(request=request, options=options, names=names, hints=hints, warnings=tuple(warnings))
+
+
+ALL_PLACES: frozenset[ReasoningPlace] = frozenset(get_args(ReasoningPlace))
+BY_FORMAT: Mapping[str, ReasoningPlace] = {
+    "none": "content",
+    "raw": "content",
+    "deepseek": "separate",
+    "parsed": "separate",
+    "hidden": "omitted",
+    "deepseek-legacy": "both",
+}
+"""Where the formats of llama-server and Groq have the reasoning; `auto` says nothing."""
+
+
+def read_reasoning_place(body: ChatBody) -> ReasoningPlace:
+    """Where the reply has the reasoning. A field with its default value excludes little, for clients send defaults too.
+    Raises BadRequest for fields that contradict each other."""
+    stated = ""
+    places = ALL_PLACES
+    for name, allowed in _stated_places(body):
+        if not places & allowed:
+            raise BadRequest(f"{name} contradicts {stated}", hint="leave one of them out", field=name)
+        places, stated = places & allowed, name
+    return next(place for place in get_args(ReasoningPlace) if place in places)
+
+
+def _stated_places(body: ChatBody) -> Iterator[tuple[str, frozenset[ReasoningPlace]]]:
+    """Each field that says where the reasoning may be, with these places."""
+    if body.include_reasoning is not None:
+        yield "include_reasoning", ALL_PLACES - {"omitted"} if body.include_reasoning else frozenset({"omitted"})
+    if body.reasoning_ is not None and body.reasoning_.exclude:
+        yield "reasoning.exclude", frozenset({"omitted"})
+    if body.separate_reasoning is not None:
+        yield "separate_reasoning", ALL_PLACES - {"content"} if body.separate_reasoning else frozenset({"content"})
+    if body.reasoning_format in BY_FORMAT:
+        yield "reasoning_format", frozenset({BY_FORMAT[body.reasoning_format]})
+    if body.reasoning_in_content:
+        yield "reasoning_in_content", frozenset({"content", "both"})
 
 
 def _read_switch(body: ChatBody, variables: dict[str, Any]) -> dict[str, bool]:

@@ -106,6 +106,7 @@ class UnsupportedField:
 
 _BEST_OF = 'use `n` with `use_beam_search`, or "espalier": {"strategy": "best_of", "particles": ...}'
 _TEMPLATE = "a plain prompt has no chat template"
+_WHOLE_TEXT = "the text behind a plain prompt is shown whole; /v1/chat/completions splits reasoning off"
 _ROUTES = "only /v1/chat/completions and /v1/completions have beam search"
 _ROUTE = "only llama-server's route /completion has it"
 _FORMAT = 'use `response_format`: {"type": "json_schema", "json_schema": {"schema": {...}}}'
@@ -138,8 +139,8 @@ REFUSED: Mapping[str, UnsupportedField] = {
     "no_stop_trim": UnsupportedField(idle=(False,), why="the output never includes the stop text"),
     "detokenize": UnsupportedField(idle=(True,), why="the output is text"),
     "truncate_prompt_tokens": UnsupportedField(why="the server setting MAX_INPUT_TOKENS does this"),
-    "include_reasoning": UnsupportedField(idle=(True,), why="reasoning is always separate from the content"),
-    "separate_reasoning": UnsupportedField(idle=(True,), why="reasoning is always separate from the content"),
+    "include_reasoning": UnsupportedField(idle=(True,), why=_WHOLE_TEXT),
+    "separate_reasoning": UnsupportedField(idle=(True, False), why=_WHOLE_TEXT),
     "thinking_token_budget": UnsupportedField(why=_TEMPLATE),
     "guided_whitespace_pattern": UnsupportedField(why="use `espalier.constraint` with its `whitespace`"),
     "images": UnsupportedField(idle=([],), why="this model reads text only"),
@@ -156,10 +157,8 @@ REFUSED: Mapping[str, UnsupportedField] = {
     "return_progress": UnsupportedField(idle=(False,), why=_ROUTE),
     "response_fields": UnsupportedField(idle=([],), why=_ROUTE),
     "lora": UnsupportedField(idle=([],), why="there are no adapters"),
-    "reasoning_format": UnsupportedField(
-        idle=("auto", "deepseek"), why="reasoning is always separate from the content"
-    ),
-    "reasoning_in_content": UnsupportedField(idle=(False,), why="reasoning is always separate from the content"),
+    "reasoning_format": UnsupportedField(idle=("auto", "none", "raw", "deepseek", "deepseek-legacy"), why=_WHOLE_TEXT),
+    "reasoning_in_content": UnsupportedField(idle=(True, False), why=_WHOLE_TEXT),
     "thinking_forced_open": UnsupportedField(idle=(False,), why="use `espalier.reasoning`"),
     "parse_tool_calls": UnsupportedField(idle=(True,), why="tool calls are always parsed"),
 }

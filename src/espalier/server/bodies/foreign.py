@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 
 from espalier.server.bodies.base import FieldWarnings
 from espalier.server.bodies.fields import UnsupportedField
-from espalier.server.bodies.openai import SharedBody
+from espalier.server.bodies.openai import ReasoningFields, SharedBody
 from espalier.server.http.errors import UnsupportedParameter
 
 
-class ForeignBody(SharedBody):
+class ForeignBody(ReasoningFields, SharedBody):
     """The fields of every generating route. NOT_HERE: fields of the API that are refused, unless their value asks for
     nothing. OWN_HINTS: fields of the API without effect here, and why."""
 

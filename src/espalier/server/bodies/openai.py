@@ -168,6 +168,16 @@ class SharedBody(_Shared):
     espalier: EspalierOptions | None = None
 
 
+class ReasoningFields(Body):
+    """Where a reply has the reasoning, by the names of vLLM and OpenRouter, SGLang, and llama-server and Groq; bodies
+    whose prompt the chat template renders have them."""
+
+    include_reasoning: bool | None = None
+    separate_reasoning: bool | None = None
+    reasoning_format: Literal["auto", "none", "deepseek", "deepseek-legacy", "raw", "parsed", "hidden"] | None = None
+    reasoning_in_content: bool | None = None
+
+
 class ChatThinking(Body):
     """Anthropic's field, as DeepSeek, GLM and Kimi have it on the chat route. auto: as the chat template says."""
 
@@ -176,14 +186,15 @@ class ChatThinking(Body):
 
 
 class ChatReasoning(Body):
-    """OpenAI's field of the Responses API, with OpenRouter's `max_tokens` and `enabled`."""
+    """OpenAI's field of the Responses API, with OpenRouter's `max_tokens`, `enabled` and `exclude`."""
 
     effort: str | None = None
     max_tokens: int | None = None
     enabled: bool | None = None
+    exclude: bool | None = None
 
 
-class ChatBody(SharedBody):
+class ChatBody(ReasoningFields, SharedBody):
     """logprobs: true, or as llama-server takes it, the number of candidates, which is then `top_logprobs`."""
 
     OBJECTS = (*SharedBody.OBJECTS, "reasoning", "thinking")

@@ -124,7 +124,8 @@ def _output(parsed: ParsedResponsesRequest, head: Head, steps: Any) -> Responses
     """steps: gives the steps so far."""
 
     def logprobs(reasoning: str, content: str) -> list[Json]:
-        chosen = steps() if parsed.is_plain else _of_content(steps(), reasoning, content)
+        is_last = parsed.reasoning_place == "omitted"  # the reasoning may quote the content
+        chosen = steps() if parsed.is_plain else _of_content(steps(), reasoning, content, is_last=is_last)
         return _logprobs(parsed, chosen)
 
     given: Logprobs | None = None if parsed.top_logprobs is None else logprobs
@@ -137,11 +138,13 @@ def _logprobs(parsed: ParsedResponsesRequest, steps: Sequence[StepRecord]) -> li
     return objects
 
 
-def _of_content(steps: Sequence[StepRecord], reasoning: str, content: str) -> list[StepRecord]:
-    """The steps whose bytes are of the content, which comes after the reasoning."""
+def _of_content(
+    steps: Sequence[StepRecord], reasoning: str, content: str, *, is_last: bool = False
+) -> list[StepRecord]:
+    """The steps whose bytes are of the content, which comes after the reasoning. is_last: at its last occurrence."""
     joined, wanted = b"".join(step.bytes for step in steps), content.encode()
     start = max(0, joined.find(reasoning.encode())) + len(reasoning.encode()) if reasoning else 0
-    start = max(0, joined.find(wanted, start))
+    start = max(0, joined.rfind(wanted) if is_last else joined.find(wanted, start))
     content_steps, place = [], 0
     for step in steps:
         end = place + len(step.bytes)

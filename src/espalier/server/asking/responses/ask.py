@@ -77,7 +77,8 @@ def ask_responses(body: ResponsesBody, process: Process, *, history: Sequence[Js
             tools=tools,
             kept=is_kept,
             has_summary=summary_of(body) is not None,
-            is_plain=not tools.tools and not may_reason(given["requests"][0], process.engine.engine),
+            is_plain=not tools.tools
+            and (given["reasoning_place"] == "content" or not may_reason(given["requests"][0], process.engine.engine)),
             input_limit=_input_limit(body, process),
         )
 
