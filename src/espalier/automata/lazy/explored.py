@@ -32,7 +32,7 @@ class LazyState:
     """A position. core: its items. least: the least number of bytes to the end of its rule. final: the rule may end
     here. has_calls: other rules begin here. edges: the disjoint sets of bytes that can be read, each with the position
     after it. calls: (first position of the called rule, position to return to). `edges` and `calls` are filled by
-    `met`. apart: whether masks find what it allows without its rows, None while unknown; see `masks/shared.py`."""
+    `met`. item: one that stands for all of the core, None where none is known. apart: whether masks find what it allows without its rows, None while unknown; see `masks/shared.py`."""
 
     __slots__ = (
         "__weakref__",
@@ -44,6 +44,7 @@ class LazyState:
         "final",
         "has_calls",
         "is_met",
+        "item",
         "least",
         "short",
     )
@@ -61,6 +62,7 @@ class LazyState:
             self.final = explored.items.end in core
             self.has_calls = any(isinstance(item, RuleCall) for item in core)
         self.is_met = False
+        self.item: LazyItem | None = None
         self.edges: list[tuple[ByteSet, LazyState]] = []
         self.calls: list[tuple[LazyState, LazyState]] = []
         self.short: dict[int, LazyState] | None = None
@@ -170,7 +172,8 @@ class LazyStates:
 
     def shortened(self, place: LazyState, longest: int) -> LazyState:
         """A position that reads the same texts of at most `longest` bytes; one for all large counts."""
-        if not any(item.counted for item in place.core):
+        items = place.core if place.item is None else (place.item,)
+        if not any(item.counted for item in items):
             return place
         with self._lock:
             if place.short is None:
@@ -178,8 +181,8 @@ class LazyStates:
             short = place.short.get(longest)
             if short is None:
                 short = place
-                if all(item.length <= MAX_LENGTH for item in place.core):
-                    short = self._place([item.shortened(self.items, longest) for item in place.core])
+                if all(item.length <= MAX_LENGTH for item in items):
+                    short = self._place([item.shortened(self.items, longest) for item in items])
                 place.short[longest] = short
             return short
 
@@ -190,6 +193,8 @@ class LazyStates:
             place: LazyState | None = only.alone
             if place is None:
                 place = only.alone = self._known(frozenset(self._closed(only)))
+                if place.item is None:
+                    place.item = only
             return place
         return self._known(frozenset([item for target in targets for item in self._closed(target)]))
 
