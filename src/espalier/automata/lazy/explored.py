@@ -31,8 +31,8 @@ def lowest(edge: tuple[ByteSet, Any]) -> int:
 class LazyState:
     """A position. core: its items. least: the least number of bytes to the end of its rule. final: the rule may end
     here. has_calls: other rules begin here. edges: the disjoint sets of bytes that can be read, each with the position
-    after it. calls: (first position of the called rule, position to return to). `edges` and `calls` are filled by
-    `met`. apart: whether masks find what it allows without its rows, None while unknown; see `masks/shared.py`."""
+    after it, filled by `met`. calls: (first position of the called rule, position to return to), filled by `called`.
+    steps: the position after a byte, for those that were asked for. item: one that stands for all of the core, None where none is known. apart: whether masks find what it allows without its rows, None while unknown; see `masks/shared.py`."""
 
     __slots__ = (
         "__weakref__",
@@ -43,9 +43,12 @@ class LazyState:
         "explored",
         "final",
         "has_calls",
+        "is_called",
         "is_met",
+        "item",
         "least",
         "short",
+        "steps",
     )
 
     def __init__(self, explored: LazyStates, core: frozenset[LazyItem]) -> None:
@@ -61,21 +64,37 @@ class LazyState:
             self.final = explored.items.end in core
             self.has_calls = any(isinstance(item, RuleCall) for item in core)
         self.is_met = False
+        self.is_called = not self.has_calls
+        self.steps: dict[int, LazyState | None] = {}
+        self.item: LazyItem | None = None
         self.edges: list[tuple[ByteSet, LazyState]] = []
         self.calls: list[tuple[LazyState, LazyState]] = []
         self.short: dict[int, LazyState] | None = None
         self.apart: bool | None = None
 
     def met(self) -> LazyState:
-        """Itself, with what follows worked out."""
+        """Itself, with its edges worked out."""
         if not self.is_met:
             self.explored.meet(self)
         return self
 
+    def called(self) -> LazyState:
+        """Itself, with its calls worked out."""
+        if not self.is_called:
+            self.explored.call(self)
+        return self
+
+    def step(self, byte: int) -> LazyState | None:
+        """The position after a byte, None where it cannot be read. Nothing else is worked out."""
+        try:
+            return self.steps[byte]
+        except KeyError:
+            return self.explored.step(self, byte)
+
     def forget(self) -> None:
         """Drop what was worked out of it; `met` works it out again."""
-        self.is_met = False
-        self.edges, self.calls, self.short = [], [], None
+        self.is_met, self.is_called = False, not self.has_calls
+        self.edges, self.calls, self.short, self.steps = [], [], None, {}
 
     @property
     def is_over(self) -> bool:
@@ -146,12 +165,7 @@ class LazyStates:
                 place.is_met = True
                 return
             by_mask: dict[ByteSet, set[LazyItem]] = {}
-            called: dict[LazyState, set[LazyItem]] = {}
             for item in place.core:
-                if isinstance(item, RuleCall):
-                    start = item.start.place() if isinstance(item.start, Later) else item.start
-                    called.setdefault(start, set()).add(item.after)
-                    continue
                 for members, target in item.edges(self.items):
                     known = by_mask.get(members)
                     if known is None:
@@ -165,12 +179,44 @@ class LazyStates:
                     joined[after] = joined.get(after, 0) | members
             # Items come in no order; what is numbered after edges is the same in every process.
             place.edges = sorted([(members, after) for after, members in joined.items()], key=lowest)
-            place.calls = [(start, self._place(targets)) for start, targets in called.items()]
             place.is_met = True
+
+    def call(self, place: LazyState) -> None:
+        """Work out which rules begin at a position."""
+        with self._lock:
+            if place.is_called:
+                return
+            check_time()
+            called: dict[LazyState, set[LazyItem]] = {}
+            for item in place.core:
+                if isinstance(item, RuleCall):
+                    start = item.start.place() if isinstance(item.start, Later) else item.start
+                    called.setdefault(start, set()).add(item.after)
+            place.calls = [(start, self._place(targets)) for start, targets in called.items()]
+            place.is_called = True
+
+    def step(self, place: LazyState, byte: int) -> LazyState | None:
+        """Work out which position follows a byte."""
+        with self._lock:
+            check_time()
+            after: LazyState | None = None
+            if place.is_met:
+                after = next((after for members, after in place.edges if members >> byte & 1), None)
+            else:
+                targets: dict[LazyItem, None] = {}
+                for item in place.core:
+                    targets.update(dict.fromkeys(item.step(self.items, byte)))
+                if targets:
+                    after = self._place(targets)
+                    if after.least >= ENDLESS:
+                        after = None
+            place.steps[byte] = after
+            return after
 
     def shortened(self, place: LazyState, longest: int) -> LazyState:
         """A position that reads the same texts of at most `longest` bytes; one for all large counts."""
-        if not any(item.counted for item in place.core):
+        items = place.core if place.item is None else (place.item,)
+        if not any(item.counted for item in items):
             return place
         with self._lock:
             if place.short is None:
@@ -178,8 +224,8 @@ class LazyStates:
             short = place.short.get(longest)
             if short is None:
                 short = place
-                if all(item.length <= MAX_LENGTH for item in place.core):
-                    short = self._place([item.shortened(self.items, longest) for item in place.core])
+                if all(item.length <= MAX_LENGTH for item in items):
+                    short = self._place([item.shortened(self.items, longest) for item in items])
                 place.short[longest] = short
             return short
 
@@ -190,6 +236,8 @@ class LazyStates:
             place: LazyState | None = only.alone
             if place is None:
                 place = only.alone = self._known(frozenset(self._closed(only)))
+                if place.item is None:
+                    place.item = only
             return place
         return self._known(frozenset([item for target in targets for item in self._closed(target)]))
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Sequence as TextSequence
 from itertools import groupby
 from typing import Any
 
@@ -61,6 +62,10 @@ class LazyItem:
         `Keys`, of which two may be equal."""
         return ()
 
+    def step(self, items: Items, byte: int) -> Iterable[LazyItem]:
+        """The items after one byte, none where it cannot be read: what `edges` says of it, without the others."""
+        return [target for members, target in self.edges(items) if members >> byte & 1]
+
     def ways(self, items: Items) -> Iterable[LazyItem]:
         """For an item that reads nothing itself: the items that it stands for."""
         return ()
@@ -91,10 +96,16 @@ class LiteralText(LazyItem):
         self.following = None
 
     def edges(self, items: Items) -> Iterable[tuple[ByteSet, LazyItem]]:
+        return ((1 << self.text[self.at], self._following(items)),)
+
+    def step(self, items: Items, byte: int) -> Iterable[LazyItem]:
+        return (self._following(items),) if byte == self.text[self.at] else ()
+
+    def _following(self, items: Items) -> LazyItem:
         if self.following is None:
             last = self.at + 1 == len(self.text)
             self.following = self.after if last else items.text(self.text, self.at + 1, self.after)
-        return ((1 << self.text[self.at], self.following),)
+        return self.following
 
     def shortened(self, items: Items, longest: int) -> LazyItem:
         after = self.after.shortened(items, longest)
@@ -246,28 +257,41 @@ class Keys(LazyItem):
         self.automaton, self.wanted, self.at, self.place = automaton, wanted, at, place
 
     def edges(self, items: Items) -> Iterable[tuple[ByteSet, LazyItem]]:
-        walked, at, place = self.automaton, self.at, self.place
-        assert walked.keyed is not None
-        texts = walked.keyed.texts
-        wanted = self.wanted
-        if len(wanted) == 1 and at + 1 < len(text := texts[wanted[0]]):
-            yield 1 << text[at], items.keys(walked, wanted, at + 1, place) or items.end
-            return
+        at, wanted = self.at, self.wanted
+        texts = self._texts
         first = 0
         while first < len(wanted):
-            text = texts[wanted[first]]
-            byte = text[at]
+            byte = texts[wanted[first]][at]
             past = first + 1
             if past < len(wanted) and texts[wanted[past]][at] == byte:
                 # The texts are sorted, so those with this byte are neighbours.
                 past = bisect_left(wanted, byte + 1, lo=past, key=lambda i: texts[i][at])
-            if at + 1 == len(text):  # the shortest comes first
-                yield 1 << byte, self.after(items, wanted[first])
-                first += 1
-            keys = items.keys(walked, wanted[first:past], at + 1, place)
-            if keys is not None:
-                yield 1 << byte, keys
+            for target in self._following(items, first, past):
+                yield 1 << byte, target
             first = past
+
+    def step(self, items: Items, byte: int) -> Iterable[LazyItem]:
+        at, wanted, texts = self.at, self.wanted, self._texts
+        first = bisect_left(wanted, byte, key=lambda i: texts[i][at])
+        if first == len(wanted) or texts[wanted[first]][at] != byte:
+            return ()
+        return self._following(items, first, bisect_left(wanted, byte + 1, lo=first, key=lambda i: texts[i][at]))
+
+    @property
+    def _texts(self) -> TextSequence[bytes]:
+        keyed = self.automaton.keyed
+        assert keyed is not None
+        return keyed.texts
+
+    def _following(self, items: Items, first: int, past: int) -> Iterable[LazyItem]:
+        """The items after the next byte of some neighbouring keys, which they have in common."""
+        wanted = self.wanted
+        if self.at + 1 == len(self._texts[wanted[first]]):  # the shortest comes first
+            yield self.after(items, wanted[first])
+            first += 1
+        keys = items.keys(self.automaton, wanted[first:past], self.at + 1, self.place)
+        if keys is not None:
+            yield keys
 
     def after(self, items: Items, key: int) -> LazyItem:
         """What follows the text of a key."""
@@ -317,6 +341,13 @@ class Except(LazyItem):
                         yield 1 << byte, remainder
             if rest:
                 yield rest, items.leaf(target, self.after)
+
+    def step(self, items: Items, byte: int) -> Iterable[LazyItem]:
+        target = self.start.step(byte)
+        if target is None:
+            return ()
+        words = tuple([word for word in self.words if len(word) > self.at and word[self.at] == byte])
+        return (items.excepted(target, words, self.at + 1, self.after),)
 
 
 class Items:

@@ -21,9 +21,9 @@ can be read there is worked out when a walk first comes by:
     [False, True, True, True]
 
 It is a `PositionNetwork` (`masks/positions.py`), as `languages/network.py:Network` is, whose positions are all known
-from the start. `meet` works out what can be read at a position; `masks`, `moves` and `calls` have true entries only
-for those that were met. Whoever puts a position on a stack calls `follow_calls`. Machines hold a lock while they walk;
-`meet` has one of its own. Whoever knows which positions are in use calls `forget` when `is_full`; a number is then
+from the start. `meet` works out what can be read at a position, for `masks` and `moves`; `follow_calls` what is called
+there, for `calls`; `move` only what follows one byte. Machines hold a lock while they walk; each of these has one of
+its own. Whoever knows which positions are in use calls `forget` when `is_full`; a number is then
 given to another position.
 """
 
@@ -41,12 +41,9 @@ from espalier.automata.lazy.items import End, LazyItem, RuleCall, TokenItem
 from espalier.errors import LimitExceeded
 from espalier.grammar.ast import TokenRef
 from espalier.time_limit import WorkLock
-from espalier.time_limit import check as check_time
 
 MAX_POSITIONS = 250_000
 """Past so many positions those that no state in use holds are forgotten."""
-PIECE = 64
-"""Positions that are worked out before others get the lock: the calls of one position may lead to thousands."""
 
 
 class LazyNetwork:
@@ -70,8 +67,7 @@ class LazyNetwork:
         self.live: list[bool] = []
         self.plain: list[bool] = []
         self.is_met: list[bool] = []
-        self._is_listed: list[bool] = []  # the entries are true, perhaps not yet those of all that its calls lead to
-        self._epoch = 0  # how often positions were forgotten
+        self._is_called: list[bool] = []
         self.least: list[int] = []
         self.refs = refs
         self._of_ref = {ref: number for number, ref in enumerate(refs)}
@@ -112,7 +108,7 @@ class LazyNetwork:
         self.places.append(self._nowhere)
         for many in (self.masks, self.moves, self.calls, self.tokens):
             many.append(())
-        for flags in (self.final, self.pure, self.live, self.plain, self.is_met, self._is_listed):
+        for flags in (self.final, self.pure, self.live, self.plain, self.is_met, self._is_called):
             flags.append(False)
         self.least.append(0)
         return number
@@ -126,7 +122,6 @@ class LazyNetwork:
         """Drop all positions but these, and what was worked out of these. Not while someone walks."""
         with self._lock:
             tables = {place.explored: None for place in self._numbers if not place.explored.is_shared}
-            self._epoch += 1
             self._drop({self.start, *used})
             for explored in tables:
                 explored.forget()
@@ -136,7 +131,7 @@ class LazyNetwork:
 
     def _drop(self, used: set[int]) -> None:
         for place, number in list(self._numbers.items()):
-            self.is_met[number] = self._is_listed[number] = False
+            self.is_met[number] = self._is_called[number] = False
             self.masks[number] = self.moves[number] = self.calls[number] = ()
             if number not in used:
                 del self._numbers[place]
@@ -144,42 +139,24 @@ class LazyNetwork:
                 self._free.append(number)
 
     def follow_calls(self, position: int) -> None:
-        """Work out the calls of a position, if it has any, and of those that they lead to."""
-        if not self.plain[position] and not self.is_met[position] and self.places[position].has_calls:
-            self.meet(position)
+        """Work out the calls of a position."""
+        if not self.plain[position] and not self._is_called[position]:
+            with self._lock:
+                number = self.number
+                place = self.places[position].called()
+                self.calls[position] = tuple([(number(start), number(after)) for start, after in place.calls])
+                self._is_called[position] = True
 
     def meet(self, position: int) -> None:
-        """Work out what can be read at a position, and the calls of those that its calls lead to. Explanations and
-        questions about bytes come from other threads, so it holds a lock, which it gives back between pieces."""
-        epoch = -1
-        while True:
-            with self._lock:
-                if epoch != self._epoch:  # numbers that were not in use may be those of other positions now
-                    epoch, todo, listed = self._epoch, [position], dict[int, None]()
-                self._list(todo, listed)
-                if not todo:
-                    for at in listed:
-                        self.is_met[at] = True
-                    return
-            check_time()
-
-    def _list(self, todo: list[int], listed: dict[int, None]) -> None:
-        """Fill the entries of the next positions and move these from `todo` to `listed`."""
-        number = self.number
-        for _ in range(PIECE):
-            if not todo:
-                return
-            at = todo.pop()
-            if self.is_met[at] or at in listed:
-                continue
-            if not self._is_listed[at]:
-                place = self.places[at].met()
-                self.masks[at] = tuple([members for members, _ in place.edges])
-                self.moves[at] = tuple([(number(after),) for _, after in place.edges])
-                self.calls[at] = tuple([(number(start), number(after)) for start, after in place.calls])
-                self._is_listed[at] = True
-            listed[at] = None
-            todo += [met for call in self.calls[at] for met in call if self.places[met].has_calls]
+        """Work out what can be read at a position. Explanations and questions about bytes come from other threads, so
+        it holds a lock."""
+        with self._lock:
+            if not self.is_met[position]:
+                number = self.number
+                place = self.places[position].met()
+                self.masks[position] = tuple([members for members, _ in place.edges])
+                self.moves[position] = tuple([(number(after),) for _, after in place.edges])
+                self.is_met[position] = True
 
     def edges(self, position: int) -> Iterable[tuple[ByteSet, Targets]]:
         """See `PositionNetwork`."""
@@ -193,12 +170,14 @@ class LazyNetwork:
 
     def move(self, position: int, byte: int) -> Targets:
         """The positions after a byte, () where it cannot be read."""
-        if not self.is_met[position]:
-            self.meet(position)
-        for members, targets in zip(self.masks[position], self.moves[position], strict=True):
-            if members >> byte & 1:
-                return targets
-        return ()
+        after = self.places[position].step(byte)
+        if after is None:
+            return ()
+        number = self._numbers.get(after)
+        if number is None:
+            with self._lock:
+                number = self.number(after)
+        return (number,)
 
     def reads(self, position: int) -> ByteSet:
         """The bytes that can be read at a position."""

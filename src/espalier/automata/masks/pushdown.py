@@ -319,15 +319,6 @@ class PushdownMachine:
         hands = [Hand(self._store.nodes(np.unique(at)), network.number(after), is_frame=True) for after, at in ends]
         return self._store.part(bits, NO_NODES, tuple(hands))
 
-    def part_at(self, place: LazyState, nodes: TrieNodes) -> MaskPart:
-        """What a position allows below these nodes before its rule returns. For `shared.py`."""
-        assert isinstance(self.network, LazyNetwork)
-        with self._lock:
-            self._tidy()
-            position = self.network.number(place)
-            local = self._automaton.push(position, self._automaton.end)
-            return self._parts.get((local, nodes)) or self._part(local, nodes)
-
     def _forget_parts(self) -> None:
         self._parts.clear()
         self._spreads.clear()

@@ -1,15 +1,18 @@
-"""Sets of stacks as rows of the table that walks of the token trie read, filled when a walk meets them; and the states
-that a walk leaves to others. It knows no vocabulary.
+"""States as rows of the table that walks of the token trie read, filled when a walk meets them; and the states that a
+walk leaves to others. It knows no vocabulary.
 """
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterable
 from functools import lru_cache
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from espalier.automata.languages.nfa import ByteSet, bytes_in
+from espalier.automata.lazy.explored import LazyState
 from espalier.automata.masks.parts import Hand, PartStore
 from espalier.automata.masks.stacks import StackAutomaton
 from espalier.automata.masks.states import Stacks
@@ -17,26 +20,26 @@ from espalier.errors import LimitExceeded
 from espalier.time_limit import check as check_time
 
 
-class StackRows:
+State = TypeVar("State", bound=Hashable)
+
+
+class StateRows(Generic[State]):
     """The states met so far as rows of a table, see `walker.Rows`. Clear it only between walks."""
 
-    def __init__(self, automaton: StackAutomaton, max_rows: int) -> None:
-        self.automaton = automaton
+    def __init__(self, classes: NDArray[np.uint8], letters: int, max_rows: int) -> None:
         self._max_rows = max_rows
-        self.classes = automaton.network.classes
-        self._letters = automaton.network.letters
-        self.number: dict[Stacks, int] = {}
-        self.states: list[Stacks] = []
-        self._allocate(256)
+        self.classes = classes
+        self._letters = letters
+        self.clear()
 
     def clear(self) -> None:
-        self.number = {}
-        self.states = []
+        self.number: dict[State, int] = {}
+        self.states: list[State] = []
         self._allocate(256)
 
     def _allocate(self, size: int) -> None:
         old = len(self.states)
-        table = np.full((size, self._letters), -1, dtype=np.int32)  # (S, C)
+        table = np.empty((size, self._letters), dtype=np.int32)  # (S, C), set row by row: memory comes as it is used
         flags = np.zeros((3, size), dtype=np.uint8)
         if old:
             table[:old] = self.table[:old]
@@ -47,7 +50,7 @@ class StackRows:
         self.ends: NDArray[np.uint8] = flags[2]
         self.ends[:] = 1
 
-    def row(self, state: Stacks) -> int:
+    def row(self, state: State) -> int:
         """The number of a state's row, a new one if it has none."""
         number = self.number.get(state)
         if number is None:
@@ -62,23 +65,52 @@ class StackRows:
                 self._allocate(2 * number)
             self.number[state] = number
             self.states.append(state)
-            self.leaves[number] = state.accepting
+            self.table[number] = -1
+            self.leaves[number] = self.may_return(state)
         return number
 
     def fill(self, number: int) -> None:
-        automaton = self.automaton
-        state = self.states[number]
-        moves = [(_selector(letters), self._number(after)) for letters, after in automaton.spread(state)]
+        """See `Rows`."""
+        moves = [(_selector(letters), target) for letters, target in self.moves(self.states[number])]
         row = self.table[number]  # the table may have been replaced by a larger one meanwhile
         for selector, target in moves:
             row[selector] = target
         self.known[number] = 1
 
-    def _number(self, state: Stacks | None) -> int:
-        if state is None:
-            return -1
-        number = self.number.get(state)
-        return self.row(state) if number is None else number
+    def may_return(self, state: State) -> bool:
+        """Whether the rule may end in a state."""
+        raise NotImplementedError
+
+    def moves(self, state: State) -> Iterable[tuple[ByteSet, int]]:
+        """The sets of letters that a state reads, each with the row of the state after them."""
+        raise NotImplementedError
+
+
+class StackRows(StateRows[Stacks]):
+    """Sets of stacks."""
+
+    def __init__(self, automaton: StackAutomaton, max_rows: int) -> None:
+        super().__init__(automaton.network.classes, automaton.network.letters, max_rows)
+        self.automaton = automaton
+
+    def may_return(self, state: Stacks) -> bool:
+        return state.accepting
+
+    def moves(self, state: Stacks) -> Iterable[tuple[ByteSet, int]]:
+        return [(letters, -1 if after is None else self.row(after)) for letters, after in self.automaton.spread(state)]
+
+
+class LeafRows(StateRows[LazyState]):
+    """Positions of automata that call no rules."""
+
+    def __init__(self, max_rows: int) -> None:
+        super().__init__(np.arange(256, dtype=np.uint8), 256, max_rows)
+
+    def may_return(self, state: LazyState) -> bool:
+        return state.final
+
+    def moves(self, state: LazyState) -> Iterable[tuple[ByteSet, int]]:
+        return [(letters, self.row(after)) for letters, after in state.met().edges]
 
 
 class HandedStates:

@@ -6,23 +6,31 @@ Large counts are alike too: a token is too short to tell 900 more characters fro
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+from numpy.typing import NDArray
 
 from espalier.automata.lazy.explored import LazyState
-from espalier.automata.lazy.items import End, Except, Keys, LiteralText, RuleCall
-from espalier.automata.lazy.network import LazyNetwork
+from espalier.automata.lazy.items import End, Except, Keys, LazyItem, LiteralText, RuleCall, Times
 from espalier.automata.masks.parts import NO_NODES, MaskPart, PartStore, TrieNodes
-from espalier.automata.masks.pushdown import PushdownMachine
+from espalier.automata.masks.rows import LeafRows
 from espalier.automata.masks.walker import WalkerPool, Words
+from espalier.grammar.ast import Node
 from espalier.time_limit import WorkLock
 from espalier.tokens import mask as masks
+from espalier.tokens.mask import Mask
 from espalier.tokens.trie import TokenTrie
 from espalier.tokens.vocab import Vocab
 
 MAX_KNOWN = 20_000
 """Positions and nodes whose part is remembered; past that all are forgotten."""
-MAX_POSITIONS = 100_000
-"""Positions met by the walks; past that they start anew."""
+MAX_ROWS = 100_000
+"""Rows of positions that walks met; with half as many they start anew."""
+MIN_COUNT = 4
+"""Repetitions that may go on so often are counted by nodes of the trie, not by positions."""
+MAX_DEPTH = 24
+"""Parts inside parts; below them each count is a position."""
 
 
 class SharedParts:
@@ -35,7 +43,7 @@ class SharedParts:
         self._trie = trie
         self._longest = trie.max_depth + 1
         self._parts: dict[tuple[LazyState, TrieNodes], MaskPart] = {}
-        self._machine: tuple[LazyNetwork, PushdownMachine] | None = None
+        self._rows = LeafRows(MAX_ROWS)
         self._lock = WorkLock()
 
     def is_apart(self, place: LazyState) -> bool:
@@ -78,36 +86,110 @@ class SharedParts:
             kept[at[exits[at] == ends]] = False
         return self.store.part(bits, exits[kept])
 
-    def _part(self, place: LazyState, nodes: TrieNodes) -> MaskPart:
+    def _part(self, place: LazyState, nodes: TrieNodes, depth: int = 0) -> MaskPart:
+        """depth: how many parts wait for this one."""
         part = self._parts.get((place, nodes))
         if part is None:
             short = place.explored.shortened(place, self._longest)
             part = self._parts.get((short, nodes))
             if part is None:
                 with self._lock:
-                    part = self._walk_part(short, nodes)
+                    part = self._part_of(short, nodes, depth)
             if len(self._parts) > MAX_KNOWN:
                 self._parts = {}
             self._parts[place, nodes] = self._parts[short, nodes] = part
         return part
 
-    def _walk_part(self, place: LazyState, nodes: TrieNodes) -> MaskPart:
-        if self._machine is None or len(self._machine[0].places) > MAX_POSITIONS:
-            network = LazyNetwork(place)
-            self._machine = network, PushdownMachine(network, self._vocab, self._trie, shared=_Alone(self))
-        _, machine = self._machine
-        return machine.part_at(place, nodes)
+    def _part_of(self, place: LazyState, nodes: TrieNodes, depth: int) -> MaskPart:
+        if depth < MAX_DEPTH and (repeat := counted_repeat(place)) is not None:
+            return self._repeated(place, repeat, nodes, depth)
+        if len(self._rows.states) > MAX_ROWS // 2 and depth == 0:
+            self._rows.clear()
+        counted = _CountedStates(self._rows) if depth < MAX_DEPTH else None
+        bits, exits = self.walkers.walk(self._rows, self._rows.row(place), nodes.nodes, handed=counted)
+        joined = _JoinedParts(bits, exits)
+        for state, below in () if counted is None else counted.nodes.items():
+            joined.add(self._part(state, self.store.nodes(np.unique(np.concatenate(below))), depth + 1))
+        return joined.part(self.store)
+
+    def _repeated(self, place: LazyState, repeat: CountedRepeat, nodes: TrieNodes, depth: int) -> MaskPart:
+        """The part of a repetition: nodes at which so many items end, from one count to the next, and from them what
+        follows the repetition. A token holds few items, so all larger counts have the same part."""
+        explored = place.explored
+        item = explored.start([explored.items.at(repeat.item, explored.items.end)])
+        after = explored.start([repeat.after])
+        joined = _JoinedParts(masks.empty(self._vocab.width), NO_NODES)
+        levels: list[TrieNodes] = []
+        level, count = nodes, 0
+        while True:
+            if count >= repeat.low:
+                levels.append(level)
+                if count and after.final:
+                    joined.exits.append(level.nodes)
+            if repeat.high is not None and count >= repeat.high:
+                break
+            one_more = self._part(item, level, depth + 1)
+            if one_more.words is not None:
+                one_more.words.put(joined.bits)
+            if one_more.exits is None:
+                break
+            level, count = one_more.exits, count + 1
+        if not after.is_over:
+            if not all(isinstance(read, LiteralText | End) for read in after.core):
+                levels = [self.store.nodes(np.unique(np.concatenate([some.nodes for some in levels])))] if levels else []
+            for some in levels:
+                joined.add(self._part(after, some, depth + 1))
+        return joined.part(self.store)
 
 
-class _Alone:
-    """The store and the walkers for the machine that walks shared positions itself."""
+class _JoinedParts:
+    """What several walks allow together."""
 
-    def __init__(self, whole: SharedParts) -> None:
-        self.store = whole.store
-        self.walkers = whole.walkers
+    def __init__(self, bits: Mask, exits: NDArray[np.int32]) -> None:
+        self.bits = bits
+        self.exits = [exits]
 
-    def is_apart(self, place: LazyState) -> bool:
-        return False
+    def add(self, part: MaskPart) -> None:
+        if part.words is not None:
+            part.words.put(self.bits)
+        if part.exits is not None:
+            self.exits.append(part.exits.nodes)
 
-    def part(self, place: LazyState, nodes: TrieNodes) -> None:
+    def part(self, store: PartStore) -> MaskPart:
+        return store.part(self.bits, self.exits[0] if len(self.exits) == 1 else np.unique(np.concatenate(self.exits)))
+
+
+class CountedRepeat(NamedTuple):
+    """A repetition: `item` at least `low` more times, at most `high` (None for any number), then `after`."""
+
+    item: Node
+    low: int
+    high: int | None
+    after: LazyItem
+
+
+def counted_repeat(place: LazyState) -> CountedRepeat | None:
+    """The repetition that begins at a position, if its counts make many positions."""
+    times = place.item
+    if not isinstance(times, Times):
         return None
+    repeat, count = times.node, times.count
+    low = max(repeat.min - count, 0)
+    high = None if repeat.max is None else repeat.max - count
+    if max(low, high or 0) < MIN_COUNT or not place.explored.items.cost(repeat.item):
+        return None
+    return CountedRepeat(repeat.item, low, high, times.after)
+
+
+class _CountedStates:
+    """The positions at which a walk stops, since a repetition begins there; and the nodes at which it did."""
+
+    def __init__(self, rows: LeafRows) -> None:
+        self._rows = rows
+        self.nodes: dict[LazyState, list[NDArray[np.int32]]] = {}
+
+    def takes(self, state: int) -> bool:
+        return counted_repeat(self._rows.states[state]) is not None
+
+    def take(self, state: int, nodes: NDArray[np.int32]) -> None:
+        self.nodes.setdefault(self._rows.states[state], []).append(nodes)

@@ -109,8 +109,6 @@ class StackAutomaton:
         stacks = self._known.get(key)
         if stacks is None:
             # A set without items accepts, or is empty and its `least` is never used.
-            for position, _ in items:
-                self._follow_calls(position)
             costs = self.network.least
             least = 0 if accepting else min([costs[p] + below.least for p, below in items], default=0)
             stacks = self._known[key] = Stacks(items, accepting, least)
@@ -124,7 +122,6 @@ class StackAutomaton:
             frames = below.frames = {}
         stacks = frames.get(position)
         if stacks is None:
-            self._follow_calls(position)
             stacks = Stacks(((position, below),), False, self.network.least[position] + below.least)
             if self._plain[position]:
                 stacks.closed = stacks
@@ -297,15 +294,16 @@ class StackAutomaton:
     def _outline(self, position: int) -> _Outline:
         """The state of a frame of this position, whatever set lies below."""
         net = self.network
-        self._follow_calls(position)
         holds = True
         reached = {position}
         todo = [position]
         while todo and holds:
-            for call in net.calls[todo.pop()]:
+            at = todo.pop()
+            self._follow_calls(at)
+            for call in net.calls[at]:
                 # Where `_expand` looks at the set below, the result depends on that set.
                 holds = holds and (net.pure[call[1]] or not self._loops(call[1]))
-                for place in call:
+                for place in call if net.least[call[0]] == 0 else call[:1]:  # it returns at once only if it may be empty
                     if place not in reached:
                         reached.add(place)
                         if not self._plain[place]:
@@ -353,7 +351,7 @@ class StackAutomaton:
                 continue
             below = reached[position]
             work += 1
-            self._follow_calls(position)  # they may have been forgotten since it was pushed
+            self._follow_calls(position)
             if self._live[position]:
                 self._put(result, position, below)
             if net.final[position]:
@@ -389,6 +387,7 @@ class StackAutomaton:
             while todo and known:
                 at = todo.pop()
                 net.meet(at)
+                net.follow_calls(at)
                 known = not net.calls[at] and not net.tokens[at] and (at == position or not net.final[at])
                 fresh = {target for targets in net.moves[at] for target in targets} - reached
                 reached |= fresh
