@@ -16,8 +16,8 @@ from espalier.chat.reading.thoughts import find_reasoning
 from espalier.chat.reasoning import Reasoning
 from espalier.engines.base import Request
 from espalier.engines.protocols import Engine
-from espalier.server.bodies.openai import ChatBody, CompletionBody
-from espalier.server.http.errors import BadRequest, UnsupportedParameter
+from espalier.server.bodies.openai import ChatBody
+from espalier.server.http.errors import BadRequest
 from espalier.server.process.state import Process
 
 SWITCH, EFFORT = "enable_thinking", "reasoning_effort"
@@ -58,14 +58,6 @@ def may_reason(request: Request, engine: Engine) -> bool:
 
 
 _find_reasoning = lru_cache(maxsize=8)(find_reasoning)
-
-
-def refuse_thinking(body: CompletionBody) -> None:
-    """Raises UnsupportedParameter for a plain prompt whose body asks a chat template to open the reasoning."""
-    if body.enable_thinking:
-        raise UnsupportedParameter(
-            f"{SWITCH}: only a chat template can open the reasoning", hint="use `espalier.reasoning`", field=SWITCH
-        )
 
 
 def read_thinking(body: ChatBody, process: Process) -> ThinkingFields:
