@@ -22,11 +22,11 @@ HEAD = """# Fields of a request
 A field **does something**, is a **hint** without effect here, or **would change the answer** and is refused by name.
 Hints are listed in the `warning` header of the reply and, with the key `espalier`, in `espalier.warnings` too.
 Every other field is unknown: the same warning names the nearest field. `STRICT_FIELDS=true`, or
-`"espalier": {"strict": true}` in a request, refuses unknown fields instead. A misspelt constraint, or a field that looks
-like one, is refused unless its value is empty (`""`, `[]`, `{}`, `false`, `0`) or is that of a constraint of the same body
-under its known name: to take it would be to drop what the client holds for enforced. `samplers` that are not here are
-skipped, and named. `null` is always "not given". Fields that a reply contained come back in `messages` without harm; unknown ones there are
-told. Inside `response_format`, `structured_outputs` and `espalier` unknown fields are refused.
+`"espalier": {"strict": true}` in a request, refuses unknown fields instead. A misspelt constraint, or a field that
+looks like one, is refused unless its value is empty (`""`, `[]`, `{}`, `false`, `0`) or is that of a constraint of the
+same body under its known name: to take it would be to drop what the client holds for enforced. `samplers` that are not
+here are skipped, and named. `null` is always "not given". Fields that a reply contained come back in `messages` without
+harm; unknown ones there are named too. Inside `response_format`, `structured_outputs` and `espalier` unknown fields are refused.
 """
 ROUTES = {"chat": ChatBody, "completions": CompletionBody, "/completion": LlamaBody}
 

@@ -10,7 +10,7 @@ LONGEST_NAME = 60
 """Characters of an unknown name that are compared; more would take time and say nothing."""
 SIMILAR = 0.6
 MISSPELT = 0.8
-"""The least share of characters in common: of a name that may be meant, and of a name that differs by a typing error."""
+"""The least share of characters in common: of a name that may be meant, and of one with a typing error."""
 
 
 def nearest(name: str, known: Iterable[str], most: int = MOST_NAMES, *, share: float = SIMILAR) -> list[str]:

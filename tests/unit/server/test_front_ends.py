@@ -191,7 +191,8 @@ def test_a_misspelt_constraint_is_refused_unless_it_is_empty(http: TestClient, r
 def test_one_grammar_under_two_names_is_one_grammar(http: TestClient, route: str) -> None:
     grammar = 'root ::= "ab"'
     reply = http.post(route, json=BODIES[route][1] | {"grammar": grammar, "grammar_string": grammar})
-    assert reply.status_code == 200 and "grammar_string" in reply.headers["warning"]
+    assert reply.status_code == 200
+    assert "grammar_string" in reply.headers["warning"]
     other = BODIES[route][1] | {"grammar": grammar, "grammar_string": 'root ::= "cd"'}
     assert http.post(route, json=other).json()["error"]["param"] == "grammar_string"
 

@@ -199,8 +199,8 @@ CONSTRAINTS = frozenset(
         "extra_body",
     }
 )
-"""Fields that hold the answer to something. An unknown field that is a misspelt one of them is refused: to take it would
-be to drop what the client holds for enforced."""
+"""Fields that hold the answer to something. A misspelt one among the unknown fields is refused: to take it would be to
+drop what the client holds for enforced."""
 LOOKS_LIKE = re.compile(
     r"grammar|schema|regex|guided|structured|constrain|json|ebnf|lark|gbnf|choices|bann?ed|allow(ed)?_", re.IGNORECASE
 )
