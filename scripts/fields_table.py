@@ -22,10 +22,11 @@ HEAD = """# Fields of a request
 A field **does something**, is a **hint** without effect here, or **would change the answer** and is refused by name.
 Hints are listed in the `warning` header of the reply and, with the key `espalier`, in `espalier.warnings` too.
 Every other field is unknown: the same warning names the nearest field. `STRICT_FIELDS=true`, or
-`"espalier": {"strict": true}` in a request, refuses unknown fields instead. An unknown field whose nearest name is a
-constraint, or that looks like one, is always refused: to take it would be to drop what the client holds for enforced.
-`null` is always "not given". Fields that a reply contained come back in `messages` without harm; unknown ones there are
-told. Inside `response_format`, `structured_outputs` and `espalier` unknown fields are refused.
+`"espalier": {"strict": true}` in a request, refuses unknown fields instead. A misspelt constraint, or a field that
+looks like one, is refused unless its value is empty (`""`, `[]`, `{}`, `false`, `0`) or is that of a constraint of the
+same body under its known name: to take it would be to drop what the client holds for enforced. `samplers` that are not
+here are skipped, and named. `null` is always "not given". Fields that a reply contained come back in `messages` without
+harm; unknown ones there are named too. Inside `response_format`, `structured_outputs` and `espalier` unknown fields are refused.
 """
 ROUTES = {"chat": ChatBody, "completions": CompletionBody, "/completion": LlamaBody}
 
@@ -46,7 +47,7 @@ def document() -> str:
         "A field of this table that a route has above does something on that route.\n",
         _table(("field", "asks for nothing", "instead"), refused),
         "## Constraints\n",
-        f"An unknown field that is nearest to one of these is refused: {_listed(CONSTRAINTS)}.\n",
+        f"An unknown field that is one of these misspelt is refused: {_listed(CONSTRAINTS)}.\n",
     ]
     return "\n".join(parts)
 

@@ -8,13 +8,17 @@ from collections.abc import Iterable, Mapping
 MOST_NAMES = 3
 LONGEST_NAME = 60
 """Characters of an unknown name that are compared; more would take time and say nothing."""
+SIMILAR = 0.6
+MISSPELT = 0.8
+"""The least share of characters in common: of a name that may be meant, and of one with a typing error."""
 
 
-def nearest(name: str, known: Iterable[str], most: int = MOST_NAMES) -> list[str]:
-    """At most `most` known names, the most similar first; none if nothing is similar."""
+def nearest(name: str, known: Iterable[str], most: int = MOST_NAMES, *, share: float = SIMILAR) -> list[str]:
+    """At most `most` known names, the most similar first; none if nothing is similar. share: the least share of
+    characters in common."""
     asked = name[:LONGEST_NAME].lower()
     spelt = {name_known.lower(): name_known for name_known in sorted(known, reverse=True)}
-    return [spelt[name] for name in difflib.get_close_matches(asked, list(spelt), n=most)]
+    return [spelt[name] for name in difflib.get_close_matches(asked, list(spelt), n=most, cutoff=share)]
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:

@@ -1,7 +1,7 @@
 """Check chat messages in OpenAI's shape, and normalise them to plain dicts. Templates are not known here.
 
 Calls of an assistant message keep their arguments as given, as JSON text or as an object: which of the two a template
-reads is not known here.
+reads is not known here. Arguments that a token limit cut off, as replies have them, are closed.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from espalier.chat.reading.cut_json import close_json
 from espalier.chat.tools import NAME
 from espalier.errors import InputError
 
@@ -102,20 +103,36 @@ def _call(call: Any, where: str) -> dict[str, Any]:
 
 
 def _arguments(arguments: Any, where: str) -> Any:
-    """The arguments as given, text or object; an object is copied."""
+    """The arguments as given, text or object; an object is copied, a text that is cut off is closed, and
+    half of a surrogate pair is replaced."""
     fault = InputError(
         f"{where}: the arguments are not JSON of an object", hint='"{}" for none', field=f"{where}.arguments"
     )
     try:
-        # A number too large for a float is JSON; NaN and Infinity are not.
-        parsed = json.loads(arguments or "{}", parse_constant=_refuse) if isinstance(arguments, str) else arguments
-        text = json.dumps(parsed, ensure_ascii=False, allow_nan=isinstance(arguments, str))
+        if isinstance(arguments, str):
+            arguments, parsed = _parse_text(arguments)
+            text = json.dumps(parsed, ensure_ascii=False)
+        else:
+            text = json.dumps(arguments, ensure_ascii=False, allow_nan=False)
+            parsed = json.loads(text)
     except (TypeError, ValueError, RecursionError) as error:
         raise fault from error
-    if not isinstance(parsed, Mapping):
+    if not isinstance(parsed, dict):
         raise fault
-    _unicode(text, where, "arguments")
-    return (arguments or "{}") if isinstance(arguments, str) else json.loads(text)
+    if _SURROGATE.search(text):  # half of a pair, which a model wrote as an escape
+        return json.loads(_SURROGATE.sub("\ufffd", text))
+    return arguments if isinstance(arguments, str) else parsed
+
+
+def _parse_text(arguments: str) -> tuple[str, Any]:
+    """The text of a JSON value, closed where it is cut off, and the value. Raises ValueError."""
+    text = arguments if arguments.strip() else "{}"
+    try:
+        # A number too large for a float is JSON; NaN and Infinity are not.
+        return text, json.loads(text, parse_constant=_refuse)
+    except ValueError:
+        closed = close_json(text)
+        return closed, json.loads(closed)
 
 
 def _refuse(constant: str) -> None:

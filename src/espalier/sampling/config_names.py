@@ -50,10 +50,14 @@ LLAMA_SAMPLERS = {name: one.llama for name, one in SAMPLERS.items() if one.llama
 """Our name of a sampler -> llama.cpp's, for the samplers that llama.cpp has."""
 LETTERS = {sampler.letter: name for name, sampler in SAMPLERS.items() if sampler.letter}
 """llama.cpp's letter of a sampler -> our name."""
+OTHER_LETTERS = frozenset("afi")
+"""llama.cpp's letters of samplers that are not here: adaptive-p, tail free sampling, infill."""
 SPELLED = {theirs.replace("_", ""): ours for ours, theirs in LLAMA_SAMPLERS.items()} | {
     "nucleus": "top_p",
     "temp": "temperature",
     "typ": "typical_p",
+    "typical": "typical_p",
+    "typicalp": "typical_p",
 }
 """llama.cpp's name of a sampler, and its other names, in lower case and without `_` and `-` -> our name."""
 MIROSTAT_RUNS_WITHOUT = ("penalties", "dry")
@@ -335,26 +339,45 @@ def _openai_bias(given: Any) -> Any:
     return given
 
 
+def skip_unknown_samplers(given: str | list[str]) -> tuple[list[str], tuple[str, ...]]:
+    """A request's `samplers`, as names, without those that there are none of here, and the skipped ones. llama-server
+    skips an unknown name too."""
+    names = _sampler_names(given)
+    known = [name for name in names if _spelling(name) in SPELLED]
+    return known, tuple(dict.fromkeys(name for name in names if name not in known))
+
+
 def _order(given: Any) -> list[str]:
-    """Our names of llama.cpp's samplers: a list of names in any of its spellings, such names with `;` between them, or
-    one letter each, as in `--sampler-seq`. Raises SamplingError for a name that llama.cpp does not have, or that we do
+    """Our names of llama.cpp's samplers. Raises SamplingError for a name that llama.cpp does not have, or that we do
     not support."""
     if not isinstance(given, str | Iterable):
         raise SamplingError(
             "samplers: a list of names", hint=f"known: {', '.join(LLAMA_SAMPLERS.values())}", field="samplers"
         )
-    names = [name for name in given.split(";") if name] if isinstance(given, str) else list(given)
-    if isinstance(given, str) and len(names) == 1 and names[0] not in SPELLED and set(names[0]) <= LETTERS.keys():
-        return [LETTERS[letter] for letter in names[0]]
-    return [_sampler_called(name) for name in names]
+    return [_sampler_called(name) for name in _sampler_names(given)]
+
+
+def _sampler_names(given: str | Iterable[Any]) -> list[Any]:
+    """The names of a list of names in any of llama.cpp's spellings, of such names with `;` between them, or of one
+    letter each, as in `--sampler-seq`."""
+    if not isinstance(given, str):
+        return list(given)
+    names = [name for name in given.split(";") if name]
+    if len(names) == 1 and _spelling(names[0]) not in SPELLED and set(names[0]) <= LETTERS.keys() | OTHER_LETTERS:
+        return [LLAMA_SAMPLERS[LETTERS[letter]] if letter in LETTERS else letter for letter in names[0]]
+    return names
+
+
+def _spelling(name: Any) -> str | None:
+    return name.lower().replace("_", "").replace("-", "") if isinstance(name, str) else None
 
 
 def _sampler_called(name: Any) -> str:
-    spelled = name.lower().replace("_", "").replace("-", "") if isinstance(name, str) else None
-    if spelled not in SPELLED:
+    spelling = _spelling(name)
+    if spelling not in SPELLED:
         known = ", ".join(LLAMA_SAMPLERS.values())
         raise SamplingError(f"samplers: no sampler {shown(name)}", hint=f"known: {known}", field="samplers")
-    return SPELLED[spelled]
+    return SPELLED[spelling]
 
 
 def _refuse_unless_default(config: SamplingConfig, names: Iterable[str], who: str) -> None:

@@ -63,12 +63,10 @@ def test_reasoning_passes_through(name):
 @pytest.mark.parametrize(
     ("message", "field"),
     [
-        (assistant(call("{")), "tool_calls[0].function.arguments"),
+        (assistant(call("{a")), "tool_calls[0].function.arguments"),
         (assistant(call("[1]")), "tool_calls[0].function.arguments"),
         (assistant(call('{"a": NaN}')), "tool_calls[0].function.arguments"),
         (assistant(call("[" * 100_000)), "tool_calls[0].function.arguments"),
-        (assistant(call('{"a": "\\ud800"}')), "tool_calls[0].function.arguments"),
-        (assistant(call({"a": "\ud800"})), "tool_calls[0].function.arguments"),
         (assistant(call({"a": math.inf})), "tool_calls[0].function.arguments"),
         (assistant(call({"a": object()})), "tool_calls[0].function.arguments"),
         (assistant(call(None)), "tool_calls[0].function.arguments"),

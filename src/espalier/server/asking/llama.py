@@ -1,6 +1,6 @@
 """Reads bodies of llama-server's `/completion` into a `RequestDraft`. It runs nothing and knows no reply.
 
-llama-server ignores unknown fields; here unknown and unsupported fields are refused by name.
+llama-server ignores unknown fields; here a warning names them, and unsupported fields are refused by name.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from espalier.server.asking.assemble import assemble
 from espalier.server.asking.constraint import read_constraint
 from espalier.server.asking.draft import ParsedRequest, RequestDraft
 from espalier.server.asking.safety import join_safety
-from espalier.server.asking.sampling import MAX_STOPS, check_lists, without_empty
+from espalier.server.asking.sampling import MAX_STOPS, check_lists, without_empty, without_unknown_samplers
 from espalier.server.asking.token_ids import check_ids, known_vocab, text_of
 from espalier.server.asking.truncate import in_buckets
 from espalier.server.bodies.llama import LlamaBody
@@ -119,6 +119,7 @@ def ask_llama(body: LlamaBody, process: Process) -> ParsedLlamaRequest:
     reads_only = 0 in (body.n_predict, body.max_tokens)
     if reads_only:  # one token is asked of the sampling, and none is generated
         given |= {name: 1 for name in ("n_predict", "max_tokens") if name in given}
+    given, skipped = without_unknown_samplers(given)
     asked = from_llama(given)
     config = in_buckets(asked, settings)
     constrained = read_constraint(
@@ -139,7 +140,7 @@ def ask_llama(body: LlamaBody, process: Process) -> ParsedLlamaRequest:
         top_logprobs=body.n_probs or None,
         token_ids=bool(body.return_tokens),
         told=body.told,
-        warnings=asked.notes,
+        warnings=(*asked.notes, *skipped),
         request=({"only_prompt": True} if reads_only else {})
         | ({"line_seconds": late / 1000} if (late := body.t_max_predict_ms or 0) > 0 else {}),
     )

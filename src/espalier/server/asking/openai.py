@@ -23,7 +23,7 @@ from espalier.server.asking.fim import fim_prompt, plain_ids
 from espalier.server.asking.naming import field_names
 from espalier.server.asking.safety import join_safety
 from espalier.server.asking.sampling import check_lists, read_extra, read_sampling, reads_only
-from espalier.server.asking.thinking import IN_CONTENT, can_reason, read_reasoning_place, read_thinking, refuse_thinking
+from espalier.server.asking.thinking import IN_CONTENT, can_reason, read_reasoning_place, read_thinking
 from espalier.server.asking.token_ids import check_ids, known_vocab, text_of
 from espalier.server.asking.words import word_lists
 from espalier.server.bodies.base import FieldWarnings
@@ -157,7 +157,6 @@ def ask_completion(
 ) -> AskedType:
     """Read a body of `/v1/completions`. make: as in `assemble`. default_tokens: the most tokens where the body does not
     say. Raises InputError and its kin, each naming the field."""
-    refuse_thinking(body)
     measures = bool(body.echo) and body.logprobs is not None
     texts, ids = _prompts(body.prompt, process)
     if body.suffix:
@@ -184,7 +183,11 @@ def ask_completion(
 
 def _idle(body: ChatBody | CompletionBody) -> tuple[str, ...]:
     """Fields that have no effect without another one."""
-    needs = {"stream_options": bool(body.stream), "logprobs_mode": body.logprobs not in (None, False)}
+    needs = {
+        "stream_options": bool(body.stream),
+        "logprobs_mode": body.logprobs not in (None, False),
+        "enable_thinking": isinstance(body, ChatBody),  # the chat template opens the reasoning
+    }
     return tuple(name for name, is_met in needs.items() if getattr(body, name) is not None and not is_met)
 
 

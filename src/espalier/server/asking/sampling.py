@@ -24,6 +24,7 @@ from espalier.sampling.config_names import (
     UNLIMITED,
     from_llama,
     from_openai,
+    skip_unknown_samplers,
 )
 from espalier.sampling.samplers.plugged import Extra, check_extra
 from espalier.server.asking.naming import field_names
@@ -67,6 +68,15 @@ def without_empty(stop: str | list[str]) -> list[str]:
     return [text for text in ([stop] if isinstance(stop, str) else stop) if text]
 
 
+def without_unknown_samplers(llamas: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """llama-server's fields with the `samplers` that are here, and a warning that names the others."""
+    if "samplers" not in llamas:
+        return llamas, ()
+    names, skipped = skip_unknown_samplers(llamas["samplers"])
+    listed = ", ".join(repr(name[:40]) for name in skipped)
+    return llamas | {"samplers": names}, ((f"samplers: not here, and skipped: {listed}",) if skipped else ())
+
+
 def read_sampling(body: SharedBody) -> tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]:
     """The sampling that the body gives, and the defaults for the rest, both in our names; and notes on llama-server's
     fields that have no effect. Raises SamplingError naming the body's field, BadRequest for fields that contradict each
@@ -97,8 +107,9 @@ def read_sampling(body: SharedBody) -> tuple[dict[str, Any], dict[str, Any], tup
     defaults = dict(OPENAI_DEFAULTS)
     notes: tuple[str, ...] = ()
     if llamas:
+        llamas, skipped = without_unknown_samplers(llamas)
         extra = from_llama(llamas)
-        notes = extra.notes
+        notes = (*extra.notes, *skipped)
         for name in llamas:
             ours = LLAMA_OURS[name]
             value = getattr(extra, ours)

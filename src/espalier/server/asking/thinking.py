@@ -17,8 +17,8 @@ from espalier.chat.reasoning import REASONING, Reasoning
 from espalier.engines.base import Request
 from espalier.engines.protocols import Engine
 from espalier.server.asking.draft import ReasoningPlace
-from espalier.server.bodies.openai import ChatBody, CompletionBody
-from espalier.server.http.errors import BadRequest, UnsupportedParameter
+from espalier.server.bodies.openai import ChatBody
+from espalier.server.http.errors import BadRequest
 from espalier.server.process.state import Process
 
 SWITCH, EFFORT = "enable_thinking", "reasoning_effort"
@@ -73,14 +73,6 @@ def content_markers(request: Request, engine: Engine) -> Reasoning:
 
 
 _find_reasoning = lru_cache(maxsize=8)(find_reasoning)
-
-
-def refuse_thinking(body: CompletionBody) -> None:
-    """Raises UnsupportedParameter for a plain prompt whose body asks a chat template to open the reasoning."""
-    if body.enable_thinking:
-        raise UnsupportedParameter(
-            f"{SWITCH}: only a chat template can open the reasoning", hint="use `espalier.reasoning`", field=SWITCH
-        )
 
 
 def read_thinking(body: ChatBody, process: Process) -> ThinkingFields:

@@ -2,8 +2,9 @@
 
 A field of a body's class does something. A field in HINTS has no effect here and cannot change the answer: it is taken,
 and the reply says so. A field in REFUSED would change the answer: it is refused by name, unless its value asks for
-nothing. Every other field is unknown: told with the nearest name, or refused where the request or the server is strict.
-An unknown field that looks like a constraint is always refused. `null` is always "not given".
+nothing. Every other field is unknown: a warning names it with the nearest known one; it is refused where the request or
+the server is strict. An unknown field that looks like a constraint is always refused, unless its value is empty.
+`null` is always "not given".
 
 `docs/fields.md` is printed from these tables.
 """
@@ -17,7 +18,7 @@ from typing import Any
 
 from espalier.decoding.options import OPTIONS as DECODING
 from espalier.engines.request_options import OF_SCHEMAS
-from espalier.nearest import nearest
+from espalier.nearest import MISSPELT, nearest
 from espalier.server.http.errors import BadRequest, UnknownParameter, UnsupportedParameter
 
 
@@ -32,6 +33,7 @@ class Hint:
 NUMBER = (int, float)
 _LABEL = "a label for OpenAI's abuse checks"
 _PREFIX = "the prefix cache keeps prefixes as long as there is room"
+_TEMPLATE = "a plain prompt has no chat template"
 _ONE_BACKEND = "there is one backend"
 HINTS: Mapping[str, Hint] = {
     # OpenAI
@@ -43,6 +45,7 @@ HINTS: Mapping[str, Hint] = {
     "prompt_cache_retention": Hint(_PREFIX),
     "prompt_cache_options": Hint(_PREFIX, dict),
     "prediction": Hint("a hint for speed that never changes the reply", dict),
+    "reasoning_effort": Hint(_TEMPLATE),
     "service_tier": Hint("there is one tier"),
     "verbosity": Hint("no template has levels of it; ask for it in a message"),
     "stream_options.include_obfuscation": Hint("nothing is obfuscated", bool),
@@ -90,6 +93,9 @@ HINTS: Mapping[str, Hint] = {
     },
     "options.tfs_z": Hint("llama.cpp has this sampler no more, and ignores it", NUMBER),
     "options.penalize_newline": Hint("llama.cpp has this switch no more, and ignores it", bool),
+    # Open WebUI, KoboldCpp
+    "function_calling": Hint("whether the front end calls the functions itself"),
+    "grammar_retain_state": Hint("a grammar begins with each reply", bool),
     # the word-list server, the logging server
     "auth_token": Hint("the logging server's, for downloads, of which there are none"),
     "custom_id": Hint("a label of the client's own"),
@@ -105,7 +111,6 @@ class UnsupportedField:
 
 
 _BEST_OF = 'use `n` with `use_beam_search`, or "espalier": {"strategy": "best_of", "particles": ...}'
-_TEMPLATE = "a plain prompt has no chat template"
 _WHOLE_TEXT = "the text behind a plain prompt is shown whole; /v1/chat/completions splits reasoning off"
 _ROUTES = "only /v1/chat/completions and /v1/completions have beam search"
 _ROUTE = "only llama-server's route /completion has it"
@@ -118,7 +123,6 @@ REFUSED: Mapping[str, UnsupportedField] = {
     "function_call": UnsupportedField(idle=("none", "auto"), why="only /v1/chat/completions has functions"),
     "moderation": UnsupportedField(why="there is no moderation here"),
     "web_search_options": UnsupportedField(why="there is no web search"),
-    "reasoning_effort": UnsupportedField(idle=("none",), why=_TEMPLATE),
     "suffix": UnsupportedField(idle=("",), why="only /v1/completions has it"),
     "text": UnsupportedField(why=_FORMAT),
     # vLLM, SGLang and the word-list server
@@ -194,16 +198,19 @@ CONSTRAINTS = frozenset(
         "extra_body",
     }
 )
-"""Fields that hold the answer to something. An unknown field whose nearest name is one of them is refused: to take it
-would be to drop what the client holds for enforced."""
+"""Fields that hold the answer to something. A misspelt one among the unknown fields is refused: to take it would be to
+drop what the client holds for enforced."""
 LOOKS_LIKE = re.compile(
     r"grammar|schema|regex|guided|structured|constrain|json|ebnf|lark|gbnf|choices|bann?ed|allow(ed)?_", re.IGNORECASE
 )
 """Words by which an unknown field looks like a constraint."""
 _KINDS = {dict: "an object", bool: "true or false", str: "a text", int: "a whole number", NUMBER: "a number"}
-MOST_UNKNOWN = 16
-"""Unknown fields that the reply names in a warning; more are refused, since looking for the nearest name of each takes
-time."""
+EMPTY: tuple[Any, ...] = (None, False, 0, "", [], {})
+"""Values with which an unknown field asks for nothing."""
+MOST_HINTED = 16
+"""Unknown fields whose warning says the nearest name, which takes time to look for."""
+MOST_UNKNOWN = 256
+"""Unknown fields of a body; more are refused, since each takes time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,11 +230,14 @@ def sort_fields(
     say of them. within: the path of the object. ours: fields of the body's `espalier`.
 
     Raises UnsupportedParameter for a refused field that asks for something, BadRequest for a hint of another type, and
-    UnknownParameter for an unknown field that looks like a constraint, for one too many, or if strict, for any.
+    UnknownParameter for an unknown field that looks like a constraint and is not empty, for one too many, or if strict,
+    for any.
     """
     kept_fields: dict[str, Any] = {}
     hints: list[str] = []
     told: list[str] = []
+    # A front end sends one grammar under the names of several servers: nothing is lost where one of them is known.
+    constraints = [body[name] for name in CONSTRAINTS.intersection(known, body)]
     for name, value in body.items():
         path = f"{within}.{name}" if within else name
         if name in known:
@@ -242,10 +252,11 @@ def sort_fields(
             if value is not None and not any(same(value, idle) for idle in refusal.idle):
                 raise UnsupportedParameter(f"{path} is not supported here", hint=refusal.why, field=path)
         elif value is not None:
-            error = unknown(name, known, within=within, ours=ours)
-            if strict or len(told) >= MOST_UNKNOWN or looks_like_constraint(name, known):
-                raise error
-            told.append(str(error))
+            asks = not any(same(value, idle) for idle in (*EMPTY, *constraints))
+            if strict or len(told) >= MOST_UNKNOWN or (asks and looks_like_constraint(name)):
+                raise unknown(name, known, within=within, ours=ours)
+            has_hint = len(told) < MOST_HINTED
+            told.append(str(unknown(name, known, within=within, ours=ours)) if has_hint else absent(path))
     return SortedFields(fields=kept_fields, hints=tuple(hints), unknown=tuple(told))
 
 
@@ -257,13 +268,17 @@ def unknown(name: str, known: Collection[str], *, within: str = "", ours: Collec
     near = nearest(name, every, most=1)
     path = f"{within}.{name}" if within else name
     hint = f"did you mean {elsewhere.get(near[0], near[0])!r}?" if near else None
-    return UnknownParameter(f"there is no field {path[:200]!r}", hint=hint, field=path[:200])
+    return UnknownParameter(absent(path), hint=hint, field=path[:200])
 
 
-def looks_like_constraint(name: str, known: Collection[str]) -> bool:
+def absent(path: str) -> str:
+    """What the reply says of an unknown field."""
+    return f"there is no field {path[:200]!r}"
+
+
+def looks_like_constraint(name: str) -> bool:
     """Whether an unknown field may be meant to hold the answer to something."""
-    near = nearest(name, _every(known), most=1)
-    return LOOKS_LIKE.search(name[:200]) is not None or any(name_near in CONSTRAINTS for name_near in near)
+    return LOOKS_LIKE.search(name[:200]) is not None or bool(nearest(name, CONSTRAINTS, most=1, share=MISSPELT))
 
 
 def _every(known: Collection[str]) -> set[str]:
