@@ -5,7 +5,7 @@ It knows no plans and runs nothing. It is not thread-safe: the scheduler calls i
 
 from __future__ import annotations
 
-from collections import Counter
+from typing import TypeVar
 
 from espalier.decoding.ports import StepModel
 from espalier.engines.scheduling.fair_queue import FairQueue
@@ -18,6 +18,7 @@ to owners that have none: whoever asks for one text never waits until one of ano
 of the KV cache is left to smaller requests, where large ones fill it."""
 FEWEST = 4
 """With fewer lanes all may be one owner's."""
+Key = TypeVar("Key")
 
 
 class Admission:
@@ -32,12 +33,12 @@ class Admission:
         self.most = min(lanes, model.max_sequences)
         #: whether sequences take each other's room in the KV cache
         self.shares = model.capacity < model.max_sequences * model.max_positions
-        self._spare = model.capacity // FOR_OTHERS if is_fair else 0  # tokens
+        self._spare = model.capacity // FOR_OTHERS  # tokens
         #: the tickets that wait
         self.waiting: FairQueue[Ticket] = FairQueue()
         self._running: set[Ticket] = set()
-        self._owners: Counter[str] = Counter()  # running tickets of each owner
-        self._requests: Counter[object] = Counter()  # running tickets of each request with several outputs
+        self._owners: dict[str, int] = {}  # running tickets of each owner
+        self._requests: dict[object, int] = {}  # running tickets of each request with several outputs
         self._first: str | None = None  # the owner of the first ticket
         self._has_others = False  # whether another owner has ever asked
         self._ahead = 0  # tokens reserved by tickets that began before one whose turn it was
@@ -59,28 +60,28 @@ class Admission:
             return None
         self.waiting.remove(ticket)
         self._running.add(ticket)
-        self._owners[ticket.owner] += 1
+        _add(self._owners, ticket.owner, 1)
         if ticket.request is not None:
-            self._requests[ticket.request] += 1
+            _add(self._requests, ticket.request, 1)
         self._ahead += ticket.ahead
         return ticket
 
     def end(self, ticket: Ticket) -> None:
         """A running ticket has ended: give its room back."""
         self._running.remove(ticket)
-        self._owners[ticket.owner] -= 1
-        if not self._owners[ticket.owner]:
-            del self._owners[ticket.owner]
+        _add(self._owners, ticket.owner, -1)
         if ticket.request is not None:
-            self._requests[ticket.request] -= 1
-            self._requests += Counter()  # drops requests without a lane
+            _add(self._requests, ticket.request, -1)
         self._ahead -= ticket.ahead
         self._room.give_back(ticket.size, ticket.sequences)
 
     def _next(self) -> Ticket | None:
         """The next ticket in fair order that fits. No ticket overtakes the next in turn, but into lanes that are not
-        for that one, or a small one into room that is too little for it."""
+        for that one, or a small one into room that is too little for it. Without fairness: the first, where a lane is
+        free."""
         ticket = self.waiting.next(self._owners)
+        if not self._is_fair:
+            return ticket if len(self._running) < self.most else None
         if ticket is None or self._fits(ticket):
             return ticket
         if len(self._running) >= self._lanes_for(ticket):  # the last lanes are for others
@@ -99,13 +100,11 @@ class Admission:
     def _lanes_for(self, ticket: Ticket) -> int:
         """How many lanes may run for this ticket to begin."""
         left = 0
-        if not self._is_fair:
-            return self.most
-        if self._owners[ticket.owner]:
+        if ticket.owner in self._owners:
             left = self.most // (2 * FOR_OTHERS)
             if not (left or self.shares) and self._has_others and self.most >= FEWEST:
                 left = 1  # no room in the cache is left to others, so a lane is
-        if ticket.request is not None and self._requests[ticket.request]:
+        if ticket.request in self._requests:
             left = self.most // FOR_OTHERS
         return self.most - left
 
@@ -116,8 +115,14 @@ class Admission:
         if not self._running:
             return self._room.fits(ticket.size, ticket.sequences)
         spare = 0
-        if self.shares and self._is_fair:
-            has_lanes = ticket.request is not None and self._requests[ticket.request] > 0
-            spare = self._spare if has_lanes else min(ticket.size, self._spare)
+        if self.shares:
+            spare = self._spare if ticket.request in self._requests else min(ticket.size, self._spare)
         has_lane = len(self._running) < self._lanes_for(ticket)
         return has_lane and self._room.fits(ticket.size, ticket.sequences, spare=spare)
+
+
+def _add(counts: dict[Key, int], key: Key, change: int) -> None:
+    """Change a count; one that becomes 0 goes."""
+    counts[key] = counts.get(key, 0) + change
+    if not counts[key]:
+        del counts[key]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import Generic, Protocol, TypeVar
 
 
@@ -47,15 +48,17 @@ class FairQueue(Generic[T]):
         if not queue:
             del self._queues[item.owner]
 
-    def next(self, running: Mapping[str, int], may: Callable[[T], bool] = lambda item: True) -> T | None:
+    def next(self, running: Mapping[str, int], may: Callable[[T], bool] | None = None) -> T | None:
         """The next item, which stays in the queue: the oldest first item among the owners with the fewest running
-        items. may: which items may be next.
+        items. may: which items may be next; None for all.
 
         No owner waits forever: once its running items end it has none, and its first item becomes the oldest.
         """
-        firsts = (next(filter(may, queue), None) for queue in self._queues.values())
-        heads = (item for item in firsts if item is not None)
-        return min(heads, key=lambda item: (running.get(item.owner, 0), item.number), default=None)
+        queues = self._queues.values()
+        heads = [item for queue in queues for item in islice(queue if may is None else filter(may, queue), 1)]
+        if len(heads) < 2:
+            return heads[0] if heads else None
+        return min(heads, key=lambda item: (running.get(item.owner, 0), item.number))
 
     def has_place(self, owner: str, limit: int) -> bool:
         """Whether the owner may add an item. A full queue still accepts an owner that has less than its share, so

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Protocol, TypeAlias, TypeVar
 
@@ -23,8 +24,8 @@ WORTH_WAITING = 32  # tokens: a prompt waits for another one that is computing a
 WAITS = 4
 """While others have the processor a pass takes longer than it computes; by more than this it waits for a device."""
 T = TypeVar("T")
-Piece: TypeAlias = tuple[Lane, int, HeldSequence]
-"""Whose an item of a pass is: the lane, its branch, and the sequence that grows."""
+Piece: TypeAlias = tuple[Lane, int, HeldSequence, tuple[int, ...]]
+"""What an item of a pass is about: a lane, its branch, the sequence that grows, and the tokens."""
 
 
 class PassTimes(Protocol):
@@ -89,56 +90,59 @@ class Passes:
         began, used = (time.perf_counter(), time.thread_time()) if is_timed else (0.0, 0.0)
         failed: dict[Lane, Exception] = {}
         work: list[Extend] = []
-        pieces: list[Piece] = []  # whose each item of the work is
+        pieces: list[Piece] = []
         long: list[PendingAppend] = []
         for lane in lanes:
-            need = lane.need
+            need, branches = lane.need, lane.branches
             if need is not None:
-                if not lane.branches and self._has_to_wait(lane, need, lanes):
+                if not branches and self._has_to_wait(lane, need, lanes):
                     continue
-                size = len(work)
+                appends, forks, truncations, frees = need
+                size, todo = len(work), lane.todo
                 try:
-                    self._prepare(lane, need, lanes, work, pieces)
+                    if forks or truncations or frees:
+                        self._rearrange(branches, need)
+                    for append in appends:
+                        branch, tokens, logits, optional = append
+                        held = branches.get(branch)
+                        if held is not None and len(tokens) == 1 and not optional:
+                            work.append(new_tuple(Extend, (held.sequence, tokens, logits)))
+                            pieces.append((lane, branch, held, tokens))
+                        elif held is not None:
+                            todo.append(PendingAppend(lane, append, held))
+                        else:
+                            todo.append(self._open(lane, append, lanes))
+                            branches[branch] = todo[-1].held
                 except Exception as error:  # noqa: BLE001  # goes to the plan's reader
                     failed[lane] = error
                     del work[size:], pieces[size:]
                     continue
+                lane.need, lane.rows = None, {}
+                if not todo:
+                    lane.answer = lane.rows  # complete after this pass
             if lane.todo:
                 long += lane.todo
         appended = self._cut(long, work, pieces) if long else long
         if work:
-            self._extend(work, pieces, appended, failed)
-        for lane in {todo.lane: None for todo in long}:
-            lane.settle(self._width)
+            rows: Sequence[Rows | None]
+            try:
+                rows = self._model.extend(work)
+                self.steps += 1
+            except Exception as error:  # noqa: BLE001  # running its items one by one shows which one it is about
+                rows = self._run_again(work, pieces, failed, error)
+            count = 0
+            for (lane, branch, held, tokens), part in zip(pieces, rows, strict=True):
+                if part is not None:
+                    held.tokens += tokens
+                    count += len(tokens)
+                    lane.rows[branch] = part
+            self._sequences.tokens += count
+        if long:
+            self._settle(long, appended)
         if is_timed and times is not None:
             took, used = time.perf_counter() - began, time.thread_time() - used
             times.passed(min(took, max(used, took / WAITS)))
         return failed
-
-    def _prepare(
-        self, lane: Lane, need: Need, lanes: Iterable[Lane], work: list[Extend], pieces: list[Piece]
-    ) -> None:
-        """Do what comes before the appends: frees, forks, truncations. Single tokens are added to the next pass, longer
-        appends to the lane. Raises the plan's or the model's error."""
-        branches, rows = lane.branches, {}
-        appends, forks, truncations, frees = need
-        if forks or truncations or frees:
-            self._rearrange(branches, need)
-        for append in appends:
-            branch, tokens, logits, optional = append
-            held = branches.get(branch)
-            if held is None:
-                todo = self._open(lane, append, lanes)
-                branches[branch] = todo.held
-                lane.todo.append(todo)
-            elif len(tokens) == 1 and not optional:
-                work.append(new_tuple(Extend, (held.sequence, tokens, logits)))
-                pieces.append((lane, branch, held))
-            else:
-                lane.todo.append(PendingAppend(lane, append, held))
-        lane.need, lane.rows = None, rows
-        if not lane.todo:
-            lane.answer = rows  # complete after this pass
 
     def _rearrange(self, branches: dict[int, HeldSequence], need: Need) -> None:
         """Free, fork and truncate a lane's sequences."""
@@ -226,19 +230,27 @@ class Passes:
         """Add to the work a fair share of the long appends, up to the chunk size. Returns those that get any."""
         if any(todo.append.optional and not todo.place for todo in long):
             self._fit_drafts(long, len(work))
+        for todo in long:
+            todo.size = todo.left
+        if sum(todo.size for todo in long) > self._chunk:
+            self._share_out([todo for todo in long if todo.size > 1])
+        for todo in long:
+            if todo.size:
+                item = todo.extension()
+                work.append(item)
+                pieces.append((todo.lane, todo.append.branch, todo.held, item.tokens))
+        return [todo for todo in long if todo.size]
+
+    def _share_out(self, long: Sequence[PendingAppend]) -> None:
+        """Cut appends so that they fit into the chunk size together, and owners get equal shares of it."""
         wants: Counter[str] = Counter()
         for todo in long:
-            wants[todo.lane.ticket.owner] += todo.left if todo.left > 1 else 0
+            wants[todo.lane.ticket.owner] += todo.size
         portions = shares(self._chunk, wants)
         for todo in long:
-            todo.size = left = todo.left
-            if left > 1:
-                todo.size = min(left, portions[todo.lane.ticket.owner])
-                portions[todo.lane.ticket.owner] -= todo.size
-            if todo.size:
-                work.append(todo.extension())
-                pieces.append((todo.lane, todo.append.branch, todo.held))
-        return [todo for todo in long if todo.size]
+            owner = todo.lane.ticket.owner
+            todo.size = min(todo.size, portions[owner])
+            portions[owner] -= todo.size
 
     def _fit_drafts(self, long: Sequence[PendingAppend], singles: int) -> None:
         """Give optional tokens the room that long appends leave, and leave out the rest. singles: single tokens of the
@@ -253,31 +265,32 @@ class Passes:
                 tokens = append.tokens[: len(append.tokens) - append.optional + count]
                 todo.append = append._replace(tokens=tokens, optional=0)
 
-    def _extend(
-        self, work: list[Extend], pieces: list[Piece], long: Sequence[PendingAppend], failed: dict[Lane, Exception]
-    ) -> None:
-        """Run one forward pass. Adds the lanes that fail to `failed`."""
-        try:
-            rows: Sequence[Rows | None] = self._run_pass(work)
-        except Exception:  # noqa: BLE001  # running them one by one shows which item it is about
-            rows = self._one_by_one(work, pieces, failed)
-        for (lane, branch, held), item, part in zip(pieces, work, rows, strict=True):
-            if part is not None:
-                held.tokens += item.tokens
-                self._sequences.tokens += len(item.tokens)
-                lane.rows[branch] = part
-        for todo in long:
+    def _settle(self, long: Sequence[PendingAppend], appended: Sequence[PendingAppend]) -> None:
+        """After the pass: what it has added to long appends, and the answers of lanes that wait for no more."""
+        for todo in appended:
             part = todo.lane.rows.pop(todo.append.branch, None)
             if part is not None:
                 todo.grow(part)
                 self.prefilled += todo.size if todo.is_prompt else 0
+        for lane in {todo.lane: None for todo in long}:
+            lane.settle(self._width)
+
+    def _run_again(
+        self, work: list[Extend], pieces: list[Piece], failed: dict[Lane, Exception], error: Exception
+    ) -> Sequence[Rows | None]:
+        """The pass failed and changed nothing: run it again without everything kept, where that took its room, or else
+        its items one by one."""
+        if isinstance(error, LimitExceeded) and self._kept.count:
+            with suppress(Exception):
+                return self._run_pass(work)
+        return self._one_by_one(work, pieces, failed)
 
     def _one_by_one(
         self, work: list[Extend], pieces: list[Piece], failed: dict[Lane, Exception]
     ) -> list[Rows | None]:
         """The pass failed and changed nothing: run its items one by one. None for an item that fails."""
         done: list[Rows | None] = []
-        for (lane, _, held), item in zip(pieces, work, strict=True):
+        for (lane, _, held, _), item in zip(pieces, work, strict=True):
             rows = None
             if lane not in failed:
                 try:
@@ -290,7 +303,7 @@ class Passes:
         return done
 
     def _run_pass(self, work: list[Extend]) -> list[Rows]:
-        """One forward pass; without room for it, one more after dropping everything kept."""
+        """One forward pass after one that failed; without room for it, everything kept is dropped."""
         try:
             rows = self._model.extend(work)
         except LimitExceeded:

@@ -130,8 +130,8 @@ class Scheduler:
         self._passes = Passes(
             model, chunk=prefill_chunk, kept_tokens=kept_tokens, kept_sequences=prefix_sequences, times=times
         )
-        # Reentrant: a finalizer may call `cancel` in a thread that holds it.
-        self._changed = threading.Condition(threading.RLock())
+        self._lock = threading.RLock()  # reentrant: a finalizer may call `cancel` in a thread that holds it
+        self._changed = threading.Condition(self._lock)
         self._lanes: dict[Ticket, Lane] = {}
         self._joined: list[Lane] = []  # those that have not begun
         self._gone: set[Ticket] = set()
@@ -147,7 +147,7 @@ class Scheduler:
 
     def check(self, owner: str) -> None:
         """Raises what `submit` would raise now."""
-        with self._changed:
+        with self._lock:
             if self._refusal is not None:
                 raise Unavailable(self._refusal)
             if not self._admission.has_place(owner, self._queue_size):
@@ -158,7 +158,7 @@ class Scheduler:
     def submit(self, *tickets: Ticket, limited: bool = True) -> None:
         """Queue the tickets. limited: whether the queue's limit applies. Raises Overloaded, Unavailable, and
         LimitExceeded for a constraint that was too slow a moment ago; then nothing is queued."""
-        with self._changed:
+        with self._lock:
             if self._refusal is not None:
                 raise Unavailable(self._refusal)
             for ticket in tickets if limited else ():
@@ -175,32 +175,32 @@ class Scheduler:
 
     def cancel(self, ticket: Ticket) -> None:
         """The ticket ends with Cancelled in the next round. Does nothing before `submit` and after the end."""
-        with self._changed:
+        with self._lock:
             if ticket.number >= 0 and not ticket.is_over:
                 self._gone.add(ticket)
                 self._changed.notify_all()
 
     def refuse(self, reason: str) -> None:
         """Accept nothing more."""
-        with self._changed:
+        with self._lock:
             self._refusal = self._refusal or reason
 
     def stop(self) -> None:
         """Accept nothing more, and make `wait` return False."""
-        with self._changed:
+        with self._lock:
             self.refuse("the engine is closing")
             self._is_stopping = True
             self._changed.notify_all()
 
     def wait(self) -> bool:
         """Block until there is work. False once stopped."""
-        with self._changed:
+        with self._lock:
             self._changed.wait_for(lambda: self._is_stopping or self.has_work)
             return not self._is_stopping
 
     def wait_idle(self, seconds: float) -> bool:
         """Block until nothing runs or waits, for at most that many seconds."""
-        with self._changed:
+        with self._lock:
             return self._changed.wait_for(lambda: not self.has_work, timeout=seconds)
 
     @property
@@ -252,10 +252,11 @@ class Scheduler:
         if self._waiting.count:  # what has become free is this scheduler's before its readers go on and others ask
             self._join()
         if self._posted:
-            self._tell()
+            posted, self._posted, deliver = self._posted, [], self._deliver
+            deliver(posted)
         if self._lanes:
             return True
-        with self._changed:
+        with self._lock:
             self._changed.notify_all()
             return self.has_work
 
@@ -289,7 +290,7 @@ class Scheduler:
     def end(self, error: BaseException | None = None) -> None:
         """End every ticket with Cancelled, or because of an error, and free all memory. Raises what freeing raises,
         after every reader has been told."""
-        with self._changed:
+        with self._lock:
             self.refuse("the engine is closed" if error is None else f"the engine has stopped: {error}")
             waiting = [*self._waiting]
             for ticket in waiting:
@@ -303,7 +304,7 @@ class Scheduler:
         for ticket in (*waiting, *(lane.ticket for lane in lanes)):
             self._over(ticket, _close_plan(ticket, self._last(error)))
         self._tell()
-        with self._changed:
+        with self._lock:
             self._changed.notify_all()
         for lane in lanes:
             self._passes.free(lane)
@@ -318,7 +319,7 @@ class Scheduler:
 
     def _leave(self) -> None:
         """End tickets that were cancelled or whose deadline has passed."""
-        with self._changed:
+        with self._lock:
             gone, self._gone = self._gone, set()
         for ticket in gone:
             self._stop(ticket, Cancelled())
@@ -328,7 +329,7 @@ class Scheduler:
         if now < self._next_deadline:
             return
         self._next_deadline = None
-        with self._changed:
+        with self._lock:
             tickets = [*self._waiting, *self._lanes]
             for ticket in tickets:
                 self._watch(ticket)
@@ -347,14 +348,14 @@ class Scheduler:
         if lane is not None:
             self._fail(lane, why)
             return
-        with self._changed:
+        with self._lock:
             self._waiting.remove(ticket)
         self._over(ticket, _close_plan(ticket, why))
 
     def _join(self) -> None:
         """Let waiting tickets begin that may."""
         while self._waiting.count:
-            with self._changed:
+            with self._lock:
                 ticket = self._admission.begin_next()
                 if ticket is None:
                     return
@@ -416,7 +417,7 @@ class Scheduler:
         if costly.cost_key is None:
             return
         key = _costs(costly)
-        with self._changed:
+        with self._lock:
             self._costly.add(key, self._clock())
             alike = [ticket for ticket in (*self._waiting, *self._lanes) if _costs(ticket) == key]
         for ticket in alike:
@@ -430,14 +431,14 @@ class Scheduler:
 
     def _drop(self, lane: Lane, *, keep: bool) -> None:
         ticket = lane.ticket
-        with self._changed:
+        with self._lock:
             del self._lanes[ticket]
             self._admission.end(ticket)
         self._passes.free(lane, keep=keep)
         self._passes.make_room(self._room.tokens, self._room.sequences)
 
     def _over(self, ticket: Ticket, last: PlanEvent) -> None:
-        with self._changed:
+        with self._lock:
             ticket.is_over = True
             self._gone.discard(ticket)
         self._posted.append((ticket, last))
