@@ -19,6 +19,7 @@ KINDS = {
     "regex": "tests.fuzz.regexes:RegexFuzzer",
     "gbnf": "tests.fuzz.grammars:GrammarFuzzer",
     "tools": "tests.fuzz.tools:ToolFuzzer",
+    "turns": "tests.fuzz.turns:TurnFuzzer",
     "safety": "tests.fuzz.safety:SafetyFuzzer",
     "words": "tests.fuzz.words:WordFuzzer",
     "files": "tests.fuzz.files.run:FileFuzzer",

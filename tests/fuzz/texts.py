@@ -16,12 +16,12 @@ LIKED = 4.0
 
 
 def walk(
-    compiled: Compiled, random: Random, *, liked: bytes = b"", begin: bytes = b"", longest: int = 60
+    compiled: Compiled, random: Random, *, liked: bytes = b"", begin: bytes = b"", longest: int = 60, before: str = ""
 ) -> str | None:
     """A text that the matcher accepts, drawn byte by byte from the masks and then completed; None if the completion
-    does not end. liked: bytes that are drawn more often. begin: bytes to start with, as far as they are allowed. The
-    vocabulary is of bytes, EOS last. Raises NotAvailable."""
-    matcher = compiled.matcher()
+    does not end. liked: bytes that are drawn more often. begin: bytes to start with, as far as they are allowed.
+    before: what the prompt holds of the turn. The vocabulary is of bytes, EOS last. Raises NotAvailable."""
+    matcher = compiled.matcher(before=before)
     eos = compiled.vocab.eos_ids[0]
     taken = bytearray()
     for byte in begin:

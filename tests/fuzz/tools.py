@@ -36,14 +36,16 @@ CONTENTS: tuple[tuple[Spec | None, Callable[[str], bool]], ...] = (
     (Choice(["yes", "[no]", "{"]), lambda text: text in ("yes", "[no]", "{")),
     (JsonObject(), lambda text: isinstance(json.loads(text), dict)),
 )
+WITH_WORDS = ("pythonic", "function_gemma", "gemma4")
+"""Formats in which names are words."""
 Draw = Callable[[], Any]
 
 
 class ToolFuzzer(CaseFuzzer):
     def draw(self, random: Random, counts: Counter[str]) -> Case | None:
         wire = random.choice(FORMATS)
-        is_python = wire in ("pythonic", "function_gemma", "gemma4")  # names are words
-        tools = {name: _tool(random, is_python) for name in random.sample(NAMES, random.randint(1, 3))}
+        is_python = wire in WITH_WORDS
+        tools = {name: draw_tool(random, is_python) for name in random.sample(NAMES, random.randint(1, 3))}
         content, is_content = random.choice(CONTENTS)
         choice = random.choice(("auto", "auto", "required", "none", next(iter(tools))))
         if choice not in ("auto", "none"):
@@ -129,7 +131,7 @@ def _calls(random: Random, spec: ToolCalls, tools: dict[str, tuple[Any, Draw | N
     return texts
 
 
-def _tool(random: Random, is_python: bool) -> tuple[Any, Draw | None]:
+def draw_tool(random: Random, is_python: bool) -> tuple[Any, Draw | None]:
     """A schema of arguments, and what draws valid arguments in the schema's order; None if nothing does."""
     if random.random() < 0.25 and not is_python:
         maker = Maker(random, depth=2)

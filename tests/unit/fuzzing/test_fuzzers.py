@@ -37,7 +37,7 @@ from tests.fuzz.words import expression
 if TYPE_CHECKING:
     from tests.fuzz.edges.run import EdgeFuzzer
 
-CASES = {"regex": 25, "gbnf": 25, "tools": 25, "safety": 8, "words": 25}
+CASES = {"regex": 25, "gbnf": 25, "tools": 25, "turns": 25, "safety": 8, "words": 25}
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -187,7 +187,7 @@ def test_an_exception_that_is_not_ours_is_found_whatever_call_raises_it(
     assert all(finding.spec is not None for finding in totals.findings)
 
 
-@pytest.mark.parametrize("kind", ["gbnf", "tools", "safety", "words", "edges"])
+@pytest.mark.parametrize("kind", ["gbnf", "tools", "turns", "safety", "words", "edges"])
 def test_an_exception_of_every_kind_of_fuzzer_is_found(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> object:
         raise IndexError("planted")
