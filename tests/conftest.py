@@ -34,7 +34,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """What collecting has made, a million objects, stays until the end: no garbage collection looks at it again."""
+    """What collecting has made, a million objects, stays until the end: no garbage collection looks at it again. The
+    third threshold leaves collections of all objects to the ends of modules, where few objects are left to look at."""
+    gc.set_threshold(*gc.get_threshold()[:2], 1000)
+    _freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """What a module leaves, imports and caches, stays as well: a collection that looked at all of it took 9 s in the
+    middle of a test, and limits of CPU time count that."""
+    yield
+    if nextitem is None or nextitem.path != item.path:
+        _freeze()
+
+
+def _freeze() -> None:
     gc.collect()
     gc.freeze()
 

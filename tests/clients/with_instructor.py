@@ -21,14 +21,14 @@ def made(mode: instructor.Mode) -> instructor.Instructor:
 
 def structured() -> None:
     found = made(instructor.Mode.JSON_SCHEMA).create(
-        model=MODEL, messages=ASK, response_model=Person, max_tokens=120, max_retries=0
+        model=MODEL, messages=ASK, response_model=Person, max_tokens=120, temperature=0, max_retries=0
     )
     expect(isinstance(found, Person), found)
 
 
 def tools() -> None:
     found = made(instructor.Mode.TOOLS).create(
-        model=MODEL, messages=ASK, response_model=Person, max_tokens=120, max_retries=0
+        model=MODEL, messages=ASK, response_model=Person, max_tokens=120, temperature=0, max_retries=0
     )
     expect(isinstance(found, Person), found)
 
@@ -36,7 +36,7 @@ def tools() -> None:
 def stream() -> None:
     parts = list(
         made(instructor.Mode.JSON_SCHEMA).create_partial(
-            model=MODEL, messages=ASK, response_model=Person, max_tokens=120, max_retries=0
+            model=MODEL, messages=ASK, response_model=Person, max_tokens=120, temperature=0, max_retries=0
         )
     )
     expect(parts[-1].mood in ("calm", "glad"), parts[-1])
@@ -55,7 +55,7 @@ def errors() -> None:
 
 def cancellation() -> None:
     parts = made(instructor.Mode.JSON_SCHEMA).create_partial(
-        model=MODEL, messages=ASK, response_model=Person, max_tokens=300, max_retries=0
+        model=MODEL, messages=ASK, response_model=Person, max_tokens=300, temperature=0, max_retries=0
     )
     next(iter(parts))
     del parts

@@ -10,7 +10,7 @@ from langchain_core.messages import HumanMessage, ToolMessage
 from langchain_openai import ChatOpenAI
 from pydantic import BaseModel
 
-model = ChatOpenAI(model=MODEL, base_url=V1, api_key="none", max_tokens=80, max_retries=0)
+model = ChatOpenAI(model=MODEL, base_url=V1, api_key="none", max_tokens=80, temperature=0, max_retries=0)
 ASKED = [HumanMessage("Generate user info")]
 
 
@@ -48,7 +48,9 @@ def tools() -> None:
 
 
 def responses() -> None:
-    found = ChatOpenAI(model=MODEL, base_url=V1, api_key="none", max_tokens=16, use_responses_api=True).invoke(ASKED)
+    found = ChatOpenAI(
+        model=MODEL, base_url=V1, api_key="none", max_tokens=16, temperature=0, use_responses_api=True
+    ).invoke(ASKED)
     expect(found.content is not None, found)
 
 

@@ -7,7 +7,7 @@ import json
 import litellm
 from checks import ASK, BASE, MODEL, SCHEMA, TOOL, V1, expect, run
 
-HERE = {"model": f"openai/{MODEL}", "api_base": V1, "api_key": "none", "num_retries": 0}
+HERE = {"model": f"openai/{MODEL}", "api_base": V1, "api_key": "none", "num_retries": 0, "temperature": 0}
 
 
 def chat() -> None:
@@ -49,7 +49,7 @@ def cancellation() -> None:
     chat()
 
 
-OLLAMA = {"model": f"ollama_chat/{MODEL}", "api_base": BASE, "num_retries": 0}
+OLLAMA = {"model": f"ollama_chat/{MODEL}", "api_base": BASE, "num_retries": 0, "temperature": 0}
 
 
 def ollama() -> None:

@@ -22,31 +22,31 @@ function expect(holds, ...shown) {
 }
 
 async function chat() {
-  const found = await client.chat.completions.create({ model, messages, max_tokens: 8 });
+  const found = await client.chat.completions.create({ model, messages, max_tokens: 8, temperature: 0 });
   expect(found.choices[0].message.role === "assistant", found);
 }
 
 async function stream() {
-  const reply = client.chat.completions.stream({ model, messages, max_tokens: 8, stream_options: { include_usage: true } });
+  const reply = client.chat.completions.stream({ model, messages, max_tokens: 8, temperature: 0, stream_options: { include_usage: true } });
   expect((await reply.finalChatCompletion()).choices.length === 1);
 }
 
 async function structured() {
   const schema = { type: "object", properties: { mood: { enum: ["calm", "glad"] } }, required: ["mood"], additionalProperties: false };
   const response_format = { type: "json_schema", json_schema: { name: "person", strict: true, schema } };
-  const found = await client.chat.completions.parse({ model, messages, max_tokens: 60, response_format });
+  const found = await client.chat.completions.parse({ model, messages, max_tokens: 60, temperature: 0, response_format });
   expect(["calm", "glad"].includes(JSON.parse(found.choices[0].message.content).mood), found);
 }
 
 async function tools() {
-  const first = await client.chat.completions.create({ model, messages, tools: [look], tool_choice: "required", max_tokens: 80 });
+  const first = await client.chat.completions.create({ model, messages, tools: [look], tool_choice: "required", max_tokens: 80, temperature: 0 });
   const message = first.choices[0].message;
   const result = { role: "tool", tool_call_id: message.tool_calls[0].id, content: "sunny" };
   await client.chat.completions.create({ model, messages: [...messages, message, result], tools: [look], max_tokens: 4 });
 }
 
 async function responses() {
-  const found = await client.responses.create({ model, input: "Generate user info", max_output_tokens: 16 });
+  const found = await client.responses.create({ model, input: "Generate user info", max_output_tokens: 16, temperature: 0 });
   expect(found.output.length > 0, found);
 }
 

@@ -29,7 +29,7 @@ def chat() -> None:
 
 def stream() -> None:
     with client.chat.completions.stream(
-        model=MODEL, messages=ASK, max_tokens=8, stream_options={"include_usage": True}
+        model=MODEL, temperature=0, messages=ASK, max_tokens=8, stream_options={"include_usage": True}
     ) as events:
         kinds = {one.type for one in events}
         final = events.current_completion_snapshot  # the final one is refused where the length ended it
@@ -38,23 +38,33 @@ def stream() -> None:
 
 
 def structured() -> None:
-    found = client.chat.completions.parse(model=MODEL, messages=ASK, max_tokens=80, response_format=Person)
+    found = client.chat.completions.parse(
+        model=MODEL, temperature=0, messages=ASK, max_tokens=80, response_format=Person
+    )
     expect(isinstance(found.choices[0].message.parsed, Person), found)
     turn = [*ASK, found.choices[0].message, {"role": "user", "content": "Again"}]
-    again = client.chat.completions.parse(model=MODEL, messages=turn, max_tokens=80, response_format=Person)
+    again = client.chat.completions.parse(
+        model=MODEL, temperature=0, messages=turn, max_tokens=80, response_format=Person
+    )
     expect(again.choices[0].message.parsed is not None, again)
 
 
 def tools() -> None:
     first = client.chat.completions.create(
-        model=MODEL, messages=ASK, tools=[TOOL], tool_choice="required", max_tokens=80, parallel_tool_calls=False
+        model=MODEL,
+        temperature=0,
+        messages=ASK,
+        tools=[TOOL],
+        tool_choice="required",
+        max_tokens=80,
+        parallel_tool_calls=False,
     )
     message = first.choices[0].message
     call = message.tool_calls[0]
     expect(json.loads(call.function.arguments)["city"] in ("Rome", "Oslo"), call)
     result = {"role": "tool", "tool_call_id": call.id, "content": "sunny"}
     second = client.chat.completions.create(
-        model=MODEL, messages=[*ASK, message, result], tools=[TOOL], tool_choice="none", max_tokens=8
+        model=MODEL, temperature=0, messages=[*ASK, message, result], tools=[TOOL], tool_choice="none", max_tokens=8
     )
     expect(second.choices[0].message.tool_calls is None, second)
 
@@ -62,12 +72,14 @@ def tools() -> None:
 def parsed_tools() -> None:
     tool = openai.pydantic_function_tool(Person, name="person")
     first = client.chat.completions.parse(
-        model=MODEL, messages=ASK, tools=[tool], tool_choice="required", max_tokens=120
+        model=MODEL, temperature=0, messages=ASK, tools=[tool], tool_choice="required", max_tokens=120
     )
     message = first.choices[0].message
     expect(isinstance(message.tool_calls[0].function.parsed_arguments, Person), message)
     result = {"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": "ok"}
-    client.chat.completions.create(model=MODEL, messages=[*ASK, message, result], tools=[tool], max_tokens=4)
+    client.chat.completions.create(
+        model=MODEL, temperature=0, messages=[*ASK, message, result], tools=[tool], max_tokens=4
+    )
 
 
 def logprobs() -> None:
@@ -75,7 +87,7 @@ def logprobs() -> None:
         model=MODEL, messages=ASK, max_tokens=3, logprobs=True, top_logprobs=2, temperature=0
     )
     expect(len(found.choices[0].logprobs.content[0].top_logprobs) == 2, found)
-    old = client.completions.create(model=MODEL, prompt="Ada ", max_tokens=1, echo=True, logprobs=1)
+    old = client.completions.create(model=MODEL, temperature=0, prompt="Ada ", max_tokens=1, echo=True, logprobs=1)
     expect(old.choices[0].logprobs.token_logprobs[0] is None, old)
 
 
@@ -99,26 +111,26 @@ def cancellation() -> None:
     reply = client.chat.completions.create(model=MODEL, messages=ASK, max_tokens=400, stream=True, temperature=0)
     next(iter(reply))
     reply.close()
-    found = client.chat.completions.create(model=MODEL, messages=ASK, max_tokens=2)
+    found = client.chat.completions.create(model=MODEL, temperature=0, messages=ASK, max_tokens=2)
     expect(found.choices, found)
 
 
 def responses() -> None:
-    first = client.responses.create(model=MODEL, input="Generate user info", max_output_tokens=16)
+    first = client.responses.create(model=MODEL, temperature=0, input="Generate user info", max_output_tokens=16)
     expect(first.status in ("completed", "incomplete"), first)
     with client.responses.stream(
-        model=MODEL, input="Generate user info", max_output_tokens=60, text_format=Person
+        model=MODEL, temperature=0, input="Generate user info", max_output_tokens=60, text_format=Person
     ) as events:
         expect([one.sequence_number for one in events][:2] == [0, 1], "numbers")
         expect(isinstance(events.get_final_response().output_parsed, Person), events)
     tool = {"type": "function", **TOOL["function"]}
     called = client.responses.create(
-        model=MODEL, input=ASK, tools=[tool], tool_choice="required", max_output_tokens=80, store=False
+        model=MODEL, temperature=0, input=ASK, tools=[tool], tool_choice="required", max_output_tokens=80, store=False
     )
     call = next(one for one in called.output if one.type == "function_call")
     result = {"type": "function_call_output", "call_id": call.call_id, "output": "sunny"}
     client.responses.create(
-        model=MODEL, input=[*ASK, *called.output, result], tools=[tool], max_output_tokens=8, store=False
+        model=MODEL, temperature=0, input=[*ASK, *called.output, result], tools=[tool], max_output_tokens=8, store=False
     )
 
 
@@ -127,7 +139,7 @@ def batches() -> None:
         "custom_id": "a",
         "method": "POST",
         "url": "/v1/chat/completions",
-        "body": {"model": MODEL, "messages": ASK, "max_tokens": 4},
+        "body": {"model": MODEL, "messages": ASK, "max_tokens": 4, "temperature": 0},
     }
     upload = client.files.create(file=("in.jsonl", io.BytesIO(json.dumps(line).encode())), purpose="batch")
     batch = client.batches.create(input_file_id=upload.id, endpoint="/v1/chat/completions", completion_window="24h")
