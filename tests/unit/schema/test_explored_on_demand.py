@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-import espalier.time_limit as time_limits
+import espalier.automata.masks.shared as shared_parts
 from espalier.automata.languages.network import build_network
 from espalier.automata.languages.nfa import bytes_in
-from espalier.automata.lazy.network import PIECE, LazyNetwork
+from espalier.automata.lazy.network import LazyNetwork
 from espalier.automata.masks.pushdown import PushdownMachine
 from espalier.automata.masks.shared import SharedParts
 from espalier.constraints.compiler import Compiler
@@ -330,37 +330,82 @@ def items_at_least(count: int) -> LazyNetwork:
     return LazyNetwork(LoweredSchema(JsonSchema({"items": {"type": "integer"}, "minItems": count})).start())
 
 
-def test_the_calls_of_thousands_of_positions_are_worked_out_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`minItems: 10000` kept its lock for half a second, without a turn for others: six such requests stopped the
-    streams of everybody for as long."""
-    monkeypatch.setattr(time_limits, "PACE_SECONDS", 0.0)
-    pauses = []
+def test_a_position_is_not_worked_out_before_a_text_reaches_it() -> None:
+    """`minItems: 10000` kept its lock for half a second while the calls of all positions to come were worked out."""
+    counts = []
     for count in (10, 1_000):
-        turns: list[int] = []
         network = items_at_least(count)
-        with time_limit(None, pace=lambda turns=turns: turns.append(1)):
-            network.follow_calls(network.start)
-        pauses.append(len(turns))
-    assert pauses[1] - pauses[0] >= 1_000 // PIECE
+        network.follow_calls(network.start)
+        network.meet(network.start)
+        machine = PushdownMachine(network, BYTES.vocab, BYTES.trie)
+        state = machine.start
+        for byte in b"[12,3":
+            after = machine.step(state, byte)
+            assert after is not None
+            state = after
+        counts.append(len(network.places))
+    assert counts[0] == counts[1] < 60
 
 
-def test_no_position_is_taken_for_known_whose_calls_an_interrupted_walk_has_not_worked_out() -> None:
+def test_an_interrupted_walk_leaves_no_position_half_worked_out() -> None:
     """A step that ran out of time left positions behind whose calls led nowhere, for all later texts of the schema."""
-    whole = items_at_least(100)
-    whole.meet(whole.start)
+    whole = PushdownMachine(items_at_least(100), BYTES.vocab, BYTES.trie)
     network = items_at_least(100)
+    machine = PushdownMachine(network, BYTES.vocab, BYTES.trie)
     interrupted = 0
-    for most in range(20, 10_000, 200):
+    for most in range(1, 10_000):
         left = iter(range(most))
         try:
             with time_limit(None, cancelled=lambda left=left: next(left, None) is None):
-                network.meet(network.start)
+                machine.mask(machine.start)
         except Cancelled:
             interrupted += 1
-        for position in [at for at, is_met in enumerate(network.is_met) if is_met]:
-            called = [one for call in network.calls[position] for one in call]
-            assert all(network.is_met[one] for one in called if network.places[one].has_calls)
-        if network.is_met[network.start]:
+        else:
             break
     assert interrupted
-    assert sum(network.is_met) == sum(whole.is_met)
+    state, other = machine.start, whole.start
+    for byte in b"[12,3,4]"[:-1]:
+        assert machine.mask(state).tobytes() == whole.mask(other).tobytes()
+        after, also = machine.step(state, byte), whole.step(other, byte)
+        assert after is not None
+        assert also is not None
+        state, other = after, also
+
+
+COUNTED = [
+    {"type": "string", "minLength": 5, "maxLength": 9},
+    {"type": "string", "minLength": 7},
+    {"type": "string", "maxLength": 40},
+    {"type": "string", "pattern": "^[a-c]{2,9}[b-d]{0,7}x$"},
+    {"type": "string", "pattern": "^(ab|a|bä){4,6}(c[0-9]{4,8}){0,5}$"},
+    {"type": "string", "pattern": "^([a-c]{4,5}, ){4,5}"},
+    {"type": "string", "pattern": "^[0-9a-f]{8}-[0-9a-f]{4}$"},
+    {"type": "array", "items": {"type": "string", "maxLength": 5}, "maxItems": 9},
+]
+
+
+@pytest.mark.parametrize("schema", COUNTED, ids=str)
+def test_counted_repetitions_have_the_masks_of_their_positions(
+    schema: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is counted by nodes of the trie allows what a walk through a position for each count allows."""
+    vocab, trie = small().vocab, small().trie
+    rng = Random(5)
+    counted, plain = [
+        PushdownMachine(LazyNetwork(LoweredSchema(JsonSchema(schema)).start()), vocab, trie, shared=shared)
+        for shared in (SharedParts(vocab, trie), SharedParts(vocab, trie))
+    ]
+    for _ in range(examples(8)):
+        state, other = counted.start, plain.start
+        for _ in range(25):
+            mask = counted.mask(state)
+            with monkeypatch.context() as patched:
+                patched.setattr(shared_parts, "MIN_COUNT", 1 << 60)
+                assert mask.tobytes() == plain.mask(other).tobytes()
+            if not (ids := allowed_ids(mask, vocab.width).tolist()):
+                break
+            token = rng.choice(ids)
+            after, also = counted.advance(state, token), plain.advance(other, token)
+            assert after is not None
+            assert also is not None
+            state, other = after, also

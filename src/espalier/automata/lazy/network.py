@@ -29,7 +29,8 @@ given to another position.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,8 +51,17 @@ class LazyNetwork:
     """See `Network` for the lists. masks[p]: the bytes of each entry of `moves[p]`. live[p]: something is read there.
     plain[p]: something is read there, nothing is called, and the rule cannot end. places[p]: what the position is."""
 
-    def __init__(self, start: LazyState, *, most: int = MAX_POSITIONS, refs: tuple[TokenRef, ...] = ()) -> None:
-        """refs: the tokens that the expressions name."""
+    def __init__(
+        self,
+        start: LazyState,
+        *,
+        most: int = MAX_POSITIONS,
+        refs: tuple[TokenRef, ...] = (),
+        owns_tables: bool = False,
+    ) -> None:
+        """refs: the tokens that the expressions name. owns_tables: nobody else reads the tables of its positions, so
+        they are emptied with it."""
+        self._owns_tables = owns_tables
         self._most = self._full = most
         self._free: list[int] = []
         self._nowhere = start  # what the number of no position stands for
@@ -74,6 +84,15 @@ class LazyNetwork:
         self._numbers: dict[LazyState, int] = {}
         self._lock = WorkLock()
         self.start = self.number(start)
+
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        """Break the cycles of positions and items, so that they are free at once: a collection of garbage, which stops
+        every thread, need not find them."""
+        if self._owns_tables and not is_finalizing():
+            tables = {place.explored for place in self._numbers if not place.explored.is_shared}
+            self._numbers, self.places = {}, []
+            for explored in tables:
+                explored.forget()
 
     def number(self, place: LazyState) -> int:
         """The number of a position."""

@@ -43,7 +43,7 @@ def compile_schema(spec: JsonSchema, compiler: Compiler) -> Compiled:
     if vocab.missing_bytes():
         compiled = automaton_compiled(lowered, "alone", vocab, compiler.trie)
     else:
-        network = LazyNetwork(lowered.start())
+        network = LazyNetwork(lowered.start(), owns_tables=True)
         machine = PushdownMachine(network, vocab, compiler.trie, shared=compiler.part(SharedParts))
         compiled = _with_explainer(CompiledAutomaton(lowered.spec, vocab, compiler.trie, machine), lowered)
     if lowered.unique is not None:
@@ -122,7 +122,8 @@ def automaton_compiled(lowered: LoweredSchema, use: Use, vocab: Vocab, trie: Tok
 
 
 def _with_explainer(compiled: CompiledAutomaton, lowered: LoweredSchema) -> CompiledAutomaton:
-    compiled.explain_with(lambda: SchemaExplainer(lowered.named_rules(), compiled.vocab, compiled.trie))
+    vocab, trie = compiled.vocab, compiled.trie
+    compiled.explain_with(lambda: SchemaExplainer(lowered.named_rules(), vocab, trie))
     return compiled
 
 
