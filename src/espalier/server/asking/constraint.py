@@ -140,7 +140,7 @@ class _Schemas:
 
 
 def _schema_in(given: ResponseFormat) -> Any:
-    """The schema of a format: OpenAI's, llama-server's, or TGI's value, which may hold it under `schema` as OpenAI's."""
+    """The schema of a format: OpenAI's, llama-server's, or TGI's value, which may hold it under `schema` too."""
     if given.json_schema is not None:
         return given.json_schema.schema_
     if given.value is None:
