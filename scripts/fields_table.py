@@ -26,7 +26,8 @@ Every other field is unknown: the same warning names the nearest field. `STRICT_
 looks like one, is refused unless its value is empty (`""`, `[]`, `{}`, `false`, `0`) or is that of a constraint of the
 same body under its known name: to take it would be to drop what the client holds for enforced. `samplers` that are not
 here are skipped, and named. `null` is always "not given". Fields that a reply contained come back in `messages` without
-harm; unknown ones there are named too. Inside `response_format`, `structured_outputs` and `espalier` unknown fields are refused.
+harm; unknown ones there are named too. Inside `response_format`, `structured_outputs` and `espalier` unknown fields are
+refused.
 """
 ROUTES = {"chat": ChatBody, "completions": CompletionBody, "/completion": LlamaBody}
 

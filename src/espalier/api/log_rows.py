@@ -10,10 +10,12 @@ from typing import Any
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.json_schema.compile import contract_of
 from espalier.constraints.spec import JsonSchema
+from espalier.constraints.tools.schemas import closed_entries
 from espalier.engines.base import Request, Result
 from espalier.errors import EspalierError
 from espalier.harness.run import rejection_rate
 from espalier.sampling.config import SamplingConfig
+from espalier.schema.contract import Contract
 from espalier.time_limit import time_limit
 
 CONTRACT_SECONDS = 0.5
@@ -61,14 +63,15 @@ def kind_of(request: Request) -> str | None:
 
 
 def contract_fields(request: Request, compiler: Compiler | None) -> dict[str, Any]:
-    """`contract`: how each keyword of the request's schema is enforced; or `contract_error`, where that takes too long
-    or cannot be said. Nothing without a schema."""
+    """`contract`: how each keyword of the request's schema is enforced, and which tools are closed; or
+    `contract_error`, where that takes too long or cannot be said. Nothing without a schema."""
     spec = request.constraint
+    closed = Contract(tuple(closed_entries(request.tools))).to_json()
     if not isinstance(spec, JsonSchema):
-        return {}
+        return {"contract": closed} if closed else {}
     try:
         with time_limit(CONTRACT_SECONDS):
-            return {"contract": contract_of(spec, compiler, request=request).to_json()}
+            return {"contract": [*contract_of(spec, compiler, request=request).to_json(), *closed]}
     except EspalierError as error:
         return {"contract_error": error.message}
 

@@ -103,7 +103,8 @@ def make_request(
     order of properties in every schema that states none (`JsonSchema(order=)`): the constraint's, the preset's and the
     tools'. default_order: the same, where the preset states none either. default_reasoning: the markers of reasoning
     where `reasoning` states none. closed: whether the constraint's schemas that
-    do not say so themselves take no undeclared names. activations: as `read_activations` reads it.
+    do not say so themselves take no undeclared names; false opens those of tools, which are closed by default.
+    activations: as `read_activations` reads it.
     """
     order: Order | None = SCHEMA_ORDER.check(schema_order)
     if isinstance(sampling, Mapping):  # such as the config of a preset
@@ -144,7 +145,7 @@ def make_request(
         raise InputError(
             "schema_order needs a schema", hint=OptionText(of_constraint("JsonSchema"), ", tools"), field="schema_order"
         )
-    constraint = _close_schemas(constraint, closed)
+    constraint = _close_schemas(constraint, closed, has_tools=bool(tools))
     order = SCHEMA_ORDER.check(default_order) if order is None else order
     REQUEST["sampler"].check(sampler)
     if trace not in LEVELS:
@@ -175,6 +176,7 @@ def make_request(
         max_reasoning=max_reasoning,
         hold_reasoning=hold_reasoning,
         schema_in_prompt=schema_in_prompt,
+        opened=closed is False,
     )
     return Request(
         prompt=text,
@@ -205,11 +207,11 @@ def read_activations(given: Any) -> Activations | None:
     return Activations.from_json(given)
 
 
-def _close_schemas(constraint: Spec | None, closed: Any) -> Spec | None:
+def _close_schemas(constraint: Spec | None, closed: Any, *, has_tools: bool) -> Spec | None:
     """The constraint with this `closed` in every schema that does not state it. Raises InputError."""
     CLOSED.check(closed)
     if not closed or constraint is None or not any(part.kind == JsonSchema.kind for part in constraint.walk()):
-        if closed:
+        if closed and not has_tools:
             raise InputError("closed needs a schema", hint=OptionText(of_constraint("JsonSchema")), field="closed")
         return constraint
     return constraint.closing(closed)
@@ -275,10 +277,13 @@ def _chat_fields(
     max_reasoning: int | None,
     hold_reasoning: bool,
     schema_in_prompt: bool,
+    opened: bool,
 ) -> dict[str, Any]:
     """The Request's fields about tools and reasoning. Raises InputError, UnknownName."""
     parallel_tool_calls = parallel_tool_calls is not False  # clients send null for fields they do not set
     given = () if tools is None else tools_of(tools, skips_hosted=True)
+    if opened:
+        given = tuple(replace(tool, closed=False) for tool in given)
     for place, tool in enumerate(given):
         if tool.strict:
             _refuse_typos(tool, place)

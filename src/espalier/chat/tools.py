@@ -33,6 +33,8 @@ class Tool:
     and None stands for a tool without arguments.
     strict: with True, keywords that can only be checked afterwards are refused; otherwise they are checked then.
     formats: `assert` enforces the known values of `format`, `annotate` takes them for remarks.
+    closed: objects that declare `properties` take no other names where their schema says nothing of others, since a
+    function takes no argument that it does not name.
     Raises InputError naming the field.
     """
 
@@ -41,6 +43,7 @@ class Tool:
     description: str = ""
     strict: bool | None = None
     formats: Literal["assert", "annotate"] = "assert"
+    closed: bool = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not NAME.fullmatch(self.name):
@@ -51,6 +54,8 @@ class Tool:
             raise InputError(f"strict of {self.name} is true or false", field="strict")
         if self.formats not in ("assert", "annotate"):
             raise InputError(f"formats of {self.name}: {self.formats!r}", hint="assert or annotate", field="formats")
+        if not isinstance(self.closed, bool):
+            raise InputError(f"closed of {self.name} is true or false", field="closed")
         schema: Any = self.parameters
         if isinstance(schema, str):
             try:
@@ -87,6 +92,8 @@ class Tool:
             inner["strict"] = self.strict
         if self.formats != "assert":
             inner["formats"] = self.formats
+        if not self.closed:
+            inner["closed"] = False
         return {"type": "function", "function": inner}
 
 
@@ -161,6 +168,7 @@ def _read(data: Any, where: str) -> Tool:
             description=inner.get("description") or "",
             strict=inner.get("strict"),
             formats=inner.get("formats") or "assert",
+            closed=inner.get("closed", True),
         )
     except InputError as error:
         raise InputError(error.message, hint=error.hint, field=f"{where}.{error.field}") from error

@@ -63,7 +63,11 @@ SCHEMA_ORDER = PropertyOrder(
     error=InputError,
 )
 CLOSED = Flag(
-    name="closed", default=None, help="Objects of schemas take no names beyond their `properties`.", error=InputError
+    name="closed",
+    default=None,
+    help="Objects of schemas take no names beyond their `properties`. Those of tools do not by default; false opens "
+    "them.",
+    error=InputError,
 )
 REASONING = Markers(
     name="reasoning",

@@ -13,6 +13,8 @@ pytest.importorskip("fastapi")
 from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
+from espalier.chat.wire.formats import OPENAI
+from espalier.chat.wire.render import render_calls
 from espalier.cli.main import app
 from tests.server_app import client
 
@@ -75,6 +77,18 @@ def test_text_completions_and_llama_servers_route_take_it(c: TestClient) -> None
 def test_without_a_schema_it_is_refused_by_name(c: TestClient, route: str, body: Any, param: str) -> None:
     reply = c.post(route, json=body)
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, param)
+
+
+def test_tools_are_closed_and_the_field_opens_them() -> None:
+    tool = {"type": "function", "function": {"name": "f", "parameters": SCHEMA}}
+    body = {"messages": MESSAGES, "temperature": 0, "tools": [tool], "tool_choice": "required", "espalier": {}}
+    with client(render_calls(OPENAI, [("f", {"a": 1, "b": 2})])) as started:
+        closed = started.post("/v1/chat/completions", json=body).json()
+        opened = started.post("/v1/chat/completions", json=body | {"espalier": {"closed": False}}).json()
+    calls = [reply["choices"][0]["message"]["tool_calls"][0] for reply in (closed, opened)]
+    assert [json.loads(call["function"]["arguments"]) for call in calls] == [{"a": 1}, {"a": 1, "b": 2}]
+    assert [entry["keyword"] for entry in closed["espalier"]["contract"]] == ["closed"]
+    assert opened["espalier"]["contract"] is None
 
 
 def test_the_command_line_writes_and_checks_closed_grammars() -> None:

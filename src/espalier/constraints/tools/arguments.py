@@ -69,10 +69,11 @@ class _ArgumentsKey(NamedTuple):
     parameters: str
     checked: bool
     formats: Formats
+    closed: bool
 
 
 def _asked_options(tool: Tool) -> _ArgumentsKey:
-    return _ArgumentsKey(tool.name, tool.parameters, tool.strict is not True, tool.formats)
+    return _ArgumentsKey(tool.name, tool.parameters, tool.strict is not True, tool.formats, tool.closed)
 
 
 def watched_arguments(tool: Tool, whitespace: JsonWhitespace, order: Order) -> WatchedItems | None:
@@ -82,9 +83,11 @@ def watched_arguments(tool: Tool, whitespace: JsonWhitespace, order: Order) -> W
     grammar = converted(tool, whitespace, "json", order=order, has_tracker=True)
     if not any(gap.keyword == "uniqueItems" for gap in grammar.gaps):
         return None
-    return watched_items(
-        _CallShapes(expand(json.loads(tool.parameters), order=order, format=tool.formats), tool.name, None)
-    )
+    return watched_items(_CallShapes(_expanded(tool, order), tool.name, None))
+
+
+def _expanded(tool: Tool, order: Order) -> Expansion:
+    return expand(json.loads(tool.parameters), order=order, format=tool.formats, closed=tool.closed)
 
 
 @contextmanager
@@ -114,7 +117,7 @@ def _convert_arguments(
             if isinstance(style, Tags):
                 raise UnsupportedError("a text of a grammar cannot be written between tags")
             schema = with_mark(schema)
-        expansion = expand(schema, order=order, format=asked.formats)
+        expansion = expand(schema, order=order, format=asked.formats, closed=asked.closed)
         shapes = _shapes(expansion, asked.name, keys)
         grammar = convert(shapes, whitespace=whitespace, style=style)
         left = _check(expansion, grammar.gaps, asked.checked, has_tracker and watched_items(shapes) is not None)
@@ -165,12 +168,12 @@ def outline(tool: Tool, whitespace: JsonWhitespace, order: Order) -> Outline | N
     """The outline of a tool's arguments; None where they cannot be explored on demand. A schema that is plain is looked
     over; any other is lowered once. Raises as `calls_grammar` does."""
     with _naming(tool.name):
-        return _outline(tool.parameters, tool.strict is not True, tool.formats, whitespace, order)
+        return _outline(tool.parameters, tool.strict is not True, tool.formats, tool.closed, whitespace, order)
 
 
 @owned_cache(KEPT_TOOLS)
 def _outline(
-    parameters: str, checked: bool, formats: Formats, whitespace: JsonWhitespace, order: Order
+    parameters: str, checked: bool, formats: Formats, closed: bool, whitespace: JsonWhitespace, order: Order
 ) -> Outline | None:
     schema = json.loads(parameters)
     least = plain_least(schema)
@@ -178,7 +181,7 @@ def _outline(
         return Outline(least=least)
     if grammar_in(schema) is not None:
         return None
-    expansion = expand(schema, order=order, format=formats)
+    expansion = expand(schema, order=order, format=formats, closed=closed)
     shapes = _shapes(expansion, "")
     rules = SchemaRules(shapes, layout(whitespace))
     if any(gap.text == NAMES for gap in rules.gaps):
@@ -193,7 +196,7 @@ def explored(tool: Tool, whitespace: JsonWhitespace, order: Order, *, named: boo
     """The first position of a tool's arguments, explored on demand. named: positions know their rules, as
     `NAME/pointer`, for explanations. Raises as `calls_grammar` does."""
     with _naming(tool.name):
-        shapes = _shapes(expand(json.loads(tool.parameters), order=order, format=tool.formats), tool.name)
+        shapes = _shapes(_expanded(tool, order), tool.name)
         form = _NamedShapes(shapes, tool.name) if named else shapes
         return SchemaRules(form, layout(whitespace), named=named).start
 

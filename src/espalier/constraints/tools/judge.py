@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from espalier.chat.reading.deltas import Turn
 from espalier.chat.reading.incoming import SPACE
@@ -97,7 +97,8 @@ def around_calls(spec: ToolCalls, turn: Turn) -> Iterator[str]:
 def _arguments(tool: Tool, call: ToolCall, words: WordFiles) -> Verdict:
     if call.parsed is None:
         return Verdict(valid=False, judge="json", errors=("the arguments are no object",))
-    spec = JsonSchema(tool.schema, allow=None if tool.strict is True else "checked", format=tool.formats)
+    allow: Literal["checked"] | None = None if tool.strict is True else "checked"
+    spec = JsonSchema(tool.schema, allow=allow, format=tool.formats, closed=tool.closed)
     verdict = judge_in_grammar(spec, call.arguments, words)
     if verdict.breaks == "enforced" and spec.allow and any(word in tool.parameters for word in MAY_BE_UNIQUE):
         verdict = replace(verdict, breaks="checked")  # whether calls are held to unique items depends on their format

@@ -12,9 +12,13 @@ from typing import Any
 
 from espalier.chat.tools import Tool, read_tools
 from espalier.errors import EspalierError, InputError
+from espalier.schema.contract import ContractEntry
+from espalier.schema.normal.closing import NOTE
 from espalier.schema.python.schemas import schema_of
-from espalier.schema.read.walk import subschemas
+from espalier.schema.read.walk import has_closable_objects, subschemas
 
+SHOWN = 5
+"""Names of tools in a text that names some of many."""
 REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 DEFINITIONS = ("$defs", "definitions")
 REF_ALONE = ("draft-04", "draft-06", "draft-07")
@@ -70,6 +74,14 @@ def _of_function(function: Any, where: str) -> Tool:
             hint=error.hint,
             field=where,
         ) from error
+
+
+def closed_entries(tools: Iterable[Tool]) -> list[ContractEntry]:
+    """The entry of a contract that names the tools whose arguments are closed by default; none where no tool is."""
+    names = [tool.name for tool in tools if tool.closed and has_closable_objects(tool.schema)]
+    shown = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+    note = f"arguments of {shown}: {NOTE}"
+    return [ContractEntry(pointer="", keyword="closed", verdict="enforced", note=note)] if names else []
 
 
 def tool_call_schema(

@@ -103,7 +103,7 @@ class ToolCalls(Spec):
         `written_order` is the order in a grammar."""
         if self.order is not None:
             return self.order
-        return "any" if has_closed_objects(tool.schema) else DEFAULT
+        return "any" if has_closed_objects(tool.schema, closed=tool.closed) else DEFAULT
 
     @property
     def allowed(self) -> tuple[Tool, ...]:

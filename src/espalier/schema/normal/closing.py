@@ -19,9 +19,8 @@ from espalier.schema.normal.branch import Branch
 from espalier.schema.normal.container_facts import ObjectFacts
 from espalier.schema.normal.literals import ObjectGroup
 from espalier.schema.read.documents import Subschema
+from espalier.schema.read.walk import SAYING
 
-SAYING = ("additionalProperties", "patternProperties", "unevaluatedProperties", "propertyNames")
-"""Keywords that say what undeclared names are: beside one of them nothing is closed."""
 NOTE = "objects take no names beyond their `properties`, where the schema says nothing of other names"
 LEFT = "undeclared names were not refused, since other keywords were left out here"
 

@@ -28,10 +28,25 @@ def subschemas(schema: Node) -> Iterator[tuple[str, Node]]:
             stack.extend(reversed(list(_children(pointer, node))))
 
 
-def has_closed_objects(schema: Node) -> bool:
-    """Whether no object with declared properties may have others too."""
+SAYING = ("additionalProperties", "patternProperties", "unevaluatedProperties", "propertyNames")
+"""Keywords that say what undeclared names are."""
+
+
+def has_closed_objects(schema: Node, *, closed: bool = False) -> bool:
+    """Whether no object with declared properties may have others too. closed: objects whose schema says nothing of
+    other names take none."""
     objects = (node for _, node in subschemas(schema) if isinstance(node, Mapping) and node.get("properties"))
-    return all(node.get("unevaluatedProperties", node.get("additionalProperties")) is False for node in objects)
+    return all(
+        node.get("unevaluatedProperties", node.get("additionalProperties")) is False
+        or (closed and not any(name in node for name in SAYING))
+        for node in objects
+    )
+
+
+def has_closable_objects(schema: Node) -> bool:
+    """Whether an object declares properties, and says nothing of other names."""
+    nodes = (node for _, node in subschemas(schema) if isinstance(node, Mapping))
+    return any("properties" in node and not any(name in node for name in SAYING) for node in nodes)
 
 
 def _children(pointer: str, node: Mapping[str, Any]) -> Iterator[tuple[str, Node]]:

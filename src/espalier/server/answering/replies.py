@@ -373,7 +373,8 @@ class ChoiceChunks(ReplyChunks):
         return [*chunks, self._end_output(index, run, result, None)]
 
     def last(self) -> list[Json]:
-        """The usage, if the request includes it."""
+        """The usage, if the request includes it. Other chunks have no such field, as in llama-server and vLLM: some
+        clients take a null for the end."""
         if not self.asked.include_usage:
             return []
         results = [self.results[index] for index in sorted(self.results)]
@@ -390,8 +391,7 @@ class ChoiceChunks(ReplyChunks):
         return completed
 
     def _chunk(self, choices: list[Json]) -> Json:
-        chunk = {**self.head.json(chunk=True), "choices": choices}
-        return {**chunk, "usage": None} if self.asked.include_usage else chunk
+        return {**self.head.json(chunk=True), "choices": choices}
 
 
 class ChatChunks(ChoiceChunks):

@@ -15,11 +15,12 @@ from typing import Any
 
 from espalier.constraints.json_schema.compile import contract_of
 from espalier.constraints.spec import JsonSchema
+from espalier.constraints.tools.schemas import closed_entries
 from espalier.engines.base import Request
 from espalier.engines.protocols import Running
 from espalier.errors import DeadlineExceeded, EspalierError, LimitExceeded
 from espalier.owners import one_request, working_for
-from espalier.schema.contract import ContractEntry
+from espalier.schema.contract import Contract, ContractEntry
 from espalier.server.answering.generation import Generation, GenerationOutput, too_costly
 from espalier.server.answering.recording import recorded
 from espalier.server.asking.draft import ParsedRequest
@@ -171,15 +172,18 @@ def _cut(generation: Generation) -> tuple[Request, ...]:
 
 
 def _contract(generation: Generation) -> list[dict[str, str]] | None:
-    """The contract of a schema (how each keyword is enforced), if the reply reports it."""
+    """The contract of a schema (how each keyword is enforced) and of tools, if the reply reports it."""
     spec, compiler = generation.asked.constraint, generation.process.engine.engine.compiler
-    if not generation.asked.report or not isinstance(spec, JsonSchema):
+    if not generation.asked.report:
         return None
     request = generation.asked.requests[0]
+    closed = closed_entries(request.tools)
+    if not isinstance(spec, JsonSchema):
+        return Contract(tuple(closed)).to_json() if closed else None
     contract = contract_of(spec, compiler, request=request)
     if not request.raw and may_reason(request, generation.process.engine.engine):
         contract = replace(contract, entries=(*contract.entries, REASONS_FIRST))
-    return contract.to_json()
+    return replace(contract, entries=(*contract.entries, *closed)).to_json()
 
 
 def _cancel(runs: Sequence[Running]) -> None:

@@ -87,7 +87,7 @@ def _leaves_order_open(given: ResponseFormat | None) -> bool:
     alone. In open objects a model could put off a required property without end by writing others before it."""
     if given is None or (given.json_schema is not None and given.json_schema.strict):
         return False
-    schema = given.schema_ if given.json_schema is None else given.json_schema.schema_
+    schema = _schema_in(given)
     return isinstance(schema, dict) and has_closed_objects(schema)
 
 
@@ -97,8 +97,7 @@ def _sources(body: SharedBody, formats: Formats) -> Iterator[tuple[str, Callable
     schemas = _Schemas(None if ours is None else ours.allow, formats)
     given = body.response_format
     if given is not None and (given.type != "text" or _list_constraint_fields(given)):
-        path = "response_format" + (".json_schema.schema" if given.json_schema is not None else "")
-        yield path, lambda: _response_format(given, schemas, path)
+        yield _path_in("response_format", given), lambda: _response_format(given, schemas, "response_format")
     outputs = body.structured_outputs
     if outputs is not None:
         yield from _read_structured_outputs(outputs, schemas)
@@ -106,8 +105,11 @@ def _sources(body: SharedBody, formats: Formats) -> Iterator[tuple[str, Callable
         value = getattr(body, old)
         if value is not None:
             yield old, _maker(new, value, schemas, "natural", old)
-    if body.grammar:  # llama-server ignores an empty one
-        yield "grammar", _maker("grammar", body.grammar, schemas, "natural", "grammar")
+    grammar = body.grammar
+    if isinstance(grammar, ResponseFormat):
+        yield _path_in("grammar", grammar), lambda: _response_format(grammar, schemas, "grammar")
+    elif grammar:  # llama-server ignores an empty one
+        yield "grammar", _maker("grammar", grammar, schemas, "natural", "grammar")
     for name in ("regex", "ebnf"):  # SGLang's
         value = getattr(body, name)
         if value:
@@ -137,25 +139,54 @@ class _Schemas:
         return structural_tag(given, path, Readers(self.read, _grammar))
 
 
-def _response_format(given: ResponseFormat, schemas: _Schemas, path: str) -> Spec | None:
-    is_tag = given.type == "structural_tag"
-    for name in _list_constraint_fields(given):
-        if given.type == "text" or is_tag != (name in TAG_FIELDS):
+def _schema_in(given: ResponseFormat) -> Any:
+    """The schema of a format: OpenAI's, llama-server's, or TGI's value, which may hold it under `schema` too."""
+    if given.json_schema is not None:
+        return given.json_schema.schema_
+    if given.value is None:
+        return given.schema_
+    named = isinstance(given.value, dict) and given.type == "json_schema" and "schema" in given.value
+    return given.value["schema"] if named else given.value
+
+
+def _path_in(name: str, given: ResponseFormat) -> str:
+    """Where the schema of a format stands in the body. name: of the format's field."""
+    inside = ".json_schema.schema" if given.json_schema is not None else ".value" if given.value is not None else ""
+    return name + inside
+
+
+def _response_format(given: ResponseFormat, schemas: _Schemas, name: str) -> Spec | None:
+    """The constraint of a format; None for any text. name: the field of the body."""
+    allowed = {"structural_tag": TAG_FIELDS, "regex": ("value",), "text": ()}.get(given.type, SCHEMA_FIELDS)
+    stated = _list_constraint_fields(given)
+    for field_name in stated:
+        if field_name not in allowed or (field_name == "value" and len(stated) > 1):
             raise BadRequest(
-                f"response_format.{name} does not go with the type {given.type}", field=f"response_format.{name}"
+                f"{name}.{field_name} does not go with the type {given.type}", field=f"{name}.{field_name}"
             )
-    if is_tag:
+    if given.type == "text":
+        return None
+    path = _path_in(name, given)
+    if given.type == "structural_tag":
         return schemas.tag(given.model_dump(include=set(TAG_FIELDS), exclude_none=True), path)
-    named = given.json_schema
-    schema = given.schema_ if named is None else named.schema_
-    if given.type == "json_object":
-        return JsonObject() if schema is None else schemas.read(schema)
+    schema = _schema_in(given)
+    if given.type == "regex":
+        if not isinstance(schema, str):
+            raise BadRequest(f"{name}: the value is a regular expression", field=f"{name}.value")
+        return Regex(schema)
+    if schema is None and given.type == "json_object":
+        return JsonObject()
     if schema is None:
         raise BadRequest(
             "the format has no schema",
             hint='"json_schema": {"name": ..., "schema": {...}}',
-            field="response_format.json_schema",
+            field=f"{name}.json_schema" if given.type == "json_schema" else f"{name}.value",
         )
+    named = given.json_schema
+    if named is None and isinstance(schema, str):  # TGI reads a text too
+        return _maker("json", schema, schemas, "natural", path)()
+    if given.type == "json_object":
+        return schemas.read(schema)
     if named is not None and named.strict:
         refuse_typos(schema, "the format is strict")
     # As with tools: keywords that cannot be enforced are checked.
@@ -163,6 +194,7 @@ def _response_format(given: ResponseFormat, schemas: _Schemas, path: str) -> Spe
 
 
 TAG_FIELDS = ("structures", "triggers", "format")
+SCHEMA_FIELDS = ("json_schema", "schema", "value")
 
 
 def _list_constraint_fields(given: ResponseFormat) -> list[str]:
@@ -171,6 +203,7 @@ def _list_constraint_fields(given: ResponseFormat) -> list[str]:
         **{name: getattr(given, name) for name in TAG_FIELDS},
         "json_schema": given.json_schema,
         "schema": given.schema_,
+        "value": given.value,
     }
     return [name for name, value in values.items() if value is not None]
 

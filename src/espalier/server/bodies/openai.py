@@ -57,11 +57,13 @@ class NamedSchema(Body):
 
 
 class ResponseFormat(Body):
-    """OpenAI's format, llama-server's with `schema` beside `type`, and the structural tags of vLLM and SGLang."""
+    """OpenAI's format, llama-server's with `schema` beside `type`, TGI's with `value`, as Hugging Face's client sends
+    it, and the structural tags of vLLM and SGLang."""
 
-    type: Literal["text", "json_object", "json_schema", "structural_tag"]
+    type: Literal["text", "json_object", "json_schema", "structural_tag", "json", "regex"]
     json_schema: NamedSchema | None = None
     schema_: dict[str, Any] | bool | None = Field(default=None, alias="schema")
+    value: Any = None
     structures: list[Any] | None = None
     triggers: list[Any] | None = None
     format: dict[str, Any] | None = None
@@ -131,7 +133,7 @@ else:
 
 
 class SharedBody(_Shared):
-    """Fields of both routes."""
+    """Fields of both routes. grammar: a text, or TGI's object with `type` and `value`."""
 
     OBJECTS: ClassVar[tuple[str, ...]] = ("stream_options", "structured_outputs")
     model: str | None = None
@@ -144,7 +146,7 @@ class SharedBody(_Shared):
     guided_regex: str | None = None
     guided_choice: list[str] | None = None
     guided_grammar: str | None = None
-    grammar: str | None = None
+    grammar: str | ResponseFormat | None = None
     json_schema: dict[str, Any] | str | bool | None = None
     # SGLang's
     regex: str | None = None

@@ -100,6 +100,8 @@ LONGEST = 1000
 """The most characters of a message; the rest is cut."""
 RETRY_AFTER = 1
 """Seconds, if the error has no `retry_after`."""
+MAY_PASS = frozenset({408, 429, 500, 502, 503, 504})
+"""Statuses of faults that another try may not meet: a slow sender, a full server, a fault of ours or of an upstream."""
 STATUSES: Mapping[int, type[EspalierError]] = {404: NotFound, 405: MethodNotAllowed}
 """Our errors for the statuses of Starlette's router."""
 
@@ -124,10 +126,12 @@ def error_body(error: EspalierError) -> dict[str, Any]:
 
 
 def error_headers(error: EspalierError) -> dict[str, str]:
-    """`retry-after` for 429 and 503, `www-authenticate` for 401."""
+    """`retry-after` for 429 and 503, `www-authenticate` for 401, and `x-should-retry: false` where another try would
+    end the same: SDKs repeat a 501 for more than a minute otherwise."""
     if error.http_status in (429, 503):
         return {"retry-after": str(max(1, round(getattr(error, "retry_after", RETRY_AFTER))))}
-    return {"www-authenticate": "Bearer"} if error.http_status == 401 else {}
+    headers = {} if error.http_status in MAY_PASS else {"x-should-retry": "false"}
+    return headers | ({"www-authenticate": "Bearer"} if error.http_status == 401 else {})
 
 
 LLAMA_ROUTES = frozenset({"/completion", "/completions", "/infill", "/apply-template"})
