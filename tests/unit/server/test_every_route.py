@@ -39,6 +39,9 @@ BODIES = {
     "/api/chat": {"messages": [{"role": "user", "content": "a"}]},
     "/api/generate": {"prompt": "a"},
     "/completions": {"prompt": "a"},
+    "/chat/completions": {"messages": [{"role": "user", "content": "a"}]},
+    "/responses": {"input": "a"},
+    "/embeddings": {"content": "a"},
     "/infill": {"input_prefix": "a", "input_suffix": "b"},
 }
 

@@ -136,12 +136,32 @@ class TextCompletion(Completion):
 
 
 class Model(Reply):
+    """OpenAI's first four; then llama-server's, vLLM's and Anthropic's."""
+
     id: str
     object: Literal["model"]
     created: int
     owned_by: str
+    aliases: list[str]
+    meta: dict[str, int]
+    root: str
+    parent: None
+    max_model_len: int | None
+    type: Literal["model"]
+    display_name: str
+    created_at: str
+    lifecycle: Literal["active"]
+    max_input_tokens: int | None
+    max_tokens: int | None
+    capabilities: dict[str, Any]
 
 
 class ModelList(Reply):
+    """models: llama-server's list. first_id, last_id, has_more: Anthropic's, for pages."""
+
     object: Literal["list"]
     data: list[Model]
+    models: list[dict[str, Any]]
+    first_id: str
+    last_id: str
+    has_more: bool
