@@ -31,7 +31,9 @@ def sdk() -> Iterator[openai.OpenAI]:
 
 
 def test_openais_sdk_works_without_v1(sdk: openai.OpenAI) -> None:
-    chat = sdk.chat.completions.create(model="fake", messages=[{"role": "user", "content": "a"}], max_tokens=50, temperature=0)
+    chat = sdk.chat.completions.create(
+        model="fake", messages=[{"role": "user", "content": "a"}], max_tokens=50, temperature=0
+    )
     assert chat.choices[0].message.content == "Hello there."
     text = sdk.completions.create(model="fake", prompt="a", max_tokens=50, temperature=0)
     assert (text.object, text.choices[0].text) == ("text_completion", "Hello there.")
@@ -45,8 +47,7 @@ def test_openais_sdk_works_without_v1(sdk: openai.OpenAI) -> None:
 
 
 @pytest.mark.parametrize(
-    "body",
-    [{"prompt": "a"}, {"prompt": "a", "model": "fake", "n_predict": 50}, {"prompt": "a", "cache_prompt": True}],
+    "body", [{"prompt": "a"}, {"prompt": "a", "model": "fake", "n_predict": 50}, {"prompt": "a", "cache_prompt": True}]
 )
 def test_completions_without_a_model_or_with_a_field_of_llama_servers_alone_is_llama_servers(
     http: TestClient, body: dict[str, Any]
@@ -77,8 +78,9 @@ def test_every_alias_has_the_routes_of_its_own(http: TestClient) -> None:
             direct = http.request(method, concrete, json={})
             other = http.request(method, address + concrete[len(path) :], json={})
             assert other.status_code == direct.status_code, (method, concrete)
-    assert http.post("/chat/completions", json=CHAT).json()["choices"] == (
-        http.post("/v1/chat/completions", json=CHAT).json()["choices"]
+    assert (
+        http.post("/chat/completions", json=CHAT).json()["choices"]
+        == (http.post("/v1/chat/completions", json=CHAT).json()["choices"])
     )
 
 

@@ -41,6 +41,8 @@ BODIES = {
     "/completions": {"prompt": "a"},
     "/chat/completions": {"messages": [{"role": "user", "content": "a"}]},
     "/responses": {"input": "a"},
+    "/v1/responses/compact": {"input": "a"},
+    "/responses/compact": {"input": "a"},
     "/embeddings": {"content": "a"},
     "/infill": {"input_prefix": "a", "input_suffix": "b"},
 }

@@ -77,11 +77,7 @@ def _capabilities(process: Process, able: list[str]) -> Json:
         "effort": {**_supported(thinks), **{effort: _supported(thinks) for effort in EFFORTS}},
         "image_input": _supported(False),
         "pdf_input": _supported(False),
-        "server_tools": {
-            **_supported(False),
-            "code_execution": _supported(False),
-            "web_search": _supported(False),
-        },
+        "server_tools": {**_supported(False), "code_execution": _supported(False), "web_search": _supported(False)},
         "structured_outputs": _supported(structured),
         "thinking": {
             **_supported(thinks),

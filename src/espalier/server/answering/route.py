@@ -120,7 +120,7 @@ async def answer(request: Request, dialect: Dialect[B]) -> Response:
             headers |= warning_header((*running.asked.lines, *running.told))
             return JsonResponse(reply, headers=headers, limit_seconds=process.settings.request_seconds)
         return dialect.stream(
-            _stream(running, dialect.chunks(running.asked, head, running.contract), dialect),
+            _stream(running, dialect.chunks(running.asked, head, running.contract, running.timings), dialect),
             close=stack.pop_all().aclose,
             ping_seconds=process.settings.sse_ping_seconds,
             # The engine itself keeps the first limit; the second is for a client that reads slowly.

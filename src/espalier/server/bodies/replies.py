@@ -56,6 +56,20 @@ class Report(Reply):
     outputs: list[Output]
 
 
+class Timings(Reply):
+    """llama-server's, in milliseconds. cache_n: prompt tokens found in the prefix cache; prompt_n: the others."""
+
+    cache_n: int
+    prompt_n: int
+    prompt_ms: float
+    prompt_per_token_ms: float
+    prompt_per_second: float
+    predicted_n: int
+    predicted_ms: float
+    predicted_per_token_ms: float
+    predicted_per_second: float
+
+
 class Completion(Reply):
     id: str
     created: int
@@ -63,6 +77,7 @@ class Completion(Reply):
     system_fingerprint: str
     request_id: str | None = None
     usage: Usage
+    timings: Timings
     espalier: Report | None = None
 
 

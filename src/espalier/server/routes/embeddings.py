@@ -67,11 +67,7 @@ def _ask(*, tokenwise: bool) -> Ask:
 
 
 async def answer_vectors(
-    request: Request,
-    ask: Ask,
-    write: Callable[[EmbeddingsRequest, list[Vectors]], Any],
-    *,
-    read: Read = read_object,
+    request: Request, ask: Ask, write: Callable[[EmbeddingsRequest, list[Vectors]], Any], *, read: Read = read_object
 ) -> Response:
     """The reply with the vectors of a body's texts, which is made in a thread. read: reads the body as JSON. ask: what
     it asks for. write: the reply."""

@@ -54,7 +54,6 @@ from espalier.server.http.wire import JsonResponse
 from espalier.server.process.deps import cheap_caller_of, count_public, process_of
 from espalier.server.process.state import Process
 from espalier.server.routes.embeddings import answer_vectors
-from espalier.server.settings import ServerSettings
 from espalier.version import __version__
 
 Json = dict[str, Any]

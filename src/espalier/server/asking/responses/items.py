@@ -18,6 +18,9 @@ TEXTS = {"input_text": "text", "output_text": "text", "text": "text", "refusal":
 """Content parts that are text, and their field that has it."""
 INPUT = "input"
 """The one field of a custom tool's arguments."""
+OWN_SUMMARY = "espalier:"
+"""How the `encrypted_content` of a compaction of ours begins; the rest of it is the summary as plain text."""
+SUMMARY_BEGINS = "Summary of the conversation so far:\n"
 
 
 class Conversation(Talk):
@@ -104,6 +107,16 @@ def _reasoning(item: Mapping[str, Any], place: str, conversation: Conversation) 
     conversation.own(place, "reasoning")["reasoning_content"] = "\n\n".join(parts)
 
 
+def _compaction(item: Mapping[str, Any], place: str, conversation: Conversation) -> None:
+    """The summary of what came before, as the assistant's words."""
+    summary = _text(item, "encrypted_content", place)
+    if not summary.startswith(OWN_SUMMARY):
+        conversation.warnings.append(f"{place}: an encrypted summary cannot be read here and was left out")
+        return
+    text = SUMMARY_BEGINS + summary.removeprefix(OWN_SUMMARY)
+    conversation.add({"role": "assistant", "content": text}, place)
+
+
 def _parts(item: Mapping[str, Any], name: str, place: str) -> list[str]:
     given = item.get(name)
     if given is None:
@@ -147,4 +160,5 @@ READERS: Mapping[str, Callable[[Mapping[str, Any], str, Conversation], None]] = 
     "custom_tool_call": _custom_call,
     "custom_tool_call_output": _output,
     "reasoning": _reasoning,
+    "compaction": _compaction,
 }
