@@ -104,4 +104,5 @@ def test_a_stored_response_is_compacted_and_a_stored_summary_listed(tmp_path: Pa
         assert [item["type"] for item in output] == ["message", "compaction"]
         second = http.post("/v1/responses", json={"input": output, "temperature": 0}).json()
         listed = http.get(f"/v1/responses/{second['id']}/input_items?order=asc").json()["data"]
-        assert listed[1]["type"] == "compaction" and listed[1]["id"]
+        assert listed[1]["type"] == "compaction"
+        assert listed[1]["id"].startswith("cmp_")

@@ -18,6 +18,7 @@ from espalier.decoding.prompt_scores import PromptToken
 from espalier.engines.base import Event, FinishEvent, Result, TokenEvent
 from espalier.errors import EspalierError
 from espalier.server.answering.counts import no_timings, usage
+from espalier.server.answering.custom_calls import CustomDeltas, as_custom
 from espalier.server.answering.logprobs import ChatLogprobsLog, Logprobs, TextLogprobsLog
 from espalier.server.asgi import new_id
 from espalier.server.asking.draft import ParsedRequest
@@ -154,7 +155,9 @@ def whole_chat(parsed: ParsedRequest, head: Head, results: Sequence[Result]) -> 
 
 def _calls(calls: list[Json], parsed: ParsedRequest) -> Json:
     """The calls of a message, or the one call of who asked with `functions`."""
-    return {"function_call": calls[0]["function"]} if parsed.has_functions else {"tool_calls": calls}
+    if parsed.has_functions:
+        return {"function_call": calls[0]["function"]}
+    return {"tool_calls": [as_custom(call, parsed.custom_tools) for call in calls] if parsed.custom_tools else calls}
 
 
 BROKEN = "content_filter"
@@ -384,8 +387,11 @@ class ChoiceChunks(ReplyChunks):
         return {**chunk, "usage": None} if self.asked.include_usage else chunk
 
 
+@dataclass(slots=True)
 class ChatChunks(ChoiceChunks):
     """`chat.completion.chunk`s."""
+
+    _custom: CustomDeltas = field(default_factory=CustomDeltas)
 
     def opening(self, index: int, run: int) -> list[Json]:
         role = {"role": "assistant", "content": ""}
@@ -415,6 +421,8 @@ class ChatChunks(ChoiceChunks):
         deltas = [_delta(delta) for delta in happened.deltas]
         if self.asked.has_functions:
             deltas = [_calls(delta["tool_calls"], self.asked) if "tool_calls" in delta else delta for delta in deltas]
+        if self.asked.custom_tools:
+            deltas = [self._custom.of(index, delta, self.asked.custom_tools) for delta in deltas]
         return [{"delta": delta} for delta in deltas if delta]
 
     def ending(self, index: int, result: Result) -> Json:

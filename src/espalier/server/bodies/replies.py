@@ -108,13 +108,24 @@ class Call(Reply):
     function: Function
 
 
+class CustomText(Reply):
+    name: str
+    input: str
+
+
+class CustomCall(Reply):
+    id: str
+    type: Literal["custom"]
+    custom: CustomText
+
+
 class Message(Reply):
     role: Literal["assistant"]
     content: str | None
     refusal: None
     reasoning: str | None = None
     reasoning_content: str | None = None
-    tool_calls: list[Call] = Field(default=[])
+    tool_calls: list[Call | CustomCall] = Field(default=[])
 
 
 class ChatChoice(Reply):

@@ -78,8 +78,6 @@ class CompactBody(ForeignBody):
     """The body of `/v1/responses/compact`, with the fields of every generating route, which are those of the summary.
     input: a text, or items. stream: there is no stream."""
 
-    NOT_HERE = {"image": NOT_HERE["image"]}
-
     input: str | list[dict[str, Any]] | None = None
     instructions: str | None = None
     max_output_tokens: int | None = Field(default=None, ge=1)

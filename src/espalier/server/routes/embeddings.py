@@ -38,7 +38,7 @@ router = APIRouter(tags=["embeddings"])
 
 @router.post("/v1/embeddings", responses={200: {"model": EmbeddingList}, **ERRORS}, openapi_extra=BODY)
 async def embeddings(request: Request) -> Response:
-    """One vector for each text, pooled as the model says or EMBEDDING_POOLING, normalised."""
+    """One vector for each text, pooled as EMBEDDING_POOLING or the model says, else the mean; normalised."""
     return await openai_vectors(request, read_object)
 
 
@@ -81,7 +81,7 @@ async def answer_vectors(
             with time_limit(process.settings.request_seconds, what="this"):
                 vectors = [_vector(asked, text, ends) for text in asked.texts]
                 bytes_by_parts = to_bytes_by_parts(write(asked, vectors))
-            return bytes_by_parts, asked.warnings
+            return bytes_by_parts, (*asked.warnings, *asked.notes)
 
         reply, warnings = await while_connected(request, process.pools.tokens.run(make, owner=caller.name))
         return JsonResponse(reply, headers=warning_header(warnings))
@@ -103,7 +103,8 @@ def _openai(parsed: EmbeddingsRequest, vectors: list[Vectors]) -> Json:
             item |= {"embedding": base64.b64encode(raw).decode("ascii"), "encoding_format": "base64"}
         data.append(item)
     usage = {"prompt_tokens": parsed.tokens, "total_tokens": parsed.tokens}
-    return {"object": "list", "data": data, "model": parsed.model, "usage": usage}
+    notes = {"espalier": {"warnings": list(parsed.notes)}} if parsed.notes else {}
+    return {"object": "list", "data": data, "model": parsed.model, "usage": usage, **notes}
 
 
 def _llama(_parsed: EmbeddingsRequest, vectors: list[Vectors]) -> list[Json]:

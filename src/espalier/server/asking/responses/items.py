@@ -5,19 +5,17 @@ Consecutive items of the model (reasoning, a message, calls) become one assistan
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from espalier.server.asking.adapted import Talk
+from espalier.server.asking.custom_tools import arguments_of
 from espalier.server.http.errors import BadRequest, UnsupportedParameter
 
 Json = dict[str, Any]
 ROLES = ("user", "assistant", "system", "developer")
 TEXTS = {"input_text": "text", "output_text": "text", "text": "text", "refusal": "refusal"}
 """Content parts that are text, and their field that has it."""
-INPUT = "input"
-"""The one field of a custom tool's arguments."""
 OWN_SUMMARY = "espalier:"
 """How the `encrypted_content` of a compaction of ours begins; the rest of it is the summary as plain text."""
 SUMMARY_BEGINS = "Summary of the conversation so far:\n"
@@ -75,7 +73,7 @@ def _call(item: Mapping[str, Any], place: str, conversation: Conversation) -> No
 
 
 def _custom_call(item: Mapping[str, Any], place: str, conversation: Conversation) -> None:
-    _add_call(item, json.dumps({INPUT: _text(item, "input", place)}, ensure_ascii=False), place, conversation)
+    _add_call(item, arguments_of(_text(item, "input", place)), place, conversation)
 
 
 def _add_call(item: Mapping[str, Any], arguments: str, place: str, conversation: Conversation) -> None:
