@@ -27,6 +27,7 @@ from espalier.server.process.deps import count_public
 from espalier.server.process.opening import Parts, open_process
 from espalier.server.process.prebuild import wanted_lists
 from espalier.server.routes import (
+    aliases,
     batches,
     chat,
     completions,
@@ -66,6 +67,7 @@ CHAT_ROUTERS = (
     embeddings.router,
     llama_state.router,
     ollama.router,
+    aliases.router,
 )
 BATCH_ROUTERS = (files.router, batches.router, wordlist_jobs.router)
 ROUTERS = (*CHAT_ROUTERS, *BATCH_ROUTERS)
@@ -138,7 +140,7 @@ def _build(
     )
     if settings.wordlist_server_compat and chat.router in routers:
         routers = (*routers, logging_server.router)
-    for router in routers:
+    for router in (*routers, aliases.aliases_of(routers)):
         api.include_router(router)
 
     api.openapi = openapi.describe(api)  # type: ignore[method-assign]  # as FastAPI's own documentation does it

@@ -39,6 +39,11 @@ BODIES = {
     "/api/chat": {"messages": [{"role": "user", "content": "a"}]},
     "/api/generate": {"prompt": "a"},
     "/completions": {"prompt": "a"},
+    "/chat/completions": {"messages": [{"role": "user", "content": "a"}]},
+    "/responses": {"input": "a"},
+    "/v1/responses/compact": {"input": "a"},
+    "/responses/compact": {"input": "a"},
+    "/embeddings": {"content": "a"},
     "/infill": {"input_prefix": "a", "input_suffix": "b"},
 }
 

@@ -41,6 +41,7 @@ def chunks_of(kind: Any, **more: Any) -> Any:
             "returned": 2,
             "include_usage": False,
             "has_functions": False,
+            "custom_tools": frozenset(),
             "requests": [SimpleNamespace(prompt_top=None)] * 2,
             "echo": ["", ""],
             "ends": (),

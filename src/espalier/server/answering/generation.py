@@ -21,6 +21,7 @@ from espalier.decoding.strategies import STRATEGIES
 from espalier.engines.base import Event, FinishEvent, Result, TokenEvent
 from espalier.engines.protocols import Running
 from espalier.errors import Cancelled, DeadEnd, EspalierError, LimitExceeded, Stranded, Unavailable
+from espalier.server.answering.counts import timings_of
 from espalier.server.answering.replies import result_lines
 from espalier.server.asking.draft import ParsedRequest
 from espalier.server.http.errors import TooCostly, code_of
@@ -37,7 +38,7 @@ Burst: TypeAlias = list[tuple[int, Event]]
 @dataclass(slots=True)
 class GenerationOutput:
     """One output. Times are of `time.monotonic`. submitted: when the engine had taken it. first, last: its first and
-    latest token. gaps: seconds between tokens. finish: the finish reason, or the code of an error."""
+    latest token; without one, last is its end. gaps: seconds between tokens. finish: the finish reason, or the code of an error."""
 
     running: Running | None = None
     submitted: float | None = None
@@ -152,6 +153,8 @@ class Generation:
                 output.gaps.append(now - output.last)
             output.last = now
         if isinstance(happened, FinishEvent):
+            if output.first is None:
+                output.last = time.monotonic()
             self.count(index, happened.result, None)
 
     def count(self, index: int, result: Result | None, error: str | None) -> None:
@@ -202,6 +205,13 @@ class Generation:
                 "judge": breach.judge,
             }
             log.error("a text breaks its constraint, which was called enforced", extra={"fields": fields})
+
+    def timings(self, indices: Sequence[int] | None = None) -> dict[str, Any]:
+        """llama-server's `timings` under this key, of outputs that have ended. indices: of which; None is all."""
+        began = self.began if self.submitted is None else self.submitted
+        if indices is None:
+            return {"timings": timings_of(self.outputs, began=began, n=self.asked.n)}
+        return {"timings": timings_of([self.outputs[index] for index in indices], began=began)}
 
     def ended(self, reply_id: str, results: Sequence[Result]) -> None:
         """Report a finished reply to telemetry and the content log. results: one of each run."""
@@ -283,6 +293,11 @@ class Generation:
                 **columns,
             )
         )
+
+
+def with_timings(reply: dict[str, Any], running: Generation) -> dict[str, Any]:
+    """A whole reply with `timings`, as llama-server has them on every route."""
+    return reply | running.timings()
 
 
 def completion_tokens(result: Result) -> int:

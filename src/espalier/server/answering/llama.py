@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from espalier.engines.base import Event, FinishEvent, Result, TokenEvent, Usage
+from espalier.server.answering.counts import predicted, timings
 from espalier.server.answering.generation import Generation
 from espalier.server.answering.logprobs import finite, of_probability
 from espalier.server.answering.replies import Head, ReplyChunks, result_report
@@ -26,24 +27,16 @@ STOPS = {"length": "limit", "stop": "eos"}
 def whole_llama(parsed: ParsedRequest, head: Head, results: Sequence[Result]) -> Json:
     """Every output, without its timings, which `finish_llama` adds."""
     assert isinstance(parsed, ParsedLlamaRequest)
-    return {"results": [(_final(parsed, index, result), result.usage) for index, result in enumerate(results)]}
+    return {"results": [_final(parsed, index, result) for index, result in enumerate(results)]}
 
 
 def finish_llama(reply: Json, running: Generation) -> Any:
     """One output, or a list of several, with timings, reduced to `response_fields`."""
     parsed = running.asked
     assert isinstance(parsed, ParsedLlamaRequest)
-    began = running.began if running.submitted is None else running.submitted
     replies = [
-        _pick_fields(
-            parsed,
-            {
-                **result,
-                **named_by(running),
-                "timings": timings(usage, began=began, first=output.first, last=output.last),
-            },
-        )
-        for (result, usage), output in zip(reply["results"], running.outputs, strict=True)
+        _pick_fields(parsed, {**result, **named_by(running), **running.timings([index])})
+        for index, result in enumerate(reply["results"])
     ]
     return replies[0] if len(replies) == 1 else replies
 
@@ -51,32 +44,6 @@ def finish_llama(reply: Json, running: Generation) -> Any:
 def named_by(running: Generation) -> Json:
     """The name under which a rejection log has the request, if the reply can be merged with one."""
     return {"request_id": running.request_id} if running.asked.top_logprobs is not None else {}
-
-
-def timings(usage: Usage, *, began: float, first: float | None, last: float) -> Json:
-    """llama-server's `timings`, in milliseconds. prompt_ms: until the first token, queueing included. cache_n: prompt
-    tokens found in the prefix cache; prompt_n: the others. began, first, last: of `time.monotonic`."""
-    before = 1000 * ((last if first is None else first) - began)
-    prompt = usage.prompt_tokens - usage.cached_tokens
-    return {
-        "cache_n": usage.cached_tokens,
-        "prompt_n": prompt,
-        "prompt_ms": before,
-        "prompt_per_token_ms": before / prompt if prompt else 0.0,
-        "prompt_per_second": 1000 * prompt / before if before > 0 else 0.0,
-        **predicted(usage.completion_tokens, first=first, last=last),
-    }
-
-
-def predicted(count: int, *, first: float | None, last: float) -> Json:
-    """The part of `timings` about generated tokens."""
-    after = 0.0 if first is None else 1000 * max(0.0, last - first)
-    return {
-        "predicted_n": count,
-        "predicted_ms": after,
-        "predicted_per_token_ms": after / count if count else 0.0,
-        "predicted_per_second": 1000 * count / after if after > 0 else 0.0,
-    }
 
 
 def _final(parsed: ParsedLlamaRequest, index: int, result: Result) -> Json:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,6 +17,8 @@ from espalier.chat.reading.deltas import ArgumentsDelta, CallBegun, ContentDelta
 from espalier.decoding.prompt_scores import PromptToken
 from espalier.engines.base import Event, FinishEvent, Result, TokenEvent
 from espalier.errors import EspalierError
+from espalier.server.answering.counts import no_timings, usage
+from espalier.server.answering.custom_calls import CustomDeltas, as_custom
 from espalier.server.answering.logprobs import ChatLogprobsLog, Logprobs, TextLogprobsLog
 from espalier.server.asgi import new_id
 from espalier.server.asking.draft import ParsedRequest
@@ -80,20 +82,6 @@ def outputs(parsed: ParsedRequest, results: Sequence[Result]) -> Iterator[tuple[
     for run, result in enumerate(results):
         for place, output in enumerate((result, *result.others)):
             yield run * parsed.returned + place, run, place, output
-
-
-def usage(results: Sequence[Result], n: int) -> Json:
-    """Token counts of all outputs. A prompt counts once, however many outputs it has. n: runs of one prompt. Reasoning
-    tokens are given if there is reasoning."""
-    texts = [output for result in results for output in (result, *result.others)]
-    prompt = sum(result.usage.prompt_tokens for result in results[::n])
-    completion = sum(text.usage.completion_tokens for text in texts)
-    usage: Json = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
-    usage["prompt_tokens_details"] = {"cached_tokens": sum(result.usage.cached_tokens for result in results[::n])}
-    if any(text.reasoning is not None or text.usage.reasoning_tokens for text in texts):
-        reasoning = sum(text.usage.reasoning_tokens for text in texts)
-        usage["completion_tokens_details"] = {"reasoning_tokens": reasoning}
-    return usage
 
 
 def report(parsed: ParsedRequest, choice: int, run: int, result: Result, trace_id: str | None) -> Json:
@@ -167,7 +155,9 @@ def whole_chat(parsed: ParsedRequest, head: Head, results: Sequence[Result]) -> 
 
 def _calls(calls: list[Json], parsed: ParsedRequest) -> Json:
     """The calls of a message, or the one call of who asked with `functions`."""
-    return {"function_call": calls[0]["function"]} if parsed.has_functions else {"tool_calls": calls}
+    if parsed.has_functions:
+        return {"function_call": calls[0]["function"]}
+    return {"tool_calls": [as_custom(call, parsed.custom_tools) for call in calls] if parsed.custom_tools else calls}
 
 
 BROKEN = "content_filter"
@@ -221,12 +211,13 @@ def steps_of(parsed: ParsedRequest, result: Result) -> list[StepRecord]:
 
 @dataclass(slots=True)
 class ReplyChunks(ABC):
-    """Makes the chunks of one stream from events; subclasses know the shape of a route. results: those of
-    the finished runs, by index."""
+    """Makes the chunks of one stream from events; subclasses know the shape of a route. timings: as
+    `Generation.timings`. results: those of the finished runs, by index."""
 
     asked: ParsedRequest
     head: Head
     contract: Sequence[Mapping[str, str]] | None
+    timings: Callable[[Sequence[int] | None], Json] = no_timings
     results: dict[int, Result] = field(default_factory=dict)
     _steps: dict[int, list[StepRecord]] = field(default_factory=dict)
     _ids: dict[int, list[int]] = field(default_factory=dict)
@@ -355,6 +346,8 @@ class ChoiceChunks(ReplyChunks):
 
     def _end_output(self, index: int, run: int, result: Result, trace_id: str | None) -> Json:
         last = self._chunk([self._complete_choice(index, self.ending(index, result))])
+        if not self.asked.include_usage and index == run * self.asked.returned:
+            last |= self.timings([run])
         if self.asked.report:
             entry = report(self.asked, index, run, result, trace_id)
             return {**last, "espalier": reports(self.contract, [entry], self.asked, [replace(result, others=())])}
@@ -378,7 +371,7 @@ class ChoiceChunks(ReplyChunks):
         if not self.asked.include_usage:
             return []
         results = [self.results[index] for index in sorted(self.results)]
-        return [{**self._chunk([]), "usage": usage(results, self.asked.n)}]
+        return [{**self._chunk([]), "usage": usage(results, self.asked.n), **self.timings(None)}]
 
     def _complete_choice(self, index: int, choice: Json) -> Json:
         completed = {"index": index, **choice}
@@ -394,8 +387,11 @@ class ChoiceChunks(ReplyChunks):
         return {**self.head.json(chunk=True), "choices": choices}
 
 
+@dataclass(slots=True)
 class ChatChunks(ChoiceChunks):
     """`chat.completion.chunk`s."""
+
+    _custom: CustomDeltas = field(default_factory=CustomDeltas)
 
     def opening(self, index: int, run: int) -> list[Json]:
         role = {"role": "assistant", "content": ""}
@@ -425,6 +421,8 @@ class ChatChunks(ChoiceChunks):
         deltas = [_delta(delta) for delta in happened.deltas]
         if self.asked.has_functions:
             deltas = [_calls(delta["tool_calls"], self.asked) if "tool_calls" in delta else delta for delta in deltas]
+        if self.asked.custom_tools:
+            deltas = [self._custom.of(index, delta, self.asked.custom_tools) for delta in deltas]
         return [{"delta": delta} for delta in deltas if delta]
 
     def ending(self, index: int, result: Result) -> Json:

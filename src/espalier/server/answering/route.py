@@ -82,6 +82,29 @@ class Dialect(Generic[B]):
         return replace(asked, hints=hints, warnings=warnings)
 
 
+async def read_ahead(
+    request: Request, route: str, read: Callable[[Request, ServerSettings], Awaitable[dict[str, Any]]]
+) -> dict[str, Any]:
+    """The body of an identified caller, for a route that looks at it before it answers; the meter counts what is
+    refused. Raises what `read` raises."""
+    process = process_of(request)
+    caller_of(request)
+    try:
+        return await read(request, process.settings)
+    except EspalierError as error:
+        process.meter.refused(route=route, code=code_of(error))
+        raise
+
+
+def as_read(data: dict[str, Any]) -> Callable[[Request, ServerSettings], Awaitable[dict[str, Any]]]:
+    """What gives a body that has been read ahead."""
+
+    async def read(_request: Request, _settings: ServerSettings) -> dict[str, Any]:
+        return data
+
+    return read
+
+
 async def answer(request: Request, dialect: Dialect[B]) -> Response:
     """The reply to one request. The meter counts a refused request, and every output that was started. Raises what is
     wrong with the request."""
@@ -98,7 +121,7 @@ async def answer(request: Request, dialect: Dialect[B]) -> Response:
             headers |= warning_header((*running.asked.lines, *running.told))
             return JsonResponse(reply, headers=headers, limit_seconds=process.settings.request_seconds)
         return dialect.stream(
-            _stream(running, dialect.chunks(running.asked, head, running.contract), dialect),
+            _stream(running, dialect.chunks(running.asked, head, running.contract, running.timings), dialect),
             close=stack.pop_all().aclose,
             ping_seconds=process.settings.sse_ping_seconds,
             # The engine itself keeps the first limit; the second is for a client that reads slowly.

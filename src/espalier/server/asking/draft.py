@@ -32,8 +32,9 @@ class ReplyOptions:
     include_usage: whether a stream ends with the usage. top_logprobs: how many candidates beside each token, None
     without log probabilities. processed_logprobs: whether these are of what the constraint and the samplers left, as
     vLLM's mode of this name. token_ids: whether choices have `token_ids`. report: whether the reply has the key
-    `espalier`. has_functions: whether calls are told as OpenAI's old `function_call`. shown_trace: how much of the
-    trace the key holds. stream_steps: each step comes with its token.
+    `espalier`. has_functions: whether calls are told as OpenAI's old `function_call`. custom_tools: names of tools
+    whose calls are told with a text in place of arguments. shown_trace: how much of the trace the key holds.
+    stream_steps: each step comes with its token.
     """
 
     stream: bool = False
@@ -43,6 +44,7 @@ class ReplyOptions:
     token_ids: bool = False
     report: bool = False
     has_functions: bool = False
+    custom_tools: frozenset[str] = frozenset()
     shown_trace: Literal["none", "summary", "steps"] = "none"
     stream_steps: bool = False
     #: Where the reply has the reasoning.

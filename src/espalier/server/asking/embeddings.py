@@ -7,7 +7,7 @@ from typing import Any
 
 from espalier.engines.embedding import L2, HiddenReader, HowToPool, Pooling, reader_of
 from espalier.engines.protocols import Engine
-from espalier.errors import NotHere, PromptTooLong
+from espalier.errors import PromptTooLong
 from espalier.server.asking.assemble import model_name
 from espalier.server.asking.token_ids import check_ids, known_vocab
 from espalier.server.bodies.embeddings import EmbeddingsBody
@@ -20,7 +20,7 @@ from espalier.tokens.vocab import Vocab
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddingsRequest:
     """texts: token ids of each. how: how their states become vectors. base64: as little-endian float32 bytes.
-    warnings: for the client."""
+    warnings: for the client. notes: what a reader of the vectors must know of them."""
 
     reader: HiddenReader
     texts: tuple[tuple[int, ...], ...]
@@ -28,6 +28,7 @@ class EmbeddingsRequest:
     model: str
     base64: bool
     warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def tokens(self) -> int:
@@ -39,7 +40,7 @@ def ask_embeddings(
 ) -> EmbeddingsRequest:
     """tokenwise: whether a vector a token is given where nothing says how to pool. is_cut: whether a text that is too
     long loses its end. Raises BadRequest and its kin naming
-    the field, PromptTooLong, NotHere for an engine or a model without embeddings."""
+    the field, PromptTooLong, NotHere for an engine without embeddings."""
     given = [name for name in ("input", "content") if getattr(body, name) is not None]
     if len(given) != 1:
         raise BadRequest(
@@ -50,8 +51,9 @@ def ask_embeddings(
     field, engine = given[0], process.engine.engine
     model, other = model_name(body.model, process)
     reader = reader_of(engine, process.engine.name)
-    pooling = _pooling(reader, process, tokenwise=tokenwise)
-    length = _length(body.dimensions, reader)
+    notes: list[str] = []
+    pooling = _pooling(reader, process, notes, tokenwise=tokenwise)
+    length = _length(body.dimensions, reader, notes)
     if pooling is None and length is not None:
         raise UnsupportedParameter("without a pooling every token has its vector, whole", field="dimensions")
     several = _several(getattr(body, field), field)
@@ -75,29 +77,29 @@ def ask_embeddings(
         model=model,
         base64=body.encoding_format == "base64",
         warnings=(*body.told.lines(), *other),
+        notes=tuple(notes),
     )
 
 
-def _pooling(reader: HiddenReader, process: Process, *, tokenwise: bool) -> Pooling | None:
-    """The setting's, else the model's own."""
+def _pooling(reader: HiddenReader, process: Process, notes: list[str], *, tokenwise: bool) -> Pooling | None:
+    """The setting's, else the model's own; for one vector of a model that names none the mean, which is noted."""
     pooling = process.settings.embedding_pooling or reader.pooling
     if pooling is None and not tokenwise:
-        raise NotHere(
-            "the model does not say how the states of its tokens become one vector",
-            hint="set EMBEDDING_POOLING to mean, last or cls; /embedding gives a vector for each token",
-            field="model",
-        )
+        notes.append("the model names no pooling: each vector is the mean of its tokens (EMBEDDING_POOLING)")
+        return "mean"
     return pooling
 
 
-def _length(asked: int | None, reader: HiddenReader) -> int | None:
+def _length(asked: int | None, reader: HiddenReader, notes: list[str]) -> int | None:
+    """How many values are kept; None is all. It is noted where the model is not trained for it."""
     if asked is None or asked == reader.size:
         return None
+    if asked > reader.size:
+        raise UnsupportedParameter(f"the vectors of this model have {reader.size} values", field="dimensions")
     if asked not in reader.prefixes:
-        known = ", ".join(map(str, reader.prefixes[:8])) if reader.prefixes else "it is not trained for shorter ones"
-        raise UnsupportedParameter(
-            f"the vectors of this model have {reader.size} values", hint=known, field="dimensions"
-        )
+        known = ", ".join(map(str, reader.prefixes[:8]))
+        hint = f"it is trained for {known}" if known else "it is not trained for shorter ones"
+        notes.append(f"each vector is the first {asked} of {reader.size} values of the model; {hint}")
     return asked
 
 

@@ -53,7 +53,12 @@ class ParsedLlamaRequest(ParsedRequest):
 async def read_llama(http: HttpRequest, settings: ServerSettings) -> dict[str, Any]:
     """The body, with a prompt of mixed texts and ids turned into token ids. Raises what `read_object` raises, and
     BadRequest for an id that is no token."""
-    data, process = await read_object(http, settings), process_of(http)
+    return await adapt_prompt(http, await read_object(http, settings))
+
+
+async def adapt_prompt(http: HttpRequest, data: dict[str, Any]) -> dict[str, Any]:
+    """As `adapt_llama`, in a thread where there is something to do."""
+    process = process_of(http)
     if isinstance(data.get("prompt"), list):
         work = partial(adapt_llama, data, process)
         return await process.pools.bodies.run(work, owner=caller_of(http).name)

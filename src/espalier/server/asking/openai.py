@@ -17,6 +17,7 @@ from espalier.engines.request_options import given_options
 from espalier.errors import CapabilityError, NotHere, PromptTooLong
 from espalier.server.asking.assemble import AskedType, assemble
 from espalier.server.asking.constraint import read_constraint
+from espalier.server.asking.custom_tools import as_function_choice, as_functions
 from espalier.server.asking.decoding import read_decoding
 from espalier.server.asking.draft import ParsedRequest, RequestDraft
 from espalier.server.asking.fim import fim_prompt, plain_ids
@@ -52,6 +53,9 @@ def ask_chat(body: ChatBody, process: Process, *, make: Callable[..., AskedType]
             f"there are {len(body.messages)} messages; the limit is {settings.max_messages}", field="messages"
         )
     tools, choice, warnings = _tools(body)
+    custom: frozenset[str] = frozenset()
+    if tools is not None:
+        (tools, custom), choice = as_functions(tools), as_function_choice(choice)
     formats = (None if body.espalier is None else body.espalier.formats) or settings.schema_formats
     if tools is not None and formats != "assert":
         tools = [_annotate_formats(tool) for tool in tools]
@@ -78,6 +82,7 @@ def ask_chat(body: ChatBody, process: Process, *, make: Callable[..., AskedType]
         top_logprobs=_top(body),
         has_functions=bool(body.functions),
         reasoning_place=read_reasoning_place(body),
+        custom_tools=custom,
     )
     names = {**draft.names, **thinking.names, "prompt": "messages"}  # a prompt that is too long is one of messages
     warnings = (*warnings, *thinking.warnings)

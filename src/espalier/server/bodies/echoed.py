@@ -1,10 +1,12 @@
-"""Messages as SDKs send them back: what a reply contained comes back without harm, and old function calls become tools.
+"""Messages as SDKs send them back: what a reply contained comes back without harm, and old function calls and calls of
+custom tools become those of tools.
 
 It checks no types; the body's class does.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -87,6 +89,9 @@ def _message(message: Mapping[str, Any], where: str, told: list[str], *, strict:
 
 
 def _call(call: Mapping[str, Any], where: str, told: list[str], *, strict: bool) -> dict[str, Any]:
+    if call.get("type") == "custom" and isinstance(custom := call.get("custom"), Mapping):
+        function = {"name": custom.get("name"), "arguments": json.dumps({"input": custom.get("input")})}
+        call = {**call, "type": "function", "custom": None, "function": function}
     known = _select_known(
         call, CALL, where, told, strict=strict, also={"custom"} if call.get("custom") is None else set()
     )

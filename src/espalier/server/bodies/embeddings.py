@@ -13,8 +13,8 @@ Input = str | list[str | int | list[int | str]]
 
 
 class EmbeddingsBody(Body):
-    """input: a text, token ids, or a list of these; llama-server calls it `content` too. dimensions: only where the
-    model is made for it. embd_normalize: llama-server's: -1 none, 0 by the largest value, 2 Euclidean (the default)."""
+    """input: a text, token ids, or a list of these; llama-server calls it `content` too. dimensions: so many
+    values of each vector. embd_normalize: llama-server's: -1 none, 0 by the largest value, 2 Euclidean (the default)."""
 
     input: Input | None = None
     content: Input | None = None
@@ -37,10 +37,13 @@ class EmbeddingUsage(Reply):
 
 
 class EmbeddingList(Reply):
+    """espalier: `warnings`, where the vectors are not what the model is trained for."""
+
     object: Literal["list"]
     data: list[Embedding]
     model: str
     usage: EmbeddingUsage
+    espalier: dict[str, list[str]] | None = None
 
 
 class TokenVectors(Reply):

@@ -30,7 +30,7 @@ from espalier.server.bodies.ollama import (
     OllamaModelBody,
 )
 from espalier.server.bodies.openai import ChatBody, CompletionBody, ErrorReply
-from espalier.server.bodies.responses import ResponsesBody
+from espalier.server.bodies.responses import CompactBody, ResponsesBody
 from espalier.server.http.wire import JsonResponse, to_bytes
 
 BODIES: tuple[type[BaseModel], ...] = (
@@ -42,6 +42,7 @@ BODIES: tuple[type[BaseModel], ...] = (
     BatchBody,
     PriorityBody,
     ResponsesBody,
+    CompactBody,
     MessagesBody,
     EmbeddingsBody,
     InfillBody,

@@ -56,6 +56,20 @@ class Report(Reply):
     outputs: list[Output]
 
 
+class Timings(Reply):
+    """llama-server's, in milliseconds. cache_n: prompt tokens found in the prefix cache; prompt_n: the others."""
+
+    cache_n: int
+    prompt_n: int
+    prompt_ms: float
+    prompt_per_token_ms: float
+    prompt_per_second: float
+    predicted_n: int
+    predicted_ms: float
+    predicted_per_token_ms: float
+    predicted_per_second: float
+
+
 class Completion(Reply):
     id: str
     created: int
@@ -63,6 +77,7 @@ class Completion(Reply):
     system_fingerprint: str
     request_id: str | None = None
     usage: Usage
+    timings: Timings
     espalier: Report | None = None
 
 
@@ -93,13 +108,24 @@ class Call(Reply):
     function: Function
 
 
+class CustomText(Reply):
+    name: str
+    input: str
+
+
+class CustomCall(Reply):
+    id: str
+    type: Literal["custom"]
+    custom: CustomText
+
+
 class Message(Reply):
     role: Literal["assistant"]
     content: str | None
     refusal: None
     reasoning: str | None = None
     reasoning_content: str | None = None
-    tool_calls: list[Call] = Field(default=[])
+    tool_calls: list[Call | CustomCall] = Field(default=[])
 
 
 class ChatChoice(Reply):
@@ -136,12 +162,32 @@ class TextCompletion(Completion):
 
 
 class Model(Reply):
+    """OpenAI's first four; then llama-server's, vLLM's and Anthropic's."""
+
     id: str
     object: Literal["model"]
     created: int
     owned_by: str
+    aliases: list[str]
+    meta: dict[str, int]
+    root: str
+    parent: None
+    max_model_len: int | None
+    type: Literal["model"]
+    display_name: str
+    created_at: str
+    lifecycle: Literal["active"]
+    max_input_tokens: int | None
+    max_tokens: int | None
+    capabilities: dict[str, Any]
 
 
 class ModelList(Reply):
+    """models: llama-server's list. first_id, last_id, has_more: Anthropic's, for pages."""
+
     object: Literal["list"]
     data: list[Model]
+    models: list[dict[str, Any]]
+    first_id: str
+    last_id: str
+    has_more: bool

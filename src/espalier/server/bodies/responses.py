@@ -74,6 +74,17 @@ class ResponseStreamOptions(Body):
     include_obfuscation: bool | None = None
 
 
+class CompactBody(ForeignBody):
+    """The body of `/v1/responses/compact`, with the fields of every generating route, which are those of the summary.
+    input: a text, or items. stream: there is no stream."""
+
+    input: str | list[dict[str, Any]] | None = None
+    instructions: str | None = None
+    max_output_tokens: int | None = Field(default=None, ge=1)
+    previous_response_id: str | None = None
+    stream: Literal[False] | None = None
+
+
 class ResponsesBody(ForeignBody):
     """OpenAI's fields, and those which every generating route has. input: a text, or items."""
 

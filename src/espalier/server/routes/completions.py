@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from espalier.server.answering.generation import with_timings
 from espalier.server.answering.replies import TextChunks, text_head, whole_text
 from espalier.server.answering.route import Dialect, answer
 from espalier.server.asking.openai import ask_completion
@@ -22,6 +23,7 @@ TEXT = Dialect(
     head=text_head,
     whole=whole_text,
     chunks=TextChunks,
+    finish=with_timings,
 )
 router = APIRouter(tags=["openai"])
 

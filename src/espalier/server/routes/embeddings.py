@@ -30,6 +30,7 @@ from espalier.time_limit import check, time_limit
 
 Json = dict[str, Any]
 Ask: TypeAlias = Callable[[Json, Process], EmbeddingsRequest]
+Read: TypeAlias = Callable[[Request, ServerSettings], Awaitable[Json]]
 BODY = {"requestBody": {"$ref": "#/components/requestBodies/EmbeddingsBody"}}
 ERRORS = documented(*GENERATION_ERRORS)
 router = APIRouter(tags=["embeddings"])
@@ -37,15 +38,24 @@ router = APIRouter(tags=["embeddings"])
 
 @router.post("/v1/embeddings", responses={200: {"model": EmbeddingList}, **ERRORS}, openapi_extra=BODY)
 async def embeddings(request: Request) -> Response:
-    """One vector for each text, pooled as the model says or EMBEDDING_POOLING, normalised."""
-    return await answer_vectors(request, _ask(tokenwise=False), _openai)
+    """One vector for each text, pooled as EMBEDDING_POOLING or the model says, else the mean; normalised."""
+    return await openai_vectors(request, read_object)
 
 
 @router.post("/embedding", responses={200: {"model": list[TokenVectors]}, **ERRORS}, openapi_extra=BODY)
-@router.post("/embeddings", include_in_schema=False)
 async def llama_embedding(request: Request) -> Response:
     """As llama-server: a list of vectors for each text, and one for each token where nothing says how to pool them."""
-    return await answer_vectors(request, _ask(tokenwise=True), _llama)
+    return await llama_vectors(request, read_object)
+
+
+async def openai_vectors(request: Request, read: Read) -> Response:
+    """The reply in OpenAI's shape. read: reads the body as JSON."""
+    return await answer_vectors(request, _ask(tokenwise=False), _openai, read=read)
+
+
+async def llama_vectors(request: Request, read: Read) -> Response:
+    """The reply in llama-server's shape. read: reads the body as JSON."""
+    return await answer_vectors(request, _ask(tokenwise=True), _llama, read=read)
 
 
 def _ask(*, tokenwise: bool) -> Ask:
@@ -57,11 +67,7 @@ def _ask(*, tokenwise: bool) -> Ask:
 
 
 async def answer_vectors(
-    request: Request,
-    ask: Ask,
-    write: Callable[[EmbeddingsRequest, list[Vectors]], Any],
-    *,
-    read: Callable[[Request, ServerSettings], Awaitable[Json]] = read_object,
+    request: Request, ask: Ask, write: Callable[[EmbeddingsRequest, list[Vectors]], Any], *, read: Read = read_object
 ) -> Response:
     """The reply with the vectors of a body's texts, which is made in a thread. read: reads the body as JSON. ask: what
     it asks for. write: the reply."""
@@ -75,7 +81,7 @@ async def answer_vectors(
             with time_limit(process.settings.request_seconds, what="this"):
                 vectors = [_vector(asked, text, ends) for text in asked.texts]
                 bytes_by_parts = to_bytes_by_parts(write(asked, vectors))
-            return bytes_by_parts, asked.warnings
+            return bytes_by_parts, (*asked.warnings, *asked.notes)
 
         reply, warnings = await while_connected(request, process.pools.tokens.run(make, owner=caller.name))
         return JsonResponse(reply, headers=warning_header(warnings))
@@ -97,7 +103,8 @@ def _openai(parsed: EmbeddingsRequest, vectors: list[Vectors]) -> Json:
             item |= {"embedding": base64.b64encode(raw).decode("ascii"), "encoding_format": "base64"}
         data.append(item)
     usage = {"prompt_tokens": parsed.tokens, "total_tokens": parsed.tokens}
-    return {"object": "list", "data": data, "model": parsed.model, "usage": usage}
+    notes = {"espalier": {"warnings": list(parsed.notes)}} if parsed.notes else {}
+    return {"object": "list", "data": data, "model": parsed.model, "usage": usage, **notes}
 
 
 def _llama(_parsed: EmbeddingsRequest, vectors: list[Vectors]) -> list[Json]:
@@ -105,9 +112,6 @@ def _llama(_parsed: EmbeddingsRequest, vectors: list[Vectors]) -> list[Json]:
 
 
 @router.post("/v1/rerank", responses=ERRORS)
-@router.post("/rerank", include_in_schema=False)
-@router.post("/v1/reranking", include_in_schema=False)
-@router.post("/reranking", include_in_schema=False)
 async def rerank(request: Request) -> Response:
     """501 with the reason: a model that generates text ranks nothing."""
     cheap_caller_of(request)
@@ -115,7 +119,6 @@ async def rerank(request: Request) -> Response:
 
 
 @router.post("/v1/score", responses=ERRORS)
-@router.post("/score", include_in_schema=False)
 async def score(request: Request) -> Response:
     """501 with the reason: a model that generates text scores no pairs."""
     cheap_caller_of(request)

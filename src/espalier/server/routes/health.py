@@ -28,8 +28,6 @@ MODULES = {"llama_model": "llamacpp"}
 
 
 @router.head("/health", include_in_schema=False)
-@router.get("/v1/health", include_in_schema=False)
-@router.head("/v1/health", include_in_schema=False)
 @router.get(
     "/health",
     summary="Whether the server is alive",

@@ -1,4 +1,4 @@
-"""llama-server's routes: `POST /completion` (also `/completions`), `POST /infill` and `GET /props`."""
+"""llama-server's routes: `POST /completion`, `POST /infill` and `GET /props`. `aliases.py` has `/completions`."""
 
 from __future__ import annotations
 
@@ -62,7 +62,6 @@ router = APIRouter(tags=["llama-server"])
     responses={**REPLY, **documented(*GENERATION_ERRORS)},
     openapi_extra={"requestBody": {"$ref": "#/components/requestBodies/LlamaBody"}},
 )
-@router.post("/completions", include_in_schema=False)
 async def complete(request: Request) -> Response:
     """Continue a text or token ids, with llama-server's fields, defaults and reply; the stream has no [DONE]."""
     return await answer(request, LLAMA)

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from espalier.errors import EspalierError, LimitExceeded
+from espalier.errors import EspalierError
 from espalier.server.answering.messages.errors import messages_error
 from espalier.server.answering.messages.reply import MessagesChunks, messages_head, whole_message
 from espalier.server.answering.route import Dialect, answer
 from espalier.server.asking.messages.ask import ask_messages
-from espalier.server.bodies.base import FieldWarnings, read_body
 from espalier.server.bodies.messages import MessagesBody
 from espalier.server.bodies.openapi import STREAM
-from espalier.server.http.body import in_thread_if_large, read_object
-from espalier.server.http.errors import GENERATION_ERRORS, ErrorShape, TooCostly, documented, error_headers
-from espalier.server.http.warnings import warning_header
+from espalier.server.http.errors import GENERATION_ERRORS, ErrorShape, documented, error_headers
 from espalier.server.http.wire import JsonResponse
-from espalier.server.process.deps import admitted, while_connected
-from espalier.time_limit import time_limit
+from espalier.server.routes.counting import COUNTED, answer_count
 
 ROUTE = "/v1/messages"
 COUNT = f"{ROUTE}/count_tokens"
@@ -53,30 +50,10 @@ async def create_message(request: Request) -> Response:
     return await answer(request, MESSAGES)
 
 
-@router.post(COUNT, responses=documented(*GENERATION_ERRORS), openapi_extra=BODY)
+@router.post(COUNT, responses={**COUNTED, **documented(*GENERATION_ERRORS)}, openapi_extra=BODY)
 async def count_tokens(request: Request) -> Response:
     """How many tokens the prompt of a message has. Nothing is generated."""
-    async with admitted(request) as (process, caller):
-        data = await read_object(request, process.settings)
-        body = await in_thread_if_large(
-            request, lambda: read_body(MessagesBody, data, strict=process.settings.strict_fields)
-        )
-
-        def count() -> tuple[int, Sequence[str]]:
-            with time_limit(process.settings.compile_seconds, what="this"):
-                asked = ask_messages(body, process, counts=True)
-                try:
-                    told = FieldWarnings(hints=asked.hints, warnings=asked.warnings) + body.told
-                    return len(process.engine.engine.prompt_ids(asked.requests[0])), told.lines()
-                except EspalierError as error:
-                    raise asked.named(error) from None
-
-        try:
-            counting = process.pools.tokens.run(count, owner=caller.name)
-            tokens, lines = await while_connected(request, counting)
-            return JsonResponse({"input_tokens": tokens}, headers=warning_header(dict.fromkeys(lines)))
-        except LimitExceeded as error:
-            raise TooCostly(error.message, hint=error.hint, field=error.field) from error
+    return await answer_count(request, replace(MESSAGES, ask=partial(ask_messages, counts=True)))
 
 
 def messages_shape(other: ErrorShape) -> ErrorShape:

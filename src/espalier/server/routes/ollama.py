@@ -24,7 +24,7 @@ from espalier.server.answering.ollama.reply import (
     whole_ollama,
     written_now,
 )
-from espalier.server.answering.route import Dialect, answer
+from espalier.server.answering.route import Dialect, answer, as_read, read_ahead
 from espalier.server.asking.adapted import moving
 from espalier.server.asking.assemble import model_name, unknown_model
 from espalier.server.asking.embeddings import EmbeddingsRequest, ask_embeddings
@@ -45,17 +45,15 @@ from espalier.server.http.errors import (
     READING_ERRORS,
     BadRequest,
     ErrorShape,
-    code_of,
     documented,
     error_headers,
 )
 from espalier.server.http.sse import LineStream
 from espalier.server.http.warnings import warning_header
 from espalier.server.http.wire import JsonResponse
-from espalier.server.process.deps import caller_of, cheap_caller_of, count_public, process_of
+from espalier.server.process.deps import cheap_caller_of, count_public, process_of
 from espalier.server.process.state import Process
 from espalier.server.routes.embeddings import answer_vectors
-from espalier.server.settings import ServerSettings
 from espalier.version import __version__
 
 Json = dict[str, Any]
@@ -120,12 +118,7 @@ async def _answer_unless_empty(
     """A body that asks nothing loads the model, or with `"keep_alive": 0` unloads it; here it is loaded, and stays.
     asks: the field that asks something. empty: the part of the reply to a body without it."""
     process = process_of(request)
-    caller_of(request)
-    try:
-        data = await read_untyped(request, process.settings)
-    except EspalierError as error:
-        process.meter.refused(route=dialect.route, code=code_of(error))
-        raise
+    data = await read_ahead(request, dialect.route, read_untyped)
     if not data.get(asks) and not data.get("suffix"):
         cheap_caller_of(request)
         body = read_body(dialect.body, data, strict=process.settings.strict_fields)
@@ -136,10 +129,7 @@ async def _answer_unless_empty(
             headers=warning_header((*warnings, *body.told.lines())),
         )
 
-    async def read(_request: Request, _settings: ServerSettings) -> Json:
-        return data
-
-    return await answer(request, replace(dialect, read=read))
+    return await answer(request, replace(dialect, read=as_read(data)))
 
 
 def _model(data: Mapping[str, Any], process: Process) -> tuple[str, tuple[str, ...]]:

@@ -14,12 +14,15 @@ from starlette.responses import Response
 
 from espalier.errors import InputError
 from espalier.server.answering.responses.again import events_of
+from espalier.server.answering.responses.compact import whole_compaction
 from espalier.server.answering.responses.keeping import keep_streamed, keep_whole
 from espalier.server.answering.responses.reply import ResponsesChunks, responses_head, whole_response
 from espalier.server.answering.route import Dialect, answer
-from espalier.server.asking.responses.ask import ask_responses
+from espalier.server.asking.responses.ask import ParsedResponsesRequest, ask_responses
+from espalier.server.asking.responses.compact import ask_compact
+from espalier.server.bodies.base import Body
 from espalier.server.bodies.openapi import STREAM
-from espalier.server.bodies.responses import ResponsesBody
+from espalier.server.bodies.responses import CompactBody, ResponsesBody
 from espalier.server.http.body import read_object
 from espalier.server.http.errors import (
     GENERATION_ERRORS,
@@ -34,11 +37,13 @@ from espalier.server.http.wire import JsonResponse, to_bytes_by_parts
 from espalier.server.ports import ResponseStore
 from espalier.server.process.deps import caller_of, process_of
 from espalier.server.routes.batch_store import PRIVATE, limit_of
+from espalier.server.routes.counting import COUNTED, answer_count
 from espalier.server.routes.stored import from_store
 from espalier.server.settings import ServerSettings
 
 Json = dict[str, Any]
 T = TypeVar("T")
+B = TypeVar("B", bound=Body)
 ROUTE = "/v1/responses"
 REPLY: dict[int | str, dict[str, Any]] = {
     200: {
@@ -60,6 +65,18 @@ RESPONSES = Dialect(
     ended=keep_streamed,
     done=b"",
 )
+COMPACT = Dialect(
+    route=f"{ROUTE}/compact",
+    operation="chat",
+    body=CompactBody,
+    ask=ask_compact,
+    head=responses_head,
+    whole=whole_compaction,
+    chunks=ResponsesChunks,
+)
+COMPACTED: dict[int | str, dict[str, Any]] = {
+    200: {"description": "OpenAI's compaction.", "content": {"application/json": {"schema": {"type": "object"}}}}
+}
 router = APIRouter(tags=["openai"])
 
 
@@ -70,6 +87,31 @@ router = APIRouter(tags=["openai"])
 )
 async def create_response(request: Request) -> Response:
     """Reply to items of a conversation, under a format, with functions and custom tools, whole or as a stream."""
+    return await answer(request, _with_history(RESPONSES, ask_responses))
+
+
+@router.post(
+    ROUTE + "/input_tokens",
+    responses={**COUNTED, **documented(*GENERATION_ERRORS)},
+    openapi_extra={"requestBody": {"$ref": "#/components/requestBodies/ResponsesBody"}},
+)
+async def count_input_tokens(request: Request) -> Response:
+    """How many tokens the prompt of a response has. Nothing is generated."""
+    return await answer_count(request, _with_history(RESPONSES, ask_responses), object="response.input_tokens")
+
+
+@router.post(
+    COMPACT.route,
+    responses={**COMPACTED, **documented(*GENERATION_ERRORS)},
+    openapi_extra={"requestBody": {"$ref": "#/components/requestBodies/CompactBody"}},
+)
+async def compact_response(request: Request) -> Response:
+    """A shorter conversation that goes on as this one: the user's messages, and a summary that the model writes."""
+    return await answer(request, _with_history(COMPACT, ask_compact))
+
+
+def _with_history(dialect: Dialect[B], ask: Callable[..., ParsedResponsesRequest]) -> Dialect[B]:
+    """The dialect, which also reads the items of the response before. ask: takes them as `history`."""
     history: list[Json] = []
 
     async def read(http: Request, settings: ServerSettings) -> Json:
@@ -77,7 +119,7 @@ async def create_response(request: Request) -> Response:
         history.extend(await _history(http, data.get("previous_response_id")))
         return data
 
-    return await answer(request, replace(RESPONSES, read=read, ask=partial(ask_responses, history=history)))
+    return replace(dialect, read=read, ask=partial(ask, history=history))
 
 
 @router.get(ROUTE + "/{response_id}", responses={**REPLY, **documented(*STATUSES)})

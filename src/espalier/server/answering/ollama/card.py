@@ -16,7 +16,6 @@ from typing import Any
 from espalier.chat.wire.detect import detect_format
 from espalier.engines.embedding import GivesHidden
 from espalier.engines.gguf.header import read_header
-from espalier.engines.protocols import Engine
 from espalier.errors import EspalierError, NotHere
 from espalier.server.asking.fim import fim_tokens
 from espalier.server.asking.ollama.ask import DEFAULTS, LATEST
@@ -102,13 +101,14 @@ def _read_folder(folder: Path) -> ModelFile:
     )
 
 
-def _model_file(process: Process) -> ModelFile:
+def model_file(process: Process) -> ModelFile:
+    """What is known of the file or folder of the model that is served."""
     return read_model_file(process.settings.model_name or process.app.settings.model or "")
 
 
 def list_entries(process: Process, *, is_running: bool = False) -> list[Json]:
     """An entry for each name of the model, as in `/api/tags`, or as in `/api/ps`."""
-    file = _model_file(process)
+    file = model_file(process)
     digest = hashlib.sha256(process.fingerprint.encode()).hexdigest()
     entries = []
     for name in process.names:
@@ -124,7 +124,7 @@ def list_entries(process: Process, *, is_running: bool = False) -> list[Json]:
 
 def describe_model(process: Process) -> Json:
     """The reply of `/api/show`."""
-    file, engine = _model_file(process), process.engine.engine
+    file, engine = model_file(process), process.engine.engine
     family = file.family or "espalier"
     info: Json = {"general.architecture": family, "general.basename": process.names[0], **file.values}
     if context := process.engine.capabilities.max_context:
@@ -139,7 +139,7 @@ def describe_model(process: Process) -> Json:
         "template": "" if engine.template is None else engine.template.source,
         "details": _details(file),
         "model_info": info,
-        "capabilities": _capabilities(process, engine, has_pooling=reader is not None and reader.pooling is not None),
+        "capabilities": abilities_of(process),
         "modified_at": _started(process),
     }
 
@@ -155,8 +155,10 @@ def _details(file: ModelFile) -> Json:
     }
 
 
-def _capabilities(process: Process, engine: Engine, *, has_pooling: bool) -> list[str]:
-    able = ["completion"]
+def abilities_of(process: Process) -> list[str]:
+    """What the model can do, in Ollama's words."""
+    able, engine = ["completion"], process.engine.engine
+    reader = engine.hidden if isinstance(engine, GivesHidden) else None
     if engine.template is not None and detect_format(engine.template.source) is not None:
         able.append("tools")
     if can_reason(engine):
@@ -167,7 +169,7 @@ def _capabilities(process: Process, engine: Engine, *, has_pooling: bool) -> lis
             able.append("insert")
         except NotHere:  # most models fill no gaps
             pass
-    if has_pooling or (process.settings.embedding_pooling and isinstance(engine, GivesHidden)):
+    if reader is not None and (reader.pooling or process.settings.embedding_pooling):
         able.append("embedding")
     return able
 

@@ -13,7 +13,7 @@ from espalier.server.asking.responses.ask import ParsedResponsesRequest
 
 log = logging.getLogger(__name__)
 Json = dict[str, Any]
-PREFIXES = {"message": "msg", "reasoning": "rs", "function_call": "fc", "custom_tool_call": "ctc"}
+PREFIXES = {"message": "msg", "reasoning": "rs", "function_call": "fc", "custom_tool_call": "ctc", "compaction": "cmp"}
 
 
 def keep_whole(reply: Json, running: Generation) -> Json:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from espalier.chat.reading.deltas import ArgumentsDelta, CallBegun, CallEnded, ContentDelta, Delta, ReasoningDelta
-from espalier.server.answering.responses.custom_input import CustomInput
+from espalier.server.answering.custom_input import CustomInput
 
 Json = dict[str, Any]
 Logprobs = Callable[[str, str], Sequence[Json]]

@@ -54,7 +54,7 @@ def finished(parsed: ParsedResponsesRequest, head: Head, items: Sequence[Json], 
         "completed_at": int(time.time()),
         "incomplete_details": details,
         "output": list(items),
-        "usage": _usage(result),
+        "usage": usage_of(result),
     }
 
 
@@ -109,7 +109,8 @@ def begun(parsed: ParsedResponsesRequest, head: Head) -> Json:
     }
 
 
-def _usage(result: Result) -> Json:
+def usage_of(result: Result) -> Json:
+    """Token counts, in the names of the Responses API."""
     usage = result.usage
     return {
         "input_tokens": usage.prompt_tokens,

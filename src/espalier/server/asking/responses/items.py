@@ -5,19 +5,20 @@ Consecutive items of the model (reasoning, a message, calls) become one assistan
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from espalier.server.asking.adapted import Talk
+from espalier.server.asking.custom_tools import arguments_of
 from espalier.server.http.errors import BadRequest, UnsupportedParameter
 
 Json = dict[str, Any]
 ROLES = ("user", "assistant", "system", "developer")
 TEXTS = {"input_text": "text", "output_text": "text", "text": "text", "refusal": "refusal"}
 """Content parts that are text, and their field that has it."""
-INPUT = "input"
-"""The one field of a custom tool's arguments."""
+OWN_SUMMARY = "espalier:"
+"""How the `encrypted_content` of a compaction of ours begins; the rest of it is the summary as plain text."""
+SUMMARY_BEGINS = "Summary of the conversation so far:\n"
 
 
 class Conversation(Talk):
@@ -72,7 +73,7 @@ def _call(item: Mapping[str, Any], place: str, conversation: Conversation) -> No
 
 
 def _custom_call(item: Mapping[str, Any], place: str, conversation: Conversation) -> None:
-    _add_call(item, json.dumps({INPUT: _text(item, "input", place)}, ensure_ascii=False), place, conversation)
+    _add_call(item, arguments_of(_text(item, "input", place)), place, conversation)
 
 
 def _add_call(item: Mapping[str, Any], arguments: str, place: str, conversation: Conversation) -> None:
@@ -102,6 +103,16 @@ def _reasoning(item: Mapping[str, Any], place: str, conversation: Conversation) 
             conversation.warnings.append(f"{place}: encrypted reasoning cannot be read here and was left out")
         return
     conversation.own(place, "reasoning")["reasoning_content"] = "\n\n".join(parts)
+
+
+def _compaction(item: Mapping[str, Any], place: str, conversation: Conversation) -> None:
+    """The summary of what came before, as the assistant's words."""
+    summary = _text(item, "encrypted_content", place)
+    if not summary.startswith(OWN_SUMMARY):
+        conversation.warnings.append(f"{place}: an encrypted summary cannot be read here and was left out")
+        return
+    text = SUMMARY_BEGINS + summary.removeprefix(OWN_SUMMARY)
+    conversation.add({"role": "assistant", "content": text}, place)
 
 
 def _parts(item: Mapping[str, Any], name: str, place: str) -> list[str]:
@@ -147,4 +158,5 @@ READERS: Mapping[str, Callable[[Mapping[str, Any], str, Conversation], None]] = 
     "custom_tool_call": _custom_call,
     "custom_tool_call_output": _output,
     "reasoning": _reasoning,
+    "compaction": _compaction,
 }

@@ -1,7 +1,4 @@
-"""Reads the tools and the tool choice of `/v1/responses` as those of the chat route.
-
-A custom tool, whose input is a text, becomes a function with one argument, the text; its grammar holds for the text.
-"""
+"""Reads the tools and the tool choice of `/v1/responses` as those of the chat route; custom tools become functions."""
 
 from __future__ import annotations
 
@@ -10,11 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from espalier.chat.tools import NO_ARGUMENTS, is_hosted
-from espalier.constraints.tools.text_grammar import KEYWORD
-from espalier.grammar.lark.read import read_lark
-from espalier.grammar.printer import print_grammar
-from espalier.server.asking.naming import field_names
-from espalier.server.asking.responses.items import INPUT
+from espalier.server.asking.custom_tools import name_of, read_custom
 from espalier.server.http.errors import BadRequest, UnsupportedParameter
 
 Json = dict[str, Any]
@@ -64,7 +57,7 @@ def read_tools(given: Sequence[Mapping[str, Any]] | None, choice: Any) -> Tools:
 
 
 def _function(tool: Mapping[str, Any], place: str) -> tuple[Json, Json]:
-    name = _name(tool, place)
+    name = name_of(tool, place)
     parameters, strict = tool.get("parameters"), tool.get("strict")
     inner = {"name": name, "parameters": NO_ARGUMENTS if parameters is None else parameters}
     given = {"description": tool.get("description"), "strict": strict}
@@ -79,47 +72,11 @@ def _function(tool: Mapping[str, Any], place: str) -> tuple[Json, Json]:
 
 
 def _custom(tool: Mapping[str, Any], place: str) -> tuple[Json, Json]:
-    name, shape = _name(tool, place), tool.get("format")
-    if shape is None:
-        shape = {"type": "text"}
-    if not isinstance(shape, Mapping) or shape.get("type") not in FORMATS:
-        raise BadRequest(f"{place}: a format has the type {' or '.join(FORMATS)}", field=f"{place}.format.type")
-    text = FORMATS[shape["type"]](shape, f"{place}.format")
-    parameters = {"type": "object", "properties": {INPUT: text}, "required": [INPUT], "additionalProperties": False}
-    inner: Json = {"name": name, "parameters": parameters}
-    if shape["type"] == "grammar":
-        inner["strict"] = True  # what cannot be enforced is refused, not checked afterwards
-    if tool.get("description") is not None:
-        inner["description"] = tool["description"]
-    echo = {"type": "custom", "name": name, "description": tool.get("description"), "format": dict(shape)}
-    return inner, echo
+    inner, shape = read_custom(tool, place)
+    return inner, {"type": "custom", "name": inner["name"], "description": tool.get("description"), "format": shape}
 
 
-def _free(_shape: Mapping[str, Any], _place: str) -> Json:
-    return {"type": "string"}
-
-
-def _grammar(shape: Mapping[str, Any], place: str) -> Json:
-    syntax, definition = shape.get("syntax"), shape.get("definition")
-    if not isinstance(definition, str):
-        raise BadRequest(f"{place}: the definition of a grammar is a text", field=f"{place}.definition")
-    if syntax == "regex":
-        return {"type": "string", "pattern": f"^(?:{definition})$"}
-    if syntax != "lark":
-        raise UnsupportedParameter(f"{place}: the syntax is lark or regex", field=f"{place}.syntax")
-    with field_names({"": f"{place}.definition"}, otherwise=f"{place}.definition"):
-        return {"type": "string", KEYWORD: print_grammar(read_lark(definition))}
-
-
-FORMATS: Mapping[str, Callable[[Mapping[str, Any], str], Json]] = {"text": _free, "grammar": _grammar}
 MAKERS: Mapping[str, Callable[[Mapping[str, Any], str], tuple[Json, Json]]] = {"function": _function, "custom": _custom}
-
-
-def _name(tool: Mapping[str, Any], place: str) -> str:
-    name = tool.get("name")
-    if not isinstance(name, str):
-        raise BadRequest(f"{place}: the tool has no name", field=f"{place}.name")
-    return name
 
 
 def _choice(given: Any, custom: set[str]) -> Any:
