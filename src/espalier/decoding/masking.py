@@ -21,12 +21,12 @@ def mask_plan(job: Job) -> Plan:
 
 def take_masked(job: Job, timed: TimedMask) -> Take:
     """The function that takes one token."""
-    matcher, questions = job.matcher, MatcherQuestions(job.matcher)
+    mask, questions = timed.masks_of(job.matcher), MatcherQuestions(job.matcher)
 
     def take(raw: Logits, context: FilterContext) -> TokenDecision:
         return decide(
             raw,
-            timed.mask(matcher),
+            None if mask is None else mask(),
             vocab=job.vocab,
             chain=job.chain,
             stream=job.stream,

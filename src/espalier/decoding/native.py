@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from espalier.constraints.base import Matcher
 from espalier.decoding.matcher_questions import MatcherQuestions
 from espalier.decoding.plan import Job, Plan, SampledToken
-from espalier.decoding.ports import Append, Need, answered
+from espalier.decoding.ports import Append, Need
 from espalier.decoding.step.record import RowRecords, ScoredToken
 from espalier.decoding.step.stages import CONSTRAINT, favourite_of, shares
 from espalier.decoding.text.run import EndRule, TextRun
@@ -131,7 +131,7 @@ def _steps(job: Job, sampler: NativeSampler) -> Plan:
     sampler.accept_prompt(job.prompt)
     answer = yield Need(append=(Append(branch=0, tokens=job.prompt),))
     while True:
-        raw, step = answered(answer)[0][-1], len(run.tokens)  # (V,) float32
+        raw, step = answer[0][-1], len(run.tokens)  # (V,) float32
         favourite = favourite_of(raw, step)
         choice = sampler.sample(raw, full=job.watch.lists)
         token = choice.taken.token

@@ -16,7 +16,7 @@ from espalier.constraints.base import Matcher
 from espalier.decoding.drafting.kit import DraftKit
 from espalier.decoding.line_limit import LineLimit
 from espalier.decoding.options import Decoding, Sequences, single
-from espalier.decoding.ports import Answer, Need
+from espalier.decoding.ports import Need
 from espalier.decoding.step.record import Watch
 from espalier.decoding.step.row import TokenDecision
 from espalier.sampling.chain import Chain
@@ -62,8 +62,8 @@ class Job:
     def context(self, tokens: Sequence[int]) -> FilterContext:
         """The context of filters after these generated tokens. The tokens are copied only where there are filters,
         because a copy at every step costs time."""
-        generated = tuple(tokens) if len(self.chain.filters) else ()
-        return FilterContext(step=len(tokens), prompt=self.prompt, generated=generated)
+        generated = tuple(tokens) if self.chain.filters.members else ()
+        return FilterContext(len(tokens), self.prompt, generated)
 
 
 class SampledToken(NamedTuple):
@@ -169,7 +169,8 @@ class Outcome:
     others: tuple[Outcome, ...] = ()
 
 
-Plan: TypeAlias = Generator[Need | SampledToken, Answer | None, Outcome]
+Plan: TypeAlias = Generator[Need | SampledToken, Any, Outcome]
+"""A driver sends an `Answer` in reply to a `Need`, and None in reply to a `SampledToken`, which a type cannot say."""
 MakePlan: TypeAlias = Callable[[Job], Plan]
 Take: TypeAlias = Callable[[Logits, FilterContext], TokenDecision]
 """From `(V,) float32` logits, which must not be kept, and the filters' context to a decision. Does not change the

@@ -149,10 +149,3 @@ class Need(NamedTuple):
 
 
 Answer: TypeAlias = dict[int, Rows]
-
-
-def answered(answer: Answer | None) -> Answer:
-    """The answer to a Need. A driver sends None only in reply to what needs no answer."""
-    if answer is None:
-        raise AssertionError("the driver must answer a Need")
-    return answer

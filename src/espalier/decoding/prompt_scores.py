@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from espalier.decoding.plan import Job, MakePlan, Outcome, Plan
-from espalier.decoding.ports import Append, Need, Rows, answered
+from espalier.decoding.ports import Append, Need, Rows
 from espalier.errors import CapabilityError
 from espalier.tokens.vocab import Vocab
 
@@ -91,7 +91,7 @@ def _plan(job: Job, make_plan: MakePlan, scores: PromptScores | None, *, generat
         for start in range(0, len(prompt), size):
             piece = prompt[start : start + size]
             answer = yield Need(append=(Append(branch=need.append[0].branch, tokens=piece, logits="all"),))
-            rows = answered(answer)[need.append[0].branch]
+            rows = answer[need.append[0].branch]
             following = prompt[start + 1 : start + size + 1]
             scores.read(rows[: len(following)], following)
             answer = {need.append[0].branch: rows[-1:]}

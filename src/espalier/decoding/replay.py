@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from espalier.automata.reasons.blame import Blame
 from espalier.decoding.matcher_questions import MatcherQuestions
 from espalier.decoding.plan import Job, Outcome, Plan, Take
-from espalier.decoding.ports import Append, Need, answered
+from espalier.decoding.ports import Append, Need
 from espalier.decoding.step.row import TokenDecision
 from espalier.errors import DeadEnd
 from espalier.json_record import Json, JsonRecord
@@ -328,7 +328,7 @@ def replay_plan(run: SequenceReplay) -> Plan:
     following: tuple[int, ...] = run.job.prompt
     while True:
         answer = yield Need(append=(Append(branch=0, tokens=following),))
-        if not run.step(answered(answer)[0][-1]):
+        if not run.step(answer[0][-1]):
             return Outcome(tokens=tuple(run.ids), text="", tail="", finish="length", stop=None)
         following = (run.ids[-1],)
 

@@ -6,6 +6,7 @@ It knows no strategy: several matchers of one job, such as those of beams, share
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 from espalier.constraints.base import Matcher
@@ -37,6 +38,12 @@ class TimedMask:
         if matcher is None:
             return self._no_eos
         return matcher.mask() if self._clock is None else self.timed(matcher.mask)
+
+    def masks_of(self, matcher: Matcher | None) -> Callable[[], Mask | None] | None:
+        """What gives `mask` of one matcher at every step; None where every token is allowed at all of them."""
+        if matcher is None and self._no_eos is None:
+            return None
+        return partial(self.mask, matcher) if matcher is None or self._clock is not None else matcher.mask
 
     def timed(self, ask: Callable[[], T]) -> T:
         """The answer of a matcher; the time that it takes is added to `seconds`."""

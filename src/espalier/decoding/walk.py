@@ -6,23 +6,23 @@ It knows neither masks nor draws: the strategy passes a function from logits to 
 from __future__ import annotations
 
 from espalier.decoding.plan import Job, Plan, SampledToken, Take
-from espalier.decoding.ports import Append, Need, answered
+from espalier.decoding.ports import Append, Need
 from espalier.decoding.text.run import EndRule, TextRun
 from espalier.decoding.timed_mask import TimedMask
 
 
 def walk(job: Job, take: Take, timed: TimedMask) -> Plan:
     """One sequence, one token per forward pass. take: takes a token. timed: builds the masks of `take`."""
-    matcher, run = job.matcher, TextRun(EndRule(job))
-    job.chain.start(job.prompt)
+    matcher, chain, run = job.matcher, job.chain, TextRun(EndRule(job))
+    chain.start(job.prompt)
     answer = yield Need(append=(Append(branch=0, tokens=job.prompt),))
     while True:
-        decision = take(answered(answer)[0][-1], job.context(run.tokens))
+        decision = take(answer[0][-1], job.context(run.tokens))
         token = decision.token
         if matcher is not None:
             matcher.advance(token)
-        job.chain.on_token(token, decision.prob)
-        yield SampledToken(token=token, text=run.take(token), record=decision.record)
+        chain.on_token(token, decision.prob)
+        yield SampledToken(token, run.take(token), decision.record)
         if run.ending is not None:
             return run.outcome(matcher, mask_seconds=timed.seconds)
-        answer = yield Need(append=(Append(branch=0, tokens=(token,)),))
+        answer = yield Need((Append(0, (token,)),))

@@ -75,7 +75,7 @@ class Chain:
     @property
     def can_ban(self) -> bool:
         """Whether a field of the config or a filter may ban tokens at some step."""
-        return bool(self.fitted.bans or self.fitted.ends or len(self.filters))
+        return bool(self.fitted.bans or self.fitted.ends or self.filters.members)
 
     @property
     def mu(self) -> float:
@@ -129,7 +129,7 @@ class Chain:
         """Apply everything that comes before the mask, `(V,) -> (V,)`: `logit_bias` and `allowed_ids`, then the
         filters. Returns the argument itself if there is nothing to do."""
         logits = self.fitted.apply(logits)
-        return self.filters.apply(logits, context) if len(self.filters) else logits
+        return self.filters.apply(logits, context) if self.filters.members else logits
 
     def heat(self, logits: Logits, context: TransformContext | None = None) -> Logits:
         """Penalties, DRY and temperature without truncation, in the config's order. The result is p' of
@@ -148,7 +148,8 @@ class Chain:
     def on_token(self, token: int, prob: float | None = None) -> None:
         """Record a taken token. prob: its probability in the distribution it was drawn from, None if it was not drawn;
         mirostat learns from it."""
-        self.filters.on_token(token)
+        if self.filters.members:
+            self.filters.on_token(token)
         self.past.push(token)
         if self.config.mirostat:
             mu = self._mus[-1]

@@ -77,32 +77,33 @@ class FilterResult:
 
 
 class FilterChain:
-    """Filters by priority, each under its own name. They fork and roll back together.
+    """Filters by priority, each under its own name. They fork and roll back together. members: in running order; read
+    only.
 
     Add filters before the first token. A disabled filter changes no logits but still follows the sequence, so that it
     can be enabled later.
     """
 
     def __init__(self, filters: Iterable[LogitFilter] = ()) -> None:
-        self._filters: list[LogitFilter] = []
+        self.members: list[LogitFilter] = []  # a step looks at it several times, and a call costs more
         self._missed: dict[str, int] = {}  # disabled filter -> number of last tokens that it refused to follow
         for member in filters:
             self.add(member)
 
     def __len__(self) -> int:
-        return len(self._filters)
+        return len(self.members)
 
     def __iter__(self) -> Iterator[LogitFilter]:
-        return iter(tuple(self._filters))
+        return iter(tuple(self.members))
 
     @property
     def names(self) -> tuple[str, ...]:
         """All names, in running order."""
-        return tuple(member.name for member in self._filters)
+        return tuple(member.name for member in self.members)
 
     def add(self, filter: LogitFilter) -> None:  # noqa: A002  # as the parameter is called everywhere
         """Add after all others of the same priority. Raises InputError if the name is taken."""
-        self.insert(len(self._filters), filter)
+        self.insert(len(self.members), filter)
 
     def insert(self, index: int, filter: LogitFilter) -> None:  # noqa: A002
         """Add at an index among those of the same priority, as in `list.insert`. Raises as `add`."""
@@ -112,21 +113,21 @@ class FilterChain:
                 hint="remove it first, or give one of the two another name",
                 field="filters",
             )
-        equals = [member for member in self._filters if member.priority == filter.priority]
+        equals = [member for member in self.members if member.priority == filter.priority]
         equals.insert(index, filter)
-        others = [member for member in self._filters if member.priority != filter.priority]
-        self._filters = sorted([*others, *equals], key=lambda member: -int(member.priority))  # sorted() is stable
+        others = [member for member in self.members if member.priority != filter.priority]
+        self.members = sorted([*others, *equals], key=lambda member: -int(member.priority))  # sorted() is stable
 
     def remove(self, name: str) -> LogitFilter:
         """Remove and return a filter. Raises UnknownName."""
         removed = self.get(name)
-        self._filters = [member for member in self._filters if member is not removed]
+        self.members = [member for member in self.members if member is not removed]
         self._missed.pop(name, None)
         return removed
 
     def get(self, name: str) -> LogitFilter:
         """Raises UnknownName, listing the names."""
-        for member in self._filters:
+        for member in self.members:
             if member.name == name:
                 return member
         raise UnknownName(f"there is no filter {name!r}", hint=f"there are: {', '.join(self.names) or 'none'}")
@@ -183,7 +184,7 @@ class FilterChain:
         changed."""
         moved: list[LogitFilter] = []
         try:
-            for member in self._filters:
+            for member in self.members:
                 if member.name not in self._missed:
                     member.on_token(token)
                     moved.append(member)
@@ -199,7 +200,7 @@ class FilterChain:
         if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 0:
             raise InputError(f"{count!r} is no number of tokens to roll back", field="count")
         count = int(count)
-        steps = [(member, max(0, count - self._missed.get(member.name, 0))) for member in self._filters]
+        steps = [(member, max(0, count - self._missed.get(member.name, 0))) for member in self.members]
         # On forks first, so that the real rollback starts only if every filter can do it.
         for member, step in steps[1:]:
             copy = member.fork()
@@ -211,19 +212,19 @@ class FilterChain:
 
     def fork(self) -> FilterChain:
         """An independent copy: every filter is forked, and enabled or disabled as in the original."""
-        other = FilterChain(member.fork() for member in self._filters)
+        other = FilterChain(member.fork() for member in self.members)
         other._missed = self._missed.copy()
         return other
 
     def reset(self) -> None:
         """Back to the start of a text, for every filter, disabled ones included. Raises InputError, before any filter
         is reset, for a filter that follows the text and has no `reset`."""
-        for member in self._filters:
+        for member in self.members:
             if not callable(getattr(member, "reset", None)):
                 raise InputError(
                     f"the filter {member.name!r} has no reset", hint="put a new one into the chain", field="filters"
                 )
-        for member in self._filters:
+        for member in self.members:
             member.reset()  # type: ignore[attr-defined]  # just checked
         self._missed = dict.fromkeys(self._missed, 0)
 
@@ -232,7 +233,7 @@ class FilterChain:
         return self.fork()
 
     def _active(self) -> list[LogitFilter]:
-        return [member for member in self._filters if member.name not in self._missed]
+        return [member for member in self.members if member.name not in self._missed]
 
     @staticmethod
     def _follow(member: LogitFilter, token: int, missed: int) -> int:

@@ -49,7 +49,7 @@ def test_a_fork_of_the_chain_is_independent_and_rollback_undoes():
     other.on_token(7)
     chain.rollback(1)
     assert one.seen == [5]
-    assert other.filters._filters[0].seen == [5, 6, 7]
+    assert other.filters.members[0].seen == [5, 6, 7]
 
 
 def test_the_order_of_the_transforms_is_data():

@@ -18,7 +18,7 @@ from espalier.decoding.beam.hypotheses import Agreement, Beam, Continuation, Hyp
 from espalier.decoding.beam.ranking import Ranking, RowRanking
 from espalier.decoding.options import Decoding
 from espalier.decoding.plan import Job, Outcome, Plan, SampledToken, Strategy
-from espalier.decoding.ports import Answer, Append, Need, answered
+from espalier.decoding.ports import Answer, Append, Need
 from espalier.decoding.text.run import EndRule, TextRun
 from espalier.errors import DeadEnd, InputError, SamplingError
 from espalier.sampling.config import SamplingConfig
@@ -88,7 +88,7 @@ class _BeamSearch:
         need = Need(append=(Append(branch=0, tokens=self._job.prompt),))
         length = 0
         while True:
-            answer = answered((yield need))
+            answer = yield need
             length += 1
             moves = self._step(answer, length)
             if not self._beams or self._pool.is_done(self._beams[0].total, length):

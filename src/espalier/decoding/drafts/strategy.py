@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from dataclasses import replace
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from espalier.decoding.drafting.continuations import PAUSE, HistoryPosition
 from espalier.decoding.drafts.pace import MOST, Pace, least_rate
@@ -19,7 +19,7 @@ from espalier.decoding.drafts.sources import SOURCES, check_sources
 from espalier.decoding.matcher_questions import MatcherQuestions
 from espalier.decoding.options import Decoding
 from espalier.decoding.plan import Drafting, Job, Outcome, Plan, SampledToken, Strategy
-from espalier.decoding.ports import Answer, Append, Need, answered
+from espalier.decoding.ports import Append, Need
 from espalier.decoding.step.decide import decide
 from espalier.decoding.step.row import TokenDecision
 from espalier.decoding.text.run import EndRule, TextRun
@@ -61,7 +61,7 @@ def draft_plan(job: Job) -> Plan:
     job.chain.start(job.prompt)
     try:
         answer = yield Need(append=(Append(branch=0, tokens=job.prompt),))
-        rows = answered(answer)[0]
+        rows = answer[0]
         run.passed(len(job.prompt), None)
         first = rows.shape[0] - 1
         while True:
@@ -76,7 +76,7 @@ def draft_plan(job: Job) -> Plan:
                     began = run.begins()
                     answer = yield Need(append=(Append(branch=0, tokens=run.feed),))
                     run.passed(len(run.feed), began)
-                    yield run.take_one(answered(answer)[0][-1])
+                    yield run.take_one(answer[0][-1])
                     yield from run.take_single()
                 if run.text.ending is not None:
                     return run.outcome()
@@ -88,7 +88,7 @@ def draft_plan(job: Job) -> Plan:
                 append=(Append(branch=0, tokens=tokens, logits="all" if draft else "last", optional=len(draft)),),
             )
             run.passed(len(tokens), began, len(draft))
-            rows = answered(answer)[0]
+            rows = answer[0]
             first = len(run.feed) - 1 if draft else rows.shape[0] - 1
     finally:
         run.close()
@@ -176,7 +176,7 @@ class _DraftRun:
         self.feed = (token,)
         return SampledToken(token=token, text=text, record=decision.record)
 
-    def sleep(self) -> Generator[Need | SampledToken, Answer | None, None]:
+    def sleep(self) -> Generator[Need | SampledToken, Any, None]:
         """Take tokens one by one, as `mask` does and at its cost, until a source is asked again or the text ends."""
         job, text, known, timed = self.job, self.text, self._seen.known, self._timed
         matcher, chain, questions = job.matcher, job.chain, self._questions
@@ -186,7 +186,7 @@ class _DraftRun:
             self._passes += 1
             self._cached += len(self.feed)
             decision = decide(
-                answered(answer)[0][-1],
+                answer[0][-1],
                 self._mask if self._has_mask else timed.mask(matcher),
                 vocab=job.vocab,
                 chain=chain,

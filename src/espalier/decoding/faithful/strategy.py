@@ -14,7 +14,7 @@ from espalier.decoding.faithful.particles import ParticleSet
 from espalier.decoding.faithful.proposals import Propose, Proposer
 from espalier.decoding.options import Decoding
 from espalier.decoding.plan import Job, Plan, SampledToken, Strategy
-from espalier.decoding.ports import Append, Need, answered
+from espalier.decoding.ports import Append, Need
 from espalier.errors import DeadEnd, InputError, SamplingError
 from espalier.sampling.config import SamplingConfig
 from espalier.sampling.samplers.plugged import sampler_named
@@ -44,7 +44,7 @@ def _plan(job: Job, propose: Propose, *, threshold: float) -> Plan:
     is_first = True
     fault: DeadEnd | None = None
     while True:
-        rows = answered(answer)
+        rows = answer
         for place, particle in particles.live:
             try:
                 # Every particle draws its first token from the one sequence that holds the prompt.

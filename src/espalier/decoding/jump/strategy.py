@@ -13,7 +13,7 @@ from typing import NamedTuple
 from espalier.decoding.canonical import Canonical, canonical, shared
 from espalier.decoding.matcher_questions import MatcherQuestions
 from espalier.decoding.plan import Job, Outcome, Plan, SampledToken, Strategy
-from espalier.decoding.ports import Append, Need, answered
+from espalier.decoding.ports import Append, Need
 from espalier.decoding.step.allowed import NEG_INF
 from espalier.decoding.step.decide import decide, record_forced
 from espalier.decoding.text.run import EndRule, TextRun
@@ -47,7 +47,7 @@ def jump_plan(job: Job) -> Plan:
         if run.end is None:
             answer = yield Need(append=(Append(branch=0, tokens=prompt, logits="last" if run.pending else "none"),))
             if run.pending:
-                run.base = answered(answer)[0][-1].copy()
+                run.base = answer[0][-1].copy()
         prompt = ()
     while True:
         yield from run.flush()
@@ -58,7 +58,7 @@ def jump_plan(job: Job) -> Plan:
         if prompt or tokens:
             wanted = Append(branch=0, tokens=(*prompt, *tokens), logits="all" if run.pending else "last")
             answer = yield Need(truncate=((0, truncate),) if truncate is not None else (), append=(wanted,))
-            rows = list(answered(answer)[0])  # (V,) float32 each
+            rows = list(answer[0])  # (V,) float32 each
             prompt = ()
         # The rows are valid only until the next yield, so they are used before it.
         row = run.check(rows) if run.pending else rows[-1]

@@ -19,7 +19,7 @@ from espalier.constraints.base import Matcher
 from espalier.constraints.matching.rewinding import RewindingMatcher
 from espalier.decoding.matcher_questions import MatcherQuestions, NamedMasks
 from espalier.decoding.plan import Job, Outcome, Plan, SampledToken
-from espalier.decoding.ports import Append, Need, answered
+from espalier.decoding.ports import Append, Need
 from espalier.decoding.rewinding.retries import Retries
 from espalier.decoding.step.dead_ends import stranded
 from espalier.decoding.step.decide import decide
@@ -50,7 +50,7 @@ def rewind_plan(job: Job) -> Plan:
     job.chain.start(job.prompt)
     answer = yield Need(append=(Append(branch=0, tokens=job.prompt),))
     while True:
-        back = run.step(answered(answer)[0][-1])  # (V,) float32
+        back = run.step(answer[0][-1])  # (V,) float32
         yield from run.settled()
         if run.ended is not None:
             return run.ended

@@ -6,6 +6,7 @@ Every strategy's records come from `RowRecords`. This module knows neither how a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -36,30 +37,31 @@ RefusedFavourites: TypeAlias = dict[int, int]
 """By step: the most probable token, where the mask refused it."""
 
 
-class Watch(NamedTuple):
-    """How much of a step is recorded. top_k: candidates per stage from level `steps` on. counts: whether the reason why
-    a top choice was refused is recorded at level `summary` too, because it is counted. at_once: whether records are
-    made with their steps, because they are read as they come. refused: takes the refused favourites of the run, at
-    every level."""
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """How much of a step is recorded."""
 
     level: TraceLevel = "steps"
+    #: candidates of a stage, from level `steps` on
     top_k: int = 10
+    #: whether the reason why a top choice was refused is recorded at level `summary` too, because it is counted
     counts: bool = False
+    #: whether records are made with their steps, because they are read as they come
     at_once: bool = False
+    #: takes the refused favourites of the run, at every level
     refused: RefusedFavourites | None = None
+    #: whether there is a record
+    is_on: bool = field(init=False, compare=False)
+    #: whether candidates are listed
+    lists: bool = field(init=False, compare=False)
+    #: whether reasons are recorded
+    says_why: bool = field(init=False, compare=False)
 
-    @property
-    def is_on(self) -> bool:
-        return self.level != "off"
-
-    @property
-    def lists(self) -> bool:
-        """Whether candidates are listed."""
-        return self.level in LISTED
-
-    @property
-    def says_why(self) -> bool:
-        return self.lists or (self.counts and self.is_on)
+    def __post_init__(self) -> None:
+        # Not properties: every step looks at them.
+        is_on, lists = self.level != "off", self.level in LISTED
+        for name, value in (("is_on", is_on), ("lists", lists), ("says_why", lists or (self.counts and is_on))):
+            object.__setattr__(self, name, value)
 
 
 class ScoredToken(NamedTuple):

@@ -167,7 +167,7 @@ class LogitRow(NamedTuple):
 
 def row_of(raw: Logits, vocab: Vocab, chain: Chain, stream: RandomStream, context: FilterContext) -> LogitRow:
     """Raises BadLogits for NaN, +inf or nothing finite, and what filters raise."""
-    is_changed = context.step < chain.config.min_tokens or len(chain.filters) > 0
+    is_changed = context.step < chain.config.min_tokens or bool(chain.filters.members)
     changed = chain.bias(raw, context) if is_changed else None
     favourite, program = favourite_of(raw, context.step), chain.kept(program_of)
     return new_tuple(LogitRow, (raw, vocab, chain, stream, context, favourite, program, is_changed, changed))

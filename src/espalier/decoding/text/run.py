@@ -91,27 +91,24 @@ class TextRun:
 
     def take(self, token: int) -> str:
         """Append a token. Returns the text that may be shown now; `ending` says whether the text ends here."""
-        text = self._append(token)
-        if self._rule.has_line_limit and self.ending is None and self._rule.is_late(token):
-            self.ending = TextEnd("length")
-        return text
-
-    def _append(self, token: int) -> str:
-        rule = self._rule
-        self.tokens.append(token)
+        rule, tokens = self._rule, self.tokens
+        tokens.append(token)
         text, stop = self._assembler.feed(rule.bytes_of(token))
-        self.ending = rule.ending(token, len(self.tokens), stop)
+        self.ending = rule.ending(token, len(tokens), stop)
+        if rule.has_line_limit and self.ending is None and rule.is_late(token):
+            self.ending = TextEnd("length")
         return text
 
     def rollback(self, count: int) -> None:
         """Forget the last `count` tokens."""
         if not count:
             return
-        tokens = self.tokens[:-count]
-        self.tokens, self._assembler = [], self._rule.assembler()
+        del self.tokens[-count:]
+        self._assembler = self._rule.assembler()
         self.ending = None
-        for token in tokens:
-            self._append(token)  # whatever the time is now, the text went on there
+        for length, token in enumerate(self.tokens, 1):
+            stop = self._assembler.feed(self._rule.bytes_of(token)).stop
+            self.ending = self._rule.ending(token, length, stop)  # whatever the time is now, the text went on there
 
     def fork(self) -> TextRun:
         """An independent copy in the same state."""

@@ -6,7 +6,7 @@ are looked for in the answer alone.
 
 from __future__ import annotations
 
-import codecs
+from encodings.utf_8 import IncrementalDecoder
 from typing import NamedTuple
 
 from espalier.chat.reading.thoughts import ThoughtSplitter
@@ -27,7 +27,7 @@ class TextAssembler:
         self._stops = stops
         self._thoughts = thoughts
         self._longest = max(map(len, stops), default=0)
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._decoder = IncrementalDecoder("replace")
         self._held = ""  # decoded, not yet shown
         self._shown: list[str] = []
         self._stopped = False
@@ -41,9 +41,12 @@ class TextAssembler:
         """Add the bytes of one token. After a stop text, further bytes are ignored."""
         if self._stopped:
             return ShownText("")
-        if not self._stops:  # the common case
-            return self._give(self._decoder.decode(data), None)
-        return self._take(self._decoder.decode(data), final=False)
+        decoder = self._decoder
+        text = data.decode() if not decoder.buffer and data.isascii() else decoder.decode(data)
+        if self._stops:
+            return self._take(text, final=False)
+        self._shown.append(text)  # the common case
+        return ShownText(text)
 
     def fork(self) -> TextAssembler:
         """An independent copy in the same state."""
