@@ -74,8 +74,8 @@ class WireFormat:
 
     @property
     def text_ends(self) -> tuple[str, ...]:
-        """What no raw text of an argument contains, first what closes it. In the tagged shape also the tags that follow:
-        readers differ on whether they end a text, and a model that writes one has forgotten the closing tag."""
+        """What no raw text of an argument contains, first what closes it. In the tagged shape also the tags that
+        follow: readers differ on whether they end a text, and a model that writes one has forgotten the closing tag."""
         if self.shape == "tagged":
             return (self.value_close.strip(), self.key, *self.tail.split()[:1])
         return (self.quote,) if self.quote else ()

@@ -1,8 +1,8 @@
 """Writes a schema as arguments between tags: `<parameter=city>` newline `Paris` newline `</parameter>` for the document
 `{"city": "Paris"}`.
 
-A string is raw text without the tags that may follow it; any other value is JSON. Where an argument may be either, a text that
-would be read as JSON is left out. Only objects can be written so. It does not know how calls are parsed.
+A string is raw text without the tags that may follow it; any other value is JSON. Where an argument may be either, a
+text that would be read as JSON is left out. Only objects can be written so. It does not know how calls are parsed.
 """
 
 from __future__ import annotations
