@@ -163,7 +163,8 @@ class Result:
     others: tuple[Result, ...] = ()
     records: tuple[StepRecord, ...] = field(default=(), compare=False, repr=False)
     notes: tuple[str, ...] = ()
-    #: The notes on properties that the model wanted and that the order of the schema had passed; `notes` has them too.
+    #: The notes on properties that the model wanted and that the order of the schema had passed, and on tags that it
+    #: wanted within a raw text of a call; `notes` has them too.
     lost: tuple[str, ...] = ()
     activations: CapturedVectors | None = field(default=None, compare=False, repr=False)
     prompt_tokens: tuple[PromptToken, ...] = field(default=(), compare=False, repr=False)

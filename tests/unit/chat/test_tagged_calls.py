@@ -14,6 +14,7 @@ from espalier.chat.reading.turn_parser import TurnParser
 from espalier.chat.wire.formats import wire_format
 from espalier.chat.wire.render import render_calls
 from espalier.errors import InputError
+from tests.tool_texts import tagged
 from tests.unit.chat.turns import BY_SHAPE, cuts, parsed, values
 
 QWEN = wire_format("qwen_coder")
@@ -117,8 +118,34 @@ def test_the_types_of_arguments(schema, expected):
 
 
 @pytest.mark.parametrize("name", BY_SHAPE["tagged"])
+@pytest.mark.parametrize("types", [STRING, NULL, ALL])
+@pytest.mark.parametrize("value", ["x", "", "x\n", "{", "[1]"])
+def test_a_forgotten_closing_tag_swallows_nothing_and_its_position_is_named(name, types, value):
+    wire = wire_format(name)
+    head = f"{wire.begin}{wire.head}{wire.name_open}f{wire.middle}{wire.key}a{wire.assign}{value}"
+    whole = f"{head}{wire.value_close}\n{wire.key}b{wire.assign}y{wire.value_close}{wire.tail}{wire.close}"
+    for after in (f"\n{wire.key}b{wire.assign}y{wire.value_close}{wire.tail}{wire.close}", f"{wire.tail}{wire.close}"):
+        turn = parsed(f"{head}{after}", [0.4], format=wire, names=["f"], types={"f": {"a": types, "b": STRING}})
+        assert [call.is_complete for call in turn.calls] == [False]
+        at = len(head) + len(after) - len(after.lstrip())
+        assert f"at character {at}: {wire.value_close.strip()!r} is missing before" in turn.fault
+    (call,) = parsed(whole, format=wire, names=["f"], types={"f": {"a": types, "b": STRING}}).calls
+    assert call.parsed.keys() == {"a", "b"}
+
+
+@pytest.mark.parametrize("name", BY_SHAPE["tagged"])
+def test_a_text_with_its_own_closing_tag_is_no_shorter_text(name):
+    wire = wire_format(name)
+    text = tagged(wire, "f", {"a": f"ends with {wire.value_close.strip()} here"})
+    whole = f"{wire.begin}{wire.head}{text}{wire.tail}{wire.close}"
+    turn = parsed(whole, format=wire, names=["f"], types={"f": {"a": STRING}})
+    assert [call.is_complete for call in turn.calls] == [False]
+    assert f"at character {whole.index('here')}" in turn.fault
+
+
+@pytest.mark.parametrize("name", BY_SHAPE["tagged"])
 def test_what_would_end_early_is_not_written(name):
     wire = wire_format(name)
-    for arguments in ({"a": f"x{wire.value_close.strip()}"}, {f"a{wire.assign.split()[0]}": 1}):
+    for arguments in (*({"a": f"x{end}"} for end in wire.text_ends), {f"a{wire.assign.split()[0]}": 1}):
         with pytest.raises(InputError):
             render_calls(wire, [("f", arguments)])

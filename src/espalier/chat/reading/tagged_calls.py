@@ -9,6 +9,7 @@ known here.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Mapping
 
 from espalier.chat.argument_types import ALL, STRING, ArgumentTypes, Types
@@ -58,6 +59,8 @@ class _TaggedArguments:
         self._after_key, *self._before_value = wire.assign.split()
         self._has_lines = wire.assign.endswith("\n")
         self._close = wire.value_close.strip()
+        self._text_ends = wire.text_ends
+        self._plain = re.compile(f"[^{re.escape(''.join(end[0] for end in wire.text_ends))}]*")
 
     def read(self) -> Reading[None]:
         text = self._text
@@ -99,14 +102,18 @@ class _TaggedArguments:
         self._emit('"')
 
     def _copy_raw(self, emit: Emit) -> Reading[None]:
-        """The text before the closing tag, without the line ends that belong to the tags."""
+        """The text before the closing tag, without the line ends that belong to the tags. Raises FormatMismatch at
+        another tag."""
         text = self._text
         if self._has_lines and (yield from text.need()) == "\n":
             yield from text.take()
         take = _HeldLineEnd(emit).take if self._has_lines else emit
-        if not (yield from text.until(self._close, take, must_come=True)):
-            raise IncompleteText
-        yield from text.meets(self._close)
+        while not (yield from text.meets(self._close)):
+            for tag in self._text_ends:
+                if (yield from text.sees(tag)):
+                    raise FormatMismatch(f"{self._close!r} is missing before {tag!r}", text.offset)
+            take((yield from text.take()))
+            yield from text.run(self._plain, take)
 
     def _either(self, types: Types) -> Reading[None]:
         """A value that may be JSON or raw text: nothing is passed on before it is known."""

@@ -23,7 +23,7 @@ class WireFormat:
     JSON arguments, `python` is `NAME(a=1, b="x")` with Python literals. With an `id_mark`, `named` is `NAME id_mark ID
     middle ARGUMENTS`; id_form is the regular expression of ids, id_spelling writes the id of the call at a place.
     `tagged` is `name_open NAME middle`, and then `key KEY assign VALUE value_close` for each argument: strings are raw
-    text, other values JSON.
+    text without `text_ends`, other values JSON.
     `bare` is `NAME{a:1,b:<quote>x<quote>}`: names without quotes, strings as raw text between two markers.
     end: what may follow everything, as a marker of the end of the turn.
 
@@ -71,6 +71,14 @@ class WireFormat:
         """What begins a call in free text, such as `<tool_call>`; "" for a format without one, whose call stands alone
         and begins with `opener`."""
         return (self.begin or self.head).strip()
+
+    @property
+    def text_ends(self) -> tuple[str, ...]:
+        """What no raw text of an argument contains, first what closes it. In the tagged shape also the tags that
+        follow: readers differ on whether they end a text, and a model that writes one has forgotten the closing tag."""
+        if self.shape == "tagged":
+            return (self.value_close.strip(), self.key, *self.tail.split()[:1])
+        return (self.quote,) if self.quote else ()
 
     @property
     def opener(self) -> str:

@@ -134,8 +134,14 @@ def _bare(wire: WireFormat, key: Any) -> str:
 
 def _raw(wire: WireFormat, value: Any) -> str:
     text = value if isinstance(value, str) else literal(value)
-    if isinstance(value, str) and wire.value_close.strip() in text:
-        raise InputError(f"a text with {wire.value_close.strip()} cannot be an argument here", field="arguments")
+    return _check_text(wire, text) if isinstance(value, str) else text
+
+
+def _check_text(wire: WireFormat, text: str) -> str:
+    """The text. Raises InputError for one that a parser would end early."""
+    for end in wire.text_ends:
+        if end in text:
+            raise InputError(f"a text with {end} cannot be an argument here", field="arguments")
     return text
 
 
@@ -154,9 +160,7 @@ def _bare_value(wire: WireFormat, value: Any) -> str:
         return f"[{','.join(_bare_value(wire, inner) for inner in value)}]"
     if not isinstance(value, str):
         return literal(value)
-    if wire.quote in value:
-        raise InputError(f"a text with {wire.quote} cannot be an argument here", field="arguments")
-    return f"{wire.quote}{value}{wire.quote}"
+    return f"{wire.quote}{_check_text(wire, value)}{wire.quote}"
 
 
 _NAME = re.compile(r"""[^\s:,{}\[\]<>"'\x00-\x1f]+""")

@@ -150,7 +150,10 @@ def style_of(wire: WireFormat, tool: Tool) -> tuple[Style, tuple[str, str] | Non
         return "json", (wire.name_key, wire.args_key)
     if wire.shape == "tagged":
         types = tuple(argument_types(tool.schema).items())
-        return Tags(key=wire.key, assign=wire.assign, close=wire.value_close, types=types, every=ALL), None
+        tags = Tags(
+            key=wire.key, assign=wire.assign, close=wire.value_close, text_ends=wire.text_ends, types=types, every=ALL
+        )
+        return tags, None
     if wire.shape == "bare":
         return Bare(quote=wire.quote), None
     return ("python" if wire.shape == "python" else "json"), None

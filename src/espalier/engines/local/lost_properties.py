@@ -80,7 +80,7 @@ class LostProperties:
     def _describe(self, written: str, refused: str, text: str) -> str:
         """What to say of a token that was refused after `written` if only the order refused it; "" where it begins no
         property."""
-        key = (_open_key(written) + refused).lstrip(BEFORE_KEY)
+        key = (open_key(written) + refused).lstrip(BEFORE_KEY)
         rest = text[len(written) :]
         if key in ("", '"') and "," in refused:
             left = [own for own in self._keys if not _has_key(text, own)]
@@ -106,7 +106,7 @@ def _has_key(text: str, key: str) -> bool:
     return re.search(re.escape(key) + r"\s*:", text) is not None
 
 
-def _open_key(text: str) -> str:
+def open_key(text: str) -> str:
     """What is written of the string that a text ends in, from its quotation mark on; "" outside of strings."""
     pieces = re.split(r'(?<!\\)(?:\\\\)*"', text)
     return f'"{pieces[-1]}' if len(pieces) % 2 == 0 else ""

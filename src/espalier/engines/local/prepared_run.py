@@ -23,6 +23,7 @@ from espalier.decoding.prompt_scores import PromptScores, PromptToken
 from espalier.decoding.text.stops import TextAssembler
 from espalier.engines.base import Event, FinishEvent, Request, Result, TokenEvent, Usage
 from espalier.engines.local.lost_properties import LostProperties
+from espalier.engines.local.lost_texts import LostTexts
 from espalier.engines.local.turns import PreparedTurn, call_id, calls_tools
 from espalier.errors import CutByStop
 from espalier.lexicon.files import WordFiles
@@ -70,11 +71,11 @@ class PreparedRun:
         sequences: int = 1,
         watch: CaptureTree | None = None,
         scores: PromptScores | None = None,
-        lost: LostProperties | None = None,
+        lost: LostProperties | LostTexts | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """watch: gets the hidden states. scores: gets the measured prompt. lost: says which properties the order of a
-        schema lost. now: epoch seconds, noted with captured states."""
+        """watch: gets the hidden states. scores: gets the measured prompt. lost: says what of the text
+        the constraint lost. now: epoch seconds, noted with captured states."""
         self.model, self.request, self.turn, self.seed = model, request, turn, seed
         self.compile_seconds = compile_seconds
         self.sequences = sequences  # how many the model holds at once

@@ -36,6 +36,7 @@ from espalier.decoding.strategies import STRATEGIES
 from espalier.decoding.text.token_limit import check_on_budget, closable, with_token_limit
 from espalier.engines.base import Request
 from espalier.engines.local.lost_properties import LostProperties, property_names
+from espalier.engines.local.lost_texts import LostTexts
 from espalier.engines.local.ports import MakeNative
 from espalier.engines.local.prepared_run import PreparedRun, watched
 from espalier.engines.local.turns import PreparedTurn
@@ -185,7 +186,7 @@ class RunMaker:
         seed = secrets.randbelow(2**32 - MAX_N) if config.seed is None else config.seed
         if compiled is not None:
             check_ends(fitted, self._vocab)
-        lost = self._lost_properties(turn.spec, sequences) if make_native is None else None
+        lost = self._watch_losses(turn, sequences) if make_native is None else None
         job = Job(
             vocab=self._vocab,
             prompt=tuple(prompt),
@@ -231,13 +232,16 @@ class RunMaker:
             lost=lost,
         )
 
-    def _lost_properties(self, spec: Spec | None, sequences: int) -> LostProperties | None:
-        """What says which properties the order of a schema lost; None where no order was left open, and for several
-        sequences, whose steps are told apart by nothing."""
-        names = property_names(spec) if sequences == 1 else ()
-        if spec is None or not names:
+    def _watch_losses(self, turn: PreparedTurn, sequences: int) -> LostProperties | LostTexts | None:
+        """What says which properties the order of a schema lost, or which tags the texts of calls; None where nothing
+        can be lost so, and for several sequences, whose steps are told apart by nothing."""
+        spec = turn.spec
+        if spec is None or sequences > 1:
             return None
-        return LostProperties(names, lambda: self._compiler.compile(spec.ordered("any")))
+        if turn.format is not None and turn.format.text_ends:
+            return LostTexts(turn.format.text_ends, turn.types, turn.parser)
+        names = property_names(spec)
+        return LostProperties(names, lambda: self._compiler.compile(spec.ordered("any"))) if names else None
 
     def _check_rewinding(self, part: Spec, request: Request, model: StepModel | None) -> None:
         """Whether this run can take text back. part: the constraint that needs it. Raises CapabilityError."""

@@ -89,7 +89,7 @@ class QuotedStrings(RawStrings):
     """Strings as raw text between two markers."""
 
     def __init__(self, book: RuleBook, quote: str, text: Callable[[Dfa, RuleContext], Node]) -> None:
-        super().__init__(book, raw_texts(quote, frozenset()))
+        super().__init__(book, raw_texts((quote,), frozenset()))
         self._quote = Literal(quote)
         self._text = text
         self._written_cases: dict[String, Node] = {}

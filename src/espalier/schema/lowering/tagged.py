@@ -1,8 +1,8 @@
 """Writes a schema as arguments between tags: `<parameter=city>` newline `Paris` newline `</parameter>` for the document
 `{"city": "Paris"}`.
 
-A string is raw text without the closing tag; any other value is JSON. Where an argument may be either, a text that
-would be read as JSON is left out. Only objects can be written so. It does not know how calls are parsed.
+A string is raw text without the tags that may follow it; any other value is JSON. Where an argument may be either, a
+text that would be read as JSON is left out. Only objects can be written so. It does not know how calls are parsed.
 """
 
 from __future__ import annotations
@@ -47,12 +47,13 @@ TWICE = "an undeclared name may come twice, and the last one counts"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tags:
     """key, assign, close: the text before an argument's name, between it and the value, and after the value; line ends
-    within `assign` are optional, those at its end and at the beginning of `close` are not. types: by declared name, the
-    types that a value may have for the parser; `every` holds for other names."""
+    within `assign` are optional, those at its end and at the beginning of `close` are not. text_ends: what no raw text
+    contains. types: by declared name, the types that a value may have for the parser; `every` holds for other names."""
 
     key: str
     assign: str
     close: str
+    text_ends: tuple[str, ...]
     types: tuple[tuple[str, Types], ...]
     every: Types
 
@@ -60,11 +61,6 @@ class Tags:
     def after_name(self) -> str:
         """What ends a name."""
         return self.assign.split()[0]
-
-    @property
-    def after_value(self) -> str:
-        """What ends a raw text."""
-        return self.close.strip()
 
 
 class TaggedRules(NodeRules):
@@ -167,7 +163,7 @@ class TaggedRules(NodeRules):
     def _value_of(self, values: tuple[Any, ...], types: Types, context: RuleContext) -> list[Node]:
         """Constants; texts that cannot be written are left out."""
         nodes: list[Node] = []
-        raw = raw_texts(self._tags.after_value, types)
+        raw = raw_texts(self._tags.text_ends, types)
         for value in values:
             if not isinstance(value, str):
                 nodes.append(literal(value, self._layout, 0))
@@ -179,7 +175,7 @@ class TaggedRules(NodeRules):
 
     def _text(self, case: String, types: Types, context: RuleContext) -> Node:
         """Raw text that satisfies a case."""
-        rules = RawStrings(self._book, raw_texts(self._tags.after_value, types))
+        rules = RawStrings(self._book, raw_texts(self._tags.text_ends, types))
         rules.remarks(case, context.pointer)
         texts = rules.language(case, "pattern", context.pointer)
         if texts is None:
@@ -246,9 +242,9 @@ class TagRules(ObjectRules):
 
 
 @lru_cache(maxsize=256)
-def raw_texts(close: str, types: Types) -> Dfa | None:
-    """The texts that are read as strings: without the closing tag, and not like JSON of another type."""
-    texts: Dfa | None = search([close.encode()]).avoiding
+def raw_texts(text_ends: tuple[str, ...], types: Types) -> Dfa | None:
+    """The texts that are read as strings: without what ends them, and not like JSON of another type."""
+    texts: Dfa | None = search([end.encode() for end in text_ends]).avoiding
     for name in sorted(types & LOOKS.keys()):
         texts = without(texts, both(every_text(), language(parse_regex(LOOKS[name]))))
     return None if texts is None else texts.minimised()
