@@ -39,8 +39,8 @@ RefusedFavourites: TypeAlias = dict[int, int]
 class Watch(NamedTuple):
     """How much of a step is recorded. top_k: candidates per stage from level `steps` on. counts: whether the reason why
     a top choice was refused is recorded at level `summary` too, because it is counted. at_once: whether records are
-    made with their steps, because they are read as they come. refused: takes the refused favourites of the run, at
-    every level."""
+    made with their steps, because they are read as they come. refused: takes the refused favourites of a run of one
+    sequence, at every level; where it is None, none are wanted. A run of several has them in its outcomes."""
 
     level: TraceLevel = "steps"
     top_k: int = 10

@@ -185,7 +185,7 @@ class RunMaker:
         seed = secrets.randbelow(2**32 - MAX_N) if config.seed is None else config.seed
         if compiled is not None:
             check_ends(fitted, self._vocab)
-        lost = self._lost_properties(turn.spec, sequences) if make_native is None else None
+        lost = self._lost_properties(turn.spec) if make_native is None else None
         job = Job(
             vocab=self._vocab,
             prompt=tuple(prompt),
@@ -231,10 +231,9 @@ class RunMaker:
             lost=lost,
         )
 
-    def _lost_properties(self, spec: Spec | None, sequences: int) -> LostProperties | None:
-        """What says which properties the order of a schema lost; None where no order was left open, and for several
-        sequences, whose steps are told apart by nothing."""
-        names = property_names(spec) if sequences == 1 else ()
+    def _lost_properties(self, spec: Spec | None) -> LostProperties | None:
+        """What says which properties the order of a schema lost; None where no order was left open."""
+        names = property_names(spec)
         if spec is None or not names:
             return None
         return LostProperties(names, lambda: self._compiler.compile(spec.ordered("any")))
