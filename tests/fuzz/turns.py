@@ -73,7 +73,9 @@ class WrittenTurn:
 
     def add_thought(self, body: str) -> None:
         """A thought that is read without the whitespace around it."""
-        self.reasoning = body.strip(SPACE) if self.reasoning is None else f"{self.reasoning}{BETWEEN}{body.strip(SPACE)}"
+        self.reasoning = (
+            body.strip(SPACE) if self.reasoning is None else f"{self.reasoning}{BETWEEN}{body.strip(SPACE)}"
+        )
         self.add(body, is_answer=False)
 
     def add_content(self, body: str) -> None:
@@ -122,7 +124,9 @@ class TurnFuzzer:
         except EspalierError as error:
             totals.counts[f"not compiled, texts and laws: {error.code}"] += 1
         for fault in filter(None, faults):
-            totals.findings.append(Finding(seed=seed, fault=f"after {case.turn.before!r}: {fault}", spec=case.turn.spec, text=totals.text))
+            totals.findings.append(
+                Finding(seed=seed, fault=f"after {case.turn.before!r}: {fault}", spec=case.turn.spec, text=totals.text)
+            )
 
     def _mask_faults(self, case: _Case, random: Random, totals: Totals) -> list[str]:
         """What is wrong with the mask, on the turn as it was written and on texts near it."""
@@ -182,10 +186,7 @@ class _Case:
 def _draw(random: Random, counts: Counter[str]) -> _Case | None:
     name = random.choice((*FORMATS, "harmony", "harmony"))
     wire, is_harmony = wire_format(name), name == "harmony"
-    tools = {
-        tool: draw_tool(random, name in WITH_WORDS)
-        for tool in random.sample(NAMES, random.choice((0, 1, 2, 2)))
-    }
+    tools = {tool: draw_tool(random, name in WITH_WORDS) for tool in random.sample(NAMES, random.choice((0, 1, 2, 2)))}
     schemas = {tool: schema for tool, (schema, _) in tools.items()}
     choice = random.choice(("auto", "auto", "required", "none")) if tools else "none"
     answer = random.choice((None, None, *ANSWERS)) if choice != "required" else None
@@ -202,9 +203,7 @@ def _draw(random: Random, counts: Counter[str]) -> _Case | None:
         judges = {tool: valid(schema) for tool, schema in schemas.items()}
         opened = "<|start|>assistant" if is_harmony else ""
         before = opened + (reasoning.start if is_harmony else f"{reasoning.start}\n") if inside else opened
-        turn = turn_with(
-            request, before, before, wire if tools else None, reasoning, inside=inside and not is_harmony
-        )
+        turn = turn_with(request, before, before, wire if tools else None, reasoning, inside=inside and not is_harmony)
     except EspalierError as error:
         counts[f"not drawn: {error.code}"] += 1
         return None

@@ -31,7 +31,8 @@ def token_compiler() -> Compiler:
 
 def check_masks(of_bytes: Compiled, of_tokens: Compiled, text: str, random: Random, *, before: str = "") -> None:
     """After a random part of an accepted text, a token must be allowed exactly if its bytes are, one after another.
-    before: what the prompt holds of the turn. Raises AssertionError. Special tokens are left out: only some constraints let them stand for their text."""
+    before: what the prompt holds of the turn. Raises AssertionError. Special tokens are left out: only some constraints
+    let them stand for their text."""
     data = text.encode()
     part = data[: random.randint(0, len(data))]
     slow, fast = of_bytes.matcher(before=before), of_tokens.matcher(before=before)

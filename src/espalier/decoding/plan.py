@@ -17,7 +17,7 @@ from espalier.decoding.drafting.kit import DraftKit
 from espalier.decoding.line_limit import LineLimit
 from espalier.decoding.options import Decoding, Sequences, single
 from espalier.decoding.ports import Need
-from espalier.decoding.step.record import Watch
+from espalier.decoding.step.record import RefusedFavourites, Watch
 from espalier.decoding.step.row import TokenDecision
 from espalier.sampling.chain import Chain
 from espalier.sampling.config import SamplingConfig
@@ -167,6 +167,8 @@ class Outcome:
     drafting: Drafting | None = None
     records: tuple[StepRecord, ...] = ()
     others: tuple[Outcome, ...] = ()
+    #: Of a run of several sequences, the refused favourites of this text, if the job's watch wants them.
+    refused: RefusedFavourites = field(default_factory=dict)
 
 
 Plan: TypeAlias = Generator[Need | SampledToken, Any, Outcome]

@@ -12,6 +12,7 @@ import espalier
 from espalier.engines.fake import FakeStepModel, noise
 from espalier.engines.local.engine import LocalEngine
 from espalier.engines.local.lost_properties import property_names
+from tests.thinking_engine import MODEL_OPENS, thinking_engine
 
 FILE = {
     "type": "object",
@@ -19,10 +20,11 @@ FILE = {
     "required": ["path"],
     "additionalProperties": False,
 }
+FIXED = {**FILE, "properties": {"end_line": {"const": 10}, "path": {"const": "a.txt"}, "start_line": {"const": 5}}}
 WISH = '{"path": "a.txt", "start_line": 5, "end_line": 10}'
 
 
-def engine_of(wish: str) -> espalier.LoadedEngine:
+def engine_of(wish: str, prompt: str = "go") -> espalier.LoadedEngine:
     """A model that writes a text, and goes on behind a byte that it had to write instead; rather a bracket than
     another byte."""
     vocab = espalier.Vocab.bytes()
@@ -33,7 +35,7 @@ def engine_of(wish: str) -> espalier.LoadedEngine:
         for rank, mark in enumerate(b'"}]'):
             row[mark] += 1 - rank / 10
         position = 0
-        for byte in list(ids)[len(b"go") :]:
+        for byte in list(ids)[len(prompt) :]:
             if target[position : position + 1] == bytes([byte]):
                 position += 1
             elif (near := target.find(bytes([byte]), position, position + 12)) >= 0:
@@ -50,7 +52,8 @@ def engine_of(wish: str) -> espalier.LoadedEngine:
 def generate(wish: str, schema: Any, *, options: Any = None, **more: Any) -> espalier.Result:
     with engine_of(wish) as engine:
         spec = espalier.JsonSchema(schema, **more)
-        return engine.generate("go", raw=True, constraint=spec, temperature=0, max_tokens=200, **(options or {}))
+        given = {"temperature": 0, "max_tokens": 200} | (options or {})
+        return engine.generate("go", raw=True, constraint=spec, **given)
 
 
 @pytest.mark.parametrize("trace", ["off", "summary", "steps"])
@@ -70,6 +73,70 @@ def test_a_property_whose_name_the_model_begins_is_named(strategy: str) -> None:
     result = generate(wish, FILE, options={"strategy": strategy})
     assert json.loads(result.text).keys() == {"path", "start_line"}
     assert 'the property "end_line" when it could no longer be written' in result.lost[0]
+
+
+SEVERAL = {
+    "beam": {"num_beams": 3, "num_return_sequences": 2},
+    "best_of": {"particles": 3, "num_return_sequences": 2, "temperature": 1.0},
+    "smc": {"particles": 3, "num_return_sequences": 2, "temperature": 1.0},
+    "awrs": {"particles": 3, "num_return_sequences": 2, "temperature": 1.0},
+}
+
+
+@pytest.mark.parametrize("trace", ["off", "steps"])
+@pytest.mark.parametrize("strategy", SEVERAL)
+def test_every_text_of_a_run_of_several_sequences_names_what_it_lost(strategy: str, trace: str) -> None:
+    result = generate(WISH, FIXED, options={"strategy": strategy, "trace": trace, **SEVERAL[strategy]})
+    assert len(result.others) == 1
+    texts = [text for text in (result, *result.others) if json.loads(text.text) == {"path": "a.txt", "start_line": 5}]
+    assert texts
+    for text in texts:
+        assert ['(without "end_line")' in note for note in text.lost] == [True]
+
+
+def test_a_text_is_not_named_for_what_another_text_of_the_run_lost() -> None:
+    """Of the texts that the schema has, one breaks off where the model wanted to go on, and two do not."""
+    options = {"strategy": "beam", "num_beams": 4, "num_return_sequences": 4}
+    result = generate(WISH.replace(" ", ""), FIXED, options=options, whitespace="compact")
+    keys = {tuple(json.loads(text.text)): bool(text.lost) for text in (result, *result.others)}
+    wanted = {("path", "start_line"): True, ("path",): False, ("end_line", "path", "start_line"): False}
+    assert wanted.items() <= keys.items()
+
+
+TOOL = {"type": "function", "function": {"name": "find", "parameters": FILE}}
+
+
+@pytest.mark.parametrize("wish", [WISH, 'Say 5" wide</think>' + WISH], ids=["plain", "odd quotation marks"])
+@pytest.mark.parametrize("strategy", ["mask", "rejection", "draft"])
+def test_a_property_of_an_answer_beside_tools_is_named(strategy: str, wish: str) -> None:
+    prompt, options = ("go", {}) if wish == WISH else ("go<think>", {"reasoning": "think"})
+    with engine_of(wish, prompt) as engine:
+        result = engine.generate(
+            prompt,
+            raw=True,
+            tools=[TOOL],
+            constraint=espalier.JsonSchema(FILE),
+            strategy=strategy,
+            temperature=0,
+            max_tokens=200,
+            **options,
+        )
+    assert json.loads(result.content) == {"path": "a.txt", "start_line": 5}
+    assert ['(without "end_line")' in note for note in result.lost] == [True]
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_an_argument_of_a_tool_whose_order_is_that_of_its_schema_is_named(is_open: bool) -> None:
+    schema = FILE if not is_open else {name: value for name, value in FILE.items() if name != "additionalProperties"}
+    wish = '{"name": "find", "args": ' + WISH + "}"
+    with engine_of(wish) as engine:
+        tool = {"type": "function", "function": {"name": "find", "parameters": schema}}
+        result = engine.generate(
+            "go", raw=True, tools=[tool], tool_choice="required", tool_format="args", temperature=0, max_tokens=200
+        )
+    (call,) = result.tool_calls
+    assert bool(result.lost) == ("end_line" not in call.parsed)
+    assert bool(result.lost) == is_open
 
 
 @pytest.mark.parametrize(
@@ -127,10 +194,60 @@ def test_a_reply_over_http_has_a_warning_whole_and_as_a_stream() -> None:
         assert "warning" not in open_order.headers
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"n": 2},
+        {"n": 2, "use_beam_search": True},
+        {"n": 2, "use_beam_search": True, "stream": True},
+        {"stream": True, "n": 2},
+    ],
+    ids=["runs", "beams", "streamed beams", "streamed runs"],
+)
+def test_replies_with_several_outputs_say_it_of_each(more: Any) -> None:
+    pytest.importorskip("fastapi")
+    from tests.server_app import client, events
+
+    body = {"prompt": "go", "temperature": 0, "max_tokens": 200, "json_schema": FILE, **more}
+    with client(engine=engine_of(WISH)) as api:
+        reply = api.post("/v1/completions", json=body)
+    assert reply.status_code == 200, reply.text
+    if "stream" not in more:
+        assert "one more property" in reply.headers["warning"]
+        return
+    chunks = [json.loads(data) for data in events(reply.text) if data != "[DONE]"]
+    told = {chunk["choices"][0]["index"]: chunk["espalier"]["warnings"] for chunk in chunks if "espalier" in chunk}
+    assert "one more property" in told[0][0]
+    assert len(told) == 2 or "use_beam_search" in more
+
+
+def test_a_chat_with_tools_and_a_format_says_it_whole_and_in_the_last_chunk() -> None:
+    pytest.importorskip("fastapi")
+    from tests.server_app import client, events
+
+    shape = {"type": "json_schema", "json_schema": {"name": "x", "schema": FILE, "strict": True}}
+    body = {"messages": [{"role": "user", "content": "go"}], "temperature": 0, "max_tokens": 200}
+    body |= {"tools": [TOOL], "response_format": shape}
+    with client(engine=thinking_engine(WISH, MODEL_OPENS)) as api:
+        reply = api.post("/v1/chat/completions", json=body)
+        assert json.loads(reply.json()["choices"][0]["message"]["content"]).keys() == {"path", "start_line"}
+        assert "one more property" in reply.headers["warning"]
+        stream = api.post("/v1/chat/completions", json={**body, "stream": True})
+    chunks = [json.loads(data) for data in events(stream.text) if data != "[DONE]"]
+    (told,) = [chunk["espalier"]["warnings"] for chunk in chunks if "espalier" in chunk]
+    assert "one more property" in told[0]
+
+
 def test_names_of_properties_are_those_whose_order_is_open() -> None:
     inner = espalier.JsonSchema(FILE)
     assert property_names(inner) == ("end_line", "path", "start_line")
     assert property_names(espalier.JsonSchema(FILE, order="schema")) == ()
     assert property_names(espalier.Choice(["a"])) == ()
     assert property_names(None) == ()
-    assert property_names(espalier.ToolCalls({"f": FILE}, content=inner)) == ()
+    names = ("end_line", "path", "start_line")
+    assert property_names(espalier.ToolCalls({"f": FILE}, content=inner)) == names
+    assert property_names(espalier.ToolCalls({"f": FILE})) == ()  # they come in every order
+    is_open = {"type": "object", "properties": FILE["properties"]}
+    assert property_names(espalier.ToolCalls({"f": is_open})) == names
+    assert property_names(espalier.ToolCalls({"f": is_open}, order="any")) == ()
+    assert property_names(espalier.ToolCalls({"f": is_open}, format="qwen_coder")) == ()

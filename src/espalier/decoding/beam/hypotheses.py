@@ -28,6 +28,8 @@ class TokenLink:
     token: int
     length: int
     record: StepRecord | None
+    #: The most probable token, if the constraint refused it.
+    refused: int | None = None
 
     def since(self, length: int) -> list[TokenLink]:
         """The links after the first `length`, in order."""
@@ -87,6 +89,12 @@ class Continuation:
     text: TextAssembler | None
     ending: TextEnd | None
     record: StepRecord | None = None
+    #: As in `TokenLink`.
+    refused: int | None = None
+
+    def link(self, before: TokenLink | None, length: int) -> TokenLink:
+        """The token behind the one before it."""
+        return TokenLink(before=before, token=self.token, length=length, record=self.record, refused=self.refused)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -63,6 +63,11 @@ class RowRanking:
     gains: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
     is_cut: bool = True
 
+    @property
+    def refused(self) -> int | None:
+        """The most probable token, if the constraint refuses it."""
+        return None if self.mask is None or masks.test(self.mask, self.favourite) else self.favourite
+
     def look(self, most: int, least: float = -math.inf) -> None:
         """Find the `most` best tokens. Tokens with a gain below `least` may be left out."""
         values = self.left.values

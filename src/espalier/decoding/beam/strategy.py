@@ -19,6 +19,7 @@ from espalier.decoding.beam.ranking import Ranking, RowRanking
 from espalier.decoding.options import Decoding
 from espalier.decoding.plan import Job, Outcome, Plan, SampledToken, Strategy
 from espalier.decoding.ports import Answer, Append, Need
+from espalier.decoding.step.record import RefusedFavourites
 from espalier.decoding.text.run import EndRule, TextRun
 from espalier.errors import DeadEnd, InputError, SamplingError
 from espalier.sampling.config import SamplingConfig
@@ -120,6 +121,9 @@ class _BeamSearch:
             return Need()
         live, ended = self._best(owners, rows, length)
         ended = [cont for cont in ended if self._pool.takes(self._pool.score(cont.total, length))]
+        if self._job.watch.refused is not None:
+            for cont in (*live, *ended):
+                cont.refused = rows[cont.beam].refused
         if self._job.watch.is_on:
             self._record(rows, [*live, *ended])
         for cont in ended:  # while the matchers still stand before their tokens
@@ -135,7 +139,7 @@ class _BeamSearch:
             self._beams.append(beam)
         for beam, cont in zip(self._beams, live, strict=True):
             beam.total, beam.text = cont.total, cont.text
-            beam.follow(TokenLink(before=beam.last, token=cont.token, length=length, record=cont.record))
+            beam.follow(cont.link(beam.last, length))
         return Need(free=tuple(sorted(held - branches)), fork=tuple(forks))
 
     def _best(
@@ -207,7 +211,7 @@ class _BeamSearch:
         matcher = None if beam.matcher is None else beam.matcher.fork()
         if matcher is not None:
             matcher.advance(cont.token)
-        link = TokenLink(before=beam.last, token=cont.token, length=length, record=cont.record)
+        link = cont.link(beam.last, length)
         self._pool.add(Hypothesis(last=link, first=beam.first or link, score=score, matcher=matcher))
 
     def _end(self) -> Generator[SampledToken, None, Outcome]:
@@ -225,7 +229,12 @@ class _BeamSearch:
         return replace(self._outcome(best, self._streamed_text), others=tuple(beside))
 
     def _outcome(self, hypothesis: Hypothesis, run: TextRun) -> Outcome:
-        return replace(run.outcome(hypothesis.matcher, mask_seconds=self._ranking.seconds), score=hypothesis.score)
+        refused: RefusedFavourites = {}
+        if self._job.watch.refused is not None:
+            links = hypothesis.last.since(0)
+            refused = {link.length - 1: link.refused for link in links if link.refused is not None}
+        outcome = run.outcome(hypothesis.matcher, mask_seconds=self._ranking.seconds)
+        return replace(outcome, score=hypothesis.score, refused=refused)
 
     def _stream(self, links: Sequence[TokenLink]) -> Generator[SampledToken, None, None]:
         for link in links:

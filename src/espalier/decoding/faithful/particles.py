@@ -28,6 +28,8 @@ class ParticleToken(NamedTuple):
 
     token: int
     record: StepRecord | None
+    #: The most probable token, if the constraint refused it.
+    refused: int | None
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -107,7 +109,7 @@ class ParticleSet:
             particle.matcher.advance(token)
         particle.chain.on_token(token, proposal.prob)
         particle.log_weight += proposal.log_mass
-        particle.steps.append(ParticleToken(token, proposal.record))
+        particle.steps.append(ParticleToken(token, proposal.record, proposal.refused))
         particle.text.take(token)
         if particle.is_cut and particle.matcher is not None:
             particle.log_weight = weights.NOTHING
@@ -200,7 +202,8 @@ class ParticleSet:
             target=self._job.options.target,
         )
         records = tuple(step.record for step in particle.steps if step.record is not None)
-        return replace(ended, weighing=weighing, records=records)
+        refused = {place: step.refused for place, step in enumerate(particle.steps) if step.refused is not None}
+        return replace(ended, weighing=weighing, records=records, refused=refused)
 
     def _tell(self, step: ParticleToken) -> tuple[ParticleToken, str]:
         return step, self._told.take(step.token)

@@ -50,13 +50,15 @@ class ParticleView(Protocol):
 
 class Proposal(NamedTuple):
     """token: with its probability in the distribution that it was drawn from. log_mass: nats, ln of the target's mass
-    on the allowed set, or an estimate of it. asked: how many tokens were proposed. record: None at level `off`."""
+    on the allowed set, or an estimate of it. asked: how many tokens were proposed. record: None at level `off`.
+    refused: the most probable token, if the constraint refuses it and the job's watch wants to know."""
 
     token: int
     prob: float
     log_mass: float
     asked: int
     record: StepRecord | None
+    refused: int | None = None
 
 
 Propose: TypeAlias = "Callable[[Proposer, ParticleView, Logits], Proposal]"
@@ -82,17 +84,18 @@ class Proposer:
         favourite = favourite_of(raw, context.step)
         mask = self._timed.mask(particle.matcher)
         if not self._target.is_truncated:
-            return self._masked_in_full(particle, raw, mask, context)
+            return self._masked_in_full(particle, raw, mask, context, favourite)
         aim = self._target.aim(raw, particle.chain, context, particle.stream)
         allowed = self._target.allowed(aim, mask)
         drawn, log_mass = self._from(aim, allowed, particle, mask, raw, context.step)
         record = None
         if self._watches:
             record = self._record(particle, raw, favourite, aim, mask, allowed, drawn, (), context)
-        return Proposal(drawn.token, self._chain_prob(aim, drawn), log_mass, 1, record)
+        refused = self._refused(particle, favourite)
+        return Proposal(drawn.token, self._chain_prob(aim, drawn), log_mass, 1, record, refused)
 
     def _masked_in_full(
-        self, particle: ParticleView, raw: Logits, mask: Mask | None, context: FilterContext
+        self, particle: ParticleView, raw: Logits, mask: Mask | None, context: FilterContext, favourite: int
     ) -> Proposal:
         """Without truncations, a step of the `mask` strategy draws from the target over the allowed set."""
         decision = decide(
@@ -102,13 +105,14 @@ class Proposer:
             chain=particle.chain,
             stream=particle.stream,
             context=context,
-            watch=self._job.watch,
+            watch=self._job.watch._replace(refused=None),
             questions=self._questions.about(particle.matcher),
         )
         aim = self._target.aim(raw, particle.chain, context, particle.stream)
         allowed = self._target.allowed(aim, mask)
         log_mass = 0.0 if bool(allowed.all()) else -measure(aim.row, allowed).tax_nats
-        return Proposal(decision.token, decision.prob, log_mass, 1, decision.record)
+        refused = self._refused(particle, favourite)
+        return Proposal(decision.token, decision.prob, log_mass, 1, decision.record, refused)
 
     def adaptive(self, particle: ParticleView, raw: Logits) -> Proposal:
         """Draw from the target and ask the matcher about each drawn token; the increment is an estimate. Where many
@@ -145,7 +149,13 @@ class Proposer:
             found_mask = self._timed.mask(particle.matcher) if found_mask is None else found_mask
             allowed = self._target.allowed(aim, found_mask)
             record = self._record(particle, raw, favourite, aim, found_mask, allowed, drawn, refused, context)
-        return Proposal(drawn.token, self._chain_prob(aim, drawn), log_mass, len(refused) + 1, record)
+        wish = self._refused(particle, favourite)
+        return Proposal(drawn.token, self._chain_prob(aim, drawn), log_mass, len(refused) + 1, record, wish)
+
+    def _refused(self, particle: ParticleView, favourite: int) -> int | None:
+        """The most probable token, if the constraint refuses it and somebody wants to know."""
+        wants = self._job.watch.refused is not None and particle.matcher is not None
+        return favourite if wants and not particle.matcher.allows(favourite) else None
 
     def _from(
         self, aim: Aim, allowed: Flags, particle: ParticleView, mask: Mask | None, raw: Logits, step: int

@@ -48,7 +48,8 @@ class Watch:
     counts: bool = False
     #: whether records are made with their steps, because they are read as they come
     at_once: bool = False
-    #: takes the refused favourites of the run, at every level
+    #: takes the refused favourites of a run of one sequence, at every level; None: none are wanted. A run of several
+    #: has them in its outcomes
     refused: RefusedFavourites | None = None
     #: whether there is a record
     is_on: bool = field(init=False, compare=False)

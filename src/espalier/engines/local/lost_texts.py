@@ -19,7 +19,7 @@ from espalier.chat.argument_types import ALL, ArgumentTypes
 from espalier.chat.reading.turn_parser import TurnParser
 from espalier.chat.tools import ToolCall
 from espalier.decoding.step.record import RefusedFavourites
-from espalier.engines.local.lost_properties import open_key
+from espalier.engines.local.lost_properties import keys_begun
 
 STRUCTURE = '<,:{}[]"'
 """What stands behind the end of a text if the call goes on or ends."""
@@ -27,7 +27,7 @@ VALUE_BEGINS = re.compile(r'"((?:[^"\\]|\\.)*)": \Z')
 
 
 class LostTexts:
-    """Of one run. text_ends: what no raw text of an argument contains. types: of the tools' arguments. make_parser:
+    """Of all texts of one run. text_ends: what no raw text of an argument contains. types: of the tools' arguments. make_parser:
     makes a parser of the turn."""
 
     def __init__(
@@ -36,14 +36,18 @@ class LostTexts:
         self.refused: RefusedFavourites = {}
         self._text_ends, self._types, self._make_parser = text_ends, types, make_parser
 
-    def notes(self, tokens: Sequence[int], spell: Callable[[int], bytes], _before: str) -> tuple[str, ...]:
-        """A note for each tag that was refused within a text. tokens: all that were generated."""
+    def notes(
+        self, tokens: Sequence[int], spell: Callable[[int], bytes], _before: str, *, refused: RefusedFavourites
+    ) -> tuple[str, ...]:
+        """A note for each tag that was refused within a text. tokens: all that were generated. refused: of the text of
+        a run of several sequences."""
+        favourites = refused or self.refused
         notes: dict[str, None] = {}
         read = b""
         for step, token in enumerate(tokens):
-            if step in self.refused:
-                refused = spell(self.refused[step]).decode("utf-8", "replace")
-                notes |= dict.fromkeys(self._describe(read.decode("utf-8", "replace"), refused))
+            if step in favourites:
+                wanted = spell(favourites[step]).decode("utf-8", "replace")
+                notes |= dict.fromkeys(self._describe(read.decode("utf-8", "replace"), wanted))
             read += spell(token)
         return tuple(notes)
 
@@ -72,5 +76,5 @@ class LostTexts:
         """Whether a call that goes on stands in a raw text. A value that may be JSON too is not passed on yet."""
         value = VALUE_BEGINS.search(call.arguments)
         if value is None:
-            return bool(open_key(call.arguments))
+            return bool(keys_begun(call.arguments)[0])
         return call.name in self._types and "string" in self._types[call.name].get(value[1], ALL)

@@ -227,7 +227,15 @@ class PreparedRun:
         others = []
         for number, one in enumerate(outcome.others, start=1):
             alone = PreparedRun(
-                self.model, self.request, self.turn, self.seed, self.job, self.make_plan, self.words, watch=self.watch
+                self.model,
+                self.request,
+                self.turn,
+                self.seed,
+                self.job,
+                self.make_plan,
+                self.words,
+                watch=self.watch,
+                lost=self._lost,
             )
             alone.judge_with(self.judge, self.owner)
             alone.records = [record for step in one.records if (record := self._asked_of(step)) is not None]
@@ -238,7 +246,9 @@ class PreparedRun:
             alone.deltas(pieces.finish().text, is_last=True)
             others.append(alone.result(one, place=number))
         spec, turn = self.turn.spec, self._turn()
-        lost = () if self._lost is None else self._lost.notes(outcome.tokens, self._spell_token, self.turn.before)
+        lost: tuple[str, ...] = ()
+        if self._lost is not None:
+            lost = self._lost.notes(outcome.tokens, self._spell_token, self.turn.before, refused=outcome.refused)
         verdict = None if spec is None else self._judge(spec, outcome)
         # Nothing else tells it of a turn without a constraint, as where the model calls a tool that it was not offered.
         faults = [turn.fault] if turn.fault and spec is None and outcome.finish == "stop" else []

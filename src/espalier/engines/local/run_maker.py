@@ -186,7 +186,7 @@ class RunMaker:
         seed = secrets.randbelow(2**32 - MAX_N) if config.seed is None else config.seed
         if compiled is not None:
             check_ends(fitted, self._vocab)
-        lost = self._watch_losses(turn, sequences) if make_native is None else None
+        lost = self._watch_losses(turn) if make_native is None else None
         job = Job(
             vocab=self._vocab,
             prompt=tuple(prompt),
@@ -232,11 +232,11 @@ class RunMaker:
             lost=lost,
         )
 
-    def _watch_losses(self, turn: PreparedTurn, sequences: int) -> LostProperties | LostTexts | None:
+    def _watch_losses(self, turn: PreparedTurn) -> LostProperties | LostTexts | None:
         """What says which properties the order of a schema lost, or which tags the texts of calls; None where nothing
-        can be lost so, and for several sequences, whose steps are told apart by nothing."""
+        can be lost so."""
         spec = turn.spec
-        if spec is None or sequences > 1:
+        if spec is None:
             return None
         if turn.format is not None and turn.format.text_ends:
             return LostTexts(turn.format.text_ends, turn.types, turn.parser)
