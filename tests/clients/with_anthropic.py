@@ -8,16 +8,17 @@ import anthropic
 from checks import ASK, BASE, MODEL, PLACE, SCHEMA, expect, run
 
 client = anthropic.Anthropic(base_url=BASE, api_key="none", max_retries=0)
+GREEDY = {"temperature": 0}  # the SDK has no argument for it
 LOOK = {"name": "look_up", "description": "Finds a place.", "input_schema": PLACE}
 
 
 def chat() -> None:
-    found = client.messages.create(model=MODEL, temperature=0, max_tokens=12, messages=ASK, system="Be short.")
+    found = client.messages.create(model=MODEL, extra_body=GREEDY, max_tokens=12, messages=ASK, system="Be short.")
     expect(found.role == "assistant" and found.stop_reason in ("end_turn", "max_tokens"), found)
 
 
 def stream() -> None:
-    with client.messages.stream(model=MODEL, temperature=0, max_tokens=8, messages=ASK) as reply:
+    with client.messages.stream(model=MODEL, extra_body=GREEDY, max_tokens=8, messages=ASK) as reply:
         text = "".join(reply.text_stream)
         expect(reply.get_final_message().usage.output_tokens <= 8, text)
 
@@ -25,20 +26,20 @@ def stream() -> None:
 def structured() -> None:
     shape = {"type": "json_schema", "schema": SCHEMA}
     found = client.messages.create(
-        model=MODEL, temperature=0, max_tokens=100, messages=ASK, extra_body={"output_config": {"format": shape}}
+        model=MODEL, max_tokens=100, messages=ASK, extra_body=GREEDY | {"output_config": {"format": shape}}
     )
     expect(json.loads(found.content[0].text)["mood"] in ("calm", "glad"), found)
 
 
 def tools() -> None:
     first = client.messages.create(
-        model=MODEL, temperature=0, max_tokens=100, messages=ASK, tools=[LOOK], tool_choice={"type": "any"}
+        model=MODEL, extra_body=GREEDY, max_tokens=100, messages=ASK, tools=[LOOK], tool_choice={"type": "any"}
     )
     call = next(one for one in first.content if one.type == "tool_use")
     expect(call.input["city"] in ("Rome", "Oslo"), first)
     result = {"type": "tool_result", "tool_use_id": call.id, "content": "sunny"}
     turns = [*ASK, {"role": "assistant", "content": first.content}, {"role": "user", "content": [result]}]
-    client.messages.create(model=MODEL, temperature=0, max_tokens=4, messages=turns, tools=[LOOK])
+    client.messages.create(model=MODEL, extra_body=GREEDY, max_tokens=4, messages=turns, tools=[LOOK])
 
 
 def counts() -> None:
@@ -56,7 +57,7 @@ def errors() -> None:
 
 
 def cancellation() -> None:
-    with client.messages.stream(model=MODEL, temperature=0, max_tokens=300, messages=ASK) as reply:
+    with client.messages.stream(model=MODEL, extra_body=GREEDY, max_tokens=300, messages=ASK) as reply:
         next(iter(reply.text_stream))
     chat()
 

@@ -9,6 +9,7 @@ import espalier
 from espalier.activations.store.dtypes import from_bfloat16_bits
 from espalier.errors import CapabilityError, InputError
 from espalier.wiring import demo_model
+from tests.examples import examples
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
@@ -64,10 +65,10 @@ def check(reference, result, *, dtype="float32", positions=None):
     return len(record.positions)
 
 
-@pytest.mark.parametrize("each", [2, pytest.param(25, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_vectors_are_those_of_transformers_alone_and_batched(demo_engine, reference, strategy, each):
-    """Half of the requests alone, half in batches of 5: 50 requests for each strategy in the slow test."""
+def test_vectors_are_those_of_transformers_alone_and_batched(demo_engine, reference, strategy):
+    """Half of the requests alone, half in batches of 5: each prompt both ways, beside each of the others."""
+    each = examples(10)
     asked = espalier.Activations(dtype="float32")
     options = {
         "constraint": espalier.JsonSchema(SCHEMA),

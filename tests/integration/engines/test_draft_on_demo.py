@@ -13,7 +13,6 @@ import espalier
 from espalier.decoding.drafting.kit import DraftKit
 from espalier.decoding.drafting.pass_costs import PassCosts
 from espalier.wiring import demo_model
-from tests.examples import examples
 
 USER = {
     "type": "object",
@@ -46,6 +45,11 @@ SAMPLERS = {
 }
 SEEDS = int(os.environ.get("TEST_DRAFT_SEEDS") or 3)
 """For each constraint, sampler and engine; with 20 they are 2,160 runs and as many of `mask`, a quarter of an hour."""
+QUICK = [*zip(SPECS, [*SAMPLERS, *SAMPLERS], strict=False)]
+RUNS = [
+    pytest.param(*pair, marks=() if pair in QUICK else pytest.mark.slow)
+    for pair in ((spec, sampler) for spec in SPECS for sampler in SAMPLERS)
+]
 PROMPTS = ["Generate user info", "Who are you?"]
 ENDS = ({}, {"stop": ["e", "the quick"]}, {"on_budget": "close"})
 
@@ -78,16 +82,8 @@ def equal_runs(eng, spec, sampler, count):
     return same, count
 
 
-@pytest.mark.parametrize(("spec", "sampler"), [*zip(SPECS, [*SAMPLERS, *SAMPLERS], strict=False)])
+@pytest.mark.parametrize(("spec", "sampler"), RUNS)
 def test_drafts_change_no_token(eng, spec, sampler):
-    same, count = equal_runs(eng, spec, sampler, examples(3))
-    assert same == count
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("sampler", SAMPLERS)
-@pytest.mark.parametrize("spec", SPECS)
-def test_drafts_change_no_token_over_many_runs(eng, spec, sampler):
     same, count = equal_runs(eng, spec, sampler, SEEDS)
     assert same == count
 
