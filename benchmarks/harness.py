@@ -11,7 +11,8 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
 
 Value = TypeVar("Value")
 OFF: dict[str, Any] = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0}
@@ -30,6 +31,83 @@ def microseconds(action: Callable[[], object], count: int = 1) -> float:
     start = time.process_time_ns()
     action()
     return (time.process_time_ns() - start) / 1e3 / count
+
+
+Steps: TypeAlias = "tuple[Callable[[], object], Callable[[int], object]]"
+"""One sequence of an engine: what gives its mask, and what takes a token. An engine that refuses a token raises."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextTimes:
+    """Microseconds that one text took under a constraint which its engine had never met."""
+
+    compile: float
+    #: The first mask, after compiling.
+    first: float
+    masks: list[float]
+    advances: list[float]
+    #: A second sequence over the same text: all its masks and advances.
+    again: float
+
+    @property
+    def whole(self) -> float:
+        """From the constraint to the end of the text."""
+        return self.compile + self.first + sum(self.masks) + sum(self.advances)
+
+
+def time_text(compiled: Callable[[], Callable[[], Steps]], tokens: Sequence[int]) -> TextTimes:
+    """Compile, then walk a text twice. compiled: compiles, and gives what starts a sequence. CPU time."""
+    clock = time.process_time_ns
+    masks, advances = [], []
+    begin = clock()
+    start = compiled()
+    mask, advance = start()
+    built = clock()
+    mask()
+    before = first = clock()
+    for token in tokens:
+        advance(token)
+        between = clock()
+        mask()
+        after = clock()
+        advances.append((between - before) / 1e3)
+        masks.append((after - between) / 1e3)
+        before = clock()
+    mask, advance = start()
+
+    def walk() -> None:
+        mask()
+        for token in tokens:
+            advance(token)
+            mask()
+
+    again = microseconds(walk)
+    return TextTimes(
+        compile=(built - begin) / 1e3, first=(first - built) / 1e3, masks=masks, advances=advances, again=again
+    )
+
+
+def print_times(texts: Mapping[str, Sequence[TextTimes]]) -> None:
+    """One row for each measure and engine, by the name of the engine. The ratio is that of the means to the second
+    engine's, 1 for itself."""
+    columns = {"": "<16", "engine": "<12", "p50": ">11.1f", "p90": ">11.1f", "p99": ">11.1f", "max": ">12.1f"}
+    table = Table(columns | {"mean": ">11.1f", "ratio": ">8.2f"})
+    measures: dict[str, Callable[[TextTimes], Sequence[float]]] = {
+        "compile": lambda text: [text.compile],
+        "to first mask": lambda text: [text.compile + text.first],
+        "mask": lambda text: text.masks,
+        "advance": lambda text: text.advances,
+        "whole text": lambda text: [text.whole],
+        "second text": lambda text: [text.again],
+    }
+    for measure, times in measures.items():
+        rows = {name: [time for text in some for time in times(text)] for name, some in texts.items() if some}
+        means = {name: statistics.fmean(row) for name, row in rows.items()}
+        peer = ([*means.values()] * 2)[1]
+        for name, row in rows.items():
+            ordered = sorted(row)
+            ranks = [ordered[min(len(row) - 1, len(row) * q // 100)] for q in (50, 90, 99)]
+            table.row(measure, name, *ranks, ordered[-1], means[name], means[name] / peer)
 
 
 def in_turns(runs: Mapping[str, Callable[[int], Value]], rounds: int) -> dict[str, list[Value]]:

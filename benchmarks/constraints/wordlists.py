@@ -55,7 +55,7 @@ def main() -> None:
     )
     for size in SIZES:
         spec = Wordlist(words[:size], lang="es", capitals="anywhere", max_run=3)
-        texts = [text_of(made.vocab, words[:size], seed) for seed in (1, 2)]
+        texts = [text_of(made, words[:size], seed) for seed in (1, 2)]
         rows = []
         for _ in range(ROUNDS):
             ours, build = timed(lambda spec=spec: made.compiler().compile(spec))
@@ -91,7 +91,7 @@ def spanish() -> list[str]:
     return [word for word in top_n_list("es", 120_000) if word.isalpha() and not {"º", "ª"} & {*word}][: max(SIZES)]
 
 
-def text_of(vocab: Vocab, words: list[str], seed: int) -> list[int]:
+def text_of(made: Tekken, words: list[str], seed: int) -> list[int]:
     """1,750 tokens of sentences; frequent words come more often, as in real texts."""
     random = Random(seed)
     weights = [1 / (rank + 10) for rank in range(len(words))]
@@ -102,18 +102,20 @@ def text_of(vocab: Vocab, words: list[str], seed: int) -> list[int]:
         mark = random.choices((" ", ", ", ". ", "! "), (16, 2, 2, 1))[0]
         start = mark[0] in ".!"
         text += mark
-    tokens = vocab.encoder(text)  # type: ignore[misc]  # tekken has one
-    return tokens[:TOKENS]
+    return made.encode(text)[:TOKENS]
 
 
 def llguidance(made: Tekken, spec: Wordlist) -> LLMatcher:
-    """Lark with the words as literals, which is what its manual advises."""
+    return made.llguidance_start(lark_of(spec), LIMITS)
+
+
+def lark_of(spec: Wordlist) -> str:
+    """The words as literals, which is what llguidance's manual advises."""
     forms = dict.fromkeys(form for word in spec.words or () for form in (word, word[0].title() + word[1:]))
     separators = "".join(f"\\u{ord(c):04x}" for c in separator_characters(spec))
-    return made.llguidance_start(
+    return (
         "start: RUN? WORD (RUN WORD)* RUN?\n"
-        f"RUN: /[{separators}]{{1,{spec.max_run}}}/\nWORD: " + " | ".join(f'"{form}"' for form in forms) + "\n",
-        LIMITS,
+        f"RUN: /[{separators}]{{1,{spec.max_run}}}/\nWORD: " + " | ".join(f'"{form}"' for form in forms) + "\n"
     )
 
 

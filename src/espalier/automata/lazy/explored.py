@@ -7,7 +7,7 @@ once, when it is asked for. It knows no stacks and no vocabulary.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from espalier.automata.languages.fragment import disjoint
@@ -65,10 +65,10 @@ class LazyState:
             self.has_calls = any(isinstance(item, RuleCall) for item in core)
         self.is_met = False
         self.is_called = not self.has_calls
-        self.steps: dict[int, LazyState | None] = {}
+        self.steps: dict[int, LazyState | None] | None = None
         self.item: LazyItem | None = None
-        self.edges: list[tuple[ByteSet, LazyState]] = []
-        self.calls: list[tuple[LazyState, LazyState]] = []
+        self.edges: Sequence[tuple[ByteSet, LazyState]] = ()
+        self.calls: Sequence[tuple[LazyState, LazyState]] = ()
         self.short: dict[int, LazyState] | None = None
         self.apart: bool | None = None
 
@@ -86,15 +86,14 @@ class LazyState:
 
     def step(self, byte: int) -> LazyState | None:
         """The position after a byte, None where it cannot be read. Nothing else is worked out."""
-        try:
+        if self.steps is not None and byte in self.steps:
             return self.steps[byte]
-        except KeyError:
-            return self.explored.step(self, byte)
+        return self.explored.step(self, byte)
 
     def forget(self) -> None:
         """Drop what was worked out of it; `met` works it out again."""
         self.is_met, self.is_called = False, not self.has_calls
-        self.edges, self.calls, self.short, self.steps = [], [], None, {}
+        self.edges, self.calls, self.short, self.steps = (), (), None, None
 
     @property
     def is_over(self) -> bool:
@@ -210,8 +209,32 @@ class LazyStates:
                     after = self._place(targets)
                     if after.least >= ENDLESS:
                         after = None
+            if place.steps is None:
+                place.steps = {}
             place.steps[byte] = after
             return after
+
+    def read(self, place: LazyState, data: bytes, at: int) -> tuple[LazyState | None, int]:
+        """The position after bytes of `data` from `at` on, and where in `data` it stands: the end, or where the rule may
+        end or others are called. None where they cannot be read. No position in between is made."""
+        with self._lock:
+            check_time()
+            current: Iterable[LazyItem] = place.core
+            while True:
+                byte = data[at]
+                at += 1
+                targets = {
+                    target: None
+                    for item in current
+                    for target in item.step(self.items, byte)
+                    if target.least < ENDLESS
+                }
+                if not targets:
+                    return None, at
+                if at == len(data) or not all([target.stays for target in targets]):
+                    after = self._place(targets)
+                    return (None if after.least >= ENDLESS else after), at
+                current = targets
 
     def shortened(self, place: LazyState, longest: int) -> LazyState:
         """A position that reads the same texts of at most `longest` bytes; one for all large counts."""
@@ -249,10 +272,9 @@ class LazyStates:
 
     def _closed(self, item: LazyItem) -> tuple[LazyItem, ...]:
         """The items that one stands for, which read something or end the rule."""
-        if item.closed is not None:
-            return item.closed
         if item.reads:
-            item.closed = (item,) if item.least < ENDLESS else ()
+            return (item,) if item.least < ENDLESS else ()
+        if item.closed is not None:
             return item.closed
         items: dict[LazyItem, None] = {}
         seen = {item}
@@ -262,10 +284,10 @@ class LazyStates:
             for way in todo.pop().ways(self.items):
                 if way not in seen and way.least < ENDLESS:
                     seen.add(way)
-                    if way.closed is not None:
-                        items.update(dict.fromkeys(way.closed))
-                    elif way.reads:
+                    if way.reads:
                         items[way] = None
+                    elif way.closed is not None:
+                        items.update(dict.fromkeys(way.closed))
                     else:
                         todo.append(way)
         item.closed = tuple(items)

@@ -40,14 +40,11 @@ class _FragmentState(LazyItem):
     """A state of a fragment."""
 
     __slots__ = ("laid", "number")
+    reads = stays = False
 
     def __init__(self, laid: FragmentRule, number: int) -> None:
         super().__init__(laid.least[number])
         self.laid, self.number = laid, number
-
-    @property
-    def reads(self) -> bool:
-        return False
 
     def ways(self, items: Items) -> Iterable[LazyItem]:
         laid, number = self.laid, self.number

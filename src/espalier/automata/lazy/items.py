@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable
 from collections.abc import Sequence as TextSequence
 from itertools import groupby
-from typing import Any
+from typing import Any, ClassVar
 
 from espalier.automata.languages.nfa import DONE, ByteSet, utf8_edges
 from espalier.automata.lazy.costs import Utf8, least_bytes, least_without, narrowed, rest_of_character
@@ -48,14 +48,14 @@ class LazyItem:
         self.closed: tuple[LazyItem, ...] | None = None
         self.alone: Any = None
 
+    #: Whether it reads something or ends the rule; if not, it only stands for others.
+    reads: ClassVar[bool] = True
+    #: Whether a text that reads on from here stays in its rule.
+    stays: ClassVar[bool] = True
+
     def forget(self) -> None:
         """Drop what is cached of the items and positions after this one."""
         self.closed = self.alone = None
-
-    @property
-    def reads(self) -> bool:
-        """Whether it reads something or ends the rule; if not, it only stands for others."""
-        return True
 
     def edges(self, items: Items) -> Iterable[tuple[ByteSet, LazyItem]]:
         """The bytes that can be read, each with the item after them; the sets of bytes are disjoint, but for those of
@@ -79,6 +79,7 @@ class End(LazyItem):
     """The end of the rule."""
 
     __slots__ = ()
+    stays = False
 
 
 class LiteralText(LazyItem):
@@ -143,6 +144,7 @@ class RuleCall(LazyItem):
     """Another rule from `start` on, then `after`."""
 
     __slots__ = ("after", "start")
+    stays = False
 
     def __init__(self, start: Start, cost: int, after: LazyItem) -> None:
         super().__init__(cost, after)
@@ -167,14 +169,11 @@ class Alternatives(LazyItem):
     """One of several expressions, then `after`."""
 
     __slots__ = ("after", "options")
+    reads = stays = False
 
     def __init__(self, options: tuple[Node, ...], least: int, after: LazyItem) -> None:
         super().__init__(least, after)
         self.options, self.after = options, after
-
-    @property
-    def reads(self) -> bool:
-        return False
 
     def ways(self, items: Items) -> Iterable[LazyItem]:
         return (items.at(option, self.after) for option in self.options)
@@ -184,15 +183,12 @@ class Times(LazyItem):
     """A repetition of which `count` are done, then `after`. Counting stops where more makes no difference."""
 
     __slots__ = ("after", "count", "node")
+    reads = stays = False
 
     def __init__(self, node: Repeat, count: int, item_cost: int, after: LazyItem) -> None:
         need = max(node.min - count, 0)
         super().__init__(need * item_cost if need else 0, after, counted=node.min > 0 or node.max is not None)
         self.node, self.count, self.after = node, count, after
-
-    @property
-    def reads(self) -> bool:
-        return False
 
     def ways(self, items: Items) -> Iterable[LazyItem]:
         node, count = self.node, self.count
@@ -219,14 +215,11 @@ class LinearPosition(LazyItem):
     """A state of a `Linear` automaton."""
 
     __slots__ = ("automaton", "state")
+    reads = stays = False
 
     def __init__(self, automaton: LinearCosts, state: State, least: int) -> None:
         super().__init__(least)
         self.automaton, self.state = automaton, state
-
-    @property
-    def reads(self) -> bool:
-        return False
 
     def ways(self, items: Items) -> Iterable[LazyItem]:
         walked, state = self.automaton, self.state

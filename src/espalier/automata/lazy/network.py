@@ -190,13 +190,29 @@ class LazyNetwork:
     def move(self, position: int, byte: int) -> Targets:
         """The positions after a byte, () where it cannot be read."""
         after = self.places[position].step(byte)
-        if after is None:
-            return ()
-        number = self._numbers.get(after)
+        return () if after is None else (self._numbered(after),)
+
+    def read(self, position: int, data: bytes, at: int) -> tuple[Targets, int]:
+        """See `PositionNetwork`."""
+        place: LazyState | None = self.places[position]
+        assert place is not None
+        if not place.explored.is_shared:
+            place, at = place.explored.read(place, data, at)
+            return (() if place is None else (self._numbered(place),)), at
+        while True:  # what follows a byte is remembered for all schemas
+            place = place.step(data[at])
+            at += 1
+            if place is None:
+                return (), at
+            if at == len(data) or place.final:
+                return (self._numbered(place),), at
+
+    def _numbered(self, place: LazyState) -> int:
+        number = self._numbers.get(place)
         if number is None:
             with self._lock:
-                number = self.number(after)
-        return (number,)
+                number = self.number(place)
+        return number
 
     def reads(self, position: int) -> ByteSet:
         """The bytes that can be read at a position."""

@@ -122,11 +122,7 @@ class PushdownMachine:
         data = self._tokens[token] if 0 <= token < len(self._tokens) else b""
         with self._lock:
             self._tidy()
-            after: Stacks | None = state if data else None
-            for byte in data:
-                after = self._automaton.step(after, self._letter[byte])  # type: ignore[arg-type]  # None leaves
-                if after is None:
-                    break
+            after = self._automaton.read(state, data) if data else None
             for ref in self._refs_of(state):
                 if masks.test(self._refs[ref], token):
                     also = self._automaton.take_token(state, ref)

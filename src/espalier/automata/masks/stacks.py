@@ -175,6 +175,20 @@ class StackAutomaton:
         state.steps[letter] = after
         return after
 
+    def read(self, state: Stacks, data: bytes) -> Stacks | None:
+        """The state after some bytes, None if no stack can read them."""
+        at, letter = 0, self.network.classes
+        after: Stacks | None = state
+        while at < len(data) and after is not None:
+            if len(after.items) == 1:
+                position, below = after.items[0]
+                targets, at = self.network.read(position, data, at)
+                after = self._after([(targets, below)] if targets else [])
+            else:
+                after = self.step(after, int(letter[data[at]]))
+                at += 1
+        return after
+
     def spread(self, state: Stacks) -> list[tuple[ByteSet, Stacks | None]]:
         """The disjoint sets of letters that the state reads, each with the state after them."""
         edges = self.network.edges
