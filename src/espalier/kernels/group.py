@@ -117,6 +117,7 @@ def start(urgent: Iterable[KernelGroup] = (), *, later: Iterable[KernelGroup] = 
     except OSError as error:
         log.info("kernels are compiled in this process, since no other can be started: %s", error)
         return
+    threading.Thread(target=process.wait, name="espalier-compiling", daemon=True).start()  # no zombie is left
     for group in (*urgent, *later):
         group._process = process
 
