@@ -103,9 +103,7 @@ def test_a_changed_source_is_compiled_again(module: str, tmp_path: Path) -> None
     assert not is_compiled(module)
 
 
-def test_kernels_run_where_nothing_can_be_kept(
-    module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kernels_run_where_nothing_can_be_kept(module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """numba refused to declare a kernel there: no locator available."""
     (tmp_path / "file").touch()
     monkeypatch.setattr(folder, "bases", lambda: iter([tmp_path / "file" / "kernels"]))
