@@ -13,7 +13,7 @@ COPY pyproject.toml constraints.txt README.md LICENSE CHANGELOG.md ./
 COPY src src
 COPY models/demo models/demo
 COPY wordlists wordlists
-RUN /opt/espalier/bin/pip install -c constraints.txt ".[${EXTRAS}]"
+RUN /opt/espalier/bin/pip install -c constraints.txt ".[${EXTRAS}]" && /opt/espalier/bin/espalier doctor --warm
 
 FROM python:3.11-slim
 RUN useradd --system --uid 10001 --create-home --home-dir /var/lib/espalier espalier

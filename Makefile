@@ -81,7 +81,7 @@ $(VENV)/pyvenv.cfg:
 
 .setup-demo: $(VENV)/pyvenv.cfg $(STATED)
 	$(PIP) -c constraints.txt -e '.[transformers]'
-	$(BIN)/python scripts/compile_kernels.py
+	$(BIN)/espalier doctor --warm
 	@touch $@
 
 # pip reads dependency groups from 25.1 on. What has to be compiled comes first: where that fails, it fails at once.
@@ -92,5 +92,5 @@ $(VENV)/pyvenv.cfg:
 		echo "make: llama-cpp-python has to be compiled and there is no C++ compiler:" \
 			"install one (Debian, Ubuntu: apt-get install build-essential)" >&2; exit 1; }
 	$(PIP) -c constraints.txt -e '.[transformers,llamacpp,server,postgres,parquet,otel,activations,mcp,ray]' --group dev --group docs
-	$(BIN)/python scripts/compile_kernels.py
+	$(BIN)/espalier doctor --warm
 	@touch .setup-demo $@

@@ -39,7 +39,7 @@ NAMED_FOR_OTHERS = frozenset({"src/espalier/server/cluster/plan.py"})
 """Modules that may hold such texts, because a program of others imports by them: Ray, as its YAML file does."""
 STAMP = re.compile(r"^# compiled with: (\w+)\n\n?", re.MULTILINE)
 IMPORTED = re.compile(r"^from ([\w.]+) import", re.MULTILINE)
-NUMBA = re.compile(r"^import numba$", re.MULTILINE)
+KERNELS = re.compile(r"^from espalier\.kernels\.compiled import", re.MULTILINE)
 
 
 def check(root: Path) -> list[str]:
@@ -60,7 +60,7 @@ def stamps(root: Path) -> dict[Path, str]:
     texts = {path: path.read_text(encoding="utf-8") for path in source.rglob("*.py")}
     modules = {".".join(path.relative_to(source).with_suffix("").parts): path for path in texts}
     found = {}
-    for path in (path for path, text in texts.items() if NUMBA.search(text)):
+    for path in (path for path, text in texts.items() if KERNELS.search(text)):
         inner, left = set[Path](), [path]
         while left:
             imported = {modules[name] for name in IMPORTED.findall(texts[left.pop()]) if name in modules}

@@ -108,11 +108,12 @@ def warm() -> None:
     import espalier.cli.generate
     import espalier.engines.huggingface
     import espalier.store.open  # noqa: F401
-    from scripts.compile_kernels import main as load_kernels
+    from espalier.cli.doctor import GROUPS
 
     assert torch.get_num_threads() == 1
     assert transformers.__version__
-    load_kernels()
+    for group in GROUPS:
+        group.load()
     gc.collect()
     gc.freeze()  # no collection of a child looks at it again, which would copy all of its pages
 

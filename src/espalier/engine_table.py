@@ -13,12 +13,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from espalier.automata.masks.walker import MASKS
 from espalier.constraints.compiler import NOWHERE, Folders
 from espalier.engines.gguf.header import MAGIC
 from espalier.engines.options import DEFAULT, EngineOptions
 from espalier.engines.protocols import DraftedEngine, Engine
 from espalier.errors import CapabilityError, EspalierError
+from espalier.kernels.group import start
 from espalier.registry import Registry
+from espalier.sampling.fast.candidates import DRAWS, ROWS
 
 if TYPE_CHECKING:
     from espalier.tokens.vocab import Vocab
@@ -113,6 +116,9 @@ ENGINES: Registry[Callable[..., Engine]] = Registry(
 """Engine names to functions `(model, *, options, folders) -> Engine`. A plug-in's module names the options that its
 engine takes: `TAKES`."""
 
+STEPPING = "transformers", "llamacpp"
+"""Engines whose tokens are drawn here, so that they need the kernels."""
+
 VOCABS: Registry[Callable[[str], Vocab]] = Registry("vocabs", {"llamacpp": read_llamacpp_vocab})
 """Engines whose files hold a vocabulary that can be read without the weights: `(path) -> Vocab`."""
 
@@ -133,6 +139,8 @@ def open_engine(
     naming `draft_model` what its model raises.
     """
     name = engine or options.engine or defaults.engine or choose(model, options.over(defaults).url)
+    if name in STEPPING:
+        start([MASKS, ROWS], later=[DRAWS])  # while libraries are imported and the model is read
     make = ENGINES.load(name)
     option_names = taken_by(name)
     options.check_only(name, option_names)

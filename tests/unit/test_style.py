@@ -109,9 +109,10 @@ def test_a_bare_init_is_not_found(tmp_path: Path) -> None:
     assert check(tmp_path) == []
 
 
-@pytest.mark.parametrize("numba", ["import numba\n\n", ""])
-def test_a_kernel_that_numba_would_not_compile_again_is_found(tmp_path: Path, numba: str) -> None:
-    inner, outer = f"{numba}x = 1\n", "import numba\n\nfrom pkg.inner import x\n\ny = x\n"
+@pytest.mark.parametrize("kernel", ["from espalier.kernels.compiled import kernel\n\n", ""])
+def test_a_kernel_that_numba_would_not_compile_again_is_found(tmp_path: Path, kernel: str) -> None:
+    inner = f"{kernel}x = 1\n"
+    outer = "from espalier.kernels.compiled import kernel\nfrom pkg.inner import x\n\ny = x\n"
     plant(tmp_path, "src/pkg/inner.py", inner)
     plant(tmp_path, "src/pkg/outer.py", outer)
     plant(tmp_path, "src/pkg/plain.py", "from pkg.outer import y\n")

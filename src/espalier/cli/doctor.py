@@ -9,11 +9,16 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
+from espalier.automata.masks.walker import MASKS
 from espalier.cli import output
 from espalier.cli.columns import WIDTH, shown, wrapped
+from espalier.constraints.safety.compile import FILTERS
 from espalier.distribution import pip_line
 from espalier.engines.llamacpp import report as llama_report
 from espalier.errors import UnknownModel
+from espalier.kernels.folder import folder_of
+from espalier.kernels.group import start
+from espalier.sampling.fast.candidates import DRAWS, ROWS
 from espalier.version import __version__
 from espalier.wiring import demo_model
 
@@ -42,6 +47,8 @@ ENGINE_NEEDS: dict[str, tuple[str, ...]] = {
     "llamacpp": ("llama-cpp-python",),
     "fake": (),
 }
+GROUPS = MASKS, ROWS, FILTERS, DRAWS
+"""What is compiled once for an installation, in the order of need."""
 CORE = ("numpy", "jsonschema", "numba")
 
 
@@ -80,12 +87,29 @@ def examine() -> dict[str, Any]:
             for extra in EXTRAS
         },
         "engines": engines,
+        "kernels": {
+            group.name: {
+                "compiled": group.is_compiled,
+                "kernels": group.count(),
+                "folders": sorted({str(folder.parent) for folder in map(folder_of, group.modules) if folder}),
+            }
+            for group in GROUPS
+        },
         "demo_model": demo,
     }
 
 
-def command(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
-    """Show what is installed, what each extra adds, and which engines can run."""
+def command(
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    warm: Annotated[
+        bool, typer.Option("--warm", help="Compile first what is compiled once for an installation.")
+    ] = False,
+) -> None:
+    """Show what is installed and compiled, what each extra adds, and which engines can run."""
+    if warm:
+        start(GROUPS)
+        for group in GROUPS:
+            group.load()
     examined = examine()
     if as_json:
         output.data_json(examined)
@@ -101,6 +125,12 @@ def command(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = 
     lines += ["", "Engines"]
     for name, engine in examined["engines"].items():
         lines += engine_lines(name, engine)
+    lines += ["", "Kernels"]
+    for name, kernels in examined["kernels"].items():
+        state = "compiled" if kernels["compiled"] else "not compiled"
+        lines += [f"  {name:<18}{kernels['kernels']:>3} {state:<14}{', '.join(kernels['folders']) or 'not kept'}"]
+    if not all(kernels["compiled"] for kernels in examined["kernels"].values()):
+        lines += ["  they are compiled when they are needed first, or now: espalier doctor --warm"]
     lines += ["", f"Demo model: {examined['demo_model'] or 'not here'}"]
     output.data("\n".join(lines))
 

@@ -52,7 +52,7 @@ from espalier.decoding.options import FAITHFUL
 from espalier.decoding.strategies import STRATEGIES
 from espalier.engines.fake import TEMPLATE, FakeStepModel, noise
 from espalier.engines.local.engine import LocalEngine
-from scripts.compile_kernels import main
+from espalier.cli.doctor import GROUPS
 from espalier.server.process.opening import _warm
 from espalier.tokens.vocab import Vocab
 
@@ -103,7 +103,7 @@ print(used, [name for name, count in later.items() if count != before.get(name, 
 """
 
 
-@pytest.mark.parametrize(("warm", "passes"), [("_warm(engine)", 2), ("main()", 0)])
+@pytest.mark.parametrize(("warm", "passes"), [("_warm(engine)", 2), ("[group.load() for group in GROUPS]", 0)])
 def test_the_first_request_over_a_real_vocabulary_compiled_a_kernel(warm: str, passes: int) -> None:
     """Rows longer than 8,192 ids take other kernels than the bytes of the fake model. The start asks the model for the
     passes that warm it, and no more; an installation asks no model."""

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-import numba
+from espalier.kernels.compiled import BYTES, I32, I32_ROWS, INT, U8, U32, kernel
+
+# compiled with: f746cd0c
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are in `walk`'s docstring
 
@@ -23,7 +25,7 @@ than _SOME nodes; the bytes on which a state loops are computed only for more th
 even if two states alternate."""
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel((I32_ROWS, I32))
 def find_kinds(trie: Array, kind: Array) -> None:
     """Fill the KINDS column of trie, (N + 1, 4) int32. kind: the kind of each byte as one bit, (256,) int32."""
     for i in range(trie.shape[0] - 1):
@@ -33,7 +35,7 @@ def find_kinds(trie: Array, kind: Array) -> None:
         trie[i, KINDS] = kinds
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel()
 def _kinds_kept(state: int, table: Array, classes: Array, kind: Array) -> int:
     """The kinds on all of whose bytes the state loops."""
     kept = -1
@@ -43,7 +45,7 @@ def _kinds_kept(state: int, table: Array, classes: Array, kind: Array) -> int:
     return kept
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel((I32_ROWS, I32_ROWS, I32, I32, U8, I32_ROWS, U8, U8, U8, I32, I32, I32, U32, I32, INT, U8, I32, I32))
 def walk(
     trie: Array,
     heads: Array,
@@ -132,7 +134,7 @@ def walk(
     return left_count, opened
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel((I32_ROWS, I32, U8, I32_ROWS, U8, U8, I32, I32, I32, I32, I32, I32, I32))
 def land(
     trie: Array,
     ids: Array,
@@ -192,7 +194,7 @@ def land(
     return opened
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel((I32_ROWS, I32_ROWS, I32, BYTES, I32, I32, I32, INT, I32, U32, I32, I32))
 def spell(
     trie: Array,
     heads: Array,

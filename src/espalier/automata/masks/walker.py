@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.errors import LimitExceeded
+from espalier.kernels.group import KernelGroup
 from espalier.time_limit import check as check_time
 from espalier.tokens.mask import Mask, words
 from espalier.tokens.trie import TokenTrie
@@ -355,8 +356,12 @@ class WalkerPool:
             self._free.append(walker)
 
 
+MASKS = KernelGroup("masks", ["espalier.automata.masks.kernels"], seconds=4)
+
+
 @cache
 def _kernels() -> Any:
+    MASKS.load()
     return import_module("espalier.automata.masks.kernels")
 
 

@@ -7,7 +7,6 @@ as the rule, and says whether the match is in the decoded text of a string.
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -27,13 +26,13 @@ from espalier.constraints.safety.own import Own
 from espalier.constraints.safety.parts import Tables, built_in_parts, tables_of
 from espalier.constraints.safety.phrases import Phrase
 from espalier.constraints.safety.spec import Safety
+from espalier.kernels.group import KernelGroup
 from espalier.owners import owned_cache, owner, working_for
-from espalier.time_limit import check, is_limited, time_limit
-from espalier.tokens.vocab import Vocab
+from espalier.time_limit import is_limited, time_limit
 
 SECONDS = 60.0
 """The time limit for building one filter's DFA; a caller's own limit holds as well."""
-FILTERS = 16
+FILTERS_KEPT = 16
 """How many DFAs are kept."""
 FAR_END = 64
 """The most tokens that are assumed to complete a text where users gave patterns of their own."""
@@ -59,7 +58,7 @@ class CompiledFilter(NamedTuple):
     is_custom: bool
 
 
-@owned_cache(FILTERS)
+@owned_cache(FILTERS_KEPT)
 def filter_of(spec: Safety, folder: Path | None = None, builds: Builds | None = None) -> CompiledFilter:
     """The automata of a filter, whatever its mode. folder: where those of built-in patterns are kept. builds: where
     those of a user's own patterns are built if that takes long; None builds them here. Raises SpecError for a custom
@@ -93,50 +92,20 @@ def _number_rules(rules: list[FilterRule], new: list[FilterRule]) -> list[int]:
     return list(range(len(rules) - len(new), len(rules)))
 
 
-_LOADED = threading.Event()
-_LOADING = threading.Lock()
-_LOOK_SECONDS = 0.02
-
-
-def load_kernels() -> None:
-    """Load the compiled code of the filters, once in a process. The first time after an installation compiles it, which
-    takes some 15 s: in a thread of its own, so that no limit on a caller's CPU time is charged for it. A caller who
-    leaves does not wait any longer. Raises what `check` raises."""
-    if _LOADED.is_set():
-        return
-    if _LOADING.acquire(blocking=False):  # by whoever comes first, and never given back
-        threading.Thread(target=_load, name="espalier-kernels", daemon=True).start()
-    while not _LOADED.wait(_LOOK_SECONDS):
-        check()
-
-
-def _load() -> None:
-    try:
-        _use_kernels()
-    finally:  # what fails here fails again for the caller
-        _LOADED.set()
+FILTERS = KernelGroup(
+    "safety filters", ["espalier.constraints.safety.alone.kernels", "espalier.constraints.safety.kernels"], seconds=15
+)
 
 
 def warm_filters(compiler: Compiler) -> None:
     """Load the kernels and every built-in pattern, so that the first request with a filter waits for neither."""
-    load_kernels()
+    FILTERS.load()
     filter_of(Safety("maximum", lists={"profanity": ["krump"]}), compiler.cache_dir)
-
-
-def _use_kernels() -> None:
-    """Call each kernel, as a filter does."""
-    compiler = Compiler(Vocab.bytes())
-    machine = SafetyMachine(filter_of(Safety(patterns=["ab"])).tables, compiler.vocab, compiler.trie)
-    machine.mask(machine.start)
-    machine.landings(machine.start)
-    machine.options(machine.start)
-    machine.pending(machine.start)
-    machine.read(machine.start, b'"a')
 
 
 def compile_safety(spec: Safety, compiler: Compiler) -> Compiled:
     """The filter for one vocabulary. Raises as `filter_of` does, and VocabError."""
-    load_kernels()
+    FILTERS.load()
     is_own = bool(spec.patterns or spec.lists)
     with working_for(owner() if is_own else ""):  # what is built in tells of nobody
         compiled_filter = filter_of(

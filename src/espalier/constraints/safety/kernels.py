@@ -13,20 +13,17 @@ int16, a part's own number of each class; table (cells,) int32, the parts' table
 (states,) int32, the rule that matches if the text ends in a state, -1 for none; begin (P,) int64, where a part's
 states begin in cuts; busy (states,) uint8, a match may be in progress; samples and their places, see `_goes_on`.
 
-met: a tuple of arrays: the P states of each number (M, P) int32; the number after each class (M, K) int32, -1 if it
-is not known yet, -2 - i for a match of rule i; the rule that matches if the text ends (M,) int32, -1 for none;
-whether a match may be in progress (M,) uint8; slots of a hash table (2 ** k,) int32; how many numbers there are (1,)
-int64. Number 0 is the start.
+met: see `met.py`.
 """
 
 from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-import numba
 import numpy as np
 
 from espalier.automata.masks.kernels import FIRST, KINDS, PLACE, SKIP
+from espalier.constraints.safety.met import FILTER, FULL, MET, find_jump, number_of
 from espalier.constraints.safety.readings import KEPT, NESTED, NUMBER, READINGS
 from espalier.constraints.safety.unescape import (
     HALF,
@@ -40,8 +37,9 @@ from espalier.constraints.safety.unescape import (
     next_character,
     quote_of,
 )
+from espalier.kernels.compiled import BOOL, BYTES, I32, I32_ROWS, I64, I64_ROWS, INT, U32, kernel
 
-# compiled with: 7b34afc3
+# compiled with: 131ae39c
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are above
 Filter: TypeAlias = Any
@@ -54,75 +52,11 @@ INVALID = -1
 in reading r."""
 
 
-FULL, MISS = -2, -3
-"""What kernels return if there is no room for another number in `met`: forget all, and try again. What `read` returns
-if a jump is not known yet: let `_jump` find it, and read again."""
+MISS = -3
+"""What `read` returns if a jump is not known yet: let `find_jump` find it, and read again."""
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
-def number_of(states: Array, tables: Filter, met: Met) -> Any:
-    """The number of the states of the parts, (P,) int32; FULL."""
-    parts, jumps, ends_with, is_busy, slots, count = met
-    cuts, begin, busy = tables[5], tables[6], tables[7]
-    mixed = np.uint64(14695981039346656037)
-    for i in range(states.shape[0]):
-        mixed = (mixed ^ np.uint64(states[i])) * np.uint64(1099511628211)
-        mixed ^= mixed >> np.uint64(29)
-    at = np.int64(mixed & np.uint64(slots.shape[0] - 1))
-    while slots[at] >= 0:
-        known = slots[at]
-        same = True
-        for i in range(states.shape[0]):
-            if parts[known, i] != states[i]:
-                same = False
-                break
-        if same:
-            return known
-        at = (at + 1) & (slots.shape[0] - 1)
-    number = count[0]
-    if number == parts.shape[0]:
-        return FULL
-    count[0] += 1
-    slots[at] = number
-    cut, some = -1, 0
-    for i in range(states.shape[0]):
-        state = begin[i] + states[i]
-        parts[number, i] = states[i]
-        rule = cuts[state]
-        if rule >= 0 and (cut < 0 or rule < cut):
-            cut = rule
-        some |= busy[state]
-    ends_with[number] = cut
-    is_busy[number] = some
-    for i in range(jumps.shape[1]):
-        jumps[number, i] = -1
-    return number
-
-
-@numba.njit(cache=True, nogil=True, boundscheck=False)
-def _jump(number: int, letter: int, tables: Filter, met: Met) -> Any:
-    """Find and keep the number after a class that was not met after this one: -2 - i for a match of rule i, -1 if there
-    is no room."""
-    letters, table, first, wide = tables[1], tables[2], tables[3], tables[4]
-    parts, jumps = met[0], met[1]
-    states = np.empty(first.shape[0], dtype=np.int32)
-    hit = -(2**31)
-    for i in range(first.shape[0]):
-        after = table[first[i] + parts[number, i] * wide[i] + letters[i, letter]]
-        if after < 0:
-            hit = max(hit, after)
-        states[i] = after
-    if hit > -(2**31):
-        jumps[number, letter] = hit - 1
-        return hit - 1
-    found = number_of(states, tables, met)
-    if found == FULL:
-        return -1
-    jumps[number, letter] = found
-    return found
-
-
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel()
 def _take(
     rows: Array, at: int, reading: int, unknown: int, slash: int, point: int, is_end: bool,
     points: Array, jumps: Array, cuts: Array,
@@ -148,7 +82,7 @@ def _take(
     return 0
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel()
 def _goes_on(
     rows: Array, at: int, reading: int, begun: int, points: Array, jumps: Array, cuts: Array, samples: Array,
     first: Array,
@@ -174,7 +108,7 @@ def _goes_on(
     return found
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel()
 def _escape_goes_on(rows: Array, at: int, reading: int, points: Array, jumps: Array) -> Any:
     """Whether an escape that has begun can be completed without a match: 0, else as `read`."""
     escape, number = rows[at, reading], rows[at, NUMBER + reading]
@@ -204,7 +138,7 @@ def _escape_goes_on(rows: Array, at: int, reading: int, points: Array, jumps: Ar
     return found
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel()
 def read(
     rows: Array, at: int, byte: int, points: Array, jumps: Array, cuts: Array, samples: Array, first: Array, low: int,
     high: int,
@@ -251,7 +185,7 @@ def read(
     return 0
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel((I64, I64, FILTER, MET))
 def enter(state: Array, row: Array, tables: Filter, met: Met) -> Any:
     """Fill the row, (10,) int64, of a state, (N,) int64. 0, or FULL."""
     count = tables[3].shape[0]
@@ -268,7 +202,7 @@ def enter(state: Array, row: Array, tables: Filter, met: Met) -> Any:
     return 0
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel((I64_ROWS, I64_ROWS, MET))
 def leave_all(rows: Array, states: Array, met: Met) -> None:
     """Fill the states, (n, N) int64, of rows, (n, 10) int64."""
     parts = met[0]
@@ -280,7 +214,7 @@ def leave_all(rows: Array, states: Array, met: Met) -> None:
                 states[at, READINGS + i * count + k] = parts[rows[at, NUMBER + i], k]
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel((I64, BYTES, I64_ROWS, I64, FILTER, MET))
 def run(state: Array, data: Array, rows: Array, last: Array, tables: Filter, met: Met) -> Any:
     """Read several bytes, (n,) uint8, from a state, (N,) int64; as `read`, and stops at a refusal. rows: (2, 10) int64;
     the first is filled with the row after the bytes. last: (1,) int64, filled with how many bytes were read when no
@@ -302,7 +236,7 @@ def run(state: Array, data: Array, rows: Array, last: Array, tables: Filter, met
             rows[1, k] = rows[0, k]
         found = read(rows, 0, data[i], points, jumps, cuts, tables[8], tables[9], 0, READINGS)
         if found == MISS:
-            if _jump(rows[0, KEPT], rows[0, KEPT + 1], tables, met) == -1:
+            if find_jump(rows[0, KEPT], rows[0, KEPT + 1], tables, met) == -1:
                 return FULL
             for k in range(KEPT):
                 rows[0, k] = rows[1, k]
@@ -312,7 +246,7 @@ def run(state: Array, data: Array, rows: Array, last: Array, tables: Filter, met
             i += 1
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel((I64, I64_ROWS, FILTER, MET))
 def ends(state: Array, rows: Array, tables: Filter, met: Met) -> Any:
     """What the text's end would complete; see INVALID, here for the middle of a character, or FULL. rows: (1, 10)
     int64, scratch."""
@@ -328,7 +262,7 @@ def ends(state: Array, rows: Array, tables: Filter, met: Met) -> Any:
             unknown, slash, is_end = flush(rows[0, reading])
         hit = _take(rows, 0, reading, unknown, slash, -1, is_end, points, jumps, cuts)
         if hit == MISS:
-            if _jump(rows[0, KEPT], rows[0, KEPT + 1], tables, met) == -1:
+            if find_jump(rows[0, KEPT], rows[0, KEPT + 1], tables, met) == -1:
                 return FULL
         elif hit:
             return hit
@@ -337,7 +271,7 @@ def ends(state: Array, rows: Array, tables: Filter, met: Met) -> Any:
     return 0
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel((I64_ROWS, I64, INT, INT, FILTER, MET))
 def options(rows: Array, codes: Array, low: int, high: int, tables: Filter, met: Met) -> Any:
     """Read each byte after rows[256]: rows (257, 10) int64 and codes (256,) int64 are filled with the row and what
     `read` returns. low, high: see `read`. 0, or FULL."""
@@ -349,12 +283,12 @@ def options(rows: Array, codes: Array, low: int, high: int, tables: Filter, met:
         codes[byte] = read(rows, byte, byte, points, jumps, cuts, tables[8], tables[9], low, high)
         if codes[byte] != MISS:
             byte += 1
-        elif _jump(rows[byte, KEPT], rows[byte, KEPT + 1], tables, met) == -1:
+        elif find_jump(rows[byte, KEPT], rows[byte, KEPT + 1], tables, met) == -1:
             return FULL
     return 0
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel()
 def _keep(rows: Array, place: int, kept: Array, count: int, slots: Array) -> Any:
     """The number of rows[place] among kept[:count], or `count` if it was new and is now there; -1 if there is no
     room. slots: (2 ** k,) int32 of -1, at least twice as many as rows."""
@@ -381,7 +315,7 @@ def _keep(rows: Array, place: int, kept: Array, count: int, slots: Array) -> Any
     return count
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel((I32_ROWS, I32, BOOL, INT, INT, INT, I32, I64_ROWS, I64_ROWS, U32, I32, I64_ROWS, INT, I32, FILTER, MET))
 def walk(
     trie: Array, ids: Array, has_other: bool, low: int, high: int, kinds: int, kind: Array, stack: Array,
     beside: Array, bits: Array, landed: Array, kept: Array, count: int, slots: Array, tables: Filter, met: Met,
@@ -451,7 +385,7 @@ def walk(
                 rows[depth, NUMBER + k] = rows[depth - 1, NUMBER + k]
             found = read(rows, depth, byte, points, jumps, cuts, tables[8], tables[9], low, high)
             if found == MISS:
-                if _jump(rows[depth, KEPT], rows[depth, KEPT + 1], tables, met) == -1:
+                if find_jump(rows[depth, KEPT], rows[depth, KEPT + 1], tables, met) == -1:
                     return FULL
                 continue
             if found:

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
-
 from espalier.constraints.safety.readings import NESTED, SINGLE
+from espalier.kernels.compiled import kernel
 
-# compiled with: fbe6631f
+# compiled with: 05616ffc
 
 OFF, PLAIN, SLASH, HEX, HALF, HALF_SLASH, HALF_HEX = 0, 1, 2, 3, 4, 5, 6
 """What has been read of an escape: no quotation mark yet; none; a backslash; `\\u` or `\\x` and some digits; half of a
@@ -21,13 +20,13 @@ UNKNOWN = 0xFFFD
 """What a broken escape, or half of a surrogate pair, is read as."""
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel()
 def quote_of(reading: int) -> int:
     """The quotation mark of a decoded reading."""
     return 39 if reading == SINGLE else 34
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel()
 def _digit(point: int) -> Any:
     if 48 <= point <= 57:
         return point - 48
@@ -35,7 +34,7 @@ def _digit(point: int) -> Any:
     return point - 87 if 97 <= point <= 102 else -1
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel()
 def decode(escape: int, point: int, quote: int) -> Any:
     """Read one character of the text between quotation marks. Returns the new state of the escape, and what has been
     decoded by it, in this order: how many UNKNOWN, how many backslashes, one character or -1, whether the string
@@ -97,7 +96,7 @@ def decode(escape: int, point: int, quote: int) -> Any:
     return PLAIN, unknown, 0, point, False
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel()
 def decode_nested(escape: int, point: int) -> Any:
     """As `decode`, for the strings inside of strings, at any depth: between quotation marks that a backslash escapes.
     However many backslashes begin an escape, it is that escape; a quotation mark with several is a part of the text,
@@ -124,7 +123,7 @@ def decode_nested(escape: int, point: int) -> Any:
     return decode(escape, point, -1)
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel()
 def decode_as(escape: int, point: int, reading: int) -> Any:
     """As `decode`, in one of the readings."""
     if reading == NESTED:
@@ -132,7 +131,7 @@ def decode_as(escape: int, point: int, reading: int) -> Any:
     return decode(escape, point, quote_of(reading))
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel()
 def flush(escape: int) -> Any:
     """The text ends: how many UNKNOWN and backslashes are read for an escape that is not complete, and whether there is
     a string to end."""
@@ -141,7 +140,7 @@ def flush(escape: int) -> Any:
     return unknown, 1 if mode in (SLASH, HALF_SLASH) else 0, mode != OFF
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel()
 def next_character(begun: int, byte: int) -> Any:
     """The next byte of a character. begun: how many bytes it still needs (4 bits) and its length (4 bits) and the value
     so far, from 8 on; 0 between characters. Returns -1 for invalid bytes, else 2 * begun, or 2 * point + 1."""

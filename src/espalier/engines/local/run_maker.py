@@ -45,6 +45,7 @@ from espalier.sampling.chain import Chain
 from espalier.sampling.config import MAX_N
 from espalier.sampling.config_names import llama_notes
 from espalier.sampling.draw import RandomStream
+from espalier.sampling.fast.candidates import DRAWS, ROWS
 from espalier.sampling.filters import LogitFilter, distinct
 from espalier.sampling.fit import check_ends, fit
 from espalier.time_limit import is_limited
@@ -132,6 +133,8 @@ class RunMaker:
         """The run of a request that `check` accepted. prompt: token ids. model: its limits apply; None when the logits
         are stored ones. Raises InputError and its subclasses for everything that can fail before the model is needed.
         """
+        ROWS.load()
+        DRAWS.is_ready()  # loaded now if they are compiled, and not within a text
         config, closes = request.sampling, request.decoding.on_budget == "close"
         strategy: Strategy = STRATEGIES.load(request.strategy)
         make_plan: MakePlan = strategy.make_plan

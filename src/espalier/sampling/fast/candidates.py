@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from espalier.kernels.group import KernelGroup
 from espalier.sampling.fast.codes import TOP_K
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Logits, Mask
@@ -21,10 +22,17 @@ FEW = 8192
 Places = NDArray[np.intp]
 
 
+FOLDER = "espalier.sampling.fast.kernels"
+ROWS = KernelGroup("rows of logits", [f"{FOLDER}.{name}" for name in ("masked", "places", "sums")], seconds=4)
+DRAWS = KernelGroup("drawing", [f"{FOLDER}.{name}" for name in ("rows", "steps", "changes", "leading")], seconds=20)
+"""What the plain functions do too, which are used until these kernels are compiled."""
+
+
 @cache
 def kernels(name: Literal["changes", "leading", "masked", "places", "rows", "steps", "sums"]) -> Any:
-    """A module of numba kernels, imported when the first token is drawn."""
-    return import_module(f"espalier.sampling.fast.kernels.{name}")
+    """A module of numba kernels. What is in DRAWS must be ready."""
+    ROWS.load()
+    return import_module(f"{FOLDER}.{name}")
 
 
 class CandidateRow(NamedTuple):
@@ -64,7 +72,7 @@ def leaders(values: NDArray[np.floating], k: int) -> Places:
     n = values.shape[0]
     if k >= n:
         return np.arange(n)
-    if values.dtype == np.float32:
+    if values.dtype == np.float32 and DRAWS.is_loaded:
         row = values if values.flags.carray else np.require(values, requirements=("C", "W", "A"))
         places: Places = kernels("leading").leading(row, TOP_K, float(k), 0)
         return places

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from espalier.sampling.chain import Chain
 from espalier.sampling.config import SamplingConfig
 from espalier.sampling.draw import DrawnToken
-from espalier.sampling.fast.candidates import kernels
+from espalier.sampling.fast.candidates import DRAWS, kernels
 from espalier.sampling.fast.codes import (
     DRY,
     DYNAMIC,
@@ -87,9 +87,10 @@ class Program(NamedTuple):
 
 
 def program_of(chain: Chain) -> Program | None:
-    """None where only the plain functions know what to do. Ask for `chain.kept(program_of)`."""
+    """None where only the plain functions know what to do, and while no kernel is compiled. Ask for
+    `chain.kept(program_of)`, so that a text is drawn in one way."""
     config, fitted = chain.config, chain.fitted
-    if chain.takes_whole_rows or not CODES.keys() >= {*chain.running, *chain.heating}:
+    if chain.takes_whole_rows or not CODES.keys() >= {*chain.running, *chain.heating} or not DRAWS.is_ready():
         return None
     biases = [*fitted.ids.tolist(), *fitted.biases.tolist()]
 

@@ -24,16 +24,17 @@ from espalier.confined.pool import is_supported
 from espalier.constraints import judging
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.judging import ConfinedJudge, Judge, in_this_process
-from espalier.constraints.safety.compile import warm_filters
+from espalier.constraints.safety.compile import FILTERS, warm_filters
 from espalier.constraints.spec import Regex
 from espalier.constraints.words.spec import Wordlist
 from espalier.decoding.drafts.source import MODEL
 from espalier.decoding.drafts.sources import check_sources
-from espalier.decoding.step.warming import warm_masks, warm_steps
 from espalier.engines.protocols import Engine, ServingEngine
 from espalier.engines.serving.serve import serve_engine
 from espalier.errors import CapabilityError
 from espalier.grammar.regex import classes
+from espalier.kernels.group import start
+from espalier.sampling.fast.candidates import DRAWS
 from espalier.server.admit.auth import check_uvicorn, read_keys
 from espalier.server.admit.gate import KeyGate, make_gate
 from espalier.server.admit.limits import LEASE_SECONDS
@@ -217,17 +218,14 @@ async def _open_engine(stack: AsyncExitStack, app: App, settings: ServerSettings
 
 def _warm(engine: LoadedEngine) -> None:
     """Do what a process does once, such as loading compiled code, before a request waits for it."""
-    compiler, vocab = engine.engine.compiler, engine.engine.vocab
-    if compiler is not None:
-        warm_masks(compiler)
+    compiler = engine.engine.compiler
     if engine.capabilities.logits:
-        if vocab is not None:
-            warm_steps(vocab)
         # Two passes, of the prompt and of a token, which warm the model itself.
         engine.generate("a", raw=True, max_tokens=2, temperature=0.0, constraint=Regex("[a-z]{2,9}"))
     if compiler is not None:
         compiler.far.start()
-        # The kernels of filters are compiled once for an installation, which takes some 20 s: nobody waits for that.
+        # What compiles longest, once for an installation, is not waited for.
+        start(later=[DRAWS, FILTERS])
         thread = threading.Thread(target=_warm_aside, args=(compiler,), name="espalier-filters", daemon=True)
         thread.start()
 
@@ -236,6 +234,7 @@ def _warm_aside(compiler: Compiler) -> None:
     classes.warm()
     judging.warm()  # imports what reads the verdicts of the worker processes
     warm_filters(compiler)
+    DRAWS.load()
 
 
 async def open_kept_store(stack: AsyncExitStack, settings: ServerSettings) -> Store:

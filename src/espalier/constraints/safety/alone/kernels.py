@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-import numba
 import numpy as np
 
 from espalier.automata.masks.kernels import FIRST, PLACE, SKIP
 from espalier.constraints.safety.unescape import HEX, PLAIN, UNKNOWN, decode_as, next_character
+from espalier.kernels.compiled import BOOL, I16, I32, I32_ROWS, I64, I64_ROWS, INT, U32, kernel
 
-# compiled with: 7b34afc3
+# compiled with: 4ba030bd
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are in the docstrings
 
@@ -21,7 +21,7 @@ PENDING = 4
 """More characters than bytes that the end of a broken escape may give."""
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel((I32_ROWS, I32, I32))
 def heights(trie: Array, deepest: Array, found: Array) -> None:
     """Fill found (N,) int32: the bytes of the longest way down to each node of trie (N + 1, 4) int32 from its parent
     and on below it. deepest: (depth + 2,) int32 of 0, scratch."""
@@ -33,7 +33,7 @@ def heights(trie: Array, deepest: Array, found: Array) -> None:
         found[i] = far - depth + 1
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel((I32, INT, I32))
 def distances(table: Array, wide: int, found: Array) -> None:
     """Fill found (n,) int32 of a part's states: the fewest characters that lead to a match or to a state that has 0.
     Before, it holds 0 for these, and the largest number for the rest, which stands for never. table: (n * wide,) int32,
@@ -53,7 +53,7 @@ def distances(table: Array, wide: int, found: Array) -> None:
         reached += 1
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel()
 def _set_below(trie: Array, ids: Array, bits: Array, begin: int, end: int, is_set: bool) -> None:
     """Set or clear the bits (W,) uint32 of the tokens of the nodes from begin up to end."""
     for j in range(trie[begin, FIRST], trie[end, FIRST]):
@@ -64,7 +64,7 @@ def _set_below(trie: Array, ids: Array, bits: Array, begin: int, end: int, is_se
             bits[ids[j] >> 5] &= ~one
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel((I32_ROWS, I32, I64, U32, U32))
 def sort_out(trie: Array, ids: Array, begun: Array, invalid: Array, unfinished: Array) -> None:
     """Set in invalid (W,) uint32 the tokens whose bytes are not UTF-8 from the beginning of a character on, and in
     unfinished (W,) uint32 those that end within a character. begun: (depth + 2,) int64 of 0, scratch."""
@@ -82,7 +82,7 @@ def sort_out(trie: Array, ids: Array, begun: Array, invalid: Array, unfinished: 
         i += 1
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel((I32_ROWS, I32, I32, I16, I16, I32, INT, I32, I32, I32, INT, INT, INT, I64_ROWS, BOOL, U32))
 def walk(
     trie: Array,
     high: Array,

@@ -5,21 +5,21 @@ from __future__ import annotations
 import math
 from typing import Any, TypeAlias
 
-import numba
 import numpy as np
 
+from espalier.kernels.compiled import F32, F64, F64_ROWS, FLOAT32, I64, INT, kernel
 from espalier.sampling.fast.codes import BIASES, DRY, DYNAMIC, FIRST, LARGE, PENALTIES, SAMPLERS, SIZE, SLACK, SMALL
 from espalier.sampling.fast.kernels.exponential import weight
 from espalier.tokens.mask import LARGEST
 
-# compiled with: eb1f3d3e
+# compiled with: f2487b75
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are in the docstrings
 
 HIGHEST = np.float32(LARGEST)
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel()
 def _find(ids: Array, token: int) -> int:
     """The index of token in ids (n,) int64, ascending; -1 if it is missing."""
     low, high = 0, ids.shape[0]
@@ -32,7 +32,7 @@ def _find(ids: Array, token: int) -> int:
     return low if low < ids.shape[0] and ids[low] == token else -1
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel()
 def _finite(value: Any) -> Any:
     """Clip a float32 to its finite range."""
     if value > HIGHEST:
@@ -40,7 +40,7 @@ def _finite(value: Any) -> Any:
     return -HIGHEST if value < -HIGHEST else value  # noqa: FURB136  # as the plain function does with NaN
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False, error_model="numpy")
+@kernel(error_model="numpy")
 def penalised(value: Any, times: int, repetition: Any, frequency: Any, presence: Any) -> Any:
     """The new value of a logit, float32 as the amounts, not -inf, of a token that was generated `times` times."""
     if repetition != np.float32(1.0):
@@ -50,7 +50,7 @@ def penalised(value: Any, times: int, repetition: Any, frequency: Any, presence:
     return value
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False, error_model="numpy")
+@kernel(error_model="numpy")
 def stays_best(row: Array, best: int, tokens: Array, said: Array, settings: Array) -> bool:
     """Whether penalties leave the logit of `best` in row (V,) float32 as it is, and raise none to it."""
     amounts = settings[FIRST + 1 : FIRST + SIZE].astype(np.float32)
@@ -64,7 +64,7 @@ def stays_best(row: Array, best: int, tokens: Array, said: Array, settings: Arra
     return True
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel()
 def bias(values: Array, ids: Array, settings: Array, top: Any) -> Any:
     """Add the biases to values (n,) float32 of ids (n,) int64, ascending, (0,) for all ids from 0 on. Returns the
     largest of the new values and top."""
@@ -81,7 +81,7 @@ def bias(values: Array, ids: Array, settings: Array, top: Any) -> Any:
     return top
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False, error_model="numpy")
+@kernel(error_model="numpy")
 def _divide(values: Array, heat: Any) -> bool:
     """Divide values (n,) float32 by heat, float32, in place. False where one that is finite leaves float32's range."""
     lost = 0
@@ -92,7 +92,7 @@ def _divide(values: Array, heat: Any) -> bool:
     return lost == 0
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False, error_model="numpy")
+@kernel(error_model="numpy")
 def _dynamic(values: Array, best: float, low: float, spread: float, exponent: float) -> float:
     """The temperature that the entropy of values (n,) float32 gives; 1 for a single one, -1 where the last digits of
     the entropy would decide."""
@@ -114,7 +114,7 @@ def _dynamic(values: Array, best: float, low: float, spread: float, exponent: fl
     return float(above)
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False, error_model="numpy")
+@kernel(error_model="numpy")
 def change(
     values: Array, ids: Array, settings: Array, place: int, tokens: Array, said: Array, losses: Array, top: Any
 ) -> tuple[Any, bool]:
@@ -157,7 +157,7 @@ def change(
     return np.float32(0.0), True
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel((F32, F64, I64, I64, F64_ROWS, INT, FLOAT32, F32))
 def heat_row(
     row: Array, settings: Array, tokens: Array, said: Array, losses: Array, count: int, top: Any, out: Array
 ) -> tuple[Any, bool]:

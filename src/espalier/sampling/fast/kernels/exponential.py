@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any, TypeAlias
 
-import numba
 import numpy as np
+
+from espalier.kernels.compiled import kernel
+
+# compiled with: f746cd0c
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are in the docstrings
 
@@ -22,7 +25,7 @@ _ROUNDER = 6755399441055744.0  # 1.5 * 2**52: adding it rounds to a whole number
 _C2, _C3, _C4, _C5, _C6, _C7, _C8, _C9, _C10, _C11, _C12, _C13 = (1.0 / math.factorial(n) for n in range(2, 14))
 
 
-@numba.njit(inline="always", error_model="numpy")
+@kernel(inline="always", error_model="numpy")
 def exp(x: float) -> float:
     """`exp` of x <= 0, to 2 units in the last place. LLVM vectorises it, unlike the library's."""
     clipped = x if x > LOWEST else LOWEST  # noqa: FURB136  # numba's `max` is no vector
@@ -46,20 +49,20 @@ def exp(x: float) -> float:
     return p * power.view(np.float64) if x > LOWEST else 0.0
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False, error_model="numpy")
+@kernel(error_model="numpy")
 def weight(value: Any, top: float) -> float:
     """`exp(value - top)` of one float32: in a loop that is not vectorised, as a call, which is compiled once."""
     return exp(np.float64(value) - top)
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False, error_model="numpy", fastmath={"contract"})
+@kernel(error_model="numpy", fastmath={"contract"})
 def weights(row: Array, top: float, out: Array) -> None:
     """Write `exp(row - top)` of row (n,) float32 into the beginning of out (m,) float64."""
     for i in range(row.shape[0]):
         out[i] = exp(np.float64(row[i]) - top)
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False, fastmath={"reassoc", "nsz"})
+@kernel(fastmath={"reassoc", "nsz"})
 def added(values: Array) -> float:
     """The sum of values (n,) float64, in any order."""
     total = 0.0
@@ -68,7 +71,7 @@ def added(values: Array) -> float:
     return total
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False, fastmath={"contract", "reassoc", "nsz"})
+@kernel(fastmath={"contract", "reassoc", "nsz"})
 def spread_of(row: Array, top: float, out: Array) -> float:
     """The sum of weight times distance from the top; a weight of 0 adds nothing. out: from `weights`."""
     total = 0.0
@@ -78,7 +81,7 @@ def spread_of(row: Array, top: float, out: Array) -> float:
     return total
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False, error_model="numpy")
+@kernel(error_model="numpy")
 def divide(row: Array, heat: Any, out: Array) -> Array:
     """Write row (n,) float32 / heat, float32, into the beginning of out (m,) float32, and return that."""
     for i in range(row.shape[0]):

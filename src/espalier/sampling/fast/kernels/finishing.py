@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from typing import Any, TypeAlias
 
-import numba
 import numpy as np
 
+from espalier.kernels.compiled import kernel
 from espalier.sampling.fast.codes import (
     DOUBT,
     FIRST,
@@ -34,14 +34,14 @@ from espalier.sampling.fast.kernels.leading import sigma_edge
 from espalier.sampling.fast.kernels.places import ranked, taken
 from espalier.tokens.mask import LARGEST
 
-# compiled with: 1db3e8e7
+# compiled with: bc6e5535
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are in the docstrings
 
 FEW = 128  # so many are ranked by insertion, as they come; more are sorted
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel()
 def _rank(values: Array, order: Array, left: int, k: int) -> int:
     """Put the k largest of values[order[:left]] first in order (n,) int64, largest first, ties by index; the entries
     ascend. Returns how many there are."""
@@ -67,7 +67,7 @@ def _rank(values: Array, order: Array, left: int, k: int) -> int:
     return k
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel()
 def _without(order: Array, left: int, places: Array) -> int:
     """Remove places (n,) int64 from order[:left], whose other entries keep their order. Returns how many are left."""
     count = 0
@@ -81,7 +81,7 @@ def _without(order: Array, left: int, places: Array) -> int:
     return count
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel()
 def _sort(order: Array, left: int, width: int) -> None:
     """Sort order[:left], distinct indices below width, ascending."""
     flags = np.zeros(width, dtype=np.bool_)
@@ -94,7 +94,7 @@ def _sort(order: Array, left: int, width: int) -> None:
             count += 1
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False, error_model="numpy")
+@kernel(error_model="numpy")
 def _typical(values: Array, order: Array, left: int, p: float, least: int) -> int:
     """Put what typical_p leaves first in order (n,), which is ranked. Returns how many that is; 0 where the last digits
     would decide."""
@@ -130,7 +130,7 @@ def _typical(values: Array, order: Array, left: int, p: float, least: int) -> in
     return keep
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False, error_model="numpy")
+@kernel(error_model="numpy")
 def finish(
     values: Array,
     ids: Array,
@@ -264,7 +264,7 @@ def finish(
     return _draw(values, order[:left], best, uniform, probs)
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False, error_model="numpy")
+@kernel(error_model="numpy")
 def _draw(values: Array, order: Array, best: Any, uniform: float, probs: Array) -> tuple[int, bool]:
     """Draw from the candidates in order (k,); the rest is as in `finish`."""
     top = np.float64(best)

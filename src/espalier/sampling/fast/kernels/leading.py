@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-import numba
 import numpy as np
 
+from espalier.kernels.compiled import F32, FLOAT, INT, kernel
 from espalier.sampling.fast.codes import DOUBT, MIN_P, SLACK, TOP_K, TOP_N_SIGMA, TOP_P
 from espalier.sampling.fast.kernels.exponential import weight
 from espalier.sampling.fast.kernels.places import at_least, ranked, taken
 from espalier.sampling.fast.kernels.sums import mass_by_bucket
 from espalier.tokens.mask import LARGEST
 
-# compiled with: ce3dc2a7
+# compiled with: ac916006
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are in the docstrings
 
@@ -25,21 +25,21 @@ CLOSE = 1e-15  # logits that differ by no more may have the same `exp`
 SCALE, BUCKETS = 32.0, 1024  # buckets per nat of the logit, from the largest down, and how many
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel()
 def _lines_of(width: int) -> int:
     if width < 16_384:
         return 16
     return 32 if width < 65_536 else 64
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel()
 def _raise(line: Array, tops: Array) -> None:
     for column in range(line.shape[0]):
         value, top = line[column], tops[column]
         tops[column] = value if value > top else top  # noqa: FURB136  # numba's `max` is no vector
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel()
 def _tops(row: Array) -> Array:
     """The largest of each column of row (n,) float32 viewed as `_lines_of` lines, (columns,) float32."""
     columns = row.shape[0] // _lines_of(row.shape[0])
@@ -49,7 +49,7 @@ def _tops(row: Array) -> Array:
     return tops
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel()
 def _largest(row: Array, tops: Array) -> Any:
     top = np.float32(-np.inf)
     for column in range(tops.shape[0]):
@@ -59,7 +59,7 @@ def _largest(row: Array, tops: Array) -> Any:
     return top
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel()
 def _from(row: Array, tops: Array, edge: Any) -> Array:
     """The indices, ascending, of the values that are at least edge (float32), and not -inf."""
     lines = _lines_of(row.shape[0])
@@ -72,7 +72,7 @@ def _from(row: Array, tops: Array, edge: Any) -> Array:
     return places[: at_least(row, columns[:count], tops.shape[0], lines, edge, places)]
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel()
 def first_largest(row: Array) -> int:
     """The index of the first largest of row (n,) float32; -1 if all are -inf."""
     tops = _tops(row)
@@ -80,7 +80,7 @@ def first_largest(row: Array) -> int:
     return places[0] if places.shape[0] else -1
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel()
 def _kth(values: Array, k: int) -> Any:
     """The k-th largest of values (n,) float32, 1 <= k <= n."""
     if k > FEW:
@@ -100,7 +100,7 @@ def _kth(values: Array, k: int) -> Any:
     return best[k - 1]
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel()
 def _select(values: Array, k: int) -> Any:
     """As `_kth`, by Hoare's partitions; overwrites values."""
     low, high = 0, values.shape[0] - 1
@@ -125,7 +125,7 @@ def _select(values: Array, k: int) -> Any:
     return values[k - 1]
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel()
 def sigma_edge(values: Array, best: float, amount: float) -> tuple[Any, Any]:
     """The edge of top_n_sigma over values (n,) float32 without those at -inf: float32, by rounding down and up; -inf
     twice for a single value."""
@@ -145,7 +145,7 @@ def sigma_edge(values: Array, best: float, amount: float) -> tuple[Any, Any]:
     return np.float32(edge - slack), np.float32(edge + slack)
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel((F32, INT, FLOAT, INT))
 def leading(row: Array, code: int, amount: float, least: int) -> Array:
     """The indices (n,) int64, ascending, of what a truncation of row (V,) float32 leaves: for top_k and min_p possibly
     of some others, for top_p and top_n_sigma of no other; for a truncation that has to see them all, of all that are
@@ -177,7 +177,7 @@ def leading(row: Array, code: int, amount: float, least: int) -> Array:
     return _from(row, tops, np.float32(-np.inf))
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel()
 def likely(row: Array, k: int) -> Array:
     """The indices (n,) int64, ascending, of the k largest of row (V,) float32, of all whose weight may tie with the
     last of them, and possibly of some others; without entries if k is too large for it."""
@@ -187,7 +187,7 @@ def likely(row: Array, k: int) -> Array:
     return _from(row, tops, np.float32(np.float64(_kth(tops, k)) - CLOSE))
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel()
 def _nucleus(row: Array, tops: Array, top: float, p: float, least: int) -> Array:
     """What top_p leaves, by mass in buckets of the logit: only the bucket in which p is reached is ranked."""
     masses = np.zeros(BUCKETS, dtype=np.float64)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-import numba
 import numpy as np
+
+from espalier.kernels.compiled import F32, I64, U32, kernel
+
+# compiled with: f746cd0c
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are in the docstrings
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel()
 def words_of(width: int, bits: Array) -> Array:
     """The mask, (W,) uint32, of a row of `width`; (0,) for all. bits: (w,) int32, ids beyond them are forbidden; (0,)
     allows everything."""
@@ -25,7 +28,7 @@ def words_of(width: int, bits: Array) -> Array:
     return words
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel()
 def _ones(word: Any) -> Any:
     x = np.uint32(word)
     x = np.uint32(x - (np.uint32(x >> np.uint32(1)) & np.uint32(0x55555555)))
@@ -34,7 +37,7 @@ def _ones(word: Any) -> Any:
     return np.uint32(np.uint32(x * np.uint32(0x01010101)) >> np.uint32(24))
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel()
 def ones(words: Array) -> int:
     """How many bits of (W,) uint32 are set."""
     total = np.uint32(0)
@@ -43,13 +46,13 @@ def ones(words: Array) -> int:
     return int(total)
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel()
 def is_set(words: Array, token: int) -> bool:
     """Whether the mask, (W,) uint32, allows a token; (0,) allows everything."""
     return not words.shape[0] or bool((words[token >> 5] >> np.uint32(token & 31)) & np.uint32(1))
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel((F32, U32, F32))
 def mask_row(raw: Array, words: Array, out: Array) -> None:
     """Write to out (V,) float32: raw (V,) float32 where the bit of words (W,) uint32 is set, -inf elsewhere."""
     width = raw.shape[0]
@@ -63,7 +66,7 @@ def mask_row(raw: Array, words: Array, out: Array) -> None:
         out[i] = raw[i] if words[i >> 5] & np.uint32(1 << (i & 31)) else nothing
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel((F32, U32, I64, F32))
 def gather(raw: Array, words: Array, ids: Array, values: Array) -> int:
     """Write the ids whose bit of words (W,) uint32 is set and whose logit is not -inf to ids (n,) int64, ascending, and
     values (n,) float32; returns how many."""
@@ -80,7 +83,7 @@ def gather(raw: Array, words: Array, ids: Array, values: Array) -> int:
     return count
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel()
 def copy_row(row: Array, out: Array) -> None:
     """Write row (V,) float32 to out."""
     for i in range(row.shape[0]):

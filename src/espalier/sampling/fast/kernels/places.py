@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-import numba
 import numpy as np
+
+from espalier.kernels.compiled import BOOL, BOOLS, F32, F64, I64, INT, kernel
+
+# compiled with: f746cd0c
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are in the docstrings
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel()
 def at_least(row: Array, columns: Array, width: int, lines: int, edge: float, places: Array) -> int:
     """Write the indices, ascending, of values in row (n,) float32 that are >= edge (float32) and not -inf to places
     (m,) int64.
@@ -34,7 +37,7 @@ def at_least(row: Array, columns: Array, width: int, lines: int, edge: float, pl
     return count
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel((F32, BOOLS, BOOL, I64), (F64, BOOLS, BOOL, I64))
 def best(row: Array, allowed: Array, has_allowed: bool, places: Array) -> int:
     """Write the indices of the largest of row (n,) to places (k,), largest first, ties by index; without -inf and, if
     has_allowed, only those with allowed (n,) bool. Returns how many there are. For small k."""
@@ -56,7 +59,7 @@ def best(row: Array, allowed: Array, has_allowed: bool, places: Array) -> int:
     return count
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel((I64, INT, INT, I64))
 def repeats(history: Array, limit: int, least: int, same: Array) -> None:
     """Write to same (n,) int64, by distance from the end: how many tokens before that index equal the last tokens of
     history (n,) int64, at most `limit`; -1 if less than `least`, and at distance 0. Linear time: the Z function of the
@@ -75,7 +78,7 @@ def repeats(history: Array, limit: int, least: int, same: Array) -> None:
         same[back] = min(same[back], limit) if min(same[back], limit) >= least else -1
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel()
 def ranked(values: Array) -> Array:
     """The indices of values (n,) float32, largest first, ties by index: `np.argsort` of numba takes seconds to compile.
     A merge sort."""
@@ -100,7 +103,7 @@ def ranked(values: Array) -> Array:
     return order
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel()
 def taken(values: Array, places: Array) -> Array:
     """`values[places]`, which takes numba longer to compile. places (n,) int64."""
     out = np.empty(places.shape[0], dtype=values.dtype)

@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 from typing import Any, TypeAlias
 
-import numba
 import numpy as np
 
+from espalier.kernels.compiled import F32, F64, F64_ROWS, FLOAT, I32, I64, INT, kernel
 from espalier.sampling.fast.codes import (
     BIASES,
     DOUBT,
@@ -37,24 +37,25 @@ from espalier.sampling.fast.kernels.places import taken
 from espalier.sampling.fast.kernels.sums import find_mass
 from espalier.tokens.mask import LARGEST
 
-# compiled with: 9586a812
+# compiled with: dcaed217
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are in the docstrings
 
+DRAWING = (F32, I32, I64, I64, F64_ROWS, F64, F32, INT, FLOAT, FLOAT)
 LAST = 96  # so many are truncated and drawn from as they are
 SHORT = 1024  # so many, if the first truncation is not top_p, which has to rank them
 THIN = 16  # a mask that allows one token of so many is listed
 TINY = 1e-250  # a smaller sum of weights has lost digits
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel()
 def _keeps_all(settings: Array, number: int, chance: float) -> bool:
     """Whether a sampler removes no token at this step."""
     code = settings[FIRST + SIZE * number]
     return bool(code >= PENALTIES or (code == XTC and chance > settings[FIRST + SIZE * number + 1]))
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel((*DRAWING, INT))
 def show_row(
     row: Array,
     bits: Array,
@@ -155,7 +156,7 @@ def show_row(
     return ids[index], probs[index], np.float64(values[index]), ids, values, probs
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel()
 def _draw_long(
     values: Array, ids: Array, top: Any, heat: Any, uniform: float, show: int
 ) -> tuple[int, float, float, Array, Array, Array]:
@@ -197,7 +198,7 @@ def _draw_long(
     return token, weight / total, logit, taken(ids, places) if ids.shape[0] else places, logits, probs
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel(DRAWING)
 def draw_row(
     row: Array,
     bits: Array,

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-import numba
 import numpy as np
 
+from espalier.kernels.compiled import BOOL, F32, F64, F64_ROWS, I32, I64, INT, kernel
 from espalier.sampling.fast.codes import BIASES, FIRST, LARGE, SAMPLERS, SIZE, SMALL, TEMPERATURE
 from espalier.sampling.fast.kernels.changes import heat_row
 from espalier.sampling.fast.kernels.masked import is_set, ones, words_of
 from espalier.sampling.fast.kernels.sums import share_of, sum_row
 from espalier.tokens.mask import LARGEST
 
-# compiled with: 085ff571
+# compiled with: b0822c4b
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are in the docstrings
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False, error_model="numpy")
+@kernel((F32, I32, I64, I64, F64_ROWS, F64, F32, INT, BOOL), error_model="numpy")
 def sum_step(
     row: Array,
     bits: Array,

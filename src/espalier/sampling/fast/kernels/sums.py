@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-import numba
 import numpy as np
 
+from espalier.kernels.compiled import F32, FLOAT, U32, kernel
 from espalier.sampling.fast.kernels.exponential import RUN, added, divide, spread_of, weights
 
-# compiled with: 8fc283d0
+# compiled with: 062c5651
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are in the docstrings
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel()
 def find_mass(row: Array, heat: Any, top: float, uniform: float) -> tuple[int, float, float, float, float]:
     """Find the index at which the share `uniform` of the mass of exp(row / heat - top) is reached. row (n,), heat:
     float32.
@@ -53,7 +53,7 @@ def find_mass(row: Array, heat: Any, top: float, uniform: float) -> tuple[int, f
     return run * RUN + i, out[i], total, before, before + out[i]
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel()
 def mass_by_bucket(row: Array, top: float, scale: float, masses: Array) -> float:
     """Add the weights exp(row - top) of row (n,) float32 to masses (m,) float64, at index `(top - logit) * scale`
     rounded down; the last bucket takes all that is lower. Returns the sum."""
@@ -74,7 +74,7 @@ def mass_by_bucket(row: Array, top: float, scale: float, masses: Array) -> float
     return total
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel()
 def keep(words: Array, out: Array) -> bool:
     """Set the weights in out (RUN,) float64 of tokens that words (n,) uint32 forbid to 0; returns whether any is
     allowed."""
@@ -88,7 +88,7 @@ def keep(words: Array, out: Array) -> bool:
     return some
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel((F32, U32, FLOAT))
 def sum_row(row: Array, words: Array, top: float) -> tuple[float, float, float, float]:
     """With w = exp(row - top): the sums of w and of w * (row - top), and both over the allowed tokens alone; a token
     at infinite distance from the top has no weight. row (V,) float32; words (W,) uint32, a mask, (0,) for none."""
@@ -106,7 +106,7 @@ def sum_row(row: Array, words: Array, top: float) -> tuple[float, float, float, 
     return total, spread, inside, inside_spread
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@kernel()
 def share_of(row: Array, words: Array, heat: Any, top: float) -> float:
     """The share of the tokens of words (W,) uint32 in the sum of exp(row / heat - top) over row (V,) float32; -1 where
     float64 cannot hold it."""

@@ -1,0 +1,108 @@
+"""The decorator of kernels, over numba's: a kernel that Python calls names the types that it takes, and its compiled
+code is kept in the folder of its module.
+
+A kernel that names no types is called by other kernels alone. It is compiled with each, and not kept by itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numba
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
+from numba.core.dispatcher import Dispatcher
+
+from espalier.kernels.folder import COMPLETE, folder_of
+
+# compiled with: 135ea9cb
+
+log = logging.getLogger(__name__)
+Function = TypeVar("Function", bound=Callable[..., Any])
+Types = tuple[Any, ...]
+
+I32, I64 = numba.int32[::1], numba.int64[::1]
+I16, U8, U32, F32, F64, BOOLS = (
+    kind[::1] for kind in (numba.int16, numba.uint8, numba.uint32, numba.float32, numba.float64, numba.boolean)
+)
+I16_ROWS, I32_ROWS, I64_ROWS, F64_ROWS = (
+    kind[:, ::1] for kind in (numba.int16, numba.int32, numba.int64, numba.float64)
+)
+BYTES = numba.types.Array(numba.uint8, 1, "C", readonly=True)
+"""Types of arrays, contiguous: by elements, `..._ROWS` with two axes. BYTES: of Python's bytes, read-only."""
+INT, FLOAT, FLOAT32, BOOL = numba.int64, numba.float64, numba.float32, numba.boolean
+
+
+def tuple_of(types: Types) -> Any:
+    """The type of a tuple of arrays."""
+    return numba.types.Tuple(types)
+
+
+_DECLARED: dict[str, list[tuple[Any, Types]]] = {}
+"""What each module declares: its kernels and the types they take."""
+
+
+class _Locator(_CacheLocator):
+    """The folder of a module's kernels. Its name changes with the source, so that the code in it is never outdated."""
+
+    def __init__(self, line: int, folder: Path) -> None:
+        self._line, self._folder = line, folder
+
+    def get_cache_path(self) -> str:
+        return str(self._folder)
+
+    def get_source_stamp(self) -> str:
+        return self._folder.name
+
+    def get_disambiguator(self) -> str:
+        return str(self._line)
+
+    @classmethod
+    def from_function(cls, py_func: Any, _: str) -> _Locator | None:
+        folder = folder_of(py_func.__module__)
+        return None if folder is None else cls(py_func.__code__.co_firstlineno, folder)
+
+
+class _Files(CompileResultCacheImpl):
+    _locator_classes = (_Locator,)
+
+
+class _Cache(FunctionCache):
+    _impl_class = _Files
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep compiled code. Where that cannot be done, the process has it all the same."""
+        try:
+            super().save_overload(sig, data)
+        except OSError as error:
+            log.warning("a compiled kernel cannot be kept in %s: %s", self.cache_path, error.strerror or error)
+
+
+def kernel(*types: Types, **options: Any) -> Callable[[Function], Function]:
+    """Declare a kernel. types: one tuple for each combination of types with which Python calls it. options: numba's."""
+
+    def declare(function: Function) -> Function:
+        dispatcher = numba.njit(nogil=True, boundscheck=False, **options)(function)
+        if types and isinstance(dispatcher, Dispatcher):  # not where numba is switched off
+            if folder_of(function.__module__) is not None:
+                dispatcher._cache = _Cache(function)
+            _DECLARED.setdefault(function.__module__, []).extend((dispatcher, each) for each in types)
+        return dispatcher  # type: ignore[no-any-return]
+
+    return declare
+
+
+def count_of(module: str) -> int:
+    """How many kernels a module, which is imported, declares for Python to call; with several types, each counts."""
+    return len(_DECLARED.get(module, ()))
+
+
+def load_kernels(module: str) -> None:
+    """Load the kernels of a module that is imported, or compile them, and mark the folder that has all."""
+    for dispatcher, types in _DECLARED.get(module, ()):
+        dispatcher.compile(types)
+    folder = folder_of(module)
+    if folder is not None and not (folder / COMPLETE).exists():
+        (folder / COMPLETE).touch()
