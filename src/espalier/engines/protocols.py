@@ -6,8 +6,8 @@ An edge (CLI, server, API) never handles a model, a cache or a tokenizer: only t
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from espalier.engines.base import Capabilities, Event, Load, Progress, Request
 
@@ -86,6 +86,16 @@ class DraftedEngine(Engine, Protocol):
     def draft_with(self, smaller: Engine) -> None:
         """Draft with this engine's model from now on, and close it with this engine. Raises CapabilityError for an
         engine that gives no logits here, InputError for another vocabulary, naming the first token that differs."""
+        ...
+
+
+@runtime_checkable
+class Forwarding(Protocol):
+    """An engine over a server that may do more than generate, such as embed and rank texts."""
+
+    def forward(self, path: str, body: Mapping[str, Any]) -> Any:
+        """The server's own reply to a body of this route, such as `/v1/embeddings`. Raises NotHere where the server or
+        its model cannot do it, InputError for a body that it refuses, UpstreamError and its kin."""
         ...
 
 

@@ -18,7 +18,15 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-from espalier.errors import Cancelled, InputError, TooManyRequests, UpstreamBusy, UpstreamError, UpstreamTimeout
+from espalier.errors import (
+    Cancelled,
+    InputError,
+    NotHere,
+    TooManyRequests,
+    UpstreamBusy,
+    UpstreamError,
+    UpstreamTimeout,
+)
 from espalier.version import __version__
 
 SILENCE = 600.0
@@ -70,6 +78,13 @@ class ServerLink:
         """The JSON of a reply to a JSON body. Raises as `get` does."""
         with self.exchange("POST", path, body) as exchange:
             return exchange.json()
+
+    def forward(self, path: str, body: Mapping[str, Any]) -> Any:
+        """The JSON of a reply, as `post` gives it. Raises NotHere where the server lacks the route."""
+        try:
+            return self.post(path, body)
+        except UnknownRoute as error:
+            raise NotHere(error.message, field="model") from error
 
     def exchange(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Exchange:
         """An exchange that has not begun: `json` or `events` begins it."""
@@ -249,6 +264,10 @@ def _no_number(name: str) -> float:
     raise ValueError(f"{name} is no JSON")
 
 
+class UnknownRoute(UpstreamError):
+    """The server has no such route or model."""
+
+
 def refused(url: str, reply: http.client.HTTPResponse, body: bytes) -> Exception:
     """The error for a status that is none of success."""
     said = excerpt(message_of(body))
@@ -262,8 +281,10 @@ def refused(url: str, reply: http.client.HTTPResponse, body: bytes) -> Exception
         )
     if reply.status in (400, 413, 422):
         return InputError(f"{url} refuses the request: {said}")
-    if reply.status == 404:
-        return UpstreamError(f"{url} has no such route or model: {said}", hint="check the address and the engine")
+    if reply.status == 501:
+        return NotHere(f"{url} cannot do this: {said}", field="model")
+    if reply.status in (404, 405):
+        return UnknownRoute(f"{url} has no such route or model: {said}", hint="check the address and the engine")
     if 300 <= reply.status < 400:
         return UpstreamError(f"{url} sends on to another address", hint="give the address that answers itself")
     return UpstreamError(f"{url} failed with status {reply.status}: {said}")

@@ -219,7 +219,6 @@ def test_what_changes_nothing_is_taken(c: TestClient) -> None:
         ({"gramar": "x"}, "gramar"),
         ({"lora": [{"id": 0, "scale": 1}]}, "lora"),
         ({"grammar_lazy": True}, "grammar_lazy"),
-        ({"ignore_eos": True, "grammar": 'root ::= "a"'}, "ignore_eos"),
         ({"n_cmpl": 1000}, "n_cmpl"),
         ({"prompt": ["x"] * 17}, "prompt"),
         ({"logit_bias": [["a", "b"]]}, "logit_bias"),

@@ -66,3 +66,44 @@ def test_log_probabilities_and_a_contract_that_says_checked_reach_the_client(cli
     }
     assert {one["verdict"] for one in found["espalier"]["contract"]} == {"checked"}
     assert found["espalier"]["outputs"][0]["verdict"]["valid"] is True
+
+
+@pytest.mark.parametrize(
+    ("path", "asked_path", "body"),
+    [
+        ("/v1/embeddings", "/v1/embeddings", {"model": "fake", "input": ["a", "b"], "dimensions": 2}),
+        ("/v1/rerank", "/v1/rerank", {"query": "a", "documents": ["b", "c"], "top_n": 1}),
+        ("/rerank", "/v1/rerank", {"query": "a", "documents": ["b", "c"]}),
+        ("/v1/score", "/v1/score", {"text_1": "a", "text_2": "b"}),
+    ],
+)
+def test_embeddings_and_rerank_are_passed_on(path: str, asked_path: str, body: dict[str, Any]) -> None:
+    answer = {"object": "list", "data": [{"index": 0, "embedding": [0.5, 1.0]}]}
+
+    def embeds(asked: Asked) -> list[bytes | Hang]:
+        return [reply({"data": [{"id": "toy"}]} if asked.path == "/v1/models" else answer)]
+
+    with scripted_server(embeds) as server:
+        engine = espalier.load(engine="openai", url=server.address)
+        with TestClient(make_app(engine=engine)) as api:
+            passed = api.post(path, json=body)
+    assert (passed.status_code, passed.json()) == (200, answer)
+    assert (server.asked[-1].path, server.asked[-1].body) == (asked_path, {**body, "model": "toy"})
+
+
+@pytest.mark.parametrize(
+    ("status", "ours"),
+    [("404 Not Found", 501), ("405 No", 501), ("501 Not Implemented", 501), ("400 Bad Request", 400), ("500 Oh", 502)],
+)
+def test_a_server_that_embeds_nothing_is_told(status: str, ours: int) -> None:
+    def embeds(asked: Asked) -> list[bytes | Hang]:
+        if asked.path == "/v1/models":
+            return [reply({"data": [{"id": "toy"}]})]
+        return [reply({"error": {"message": "no embeddings here"}}, status)]
+
+    with scripted_server(embeds) as server:
+        engine = espalier.load(engine="openai", url=server.address)
+        with TestClient(make_app(engine=engine)) as api:
+            refusal = api.post("/v1/embeddings", json={"input": "a"})
+    assert refusal.status_code == ours
+    assert "no embeddings here" in refusal.json()["error"]["message"]

@@ -27,8 +27,8 @@ VALUE_BEGINS = re.compile(r'"((?:[^"\\]|\\.)*)": \Z')
 
 
 class LostTexts:
-    """Of all texts of one run. text_ends: what no raw text of an argument contains. types: of the tools' arguments. make_parser:
-    makes a parser of the turn."""
+    """Of all texts of one run. text_ends: what no raw text of an argument contains. types: of the tools' arguments.
+    make_parser: makes a parser of the turn."""
 
     def __init__(
         self, text_ends: Sequence[str], types: Mapping[str, ArgumentTypes], make_parser: Callable[[], TurnParser]

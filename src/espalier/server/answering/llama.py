@@ -101,6 +101,7 @@ def _settings(parsed: ParsedLlamaRequest, result: Result) -> Json:
     schema = {} if body.json_schema is None else {"json_schema": body.json_schema}
     return {
         **sampling,
+        "logit_bias": [*sampling["logit_bias"], *({"bias": None, "token": token} for token in _banned_ends(parsed))],
         "seed": result.seed,
         "max_tokens": sampling["n_predict"],
         "n_keep": 0,
@@ -117,6 +118,11 @@ def _settings(parsed: ParsedLlamaRequest, result: Result) -> Json:
         "post_sampling_probs": bool(body.post_sampling_probs),
         "lora": [],
     }
+
+
+def _banned_ends(parsed: ParsedLlamaRequest) -> list[int]:
+    """The tokens that `ignore_eos` bans, which llama-server lists among the biases."""
+    return sorted(parsed.ends) if parsed.body.ignore_eos else []
 
 
 def probabilities(parsed: ParsedLlamaRequest, step: StepRecord) -> Json:

@@ -39,7 +39,7 @@ def assemble(draft: RequestDraft, process: Process, make: Callable[..., AskedTyp
     kin, each naming the field of the body."""
     settings, top = process.settings, draft.top_logprobs
     top_field = draft.names.get("top_logprobs", "top_logprobs")
-    if top is not None and top > settings.max_top_logprobs:
+    if top is not None and draft.has_most_top and top > settings.max_top_logprobs:
         raise BadRequest(f"{top_field}: at most {settings.max_top_logprobs}", field=top_field)
     can = process.engine.capabilities
     if top is not None and not (can.logits or can.logprobs):
@@ -178,7 +178,8 @@ def _check_outputs(request: Request, draft: RequestDraft, settings: ServerSettin
 
 
 def _check_candidates(requests: Sequence[Request], process: Process, field: str) -> None:
-    """Raises BadRequest, naming `field`, which asks for candidates, if the traces could hold over max_candidates."""
+    """Raises BadRequest, naming `field`, which asks for candidates, if the traces could hold over max_candidates, or
+    over all tokens once."""
     context = process.engine.capabilities.max_context
     total = 0
     for request in requests:
@@ -188,7 +189,8 @@ def _check_candidates(requests: Sequence[Request], process: Process, field: str)
         if request.trace == "steps":
             tokens = min(request.sampling.max_tokens, context or request.sampling.max_tokens)
             total += tokens * max(1, request.trace_top_k) * request.decoding.num_return_sequences
-    limit = process.settings.max_candidates
+    vocab = process.engine.engine.vocab
+    limit = max(process.settings.max_candidates, 0 if vocab is None else vocab.width)
     if total > limit:
         raise BadRequest(
             f"{field}: outputs x tokens x candidates are up to {total}; the limit is {limit}",

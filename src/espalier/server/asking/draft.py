@@ -40,6 +40,8 @@ class ReplyOptions:
     stream: bool = False
     include_usage: bool = False
     top_logprobs: int | None = None
+    #: Whether `max_top_logprobs` limits them; llama-server gives as many as there are tokens.
+    has_most_top: bool = True
     processed_logprobs: bool = False
     token_ids: bool = False
     report: bool = False

@@ -5,7 +5,7 @@ llama-server ignores unknown fields; here a warning names them, and unsupported 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -133,6 +133,12 @@ def ask_llama(body: LlamaBody, process: Process) -> ParsedLlamaRequest:
         formats=settings.schema_formats,
     )
     constraint = join_safety(constrained.spec, body.safety, max_bytes=settings.max_schema_bytes, own="safety")
+    warnings = (*asked.notes, *skipped)
+    if config.ignore_eos and constraint is not None:
+        config = replace(config, ignore_eos=False)
+        warnings += ("ignore_eos has no effect beside a constraint, which says where the text ends",)
+    vocab = process.engine.engine.vocab
+    top = (body.n_probs or 0) if vocab is None else min(body.n_probs or 0, vocab.width)
     texts, ids = _texts_and_ids(body.prompt, process)
     draft = RequestDraft(
         model=body.model,
@@ -142,10 +148,11 @@ def ask_llama(body: LlamaBody, process: Process) -> ParsedLlamaRequest:
         options={"raw": True, "sampling": config} | given_options(body, OF_SCHEMAS),
         names={**NAMES, **({"n": "n_cmpl"} if body.n is None else {}), **constrained.names},
         stream=bool(body.stream),
-        top_logprobs=body.n_probs or None,
+        top_logprobs=top or None,
+        has_most_top=vocab is None,
         token_ids=bool(body.return_tokens),
         told=body.told,
-        warnings=(*asked.notes, *skipped),
+        warnings=warnings,
         request=({"only_prompt": True} if reads_only else {})
         | ({"line_seconds": late / 1000} if (late := body.t_max_predict_ms or 0) > 0 else {}),
     )

@@ -108,7 +108,9 @@ def read_thinking(body: ChatBody, process: Process) -> ThinkingFields:
         warnings.append(f"{next(iter(switched))} {NO_EFFECT}")
     elif wanted:
         options["reasoning"] = "auto"
-    if budget and wanted and has_markers:
+    if budget and wanted and has_markers and not engine.capabilities.logits:
+        warnings.append(f"{named} is not held: the server behind this one does not count the tokens of its reasoning")
+    elif budget and wanted and has_markers:
         options["max_reasoning"] = budget
     names = {"max_reasoning": named} if "max_reasoning" in options else {}
     return ThinkingFields(request=request, options=options, names=names, hints=hints, warnings=tuple(warnings))

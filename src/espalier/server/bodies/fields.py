@@ -66,6 +66,7 @@ HINTS: Mapping[str, Hint] = {
     "slot_id": Hint("there are no slots", int),
     "n_keep": Hint("a prompt is never shifted", int),
     "n_discard": Hint("a prompt is never shifted", int),
+    "preserved_tokens": Hint("special tokens are never shown", list),
     "n_cache_reuse": Hint("the prefix cache changes no reply", int),
     "tfs_z": Hint("llama.cpp has this sampler no more, and ignores it", NUMBER),
     "penalize_nl": Hint("llama.cpp has this switch no more, and ignores it", bool),
@@ -204,7 +205,14 @@ LOOKS_LIKE = re.compile(
     r"grammar|schema|regex|guided|structured|constrain|json|ebnf|lark|gbnf|choices|bann?ed|allow(ed)?_", re.IGNORECASE
 )
 """Words by which an unknown field looks like a constraint."""
-_KINDS = {dict: "an object", bool: "true or false", str: "a text", int: "a whole number", NUMBER: "a number"}
+_KINDS = {
+    dict: "an object",
+    list: "a list",
+    bool: "true or false",
+    str: "a text",
+    int: "a whole number",
+    NUMBER: "a number",
+}
 EMPTY: tuple[Any, ...] = (None, False, 0, "", [], {})
 """Values with which an unknown field asks for nothing."""
 MOST_HINTED = 16

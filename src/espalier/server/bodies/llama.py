@@ -52,7 +52,6 @@ class LlamaBody(_SchemaOptionFields):
     # refused unless they ask for nothing
     grammar_lazy: Literal[False] | None = None
     grammar_triggers: list[Any] | None = Field(default=None, max_length=0)
-    preserved_tokens: list[Any] | None = Field(default=None, max_length=0)
 
 
 class InfillBody(LlamaBody):

@@ -15,6 +15,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from espalier.engines.embedding import Vectors, embedding
+from espalier.engines.protocols import Forwarding
 from espalier.errors import DeadlineExceeded, NotHere
 from espalier.server.asking.embeddings import EmbeddingsRequest, ask_embeddings
 from espalier.server.bodies.base import read_body
@@ -23,7 +24,7 @@ from espalier.server.http.body import read_object
 from espalier.server.http.errors import GENERATION_ERRORS, documented
 from espalier.server.http.warnings import warning_header
 from espalier.server.http.wire import JsonResponse, to_bytes_by_parts
-from espalier.server.process.deps import admitted, cheap_caller_of, while_connected
+from espalier.server.process.deps import admitted, cheap_caller_of, process_of, while_connected
 from espalier.server.process.state import Process
 from espalier.server.settings import ServerSettings
 from espalier.time_limit import check, time_limit
@@ -38,7 +39,8 @@ router = APIRouter(tags=["embeddings"])
 
 @router.post("/v1/embeddings", responses={200: {"model": EmbeddingList}, **ERRORS}, openapi_extra=BODY)
 async def embeddings(request: Request) -> Response:
-    """One vector for each text, pooled as EMBEDDING_POOLING or the model says, else the mean; normalised."""
+    """One vector for each text, pooled as EMBEDDING_POOLING or the model says, else the mean; normalised. In front of
+    another server, here and below, that server's own reply."""
     return await openai_vectors(request, read_object)
 
 
@@ -50,11 +52,15 @@ async def llama_embedding(request: Request) -> Response:
 
 async def openai_vectors(request: Request, read: Read) -> Response:
     """The reply in OpenAI's shape. read: reads the body as JSON."""
+    if (engine := _forwarding(request)) is not None:
+        return await _forward(request, engine, "/v1/embeddings", read)
     return await answer_vectors(request, _ask(tokenwise=False), _openai, read=read)
 
 
 async def llama_vectors(request: Request, read: Read) -> Response:
     """The reply in llama-server's shape. read: reads the body as JSON."""
+    if (engine := _forwarding(request)) is not None:
+        return await _forward(request, engine, "/embedding", read)
     return await answer_vectors(request, _ask(tokenwise=True), _llama, read=read)
 
 
@@ -87,6 +93,20 @@ async def answer_vectors(
         return JsonResponse(reply, headers=warning_header(warnings))
 
 
+def _forwarding(request: Request) -> Forwarding | None:
+    """The engine, where it is in front of a server that is asked itself."""
+    engine = process_of(request).engine.engine
+    return engine if isinstance(engine, Forwarding) else None
+
+
+async def _forward(request: Request, engine: Forwarding, path: str, read: Read = read_object) -> Response:
+    """The other server's reply to this body. read: reads it as JSON. Raises what `Forwarding.forward` raises."""
+    async with admitted(request) as (process, caller):
+        data = await read(request, process.settings)
+        work = process.pools.tokens.run(lambda: to_bytes_by_parts(engine.forward(path, data)), owner=caller.name)
+        return JsonResponse(await while_connected(request, work))
+
+
 def _vector(parsed: EmbeddingsRequest, text: tuple[int, ...], ends: float) -> Vectors:
     check()  # whether anybody still waits
     if time.monotonic() > ends:
@@ -114,6 +134,8 @@ def _llama(_parsed: EmbeddingsRequest, vectors: list[Vectors]) -> list[Json]:
 @router.post("/v1/rerank", responses=ERRORS)
 async def rerank(request: Request) -> Response:
     """501 with the reason: a model that generates text ranks nothing."""
+    if (engine := _forwarding(request)) is not None:
+        return await _forward(request, engine, "/v1/rerank")
     cheap_caller_of(request)
     raise NotHere("this model generates text; it is no reranker", hint="compare embeddings", field="model")
 
@@ -121,5 +143,7 @@ async def rerank(request: Request) -> Response:
 @router.post("/v1/score", responses=ERRORS)
 async def score(request: Request) -> Response:
     """501 with the reason: a model that generates text scores no pairs."""
+    if (engine := _forwarding(request)) is not None:
+        return await _forward(request, engine, "/v1/score")
     cheap_caller_of(request)
     raise NotHere("this model generates text; it scores no pairs of texts", hint="compare embeddings", field="model")

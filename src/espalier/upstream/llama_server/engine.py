@@ -108,6 +108,9 @@ class LlamaServerEngine(UpstreamEngine):
     def prompt_ids(self, request: Request) -> list[int]:
         return self._ids(request, self.prompt_text(request))
 
+    def forward(self, path: str, body: Mapping[str, Any]) -> Any:
+        return self._server.link.forward(path, body)
+
     def _prepare(self, request: Request) -> tuple[IncomingAnswer, Begin]:
         check_capabilities(self, request)
         turn = self._turn(request)

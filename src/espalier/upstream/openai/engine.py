@@ -91,7 +91,9 @@ class OpenAIEngine(UpstreamEngine):
         self._link, self._model = link, model or next(iter(owners))
         self._context = _count(entries.get(self._model, {}).get("max_model_len"))  # vLLM tells it
         self._server: Server = "plain"
-        if owners.get(self._model) == "vllm":
+        if owners.get(self._model) == "espalier":  # which reads vLLM's fields
+            self._server = "vllm"
+        elif owners.get(self._model) == "vllm":
             self._server = "old-vllm" if _is_before(version(), STRUCTURED) else "vllm"
         self._repair = repair
         self.repairs = Repairs()
@@ -137,6 +139,9 @@ class OpenAIEngine(UpstreamEngine):
 
     def prompt_ids(self, request: Request) -> list[int]:
         return self.encode("", add_special=False)
+
+    def forward(self, path: str, body: Mapping[str, Any]) -> Any:
+        return self._link.forward(path.removeprefix("/v1"), {**body, "model": self._model})
 
     def _prepare(self, request: Request) -> tuple[IncomingAnswer, Begin]:
         check_capabilities(self, request)
