@@ -42,6 +42,7 @@ from espalier.server.routes import (
     models,
     ollama,
     responses,
+    tgi,
     tokens,
     traces,
     web,
@@ -67,6 +68,7 @@ CHAT_ROUTERS = (
     embeddings.router,
     llama_state.router,
     ollama.router,
+    tgi.router,
     aliases.router,
 )
 BATCH_ROUTERS = (files.router, batches.router, wordlist_jobs.router)
@@ -146,7 +148,7 @@ def _build(
     api.openapi = openapi.describe(api)  # type: ignore[method-assign]  # as FastAPI's own documentation does it
     openapi.add_routes(api, count_public)
     shape = wordlist_jobs.jobs_shape(wordlist_server_shape if settings.wordlist_server_compat else errors.openai_shape)
-    shape = ollama.ollama_shape(messages.messages_shape(shape))
+    shape = tgi.tgi_shape(ollama.ollama_shape(messages.messages_shape(shape)))
     errors.install(api, shape)
     # The last one added is the outermost.
     if settings.cors_origins:

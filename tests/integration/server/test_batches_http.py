@@ -149,6 +149,45 @@ def test_every_generating_route_takes_batches(route: str, web: TestClient) -> No
     assert (body["choices"][0]["text"] if "choices" in body else body["content"]) is not None
 
 
+def test_a_batch_of_responses_is_stored_and_goes_on_from_a_response(tmp_path: Path) -> None:
+    config = settings(batch_jobs="true", store_responses="true", database_url=f"sqlite:///{tmp_path}/e.db")
+
+    def line(name: str, **body: Any) -> dict[str, Any]:
+        asked = {"input": "Hello", "max_output_tokens": 60, "temperature": 0, **body}
+        return {"custom_id": name, "method": "POST", "url": "/v1/responses", "body": asked}
+
+    with TestClient(make_app(WISH, config=config), raise_server_exceptions=False) as web:
+        schema = {"type": "json_schema", "name": "x", "schema": SCHEMA}
+        batch = run(web, lines(line("plain"), line("formed", text={"format": schema})), "/v1/responses")
+        assert batch["request_counts"]["failed"] == 0
+        plain, formed = (one["response"]["body"] for one in content(web, batch["output_file_id"]))
+        assert plain["object"] == "response"
+        assert set(json.loads(formed["output"][0]["content"][0]["text"])) == {"name", "age"}
+        assert web.get(f"/v1/responses/{plain['id']}").json()["output"] == plain["output"]
+        more = lines(line("more", previous_response_id=plain["id"]), line("none", previous_response_id="resp_none"))
+        batch = run(web, more, "/v1/responses")
+        [second] = content(web, batch["output_file_id"])
+        listed = web.get(f"/v1/responses/{second['response']['body']['id']}/input_items?order=asc").json()["data"]
+        assert [item["role"] for item in listed] == ["user", "assistant", "user"]
+        [missing] = content(web, batch["error_file_id"])
+        assert missing["response"]["status_code"] == 400
+        assert missing["response"]["body"]["error"]["param"] == "previous_response_id"
+
+
+def test_a_batch_of_embeddings_has_the_vectors_of_the_route(web: TestClient) -> None:
+    def line(name: str, body: dict[str, Any]) -> dict[str, Any]:
+        return {"custom_id": name, "method": "POST", "url": "/v1/embeddings", "body": body}
+
+    body = {"input": ["a", "b"], "dimensions": 3}
+    batch = run(web, lines(line("good", body), line("empty", {"input": ""})), "/v1/embeddings")
+    [good] = content(web, batch["output_file_id"])
+    direct = web.post("/v1/embeddings", json=body).json()
+    assert good["response"]["body"] == direct
+    [empty] = content(web, batch["error_file_id"])
+    assert (empty["response"]["status_code"], empty["response"]["body"]["error"]["param"]) == (400, "input")
+    assert batch["usage"]["input_tokens"] == direct["usage"]["prompt_tokens"]
+
+
 def test_a_fault_of_a_line_fails_the_batch_with_its_number(web: TestClient) -> None:
     batch = run(web, lines(chat_line("a"), chat_line("b", url="/v1/completions"), chat_line("a")))
     assert batch["status"] == "failed"
@@ -166,7 +205,7 @@ def test_wrong_uploads_and_batches_are_refused_by_name(web: TestClient) -> None:
     assert web.post("/v1/files", data={"purpose": "batch"}, files={"other": ("x", b"x")}).status_code == 400
     file_id = upload(web, lines(chat_line("a"))).json()["id"]
     for field, value in {
-        "endpoint": "/v1/embeddings",
+        "endpoint": "/v1/rerank",
         "input_file_id": "file-none",
         "completion_window": "soon",
         "metadata": {"k": "v" * 600},

@@ -58,8 +58,15 @@ def test_dimensions_are_those_the_model_is_made_for(http: TestClient) -> None:
     short = http.post("/v1/embeddings", json={"input": "ab", "dimensions": 4}).json()["data"][0]["embedding"]
     assert np.allclose(short, mean([*IDS, *BORDER], 4), atol=1e-6)
     assert http.post("/v1/embeddings", json={"input": "ab", "dimensions": 8}).status_code == 200
-    refused = http.post("/v1/embeddings", json={"input": "ab", "dimensions": 3})
+    refused = http.post("/v1/embeddings", json={"input": "ab", "dimensions": 9})
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "dimensions")
+
+
+def test_other_dimensions_are_the_first_values_and_the_reply_says_so(http: TestClient) -> None:
+    reply = http.post("/v1/embeddings", json={"input": "ab", "dimensions": 3})
+    assert np.allclose(reply.json()["data"][0]["embedding"], mean([*IDS, *BORDER], 3), atol=1e-6)
+    assert "first 3 of 8" in reply.json()["espalier"]["warnings"][0]
+    assert "first 3 of 8" in reply.headers["warning"]
 
 
 @pytest.mark.parametrize("path", ["/embedding", "/embeddings"])
@@ -112,13 +119,16 @@ def test_the_setting_comes_before_what_the_model_says() -> None:
         assert np.allclose(found, states[row])
 
 
-def test_without_a_pooling_there_is_a_vector_for_each_token_and_none_for_a_text(
+def test_without_a_pooling_there_is_a_vector_for_each_token_and_the_mean_for_a_text_which_is_told(
     http: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(FakeHidden, "pooling", None)
-    refused = http.post("/v1/embeddings", json={"input": "ab"})
-    assert refused.status_code == 501
-    assert "EMBEDDING_POOLING" in refused.json()["error"]["message"]
+    reply = http.post("/v1/embeddings", json={"input": "ab"})
+    assert np.allclose(reply.json()["data"][0]["embedding"], mean([*IDS, *BORDER]), atol=1e-6)
+    assert "EMBEDDING_POOLING" in reply.json()["espalier"]["warnings"][0]
+    assert "EMBEDDING_POOLING" in reply.headers["warning"]
+    with client(config=settings(embedding_pooling="mean")) as stated:
+        assert "espalier" not in stated.post("/v1/embeddings", json={"input": "ab"}).json()
     found = http.post("/embedding", json={"input": "ab"}).json()[0]["embedding"]
     assert np.allclose(found, FakeHidden().read([*IDS, *BORDER]))
 

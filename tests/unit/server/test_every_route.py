@@ -44,6 +44,9 @@ BODIES = {
     "/v1/responses/compact": {"input": "a"},
     "/responses/compact": {"input": "a"},
     "/embeddings": {"content": "a"},
+    "/generate": {"inputs": "a"},
+    "/generate_stream": {"inputs": "a"},
+    "/": {"inputs": "a"},
     "/infill": {"input_prefix": "a", "input_suffix": "b"},
 }
 

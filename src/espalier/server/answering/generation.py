@@ -38,7 +38,8 @@ Burst: TypeAlias = list[tuple[int, Event]]
 @dataclass(slots=True)
 class GenerationOutput:
     """One output. Times are of `time.monotonic`. submitted: when the engine had taken it. first, last: its first and
-    latest token; without one, last is its end. gaps: seconds between tokens. finish: the finish reason, or the code of an error."""
+    latest token; without one, last is its end. gaps: seconds between tokens. finish: the finish reason, or the code of
+    an error."""
 
     running: Running | None = None
     submitted: float | None = None

@@ -23,6 +23,8 @@ from espalier.server.answering.route import Dialect, whole_reply
 from espalier.server.asgi import new_id
 from espalier.server.asking.draft import ParsedRequest
 from espalier.server.asking.words import known_words
+from espalier.server.batching.embedding_items import ROUTE as EMBEDDINGS
+from espalier.server.batching.embedding_items import answer_embeddings
 from espalier.server.batching.figures import figures_of, valid_of
 from espalier.server.batching.wordlist_items import wordlist_item_body
 from espalier.server.http.body import IN_A_THREAD
@@ -31,11 +33,15 @@ from espalier.server.ports import Caller, Gate
 from espalier.server.process.state import Process
 from espalier.server.routes.chat import CHAT, WORDLIST_CHAT
 from espalier.server.routes.completions import TEXT
+from espalier.server.routes.embeddings import parse_embeddings
 from espalier.server.routes.llama import LLAMA
+from espalier.server.routes.responses import RESPONSES, history_of
 
 log = logging.getLogger(__name__)
-DIALECTS: Mapping[str, Dialect[Any]] = {dialect.route: dialect for dialect in (CHAT, TEXT, LLAMA)}
-"""The routes that a batch can name."""
+DIALECTS: Mapping[str, Dialect[Any]] = {dialect.route: dialect for dialect in (CHAT, TEXT, RESPONSES, LLAMA)}
+"""The generating routes that a batch can name."""
+ROUTES = frozenset({*DIALECTS, EMBEDDINGS})
+"""All routes that a batch can name."""
 COSTLY_SECONDS = 60.0
 """Before an item whose constraint took too long is tried again: the machine may have been busy, and the engine refuses
 all that have the same constraint for that long, so that one slow step would fail a whole batch."""
@@ -81,7 +87,10 @@ class ServerExecutor:
     def check(self, endpoint: str, body: Mapping[str, Any], options: Mapping[str, Any], kind: str) -> ItemAnswer | None:
         request_id = new_id("req-")
         try:
-            self._parse_body(endpoint, body, options, kind)
+            if endpoint == EMBEDDINGS:
+                parse_embeddings(dict(body), self._process)
+            else:
+                self._parse_body(endpoint, body, options, kind)
         except EspalierError as error:
             return _refuse_item(error, request_id)
         except Exception:
@@ -92,7 +101,7 @@ class ServerExecutor:
 
     def check_job(self, endpoint: str, options: Mapping[str, Any], kind: str) -> InputFault | None:
         if kind != "seed":
-            known = endpoint in DIALECTS
+            known = endpoint in ROUTES
             return (
                 None if known else InputFault(code="invalid_endpoint", message=f"no route {endpoint}", param="endpoint")
             )
@@ -111,8 +120,12 @@ class ServerExecutor:
     async def execute(self, item: WorkItem) -> ItemAnswer:
         request_id, caller = new_id("req-"), Caller(name=item.caller)
         try:
-            read = partial(self._parse_body, item.endpoint, item.body, item.options, item.kind)
-            if item.size < IN_A_THREAD:
+            if item.endpoint == EMBEDDINGS:
+                process, data = self._process, dict(item.body)
+                return await answer_embeddings(data, process, caller=caller.name, request_id=request_id)
+            previous = item.body.get("previous_response_id") if item.endpoint == RESPONSES.route else None
+            read = partial(self._parse_body, item.endpoint, item.body, item.options, item.kind, previous, caller.name)
+            if item.size < IN_A_THREAD and previous is None:
                 dialect, process, asked = read()
             else:
                 dialect, process, asked = await self._process.pools.bodies.run(read, owner=caller.name)
@@ -134,9 +147,16 @@ class ServerExecutor:
         return await self._process.pools.replies.run(work, owner=caller.name)
 
     def _parse_body(
-        self, endpoint: str, body: Mapping[str, Any], options: Mapping[str, Any], kind: str
+        self,
+        endpoint: str,
+        body: Mapping[str, Any],
+        options: Mapping[str, Any],
+        kind: str,
+        previous: Any = None,
+        caller: str = "",
     ) -> tuple[Dialect[Any], Process, ParsedRequest]:
-        """What a body asks for, and which route's reply it gets. Raises what the route raises."""
+        """What a body asks for, and which route's reply it gets. previous: the id of the response that it goes on from,
+        of this caller. Raises what the route raises."""
         process, dialect = self._process, DIALECTS.get(endpoint)
         data = dict(body)
         if kind == "seed":
@@ -145,6 +165,8 @@ class ServerExecutor:
             dialect = WORDLIST_CHAT
         if dialect is None:
             raise NotFound(f"no route {endpoint} takes batches", field="url")
+        if previous is not None:
+            dialect = replace(dialect, ask=partial(dialect.ask, history=history_of(previous, process, caller)))
         if dialect.adapt is not None:
             data = dialect.adapt(data, process)
         return dialect, process, dialect.asked(data, process)

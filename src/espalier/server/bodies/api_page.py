@@ -29,6 +29,7 @@ EXAMPLES: Mapping[str, Mapping[str, Any]] = {
     "/v1/messages": {"messages": ASK, "max_tokens": 60},
     "/v1/messages/count_tokens": {"messages": ASK},
     "/completion": {"prompt": "yes or no? ", "n_predict": 8, "grammar": 'root ::= "yes" | "no"'},
+    "/generate": {"inputs": "yes or no? ", "parameters": {"max_new_tokens": 8}},
     "/tokenize": {"content": "Generate user info"},
     "/detokenize": {"tokens": [72, 105]},
     "/api/chat": {"messages": ASK, "options": {"num_predict": 60}, "format": USER, "stream": False},

@@ -14,7 +14,7 @@ Input = str | list[str | int | list[int | str]]
 
 class EmbeddingsBody(Body):
     """input: a text, token ids, or a list of these; llama-server calls it `content` too. dimensions: so many
-    values of each vector. embd_normalize: llama-server's: -1 none, 0 by the largest value, 2 Euclidean (the default)."""
+    values of each vector. embd_normalize: llama-server's: -1 none, 0 by the largest value, 2 Euclidean, the default."""
 
     input: Input | None = None
     content: Input | None = None

@@ -31,6 +31,7 @@ from espalier.server.bodies.ollama import (
 )
 from espalier.server.bodies.openai import ChatBody, CompletionBody, ErrorReply
 from espalier.server.bodies.responses import CompactBody, ResponsesBody
+from espalier.server.bodies.tgi import TgiBody, TgiErrorReply
 from espalier.server.http.wire import JsonResponse, to_bytes
 
 BODIES: tuple[type[BaseModel], ...] = (
@@ -51,6 +52,7 @@ BODIES: tuple[type[BaseModel], ...] = (
     OllamaEmbedBody,
     OllamaEmbeddingsBody,
     OllamaModelBody,
+    TgiBody,
 )
 REF = "#/components/schemas/{model}"
 HOST = re.compile(r"[\w.:\[\]-]{1,255}", re.ASCII)
@@ -76,7 +78,7 @@ def describe(app: FastAPI, bodies: tuple[type[BaseModel], ...] = BODIES) -> Call
             )
             parts = openapi.setdefault("components", {})
             kinds: list[tuple[type[BaseModel], Literal["validation", "serialization"]]]
-            named: tuple[type[BaseModel], ...] = (*bodies, ErrorReply, OllamaErrorReply)
+            named: tuple[type[BaseModel], ...] = (*bodies, ErrorReply, OllamaErrorReply, TgiErrorReply)
             kinds = [(model, "validation") for model in named]
             _, definitions = models_json_schema(kinds, ref_template=REF)
             parts.setdefault("schemas", {}).update(definitions["$defs"])

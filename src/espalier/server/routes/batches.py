@@ -22,7 +22,7 @@ from espalier.server.process.state import Process
 from espalier.server.routes.batch_store import PRIVATE, batch_store, in_store, limit_of, page_json, wake
 from espalier.store.batches.open import BatchStore
 
-ENDPOINTS = ("/v1/chat/completions", "/v1/completions", "/completion")
+ENDPOINTS = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings", "/completion")
 STATUSES = (400, 401, 404, 429, 500, 503)
 LIMIT, MOST = 20, 100
 HOUR = 3600.0

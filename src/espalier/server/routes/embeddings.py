@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from fastapi import APIRouter, Request
@@ -31,6 +31,7 @@ from espalier.time_limit import check, time_limit
 
 Json = dict[str, Any]
 Ask: TypeAlias = Callable[[Json, Process], EmbeddingsRequest]
+R = TypeVar("R")
 Read: TypeAlias = Callable[[Request, ServerSettings], Awaitable[Json]]
 BODY = {"requestBody": {"$ref": "#/components/requestBodies/EmbeddingsBody"}}
 ERRORS = documented(*GENERATION_ERRORS)
@@ -54,7 +55,7 @@ async def openai_vectors(request: Request, read: Read) -> Response:
     """The reply in OpenAI's shape. read: reads the body as JSON."""
     if (engine := _forwarding(request)) is not None:
         return await _forward(request, engine, "/v1/embeddings", read)
-    return await answer_vectors(request, _ask(tokenwise=False), _openai, read=read)
+    return await answer_vectors(request, parse_embeddings, _openai, read=read)
 
 
 async def llama_vectors(request: Request, read: Read) -> Response:
@@ -62,6 +63,11 @@ async def llama_vectors(request: Request, read: Read) -> Response:
     if (engine := _forwarding(request)) is not None:
         return await _forward(request, engine, "/embedding", read)
     return await answer_vectors(request, _ask(tokenwise=True), _llama, read=read)
+
+
+def parse_embeddings(data: Json, process: Process) -> EmbeddingsRequest:
+    """What a body of `/v1/embeddings` asks for. Raises what the route raises."""
+    return _ask(tokenwise=False)(data, process)
 
 
 def _ask(*, tokenwise: bool) -> Ask:
@@ -79,15 +85,12 @@ async def answer_vectors(
     it asks for. write: the reply."""
     async with admitted(request) as (process, caller):
         data = await read(request, process.settings)
-        ends = time.monotonic() + process.settings.request_seconds
 
         def make() -> tuple[bytes, tuple[str, ...]]:
-            with time_limit(process.settings.compile_seconds, what="reading this"):
-                asked = ask(data, process)
-            with time_limit(process.settings.request_seconds, what="this"):
-                vectors = [_vector(asked, text, ends) for text in asked.texts]
-                bytes_by_parts = to_bytes_by_parts(write(asked, vectors))
-            return bytes_by_parts, (*asked.warnings, *asked.notes)
+            asked, reply = _make_reply(
+                data, process, ask, lambda asked, vectors: to_bytes_by_parts(write(asked, vectors))
+            )
+            return reply, (*asked.warnings, *asked.notes)
 
         reply, warnings = await while_connected(request, process.pools.tokens.run(make, owner=caller.name))
         return JsonResponse(reply, headers=warning_header(warnings))
@@ -105,6 +108,22 @@ async def _forward(request: Request, engine: Forwarding, path: str, read: Read =
         data = await read(request, process.settings)
         work = process.pools.tokens.run(lambda: to_bytes_by_parts(engine.forward(path, data)), owner=caller.name)
         return JsonResponse(await while_connected(request, work))
+
+
+def embed_body(data: Json, process: Process) -> tuple[EmbeddingsRequest, Json]:
+    """What a body of `/v1/embeddings` asks for, and the reply. Blocks. Raises what the route raises."""
+    return _make_reply(data, process, parse_embeddings, _openai)
+
+
+def _make_reply(
+    data: Json, process: Process, ask: Ask, write: Callable[[EmbeddingsRequest, list[Vectors]], R]
+) -> tuple[EmbeddingsRequest, R]:
+    """What a body asks for, and its reply, each within its limit of time."""
+    ends = time.monotonic() + process.settings.request_seconds
+    with time_limit(process.settings.compile_seconds, what="reading this"):
+        asked = ask(data, process)
+    with time_limit(process.settings.request_seconds, what="this"):
+        return asked, write(asked, [_vector(asked, text, ends) for text in asked.texts])
 
 
 def _vector(parsed: EmbeddingsRequest, text: tuple[int, ...], ends: float) -> Vectors:

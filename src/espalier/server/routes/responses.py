@@ -36,6 +36,7 @@ from espalier.server.http.sse import HEADERS, event
 from espalier.server.http.wire import JsonResponse, to_bytes_by_parts
 from espalier.server.ports import ResponseStore
 from espalier.server.process.deps import caller_of, process_of
+from espalier.server.process.state import Process
 from espalier.server.routes.batch_store import PRIVATE, limit_of
 from espalier.server.routes.counting import COUNTED, answer_count
 from espalier.server.routes.stored import from_store
@@ -191,6 +192,13 @@ async def _history(request: Request, previous: Any) -> list[Json]:
     if not isinstance(previous, str):
         return []
     process, caller = process_of(request), caller_of(request)
+    return await process.pools.reading.run(lambda: history_of(previous, process, caller.name), owner=caller.name)
+
+
+def history_of(previous: Any, process: Process, caller: str) -> list[Json]:
+    """The items of the response before, and its output; none without one. Blocks. Raises PreviousResponseNotFound."""
+    if not isinstance(previous, str):
+        return []
     store = process.responses
     if store is None:
         raise PreviousResponseNotFound(
@@ -198,7 +206,7 @@ async def _history(request: Request, previous: Any) -> list[Json]:
             hint="set STORE_RESPONSES=true, or send the items",
             field="previous_response_id",
         )
-    stored = await process.pools.reading.run(lambda: store.response(previous, caller=caller.name), owner=caller.name)
+    stored = store.response(previous, caller=caller)
     if stored is None:
         raise PreviousResponseNotFound(f"there is no response {previous!r:.60}", field="previous_response_id")
     return [*stored["items"], *stored["response"]["output"]]
