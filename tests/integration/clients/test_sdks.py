@@ -54,7 +54,6 @@ def urls(demo_engine: espalier.LoadedEngine, tmp_path_factory: pytest.TempPathFa
             folder = tmp_path_factory.mktemp("clients")
             config = settings(
                 model_alias="demo",
-                step_seconds="5",
                 batch_jobs="true",
                 database_url=f"sqlite:///{folder}/e.db",
                 batch_job_temp_dir=str(folder / "files"),

@@ -246,11 +246,11 @@ def test_values_and_chains_that_are_too_deep() -> None:
 
 @pytest.mark.slow
 def test_a_million_values() -> None:
-    began = time.process_time()
+    began = time.thread_time()
     shapes = expand({"type": "string", "enum": [f"v{i}" for i in range(1_000_000)]})
     (case,) = shapes.cases(shapes.root)
     assert len(case.values) == 1_000_000  # type: ignore[union-attr]
-    assert time.process_time() - began < 20
+    assert time.thread_time() - began < 20
 
 
 @pytest.mark.slow
@@ -258,11 +258,11 @@ def test_ten_megabytes() -> None:
     one = {"type": "object", "description": "x" * 400, "properties": {"a": {"type": "string"}}}
     text = json.dumps({"type": "object", "properties": {f"p{i}": one for i in range(21_000)}})
     assert len(text) > 10_000_000
-    began = time.process_time()
+    began = time.thread_time()
     shapes = expand(json.loads(text))
     (case,) = shapes.cases(shapes.root)
     assert len(case.properties) == 21_000  # type: ignore[union-attr]
-    assert time.process_time() - began < 30
+    assert time.thread_time() - began < 30
 
 
 def test_decimal_bounds_are_exact() -> None:

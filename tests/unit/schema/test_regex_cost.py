@@ -72,9 +72,9 @@ def test_what_is_quick_is_done_soon() -> None:
         text = "".join(random_.choice("ab") for _ in range(60))
         if is_quick(pattern, len(text)):
             quick += 1
-            began = time.process_time()
+            began = time.thread_time()
             re.search(pattern, text)
-            assert time.process_time() - began < 5, pattern  # an explosion takes years
+            assert time.thread_time() - began < 5, pattern  # an explosion takes years
     assert quick > 100
 
 

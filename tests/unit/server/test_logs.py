@@ -225,12 +225,12 @@ def test_a_request_that_uvicorn_ends_itself_is_no_fault(stream: io.StringIO) -> 
 
 @pytest.mark.parametrize("text", ["a." * 200_000, "a://" * 100_000, "a://b:" * 50_000])
 def test_hiding_passwords_looks_at_every_character_a_bounded_number_of_times(text: str) -> None:
-    began = time.process_time()
+    began = time.thread_time()
     PASSWORD.sub("", text[:20_000])
-    part = time.process_time() - began
-    began = time.process_time()
+    part = time.thread_time() - began
+    began = time.thread_time()
     PASSWORD.sub("", text[:200_000])
-    assert time.process_time() - began < 100 * max(part, 0.001)  # squared it would be a hundred times
+    assert time.thread_time() - began < 100 * max(part, 0.001)  # squared it would be a hundred times
 
 
 def test_a_password_in_an_address_is_hidden() -> None:
