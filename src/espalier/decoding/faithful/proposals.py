@@ -105,7 +105,7 @@ class Proposer:
             chain=particle.chain,
             stream=particle.stream,
             context=context,
-            watch=self._job.watch._replace(refused=None),
+            watch=replace(self._job.watch, refused=None),
             questions=self._questions.about(particle.matcher),
         )
         aim = self._target.aim(raw, particle.chain, context, particle.stream)
