@@ -70,7 +70,23 @@ def test_mask_parser_and_judge_agree_on_random_prose(name: str) -> None:
     spec, mask = compiled(name)
     marker = spec.wire.marker
     rng = random.Random(name)
-    pieces = [marker, marker, marker[:-1], marker[0], "a", "?", " ", "\n", "é", "{", "[", "<", "read", "`", spec.wire.call_opener[:-1]]
+    pieces = [
+        marker,
+        marker,
+        marker[:-1],
+        marker[0],
+        "a",
+        "?",
+        " ",
+        "\n",
+        "é",
+        "{",
+        "[",
+        "<",
+        "read",
+        "`",
+        spec.wire.call_opener[:-1],
+    ]
     for _ in range(300):
         prose = "".join(rng.choices(pieces, k=rng.randint(0, 7)))
         text = prose + (written(spec.wire, READ) if rng.random() < 0.5 else "")
