@@ -1,4 +1,4 @@
-"""Prose that mentions the marker of calls stays prose; the mask, the parser and the judge agree on what begins a call."""
+"""Prose that mentions the marker of calls stays prose; mask, parser and judge agree on what begins a call."""
 
 from __future__ import annotations
 

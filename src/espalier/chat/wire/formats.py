@@ -74,8 +74,8 @@ class WireFormat:
 
     @property
     def call_opener(self) -> str:
-        """What follows the marker of a call, whitespace aside, such as `<function=`; "" where the name of a tool follows
-        it directly."""
+        """What follows the marker of a call, whitespace aside, such as `<function=`; "" where a tool's name follows
+        directly."""
         pieces = (
             self.open,
             self.head if self.begin.strip() else "",

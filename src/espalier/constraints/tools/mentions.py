@@ -3,8 +3,8 @@
     line start, blanks ──marker──> met[0]   only a call may follow
     within a line ───────marker──> met[1]   a call may follow, or prose that begins no call
 
-`WireFormat.begins_call` says what begins one; the parser of turns (`call_walk.py`) asks the same. It does not know how a
-call goes on.
+`WireFormat.begins_call` says what begins one; the parser of turns (`call_walk.py`) asks the same. It does not know how
+a call goes on.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ def with_mentions(plain: TriggerText, wire: WireFormat) -> TriggerText:
 
 class _Mentions:
     def __init__(self, plain: TriggerText, wire: WireFormat) -> None:
-        self._text = plain
-        self._plain, (self._met,), marker = plain.fragment, plain.met, wire.marker.encode()
+        self._trigger, self._plain = plain, plain.fragment
+        (self._met,) = plain.met
         self._size = len(self._plain)
+        marker = wire.marker.encode()
         path = [plain.after(0, marker[:count]) for count in range(len(marker) + 1)]
         self._on_marker = {(path[i], byte): path[i + 1] for i, byte in enumerate(marker)}
         self._marker, self._opener = marker, wire.call_opener.encode()
-        # Where no opener follows, a name does.
-        self._names = frozenset(byte for byte in range(128) if not self._opener and wire.begins_call(chr(byte)))
+        # The bytes that begin a name, where no opener follows.
+        self._name_bytes = frozenset(byte for byte in range(128) if not self._opener and wire.begins_call(chr(byte)))
         self._root = Fragment(edges=[], symbols=[], final=[], leaf=[])
         for final in (*self._plain.final, *self._plain.final):
             self._add(final=final)
@@ -54,7 +55,7 @@ class _Mentions:
                     target = blank if is_blank or byte == LINE_END else within
                     self._root.edges[source].append((1 << byte, (target,)))
         else:
-            self._follow(inside, 0, is_blank=False, refused=self._names)
+            self._follow(inside, 0, is_blank=False, refused=self._name_bytes)
         return TriggerText(fragment=self._root, met=(self._met, inside))
 
     def _add(self, *, final: bool) -> int:
@@ -69,11 +70,11 @@ class _Mentions:
         """Let `source`, behind a mention, go on with text that is no opener: a state for each beginning of one."""
         opener = self._opener
         for count, byte in enumerate(opener):
-            state = self._text.after(0, opener[:count])
+            state = self._trigger.after(0, opener[:count])
             refused = BLANKS | {byte} if count == 0 else frozenset((byte,))
             self._follow(source, state, is_blank=is_blank and self._marker.startswith(opener[:count]), refused=refused)
             if count + 1 < len(opener):
-                following = self._add(final=self._plain.final[self._text.after(0, opener[: count + 1])])
+                following = self._add(final=self._plain.final[self._trigger.after(0, opener[: count + 1])])
                 self._root.edges[source].append((1 << byte, (following,)))
                 source = following
 
