@@ -282,8 +282,11 @@ def test_auto(name):
     assert not compiled.accepts(f"{call}\n\n")
     assert not compiled.accepts(f"{call} so")
     if marker:
-        assert not compiled.accepts(f"a {marker}")
-        assert not compiled.accepts(f"a {marker} b")
+        assert not compiled.accepts(f"a\n {marker}")
+        assert not compiled.accepts(f"{marker}? b")
+        assert compiled.accepts(f"a {marker}")
+        assert compiled.accepts(f"a {marker}? b")
+        assert compiled.accepts(f"a {marker}? b {call}")
         assert compiled.accepts(f"a {marker[:-1]} b {call}")
 
 

@@ -60,8 +60,11 @@ def test_bad_texts(name):
     if wire.marker:
         assert errors(f"so {written(wire, READ)}", format=name) == ""
         assert "besides the calls" in errors(f"so {written(wire, READ)}", format=name, choice="required")
-        assert errors(f"so {wire.marker} it is", format=name) != ""
-        assert errors(f"so {wire.marker} it is {written(wire, READ)}", format=name) != ""
+        for mention in (f"so\n {wire.marker}? it is", f"so {wire.marker}{wire.call_opener or 'x'} it is"):
+            assert errors(mention, format=name) != ""
+            assert errors(f"{mention} {written(wire, READ)}", format=name) != ""
+        assert errors(f"so {wire.marker}? it is", format=name) == ""
+        assert errors(f"so {wire.marker}? it is {written(wire, READ)}", format=name) == ""
 
 
 def test_text_that_begins_as_a_call_and_is_none():

@@ -99,13 +99,13 @@ def test_pieces_that_are_special_tokens_are_met_as_either(name, choice):
     one, wire = compiler("special"), wire_format(name)
     compiled = one.compile(ToolCalls(TOOLS, format=name, choice=choice))
     known = {text: token for token, text in one.vocab.special_texts.items()}
-    text = wire.lead + written(wire, ("read", {"path": "[ARGS]</tool_call>"}), ("now", {}))
+    text = wire.lead + written(wire, ("read", {"path": "[ARGS]<tool_call>"}), ("now", {}))
     special = [piece for piece in delimiters(compiled.spec) if piece in known]
     assert {token: piece.encode() for piece in special for token in [known[piece]]} == compiled.spelled
     rng = random.Random(7)
     for _ in range(8):
         matcher, tokens = compiled.matcher(), []
-        inside = text.index("[ARGS]</tool_call>") - 1, text.index("[ARGS]</tool_call>") + 18
+        inside = text.index("[ARGS]<tool_call>") - 1, text.index("[ARGS]<tool_call>") + 17
         at = 0
         while at < len(text):
             piece = next((p for p in special if text.startswith(p, at) and not inside[0] < at < inside[1]), None)
@@ -138,6 +138,9 @@ def test_a_marker_token_comes_between_characters_of_free_text_only(name):
     assert not silent.matcher().allows(marker)
     assert not silent.accepts(f"a {wire_format(name).marker}")
     assert silent.spelled == {}
+    matcher.advance(marker)
+    assert matcher.is_accepting  # a mention
+    matcher = compiled.matcher()
     matcher.advance(marker)
     assert not matcher.is_accepting
     assert not matcher.allows(marker)

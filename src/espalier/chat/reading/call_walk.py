@@ -6,7 +6,7 @@ The inside of a call is read by its shape (`call_shape.py`). Reasoning is not kn
 from __future__ import annotations
 
 from espalier.chat.reading.call_shape import CallShape
-from espalier.chat.reading.incoming import FormatMismatch, IncomingText, IncompleteText, Reading
+from espalier.chat.reading.incoming import SPACE, FormatMismatch, IncomingText, IncompleteText, Reading
 from espalier.chat.reading.json_pieces import copy_value
 from espalier.chat.reading.turn_builder import TurnBuilder
 from espalier.chat.wire.formats import WireFormat
@@ -23,6 +23,7 @@ class CallWalk:
         self._shape = shape
         self._text = text
         self._builder = builder
+        self._is_line_blank = True  # so far
 
     def run(self) -> Reading[None]:
         """Raises FormatMismatch if a call breaks after its name, IncompleteText if the text ends in a call."""
@@ -41,8 +42,12 @@ class CallWalk:
 
     def _read_marked(self) -> Reading[None]:
         marker, text, builder = self._wire.marker, self._text, self._builder
-        while (yield from text.until(marker, builder.content)):
+        while (yield from text.until(marker, self._content)):
             text.hold()
+            if not (self._is_line_blank or (yield from self._begins_call())):
+                yield from text.meets(marker)
+                self._content(marker)
+                continue
             complete = builder.complete_calls
             fault = yield from self._attempt()
             if fault is None:
@@ -50,7 +55,29 @@ class CallWalk:
             builder.fault(str(fault))
             if builder.complete_calls == complete:  # the text is back at the marker, which begins no call
                 yield from text.meets(marker)
-                builder.content(marker)
+                self._content(marker)
+
+    def _content(self, text: str) -> None:
+        _, line_end, last = text.rpartition("\n")
+        self._is_line_blank = (bool(line_end) or self._is_line_blank) and not last.strip(SPACE)
+        self._builder.content(text)
+
+    def _begins_call(self) -> Reading[bool]:
+        """Whether the marker at the held position, which stands within a line, begins a call; a mention is released."""
+        text = self._text
+        yield from text.meets(self._wire.marker)
+        try:
+            if self._wire.call_opener:
+                yield from text.skip()
+                begins = yield from text.sees(self._wire.call_opener)
+            else:
+                begins = self._wire.begins_call((yield from text.need()))
+        except IncompleteText:
+            begins = False
+        text.back()
+        if begins:
+            text.hold()
+        return begins
 
     # Formats without a marker
 

@@ -73,6 +73,26 @@ class WireFormat:
         return (self.begin or self.head).strip()
 
     @property
+    def call_opener(self) -> str:
+        """What follows the marker of a call, whitespace aside, such as `<function=`; "" where a tool's name follows
+        directly."""
+        pieces = (
+            self.open,
+            self.head if self.begin.strip() else "",
+            self.name_open,
+            "{" if self.shape == "json" else "",
+        )
+        return next((piece.split()[0] for piece in pieces if piece.strip()), "")
+
+    def begins_call(self, text: str) -> bool:
+        """Whether the text that follows a marker within a line begins a call: with the opener, behind any whitespace,
+        or where a name follows, with a letter, a digit or `_`. At the start of a line a marker always begins one."""
+        opener = self.call_opener
+        if opener:
+            return text.lstrip(" \t\n\r").startswith(opener)
+        return text[:1].isascii() and (text[:1].isalnum() or text[:1] == "_")
+
+    @property
     def text_ends(self) -> tuple[str, ...]:
         """What no raw text of an argument contains, first what closes it. In the tagged shape also the tags that
         follow: readers differ on whether they end a text, and a model that writes one has forgotten the closing tag."""

@@ -34,6 +34,7 @@ from espalier.constraints.tools.grammar import (
     with_specials,
 )
 from espalier.constraints.tools.lazy_calls import LazyAssembly, Outlines, outlines
+from espalier.constraints.tools.mentions import with_mentions
 from espalier.constraints.tools.spec import ToolCalls
 from espalier.constraints.unique.places import with_tracker
 from espalier.constraints.watching import WatchedLanguage, WatchedMachine
@@ -183,6 +184,8 @@ def _fill(
 ) -> None:
     if _follows_text(spec):
         text = watched([spec.wire.marker.encode()])
+        if not spec.wire.in_channels:
+            text = with_mentions(text, spec.wire)
         assembly.rule(text.fragment, "")
         _attach_calls(
             text, assembly, assembly.grammar(calls.after_marker, plain=plain, called=calls.arguments), spec, specials
@@ -204,16 +207,17 @@ def _attach_calls(
 ) -> None:
     """After the marker, spelled by its bytes or with special tokens, the rest of the calls follows, and then the
     end."""
-    root, (met,), marker = text.fragment, text.met, spec.wire.marker
+    root, marker = text.fragment, spec.wire.marker
     between = [state for state, final in enumerate(root.final) if final]
     over, closed = _state(root, final=True), _state(root, final=True)
-    root.symbols[met].append((rest, (over,)))
+    for met in text.met:
+        root.symbols[met].append((rest, (over,)))
     root.edges[over].append((1 << ord("\n"), (closed,)))
     if any(text in marker for text in specials):
         token = _spell(marker, assembly, specials)
         for state in between:
             # Only where the marker's bytes, read as text, would complete the marker as well.
-            if text.after(state, marker.encode()) == met:
+            if (met := text.after(state, marker.encode())) in text.met:
                 root.symbols[state].append((token, (met,)))
 
 

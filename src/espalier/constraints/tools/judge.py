@@ -13,6 +13,7 @@ from espalier.chat.reading.deltas import Turn
 from espalier.chat.reading.incoming import SPACE
 from espalier.chat.reading.turn_parser import parse_turn
 from espalier.chat.tools import Tool, ToolCall
+from espalier.chat.wire.formats import WireFormat
 from espalier.constraints.spec import Gbnf, JsonSchema
 from espalier.constraints.tools.arguments import MAY_BE_UNIQUE
 from espalier.constraints.tools.spec import ToolCalls
@@ -78,9 +79,20 @@ def _around(spec: ToolCalls, text: str, turn: Turn) -> Iterator[str]:
         return
     # Free text comes only before a marker.
     may_have_text = spec.wire.marker and spec.choice.mode == "auto" and spec.content is None
-    before = text.partition(spec.wire.marker)[0] if may_have_text else ""
-    if turn.content != (before if before.strip(SPACE) else ""):
+    is_before = text.startswith(turn.content) and text[len(turn.content) :].startswith(spec.wire.marker)
+    if turn.content and not (may_have_text and is_before):
         yield "there is text besides the calls"
+    elif turn.content:
+        yield from _broken_calls(spec.wire, text, len(turn.content))
+
+
+def _broken_calls(wire: WireFormat, text: str, end: int) -> Iterator[str]:
+    """The markers in the text before the calls, which ends at `end`, that begin a call and lead to none."""
+    at = text.find(wire.marker)
+    while 0 <= at < end:
+        if not text[:at].rpartition("\n")[2].strip(SPACE) or wire.begins_call(text[at + len(wire.marker) :]):
+            yield f"at character {at}: {wire.marker!r} begins a call, and none follows"
+        at = text.find(wire.marker, at + len(wire.marker))
 
 
 def around_calls(spec: ToolCalls, turn: Turn) -> Iterator[str]:
