@@ -2,7 +2,7 @@
 text. Espalier beside llguidance, and xgrammar where it is installed, over the same texts, in one run.
 
     python -m benchmarks.cold                     every kind, Tekken's 131,072 ids
-    python -m benchmarks.cold schemas --width 32000 131072 262144
+    python -m benchmarks.cold schemas --width 32000 131072 262144   `python -m benchmarks schemas` runs this
 
 Microseconds of CPU time, one core. As in a server, kernels are loaded and the tables of the vocabulary are made before
 it starts, by other constraints of each kind; each text is then walked once by each engine, and again as a second
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from random import Random
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from llguidance.gbnf_to_lark import gbnf_to_lark
@@ -48,6 +48,7 @@ from espalier.errors import EspalierError
 from espalier.tokens import mask as masks
 from espalier.tokens.vocab import Vocab
 
+WIDTHS = (32_000, 131_072, 262_144)
 SECONDS = 20.0  # for one text and one engine
 PROSE = "The quick brown fox jumps over the lazy dog while the old clock in the hall strikes nine "
 PATTERNS = {
@@ -194,9 +195,7 @@ def schema_texts(made: Tekken, cases: Sequence[Case]) -> Iterator[Text]:
 def grammar_texts(made: Tekken) -> Iterator[Text]:
     for name, source in sources().items():
         tokens = sampled(made, name, source, 500)
-        yield Text(
-            spec=Gbnf(source), tokens=tokens, lark=gbnf_to_lark(source), xgrammar=("compile_grammar", source)
-        )
+        yield Text(spec=Gbnf(source), tokens=tokens, lark=gbnf_to_lark(source), xgrammar=("compile_grammar", source))
 
 
 def regex_texts(made: Tekken) -> Iterator[Text]:
@@ -254,7 +253,9 @@ def measured(engine: Engine, text: Text) -> TextTimes | None:
 def show(kind: str, made: Tekken, engines: Mapping[str, Engine]) -> None:
     """The table of one kind."""
     texts = list(KINDS[kind](made))
-    print(f"\n-- {kind}: {len(texts)} texts, {sum(len(text.tokens) for text in texts):,} tokens, V = {made.vocab.width:,}")
+    print(
+        f"\n-- {kind}: {len(texts)} texts, {sum(len(text.tokens) for text in texts):,} tokens, V = {made.vocab.width:,}"
+    )
     gc.collect()
     gc.freeze()
     times: dict[str, list[TextTimes]] = {}
@@ -270,7 +271,7 @@ def show(kind: str, made: Tekken, engines: Mapping[str, Engine]) -> None:
 def main(argv: Sequence[str] = ()) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("kinds", nargs="*", default=[*KINDS], metavar="KIND", help=f"of {', '.join(KINDS)}")
-    parser.add_argument("--width", type=int, nargs="+", default=[131_072], help="vocabularies, by their ids")
+    parser.add_argument("--width", type=int, nargs="+", default=[WIDTHS[1]], help="vocabularies, by their ids")
     arguments = parser.parse_args(argv)
     with one_core():
         for width in arguments.width:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from benchmarks.schema import gbnf, real, suite, timing
+from benchmarks import cold
+from benchmarks.schema import gbnf, real, suite
 
 
 def main() -> None:
-    for name, part in (("test suite", suite), ("from the wild", real), ("time", timing), ("as GBNF", gbnf)):
+    for name, part in (("test suite", suite), ("from the wild", real), ("as GBNF", gbnf)):
         print(f"\n= {name} =", flush=True)
         part.main()
+    print("\n= time =", flush=True)
+    cold.main(["schemas", "--width", *map(str, cold.WIDTHS)])
 
 
 if __name__ == "__main__":

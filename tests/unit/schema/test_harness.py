@@ -5,13 +5,16 @@ from __future__ import annotations
 import io
 import json
 import tarfile
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 
-from benchmarks.schema import peers, suite, timing
+from benchmarks.harness import Steps, print_times, time_text
+from benchmarks.schema import peers, suite
 from benchmarks.schema.cases import Case, Instance, Missing, as_spelled, needs_remote, real
 from benchmarks.schema.cases import suite as groups_of
 from benchmarks.schema.judging import by_kind, figures, measure, reasons
@@ -157,15 +160,27 @@ def test_data_that_is_not_there(tmp_path: Any) -> None:
         real(tmp_path / "none.jsonl.gz")
 
 
-def test_times() -> None:
-    vocab: Vocab = byte_level_vocab()
+def test_times_of_a_text_by_two_engines(capsys: pytest.CaptureFixture[str]) -> None:
     from espalier.constraints.compiler import Compiler
+    from espalier.constraints.spec import JsonSchema
 
-    compiler = Compiler(vocab)
-    ours, theirs, late = timing.measure(CASES, peers.ours(compiler), peers.llguidance_alone(compiler), vocab, rounds=2)
-    assert len(ours.first) == len(theirs.first) == 2
-    assert len(ours.masks) == len(theirs.masks) > 10
-    assert late == []
+    vocab: Vocab = byte_level_vocab()
+    assert vocab.encoder is not None
+    tokens = vocab.encoder('{"a":12}')
+
+    def compiled() -> Callable[[], Steps]:
+        matcher = Compiler(vocab).compile(JsonSchema({"properties": {"a": {"type": "integer"}}})).matcher
+        return lambda: ((one := matcher()).mask, one.advance)
+
+    text = time_text(compiled, tokens)
+    assert len(text.masks) == len(text.advances) == len(tokens)
+    assert text.whole >= sum(text.masks) + text.compile > 0
+    print_times({"ours": [text], "slow": [replace(text, compile=2 * text.compile)]})
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
+    assert len(rows) == 12
+    assert rows[0][:2] == ["compile", "ours"]
+    assert rows[0][-1] == "0.50"
+    assert rows[1][-1] == rows[4][-1] == "1.00"
 
 
 def test_the_suite_of_a_draft_is_read_from_a_source_distribution(tmp_path: Path) -> None:

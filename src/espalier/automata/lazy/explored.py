@@ -29,10 +29,7 @@ def lowest(edge: tuple[ByteSet, Any]) -> int:
 
 
 class LazyState:
-    """A position. core: its items. least: the least number of bytes to the end of its rule. final: the rule may end
-    here. has_calls: other rules begin here. edges: the disjoint sets of bytes that can be read, each with the position
-    after it, filled by `met`. calls: (first position of the called rule, position to return to), filled by `called`.
-    steps: the position after a byte, for those that were asked for. item: one that stands for all of the core, None where none is known. apart: whether masks find what it allows without its rows, None while unknown; see `masks/shared.py`."""
+    """A position of the items in `core`. What follows it is worked out when it is asked for."""
 
     __slots__ = (
         "__weakref__",
@@ -54,6 +51,12 @@ class LazyState:
     def __init__(self, explored: LazyStates, core: frozenset[LazyItem]) -> None:
         self.explored = explored
         self.core = core
+        #: The least number of bytes to the end of its rule.
+        self.least: int
+        #: The rule may end here.
+        self.final: bool
+        #: Other rules begin here.
+        self.has_calls: bool
         if len(core) == 1:
             (only,) = core
             self.least = only.least
@@ -65,11 +68,16 @@ class LazyState:
             self.has_calls = any(isinstance(item, RuleCall) for item in core)
         self.is_met = False
         self.is_called = not self.has_calls
-        self.steps: dict[int, LazyState | None] | None = None
-        self.item: LazyItem | None = None
+        #: The disjoint sets of bytes that can be read, each with the position after it; filled by `met`.
         self.edges: Sequence[tuple[ByteSet, LazyState]] = ()
+        #: (First position of the called rule, position to return to); filled by `called`.
         self.calls: Sequence[tuple[LazyState, LazyState]] = ()
+        #: The position after a byte, for those that were asked for.
+        self.steps: dict[int, LazyState | None] | None = None
+        #: One item that stands for all of the core, None where none is known.
+        self.item: LazyItem | None = None
         self.short: dict[int, LazyState] | None = None
+        #: Whether masks find what it allows without its rows, None while unknown; see `masks/shared.py`.
         self.apart: bool | None = None
 
     def met(self) -> LazyState:
@@ -215,8 +223,8 @@ class LazyStates:
             return after
 
     def read(self, place: LazyState, data: bytes, at: int) -> tuple[LazyState | None, int]:
-        """The position after bytes of `data` from `at` on, and where in `data` it stands: the end, or where the rule may
-        end or others are called. None where they cannot be read. No position in between is made."""
+        """The position after bytes of `data` from `at` on, and where in `data` it stands: the end, or where the rule
+        may end or others are called. None where they cannot be read. No position in between is made."""
         with self._lock:
             check_time()
             current: Iterable[LazyItem] = place.core
@@ -224,14 +232,11 @@ class LazyStates:
                 byte = data[at]
                 at += 1
                 targets = {
-                    target: None
-                    for item in current
-                    for target in item.step(self.items, byte)
-                    if target.least < ENDLESS
+                    target: None for item in current for target in item.step(self.items, byte) if target.least < ENDLESS
                 }
                 if not targets:
                     return None, at
-                if at == len(data) or not all([target.stays for target in targets]):
+                if at == len(data) or not all(target.stays for target in targets):
                     after = self._place(targets)
                     return (None if after.least >= ENDLESS else after), at
                 current = targets

@@ -266,9 +266,8 @@ class Keys(LazyItem):
     def step(self, items: Items, byte: int) -> Iterable[LazyItem]:
         at, wanted, texts = self.at, self.wanted, self._texts
         first = bisect_left(wanted, byte, key=lambda i: texts[i][at])
-        if first == len(wanted) or texts[wanted[first]][at] != byte:
-            return ()
-        return self._following(items, first, bisect_left(wanted, byte + 1, lo=first, key=lambda i: texts[i][at]))
+        past = bisect_left(wanted, byte + 1, lo=first, key=lambda i: texts[i][at])
+        return self._following(items, first, past) if past > first else ()
 
     @property
     def _texts(self) -> TextSequence[bytes]:
@@ -303,23 +302,6 @@ class Except(LazyItem):
     def __init__(self, start: Start, words: tuple[bytes, ...], at: int, least: int, after: LazyItem) -> None:
         super().__init__(least, after)
         self.start, self.words, self.at, self.after = start, words, at, after
-
-    def is_plain(self) -> bool:
-        """Whether the words are all that matters: along each of them the shared automaton stays where it is, and it can
-        go on with other bytes too; or so it is after the first byte of all. Then the tokens are those of the shared
-        automaton but for those that end a word."""
-        start, at = self.start, self.at
-        if at == 0 and len({word[:1] for word in self.words}) == 1 and self.words[0]:
-            byte = self.words[0][0]
-            start = next((target for members, target in start.met().edges if members >> byte & 1), start)
-            at = 1
-        if any(len(word) <= at for word in self.words):
-            return False
-        loops = sum(members for members, target in start.met().edges if target is start)
-        used = 0
-        for byte in set(b"".join([word[at:-1] for word in self.words])):
-            used |= 1 << byte
-        return not used & ~loops and bool(loops & ~used)
 
     def edges(self, items: Items) -> Iterable[tuple[ByteSet, LazyItem]]:
         at = self.at

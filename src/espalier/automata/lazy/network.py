@@ -52,12 +52,7 @@ class LazyNetwork:
     plain[p]: something is read there, nothing is called, and the rule cannot end. places[p]: what the position is."""
 
     def __init__(
-        self,
-        start: LazyState,
-        *,
-        most: int = MAX_POSITIONS,
-        refs: tuple[TokenRef, ...] = (),
-        owns_tables: bool = False,
+        self, start: LazyState, *, most: int = MAX_POSITIONS, refs: tuple[TokenRef, ...] = (), owns_tables: bool = False
     ) -> None:
         """refs: the tokens that the expressions name. owns_tables: nobody else reads the tables of its positions, so
         they are emptied with it."""

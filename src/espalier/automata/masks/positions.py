@@ -97,8 +97,8 @@ class PositionNetwork(Protocol):
         ...
 
     def read(self, position: int, data: bytes, at: int) -> tuple[Targets, int]:
-        """The positions after bytes of `data` from `at` on, () where they cannot be read, and where in `data` they stand:
-        not past a position at which the rule may end or others are called."""
+        """The positions after bytes of `data` from `at` on, () where they cannot be read, and where in `data` they
+        stand: not past a position at which the rule may end or others are called."""
         ...
 
     def reads(self, position: int) -> ByteSet:

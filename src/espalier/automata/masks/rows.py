@@ -19,7 +19,6 @@ from espalier.automata.masks.states import Stacks
 from espalier.errors import LimitExceeded
 from espalier.time_limit import check as check_time
 
-
 State = TypeVar("State", bound=Hashable)
 
 

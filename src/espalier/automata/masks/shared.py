@@ -56,7 +56,7 @@ class SharedParts:
                 is_apart = bool(read) and all(isinstance(item, Keys | LiteralText) for item in read)
                 if not is_apart and len(read) == 1:
                     (item,) = read
-                    is_apart = isinstance(item, Except) and item.after is place.explored.items.end and item.is_plain()
+                    is_apart = isinstance(item, Except) and item.after is place.explored.items.end and is_plain(item)
             place.apart = is_apart
         return is_apart
 
@@ -136,10 +136,30 @@ class SharedParts:
             level, count = one_more.exits, count + 1
         if not after.is_over:
             if not all(isinstance(read, LiteralText | End) for read in after.core):
-                levels = [self.store.nodes(np.unique(np.concatenate([some.nodes for some in levels])))] if levels else []
+                levels = (
+                    [self.store.nodes(np.unique(np.concatenate([some.nodes for some in levels])))] if levels else []
+                )
             for some in levels:
                 joined.add(self._part(after, some, depth + 1))
         return joined.part(self.store)
+
+
+def is_plain(item: Except) -> bool:
+    """Whether the words are all that matters: along each of them the shared automaton stays where it is, and it can
+    go on with other bytes too; or so it is after the first byte of all. Then the tokens are those of the shared
+    automaton but for those that end a word."""
+    start, at = item.start, item.at
+    if at == 0 and len({word[:1] for word in item.words}) == 1 and item.words[0]:
+        byte = item.words[0][0]
+        start = next((target for members, target in start.met().edges if members >> byte & 1), start)
+        at = 1
+    if any(len(word) <= at for word in item.words):
+        return False
+    loops = sum(members for members, target in start.met().edges if target is start)
+    used = 0
+    for byte in set(b"".join([word[at:-1] for word in item.words])):
+        used |= 1 << byte
+    return not used & ~loops and bool(loops & ~used)
 
 
 class _JoinedParts:
