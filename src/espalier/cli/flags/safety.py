@@ -50,6 +50,10 @@ class SafetyFlags:
                 if value:
                     raise InputError(f"{name} needs --safety", hint="--safety strict", field="safety")
             return None
+        from espalier.constraints.safety.compile import FILTERS  # noqa: PLC0415  # slow to import
+        from espalier.kernels.group import start  # noqa: PLC0415
+
+        start([FILTERS])  # while the model is read
         names = [name.strip() for name in self.level.split(",")]
         is_preset = len(names) == 1 and names[0] not in CATEGORIES
         lists = read_lists(self.lists or ())

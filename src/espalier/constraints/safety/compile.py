@@ -93,7 +93,7 @@ def _number_rules(rules: list[FilterRule], new: list[FilterRule]) -> list[int]:
 
 
 FILTERS = KernelGroup(
-    "safety filters", ["espalier.constraints.safety.alone.kernels", "espalier.constraints.safety.kernels"], seconds=15
+    "safety filters", ["espalier.constraints.safety.alone.kernels", "espalier.constraints.safety.kernels"], seconds=12
 )
 
 

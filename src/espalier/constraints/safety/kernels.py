@@ -39,7 +39,7 @@ from espalier.constraints.safety.unescape import (
 )
 from espalier.kernels.compiled import BOOL, BYTES, I32, I32_ROWS, I64, I64_ROWS, INT, U32, kernel
 
-# compiled with: 131ae39c
+# compiled with: d8dbd351
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are above
 Filter: TypeAlias = Any
@@ -94,7 +94,7 @@ def _goes_on(
     number, escape = rows[at, NUMBER + reading], rows[at, reading]
     found = INVALID
     for i in range(first[place], first[place + 1]):
-        unknown, slash, point, is_end = 0, 0, samples[i], False
+        unknown, slash, point, is_end = 0, 0, np.int64(samples[i]), False
         if reading:
             if escape & 7 == OFF:
                 return 0
@@ -223,6 +223,7 @@ def run(state: Array, data: Array, rows: Array, last: Array, tables: Filter, met
     if enter(state, rows[0], tables, met):
         return FULL
     last[0] = -1
+    at, low, high = np.int64(0), np.int64(0), np.int64(READINGS)  # a literal would be compiled for itself
     i = 0
     while True:
         is_idle = rows[0, 0] == 0
@@ -234,7 +235,7 @@ def run(state: Array, data: Array, rows: Array, last: Array, tables: Filter, met
             return 0
         for k in range(KEPT):
             rows[1, k] = rows[0, k]
-        found = read(rows, 0, data[i], points, jumps, cuts, tables[8], tables[9], 0, READINGS)
+        found = read(rows, at, np.int64(data[i]), points, jumps, cuts, tables[8], tables[9], low, high)
         if found == MISS:
             if find_jump(rows[0, KEPT], rows[0, KEPT + 1], tables, met) == -1:
                 return FULL
@@ -255,12 +256,12 @@ def ends(state: Array, rows: Array, tables: Filter, met: Met) -> Any:
     points, jumps, cuts = tables[0], met[1], met[2]
     if enter(state, rows[0], tables, met):
         return FULL
-    reading = 0
+    at, nothing, reading = np.int64(0), np.int64(-1), np.int64(0)
     while reading < READINGS:
         unknown, slash, is_end = 0, 0, True
         if reading:
             unknown, slash, is_end = flush(rows[0, reading])
-        hit = _take(rows, 0, reading, unknown, slash, -1, is_end, points, jumps, cuts)
+        hit = _take(rows, at, reading, unknown, slash, nothing, is_end, points, jumps, cuts)
         if hit == MISS:
             if find_jump(rows[0, KEPT], rows[0, KEPT + 1], tables, met) == -1:
                 return FULL
@@ -276,7 +277,7 @@ def options(rows: Array, codes: Array, low: int, high: int, tables: Filter, met:
     """Read each byte after rows[256]: rows (257, 10) int64 and codes (256,) int64 are filled with the row and what
     `read` returns. low, high: see `read`. 0, or FULL."""
     points, jumps, cuts = tables[0], met[1], met[2]
-    byte = 0
+    byte = np.int64(0)
     while byte < 256:
         for k in range(KEPT):
             rows[byte, k] = rows[256, k]

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from espalier.constraints.safety.readings import NESTED, SINGLE
 from espalier.kernels.compiled import kernel
 
@@ -23,7 +25,7 @@ UNKNOWN = 0xFFFD
 @kernel()
 def quote_of(reading: int) -> int:
     """The quotation mark of a decoded reading."""
-    return 39 if reading == SINGLE else 34
+    return np.int64(39 if reading == SINGLE else 34)  # literals would be compiled for themselves
 
 
 @kernel()
@@ -118,9 +120,9 @@ def decode_nested(escape: int, point: int) -> Any:
     elif mode == SLASH:
         escape = SLASH
     if point == 34:
-        _, unknown, slash, _, _ = decode(escape, 32, -1)  # what is cut off here
+        _, unknown, slash, _, _ = decode(escape, np.int64(32), np.int64(-1))  # what is cut off here
         return OFF, unknown, slash, -1, True
-    return decode(escape, point, -1)
+    return decode(escape, point, np.int64(-1))
 
 
 @kernel()

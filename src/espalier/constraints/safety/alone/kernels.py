@@ -11,7 +11,7 @@ from espalier.automata.masks.kernels import FIRST, PLACE, SKIP
 from espalier.constraints.safety.unescape import HEX, PLAIN, UNKNOWN, decode_as, next_character
 from espalier.kernels.compiled import BOOL, I16, I32, I32_ROWS, I64, I64_ROWS, INT, U32, kernel
 
-# compiled with: 4ba030bd
+# compiled with: 49c80962
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are in the docstrings
 
@@ -54,14 +54,17 @@ def distances(table: Array, wide: int, found: Array) -> None:
 
 
 @kernel()
-def _set_below(trie: Array, ids: Array, bits: Array, begin: int, end: int, is_set: bool) -> None:
-    """Set or clear the bits (W,) uint32 of the tokens of the nodes from begin up to end."""
+def _set_below(trie: Array, ids: Array, bits: Array, begin: int, end: int) -> None:
+    """Set the bits (W,) uint32 of the tokens of the nodes from begin up to end, both int64."""
     for j in range(trie[begin, FIRST], trie[end, FIRST]):
-        one = np.uint32(1) << np.uint32(ids[j] & 31)
-        if is_set:
-            bits[ids[j] >> 5] |= one
-        else:
-            bits[ids[j] >> 5] &= ~one
+        bits[ids[j] >> 5] |= np.uint32(1) << np.uint32(ids[j] & 31)
+
+
+@kernel()
+def _clear_below(trie: Array, ids: Array, bits: Array, begin: int, end: int) -> None:
+    """As `_set_below`, but clear the bits."""
+    for j in range(trie[begin, FIRST], trie[end, FIRST]):
+        bits[ids[j] >> 5] &= ~(np.uint32(1) << np.uint32(ids[j] & 31))
 
 
 @kernel((I32_ROWS, I32, I64, U32, U32))
@@ -73,12 +76,12 @@ def sort_out(trie: Array, ids: Array, begun: Array, invalid: Array, unfinished: 
         depth = trie[i, PLACE] >> 8
         found = next_character(begun[depth - 1], trie[i, PLACE] & 255)
         if found < 0:
-            _set_below(trie, ids, invalid, i, trie[i, SKIP], True)
+            _set_below(trie, ids, invalid, i, np.int64(trie[i, SKIP]))
             i = trie[i, SKIP]
             continue
         begun[depth] = 0 if found & 1 else found >> 1
         if begun[depth]:
-            _set_below(trie, ids, unfinished, i, i + 1, True)
+            _set_below(trie, ids, unfinished, i, i + 1)
         i += 1
 
 
@@ -117,14 +120,14 @@ def walk(
     now[0], beside[0], begun[0], escapes[0] = state, other, 0, PLAIN
     i, stop = 0, trie.shape[0] - 1
     while i < stop:
-        place, after = trie[i, PLACE], trie[i, SKIP]
+        place, after = trie[i, PLACE], np.int64(trie[i, SKIP])
         depth, byte = place >> 8, place & 255
         here, there, escape = now[depth - 1], beside[depth - 1], escapes[depth - 1]
         # In a string, what is pending may give a few characters at once. After its end the text begins anew, for both.
         room = high[i] + (PENDING if reading and escape & 7 > PLAIN else 0)
         if far[here] > room and (far[there] > room if there >= 0 else reading == 0 or far[0] > room):
             if there == REFUSED:
-                _set_below(trie, ids, bits, i, after, False)
+                _clear_below(trie, ids, bits, i, after)
             i = after
             continue
         if byte < 128 and begun[depth - 1] == 0:
@@ -156,7 +159,7 @@ def walk(
                 there = 0 if cuts[there] < 0 else REFUSED
         if here < 0:
             if not wants_doubts and there != REFUSED:
-                _set_below(trie, ids, bits, i, after, True)
+                _set_below(trie, ids, bits, i, after)
             i = after
             continue
         if here == there:
@@ -166,7 +169,7 @@ def walk(
         is_open = begun[depth] or (reading and escape & 7 >= HEX)
         at_once = 1 + (PENDING if begun[depth] and reading and escape & 7 > PLAIN else 0)
         if wants_doubts and is_open and near[here] <= at_once:
-            _set_below(trie, ids, bits, i, after, True)
+            _set_below(trie, ids, bits, i, after)
         if there == REFUSED:
-            _set_below(trie, ids, bits, i, i + 1, False)
+            _clear_below(trie, ids, bits, i, i + 1)
         i += 1
