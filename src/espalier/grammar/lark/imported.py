@@ -26,6 +26,9 @@ COMMON: Mapping[str, str] = {
     "CNAME": "[a-zA-Z_][a-zA-Z_0-9]*",
     "WS_INLINE": "[ \\t]+",
     "WS": "[ \\t\\f\\r\\n]+",
+    "_STRING_INNER": ".*?",
+    "ESCAPED_STRING": r'"(?:[^"\\\n]|\\[^\n])*"',  # theirs looks back for the backslashes before the last quote
+    "C_COMMENT": r"/\*(?:.|\n)*?\*/",
     "CR": "\\r",
     "LF": "\\n",
     "NEWLINE": "(?:\\r?\\n)+",

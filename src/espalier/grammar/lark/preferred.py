@@ -98,12 +98,13 @@ def greedy(node: Node) -> Node:
     )
 
 
-def preferred(node: Node, name: str) -> list[Rule]:
-    """Rules for what Lark takes for a terminal, the first of this name; node: without references. Raises
-    UnsupportedError where that is too large, or hangs on how `re` ends loops of the empty text."""
-    if widths(node).is_longest:
+def preferred(node: Node, name: str, *, shortest: bool = False) -> list[Rule]:
+    """Rules for what Lark takes for a terminal, the first of this name; node: without references. shortest: for the
+    texts that begin with no other one instead, as llguidance takes a lazy rule. Raises UnsupportedError where that is
+    too large, or hangs on how `re` ends loops of the empty text."""
+    if widths(node).is_longest and not shortest:
         return [Rule(name, greedy(node))]
-    steps = _LarkSteps()
+    steps = _LarkSteps(shortest=shortest)
     start = steps.build(node)(MATCH)
     table = _Table(steps, name)
     rules = table.rules(start)
@@ -117,6 +118,8 @@ class _LarkSteps:
 
     chars: list[tuple[Ranges, int] | None] = field(default_factory=lambda: [None])
     choices: list[list[int]] = field(default_factory=lambda: [[]])
+    #: Whether a match ends the ways before it too.
+    shortest: bool = False
 
     def add(self, char: tuple[Ranges, int] | None, choices: list[int]) -> int:
         check_time()
@@ -180,6 +183,8 @@ class _LarkSteps:
             if step == MATCH or self.chars[step] is not None:
                 reached.append(step)
             todo += self.choices[step][::-1]
+        if self.shortest and MATCH in reached:
+            return (MATCH,), len(reached) > 1
         end = reached.index(MATCH) + 1 if MATCH in reached else len(reached)
         return tuple(reached[:end]), end < len(reached)
 

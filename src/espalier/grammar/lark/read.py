@@ -3,7 +3,7 @@
 around each terminal of a rule. Lark takes the longest ignored text only; here it may end sooner.
 
 What has no exact counterpart is refused by its construct. It builds no tree, so aliases and the marks `?` and `!` do
-nothing.
+nothing. Of llguidance's dialect it reads `%llguidance` and the attributes of a rule that is one terminal.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _TOKEN = re.compile(
     r"""(?P<space>(?:[ \t\f\r]|\\\n|//[^\n]*|\#[^\n]*)+)|(?P<line>\n(?:[ \t\f\r\n]|//[^\n]*|\#[^\n]*)*)
     |(?P<directive>%[a-z]+)|(?P<string>"(?:\\.|[^"\\\n])*"i?)|(?P<regex>/(?!/)(?:\\.|[^/\\\n])+/[imslux]*)
     |(?P<rule>[?!]{0,2}_?[a-z][_a-z0-9]*)|(?P<terminal>!?_?[A-Z][_A-Z0-9]*)|(?P<number>[0-9]+)
-    |(?P<mark>->|\.\.|[:|()\[\]?*+~.,{}<>])""",
+    |(?P<mark>->|\.\.|[:|()\[\]?*+~.,{}<>=])""",
     re.VERBOSE,
 )
 
@@ -70,6 +70,7 @@ class _LarkReader:
         self._rules: dict[str, Node] = {}
         self._terminals: dict[str, Node] = {}
         self._ignored: list[Node] = []
+        self._lazy: set[str] = set()  # names of rules for terminals that end at their first match
         self._anonymous: dict[str, Node] = {}  # strings and regular expressions in rules, by the name of their rule
         self._lexed: dict[str, str] = {}  # by the name of a rule for what Lark takes: the terminal
         self._lengths: dict[int, tuple[Node, int]] = {}  # by id: a regular expression, and the length of its source
@@ -106,7 +107,7 @@ class _LarkReader:
         whole = self._inline_references(node, ())
         if widths(whole).low == 0 and name.startswith(IGNORED):
             raise GrammarError("a terminal to ignore matches the empty text")
-        return preferred(whole, name)
+        return preferred(whole, name, shortest=name in self._lazy)
 
     def _inline_references(self, node: Node, within: tuple[str, ...]) -> Node:
         """A terminal without references, the options that Lark writes itself in its order: the longest first."""
@@ -115,6 +116,10 @@ class _LarkReader:
         match node:
             case RuleRef(name):
                 terminal = self._by_rule[name]
+                if f"lexed-{_terminal(terminal)}" in self._lazy:
+                    raise GrammarError(
+                        f"the terminal {terminal} ends at its first match, so no terminal can contain it"
+                    )
                 if terminal in within:
                     raise GrammarError(f"the terminal {terminal} contains itself")
                 return self._inline_references(self._terminals[terminal], (*within, terminal))
@@ -170,14 +175,41 @@ class _LarkReader:
         for mark, construct in (("{", "a template"), (".", "a priority")):
             if self._peek(mark):
                 raise self._refuse(self._tokens[self._place], construct)
-        kept = self._terminals if is_terminal else self._rules
-        if name in kept:
+        defined = self._terminals if is_terminal else self._rules
+        if name in defined:
             raise self._wrong(token, f"{name} is defined twice")
+        ending = self._attributes() if self._take("mark", "[") else None
         self._expect(":")
-        self._in_terminal = is_terminal
-        kept[name] = self._options()
+        self._in_terminal = is_terminal or ending is not None
+        defined[name] = self._options()
         self._in_terminal = False
+        if ending is not None:
+            defined[name] = seq(defined[name], *ending)
+            if is_terminal:
+                self._lazy.add(f"lexed-{_terminal(name)}")
+            else:
+                defined[name] = self._token(defined[name])
+                self._lazy.add(next(reversed(self._anonymous)))
         self._end_of_line()
+
+    def _attributes(self) -> tuple[Node, ...] | None:
+        """llguidance's attributes of a rule, and of a terminal: what ends it at its first match, behind its own text;
+        None where none of them changes the text. Raises UnsupportedError for one that no grammar can hold."""
+        ending: tuple[Node, ...] | None = None
+        while not self._take("mark", "]"):
+            attribute = self._next()
+            value = self._next() if self._take("mark", "=") else None
+            if attribute.text == "lazy" and value is None:
+                ending = ()
+            elif attribute.text in ("stop", "suffix") and value is not None:
+                self._in_terminal = True
+                if value.text not in ('""', "''"):
+                    ending = (self._regex(value) if value.kind == "regex" else self._string(value),)
+                self._in_terminal = False
+            elif attribute.text not in ("capture", "stop_capture"):  # which name parts of the text for the client
+                raise self._refuse(attribute, f"{attribute.text} of a rule")
+            self._take("mark", ",")
+        return ending
 
     def _directive(self, token: _Token) -> None:
         if token.text == "%ignore":
@@ -186,9 +218,21 @@ class _LarkReader:
             self._in_terminal = False
         elif token.text == "%import":
             self._import(token)
+        elif token.text == "%llguidance":
+            self._llguidance_options(token)
         else:
             raise self._refuse(token, token.text)
         self._end_of_line()
+
+    def _llguidance_options(self, token: _Token) -> None:
+        """Options in braces, which change no text: how forced texts are tokenized, and whether ignored text may come
+        first, as it may here."""
+        self._expect("{")
+        while not self._take("mark", "}"):
+            name, _, value = self._next(), self._expect(":"), self._next()
+            if name.text.strip('"') not in LLGUIDANCE and value.text != "false":
+                raise self._refuse(token, f"the option {name.text} of %llguidance")
+            self._take("mark", ",")
 
     def _import(self, token: _Token) -> None:
         self._take("mark", ".")
@@ -414,6 +458,7 @@ _LarkReader._atoms = {
     "<": _LarkReader._special,
 }
 IGNORED = "lark-ignored"
+LLGUIDANCE = frozenset({"no_forcing", "allow_initial_skip"})
 ANCHOR = re.compile(r"[\^$]|\\[AZzbB]")
 
 
