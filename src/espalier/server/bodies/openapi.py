@@ -20,7 +20,7 @@ from espalier.server.bodies.api_page import METHODS, api_page
 from espalier.server.bodies.batches import BatchBody, PriorityBody
 from espalier.server.bodies.embeddings import EmbeddingsBody
 from espalier.server.bodies.llama import DetokenizeBody, InfillBody, LlamaBody, TokenizeBody
-from espalier.server.bodies.messages import MessagesBody
+from espalier.server.bodies.messages import MessageBatchesBody, MessagesBody
 from espalier.server.bodies.ollama import (
     OllamaChatBody,
     OllamaEmbedBody,
@@ -45,6 +45,7 @@ BODIES: tuple[type[BaseModel], ...] = (
     ResponsesBody,
     CompactBody,
     MessagesBody,
+    MessageBatchesBody,
     EmbeddingsBody,
     InfillBody,
     OllamaChatBody,
