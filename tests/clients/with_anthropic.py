@@ -45,8 +45,8 @@ def counts() -> None:
 
 
 def models() -> None:
-    [info] = client.models.list()
-    expect(info.id == MODEL and info.max_input_tokens > 0 and info.capabilities.structured_outputs.supported, info)
+    info = next(model for model in client.models.list() if model.id == MODEL)
+    expect(info.max_input_tokens > 0 and info.capabilities.structured_outputs.supported, info)
     expect(client.models.retrieve(MODEL).display_name == MODEL)
 
 

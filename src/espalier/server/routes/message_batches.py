@@ -24,14 +24,24 @@ from espalier.server.http.body import in_thread_if_large, read_object
 from espalier.server.http.errors import BadRequest, NotFound, UnsupportedParameter, documented
 from espalier.server.http.warnings import warning_header
 from espalier.server.http.wire import JsonResponse, to_bytes
-from espalier.server.routes.batch_store import PRIVATE, batch_store, in_store, limit_of, page_json, streamed, wake
+from espalier.server.routes.batch_store import (
+    PRIVATE,
+    batch_store,
+    in_store,
+    limit_of,
+    page_json,
+    streamed,
+    wake,
+    write_file,
+)
 from espalier.server.routes.messages import ROUTE
-from espalier.store.batches.files import writable
+from espalier.store.batches.files import HIDDEN
 from espalier.store.batches.open import BatchStore
 
 Json = dict[str, Any]
 PATH = f"{ROUTE}/batches"
 KIND: Kind = "anthropic"
+INPUT = f"{HIDDEN}message_batch"
 STATUSES = (400, 401, 404, 429, 500, 503)
 LIMIT, MOST = 20, 1000
 ENDED = frozenset({BatchState.COMPLETED, BatchState.FAILED, BatchState.EXPIRED, BatchState.CANCELLED})
@@ -60,11 +70,11 @@ async def create_message_batch(request: Request) -> Response:
         body = await in_thread_if_large(request, read)
 
         def create() -> Batch:
-            with store.files.writing() as file, writable(store.files.folder):
+            with write_file(store) as file:
                 for item in body.requests:
                     line = {"custom_id": item.custom_id, "method": "POST", "url": ROUTE, "body": item.params}
                     file.write(to_bytes(line) + b"\n")
-                row = store.files.add(file, caller=caller.name, filename="message_batch.jsonl", purpose="message_batch")
+                row = store.files.add(file, caller=caller.name, filename="message_batch.jsonl", purpose=INPUT)
             plan = BatchPlan(
                 caller=caller.name,
                 endpoint=ROUTE,
