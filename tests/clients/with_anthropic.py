@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import anthropic
 from checks import ASK, BASE, MODEL, PLACE, SCHEMA, expect, run
@@ -46,6 +47,28 @@ def counts() -> None:
     expect(client.messages.count_tokens(model=MODEL, messages=ASK).input_tokens > 0)
 
 
+def models() -> None:
+    info = next(model for model in client.models.list() if model.id == MODEL)
+    expect(info.max_input_tokens > 0 and info.capabilities.structured_outputs.supported, info)
+    expect(client.models.retrieve(MODEL).display_name == MODEL)
+
+
+def batches() -> None:
+    params = {"model": MODEL, "max_tokens": 4, "messages": ASK}
+    made = client.messages.batches.create(
+        requests=[{"custom_id": "a", "params": params}, {"custom_id": "b", "params": {**params, "temperature": -1.0}}]
+    )
+    until = time.monotonic() + 60
+    while (batch := client.messages.batches.retrieve(made.id)).processing_status != "ended":
+        expect(time.monotonic() < until, batch)
+        time.sleep(0.05)
+    a, b = client.messages.batches.results(made.id)
+    expect(a.custom_id == "a" and a.result.message.usage.output_tokens <= 4, a)
+    expect(b.result.type == "errored" and b.result.error.error.type == "invalid_request_error", b)
+    expect(made.id in [listed.id for listed in client.messages.batches.list(limit=1)])
+    expect(client.messages.batches.delete(made.id).type == "message_batch_deleted")
+
+
 def errors() -> None:
     for fields in ({"extra_body": {"temperature": -1.0}}, {"messages": [{"role": "user", "content": "x " * 9000}]}):
         try:
@@ -62,4 +85,4 @@ def cancellation() -> None:
     chat()
 
 
-run(chat, stream, structured, tools, counts, errors, cancellation)
+run(chat, stream, structured, tools, counts, models, batches, errors, cancellation)

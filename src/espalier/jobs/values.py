@@ -9,9 +9,9 @@ from typing import Any, Literal
 from espalier.jobs.states import BatchState
 from espalier.json_record import JsonRecord
 
-Kind = Literal["openai", "seed"]
+Kind = Literal["openai", "seed", "anthropic"]
 """openai: JSON Lines with `custom_id`, `url` and `body`. seed: a JSON list of bodies, as the word-list server took it.
-"""
+anthropic: as openai, written by the server itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,6 +38,7 @@ from espalier.server.routes import (
     llama,
     llama_state,
     logging_server,
+    message_batches,
     messages,
     models,
     ollama,
@@ -45,6 +46,7 @@ from espalier.server.routes import (
     tgi,
     tokens,
     traces,
+    uploads,
     web,
     wordlist_jobs,
 )
@@ -71,7 +73,7 @@ CHAT_ROUTERS = (
     tgi.router,
     aliases.router,
 )
-BATCH_ROUTERS = (files.router, batches.router, wordlist_jobs.router)
+BATCH_ROUTERS = (files.router, uploads.router, batches.router, message_batches.router, wordlist_jobs.router)
 ROUTERS = (*CHAT_ROUTERS, *BATCH_ROUTERS)
 
 

@@ -24,6 +24,7 @@ VALUES = {
     "{trace_id}": "a",
     "{name}": "playground.js",
     "{file_id}": "a",
+    "{upload_id}": "a",
     "{batch_id}": "a",
     "{job_id}": "a",
     "{log_id}": "a",

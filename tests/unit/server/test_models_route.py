@@ -49,6 +49,7 @@ def test_anthropics_capabilities_are_what_messages_takes(http: TestClient) -> No
     ask = {"max_tokens": 30, "messages": [{"role": "user", "content": "a"}]}
     shape = {"type": "json_schema", "schema": {"type": "object", "additionalProperties": False}}
     assert able["structured_outputs"]["supported"]
+    assert able["batch"]["supported"] == (http.get("/v1/messages/batches").status_code == 200)
     assert http.post("/v1/messages", json={**ask, "output_config": {"format": shape}}).status_code == 200
     for kind, more in (("enabled", {"budget_tokens": 1024}), ("disabled", {}), ("between_tools", {})):
         reply = http.post("/v1/messages", json={**ask, "thinking": {"type": kind, **more}})

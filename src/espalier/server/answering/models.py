@@ -70,7 +70,7 @@ def _capabilities(process: Process, able: list[str]) -> Json:
     can = process.engine.capabilities
     thinks, structured = "thinking" in able, "json_schema" in can.constraints
     return {
-        "batch": _supported(False),
+        "batch": _supported(process.batches is not None),
         "citations": _supported(False),
         "code_execution": _supported(False),
         "context_management": _supported(False),

@@ -35,10 +35,11 @@ from espalier.server.routes.chat import CHAT, WORDLIST_CHAT
 from espalier.server.routes.completions import TEXT
 from espalier.server.routes.embeddings import parse_embeddings
 from espalier.server.routes.llama import LLAMA
+from espalier.server.routes.messages import MESSAGES
 from espalier.server.routes.responses import RESPONSES, history_of
 
 log = logging.getLogger(__name__)
-DIALECTS: Mapping[str, Dialect[Any]] = {dialect.route: dialect for dialect in (CHAT, TEXT, RESPONSES, LLAMA)}
+DIALECTS: Mapping[str, Dialect[Any]] = {dialect.route: dialect for dialect in (CHAT, TEXT, RESPONSES, MESSAGES, LLAMA)}
 """The generating routes that a batch can name."""
 ROUTES = frozenset({*DIALECTS, EMBEDDINGS})
 """All routes that a batch can name."""

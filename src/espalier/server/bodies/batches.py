@@ -12,6 +12,7 @@ from espalier.jobs.values import Batch
 from espalier.server.bodies.base import Body
 
 PAIRS = 16
+MOST_PARTS = 10_000
 Key = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 Text = Annotated[str, StringConstraints(max_length=512)]
 LEAST_SECONDS, MOST_SECONDS = 3600, 2_592_000
@@ -42,6 +43,23 @@ class BatchBody(Body):
 
 class PriorityBody(Body):
     priority: int = Field(ge=-1_000_000, le=1_000_000)
+
+
+class UploadBody(Body):
+    """bytes: of all parts together. mime_type: a hint."""
+
+    bytes: int = Field(ge=1)
+    filename: Annotated[str, StringConstraints(min_length=1, max_length=255)]
+    purpose: Literal["batch"]
+    mime_type: str | None = None
+    expires_after: OutputExpiry | None = None
+
+
+class CompleteBody(Body):
+    """part_ids: in the order of the file. md5: of the whole file, in hexadecimal."""
+
+    part_ids: list[str] = Field(min_length=1, max_length=MOST_PARTS)
+    md5: str | None = None
 
 
 def shown_file_id(file_id: str | None) -> str | None:

@@ -5,10 +5,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
+from espalier.jobs.intake import MOST_LINES
 from espalier.server.bodies.base import Body
 from espalier.server.bodies.fields import UnsupportedField
 from espalier.server.bodies.foreign import ForeignBody
@@ -64,3 +65,16 @@ class MessagesBody(ForeignBody):
     output_config: OutputConfig | None = None
     context_management: dict[str, Any] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+
+
+class BatchedMessage(Body):
+    """params: the body of one message."""
+
+    custom_id: Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
+    params: dict[str, Any]
+
+
+class MessageBatchesBody(Body):
+    """The body of `/v1/messages/batches`."""
+
+    requests: list[BatchedMessage] = Field(min_length=1, max_length=MOST_LINES)

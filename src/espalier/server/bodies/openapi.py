@@ -17,10 +17,10 @@ from pydantic.json_schema import models_json_schema
 from starlette.responses import HTMLResponse, Response
 
 from espalier.server.bodies.api_page import METHODS, api_page
-from espalier.server.bodies.batches import BatchBody, PriorityBody
+from espalier.server.bodies.batches import BatchBody, CompleteBody, PriorityBody, UploadBody
 from espalier.server.bodies.embeddings import EmbeddingsBody
 from espalier.server.bodies.llama import DetokenizeBody, InfillBody, LlamaBody, TokenizeBody
-from espalier.server.bodies.messages import MessagesBody
+from espalier.server.bodies.messages import MessageBatchesBody, MessagesBody
 from espalier.server.bodies.ollama import (
     OllamaChatBody,
     OllamaEmbedBody,
@@ -42,9 +42,12 @@ BODIES: tuple[type[BaseModel], ...] = (
     DetokenizeBody,
     BatchBody,
     PriorityBody,
+    UploadBody,
+    CompleteBody,
     ResponsesBody,
     CompactBody,
     MessagesBody,
+    MessageBatchesBody,
     EmbeddingsBody,
     InfillBody,
     OllamaChatBody,

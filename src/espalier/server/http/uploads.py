@@ -31,6 +31,7 @@ NAME = 255
 class _Form:
     """The parts as the parser finds them. waiting: bytes of the file that are not written yet."""
 
+    file_field: str
     fields: dict[str, str] = field(default_factory=dict)
     filename: str | None = None
     size: int = 0
@@ -67,8 +68,9 @@ class _Form:
         filename = options.get(b"filename")
         self._is_file = filename is not None
         if filename is not None:
-            if self._name != "file" or self.filename is not None:
-                raise BadRequest("the form has one file, in the field `file`", field=self._name or "file")
+            if self._name != self.file_field or self.filename is not None:
+                only = f"the form has one file, in the field `{self.file_field}`"
+                raise BadRequest(only, field=self._name or self.file_field)
             self.filename = filename.decode("utf-8", "replace").replace("\\", "/").rpartition("/")[2][:NAME]
 
     def data(self, data: bytes, start: int, end: int) -> None:
@@ -87,14 +89,16 @@ class _Form:
         self.is_whole = True
 
 
-async def read_upload(request: Request, settings: ServerSettings, file: BinaryIO) -> tuple[str, Mapping[str, str]]:
-    """Write the file of the form, and return its name and the other fields. Raises WrongMediaType, BodyTooLarge,
-    BodyTimeout, BadRequest, Cancelled, and OSError of the disk."""
+async def read_upload(
+    request: Request, settings: ServerSettings, file: BinaryIO, *, name: str = "file"
+) -> tuple[str, Mapping[str, str]]:
+    """Write the file of the form, which is in the field `name`, and return its name and the other fields. Raises
+    WrongMediaType, BodyTooLarge, BodyTimeout, BadRequest, Cancelled, and OSError of the disk."""
     kind, options = parse_options_header(request.headers.get("content-type", ""))
     boundary = options.get(b"boundary")
     if kind != b"multipart/form-data" or not boundary:
         raise WrongMediaType("an upload must be sent as multipart/form-data", hint="curl -F file=@in.jsonl")
-    form = _Form()
+    form = _Form(name)
     parser = MultipartParser(
         boundary,
         {

@@ -30,6 +30,7 @@ ALIASES: Mapping[str, str] = {
     "/responses": "/v1/responses",
     "/models": "/v1/models",
     "/files": "/v1/files",
+    "/uploads": "/v1/uploads",
     "/batches": "/v1/batches",
     "/rerank": "/v1/rerank",
     "/reranking": "/v1/rerank",

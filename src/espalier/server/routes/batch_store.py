@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import ExitStack, asynccontextmanager
-from typing import Any, TypeVar
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from typing import Any, BinaryIO, TypeVar
 
 from fastapi import Request
 from starlette.responses import StreamingResponse
@@ -46,14 +46,27 @@ def wake(process: Process) -> None:
         waker()
 
 
+@contextmanager
+def write_file(store: BatchStore) -> Iterator[BinaryIO]:
+    """A file for what the server itself writes; it is removed at the end unless `store.files.add` took it."""
+    with store.files.writing() as file, writable(store.files.folder):
+        yield file
+
+
 async def upload(
-    request: Request, process: Process, store: BatchStore, keep: Callable[[Any, str, Mapping[str, str]], T]
+    request: Request,
+    process: Process,
+    store: BatchStore,
+    keep: Callable[[Any, str, Mapping[str, str]], T],
+    *,
+    name: str = "file",
 ) -> T:
-    """Write the form's file to the disk; `keep` gets it with its name and the form's other fields, in a thread."""
+    """Write the form's file to the disk; `keep` gets it with its name and the form's other fields, in a thread. name:
+    of the form's field that has the file."""
     with ExitStack() as stack:
         file = await asyncio.to_thread(stack.enter_context, store.files.writing())
         with writable(store.files.folder):
-            filename, fields = await read_upload(request, process.settings, file)
+            filename, fields = await read_upload(request, process.settings, file, name=name)
         return await asyncio.to_thread(keep, file, filename, fields)
 
 

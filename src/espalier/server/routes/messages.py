@@ -61,7 +61,7 @@ def messages_shape(other: ErrorShape) -> ErrorShape:
 
     def shape(error: EspalierError, request: Request) -> Response:
         path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
-        if path not in (ROUTE, COUNT):
+        if path != ROUTE and not path.startswith(f"{ROUTE}/"):
             return other(error, request)
         request_id = request.scope.get("state", {}).get("request_id")
         return JsonResponse(

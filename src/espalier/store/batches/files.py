@@ -28,6 +28,8 @@ PREFIX = "file"
 TEMPORARY = ".part"
 LEFT_SECONDS = 86_400.0
 """After which a temporary file has no writer any more."""
+HIDDEN = "."
+"""How the purpose of a file begins that the server keeps for itself, and no list shows."""
 
 
 class Files:
@@ -90,7 +92,7 @@ class Files:
         purpose: str | None = None,
         oldest_first: bool = False,
     ) -> Sequence[Mapping[str, Any]]:
-        """Newest first. Raises InputError for a wrong limit or `after`."""
+        """Newest first, without those that are the server's own. Raises InputError for a wrong limit or `after`."""
         if limit < 1:
             raise InputError("the limit must be at least 1", field="limit")
         query = select(FILES).order_by(FILES.c.id if oldest_first else FILES.c.id.desc()).limit(limit)
@@ -99,6 +101,7 @@ class Files:
             query = query.where(FILES.c.caller == rows.caller_text(caller))
         if purpose is not None:
             query = query.where(FILES.c.purpose == purpose)
+        query = query.where(FILES.c.purpose.not_like(f"{HIDDEN}%"))
         if after is not None:
             if not is_id(after, PREFIX):
                 raise InputError("`after` is not the id of a file", hint="give the `last_id` of a page", field="after")

@@ -172,9 +172,9 @@ class BatchQueue(ItemQueue):
             self._forget_upload(plan)
 
     def _forget_upload(self, plan: BatchPlan) -> None:
-        """Remove the upload of a word-list server's job that nobody reads any more, as that server did. Other uploads
-        are files of their callers, who may use them again."""
-        if plan.kind == "seed":
+        """Remove the input that nobody reads any more of a word-list server's job, as that server did, and of a batch
+        of Anthropic's. Other uploads are files of their callers, who may use them again."""
+        if plan.kind != "openai":
             self._files.remove(plan.input_file, caller=None)
 
     def _move(self, row: Mapping[Any, Any], now: float) -> bool:

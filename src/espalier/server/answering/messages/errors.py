@@ -19,14 +19,17 @@ TYPES = {
 """`type` by status. Other statuses below 500 are `invalid_request_error`, from 500 on `api_error`."""
 
 
+def error_type(status: int) -> str:
+    """Anthropic's name of an error, by status."""
+    return TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
+
+
 def messages_error(error: EspalierError, request_id: str | None = None) -> dict[str, Any]:
     """`{"type": "error", "error": {...}}`, for replies and for events of a stream. `param` and `code` are ours."""
-    status = error.http_status
-    kind = TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
     body: dict[str, Any] = {
         "type": "error",
         "error": {
-            "type": kind,
+            "type": error_type(error.http_status),
             "message": error_body(error)["error"]["message"],
             "param": error.field,
             "code": code_of(error),
