@@ -127,7 +127,7 @@ class PushdownMachine:
                 after = self._automaton.step(after, self._letter[byte])  # type: ignore[arg-type]  # None leaves
                 if after is None:
                     break
-            for ref in self._refs_of(state):
+            for ref in self._refs_of(state) if self._refs else ():
                 if masks.test(self._refs[ref], token):
                     also = self._automaton.take_token(state, ref)
                     after = also if after is None or also is None else self._automaton.union(after, also)
