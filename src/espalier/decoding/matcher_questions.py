@@ -78,11 +78,6 @@ class MatcherQuestions(Answers):
         """Whether `member_masks` may be anything but empty."""
         return self._composite is not None
 
-    @property
-    def can_wait(self) -> bool:
-        """Whether `kept` leaves all answers for later."""
-        return self._matcher is None or self.place() is not None
-
     def place(self) -> BlamePosition | None:
         """What answers later; None where the answers have to be had at once."""
         if self._placed is None:
@@ -94,12 +89,13 @@ class MatcherQuestions(Answers):
 
     def kept(self, mask: Mask | None, token: int, refused: int | None) -> Answers:
         """The answers that the matcher would give now, for after it has moved on. Only these two tokens may be asked
-        about: whose rule it is, and why it was refused (None where nobody will ask why); any token where it `can_wait`.
+        about: whose rule it is, and why it was refused (None where nobody will ask why); any token where it has a
+        `place`.
         mask: the matcher's, `(W,) int32`, which is kept; None where nobody will ask about a token that it allows.
 
         Answers that are worked out later take no more CPU time each than the limit that holds now gives a step. Once
         one would, or exceeds another limit, nothing more is worked out for the run."""
-        members = self.member_masks()
+        members = () if self._composite is None else self.member_masks()
         if self._matcher is None and not members:
             return NO_MATCHER
         place = self.place()

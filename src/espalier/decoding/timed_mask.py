@@ -43,7 +43,9 @@ class TimedMask:
         """What gives `mask` of one matcher at every step; None where every token is allowed at all of them."""
         if matcher is None and self._no_eos is None:
             return None
-        return partial(self.mask, matcher) if matcher is None or self._clock is not None else matcher.mask
+        if matcher is None:
+            return partial(self.mask, None)
+        return matcher.mask if self._clock is None else partial(self.timed, matcher.mask)
 
     def timed(self, ask: Callable[[], T]) -> T:
         """The answer of a matcher; the time that it takes is added to `seconds`."""

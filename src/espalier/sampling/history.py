@@ -18,8 +18,8 @@ ROOM = 256  # initial capacity; doubled when full
 class History:
     """Token ids of one sequence, prompt first, and the counts of the last `window` ids (-1: of all).
 
-    tokens: `(n,) int64`, the distinct ids in the window, in no order. times_said: `(n,) int64`, how often each was
-    generated there. line: `(T,) int64`, all ids. All three are views that the next change invalidates.
+    tokens: `(n,) int64`, the distinct ids in the window, in no order. line: `(T,) int64`, all ids. Both are views that
+    the next change invalidates.
     """
 
     __slots__ = ("_ids", "_line", "_said", "_seen", "_slots", "_tokens", "_window", "prompt_length")
@@ -52,12 +52,8 @@ class History:
     def tokens(self) -> NDArray[np.int64]:
         return self._tokens[: len(self._slots)]
 
-    @property
-    def times_said(self) -> NDArray[np.int64]:
-        return self._said[: len(self._slots)]
-
     def counts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """`tokens` and `times_said`."""
+        """`tokens`, and how often each was generated in the window, `(n,) int64` each: views as `tokens`."""
         size = len(self._slots)
         return self._tokens[:size], self._said[:size]
 

@@ -116,7 +116,7 @@ def test_a_place_that_cannot_be_had_leaves_the_step_alone():
             return "rule"
 
     questions = MatcherQuestions(Nowhere(None))
-    assert not questions.can_wait
+    assert questions.place() is None
     assert questions.kept(None, A, None).rule_of(A) == "rule"
 
 

@@ -66,7 +66,7 @@ def test_the_arrays_kept_grow_and_are_undone():
         seen, times = count_window([*prompt, *said], len(said), -1)
         past = chain.fork().past
         assert past.line.tolist() == [*prompt, *said]
-        kept = dict(zip(past.tokens.tolist(), past.times_said.tolist(), strict=True))
+        kept = dict(zip(*(counts.tolist() for counts in past.counts()), strict=True))
         assert kept == {token: times.get(token, 0) for token in seen}
 
 

@@ -6,7 +6,7 @@ from espalier.constraints.compose.all_of import AllOf
 from espalier.constraints.safety.spec import Safety
 from espalier.constraints.spec import JsonObject
 from espalier.errors import InputError
-from espalier.server.asking.safety import join_safety
+from espalier.server.asking.constraint import join_safety
 
 
 def test_a_filter_stands_beside_the_constraint():

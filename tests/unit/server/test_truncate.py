@@ -15,7 +15,8 @@ from espalier.engines.base import Request
 from espalier.engines.local.engine import LocalEngine
 from espalier.errors import PromptTooLong
 from espalier.sampling.config import SamplingConfig
-from espalier.server.asking.truncate import _border, cut_prompts, in_buckets
+from espalier.server.asking.sampling import in_buckets
+from espalier.server.asking.truncate import _border, cut_prompts
 from tests.server_app import client, events, settings
 
 ROUTE = "/v1/chat/completions"

@@ -123,7 +123,7 @@ class PushdownMachine:
         with self._lock:
             self._tidy()
             after = self._automaton.read(state, data) if data else None
-            for ref in self._refs_of(state):
+            for ref in self._refs_of(state) if self._refs else ():
                 if masks.test(self._refs[ref], token):
                     also = self._automaton.take_token(state, ref)
                     after = also if after is None or also is None else self._automaton.union(after, also)

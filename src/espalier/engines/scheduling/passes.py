@@ -285,9 +285,7 @@ class Passes:
                 return self._run_pass(work)
         return self._one_by_one(work, pieces, failed)
 
-    def _one_by_one(
-        self, work: list[Extend], pieces: list[Piece], failed: dict[Lane, Exception]
-    ) -> list[Rows | None]:
+    def _one_by_one(self, work: list[Extend], pieces: list[Piece], failed: dict[Lane, Exception]) -> list[Rows | None]:
         """The pass failed and changed nothing: run its items one by one. None for an item that fails."""
         done: list[Rows | None] = []
         for (lane, _, held, _), item in zip(pieces, work, strict=True):

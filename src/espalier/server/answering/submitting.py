@@ -22,7 +22,6 @@ from espalier.errors import DeadlineExceeded, EspalierError, LimitExceeded
 from espalier.owners import one_request, working_for
 from espalier.schema.contract import Contract, ContractEntry
 from espalier.server.answering.generation import Generation, GenerationOutput, too_costly
-from espalier.server.answering.recording import recorded
 from espalier.server.asking.draft import ParsedRequest
 from espalier.server.asking.thinking import may_reason
 from espalier.server.asking.truncate import cut_prompts
@@ -32,7 +31,10 @@ from espalier.server.observe.telemetry import RequestSpan
 from espalier.server.ports import Caller
 from espalier.server.process.state import Process
 from espalier.time_limit import time_limit
+from espalier.trace.records import LEVELS
 
+CANDIDATES = 10
+"""Candidates of each stage that recorders get, if MAX_CANDIDATES leaves room."""
 SMALL = 16_384
 """Bytes of a body."""
 REASONS_FIRST = ContractEntry(
@@ -113,7 +115,7 @@ async def _submit(generation: Generation, *, is_small: bool) -> None:
                     generation.contract = _contract(generation)
                 if generation.contract is not None:  # the contract needs the schema compiled
                     generation.compiled = time.monotonic() - began
-                requests = recorded(_cut(generation), process, request_id=generation.request_id)
+                requests = with_recorders(_cut(generation), process, request_id=generation.request_id)
             with one_request():
                 for output, request in zip(generation.outputs, requests, strict=True):
                     left = limit - (time.monotonic() - generation.began)
@@ -189,3 +191,22 @@ def _contract(generation: Generation) -> list[dict[str, str]] | None:
 def _cancel(runs: Sequence[Running]) -> None:
     for run in runs:
         run.cancel()
+
+
+def with_recorders(requests: Sequence[Request], process: Process, *, request_id: str) -> tuple[Request, ...]:
+    """The requests with the server's own recorders, such as the rejection log, and as many candidates as these need."""
+    if not process.recorders:
+        return tuple(requests)
+    wants_steps = any(LEVELS.index(recorder.level) >= LEVELS.index("steps") for recorder in process.recorders)
+    most = max(1, process.engine.capabilities.max_context)
+    tokens = sum(min(request.sampling.max_tokens, most) * request.decoding.num_return_sequences for request in requests)
+    room = min(CANDIDATES, process.settings.max_candidates // max(1, tokens)) if wants_steps else 0
+    return tuple(
+        replace(
+            request,
+            recorders=(*request.recorders, *process.recorders),
+            request_id=request_id,
+            trace_top_k=max(request.trace_top_k, room),
+        )
+        for request in requests
+    )

@@ -20,7 +20,7 @@ from espalier.errors import CapabilityError, UnknownModel
 from espalier.schema.order import Order
 from espalier.server.asking.draft import ParsedRequest, ReplyOptions, RequestDraft
 from espalier.server.asking.naming import field_names
-from espalier.server.asking.truncate import in_buckets
+from espalier.server.asking.sampling import in_buckets
 from espalier.server.http.errors import BadRequest, UnsupportedParameter
 from espalier.server.process.state import Process
 from espalier.server.settings import ServerSettings

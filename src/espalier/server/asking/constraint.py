@@ -1,7 +1,8 @@
 """Reads the constraints of a body into one Spec. It compiles nothing.
 
 All that a body gives hold together: OpenAI's `response_format`, vLLM's `structured_outputs` and `guided_…`,
-llama-server's `grammar` and `json_schema`, and our `espalier.constraint`.
+llama-server's `grammar` and `json_schema`, and our `espalier.constraint`. The safety filter,
+`espalier.safety` or `safety`, is a preset's name or the fields of `Safety`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any, Literal, TypeAlias
 from espalier.constraints.joining.presets import grammar_spec
 from espalier.constraints.joining.rule import together
 from espalier.constraints.json_schema.typos import refuse_typos
+from espalier.constraints.safety.spec import safety_of
 from espalier.constraints.spec import Choice, JsonObject, JsonSchema, Regex, Spec
 from espalier.grammar.lark.read import read_lark
 from espalier.grammar.printer import print_grammar
@@ -32,6 +34,8 @@ KINDS = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
 OWN = "espalier.constraint"
 FIELDS = ("schema", "regex", "pattern", "grammar", "options", "root", "constraint", "kind")
 """Fields that errors of constraints name; all of them are the one field of the body."""
+SAFETY = "espalier.safety"
+SAFETY_FIELDS = ("preset", "categories", "without", "include", "exclude", "patterns", "lists", "mode")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,3 +283,16 @@ def _own(data: Mapping[str, Any], schemas: _Schemas) -> Callable[[], Spec]:
         return lambda: Spec.from_json(data)
     allow = {} if schemas.allow is None else {"allow": schemas.allow}
     return lambda: Spec.from_json({**allow, "format": schemas.formats, **data})
+
+
+def join_safety(constraint: Spec | None, asked: Any, *, max_bytes: int, own: str = SAFETY) -> Spec | None:
+    """The constraint joined with the filter. own: the field of the body that has it. Raises BadRequest for
+    a filter larger than max_bytes, SpecError and its kin; each names the field of the body."""
+    if asked is None:
+        return constraint
+    with field_names({name: f"{own}.{name}" for name in SAFETY_FIELDS}, otherwise=own):
+        safety = safety_of(asked)
+        size = len(safety.key())
+        if size > max_bytes:
+            raise BadRequest(f"the filter has {size} characters; the limit is {max_bytes}", field=own)
+        return together(constraint, safety)

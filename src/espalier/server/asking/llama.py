@@ -17,12 +17,16 @@ from espalier.errors import CapabilityError
 from espalier.sampling.config import MAX_N
 from espalier.sampling.config_names import LLAMA_NAMES, LLAMA_OFF, from_llama, to_llama
 from espalier.server.asking.assemble import assemble
-from espalier.server.asking.constraint import read_constraint
+from espalier.server.asking.constraint import join_safety, read_constraint
 from espalier.server.asking.draft import ParsedRequest, RequestDraft
-from espalier.server.asking.safety import join_safety
-from espalier.server.asking.sampling import MAX_STOPS, check_lists, without_empty, without_unknown_samplers
+from espalier.server.asking.sampling import (
+    MAX_STOPS,
+    check_lists,
+    in_buckets,
+    without_empty,
+    without_unknown_samplers,
+)
 from espalier.server.asking.token_ids import check_ids, known_vocab, text_of
-from espalier.server.asking.truncate import in_buckets
 from espalier.server.bodies.llama import LlamaBody
 from espalier.server.bodies.openai import SharedBody
 from espalier.server.http.body import read_object

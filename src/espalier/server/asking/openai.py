@@ -16,13 +16,12 @@ from espalier.engines.request_options import OPTIONS as REQUEST
 from espalier.engines.request_options import given_options
 from espalier.errors import CapabilityError, NotHere, PromptTooLong
 from espalier.server.asking.assemble import AskedType, assemble
-from espalier.server.asking.constraint import read_constraint
+from espalier.server.asking.constraint import join_safety, read_constraint
 from espalier.server.asking.custom_tools import as_function_choice, as_functions
 from espalier.server.asking.decoding import read_decoding
 from espalier.server.asking.draft import ParsedRequest, RequestDraft
 from espalier.server.asking.fim import fim_prompt, plain_ids
 from espalier.server.asking.naming import field_names
-from espalier.server.asking.safety import join_safety
 from espalier.server.asking.sampling import check_lists, read_extra, read_sampling, reads_only
 from espalier.server.asking.thinking import IN_CONTENT, can_reason, read_reasoning_place, read_thinking
 from espalier.server.asking.token_ids import check_ids, known_vocab, text_of

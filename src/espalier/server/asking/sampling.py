@@ -1,18 +1,19 @@
 """Reads the sampling fields of a body into our names: OpenAI's fields with vLLM's extras, and llama-server's fields.
 
 If a llama-server field is given, the samplers run in llama-server's order, or in the order of `samplers`. The defaults
-stay OpenAI's.
+stay OpenAI's. `max_tokens` becomes one of ALLOWED_MAX_NEW_TOKENS, if these are set.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from pydantic import BaseModel
 
 from espalier.errors import SamplingError
-from espalier.sampling.config import DEFAULT_ORDER, MAX_N
+from espalier.sampling.config import DEFAULT_ORDER, MAX_N, SamplingConfig
 from espalier.sampling.config_names import (
     LLAMA_FIELDS,
     LLAMA_NAMES,
@@ -31,9 +32,12 @@ from espalier.server.asking.naming import field_names
 from espalier.server.bodies.openai import SharedBody
 from espalier.server.http.errors import BadRequest
 from espalier.server.process.state import Process
+from espalier.server.settings import ServerSettings
 
 OPENAI_OURS = {theirs: ours for ours, theirs in OPENAI_FIELDS.items()} | OPENAI_OTHER
 LLAMA_OURS = {theirs: ours for ours, theirs in LLAMA_FIELDS.items()} | LLAMA_OTHER
+WORDLIST_SERVER_BUCKETS = (64, 128, 256, 512)
+"""The word-list server's values, used with WORDLIST_SERVER_COMPAT if nothing is set."""
 MAX_STOPS = 64
 MAX_WORDS = 1024
 """The most entries of a list of texts, each of which is looked for at every step."""
@@ -120,3 +124,12 @@ def read_sampling(body: SharedBody) -> tuple[dict[str, Any], dict[str, Any], tup
     if fields.get("max_tokens") == UNLIMITED and "n_predict" in llamas:
         del fields["max_tokens"]
     return fields, defaults, notes
+
+
+def in_buckets(config: SamplingConfig, settings: ServerSettings) -> SamplingConfig:
+    """The config with `max_tokens` rounded up to the next allowed value, or down to the largest. Raises SamplingError
+    if `min_tokens` is larger."""
+    buckets = settings.allowed_max_new_tokens or (WORDLIST_SERVER_BUCKETS if settings.wordlist_server_compat else ())
+    if not buckets:
+        return config
+    return replace(config, max_tokens=next((bucket for bucket in buckets if bucket >= config.max_tokens), buckets[-1]))

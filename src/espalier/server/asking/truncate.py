@@ -1,4 +1,4 @@
-"""Cuts prompts to MAX_INPUT_TOKENS, and rounds `max_tokens` up to one of ALLOWED_MAX_NEW_TOKENS, if these are set.
+"""Cuts prompts to MAX_INPUT_TOKENS, if it is set.
 
 A conversation loses its oldest turns first, each with the replies to it, so that the rest is still a conversation; then
 the beginning of the oldest user message that is left. System messages and the generation prompt stay. It knows no body
@@ -16,26 +16,13 @@ from espalier.chat.messages import check_messages
 from espalier.engines.base import Request
 from espalier.engines.protocols import Engine
 from espalier.errors import CapabilityError, PromptTooLong
-from espalier.sampling.config import SamplingConfig
-from espalier.server.settings import ServerSettings
 from espalier.time_limit import check
 
-WORDLIST_SERVER_BUCKETS = (64, 128, 256, 512)
-"""The word-list server's values, used with WORDLIST_SERVER_COMPAT if nothing is set."""
 RESERVED = 256
 """Tokens left for a reply if its request does not say how many, or half of the context."""
 JOINER = "\u200d"
 JOINERS = frozenset((JOINER, "\ufe0e", "\ufe0f"))
 INSTRUCTING = ("system", "developer")
-
-
-def in_buckets(config: SamplingConfig, settings: ServerSettings) -> SamplingConfig:
-    """The config with `max_tokens` rounded up to the next allowed value, or down to the largest. Raises SamplingError
-    if `min_tokens` is larger."""
-    buckets = settings.allowed_max_new_tokens or (WORDLIST_SERVER_BUCKETS if settings.wordlist_server_compat else ())
-    if not buckets:
-        return config
-    return replace(config, max_tokens=next((bucket for bucket in buckets if bucket >= config.max_tokens), buckets[-1]))
 
 
 def room_for_prompt(context: int, *, reply: int | None) -> int | None:
