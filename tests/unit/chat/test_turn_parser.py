@@ -151,7 +151,9 @@ def test_a_marker_that_begins_no_call_is_content_and_the_next_may_begin_one(name
     wire, text = plain(name)
     marker = wire.marker
     turn = parsed(f"Write {marker}!", format=wire, names=NAMES)
-    assert turn.content == f"Write {marker}!"
+    assert (turn.content, turn.fault) == (f"Write {marker}!", "")  # a mention
+    turn = parsed(f"Write\n{marker}!", format=wire, names=NAMES)
+    assert turn.content == f"Write\n{marker}!"
     assert f"at character {6 + len(marker)}: " in turn.fault
     turn = parsed(f"Write {marker} {marker}! {text}", format=wire, names=NAMES)
     assert turn.content == f"Write {marker} {marker}! "

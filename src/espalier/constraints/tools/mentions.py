@@ -19,32 +19,28 @@ BLANKS = frozenset(SPACE.encode())
 
 
 def with_mentions(plain: TriggerText, wire: WireFormat) -> TriggerText:
-    """The free text `plain`, whose one phrase is the format's marker, with the two states above behind it.
-
-    Each state of `plain` becomes two, `state` on a line that is blank so far and `state + size` within one."""
+    """The free text `plain`, whose one phrase is the format's marker, with the two states above behind it."""
     return _Mentions(plain, wire).text()
 
 
 class _Mentions:
+    """Explores the states of `plain`, each on a line that is blank so far or within one."""
+
     def __init__(self, plain: TriggerText, wire: WireFormat) -> None:
-        self._trigger, self._plain = plain, plain.fragment
-        (self._met,) = plain.met
-        self._size = len(self._plain)
-        marker = wire.marker.encode()
-        path = [plain.after(0, marker[:count]) for count in range(len(marker) + 1)]
-        self._on_marker = {(path[i], byte): path[i + 1] for i, byte in enumerate(marker)}
-        self._marker, self._opener = marker, wire.call_opener.encode()
+        self._plain = plain
+        self._marker, self._opener = wire.marker.encode(), wire.call_opener.encode()
+        path = [plain.after(0, self._marker[:count]) for count in range(len(self._marker) + 1)]
+        self._on_marker = {(path[i], byte): path[i + 1] for i, byte in enumerate(self._marker)}
         # The bytes that begin a name, where no opener follows.
         self._name_bytes = frozenset(byte for byte in range(128) if not self._opener and wire.begins_call(chr(byte)))
         self._root = Fragment(edges=[], symbols=[], final=[], leaf=[])
-        for final in (*self._plain.final, *self._plain.final):
-            self._add(final=final)
+        self._numbers: dict[tuple[int, bool], int] = {}  # by state of the plain text and whether the line is blank
+        self._todo: list[tuple[int, bool]] = []
 
     def text(self) -> TriggerText:
-        inside = self._met + self._size
-        for state in range(self._size):
-            self._follow(state, state, is_blank=True)
-            self._follow(state + self._size, state, is_blank=False)
+        self._number(0, is_blank=True)
+        (met,) = self._plain.met
+        always, inside = self._number(met, is_blank=True), self._number(met, is_blank=False)
         self._root.final[inside] = True
         if self._opener:
             # Behind a mention and whitespace, on a line that is blank so far or within one.
@@ -56,7 +52,18 @@ class _Mentions:
                     self._root.edges[source].append((1 << byte, (target,)))
         else:
             self._follow(inside, 0, is_blank=False, refused=self._name_bytes)
-        return TriggerText(fragment=self._root, met=(self._met, inside))
+        while self._todo:
+            state, is_blank = self._todo.pop()
+            self._follow(self._numbers[state, is_blank], state, is_blank=is_blank)
+        return TriggerText(fragment=self._root, met=(always, inside))
+
+    def _number(self, state: int, *, is_blank: bool) -> int:
+        """The state of the result for one of the plain text's."""
+        number = self._numbers.get((state, is_blank))
+        if number is None:
+            number = self._numbers[state, is_blank] = self._add(final=self._plain.fragment.final[state])
+            self._todo.append((state, is_blank))
+        return number
 
     def _add(self, *, final: bool) -> int:
         root = self._root
@@ -70,17 +77,17 @@ class _Mentions:
         """Let `source`, behind a mention, go on with text that is no opener: a state for each beginning of one."""
         opener = self._opener
         for count, byte in enumerate(opener):
-            state = self._trigger.after(0, opener[:count])
+            state = self._plain.after(0, opener[:count])
             refused = BLANKS | {byte} if count == 0 else frozenset((byte,))
             self._follow(source, state, is_blank=is_blank and self._marker.startswith(opener[:count]), refused=refused)
             if count + 1 < len(opener):
-                following = self._add(final=self._plain.final[self._trigger.after(0, opener[: count + 1])])
+                following = self._add(final=self._plain.fragment.final[self._plain.after(0, opener[: count + 1])])
                 self._root.edges[source].append((1 << byte, (following,)))
                 source = following
 
     def _follow(self, source: int, state: int, *, is_blank: bool, refused: frozenset[int] = frozenset()) -> None:
         """Let `source` go on as `state` of the plain text does, but for the refused bytes."""
-        for members, (target,) in self._plain.edges[state]:
+        for members, (target,) in self._plain.fragment.edges[state]:
             blank = within = 0
             for byte in range(256):
                 if not members >> byte & 1 or byte in refused:
@@ -90,6 +97,6 @@ class _Mentions:
                     blank |= 1 << byte
                 else:
                     within |= 1 << byte
-            for mask, following in ((blank, target), (within, target + self._size)):
+            for mask, stays_blank in ((blank, True), (within, False)):
                 if mask:
-                    self._root.edges[source].append((mask, (following,)))
+                    self._root.edges[source].append((mask, (self._number(target, is_blank=stays_blank),)))
