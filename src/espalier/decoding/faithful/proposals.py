@@ -155,8 +155,9 @@ class Proposer:
 
     def _refused(self, particle: ParticleView, favourite: int) -> int | None:
         """The most probable token, if the constraint refuses it and somebody wants to know."""
-        wants = self._job.watch.refused is not None and particle.matcher is not None
-        return favourite if wants and not particle.matcher.allows(favourite) else None
+        if self._job.watch.refused is None or particle.matcher is None or particle.matcher.allows(favourite):
+            return None
+        return favourite
 
     def _from(
         self, aim: Aim, allowed: Flags, particle: ParticleView, mask: Mask | None, raw: Logits, step: int

@@ -284,7 +284,9 @@ def turn_with(
     content, everywhere = split(request.constraint)
     calls = _calls(request, content, format_)
     may_call = calls is not None and bool(calls.allowed)
+    may_reason = True
     if reasoning is not None and reasoning.in_channels and (calls is None or calls.wire.in_channels):
+        may_reason = _may_think(request)
         spec = _spec_in_channels(request, content, calls, everywhere)
     else:
         spec = _spec(request, content if calls is None else calls, everywhere, reasoning)
@@ -297,7 +299,7 @@ def turn_with(
         types={} if calls is None else calls.types,
         reasoning=reasoning,
         inside=inside,
-        notes=_notes(request, content, everywhere, calls, reasoning),
+        notes=_notes(request, content, everywhere, calls, reasoning if may_reason else None),
     )
 
 
@@ -345,10 +347,15 @@ def _spec_in_channels(
     turn = Channels(
         together(content, *(spec for spec in everywhere if spec not in held)),
         None if calls is None else without_content(calls),
-        thinks=request.reasoning != "none" and request.enable_thinking is not False,
+        thinks=_may_think(request),
         max_tokens=request.max_reasoning,
     )
     return None if turn == Channels() and not held else together(turn, *held)
+
+
+def _may_think(request: Request) -> bool:
+    """Whether the request lets the model reason in a channel."""
+    return request.reasoning != "none" and request.enable_thinking is not False
 
 
 def _holds_markers(spec: Spec, reasoning: Reasoning) -> bool:
