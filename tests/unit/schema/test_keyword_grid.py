@@ -48,7 +48,8 @@ def test_each_set_of_keywords_keeps_its_contract_in_some_place(fuzzer: GridFuzze
 def _new_pairs(number: int, seen: set[tuple[str, str, str]]) -> set[tuple[str, str, str]]:
     """The pairs of keywords that the cell of a number has in a place where none of `seen` has them."""
     tried = cell(1, number)
-    return {(tried.kind, pair, tried.place.name) for pair in pairs(tried.keywords)} - seen
+    there: set[tuple[str, str, str]] = {(tried.kind, pair, tried.place.name) for pair in pairs(tried.keywords)}
+    return there - seen
 
 
 @cache
