@@ -1,7 +1,9 @@
 """Parts of masks that all schemas of one vocabulary share: of positions in strings, numbers and the like.
 
 What such a position allows before its rule returns is the same in every schema, so it is walked once for a vocabulary.
-Large counts are alike too: a token is too short to tell 900 more characters from 1,000. It knows no stacks below.
+Large counts are alike too: a token is too short to tell 900 more characters from 1,000. Smaller ones are counted by
+levels of the trie: the nodes at which one item of a repetition ends, those at which two do, and so on, from which what
+follows the repetition is read. It knows no stacks below.
 """
 
 from __future__ import annotations
