@@ -10,7 +10,7 @@ import numpy as np
 from espalier.constraints.safety.readings import NESTED, SINGLE
 from espalier.kernels.compiled import kernel
 
-# compiled with: 05616ffc
+# compiled with: b9a185a3
 
 INT64: Any = np.int64
 """Makes an int64 of a number in the source, for which numba would compile a function once more."""
@@ -25,7 +25,7 @@ UNKNOWN = 0xFFFD
 
 
 @kernel()
-def quote_of(reading: int) -> int:
+def quote_of(reading: int) -> Any:
     """The quotation mark of a decoded reading."""
     return INT64(39 if reading == SINGLE else 34)
 
