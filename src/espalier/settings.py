@@ -40,9 +40,9 @@ class KernelSettings:
 
     model: Annotated[str | None, Field("Path or hub name, where none is given; the demo model if empty.")] = None
     options: EngineOptions = DEFAULT
-    cache_dir: Annotated[Path | None, Field("Folder of kept tries, filters and kernels; `off`: none.", parse=_cache_folder)] = (
-        None
-    )
+    cache_dir: Annotated[
+        Path | None, Field("Folder of kept tries, filters and kernels; `off`: none.", parse=_cache_folder)
+    ] = None
     wordlist_dir: Annotated[Path | None, Field("Word lists of your own, `<lang>.txt`.", parse=_folder)] = None
     config_dir: Annotated[Path | None, Field("Where the user's own files are, such as presets.", parse=_folder)] = None
     logs: Annotated[

@@ -37,7 +37,7 @@ INT, FLOAT, FLOAT32, BOOL = numba.int64, numba.float64, numba.float32, numba.boo
 
 def tuple_of(types: Types) -> Any:
     """The type of a tuple of arrays."""
-    return numba.types.Tuple(types)
+    return numba.types.Tuple(types)  # type: ignore[no-untyped-call]
 
 
 _DECLARED: dict[str, list[tuple[Any, Types]]] = {}
@@ -66,7 +66,7 @@ class _Locator(_CacheLocator):
 
 
 class _Files(CompileResultCacheImpl):
-    _locator_classes = (_Locator,)
+    _locator_classes = (_Locator,)  # type: ignore[assignment]  # numba's is a list
 
 
 class _Cache(FunctionCache):
@@ -75,7 +75,7 @@ class _Cache(FunctionCache):
     def save_overload(self, sig: Any, data: Any) -> None:
         """Keep compiled code. Where that cannot be done, the process has it all the same."""
         try:
-            super().save_overload(sig, data)
+            super().save_overload(sig, data)  # type: ignore[no-untyped-call]
         except OSError as error:
             log.warning("a compiled kernel cannot be kept in %s: %s", self.cache_path, error.strerror or error)
 
@@ -87,7 +87,7 @@ def kernel(*types: Types, **options: Any) -> Callable[[Function], Function]:
         dispatcher = numba.njit(nogil=True, boundscheck=False, **options)(function)
         if types and isinstance(dispatcher, Dispatcher):  # not where numba is switched off
             if folder_of(function.__module__) is not None:
-                dispatcher._cache = _Cache(function)
+                dispatcher._cache = _Cache(function)  # type: ignore[attr-defined, no-untyped-call]
             _DECLARED.setdefault(function.__module__, []).extend((dispatcher, each) for each in types)
         return dispatcher  # type: ignore[no-any-return]
 

@@ -29,6 +29,7 @@ from espalier.constraints.safety.unescape import (
     HALF,
     HALF_SLASH,
     HEX,
+    INT64,
     OFF,
     PLAIN,
     UNKNOWN,
@@ -39,7 +40,7 @@ from espalier.constraints.safety.unescape import (
 )
 from espalier.kernels.compiled import BOOL, BYTES, I32, I32_ROWS, I64, I64_ROWS, INT, U32, kernel
 
-# compiled with: d8dbd351
+# compiled with: 358579f5
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are above
 Filter: TypeAlias = Any
@@ -94,7 +95,7 @@ def _goes_on(
     number, escape = rows[at, NUMBER + reading], rows[at, reading]
     found = INVALID
     for i in range(first[place], first[place + 1]):
-        unknown, slash, point, is_end = 0, 0, np.int64(samples[i]), False
+        unknown, slash, point, is_end = 0, 0, INT64(samples[i]), False
         if reading:
             if escape & 7 == OFF:
                 return 0
@@ -223,7 +224,7 @@ def run(state: Array, data: Array, rows: Array, last: Array, tables: Filter, met
     if enter(state, rows[0], tables, met):
         return FULL
     last[0] = -1
-    at, low, high = np.int64(0), np.int64(0), np.int64(READINGS)  # a literal would be compiled for itself
+    at, low, high = INT64(0), INT64(0), INT64(READINGS)
     i = 0
     while True:
         is_idle = rows[0, 0] == 0
@@ -235,7 +236,7 @@ def run(state: Array, data: Array, rows: Array, last: Array, tables: Filter, met
             return 0
         for k in range(KEPT):
             rows[1, k] = rows[0, k]
-        found = read(rows, at, np.int64(data[i]), points, jumps, cuts, tables[8], tables[9], low, high)
+        found = read(rows, at, INT64(data[i]), points, jumps, cuts, tables[8], tables[9], low, high)
         if found == MISS:
             if find_jump(rows[0, KEPT], rows[0, KEPT + 1], tables, met) == -1:
                 return FULL
@@ -256,7 +257,7 @@ def ends(state: Array, rows: Array, tables: Filter, met: Met) -> Any:
     points, jumps, cuts = tables[0], met[1], met[2]
     if enter(state, rows[0], tables, met):
         return FULL
-    at, nothing, reading = np.int64(0), np.int64(-1), np.int64(0)
+    at, nothing, reading = INT64(0), INT64(-1), INT64(0)
     while reading < READINGS:
         unknown, slash, is_end = 0, 0, True
         if reading:
@@ -277,7 +278,7 @@ def options(rows: Array, codes: Array, low: int, high: int, tables: Filter, met:
     """Read each byte after rows[256]: rows (257, 10) int64 and codes (256,) int64 are filled with the row and what
     `read` returns. low, high: see `read`. 0, or FULL."""
     points, jumps, cuts = tables[0], met[1], met[2]
-    byte = np.int64(0)
+    byte = INT64(0)
     while byte < 256:
         for k in range(KEPT):
             rows[byte, k] = rows[256, k]

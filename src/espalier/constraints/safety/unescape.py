@@ -10,8 +10,10 @@ import numpy as np
 from espalier.constraints.safety.readings import NESTED, SINGLE
 from espalier.kernels.compiled import kernel
 
-# compiled with: 05616ffc
+# compiled with: b9a185a3
 
+INT64: Any = np.int64
+"""Makes an int64 of a number in the source, for which numba would compile a function once more."""
 OFF, PLAIN, SLASH, HEX, HALF, HALF_SLASH, HALF_HEX = 0, 1, 2, 3, 4, 5, 6
 """What has been read of an escape: no quotation mark yet; none; a backslash; `\\u` or `\\x` and some digits; half of a
 surrogate pair; that and a backslash; that and the beginning of the other half. In the low three bits; then the number
@@ -23,9 +25,9 @@ UNKNOWN = 0xFFFD
 
 
 @kernel()
-def quote_of(reading: int) -> int:
+def quote_of(reading: int) -> Any:
     """The quotation mark of a decoded reading."""
-    return np.int64(39 if reading == SINGLE else 34)  # literals would be compiled for themselves
+    return INT64(39 if reading == SINGLE else 34)
 
 
 @kernel()
@@ -120,9 +122,9 @@ def decode_nested(escape: int, point: int) -> Any:
     elif mode == SLASH:
         escape = SLASH
     if point == 34:
-        _, unknown, slash, _, _ = decode(escape, np.int64(32), np.int64(-1))  # what is cut off here
+        _, unknown, slash, _, _ = decode(escape, INT64(32), INT64(-1))  # what is cut off here
         return OFF, unknown, slash, -1, True
-    return decode(escape, point, np.int64(-1))
+    return decode(escape, point, INT64(-1))
 
 
 @kernel()

@@ -8,10 +8,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from espalier.automata.masks.kernels import FIRST, PLACE, SKIP
-from espalier.constraints.safety.unescape import HEX, PLAIN, UNKNOWN, decode_as, next_character
+from espalier.constraints.safety.unescape import HEX, INT64, PLAIN, UNKNOWN, decode_as, next_character
 from espalier.kernels.compiled import BOOL, I16, I32, I32_ROWS, I64, I64_ROWS, INT, U32, kernel
 
-# compiled with: 49c80962
+# compiled with: 51584616
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are in the docstrings
 
@@ -76,7 +76,7 @@ def sort_out(trie: Array, ids: Array, begun: Array, invalid: Array, unfinished: 
         depth = trie[i, PLACE] >> 8
         found = next_character(begun[depth - 1], trie[i, PLACE] & 255)
         if found < 0:
-            _set_below(trie, ids, invalid, i, np.int64(trie[i, SKIP]))
+            _set_below(trie, ids, invalid, i, INT64(trie[i, SKIP]))
             i = trie[i, SKIP]
             continue
         begun[depth] = 0 if found & 1 else found >> 1
@@ -120,7 +120,7 @@ def walk(
     now[0], beside[0], begun[0], escapes[0] = state, other, 0, PLAIN
     i, stop = 0, trie.shape[0] - 1
     while i < stop:
-        place, after = trie[i, PLACE], np.int64(trie[i, SKIP])
+        place, after = trie[i, PLACE], INT64(trie[i, SKIP])
         depth, byte = place >> 8, place & 255
         here, there, escape = now[depth - 1], beside[depth - 1], escapes[depth - 1]
         # In a string, what is pending may give a few characters at once. After its end the text begins anew, for both.

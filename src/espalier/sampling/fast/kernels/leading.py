@@ -16,7 +16,7 @@ from espalier.sampling.fast.kernels.places import at_least, ranked, taken
 from espalier.sampling.fast.kernels.sums import mass_by_bucket
 from espalier.tokens.mask import LARGEST
 
-# compiled with: ac916006
+# compiled with: ef6d33a4
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are in the docstrings
 
