@@ -37,9 +37,13 @@ END_OF_TEXT, IM_START, IM_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 THINK, END_THINK = "<think>", "</think>"
 ADDED = (END_OF_TEXT, IM_START, IM_END, THINK, END_THINK)
 CHAT_TEMPLATE = (
-    # Tools are told as in training, by their names; calls are written as they are trained.
-    "{% set told = 'You can use these tools: ' + (tools | map(attribute='function.name') | join(', ')) + '.'"
-    " if tools else '' %}"
+    # Tools are told as in training, by their names; calls are written as they are trained. A loop joins the names, since
+    # llama.cpp's own Jinja knows no path as an attribute of `map`.
+    "{% set names = namespace(told='') %}"
+    "{% for tool in tools or [] %}"
+    "{% set names.told = (names.told + ', ' if names.told else 'You can use these tools: ') + tool.function.name %}"
+    "{% endfor %}"
+    "{% set told = names.told + '.' if names.told else '' %}"
     "{% if told and messages[0]['role'] != 'system' %}"
     "{{ '<|im_start|>system\\n' + told + '<|im_end|>\\n' }}"
     "{% endif %}"

@@ -117,9 +117,7 @@ class _LarkReader:
             case RuleRef(name):
                 terminal = self._by_rule[name]
                 if f"lexed-{_terminal(terminal)}" in self._lazy:
-                    raise GrammarError(
-                        f"the terminal {terminal} ends at its first match, so no terminal can contain it"
-                    )
+                    raise GrammarError(f"the terminal {terminal} ends at its first match: no terminal can contain it")
                 if terminal in within:
                     raise GrammarError(f"the terminal {terminal} contains itself")
                 return self._inline_references(self._terminals[terminal], (*within, terminal))
@@ -229,7 +227,9 @@ class _LarkReader:
         first, as it may here."""
         self._expect("{")
         while not self._take("mark", "}"):
-            name, _, value = self._next(), self._expect(":"), self._next()
+            name = self._next()
+            self._expect(":")
+            value = self._next()
             if name.text.strip('"') not in LLGUIDANCE and value.text != "false":
                 raise self._refuse(token, f"the option {name.text} of %llguidance")
             self._take("mark", ",")

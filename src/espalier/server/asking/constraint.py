@@ -272,8 +272,9 @@ def _grammar(text: str) -> Spec:
 
 
 LARK = re.compile(
-    r"^[ \t]*(?:%(?:import|ignore|declare|override|extend|llguidance)\b|[?!]?[A-Za-z_]\w*(?:\.\d+|\[[^\]\n]*\])?[ \t]*:(?!:)).*",
-    re.MULTILINE,
+    r"""^[ \t]*(?:%(?:import|ignore|declare|override|extend|llguidance)\b
+    |[?!]?[A-Za-z_]\w*(?:\.\d+|\[[^\]\n]*\])?[ \t]*:(?!:)).*""",
+    re.MULTILINE | re.VERBOSE,
 )
 """A line of a Lark grammar: a directive, or a rule or terminal with one colon."""
 

@@ -79,6 +79,7 @@ if TYPE_CHECKING:
         n: int | None = None
         n_cmpl: int | None = None
         n_predict: int | None = None
+        ignore_eos: bool | None = None
         stop: str | list[str] | None = None
 
     class _DeclaredOpenAI(_SharedOptionFields):
