@@ -1,4 +1,4 @@
-"""`POST /v1/embeddings` as OpenAI's, `/embedding` and `/embeddings` as llama-server's; rerankers, which are not here.
+"""`POST /v1/embeddings` as OpenAI's, `/embedding` as llama-server's; rerankers, which are not here.
 
 `asking/embeddings.py` reads a body, `engines/embedding.py` makes vectors.
 """
@@ -113,14 +113,18 @@ def _vector(parsed: EmbeddingsRequest, text: tuple[int, ...], ends: float) -> Ve
     return embedding(parsed.reader.read(text), parsed.how)
 
 
+def show_vector(parsed: EmbeddingsRequest, vector: Vectors) -> Any:
+    """The numbers, or these as base64 of little-endian float32."""
+    if not parsed.base64:
+        return vector.tolist()
+    return base64.b64encode(np.ascontiguousarray(vector, dtype="<f4").tobytes()).decode("ascii")
+
+
 def _openai(parsed: EmbeddingsRequest, vectors: list[Vectors]) -> Json:
     data: list[Json] = []
     for index, vector in enumerate(vectors):
-        item: Json = {"object": "embedding", "index": index, "embedding": vector.tolist()}
-        if parsed.base64:
-            raw = np.ascontiguousarray(vector, dtype="<f4").tobytes()
-            item |= {"embedding": base64.b64encode(raw).decode("ascii"), "encoding_format": "base64"}
-        data.append(item)
+        item: Json = {"object": "embedding", "index": index, "embedding": show_vector(parsed, vector)}
+        data.append({**item, "encoding_format": "base64"} if parsed.base64 else item)
     usage = {"prompt_tokens": parsed.tokens, "total_tokens": parsed.tokens}
     notes = {"espalier": {"warnings": list(parsed.notes)}} if parsed.notes else {}
     return {"object": "list", "data": data, "model": parsed.model, "usage": usage, **notes}
@@ -135,10 +139,3 @@ async def rerank(request: Request) -> Response:
     """501 with the reason: a model that generates text ranks nothing."""
     cheap_caller_of(request)
     raise NotHere("this model generates text; it is no reranker", hint="compare embeddings", field="model")
-
-
-@router.post("/v1/score", responses=ERRORS)
-async def score(request: Request) -> Response:
-    """501 with the reason: a model that generates text scores no pairs."""
-    cheap_caller_of(request)
-    raise NotHere("this model generates text; it scores no pairs of texts", hint="compare embeddings", field="model")
