@@ -143,13 +143,55 @@ def test_an_engine_without_hidden_states_says_so() -> None:
     assert (found.status_code, found.json()["error"]["type"]) == (501, "not_supported_error")
 
 
-@pytest.mark.parametrize("path", ["/v1/rerank", "/rerank", "/reranking", "/v1/reranking", "/v1/score", "/score"])
+@pytest.mark.parametrize("path", ["/v1/rerank", "/rerank", "/reranking", "/v1/reranking"])
 def test_a_model_that_generates_is_no_reranker(http: TestClient, path: str) -> None:
     found = http.post(path, json={"query": "a", "documents": ["b"]})
     assert (found.status_code, found.json()["error"]["type"]) == (501, "not_supported_error")
 
 
-@pytest.mark.parametrize("path", ["/v1/embeddings", "/embedding", "/v1/rerank", "/v1/score"])
+@pytest.mark.parametrize("more", [{}, {"task": "embed"}, {"task": "token_embed"}, {"encoding_format": "base64"}])
+def test_vllms_pooling_gives_the_pooled_states(http: TestClient, more: dict[str, Any]) -> None:
+    reply = http.post("/pooling", json={"input": ["ab", "c"], "model": "fake", **more}).json()
+    assert [item["object"] for item in reply["data"]] == ["pooling", "pooling"]
+    shown = reply["data"][0]["data"]
+    if more.get("task") == "token_embed":
+        assert np.allclose(shown, FakeHidden().read([*IDS, *BORDER]))
+    else:
+        vector = np.frombuffer(base64.b64decode(shown), dtype="<f4") if isinstance(shown, str) else shown
+        assert np.allclose(vector, mean([*IDS, *BORDER]), atol=1e-6)
+
+
+@pytest.mark.parametrize("path", ["/v1/score", "/score"])
+def test_vllms_score_is_the_cosine_of_the_vectors(http: TestClient, path: str) -> None:
+    cosine = float(np.dot(mean([*IDS, *BORDER]), mean([99, *BORDER])))
+    for first, second in (("text_1", "text_2"), ("queries", "documents")):
+        scores = http.post(path, json={first: "ab", second: ["c", "ab"]}).json()["data"]
+        assert [item["score"] for item in scores] == [pytest.approx(cosine, abs=1e-5), pytest.approx(1.0, abs=1e-5)]
+    pairs = http.post(path, json={"text_1": ["ab", "c"], "text_2": ["ab", "c"]}).json()["data"]
+    assert [item["score"] for item in pairs] == [pytest.approx(1.0, abs=1e-5)] * 2
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"text_2": "a"}, "text_1"),
+        ({"text_1": "a"}, "text_2"),
+        ({"text_1": ["a", "b"], "text_2": ["a"]}, "text_1"),
+        ({"text_1": 5, "text_2": "a"}, "text_1"),
+    ],
+)
+def test_what_is_wrong_with_pairs_is_named(http: TestClient, body: dict[str, Any], param: str) -> None:
+    reply = http.post("/v1/score", json=body)
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, param), reply.text
+
+
+def test_a_model_that_names_no_pooling_scores_nothing(http: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FakeHidden, "pooling", None)
+    reply = http.post("/v1/score", json={"text_1": "a", "text_2": "b"})
+    assert (reply.status_code, reply.json()["error"]["type"]) == (501, "not_supported_error")
+
+
+@pytest.mark.parametrize("path", ["/v1/embeddings", "/embedding", "/v1/rerank", "/pooling"])
 def test_each_needs_the_key(path: str) -> None:
     with client(config=settings(secret_token="a" * 32)) as http:
         assert http.post(path, json={"input": "a"}).status_code == 401

@@ -33,7 +33,7 @@ def ok(reply: Any) -> Any:
 @pytest.mark.parametrize("text", ["Hello there", "naïve 東京 😀", "<|im_start|>user\nHi<|im_end|>\n", ""])
 def test_a_text_comes_back_from_its_tokens(demo: TestClient, text: str) -> None:
     tokens = ok(demo.post("/tokenize", json={"content": text}))["tokens"]
-    assert ok(demo.post("/detokenize", json={"tokens": tokens})) == {"content": text}
+    assert ok(demo.post("/detokenize", json={"tokens": tokens})) == {"content": text, "prompt": text}
     assert ok(demo.post("/detokenize", json={"tokens": tokens, "model": "m"})) == {"prompt": text}
 
 
@@ -137,3 +137,19 @@ def test_the_tokens_of_a_conversation_are_those_that_the_chat_route_reads(
     body = {"messages": TALK} | more
     count = ok(demo.post("/tokenize", json=body))["count"]
     assert ok(demo.post("/v1/chat/completions", json=body | {"max_tokens": 1}))["usage"]["prompt_tokens"] == count
+
+
+def test_lm_evals_remote_tokenizer_works(demo: TestClient) -> None:
+    """The calls of lm-eval's `RemoteTokenizer`: what it asks, and the fields that it reads."""
+    info = ok(demo.get("/tokenizer_info"))
+    assert isinstance(info["chat_template"], str)
+
+    def encode(text: str) -> list[int]:
+        tokens: list[int] = ok(demo.post("/tokenize", json={"prompt": text, "add_special_tokens": False}))["tokens"]
+        return tokens
+
+    assert ok(demo.post("/detokenize", json={"tokens": encode("naïve 東京")}))["prompt"] == "naïve 東京"
+    [eos] = encode(info["eos_token"])
+    assert ok(demo.post("/detokenize", json={"tokens": [eos]}))["prompt"] == info["eos_token"]
+    assert info["eos_token"] in info["additional_special_tokens"]
+    assert info["model_max_length"] == ok(demo.get("/v1/models"))["data"][0]["max_model_len"]

@@ -62,6 +62,7 @@ class ChatTemplate:
     ) -> None:
         self.source = source
         self._tokens = {"bos_token": bos_token, "eos_token": eos_token}
+        self.bos_token = bos_token
         if len(source) > TEMPLATE.bytes:
             raise TooLarge(
                 f"the model's chat template has {len(source):,} characters, and the limit is {TEMPLATE.bytes:,}",

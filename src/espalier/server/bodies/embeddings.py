@@ -24,6 +24,25 @@ class EmbeddingsBody(Body):
     embd_normalize: int | None = Field(default=None, ge=-1, le=64)
 
 
+Texts = str | list[str]
+
+
+class PoolingBody(EmbeddingsBody):
+    """vLLM's: as of `/v1/embeddings`. task: `embed`, a vector for each text; `token_embed`, one for each token."""
+
+    task: Literal["embed", "token_embed"] | None = None
+
+
+class ScoreBody(Body):
+    """vLLM's: text_1, one or as many as text_2; newer names of both are `queries` and `documents`."""
+
+    text_1: Texts | None = None
+    text_2: Texts | None = None
+    queries: Texts | None = None
+    documents: Texts | None = None
+    model: str | None = None
+
+
 class Embedding(Reply):
     object: Literal["embedding"]
     index: int

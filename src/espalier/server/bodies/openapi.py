@@ -18,7 +18,7 @@ from starlette.responses import HTMLResponse, Response
 
 from espalier.server.bodies.api_page import METHODS, api_page
 from espalier.server.bodies.batches import BatchBody, CompleteBody, PriorityBody, UploadBody
-from espalier.server.bodies.embeddings import EmbeddingsBody
+from espalier.server.bodies.embeddings import EmbeddingsBody, PoolingBody, ScoreBody
 from espalier.server.bodies.llama import DetokenizeBody, InfillBody, LlamaBody, TokenizeBody
 from espalier.server.bodies.messages import MessageBatchesBody, MessagesBody
 from espalier.server.bodies.ollama import (
@@ -49,6 +49,8 @@ BODIES: tuple[type[BaseModel], ...] = (
     MessagesBody,
     MessageBatchesBody,
     EmbeddingsBody,
+    PoolingBody,
+    ScoreBody,
     InfillBody,
     OllamaChatBody,
     OllamaGenerateBody,

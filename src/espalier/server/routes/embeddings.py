@@ -1,4 +1,4 @@
-"""`POST /v1/embeddings` as OpenAI's, `/embedding` and `/embeddings` as llama-server's; rerankers, which are not here.
+"""`POST /v1/embeddings` as OpenAI's, `/embedding` as llama-server's; rerankers, which are not here.
 
 `asking/embeddings.py` reads a body, `engines/embedding.py` makes vectors.
 """
@@ -53,15 +53,15 @@ async def llama_embedding(request: Request) -> Response:
 
 async def openai_vectors(request: Request, read: Read) -> Response:
     """The reply in OpenAI's shape. read: reads the body as JSON."""
-    if (engine := _forwarding(request)) is not None:
-        return await _forward(request, engine, "/v1/embeddings", read)
+    if (engine := forwarding_of(request)) is not None:
+        return await forward_body(request, engine, "/v1/embeddings", read)
     return await answer_vectors(request, parse_embeddings, _openai, read=read)
 
 
 async def llama_vectors(request: Request, read: Read) -> Response:
     """The reply in llama-server's shape. read: reads the body as JSON."""
-    if (engine := _forwarding(request)) is not None:
-        return await _forward(request, engine, "/embedding", read)
+    if (engine := forwarding_of(request)) is not None:
+        return await forward_body(request, engine, "/embedding", read)
     return await answer_vectors(request, _ask(tokenwise=True), _llama, read=read)
 
 
@@ -96,13 +96,13 @@ async def answer_vectors(
         return JsonResponse(reply, headers=warning_header(warnings))
 
 
-def _forwarding(request: Request) -> Forwarding | None:
+def forwarding_of(request: Request) -> Forwarding | None:
     """The engine, where it is in front of a server that is asked itself."""
     engine = process_of(request).engine.engine
     return engine if isinstance(engine, Forwarding) else None
 
 
-async def _forward(request: Request, engine: Forwarding, path: str, read: Read = read_object) -> Response:
+async def forward_body(request: Request, engine: Forwarding, path: str, read: Read = read_object) -> Response:
     """The other server's reply to this body. read: reads it as JSON. Raises what `Forwarding.forward` raises."""
     async with admitted(request) as (process, caller):
         data = await read(request, process.settings)
@@ -133,14 +133,18 @@ def _vector(parsed: EmbeddingsRequest, text: tuple[int, ...], ends: float) -> Ve
     return embedding(parsed.reader.read(text), parsed.how)
 
 
+def show_vector(parsed: EmbeddingsRequest, vector: Vectors) -> Any:
+    """The numbers, or these as base64 of little-endian float32."""
+    if not parsed.base64:
+        return vector.tolist()
+    return base64.b64encode(np.ascontiguousarray(vector, dtype="<f4").tobytes()).decode("ascii")
+
+
 def _openai(parsed: EmbeddingsRequest, vectors: list[Vectors]) -> Json:
     data: list[Json] = []
     for index, vector in enumerate(vectors):
-        item: Json = {"object": "embedding", "index": index, "embedding": vector.tolist()}
-        if parsed.base64:
-            raw = np.ascontiguousarray(vector, dtype="<f4").tobytes()
-            item |= {"embedding": base64.b64encode(raw).decode("ascii"), "encoding_format": "base64"}
-        data.append(item)
+        item: Json = {"object": "embedding", "index": index, "embedding": show_vector(parsed, vector)}
+        data.append({**item, "encoding_format": "base64"} if parsed.base64 else item)
     usage = {"prompt_tokens": parsed.tokens, "total_tokens": parsed.tokens}
     notes = {"espalier": {"warnings": list(parsed.notes)}} if parsed.notes else {}
     return {"object": "list", "data": data, "model": parsed.model, "usage": usage, **notes}
@@ -153,16 +157,7 @@ def _llama(_parsed: EmbeddingsRequest, vectors: list[Vectors]) -> list[Json]:
 @router.post("/v1/rerank", responses=ERRORS)
 async def rerank(request: Request) -> Response:
     """501 with the reason: a model that generates text ranks nothing."""
-    if (engine := _forwarding(request)) is not None:
-        return await _forward(request, engine, "/v1/rerank")
+    if (engine := forwarding_of(request)) is not None:
+        return await forward_body(request, engine, "/v1/rerank")
     cheap_caller_of(request)
     raise NotHere("this model generates text; it is no reranker", hint="compare embeddings", field="model")
-
-
-@router.post("/v1/score", responses=ERRORS)
-async def score(request: Request) -> Response:
-    """501 with the reason: a model that generates text scores no pairs."""
-    if (engine := _forwarding(request)) is not None:
-        return await _forward(request, engine, "/v1/score")
-    cheap_caller_of(request)
-    raise NotHere("this model generates text; it scores no pairs of texts", hint="compare embeddings", field="model")

@@ -1,4 +1,5 @@
-"""`POST /tokenize`, `/detokenize` and `/apply-template`, as in llama-server; the first two also as in vLLM.
+"""`POST /tokenize`, `/detokenize` and `/apply-template`, as in llama-server; the first two also as in vLLM, with its
+`GET /tokenizer_info`.
 
 A body's fields decide between the two servers. Nothing is generated; threads encode and render.
 """
@@ -24,7 +25,7 @@ from espalier.server.http.body import in_thread_if_large, read_object
 from espalier.server.http.errors import GENERATION_ERRORS, BadRequest, TooCostly, UnsupportedParameter, documented
 from espalier.server.http.warnings import warning_header
 from espalier.server.http.wire import JsonResponse, to_bytes_by_parts
-from espalier.server.process.deps import admitted, while_connected
+from espalier.server.process.deps import admitted, cheap_caller_of, process_of, while_connected
 from espalier.server.process.state import Process
 from espalier.time_limit import time_limit
 from espalier.tokens.vocab import Vocab
@@ -59,8 +60,29 @@ async def tokenize(request: Request) -> Response:
 
 @router.post("/detokenize", openapi_extra=_body("DetokenizeBody"))
 async def detokenize(request: Request) -> Response:
-    """The text of `tokens`, special tokens included, as `content`; with `model`, as vLLM's `prompt`."""
+    """The text of `tokens`, special tokens included, as llama-server's `content` and vLLM's `prompt`."""
     return await _work_and_reply(request, _read_detokenize, _detokenize_ids)
+
+
+@router.get("/tokenizer_info")
+async def tokenizer_info(request: Request) -> Response:
+    """What vLLM says of the tokenizer: the texts of its special tokens, the chat template, the longest text."""
+    process = process_of(request)
+    cheap_caller_of(request)
+    engine = process.engine.engine
+    template, vocab = engine.template, known_vocab(engine, "model")
+    return JsonResponse(
+        {
+            "tokenizer_class": engine.name,
+            "model_max_length": engine.capabilities.max_context or None,
+            "vocab_size": vocab.width,
+            "bos_token": None if template is None else template.bos_token or None,
+            "eos_token": vocab.text_of(vocab.eos_ids[0]),
+            "pad_token": None,
+            "additional_special_tokens": list(vocab.special_texts.values()),
+            "chat_template": None if template is None else template.source,
+        }
+    )
 
 
 @router.post("/apply-template", openapi_extra=_body("ChatBody"))
@@ -132,7 +154,8 @@ def _tokenize_prompt(read: tuple[TokenizeBody, ParsedRequest | None], process: P
 def _detokenize_ids(body: DetokenizeBody, process: Process) -> Json:
     vocab = known_vocab(process.engine.engine)
     text = text_of(check_ids(body.tokens, vocab, "tokens"), vocab)
-    return {"content": text} if body.model is None else {"prompt": text}
+    # vLLM's clients may leave the model out, as lm-eval does.
+    return {"content": text, "prompt": text} if body.model is None else {"prompt": text}
 
 
 def _render_prompt(parsed: ParsedRequest, process: Process) -> Json:
