@@ -426,6 +426,7 @@ class Scheduler:
     def _fail(self, lane: Lane, error: Exception) -> None:
         """End a lane early."""
         error = _close_plan(lane.ticket, error)
+        lane.answer = None  # this round does not go on with it
         self._drop(lane, keep=False)
         self._over(lane.ticket, error)
 
