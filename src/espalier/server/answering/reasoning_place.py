@@ -108,10 +108,10 @@ class PlacedReasoning:
         if self._place == "separate":
             return happened
         if self._place == "omitted":
-            deltas = tuple(delta for delta in happened.deltas if not isinstance(delta, ReasoningDelta))
+            rest = tuple(delta for delta in happened.deltas if not isinstance(delta, ReasoningDelta))
             if isinstance(happened, FinishEvent):
-                return replace(happened, deltas=deltas, result=_omit(happened.result))
-            return replace(happened, deltas=deltas)
+                return replace(happened, deltas=rest, result=_omit(happened.result))
+            return replace(happened, deltas=rest)
         content = self._contents.setdefault(run, self._new())
         deltas = tuple(placed for delta in happened.deltas for placed in content.of(delta))
         if not isinstance(happened, FinishEvent):

@@ -148,8 +148,9 @@ def _stated_places(body: ChatBody) -> Iterator[tuple[str, frozenset[ReasoningPla
         yield "reasoning.exclude", frozenset({"omitted"})
     if body.separate_reasoning is not None:
         yield "separate_reasoning", ALL_PLACES - {"content"} if body.separate_reasoning else frozenset({"content"})
-    if body.reasoning_format in BY_FORMAT:
-        yield "reasoning_format", frozenset({BY_FORMAT[body.reasoning_format]})
+    by_format = BY_FORMAT.get(body.reasoning_format or "auto")
+    if by_format is not None:
+        yield "reasoning_format", frozenset({by_format})
     if body.reasoning_in_content:
         yield "reasoning_in_content", frozenset({"content", "both"})
 
