@@ -19,13 +19,7 @@ from espalier.sampling.config_names import LLAMA_NAMES, LLAMA_OFF, from_llama, t
 from espalier.server.asking.assemble import assemble
 from espalier.server.asking.constraint import join_safety, read_constraint
 from espalier.server.asking.draft import ParsedRequest, RequestDraft
-from espalier.server.asking.sampling import (
-    MAX_STOPS,
-    check_lists,
-    in_buckets,
-    without_empty,
-    without_unknown_samplers,
-)
+from espalier.server.asking.sampling import MAX_STOPS, check_lists, in_buckets, without_empty, without_unknown_samplers
 from espalier.server.asking.token_ids import check_ids, known_vocab, text_of
 from espalier.server.bodies.llama import LlamaBody
 from espalier.server.bodies.openai import SharedBody
