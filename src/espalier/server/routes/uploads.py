@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -187,14 +186,15 @@ def _join(
 ) -> Mapping[str, Any]:
     """The row of the whole file. Raises BadRequest for another checksum."""
     expiry = pending.body.expires_after
+    digest = hashlib.md5(usedforsecurity=False)
     with write_file(store) as file:
         for part in parts:
             with closing(store.files.open(part["id"])) as source:
-                shutil.copyfileobj(source, file)
-        if md5 is not None:
-            file.seek(0)
-            if hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest() != md5.lower():
-                raise BadRequest("the file has another checksum", field="md5")
+                while data := source.read(1 << 20):
+                    file.write(data)
+                    digest.update(data)
+        if md5 is not None and digest.hexdigest() != md5.lower():
+            raise BadRequest("the file has another checksum", field="md5")
         return store.files.add(
             file,
             caller=caller,
