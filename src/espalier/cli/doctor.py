@@ -128,7 +128,9 @@ def command(
     lines += ["", "Kernels"]
     for name, kernels in examined["kernels"].items():
         state = "compiled" if kernels["compiled"] else "not compiled"
-        lines += [f"  {name:<18}{kernels['kernels']:>3} {state:<14}{', '.join(kernels['folders']) or 'not kept'}"]
+        lines += [f"  {name:<18}{kernels['kernels']:>3} {state}"]
+    folders = sorted({folder for kernels in examined["kernels"].values() for folder in kernels["folders"]})
+    lines += [f"    {line}" for folder in folders for line in wrapped(shown(folder), WIDTH - 4)]
     if not all(kernels["compiled"] for kernels in examined["kernels"].values()):
         lines += ["  they are compiled when they are needed first, or now: espalier doctor --warm"]
     lines += ["", f"Demo model: {examined['demo_model'] or 'not here'}"]
