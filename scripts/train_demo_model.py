@@ -37,7 +37,7 @@ END_OF_TEXT, IM_START, IM_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 THINK, END_THINK = "<think>", "</think>"
 ADDED = (END_OF_TEXT, IM_START, IM_END, THINK, END_THINK)
 CHAT_TEMPLATE = (
-    # Tools are told as in training, by their names; calls are written as they are trained. A loop joins the names:
+    # Tools are told as in training, by their names; calls are written as they are trained. A loop joins names, since
     # llama.cpp's own Jinja knows no path as an attribute of `map`.
     "{% set names = namespace(told='') %}"
     "{% for tool in tools or [] %}"
