@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,7 +70,8 @@ def ask_tgi(body: TgiBody, process: Process) -> ParsedTgiRequest:
             input_limit=parameters.truncate,
         )
 
-    return ask_adapted(data, process, make, places=PLACES, body=CompletionBody, ask=ask_completion)
+    ask: Callable[..., ParsedTgiRequest] = ask_completion
+    return ask_adapted(data, process, make, places=PLACES, body=CompletionBody, ask=ask)
 
 
 def _refuse(parameters: TgiParameters) -> None:

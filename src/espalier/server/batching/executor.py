@@ -22,6 +22,7 @@ from espalier.server.answering.generation import Generation
 from espalier.server.answering.route import Dialect, whole_reply
 from espalier.server.asgi import new_id
 from espalier.server.asking.draft import ParsedRequest
+from espalier.server.asking.responses.ask import ask_responses
 from espalier.server.asking.words import known_words
 from espalier.server.batching.embedding_items import ROUTE as EMBEDDINGS
 from espalier.server.batching.embedding_items import answer_embeddings
@@ -167,7 +168,7 @@ class ServerExecutor:
         if dialect is None:
             raise NotFound(f"no route {endpoint} takes batches", field="url")
         if previous is not None:
-            dialect = replace(dialect, ask=partial(dialect.ask, history=history_of(previous, process, caller)))
+            dialect = replace(dialect, ask=partial(ask_responses, history=history_of(previous, process, caller)))
         if dialect.adapt is not None:
             data = dialect.adapt(data, process)
         return dialect, process, dialect.asked(data, process)

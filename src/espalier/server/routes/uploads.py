@@ -23,7 +23,7 @@ from espalier.server.http.errors import BadRequest, BodyTooLarge, NotFound, docu
 from espalier.server.http.warnings import warning_header
 from espalier.server.http.wire import JsonResponse, to_bytes
 from espalier.server.process.state import Process
-from espalier.server.routes.batch_store import PRIVATE, batch_store, upload, write_file
+from espalier.server.routes.batch_store import PIECE, PRIVATE, batch_store, upload, write_file
 from espalier.store.batches.files import HIDDEN
 from espalier.store.batches.open import BatchStore
 
@@ -192,8 +192,11 @@ def _join(
             with closing(store.files.open(part["id"])) as source:
                 shutil.copyfileobj(source, file)
         if md5 is not None:
+            digest = hashlib.md5(usedforsecurity=False)
             file.seek(0)
-            if hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest() != md5.lower():
+            while piece := file.read(PIECE):
+                digest.update(piece)
+            if digest.hexdigest() != md5.lower():
                 raise BadRequest("the file has another checksum", field="md5")
         return store.files.add(
             file,
