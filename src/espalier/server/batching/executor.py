@@ -168,8 +168,7 @@ class ServerExecutor:
         if dialect is None:
             raise NotFound(f"no route {endpoint} takes batches", field="url")
         if previous is not None:
-            # Only a body of responses goes on from one.
-            dialect = replace(RESPONSES, ask=partial(ask_responses, history=history_of(previous, process, caller)))
+            dialect = replace(dialect, ask=partial(ask_responses, history=history_of(previous, process, caller)))
         if dialect.adapt is not None:
             data = dialect.adapt(data, process)
         return dialect, process, dialect.asked(data, process)

@@ -52,8 +52,9 @@ def aliases_of(routers: Iterable[APIRouter]) -> APIRouter:
     for address, path in ALIASES.items():
         for route in routes:
             if route.path == path or route.path.startswith(path + "/"):
-                methods = sorted(route.methods or ())
-                aliases.add_api_route(address + route.path[len(path) :], route.endpoint, methods=methods)
+                aliases.add_api_route(
+                    address + route.path[len(path) :], route.endpoint, methods=list(route.methods or ())
+                )
     return aliases
 
 

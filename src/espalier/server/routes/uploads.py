@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from espalier.server.http.errors import BadRequest, BodyTooLarge, NotFound, docu
 from espalier.server.http.warnings import warning_header
 from espalier.server.http.wire import JsonResponse, to_bytes
 from espalier.server.process.state import Process
-from espalier.server.routes.batch_store import PRIVATE, batch_store, upload, write_file
+from espalier.server.routes.batch_store import PIECE, PRIVATE, batch_store, upload, write_file
 from espalier.store.batches.files import HIDDEN
 from espalier.store.batches.open import BatchStore
 
@@ -186,15 +187,17 @@ def _join(
 ) -> Mapping[str, Any]:
     """The row of the whole file. Raises BadRequest for another checksum."""
     expiry = pending.body.expires_after
-    digest = hashlib.md5(usedforsecurity=False)
     with write_file(store) as file:
         for part in parts:
             with closing(store.files.open(part["id"])) as source:
-                while data := source.read(1 << 20):
-                    file.write(data)
-                    digest.update(data)
-        if md5 is not None and digest.hexdigest() != md5.lower():
-            raise BadRequest("the file has another checksum", field="md5")
+                shutil.copyfileobj(source, file)
+        if md5 is not None:
+            digest = hashlib.md5(usedforsecurity=False)
+            file.seek(0)
+            while piece := file.read(PIECE):
+                digest.update(piece)
+            if digest.hexdigest() != md5.lower():
+                raise BadRequest("the file has another checksum", field="md5")
         return store.files.add(
             file,
             caller=caller,
