@@ -100,7 +100,11 @@ def test_what_is_wrong_is_said_where(server: ServerProcess) -> None:
     (told,) = found["espalier"]["warnings"]
     assert "temperatur" in told
     assert "temperature" in told
-    refused = json.loads(asked_by_curl(server, "/v1/chat/completions", {"messages": MESSAGES, "response_fromat": {}}))
+    refused = json.loads(
+        asked_by_curl(
+            server, "/v1/chat/completions", {"messages": MESSAGES, "response_fromat": {"type": "json_object"}}
+        )
+    )
     assert refused["error"]["param"] == "response_fromat"
     assert "response_format" in json.dumps(refused["error"])
 
