@@ -70,8 +70,10 @@ def test_embeddings(client: openai.OpenAI) -> None:
     assert [one.embedding for one in found.data] == [one.embedding for one in plain.data]
     assert [len(one.embedding) for one in found.data] == [8, 8]
     assert found.usage.total_tokens == 6 + 8
+    short = client.embeddings.create(model="fake", input="Hello", dimensions=3)
+    assert len(short.data[0].embedding) == 3
     with pytest.raises(openai.BadRequestError) as caught:
-        client.embeddings.create(model="fake", input="Hello", dimensions=3)
+        client.embeddings.create(model="fake", input="Hello", dimensions=9)
     assert caught.value.param == "dimensions"
     with pytest.raises(openai.BadRequestError) as caught:
         client.embeddings.create(model="fake", input="x" * 5000)

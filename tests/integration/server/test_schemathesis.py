@@ -101,6 +101,8 @@ STRICT = {
     )
 }
 """Routes that a server with strict fields is asked by the same requests too."""
+TEXT_ERRORS = ("/v1/batch/", "/api/", "/generate")
+"""Routes whose error is a text: those of the word-list server, Ollama and TGI."""
 RIGHT, WRONG = GenerationMode.POSITIVE, GenerationMode.NEGATIVE
 TRIED = [
     pytest.param(name, mode, id=f"{name}-{'right' if mode is RIGHT else 'wrong'}")
@@ -137,7 +139,7 @@ def test_a_route_answers_as_it_is_documented(
             if answer.status_code >= 400 and name.split()[1] not in ("/health", "/ready"):
                 said, path = answer.json(), name.split()[1]
                 told = said["detail"] if path.startswith("/v1/batch/") else said["error"]
-                assert told if path.startswith(("/v1/batch/", "/api/")) else told["message"]
+                assert told if path.startswith(TEXT_ERRORS) else told["message"]
 
     check()
     assert not any(status >= 500 and not (status == 501 and name in ABSENT) for status in statuses)

@@ -57,7 +57,7 @@ async def ask(http: httpx2.AsyncClient, number: int, chance: random.Random) -> i
         tools = {"tools": [TOOL], "tool_choice": "required", "max_tokens": 60}
         return (await http.post(url, json=body | tools)).status_code
     if kind == 5:
-        return (await http.post(url, json=body | {"response_fromat": {}})).status_code
+        return (await http.post(url, json=body | {"response_fromat": {"type": "json_object"}})).status_code
     if kind == 6:
         return (await http.post(url, content=b'{"a":' * 500, headers={"content-type": "application/json"})).status_code
     if kind == 7:

@@ -232,7 +232,7 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "no schema": ({"text": {"format": {"type": "json_schema", "name": "a"}}}, "text.format"),
     "several outputs": ({"n": 2}, "n"),
     "beams": ({"num_beams": 2, "espalier": {"num_return_sequences": 2}}, "n"),
-    "an unknown constraint": ({"response_fromat": {}}, "response_fromat"),
+    "an unknown constraint": ({"response_fromat": {"type": "json_object"}}, "response_fromat"),
     "an unknown preset": ({"espalier": {"preset": "nope"}}, "espalier.preset"),
 }
 
