@@ -94,10 +94,15 @@ def read_thinking(body: ChatBody, process: Process) -> ThinkingFields:
             hints = (effort_name,)
         elif budget is None:
             named, budget = effort_name, EFFORT_TOKENS[effort]
-    if effort is not None and not hints:
-        switched.setdefault(effort_name, effort != "none")
-    if budget is not None and has_markers:
-        switched.setdefault(named, budget != 0)
+    is_limited = budget is not None and has_markers
+    if effort == "none":
+        switched[effort_name] = False
+    if is_limited and budget == 0:
+        switched[named] = False
+    _check_same(switched)
+    if not switched:  # a limit alone asks for thinking; beside a switch it only holds where that says to think
+        limits = {effort_name: effort is not None and not hints, named: is_limited}
+        switched = {name: True for name, is_given in limits.items() if is_given}
     wanted = next(iter(switched.values()), None)
     request: dict[str, Any] = {"template_variables": variables} if variables else {}
     options: dict[str, Any] = {}
