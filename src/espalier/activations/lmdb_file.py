@@ -224,10 +224,13 @@ def nodes_of(page: Page) -> Iterator[tuple[int, LeafRow | BadPage]]:
             yield place, error
 
 
-def shortfall(path: Path) -> str:
+def shortfall(path: Path, *, may_be_new: bool = False) -> str:
     """Says what a data file that was cut lacks, "" for a whole one, or one that is none of LMDB's. To be asked before a
-    file is mapped: the first page that is not there ends the process. Raises OSError."""
+    file is mapped: the first page that is not there ends the process. may_be_new: an empty file is a store that begins.
+    Raises OSError."""
     with PageFile(path) as file:
+        if not file.size:
+            return "" if may_be_new else "it is empty"
         if not file.metas:
             least = METAS * SIZES[0]
             is_begun = os.pread(file._file.fileno(), 4, _HEAD.size) == struct.pack("<I", MAGIC)

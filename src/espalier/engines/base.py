@@ -166,6 +166,9 @@ class Result:
     #: The notes on properties that the model wanted and that the order of the schema had passed, and on tags that it
     #: wanted within a raw text of a call; `notes` has them too.
     lost: tuple[str, ...] = ()
+    #: The fault of a complete turn without a constraint, as where the model calls a tool that it was not offered;
+    #: `notes` has it too. Elsewhere the verdict says so.
+    unread: tuple[str, ...] = ()
     activations: CapturedVectors | None = field(default=None, compare=False, repr=False)
     prompt_tokens: tuple[PromptToken, ...] = field(default=(), compare=False, repr=False)
 
@@ -196,10 +199,11 @@ class Result:
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """What whoever reads the texts must know: each breach, and each text that a stop text cut."""
+        """What whoever reads the texts must know: each breach, each text that a stop text cut, and what was not read of
+        a turn."""
         texts = (self, *self.others)
         cuts = (error for text in texts if text.is_cut_by_stop and text.verdict for error in text.verdict.errors)
-        return (*(breach.told for breach in self.breaches), *cuts)
+        return (*(breach.told for breach in self.breaches), *cuts, *(fault for text in texts for fault in text.unread))
 
     def __repr__(self) -> str:
         """One line: the beginning of the text, why it ended, the verdict, and what the constraint cost."""

@@ -203,6 +203,17 @@ def test_a_built_in_tool_is_refused_by_name() -> None:
     result = model(wish).generate("x", temperature=0, max_tokens=300)
     assert (result.content, result.reasoning, result.tool_calls) == ("", "hm < 3", ())
     assert "browser.search is a built-in tool of the model's, which nothing runs here" in result.notes[-1]
+    assert result.unread[0] in result.notes
     with pytest.raises(InputError, match="browser") as error:
         request(wish, "x", template_variables={"builtin_tools": ["browser"]})
     assert error.value.field == "template_variables"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_reply_that_is_empty_because_of_a_call_that_nothing_runs_warns(stream: bool) -> None:
+    wish = call("browser.search", '{"q": 1}').replace("functions.", "")
+    body = {"messages": ASKED, "temperature": 0, "max_tokens": 300, "stream": stream}
+    with api(wish) as client:
+        reply = client.post("/v1/chat/completions", json=body)
+    warning = json.loads(events(reply.text)[-2])["espalier"]["warnings"][0] if stream else reply.headers["warning"]
+    assert "browser.search is a built-in tool of the model's, which nothing runs here" in warning

@@ -185,12 +185,27 @@ def test_an_effort_reaches_templates_that_have_levels(effort: str) -> None:
         ({"enable_thinking": True, "chat_template_kwargs": {"enable_thinking": False}}, "chat_template_kwargs"),
         ({"thinking": {"type": "perhaps"}}, "thinking.type"),
         ({"reasoning": {"enabled": False}, "thinking": {"type": "enabled"}}, "reasoning.enabled"),
+        ({"enable_thinking": True, "reasoning_effort": "none"}, "reasoning_effort"),
+        ({"thinking": {"type": "enabled"}, "reasoning": {"effort": "none"}}, "reasoning.effort"),
+        ({"enable_thinking": True, "thinking_token_budget": 0}, "thinking_token_budget"),
     ],
 )
 def test_fields_that_contradict_each_other_are_refused(body: Any, field: str) -> None:
     with client(engine=thinking_engine("hm</think>Hello")) as c:
         reply = c.post("/v1/chat/completions", json=USER | body)
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, field)
+
+
+@pytest.mark.parametrize("limit", [{"reasoning_effort": "low"}, {"thinking_token_budget": 50}])
+def test_a_limit_of_reasoning_does_not_switch_on_what_another_field_switches_off(limit: Any) -> None:
+    with client(engine=thinking_engine("Hello", PROMPT_OPENS, specials=MARKERS)) as c:
+        assert chat(c, enable_thinking=False, **limit)["reasoning_content"] == ""
+
+
+def test_a_budget_of_no_tokens_beside_an_effort_switches_off() -> None:
+    with client(engine=thinking_engine("Hello", PROMPT_OPENS, specials=MARKERS)) as c:
+        reply = chat(c, reasoning_effort="low", thinking_token_budget=0)
+    assert (reply["content"], reply["reasoning_content"]) == ("Hello", "")
 
 
 def test_the_contract_of_a_schema_says_that_the_model_reasons_first() -> None:

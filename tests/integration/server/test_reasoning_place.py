@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from espalier.settings import KernelSettings
+from espalier.wiring import App
 from tests import gpt_oss, messages_api, ollama_api, responses_api
 from tests.server_app import MemoryStore, client, events, settings
-from tests.thinking_engine import MARKERS, PROMPT_OPENS, thinking_engine
+from tests.thinking_engine import MARKERS, MODEL_OPENS, PROMPT_OPENS, thinking_engine
 
 Json = dict[str, Any]
 USER: Json = {"messages": [{"role": "user", "content": "Hi"}], "temperature": 0, "max_tokens": 300}
@@ -229,3 +231,25 @@ def test_the_text_behind_a_plain_prompt_is_whole_and_cannot_be_less(thinker: Any
     for refused in ({"include_reasoning": False}, {"reasoning_format": "hidden"}):
         reply = thinker.post(path, json=body | refused)
         assert (reply.status_code, reply.json()["error"]["param"]) == (400, next(iter(refused)))
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("body", "text", "thought"),
+    [case for case in CASES if case[1:] == ("4 it is", None) or "reasoning_format" in case[0]],
+    ids=lambda value: str(value)[:60],
+)
+def test_a_body_that_has_the_reasoning_apart_gets_it_apart_where_only_ordinary_tokens_show_it(
+    body: Json, text: str, thought: str | None, stream: bool
+) -> None:
+    is_told = body["reasoning_format"] != "auto" if "reasoning_format" in body else True
+    with client(engine=thinking_engine(INSIDE, MODEL_OPENS, pieces=MARKERS)) as c:
+        (message,) = choices(c, stream=stream, **body)
+    assert (message["content"], message["reasoning"]) == ((text, thought) if is_told else (INSIDE, None))
+
+
+def test_a_server_that_names_no_reasoning_keeps_to_it() -> None:
+    app = App(KernelSettings(request_defaults={"reasoning": "none"}))
+    with client(engine=thinking_engine(INSIDE, MODEL_OPENS, pieces=MARKERS), app=app) as c:
+        (message,) = choices(c, stream=False, include_reasoning=False)
+    assert message["content"] == INSIDE

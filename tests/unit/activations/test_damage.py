@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("lmdb", reason="lmdb is not installed")
 
 from espalier.activations.store.base import ActivationStore
+from espalier.errors import InputError
 from tests import damaged_stores
 from tests.unit.activations.test_store import sample
 
@@ -36,3 +37,10 @@ def test_a_store_damaged_at_any_page_is_refused_by_name_or_read_and_never_ends_t
     assert not unnamed, unnamed
     accepted = [damage for damage, end in ends.items() if end == "ok" and damage.startswith(("cut", "version"))]
     assert {*accepted} <= {"cut at 0", "version 0", "version 1"}, accepted  # an empty file is a new store
+
+
+def test_an_empty_data_file_is_said_to_be_empty(tmp_path: Path) -> None:
+    ActivationStore(tmp_path, write=True).close()
+    (tmp_path / "data.mdb").write_bytes(b"")
+    with pytest.raises(InputError, match="it is empty"):
+        ActivationStore(tmp_path)

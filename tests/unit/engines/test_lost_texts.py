@@ -43,6 +43,17 @@ def test_a_tag_that_the_model_wanted_within_a_text_is_named(name: str, end: str,
 
 
 @pytest.mark.parametrize("name", BY_SHAPE["tagged"])
+def test_a_text_that_ends_at_a_closing_tag_on_a_line_of_its_own_is_named(name: str) -> None:
+    """The line end behind the tag is allowed; the refusal comes at the text of the next line."""
+    end = wire_format(name).text_ends[0]
+    arguments = {"path": "a", "content": f"first\n{end}\nhere"}
+    wish = written(wire_format(name), ("write", arguments))
+    result = generate(wish, name)
+    assert result.tool_calls[0].parsed != arguments
+    assert f"the model wanted to write {end} at character" in result.lost[0]
+
+
+@pytest.mark.parametrize("name", BY_SHAPE["tagged"])
 @pytest.mark.parametrize("strategy", ["mask", "rejection", "jump", "draft"])
 def test_a_closing_tag_that_the_model_forgot_is_named(name: str, strategy: str) -> None:
     wire = wire_format(name)

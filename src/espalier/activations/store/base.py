@@ -200,7 +200,8 @@ class ActivationStore:
         if write and self.path.is_dir() and not data.is_file() and any(self.path.iterdir()):
             raise InputError(f"the folder {self.path} holds other files", hint="name a new folder", field="store")
         try:
-            if data.is_file() and (lack := shortfall(data)):  # it would end the process once it is mapped
+            # A file that was cut would end the process once it is mapped.
+            if data.is_file() and (lack := shortfall(data, may_be_new=write)):
                 raise InputError(f"cannot open the store {self.path}: {lack}", hint=SALVAGE, field="store")
             if write:
                 self.path.mkdir(parents=True, exist_ok=True)

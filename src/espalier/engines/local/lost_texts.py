@@ -56,8 +56,9 @@ class LostTexts:
         wanted, close = written + refused, self._text_ends[0]
         tags = ((wanted.find(end, max(len(written) - len(end) + 1, 0)), end) for end in self._text_ends)
         at, end = min(((at, end) for at, end in tags if at >= 0), default=(-1, close))
-        if at < 0 and written.endswith(close) and refused.strip() and refused.strip()[0] not in STRUCTURE:
-            at = len(written) - len(close)
+        ended = written.rstrip()
+        if at < 0 and ended.endswith(close) and refused.strip() and refused.strip()[0] not in STRUCTURE:
+            at = len(ended) - len(close)
         call = None if at < 0 else self._call_at(wanted[:at])
         if call is not None and self._is_in_text(call):
             yield (

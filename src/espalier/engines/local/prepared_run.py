@@ -250,8 +250,7 @@ class PreparedRun:
         if self._lost is not None:
             lost = self._lost.notes(outcome.tokens, self._spell_token, self.turn.before, refused=outcome.refused)
         verdict = None if spec is None else self._judge(spec, outcome)
-        # Nothing else tells it of a turn without a constraint, as where the model calls a tool that it was not offered.
-        faults = [turn.fault] if turn.fault and spec is None and outcome.finish == "stop" else []
+        unread = (turn.fault,) if turn.fault and spec is None and outcome.finish == "stop" else ()
         parsed = None
         # A text that was closed by the token limit is complete.
         if (outcome.finish == "stop" or outcome.closed_by_budget) and (verdict is None or verdict.valid is not False):
@@ -283,8 +282,9 @@ class PreparedRun:
             drafting=outcome.drafting,
             closed_by_budget=outcome.closed_by_budget,
             others=tuple(others),
-            notes=tuple(dict.fromkeys((*self.request.notes, *self.turn.notes, *faults, *lost))),
+            notes=tuple(dict.fromkeys((*self.request.notes, *self.turn.notes, *unread, *lost))),
             lost=lost,
+            unread=unread,
             activations=None if self.watch is None else self._capture_output(self.watch, outcome, place),
             prompt_tokens=() if self._scores is None else tuple(self._scores.tokens),
         )

@@ -122,8 +122,8 @@ def reports(
 
 
 def result_lines(results: Iterable[Result]) -> tuple[str, ...]:
-    """What a reply says of texts that break what was called enforced or that a stop text cut, and of what the
-    constraint lost, each sentence once."""
+    """What a reply says of texts that break what was called enforced, that a stop text cut or that could not be read
+    as a turn, and of what the constraint lost, each sentence once."""
     lines = ([*result.faults, *result.lost] for result in results)
     return tuple(dict.fromkeys(line for told in lines for line in told))
 

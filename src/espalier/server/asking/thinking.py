@@ -16,6 +16,7 @@ from espalier.chat.reading.thoughts import find_reasoning
 from espalier.chat.reasoning import REASONING, Reasoning
 from espalier.engines.base import Request
 from espalier.engines.protocols import Engine
+from espalier.engines.request_options import REASONING as OPTION
 from espalier.server.asking.draft import ReasoningPlace
 from espalier.server.bodies.openai import ChatBody
 from espalier.server.http.errors import BadRequest
@@ -94,10 +95,15 @@ def read_thinking(body: ChatBody, process: Process) -> ThinkingFields:
             hints = (effort_name,)
         elif budget is None:
             named, budget = effort_name, EFFORT_TOKENS[effort]
-    if effort is not None and not hints:
-        switched.setdefault(effort_name, effort != "none")
-    if budget is not None and has_markers:
-        switched.setdefault(named, budget != 0)
+    is_limited = budget is not None and has_markers
+    if effort == "none":
+        switched[effort_name] = False
+    if is_limited and budget == 0:
+        switched[named] = False
+    _check_same(switched)
+    if not switched:  # a limit alone asks for thinking; beside a switch it only holds where that says to think
+        limits = {effort_name: effort is not None and not hints, named: is_limited}
+        switched = {name: True for name, is_given in limits.items() if is_given}
     wanted = next(iter(switched.values()), None)
     request: dict[str, Any] = {"template_variables": variables} if variables else {}
     options: dict[str, Any] = {}
@@ -106,7 +112,7 @@ def read_thinking(body: ChatBody, process: Process) -> ThinkingFields:
         request[SWITCH] = wanted
     if wanted and not has_markers:
         warnings.append(f"{next(iter(switched))} {NO_EFFECT}")
-    elif wanted:
+    elif wanted or (wanted is None and has_markers and _wants_reasoning_apart(body) and not _default_of(process)):
         options["reasoning"] = "auto"
     if budget and wanted and has_markers and not engine.capabilities.logits:
         warnings.append(f"{named} is not held: the server behind this one does not count the tokens of its reasoning")
@@ -138,6 +144,18 @@ def read_reasoning_place(body: ChatBody) -> ReasoningPlace:
             raise BadRequest(f"{name} contradicts {stated}", hint="leave one of them out", field=name)
         places, stated = places & allowed, name
     return next(place for place in get_args(ReasoningPlace) if place in places)
+
+
+def _wants_reasoning_apart(body: ChatBody) -> bool:
+    """Whether the body says that the reasoning is not in the content alone, by more than a field's default value."""
+    is_apart = BY_FORMAT.get(body.reasoning_format or "auto") == "separate"
+    return is_apart or read_reasoning_place(body) in ("omitted", "both")
+
+
+def _default_of(process: Process) -> str | None:
+    """The markers that the server's settings name; None where they leave it to the model."""
+    default: str | None = process.app.settings.default_of(OPTION)
+    return None if default == "auto" else default
 
 
 def _stated_places(body: ChatBody) -> Iterator[tuple[str, frozenset[ReasoningPlace]]]:
