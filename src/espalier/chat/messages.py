@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from espalier.chat.call_ids import is_own_id
 from espalier.chat.reading.cut_json import close_json
 from espalier.chat.tools import NAME
 from espalier.errors import InputError
@@ -98,19 +99,22 @@ def _call(call: Any, where: str) -> dict[str, Any]:
     name = inner.get("name")
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise InputError(f"{where}: {name!r} is no name of a tool", hint=CALL_SHAPE, field=f"{where}.name")
-    checked["function"] = {**inner, "arguments": _arguments(inner.get("arguments"), where)}
+    checked["function"] = {
+        **inner,
+        "arguments": _arguments(inner.get("arguments"), where, closes=is_own_id(checked.get("id"))),
+    }
     return checked
 
 
-def _arguments(arguments: Any, where: str) -> Any:
-    """The arguments as given, text or object; an object is copied, a text that is cut off is closed, and
-    half of a surrogate pair is replaced."""
+def _arguments(arguments: Any, where: str, *, closes: bool) -> Any:
+    """The arguments as given, text or object; an object is copied, and half of a surrogate pair is replaced. closes:
+    whether a text that is cut off is closed, as in a call of ours that met the token limit."""
     fault = InputError(
         f"{where}: the arguments are not JSON of an object", hint='"{}" for none', field=f"{where}.arguments"
     )
     try:
         if isinstance(arguments, str):
-            arguments, parsed = _parse_text(arguments)
+            arguments, parsed = _parse_text(arguments, closes=closes)
             text = json.dumps(parsed, ensure_ascii=False)
         else:
             text = json.dumps(arguments, ensure_ascii=False, allow_nan=False)
@@ -124,13 +128,15 @@ def _arguments(arguments: Any, where: str) -> Any:
     return arguments if isinstance(arguments, str) else parsed
 
 
-def _parse_text(arguments: str) -> tuple[str, Any]:
-    """The text of a JSON value, closed where it is cut off, and the value. Raises ValueError."""
+def _parse_text(arguments: str, *, closes: bool) -> tuple[str, Any]:
+    """The text of a JSON value, with `closes` closed where it is cut off, and the value. Raises ValueError."""
     text = arguments if arguments.strip() else "{}"
     try:
         # A number too large for a float is JSON; NaN and Infinity are not.
         return text, json.loads(text, parse_constant=_refuse)
     except ValueError:
+        if not closes:
+            raise
         closed = close_json(text)
         return closed, json.loads(closed)
 

@@ -14,6 +14,7 @@ from hashlib import blake2b
 
 from espalier.activations.capture.tree import CaptureTree
 from espalier.activations.store.record import CapturedVectors, RequestRecord
+from espalier.chat.call_ids import call_id
 from espalier.chat.reading.deltas import CallBegun, Delta, Turn
 from espalier.constraints.judging import Judge, in_this_process
 from espalier.constraints.spec import Spec
@@ -24,7 +25,7 @@ from espalier.decoding.text.stops import TextAssembler
 from espalier.engines.base import Event, FinishEvent, Request, Result, TokenEvent, Usage
 from espalier.engines.local.lost_properties import LostProperties
 from espalier.engines.local.lost_texts import LostTexts
-from espalier.engines.local.turns import PreparedTurn, call_id, calls_tools
+from espalier.engines.local.turns import PreparedTurn, calls_tools
 from espalier.errors import CutByStop
 from espalier.lexicon.files import WordFiles
 from espalier.schema.python.instances import BuildError

@@ -6,7 +6,6 @@ and vocabularies are given to it.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -462,19 +461,3 @@ def _tail(text: str, reasoning: Reasoning) -> str:
     if bare.endswith(reasoning.end):
         return text[max(bare.rfind(reasoning.start), 0) :]
     return ""
-
-
-ALPHABET = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-ID_LENGTH = 9
-"""Mistral's templates accept exactly nine letters or digits; the others accept anything."""
-
-
-def call_id(prompt: str, seed: int, index: int) -> str:
-    """The id of a call: equal for equal runs, different for another prompt, seed or index."""
-    digest = hashlib.blake2b(f"{seed} {index} {prompt}".encode("utf-8", "surrogatepass"), digest_size=16).digest()
-    number = int.from_bytes(digest, "big")
-    letters = []
-    for _ in range(ID_LENGTH):
-        number, place = divmod(number, len(ALPHABET))
-        letters.append(ALPHABET[place])
-    return "".join(letters)
