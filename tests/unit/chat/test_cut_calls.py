@@ -41,11 +41,7 @@ def test_a_call_cut_anywhere_comes_back(name: str) -> None:
             if not turn.calls:
                 continue
             calls = [
-                {
-                    "id": f"call{i:05d}",
-                    "type": "function",
-                    "function": {"name": call.name, "arguments": call.arguments},
-                }
+                {"id": f"call{i:05d}", "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
                 for i, call in enumerate(turn.calls)
             ]
             messages = check_messages([{"role": "assistant", "content": turn.content, "tool_calls": calls}])
