@@ -161,3 +161,55 @@ def test_a_server_that_embeds_nothing_is_told(status: str, ours: int) -> None:
             refusal = api.post("/v1/embeddings", json={"input": "a"})
     assert refusal.status_code == ours
     assert "no embeddings here" in refusal.json()["error"]["message"]
+
+
+ECHO = {"echo": True, "logprobs": 1, "max_tokens": 1, "temperature": 0, "seed": 1}
+MEASURED = {"tokens": ["a", " b"], "token_logprobs": [None, -1.5], "top_logprobs": [None, {}], "text_offset": [0, 1]}
+
+
+def ask_measuring_server(body: dict[str, Any], *choices: dict[str, Any], path: str = "/v1/completions") -> Any:
+    """Our reply in front of a server that answers every text completion with these choices."""
+    answer = {"object": "text_completion", "choices": [{"index": at, **choice} for at, choice in enumerate(choices)]}
+
+    def measures(asked: Asked) -> list[bytes | Hang]:
+        return [reply({"data": [{"id": "toy"}]} if asked.path == "/v1/models" else answer)]
+
+    with scripted_server(measures) as server:
+        engine = espalier.load(engine="openai", url=server.address)
+        with TestClient(make_app(engine=engine)) as api:
+            passed = api.post(path, json=body)
+    if passed.status_code == 200:
+        assert passed.json() == answer
+        assert server.asked[-1].body == {**body, "model": "toy"}
+    return passed
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/completions"])
+@pytest.mark.parametrize(("prompt", "count"), [("a b", 1), (["a b", "a"], 2), ([5, 6], 1), ([[5, 6], [5]], 2)])
+def test_log_probabilities_of_a_prompt_are_passed_on(path: str, prompt: Any, count: int) -> None:
+    choices = [{"text": "a b", "logprobs": MEASURED}] * count
+    passed = ask_measuring_server({"model": "fake", "prompt": prompt, **ECHO}, *choices, path=path)
+    assert passed.status_code == 200, passed.text
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [
+        [],
+        [{"text": "c", "logprobs": {**MEASURED, "tokens": ["c"], "token_logprobs": [-1.0]}}],  # without the prompt
+        [{"text": "a b", "logprobs": {"content": [STEP]}}],  # as llama-server, which ignores echo
+        [{"text": "a b", "logprobs": None}],
+        [{"text": "a b", "logprobs": MEASURED}] * 2,
+    ],
+)
+def test_a_server_that_measures_no_prompt_is_told(choices: list[dict[str, Any]]) -> None:
+    refusal = ask_measuring_server({"model": "fake", "prompt": "a b", **ECHO}, *choices)
+    assert refusal.status_code == 400
+    assert refusal.json()["error"]["param"] == "echo"
+
+
+@pytest.mark.parametrize("more", [{"max_tokens": 20}, {"guided_json": INNER}, {"stream": True}, {"espalier": {}}])
+def test_a_text_that_is_held_to_something_is_not_left_to_the_other_server(more: dict[str, Any]) -> None:
+    refusal = ask_measuring_server({"model": "fake", "prompt": "a b", **ECHO, **more})
+    assert refusal.status_code == 400
+    assert "log probabilities" in refusal.json()["error"]["message"]

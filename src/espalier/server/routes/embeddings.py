@@ -102,12 +102,26 @@ def forwarding_of(request: Request) -> Forwarding | None:
     return engine if isinstance(engine, Forwarding) else None
 
 
-async def forward_body(request: Request, engine: Forwarding, path: str, read: Read = read_object) -> Response:
-    """The other server's reply to this body. read: reads it as JSON. Raises what `Forwarding.forward` raises."""
+async def forward_body(
+    request: Request,
+    engine: Forwarding,
+    path: str,
+    read: Read = read_object,
+    *,
+    check_reply: Callable[[Any], None] | None = None,
+) -> Response:
+    """The other server's reply to this body. read: reads it as JSON. check_reply: raises for a reply that lacks what was
+    asked for. Raises what `Forwarding.forward` raises."""
     async with admitted(request) as (process, caller):
         data = await read(request, process.settings)
-        work = process.pools.tokens.run(lambda: to_bytes_by_parts(engine.forward(path, data)), owner=caller.name)
-        return JsonResponse(await while_connected(request, work))
+
+        def make() -> bytes:
+            reply = engine.forward(path, data)
+            if check_reply is not None:
+                check_reply(reply)
+            return to_bytes_by_parts(reply)
+
+        return JsonResponse(await while_connected(request, process.pools.tokens.run(make, owner=caller.name)))
 
 
 def read_vectors(reply: Any, count: int) -> tuple[list[list[float]], int]:
