@@ -110,8 +110,8 @@ async def forward_body(
     *,
     check_reply: Callable[[Any], None] | None = None,
 ) -> Response:
-    """The other server's reply to this body. read: reads it as JSON. check_reply: raises for a reply that lacks what was
-    asked for. Raises what `Forwarding.forward` raises."""
+    """The other server's reply to this body. read: reads it as JSON. check_reply: raises for a reply that lacks what
+    was asked for. Raises what `Forwarding.forward` raises."""
     async with admitted(request) as (process, caller):
         data = await read(request, process.settings)
 
