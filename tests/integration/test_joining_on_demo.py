@@ -102,7 +102,8 @@ def test_the_command_line_says_what_takes_the_place_of_a_preset_s_form(generate)
     assert json.loads(out)["notes"] == list(UNENFORCED)
 
 
-TOOLS = {"ls": {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}}
+PATH = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
+TOOLS = {"ls": PATH | {"additionalProperties": False}}
 
 
 def test_a_ban_did_not_hold_in_the_arguments_of_a_call(demo_engine):

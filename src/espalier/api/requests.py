@@ -22,7 +22,7 @@ from espalier.constraints.joining.rule import is_filter, together, unenforced
 from espalier.constraints.json_schema.typos import refuse_typos, typo_notes
 from espalier.constraints.soft.spec import SoftSpec
 from espalier.constraints.spec import JsonSchema, Spec
-from espalier.constraints.tools.schemas import tools_of
+from espalier.constraints.tools.schemas import closed_notes, tools_of
 from espalier.decoding.options import FAITHFUL, OPTIONS, Decoding
 from espalier.decoding.strategies import STRATEGIES
 from espalier.engines.base import Message, Request, SamplerName
@@ -183,7 +183,13 @@ def make_request(
         messages=messages,
         constraint=constraint if constraint is None or order is None else constraint.ordered(order),
         schema_order=order,
-        notes=(*notes, *_left_out(tools), *unenforced(constraint), *typo_notes(constraint, chat["tools"])),
+        notes=(
+            *notes,
+            *_left_out(tools),
+            *unenforced(constraint),
+            *typo_notes(constraint, chat["tools"]),
+            *(closed_notes(chat["tools"]) if closed is None and chat["tool_choice"].mode != "none" else ()),
+        ),
         soft=soft_specs(soft),
         filters=others,
         sampling=config,

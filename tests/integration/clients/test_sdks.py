@@ -21,10 +21,9 @@ import pytest
 pytest.importorskip("fastapi")
 
 import espalier
+from tests.clients_page import AGAIN, ENGINES, PAGE, PROGRAMS, ROOT, page
 from tests.server_app import make_app, served, settings
 
-ROOT = Path(__file__).parents[3]
-PROGRAMS = ROOT / "tests" / "clients"
 SECONDS = 300
 pytestmark = pytest.mark.slow
 
@@ -87,7 +86,7 @@ def ran() -> dict[str, Ran]:
 
 
 @pytest.mark.parametrize("program", sorted(path.name for path in PROGRAMS.glob("with_*")))
-@pytest.mark.parametrize("engine", ["transformers", "llamacpp"])
+@pytest.mark.parametrize("engine", list(ENGINES))
 def test_the_sdk_works_unchanged(
     urls: dict[str, str], ran: dict[str, Ran], engine: str, program: str, tmp_path: Path
 ) -> None:
@@ -101,6 +100,25 @@ def test_the_sdk_works_unchanged(
     faults = {line["check"]: line["fault"] for line in found.checks[urls[engine]] if line["fault"]}
     assert not faults, "\n".join(f"{name}:\n{fault}" for name, fault in faults.items())
     assert found.code == 0, found.said
+
+
+def test_the_page_says_what_ran(request: pytest.FixtureRequest, urls: dict[str, str], ran: dict[str, Ran]) -> None:
+    """After the tests above. `--clients-page FILE` writes the page instead of comparing it."""
+    results = {
+        program: {
+            engine: [line["check"] for line in program_run.checks.get(url, []) if not line["fault"]]
+            for engine, url in urls.items()
+        }
+        for program, program_run in ran.items()
+    }
+    path = request.config.getoption("--clients-page", default=None)
+    if path is not None:
+        Path(path).write_text(page(results), encoding="utf-8")
+        return
+    missing = {path.name for path in PROGRAMS.glob("with_*")} - ran.keys()
+    if missing or len(urls) < len(ENGINES):
+        pytest.skip(f"not run: {', '.join(sorted(missing)) or 'an engine'}")
+    assert PAGE.read_text(encoding="utf-8") == page(results), AGAIN
 
 
 def run(program: str, urls: list[str], cwd: Path) -> Ran:

@@ -131,3 +131,27 @@ def test_open_tools_round_trip() -> None:
     assert Spec.from_json(spec.to_json()) == spec
     with pytest.raises(InputError, match="closed"):
         ToolCalls([{"name": "f", "parameters": SCHEMA, "closed": "no"}])
+
+
+CLOSED = {"type": "object", "properties": {"a": {}}, "additionalProperties": False}
+
+
+@pytest.mark.parametrize(
+    ("tool", "more", "is_noted"),
+    [
+        ({"parameters": SCHEMA}, {}, True),
+        ({"parameters": CLOSED}, {}, False),
+        ({"parameters": {"type": "object"}}, {}, False),
+        ({"parameters": SCHEMA, "strict": True}, {}, False),
+        ({"parameters": SCHEMA}, {"closed": True}, False),
+        ({"parameters": SCHEMA}, {"closed": False}, False),
+        ({"parameters": SCHEMA}, {"tool_choice": "none"}, False),
+    ],
+)
+def test_a_request_notes_once_what_only_the_default_closes(
+    tool: dict[str, Any], more: dict[str, Any], is_noted: bool
+) -> None:
+    request = make_request("Hi", tools=[{"name": "f", **tool}, {"name": "g", "parameters": CLOSED}], **more)
+    noted = [note for note in request.notes if "`properties`" in note]
+    assert len(noted) == is_noted
+    assert all(note.startswith("arguments of f: ") for note in noted)

@@ -14,6 +14,7 @@ from espalier.grammar.lark.imported import COMMON
 from espalier.grammar.lark.read import read_lark
 from espalier.grammar.printer import print_grammar
 from espalier.tokens.vocab import Vocab
+from espalier.wording import Edge, in_words
 
 BYTES = Compiler(Vocab.bytes())
 HEAD = "%llguidance {}\n"
@@ -103,6 +104,8 @@ def test_options_of_llguidance_change_no_text(options: str) -> None:
         ('%llguidance {"allow_invalid_utf8": true}\nstart: "x"\n', UnsupportedError, "allow_invalid_utf8"),
         ("start: B\nB: A /b/\nA[lazy]: /x+/\n", GrammarError, "first match"),
         ("start: a\na[stop]: /x/\n", UnsupportedError, "stop"),
+        ('start: A\nA[capture]: %json {"type": "object"}\n', UnsupportedError, "%json"),
+        ('start: a\na: %regex {"substring_words": "a b"}\n', UnsupportedError, "%regex"),
         ("start: a\na[lazy: /x/\n", UnsupportedError, ":"),
         ("start: a\na[lazy", GrammarError, "too early"),
         ('start: a\na[lazy]: b "x"\nb: /x/\n', GrammarError, "cannot contain a rule"),
@@ -111,3 +114,17 @@ def test_options_of_llguidance_change_no_text(options: str) -> None:
 def test_what_no_grammar_can_hold_is_refused_by_its_name(source: str, error: type[Exception], match: str) -> None:
     with pytest.raises(error, match=match):
         read_lark(source)
+
+
+@pytest.mark.parametrize(
+    ("attribute", "edge", "hint"),
+    [
+        ("max_tokens=12", "python", "max_tokens=12, its reasoning with max_reasoning=12"),
+        ("max_tokens=12", "http", '"max_tokens": 12, its reasoning with "espalier": {"max_reasoning": 12}'),
+        ("temperature=0.5", "http", "temperature"),
+    ],
+)
+def test_the_refusal_of_a_limit_says_what_does_its_work(attribute: str, edge: Edge, hint: str) -> None:
+    with pytest.raises(UnsupportedError) as refusal:
+        read_lark(f"start: a\na[{attribute}]: /x*/\n")
+    assert hint in in_words(refusal.value.hint or "", edge)

@@ -13,7 +13,8 @@ from tests.server_app import client, make_app, served
 
 DATE = '[0-9]{4}\n"[a-f]"'
 SUM = 'start: sum\nsum: D "+" D | "(" sum ")"\nD: /[0-9]/\n'
-FUNCTION = {"type": "function", "function": {"name": "look_up", "parameters": {"type": "object", "properties": {}}}}
+CLOSED = {"type": "object", "properties": {}, "additionalProperties": False}
+FUNCTION = {"type": "function", "function": {"name": "look_up", "parameters": CLOSED}}
 ASK: dict[str, Any] = {"model": "fake", "messages": [{"role": "user", "content": "a"}], "seed": 3, "max_tokens": 200}
 
 

@@ -84,3 +84,21 @@ def test_the_word_list_servers_replies_have_none() -> None:
         reply = http.post(CHAT[0], json={"model": "fake", **CHAT[1], "max_tokens": 5})
     assert reply.status_code == 200, reply.text
     assert "timings" not in reply.json()
+
+
+@ROUTES
+@pytest.mark.parametrize("more", [{}, {"n": 2, "seed": 1, "temperature": 1}, {"logprobs": 1}])
+def test_each_chunk_of_a_token_has_them_on_request(
+    http: TestClient, path: str, body: dict[str, Any], more: dict[str, Any]
+) -> None:
+    told = chunks(http, path, {**body, **ASK, **more, "timings_per_token": True})
+    for index in range(more.get("n", 1)):
+        mine = [chunk for chunk in told if chunk["choices"][0]["index"] == index]
+        *pieces, last = [
+            chunk for chunk in mine if chunk["choices"][0].get("delta") != {"role": "assistant", "content": ""}
+        ]
+        counts = [chunk["timings"]["predicted_n"] for chunk in pieces]
+        assert counts == sorted(set(counts))
+        assert counts[0] > 0
+        assert counts[-1] <= last["timings"]["predicted_n"]
+        assert all(chunk["timings"].keys() >= {"predicted_ms", "predicted_per_second"} for chunk in pieces)

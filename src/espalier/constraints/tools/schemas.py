@@ -84,6 +84,13 @@ def closed_entries(tools: Iterable[Tool]) -> list[ContractEntry]:
     return [ContractEntry(pointer="", keyword="closed", verdict="enforced", note=note)] if names else []
 
 
+def closed_notes(tools: Iterable[Tool]) -> tuple[str, ...]:
+    """The note of a request on tools that are closed by default, in one sentence for all of them. Who calls a tool
+    strict expects it."""
+    entries = closed_entries(tool for tool in tools if not tool.strict)
+    return tuple(f"{entry.note} (`closed` false allows others)" for entry in entries)
+
+
 def tool_call_schema(
     name: str, parameters: Mapping[str, Any] | None, *, name_key: str = "name", args_key: str = "args"
 ) -> dict[str, Any]:

@@ -34,6 +34,7 @@ from espalier.grammar.lark.imported import COMMON
 from espalier.grammar.lark.preferred import preferred, widths
 from espalier.grammar.regex.parse import parse_regex
 from espalier.time_limit import check as check_time
+from espalier.wording import NO_VALUE, OptionText, Setting
 
 START = "start"
 MAX_DEPTH = 200
@@ -205,7 +206,9 @@ class _LarkReader:
                     ending = (self._regex(value) if value.kind == "regex" else self._string(value),)
                 self._in_terminal = False
             elif attribute.text not in ("capture", "stop_capture"):  # which name parts of the text for the client
-                raise self._refuse(attribute, f"{attribute.text} of a rule")
+                refusal = self._refuse(attribute, f"{attribute.text} of a rule")
+                refusal.hint = _attribute_hint(attribute.text, value)
+                raise refusal
             self._take("mark", ",")
         return ending
 
@@ -433,7 +436,10 @@ class _LarkReader:
 
     def _end_of_line(self) -> None:
         if self._place < len(self._tokens) and not self._take("line"):
-            raise self._wrong(self._tokens[self._place], "the end of the line is expected")
+            token = self._tokens[self._place]
+            if token.kind == "directive":  # llguidance's `%json` and `%regex` stand within a rule
+                raise self._refuse(token, token.text)
+            raise self._wrong(token, "the end of the line is expected")
 
     def _wrong(self, token: _Token, message: str) -> GrammarError:
         return GrammarError(f"{self._where(token)}: {message}")
@@ -460,6 +466,20 @@ _LarkReader._atoms = {
 IGNORED = "lark-ignored"
 LLGUIDANCE = frozenset({"no_forcing", "allow_initial_skip"})
 ANCHOR = re.compile(r"[\^$]|\\[AZzbB]")
+
+
+def _attribute_hint(name: str, value: _Token | None) -> str | None:
+    """What does the work of an attribute that no grammar can hold: an option of the whole request."""
+    number = int(value.text) if value is not None and value.kind == "number" else NO_VALUE
+    if name == "max_tokens":
+        return OptionText(
+            "a grammar counts no tokens: limit the whole text with ",
+            Setting("max_tokens", number),
+            ", its reasoning with ",
+            Setting("max_reasoning", number),
+            ", or count characters, such as /.{0,40}/",
+        )
+    return OptionText("give the whole text one ", Setting("temperature")) if name == "temperature" else None
 
 
 def _rule(name: str) -> str:

@@ -1,14 +1,16 @@
 """How many tokens were read and generated: OpenAI's `usage`, and llama-server's `timings`, which say how fast.
 
-It reads no clock.
+Only `StreamTimings` reads the clock.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from espalier.engines.base import Result, Usage
+from espalier.engines.base import Result, TokenEvent, Usage
 
 Json = dict[str, Any]
 
@@ -80,3 +82,53 @@ def predicted(count: int, *, first: float | None, last: float) -> Json:
         "predicted_per_token_ms": after / count if count else 0.0,
         "predicted_per_second": 1000 * count / after if after > 0 else 0.0,
     }
+
+
+@dataclass(slots=True)
+class OutputProgress:
+    """How far a streamed output is. Times are of `time.monotonic`."""
+
+    #: When its first and its latest token came; None before.
+    first: float | None = None
+    last: float | None = None
+    #: Generated tokens.
+    count: int = 0
+    #: Of the prompt; None where the engine knows it only at the end.
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+
+
+@dataclass(slots=True)
+class StreamTimings:
+    """`timings` of streamed outputs, by index, up to their latest token."""
+
+    began: float = field(default_factory=time.monotonic)
+    _outputs: dict[int, OutputProgress] = field(default_factory=dict)
+
+    def of(self, index: int) -> OutputProgress:
+        """How far an output is."""
+        return self._outputs.setdefault(index, OutputProgress())
+
+    def count(self, index: int, token: TokenEvent) -> None:
+        """Count a token of an output."""
+        progress = self.of(index)
+        progress.last = time.monotonic()
+        if progress.first is None:
+            progress.first = progress.last
+        progress.count += 1
+        progress.prompt_tokens, progress.cached_tokens = token.prompt_tokens, token.cached_tokens
+
+    def so_far(self, index: int, usage: Usage | None = None) -> Json:
+        """`timings` up to the latest token; of the prompt only where the engine knows it before the end. usage: the
+        counts of an output that has ended."""
+        progress = self.of(index)
+        last = self.began if progress.last is None else progress.last
+        if usage is None:
+            if progress.prompt_tokens is None:
+                return predicted(progress.count, first=progress.first, last=last)
+            usage = Usage(
+                prompt_tokens=progress.prompt_tokens,
+                completion_tokens=progress.count,
+                cached_tokens=progress.cached_tokens or 0,
+            )
+        return timings(usage, began=self.began, first=progress.first, last=last)

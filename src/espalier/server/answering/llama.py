@@ -6,13 +6,12 @@ used.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from espalier.engines.base import Event, FinishEvent, Result, TokenEvent, Usage
-from espalier.server.answering.counts import predicted, timings
+from espalier.engines.base import Event, FinishEvent, Result, TokenEvent
+from espalier.server.answering.counts import StreamTimings
 from espalier.server.answering.generation import Generation
 from espalier.server.answering.logprobs import finite, of_probability
 from espalier.server.answering.replies import Head, ReplyChunks, result_report
@@ -166,11 +165,7 @@ def _pick_fields(parsed: ParsedLlamaRequest, reply: Json) -> Json:
 class LlamaChunks(ReplyChunks):
     """A chunk for each piece of text with its tokens, and a last chunk of each output with everything else."""
 
-    begun: float = field(default_factory=time.monotonic)
-    _first: dict[int, float] = field(default_factory=dict)
-    _last: dict[int, float] = field(default_factory=dict)
-    _counts: dict[int, int] = field(default_factory=dict)
-    _prompts: dict[int, tuple[int | None, int | None]] = field(default_factory=dict)  # tokens, and those in the cache
+    _clock: StreamTimings = field(default_factory=StreamTimings)
 
     def first(self) -> list[Json]:
         return []
@@ -182,42 +177,35 @@ class LlamaChunks(ReplyChunks):
         asked, index = self.asked, run
         assert isinstance(asked, ParsedLlamaRequest)
         if isinstance(happened, TokenEvent):
-            self._last[index] = time.monotonic()
-            self._first.setdefault(index, self._last[index])
-            self._counts[index] = self._counts.get(index, 0) + 1
+            self._clock.count(index, happened)
             self._ids.setdefault(index, []).append(happened.token_id)
-            begins = index not in self._prompts
-            self._prompts[index] = (happened.prompt_tokens, happened.cached_tokens)
+            begins = self._clock.of(index).count == 1
             if happened.record is not None and asked.body.n_probs:
                 self._steps.setdefault(index, []).append(happened.record)
             told = [self._progress(asked, index)] if begins and asked.body.return_progress else []
             return [*told, self._piece(asked, index, happened.text)] if happened.text else told
         assert isinstance(happened, FinishEvent)
         self.results[index] = happened.result
-        self._prompts[index] = (happened.result.usage.prompt_tokens, happened.result.usage.cached_tokens)
+        usage, progress = happened.result.usage, self._clock.of(index)
+        progress.prompt_tokens, progress.cached_tokens = usage.prompt_tokens, usage.cached_tokens
         pieces = [self._piece(asked, index, happened.text)] if happened.text or self._ids.get(index) else []
         final = {**_final(asked, index, happened.result), "content": "", "tokens": []}
         final.pop("completion_probabilities", None)  # each was sent with its token
-        took = timings(
-            happened.result.usage,
-            began=self.begun,
-            first=self._first.get(index),
-            last=self._last.get(index, self.begun),
-        )
-        last = _pick_fields(asked, {**final, **self.head.named(), "timings": took})
+        last = _pick_fields(asked, {**final, **self.head.named(), "timings": self._clock.so_far(index, usage)})
         return [*pieces, {**last, **result_report(happened.result)}]
 
     def _count_prompt(self, index: int) -> Json:
         """How many tokens the prompt has, where the engine knows it before the end."""
-        total = self._prompts.get(index, (None, None))[0]
+        total = self._clock.of(index).prompt_tokens
         return {} if total is None else {"tokens_evaluated": total}
 
     def _progress(self, parsed: ParsedLlamaRequest, index: int) -> Json:
         """The chunk of `return_progress`: the prompt has been read. It comes once, before the first token, for prompts
         are read beside the steps of others and not chunk by chunk for one request."""
-        total, cached = self._prompts[index]
-        took = 1000 * (self._first[index] - self.begun)
-        progress = {"total": total or 0, "cache": cached or 0, "processed": total or 0, "time_ms": round(took)}
+        output = self._clock.of(index)
+        assert output.first is not None
+        total, took = output.prompt_tokens or 0, 1000 * (output.first - self._clock.began)
+        progress = {"total": total, "cache": output.cached_tokens or 0, "processed": total, "time_ms": round(took)}
         return {
             "index": index,
             "content": "",
@@ -229,15 +217,6 @@ class LlamaChunks(ReplyChunks):
             "prompt_progress": progress,
         }
 
-    def _timings(self, index: int) -> Json:
-        """`timings` so far; of the prompt only where the engine knows it before the end."""
-        count, last = self._counts.get(index, 0), self._last.get(index, self.begun)
-        total, cached = self._prompts.get(index, (None, None))
-        if total is None:
-            return predicted(count, first=self._first.get(index), last=last)
-        usage = Usage(prompt_tokens=total, completion_tokens=count, cached_tokens=cached or 0)
-        return timings(usage, began=self.begun, first=self._first.get(index), last=last)
-
     def _piece(self, parsed: ParsedLlamaRequest, index: int, text: str) -> Json:
         piece: Json = {
             "index": index,
@@ -245,11 +224,11 @@ class LlamaChunks(ReplyChunks):
             "tokens": self._ids.pop(index, []),
             "stop": False,
             "id_slot": -1 if parsed.body.id_slot is None else parsed.body.id_slot,
-            "tokens_predicted": self._counts.get(index, 0),
+            "tokens_predicted": self._clock.of(index).count,
             **self._count_prompt(index),
         }
         if parsed.body.timings_per_token:
-            piece["timings"] = self._timings(index)
+            piece["timings"] = self._clock.so_far(index)
         if steps := self._steps.pop(index, None):
             piece["completion_probabilities"] = [probabilities(parsed, step) for step in steps]
         return piece

@@ -17,7 +17,7 @@ from espalier.chat.reading.deltas import ArgumentsDelta, CallBegun, ContentDelta
 from espalier.decoding.prompt_scores import PromptToken
 from espalier.engines.base import Event, FinishEvent, Result, TokenEvent
 from espalier.errors import EspalierError
-from espalier.server.answering.counts import no_timings, usage
+from espalier.server.answering.counts import StreamTimings, no_timings, usage
 from espalier.server.answering.custom_calls import CustomDeltas, as_custom
 from espalier.server.answering.logprobs import ChatLogprobsLog, Logprobs, TextLogprobsLog
 from espalier.server.asgi import new_id
@@ -68,13 +68,7 @@ def chat_head(parsed: ParsedRequest, fingerprint: str) -> Head:
 
 
 def text_head(parsed: ParsedRequest, fingerprint: str) -> Head:
-    return Head(
-        id=new_id("cmpl-"),
-        kind="text_completion",
-        created=int(time.time()),
-        model=parsed.model,
-        fingerprint=fingerprint,
-    )
+    return replace(chat_head(parsed, fingerprint), id=new_id("cmpl-"), kind="text_completion")
 
 
 def outputs(parsed: ParsedRequest, results: Sequence[Result]) -> Iterator[tuple[int, int, int, Result]]:
@@ -263,6 +257,7 @@ class ChoiceChunks(ReplyChunks):
 
     _logprobs: dict[int, Logprobs] = field(default_factory=dict)
     _frames: dict[int, tuple[bytes, bytes]] = field(default_factory=dict)
+    _clock: StreamTimings = field(default_factory=StreamTimings)
 
     def sent(self, run: int, happened: Event, trace_id: str | None, *, by_parts: bool = False) -> bytes:
         """The chunks of one event as they are sent. What is only text is put into a frame that is made once."""
@@ -270,7 +265,7 @@ class ChoiceChunks(ReplyChunks):
         if (
             isinstance(happened, TokenEvent)
             and parsed.top_logprobs is None
-            and not (parsed.token_ids or parsed.stream_steps)
+            and not (parsed.token_ids or parsed.stream_steps or parsed.timings_per_token)
         ):
             text = self.only_text(run, happened)
             if text is not None:
@@ -336,6 +331,9 @@ class ChoiceChunks(ReplyChunks):
         if self.asked.stream_steps and isinstance(happened, TokenEvent) and happened.record is not None:
             chunks = chunks or [self._chunk([])]  # the text of the token is still held back
             chunks[0]["espalier"] = {"steps": [{"index": index, **happened.record.to_json()}]}
+        if self.asked.timings_per_token and isinstance(happened, TokenEvent):
+            self._clock.count(run, happened)
+            chunks = [chunk | {"timings": self._clock.so_far(run)} for chunk in chunks]
         if isinstance(happened, FinishEvent):
             self.results[run] = happened.result
             chunks.append(self._end_output(index, run, happened.result, trace_id))

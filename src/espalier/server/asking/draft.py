@@ -49,6 +49,8 @@ class ReplyOptions:
     custom_tools: frozenset[str] = frozenset()
     shown_trace: Literal["none", "summary", "steps"] = "none"
     stream_steps: bool = False
+    #: Whether each chunk of a stream has llama-server's `timings`.
+    timings_per_token: bool = False
     #: Where the reply has the reasoning.
     reasoning_place: ReasoningPlace = "separate"
 

@@ -291,6 +291,7 @@ def _draft(body: SharedBody, process: Process, *, options: dict[str, Any], **giv
         report=body.espalier is not None,
         shown_trace=shown,
         stream_steps=bool(ours.stream_steps),
+        timings_per_token=isinstance(body, ChatBody | CompletionBody) and bool(body.timings_per_token),
         trace=least,
         strict=bool(ours.strict) or process.settings.strict_fields,
         **given,

@@ -72,7 +72,7 @@ HINTS: Mapping[str, Hint] = {
     "penalize_nl": Hint("llama.cpp has this switch no more, and ignores it", bool),
     "t_max_predict_ms": Hint("only llama-server's routes end a text at a late new line", NUMBER),
     "t_max_prompt_ms": Hint("REQUEST_SECONDS limits the time", NUMBER),
-    "timings_per_token": Hint("only /completion has timings in each chunk; here the last one has them", bool),
+    "timings_per_token": Hint("only llama-server's routes, chat and completions have timings in each chunk", bool),
     # Ollama
     "options.num_keep": Hint("a prompt is never shifted", int),
     **{

@@ -208,6 +208,7 @@ class ChatBody(ReasoningFields, SharedBody):
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     functions: list[dict[str, Any]] | None = None
+    timings_per_token: bool | None = None
     function_call: Literal["none", "auto"] | dict[str, Any] | None = None
     # the chat template's
     chat_template_kwargs: dict[str, Any] | None = None
@@ -235,6 +236,7 @@ class CompletionBody(SharedBody):
     prompt: str | Texts | Ids | Annotated[list[Ids], Field(fail_fast=True)]
     logprobs: int | None = Field(default=None, ge=0)
     echo: bool | None = None
+    timings_per_token: bool | None = None
     suffix: str | None = None
 
 

@@ -20,7 +20,7 @@ from espalier.server.bodies.base import names_of
 from espalier.server.bodies.llama import LlamaBody
 from espalier.server.bodies.openai import CompletionBody
 from espalier.server.http.body import read_object
-from espalier.server.routes.completions import TEXT
+from espalier.server.routes.completions import answer_completion
 from espalier.server.routes.embeddings import llama_vectors, openai_vectors
 from espalier.server.routes.llama import LLAMA
 
@@ -66,7 +66,7 @@ async def complete(request: Request) -> Response:
     """As `/v1/completions` for a body of OpenAI's, otherwise as `/completion`."""
     data = await read_ahead(request, LLAMA.route, read_object)
     if _is_openai(data, ONLY_LLAMA):
-        return await answer(request, replace(TEXT, read=as_read(data)))
+        return await answer_completion(request, data)
     return await answer(request, replace(LLAMA, read=as_read(await adapt_prompt(request, data))))
 
 

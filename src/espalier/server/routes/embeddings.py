@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from espalier.engines.embedding import Vectors, embedding
 from espalier.engines.protocols import Forwarding
-from espalier.errors import DeadlineExceeded, NotHere
+from espalier.errors import DeadlineExceeded, NotHere, UpstreamError
 from espalier.server.asking.embeddings import EmbeddingsRequest, ask_embeddings
 from espalier.server.bodies.base import read_body
 from espalier.server.bodies.embeddings import EmbeddingList, EmbeddingsBody, TokenVectors
@@ -102,12 +102,40 @@ def forwarding_of(request: Request) -> Forwarding | None:
     return engine if isinstance(engine, Forwarding) else None
 
 
-async def forward_body(request: Request, engine: Forwarding, path: str, read: Read = read_object) -> Response:
-    """The other server's reply to this body. read: reads it as JSON. Raises what `Forwarding.forward` raises."""
+async def forward_body(
+    request: Request,
+    engine: Forwarding,
+    path: str,
+    read: Read = read_object,
+    *,
+    check_reply: Callable[[Any], None] | None = None,
+) -> Response:
+    """The other server's reply to this body. read: reads it as JSON. check_reply: raises for a reply that lacks what
+    was asked for. Raises what `Forwarding.forward` raises."""
     async with admitted(request) as (process, caller):
         data = await read(request, process.settings)
-        work = process.pools.tokens.run(lambda: to_bytes_by_parts(engine.forward(path, data)), owner=caller.name)
-        return JsonResponse(await while_connected(request, work))
+
+        def make() -> bytes:
+            reply = engine.forward(path, data)
+            if check_reply is not None:
+                check_reply(reply)
+            return to_bytes_by_parts(reply)
+
+        return JsonResponse(await while_connected(request, process.pools.tokens.run(make, owner=caller.name)))
+
+
+def read_vectors(reply: Any, count: int) -> tuple[list[list[float]], int]:
+    """The vectors of `count` texts and their count of tokens, from another server's reply to `/v1/embeddings`. Raises
+    UpstreamError for a reply of another shape."""
+    try:
+        items = sorted(reply["data"], key=lambda item: int(item["index"]))
+        vectors = [[float(number) for number in item["embedding"]] for item in items]
+        tokens = int((reply.get("usage") or {}).get("prompt_tokens") or 0)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UpstreamError("the server's reply to /v1/embeddings has no list of vectors") from error
+    if len(vectors) != count:
+        raise UpstreamError(f"the server's reply to /v1/embeddings has {len(vectors)} vectors for {count} texts")
+    return vectors, tokens
 
 
 def embed_body(data: Json, process: Process) -> tuple[EmbeddingsRequest, Json]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -12,6 +12,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from espalier.engines.embedding import Vectors
+from espalier.engines.protocols import Forwarding
 from espalier.errors import EspalierError, NotHere
 from espalier.server.answering.ollama.card import describe_model, list_entries
 from espalier.server.answering.ollama.errors import PREFIX, ollama_error
@@ -50,10 +51,10 @@ from espalier.server.http.errors import (
 )
 from espalier.server.http.sse import LineStream
 from espalier.server.http.warnings import warning_header
-from espalier.server.http.wire import JsonResponse
-from espalier.server.process.deps import cheap_caller_of, count_public, process_of
+from espalier.server.http.wire import JsonResponse, to_bytes_by_parts
+from espalier.server.process.deps import admitted, cheap_caller_of, count_public, process_of, while_connected
 from espalier.server.process.state import Process
-from espalier.server.routes.embeddings import answer_vectors
+from espalier.server.routes.embeddings import answer_vectors, forwarding_of, read_vectors
 from espalier.version import __version__
 
 Json = dict[str, Any]
@@ -146,20 +147,24 @@ async def embed(request: Request) -> Response:
     """A vector for each text, of length 1."""
     began = time.monotonic()
 
-    def ask(data: Json, process: Process) -> EmbeddingsRequest:
-        body = read_body(OllamaEmbedBody, data, strict=process.settings.strict_fields)
-        texts = [body.input] if isinstance(body.input, str) else body.input
-        given: Json = {"input": texts, "dimensions": body.dimensions}
-        return _ask_vectors(body, given if texts and any(texts) else {}, process, is_cut=body.truncate is not False)
-
-    def write(parsed: EmbeddingsRequest, vectors: list[Vectors]) -> Json:
+    def show(model: str, vectors: Sequence[Sequence[float]], tokens: int) -> Json:
         return {
-            "model": parsed.model,
-            "embeddings": [vector.tolist() for vector in vectors],
+            "model": model,
+            "embeddings": vectors,
             "total_duration": nanoseconds(time.monotonic() - began),
             "load_duration": nanoseconds(0),
-            "prompt_eval_count": parsed.tokens,
+            "prompt_eval_count": tokens,
         }
+
+    if (engine := forwarding_of(request)) is not None:
+        return await _forward_texts(request, engine, OllamaEmbedBody, show)
+
+    def ask(data: Json, process: Process) -> EmbeddingsRequest:
+        body = read_body(OllamaEmbedBody, data, strict=process.settings.strict_fields)
+        return _ask_vectors(body, _openai_fields(body), process, is_cut=body.truncate is not False)
+
+    def write(parsed: EmbeddingsRequest, vectors: list[Vectors]) -> Json:
+        return show(parsed.model, [vector.tolist() for vector in vectors], parsed.tokens)
 
     return await answer_vectors(request, ask, write, read=read_untyped)
 
@@ -168,14 +173,58 @@ async def embed(request: Request) -> Response:
 async def embeddings(request: Request) -> Response:
     """The vector of one text: the older form of `/api/embed`."""
 
+    def show(_model: str, vectors: Sequence[Sequence[float]], _tokens: int) -> Json:
+        return {"embedding": vectors[0] if vectors else []}
+
+    if (engine := forwarding_of(request)) is not None:
+        return await _forward_texts(request, engine, OllamaEmbeddingsBody, show)
+
     def ask(data: Json, process: Process) -> EmbeddingsRequest:
         body = read_body(OllamaEmbeddingsBody, data, strict=process.settings.strict_fields)
-        return _ask_vectors(body, {"input": body.prompt} if body.prompt else {}, process, is_cut=True)
+        return _ask_vectors(body, _openai_fields(body), process, is_cut=True)
 
     def write(parsed: EmbeddingsRequest, vectors: list[Vectors]) -> Json:
-        return {"embedding": vectors[0].tolist() if vectors else []}
+        return show(parsed.model, [vector.tolist() for vector in vectors], parsed.tokens)
 
     return await answer_vectors(request, ask, write, read=read_untyped)
+
+
+def _openai_fields(body: OllamaEmbedBody | OllamaEmbeddingsBody) -> Json:
+    """The fields of a body of `/v1/embeddings`; none where there is no text."""
+    if isinstance(body, OllamaEmbeddingsBody):
+        return {"input": body.prompt} if body.prompt else {}
+    texts = [body.input] if isinstance(body.input, str) else body.input
+    if not texts or not any(texts):
+        return {}
+    return {"input": texts} | ({} if body.dimensions is None else {"dimensions": body.dimensions})
+
+
+async def _forward_texts(
+    request: Request,
+    engine: Forwarding,
+    body_type: type[OllamaEmbedBody] | type[OllamaEmbeddingsBody],
+    show: Callable[[str, Sequence[Sequence[float]], int], Json],
+) -> Response:
+    """The vectors of `/v1/embeddings` of the server behind the engine, in Ollama's shape. show: the reply with the
+    model's name, the vectors and the count of tokens. Raises what `Forwarding.forward` raises."""
+    async with admitted(request) as (process, caller):
+        data = await read_untyped(request, process.settings)
+        body = read_body(body_type, data, strict=process.settings.strict_fields)
+        name, warnings = _model({"model": body.model}, process)
+        fields = _openai_fields(body)
+
+        def make() -> bytes:
+            vectors: list[list[float]] = []
+            tokens = 0
+            if fields:
+                reply = engine.forward("/v1/embeddings", fields)
+                vectors, tokens = read_vectors(reply, 1 if isinstance(fields["input"], str) else len(fields["input"]))
+            return to_bytes_by_parts(show(name, vectors, tokens))
+
+        hints = [field for field in ("options", "keep_alive", "truncate") if getattr(body, field, None)]
+        told = (body.told + FieldWarnings(hints=tuple(hints))).lines()
+        reply = await while_connected(request, process.pools.tokens.run(make, owner=caller.name))
+        return JsonResponse(reply, headers=warning_header((*told, *warnings)))
 
 
 def _ask_vectors(
