@@ -95,7 +95,7 @@ class MatcherQuestions(Answers):
 
         Answers that are worked out later take no more CPU time each than the limit that holds now gives a step. Once
         one would, or exceeds another limit, nothing more is worked out for the run."""
-        members = () if self._composite is None else self.member_masks()
+        members = self.member_masks() if self.has_members else ()
         if self._matcher is None and not members:
             return NO_MATCHER
         place = self.place()

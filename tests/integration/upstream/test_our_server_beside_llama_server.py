@@ -117,7 +117,7 @@ def test_whole_replies_are_alike(ours: TestClient, theirs: httpx2.Client, more: 
         ("POST", "/lora-adapters", [], 501, 200),  # nothing to change there; here the route changes nothing
         ("POST", "/infill", {"input_prefix": "a", "input_suffix": "b"}, 501, 501),
         ("POST", "/v1/rerank", {"query": "a", "documents": ["b"]}, 501, 501),
-        ("POST", "/v1/score", {}, 501, 404),  # a route of vLLM's
+        ("POST", "/v1/score", {}, 400, 404),  # a route of vLLM's
         ("POST", "/v1/embeddings", {"input": "a"}, 200, 501),  # one program for both here
     ],
 )

@@ -14,6 +14,7 @@ import pytest
 
 import tests.tokenizers as tokenizers
 from espalier import AllOf, AnyOf, Free, Gbnf, JsonSchema, ToolCalls
+from espalier.chat.tools import Tool
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
 from espalier.errors import EspalierError, SchemaError, SpecError, UnsupportedError
@@ -179,7 +180,8 @@ def test_the_arguments_of_tools_keep_the_counts(wire_format: str) -> None:
         enforced = schema if schema["minProperties"] < len(schema["properties"]) + 2 else schema | {"minProperties": 0}
         judge = jsonschema.Draft202012Validator(enforced)
         try:
-            made = BYTES.compile(ToolCalls({"f": schema}, format=wire_format, choice="required", order=order))
+            tool = Tool(name="f", parameters=json.dumps(schema), closed=False)
+            made = BYTES.compile(ToolCalls([tool], format=wire_format, choice="required", order=order))
         except SpecError:  # no call satisfies it
             continue
         for value in values:

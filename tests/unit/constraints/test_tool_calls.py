@@ -444,7 +444,7 @@ def test_explain_in_and_around_free_text():
     hermes = BYTES.compile(ToolCalls(TOOLS, format="hermes"))
     found = told(hermes, "a ", 0x80)
     assert (found.member, found.rule) == ("tool_calls", None)
-    found = told(hermes, "a <tool_call>", ord("x"))
+    found = told(hermes, "a\n<tool_call>", ord("x"))
     assert 'not "x"' in found.reason
     found = told(BYTES.compile(ToolCalls(TOOLS, format="hermes", choice="none")), "a <tool_call", ord(">"))
     assert found.reason == "a tool call would start here, and the choice is none"

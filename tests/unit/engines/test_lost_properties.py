@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import espalier
+from espalier.chat.tools import Tool
 from espalier.engines.fake import FakeStepModel, noise
 from espalier.engines.local.engine import LocalEngine
 from espalier.engines.local.lost_properties import property_names
@@ -130,7 +131,7 @@ def test_an_argument_of_a_tool_whose_order_is_that_of_its_schema_is_named(is_ope
     schema = FILE if not is_open else {name: value for name, value in FILE.items() if name != "additionalProperties"}
     wish = '{"name": "find", "args": ' + WISH + "}"
     with engine_of(wish) as engine:
-        tool = {"type": "function", "function": {"name": "find", "parameters": schema}}
+        tool = {"type": "function", "function": {"name": "find", "parameters": schema, "closed": not is_open}}
         result = engine.generate(
             "go", raw=True, tools=[tool], tool_choice="required", tool_format="args", temperature=0, max_tokens=200
         )
@@ -247,7 +248,7 @@ def test_names_of_properties_are_those_whose_order_is_open() -> None:
     names = ("end_line", "path", "start_line")
     assert property_names(espalier.ToolCalls({"f": FILE}, content=inner)) == names
     assert property_names(espalier.ToolCalls({"f": FILE})) == ()  # they come in every order
-    is_open = {"type": "object", "properties": FILE["properties"]}
-    assert property_names(espalier.ToolCalls({"f": is_open})) == names
-    assert property_names(espalier.ToolCalls({"f": is_open}, order="any")) == ()
-    assert property_names(espalier.ToolCalls({"f": is_open}, format="qwen_coder")) == ()
+    opened = [Tool(name="f", parameters={"type": "object", "properties": FILE["properties"]}, closed=False)]
+    assert property_names(espalier.ToolCalls(opened)) == names
+    assert property_names(espalier.ToolCalls(opened, order="any")) == ()
+    assert property_names(espalier.ToolCalls(opened, format="qwen_coder")) == ()

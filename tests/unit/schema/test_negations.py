@@ -281,7 +281,7 @@ COMPOSED: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "Free": (lambda schema: espalier.Free({"N:": JsonSchema(schema)}), "N:{}"),
     "ToolCalls": (
         lambda schema: espalier.ToolCalls(
-            [{"type": "function", "function": {"name": "f", "parameters": schema, "strict": True}}],
+            [{"type": "function", "function": {"name": "f", "parameters": schema, "strict": True, "closed": False}}],
             choice="required",
             format="hermes",
         ),
