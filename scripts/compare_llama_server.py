@@ -23,11 +23,11 @@ IMAGE = {"type": "image_url", "image_url": {"url": "x"}}
 DATE = {"type": "object", "properties": {"d": {"type": "string", "format": "date"}}, "required": ["d"]}
 MOOD = {"type": "object", "properties": {"mood": {"enum": ["calm", "glad"]}}, "required": ["mood"]}
 LOOK_UP = {"type": "function", "function": {"name": "look_up", "parameters": MOOD}}
-CUT_CALL = {"id": "a", "type": "function", "function": {"name": "look_up", "arguments": '{"mood": "ca'}}
+CUT_CALL = {"id": "aB3dE6gH9", "type": "function", "function": {"name": "look_up", "arguments": '{"mood": "ca'}}
 SENT_BACK = [
     *ASK["messages"],  # type: ignore[misc]
     {"role": "assistant", "content": None, "tool_calls": [CUT_CALL]},
-    {"role": "tool", "tool_call_id": "a", "content": "it was cut"},
+    {"role": "tool", "tool_call_id": "aB3dE6gH9", "content": "it was cut"},
 ]
 FRONT_END = {
     "truncation_length": 2048,
