@@ -38,6 +38,7 @@ def chunks_of(kind: Any, **more: Any) -> Any:
             "top_logprobs": None,
             "token_ids": False,
             "stream_steps": False,
+            "timings_per_token": False,
             "returned": 2,
             "include_usage": False,
             "has_functions": False,
