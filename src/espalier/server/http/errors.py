@@ -138,12 +138,26 @@ LLAMA_ROUTES = frozenset({"/completion", "/completions", "/infill", "/apply-temp
 LLAMA_TOO_LONG = "exceed_context_size_error"
 
 
+def path_of(request: Request) -> str:
+    """The path of a request below the server's root path."""
+    path: str = request.scope["path"]
+    return path.removeprefix(request.scope.get("root_path", ""))
+
+
+def shape_where(is_own: Callable[[str, Request], bool], write: ErrorShape, other: ErrorShape) -> ErrorShape:
+    """Errors as `write` has them where `is_own` of the path and the request, and in the other shape elsewhere."""
+
+    def shape(error: EspalierError, request: Request) -> Response:
+        return (write if is_own(path_of(request), request) else other)(error, request)
+
+    return shape
+
+
 def openai_shape(error: EspalierError, request: Request) -> Response:
     """The reply to an error, as OpenAI writes it. On llama-server's routes a prompt that is too long has its type and
     counts."""
     body = error_body(error)
-    path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
-    if isinstance(error, PromptTooLong) and path in LLAMA_ROUTES:
+    if isinstance(error, PromptTooLong) and path_of(request) in LLAMA_ROUTES:
         body["error"] |= {"type": LLAMA_TOO_LONG, "n_prompt_tokens": error.tokens, "n_ctx": error.context}
     return JsonResponse(body, status_code=error.http_status, headers=error_headers(error))
 

@@ -16,7 +16,7 @@ from espalier.server.answering.route import Dialect, answer
 from espalier.server.asking.messages.ask import ask_messages
 from espalier.server.bodies.messages import MessagesBody
 from espalier.server.bodies.openapi import STREAM
-from espalier.server.http.errors import GENERATION_ERRORS, ErrorShape, documented, error_headers
+from espalier.server.http.errors import GENERATION_ERRORS, ErrorShape, documented, error_headers, shape_where
 from espalier.server.http.wire import JsonResponse
 from espalier.server.routes.counting import COUNTED, answer_count
 
@@ -58,14 +58,9 @@ async def count_tokens(request: Request) -> Response:
 
 def messages_shape(other: ErrorShape) -> ErrorShape:
     """Errors as Anthropic writes them on its routes, and in the other shape elsewhere."""
+    return shape_where(lambda path, _: path == ROUTE or path.startswith(f"{ROUTE}/"), _error_reply, other)
 
-    def shape(error: EspalierError, request: Request) -> Response:
-        path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
-        if path != ROUTE and not path.startswith(f"{ROUTE}/"):
-            return other(error, request)
-        request_id = request.scope.get("state", {}).get("request_id")
-        return JsonResponse(
-            messages_error(error, request_id), status_code=error.http_status, headers=error_headers(error)
-        )
 
-    return shape
+def _error_reply(error: EspalierError, request: Request) -> Response:
+    request_id = request.scope.get("state", {}).get("request_id")
+    return JsonResponse(messages_error(error, request_id), status_code=error.http_status, headers=error_headers(error))

@@ -48,6 +48,7 @@ from espalier.server.http.errors import (
     ErrorShape,
     documented,
     error_headers,
+    shape_where,
 )
 from espalier.server.http.sse import LineStream
 from espalier.server.http.warnings import warning_header
@@ -316,11 +317,8 @@ async def _answer_read(request: Request, make: Callable[[Process], Json]) -> Res
 
 def ollama_shape(other: ErrorShape) -> ErrorShape:
     """Errors as Ollama writes them on its routes, and in the other shape elsewhere."""
+    return shape_where(lambda path, _: path.startswith(PREFIX), _error_reply, other)
 
-    def shape(error: EspalierError, request: Request) -> Response:
-        path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
-        if not path.startswith(PREFIX):
-            return other(error, request)
-        return JsonResponse(ollama_error(error), status_code=error.http_status, headers=error_headers(error))
 
-    return shape
+def _error_reply(error: EspalierError, _: Request) -> Response:
+    return JsonResponse(ollama_error(error), status_code=error.http_status, headers=error_headers(error))

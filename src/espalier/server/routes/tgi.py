@@ -19,7 +19,14 @@ from espalier.server.asking.tgi import ask_tgi
 from espalier.server.bodies.openapi import STREAM
 from espalier.server.bodies.tgi import TgiBody, TgiErrorReply, TgiReply
 from espalier.server.http.body import read_object
-from espalier.server.http.errors import GENERATION_ERRORS, READING_ERRORS, ErrorShape, documented, error_headers
+from espalier.server.http.errors import (
+    GENERATION_ERRORS,
+    READING_ERRORS,
+    ErrorShape,
+    documented,
+    error_headers,
+    shape_where,
+)
 from espalier.server.http.wire import JsonResponse
 from espalier.server.process.deps import cheap_caller_of, process_of
 from espalier.server.settings import ServerSettings
@@ -93,11 +100,10 @@ async def info(request: Request) -> Response:
 
 def tgi_shape(other: ErrorShape) -> ErrorShape:
     """Errors as TGI writes them on its routes, and in the other shape elsewhere."""
+    return shape_where(
+        lambda path, request: path in ROUTES or (path == "/" and request.method == "POST"), _error_reply, other
+    )
 
-    def shape(error: EspalierError, request: Request) -> Response:
-        path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
-        if path not in ROUTES and (path, request.method) != ("/", "POST"):
-            return other(error, request)
-        return JsonResponse(tgi_error(error), status_code=error.http_status, headers=error_headers(error))
 
-    return shape
+def _error_reply(error: EspalierError, _: Request) -> Response:
+    return JsonResponse(tgi_error(error), status_code=error.http_status, headers=error_headers(error))

@@ -14,12 +14,12 @@ from fastapi import APIRouter, Request
 from pydantic import ConfigDict, ValidationError
 from starlette.responses import Response
 
-from espalier.errors import EspalierError, InputError
+from espalier.errors import InputError
 from espalier.jobs.states import BatchState
 from espalier.jobs.values import Batch, BatchPlan, Kind
 from espalier.server.asking.words import known_words
 from espalier.server.bodies.wordlist_server import InvalidWordlistBody, WordlistParameters
-from espalier.server.http.errors import ErrorShape, NotFound
+from espalier.server.http.errors import ErrorShape, NotFound, shape_where
 from espalier.server.http.warnings import warning_header
 from espalier.server.http.wire import JsonResponse
 from espalier.server.routes.batch_store import PRIVATE, batch_store, in_store, limit_of, streamed, upload, wake
@@ -163,12 +163,7 @@ def job_json(job: Batch) -> dict[str, Any]:
 
 def jobs_shape(otherwise: ErrorShape) -> ErrorShape:
     """The replies to errors: `{"detail": ...}` on these routes, whatever WORDLIST_SERVER_COMPAT says."""
-
-    def shape(error: EspalierError, request: Request) -> Response:
-        path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
-        return wordlist_server_error(error, request) if path.startswith(PREFIX) else otherwise(error, request)
-
-    return shape
+    return shape_where(lambda path, _: path.startswith(PREFIX), wordlist_server_error, otherwise)
 
 
 def _options(request: Request) -> dict[str, Any]:

@@ -33,6 +33,7 @@ from espalier.server.http.errors import (
     WrongMediaType,
     error_headers,
     openai_shape,
+    path_of,
     tell_cause,
 )
 from espalier.server.http.wire import JsonResponse
@@ -146,10 +147,8 @@ def _loc(path: str) -> list[str | int]:
 
 def wordlist_server_shape(error: EspalierError, request: Request) -> Response:
     """The reply to an error: `{"detail": ...}` on the word-list server's routes, OpenAI's shape elsewhere."""
-    path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
-    if path not in ROUTES:
-        return openai_shape(error, request)
-    return wordlist_server_error(error, request)
+    write = wordlist_server_error if path_of(request) in ROUTES else openai_shape
+    return write(error, request)
 
 
 def wordlist_server_error(error: EspalierError, request: Request) -> Response:
