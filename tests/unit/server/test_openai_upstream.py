@@ -79,24 +79,17 @@ def test_log_probabilities_and_a_contract_that_says_checked_reach_the_client(cli
 )
 def test_embeddings_and_rerank_are_passed_on(path: str, asked_path: str, body: dict[str, Any]) -> None:
     answer = {"object": "list", "data": [{"index": 0, "embedding": [0.5, 1.0]}]}
-
-    def embeds(asked: Asked) -> list[bytes | Hang]:
-        return [reply({"data": [{"id": "toy"}]} if asked.path == "/v1/models" else answer)]
-
-    with scripted_server(embeds) as server:
-        engine = espalier.load(engine="openai", url=server.address)
-        with TestClient(make_app(engine=engine)) as api:
-            passed = api.post(path, json=body)
+    passed, asked = ask_in_front(answer, path, body)
     assert (passed.status_code, passed.json()) == (200, answer)
-    assert (server.asked[-1].path, server.asked[-1].body) == (asked_path, {**body, "model": "toy"})
+    assert (asked[-1].path, asked[-1].body) == (asked_path, {**body, "model": "toy"})
 
 
 def vectors(*data: dict[str, Any]) -> dict[str, Any]:
     return {"object": "list", "data": [*data], "usage": {"prompt_tokens": 7, "total_tokens": 7}}
 
 
-def ask_embeddings_server(answer: Any, path: str, body: dict[str, Any]) -> tuple[Any, list[Asked]]:
-    """Our reply in front of a server that embeds, and what that server was asked."""
+def ask_in_front(answer: Any, path: str, body: dict[str, Any]) -> tuple[Any, list[Asked]]:
+    """Our reply in front of a server that gives this answer, and all that the server was asked."""
 
     def embeds(asked: Asked) -> list[bytes | Hang]:
         return [reply({"data": [{"id": "toy"}]} if asked.path == "/v1/models" else answer)]
@@ -105,7 +98,13 @@ def ask_embeddings_server(answer: Any, path: str, body: dict[str, Any]) -> tuple
         engine = espalier.load(engine="openai", url=server.address)
         with TestClient(make_app(engine=engine)) as api:
             passed = api.post(path, json=body)
-    return passed, [asked for asked in server.asked if asked.path == "/v1/embeddings"]
+    return passed, server.asked
+
+
+def ask_embeddings_server(answer: Any, path: str, body: dict[str, Any]) -> tuple[Any, list[Asked]]:
+    """As `ask_in_front`, with what `/v1/embeddings` was asked."""
+    passed, asked = ask_in_front(answer, path, body)
+    return passed, [one for one in asked if one.path == "/v1/embeddings"]
 
 
 def test_ollamas_texts_get_the_other_servers_vectors_in_their_order() -> None:

@@ -53,6 +53,12 @@ def write_file(store: BatchStore) -> Iterator[BinaryIO]:
         yield file
 
 
+def multipart_form(**fields: dict[str, Any]) -> dict[str, Any]:
+    """What documents a form whose fields are all required. fields: the schema of each."""
+    schema = {"type": "object", "required": list(fields), "properties": fields}
+    return {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": schema}}}}
+
+
 async def upload(
     request: Request,
     process: Process,

@@ -13,28 +13,21 @@ from espalier.errors import InputError
 from espalier.server.bodies.batches import LEAST_SECONDS, MOST_SECONDS, file_json, inner_file_id, shown_file_id
 from espalier.server.http.errors import BadRequest, NotFound, documented
 from espalier.server.http.wire import JsonResponse
-from espalier.server.routes.batch_store import PRIVATE, batch_store, in_store, limit_of, page_json, streamed, upload
+from espalier.server.routes.batch_store import (
+    PRIVATE,
+    batch_store,
+    in_store,
+    limit_of,
+    multipart_form,
+    page_json,
+    streamed,
+    upload,
+)
 from espalier.store.batches.open import BatchStore
 
 MOST = 10_000
 STATUSES = (400, 401, 404, 429, 500, 503)
-FORM = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "multipart/form-data": {
-                "schema": {
-                    "type": "object",
-                    "required": ["file", "purpose"],
-                    "properties": {
-                        "file": {"type": "string", "format": "binary"},
-                        "purpose": {"type": "string", "enum": ["batch"]},
-                    },
-                }
-            }
-        },
-    }
-}
+FORM = multipart_form(file={"type": "string", "format": "binary"}, purpose={"type": "string", "enum": ["batch"]})
 router = APIRouter(tags=["openai"])
 
 

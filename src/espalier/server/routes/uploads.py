@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -22,8 +21,7 @@ from espalier.server.http.body import read_object
 from espalier.server.http.errors import BadRequest, BodyTooLarge, NotFound, documented
 from espalier.server.http.warnings import warning_header
 from espalier.server.http.wire import JsonResponse, to_bytes
-from espalier.server.process.state import Process
-from espalier.server.routes.batch_store import PIECE, PRIVATE, batch_store, upload, write_file
+from espalier.server.routes.batch_store import PIECE, PRIVATE, batch_store, multipart_form, upload, write_file
 from espalier.store.batches.files import HIDDEN
 from espalier.store.batches.open import BatchStore
 
@@ -33,20 +31,7 @@ UPLOAD, PART = f"{HIDDEN}upload", f"{HIDDEN}part"
 SECONDS = 3600.0
 """How long an upload may take, as at OpenAI."""
 STATUSES = (400, 401, 404, 408, 413, 415, 429, 500, 503)
-DATA = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "multipart/form-data": {
-                "schema": {
-                    "type": "object",
-                    "required": ["data"],
-                    "properties": {"data": {"type": "string", "format": "binary"}},
-                }
-            }
-        },
-    }
-}
+DATA = multipart_form(data={"type": "string", "format": "binary"})
 router = APIRouter(tags=["openai"])
 
 
@@ -146,13 +131,13 @@ async def complete_upload(request: Request, upload_id: str) -> Response:
 async def cancel_upload(request: Request, upload_id: str) -> Response:
     """Give an upload up. Its parts are deleted when they expire."""
 
-    def cancel(process: Process, store: BatchStore, caller: str) -> Json:
+    def cancel(store: BatchStore, caller: str) -> Json:
         pending = _pending(store, upload_id, caller)
         store.files.remove(pending.row["id"], caller=caller)
         return pending.show("cancelled")
 
     async with batch_store(request) as (process, store, caller):
-        shown = await process.pools.saving.run(lambda: cancel(process, store, caller.name), owner=caller.name)
+        shown = await process.pools.saving.run(lambda: cancel(store, caller.name), owner=caller.name)
     return JsonResponse(shown, headers=PRIVATE)
 
 
@@ -186,18 +171,15 @@ def _join(
     store: BatchStore, pending: PendingUpload, parts: Sequence[Mapping[str, Any]], md5: str | None, caller: str
 ) -> Mapping[str, Any]:
     """The row of the whole file. Raises BadRequest for another checksum."""
-    expiry = pending.body.expires_after
+    expiry, digest = pending.body.expires_after, hashlib.md5(usedforsecurity=False)
     with write_file(store) as file:
         for part in parts:
             with closing(store.files.open(part["id"])) as source:
-                shutil.copyfileobj(source, file)
-        if md5 is not None:
-            digest = hashlib.md5(usedforsecurity=False)
-            file.seek(0)
-            while piece := file.read(PIECE):
-                digest.update(piece)
-            if digest.hexdigest() != md5.lower():
-                raise BadRequest("the file has another checksum", field="md5")
+                while piece := source.read(PIECE):
+                    file.write(piece)
+                    digest.update(piece)
+        if md5 is not None and digest.hexdigest() != md5.lower():
+            raise BadRequest("the file has another checksum", field="md5")
         return store.files.add(
             file,
             caller=caller,
