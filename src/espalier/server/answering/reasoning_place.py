@@ -112,7 +112,9 @@ class PlacedReasoning:
             if isinstance(happened, FinishEvent):
                 return replace(happened, deltas=rest, result=_omit(happened.result))
             return replace(happened, deltas=rest)
-        content = self._contents.setdefault(run, self._new())
+        if run not in self._contents:
+            self._contents[run] = self._new()
+        content = self._contents[run]
         deltas = tuple(placed for delta in happened.deltas for placed in content.of(delta))
         if not isinstance(happened, FinishEvent):
             return replace(happened, deltas=deltas)

@@ -207,10 +207,8 @@ async def _whole(running: Generation, dialect: Dialect[B], head: Head) -> bytes:
     placing = place_reasoning(running)
     async with aclosing(running.events()) as events:
         async for burst in events:
-            for index, happened in burst:
-                shown = placing.of(index, happened)
-                if isinstance(shown, FinishEvent):
-                    results[index] = shown.result
+            shown = placing.all_of(burst)
+            results |= {index: happened.result for index, happened in shown if isinstance(happened, FinishEvent)}
     ordered = [results[index] for index in range(len(parsed.requests))]
     if running.process.settings.wordlist_server_compat and (logged := ordered[0].activations) is not None:
         head = replace(head, id=logged.record.prompt_hash)  # the logging server's key of the entry

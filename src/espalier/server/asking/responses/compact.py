@@ -22,8 +22,9 @@ SUMMARIZE = (
 def ask_compact(body: CompactBody, process: Process, *, history: Sequence[Json] = ()) -> ParsedResponsesRequest:
     """Read a body. history: the items of earlier responses. Raises what `ask_responses` raises."""
     fields = body.model_dump(exclude_unset=True, exclude_none=True, by_alias=True)
-    given = fields.get("input", [])
-    own = [{"type": "message", "role": "user", "content": given}] if isinstance(given, str) else given
+    own = fields.get("input", [])
+    if isinstance(own, str):
+        own = [{"type": "message", "role": "user", "content": own}]
     if not own and not history:
         raise BadRequest("there is no conversation", hint="input or previous_response_id", field="input")
     fields |= {"input": [*own, {"type": "message", "role": "user", "content": SUMMARIZE}], "store": False}
