@@ -78,15 +78,9 @@ class LostProperties:
         self, tokens: Sequence[int], spell: Callable[[int], bytes], text: str, favourites: RefusedFavourites
     ) -> Iterator[tuple[int, tuple[int, str]]]:
         """The steps at which a refused token may have begun a property: its number, the token, and what to say."""
-        read = b""
-        for step, token in enumerate(tokens):
-            refused = favourites.get(step)
-            if refused is not None:
-                written = read.decode("utf-8", "replace")
-                said = self._describe(written, spell(refused).decode("utf-8", "replace"), text)
-                if said:
-                    yield step, (refused, said)
-            read += spell(token)
+        for step, written, wish in wishes(tokens, spell, favourites):
+            if said := self._describe(written, wish, text):
+                yield step, (favourites[step], said)
 
     def _describe(self, written: str, refused: str, text: str) -> str:
         """What to say of a token that was refused after `written` if only the order refused it; "" where it begins no
@@ -122,6 +116,17 @@ class LostProperties:
 
 def _has_key(text: str, key: str) -> bool:
     return re.search(re.escape(key) + r"\s*:", text) is not None
+
+
+def wishes(
+    tokens: Sequence[int], spell: Callable[[int], bytes], favourites: RefusedFavourites
+) -> Iterator[tuple[int, str, str]]:
+    """The steps at which the favourite was refused: the number, what was written before, and what it spells."""
+    read = b""
+    for step, token in enumerate(tokens):
+        if step in favourites:
+            yield step, read.decode("utf-8", "replace"), spell(favourites[step]).decode("utf-8", "replace")
+        read += spell(token)
 
 
 def keys_begun(text: str) -> tuple[str, str]:

@@ -6,8 +6,7 @@
     and then the model wants `>`, which would end the text: a note says that the text is not what the model meant
 
 A model that forgets a closing tag meets the same refusal at the next argument's tag. Where the tag ended the text, the
-refusal comes behind it, at what the model goes on with. It knows no model, no sampling and
-no schema.
+refusal comes behind it, at what the model goes on with. It knows no model, no sampling and no schema.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from espalier.chat.argument_types import ALL, ArgumentTypes
 from espalier.chat.reading.turn_parser import TurnParser
 from espalier.chat.tools import ToolCall
 from espalier.decoding.step.record import RefusedFavourites
-from espalier.engines.local.lost_properties import keys_begun
+from espalier.engines.local.lost_properties import keys_begun, wishes
 
 STRUCTURE = '<,:{}[]"'
 """What stands behind the end of a text if the call goes on or ends."""
@@ -41,15 +40,8 @@ class LostTexts:
     ) -> tuple[str, ...]:
         """A note for each tag that was refused within a text. tokens: all that were generated. refused: of the text of
         a run of several sequences."""
-        favourites = refused or self.refused
-        notes: dict[str, None] = {}
-        read = b""
-        for step, token in enumerate(tokens):
-            if step in favourites:
-                wanted = spell(favourites[step]).decode("utf-8", "replace")
-                notes |= dict.fromkeys(self._describe(read.decode("utf-8", "replace"), wanted))
-            read += spell(token)
-        return tuple(notes)
+        wished = wishes(tokens, spell, refused or self.refused)
+        return tuple(dict.fromkeys(note for _, written, wish in wished for note in self._describe(written, wish)))
 
     def _describe(self, written: str, refused: str) -> Iterator[str]:
         """What to say where a token completes a tag within a text, or goes on with the text behind its end."""

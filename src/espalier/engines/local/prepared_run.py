@@ -75,8 +75,8 @@ class PreparedRun:
         lost: LostProperties | LostTexts | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """watch: gets the hidden states. scores: gets the measured prompt. lost: says what of the text
-        the constraint lost. now: epoch seconds, noted with captured states."""
+        """watch: gets the hidden states. scores: gets the measured prompt. lost: says what of the text the
+        constraint lost. now: epoch seconds, noted with captured states."""
         self.model, self.request, self.turn, self.seed = model, request, turn, seed
         self.compile_seconds = compile_seconds
         self.sequences = sequences  # how many the model holds at once
