@@ -59,17 +59,20 @@ def bases() -> Iterator[Path]:
 
 def folder_of(module: str) -> Path | None:
     """Where a module's kernels are, or are to be kept; None if nothing can be written."""
-    name = name_of(module)
-    folders = [base / name for base in bases()]
-    return next((folder for folder in folders if (folder / COMPLETE).exists()), None) or next(
-        filter(_is_writable, folders), None
-    )
+    return _complete_folder(module) or next(filter(_is_writable, _folders(module)), None)
 
 
 def is_compiled(module: str) -> bool:
-    """Whether all kernels of a module are compiled for this processor."""
-    folder = folder_of(module)
-    return folder is not None and (folder / COMPLETE).exists()
+    """Whether all kernels of a module are compiled for this processor. It only looks: it is asked again and again."""
+    return _complete_folder(module) is not None
+
+
+def _folders(module: str) -> Iterator[Path]:
+    return (base / name_of(module) for base in bases())
+
+
+def _complete_folder(module: str) -> Path | None:
+    return next((folder for folder in _folders(module) if (folder / COMPLETE).exists()), None)
 
 
 def _is_writable(folder: Path) -> bool:

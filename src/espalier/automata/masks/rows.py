@@ -4,6 +4,7 @@ walk leaves to others. It knows no vocabulary.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable
 from functools import lru_cache
 from typing import Generic, TypeVar
@@ -22,7 +23,7 @@ from espalier.time_limit import check as check_time
 State = TypeVar("State", bound=Hashable)
 
 
-class StateRows(Generic[State]):
+class StateRows(ABC, Generic[State]):
     """The states met so far as rows of a table, see `walker.Rows`. Clear it only between walks."""
 
     def __init__(self, classes: NDArray[np.uint8], letters: int, max_rows: int) -> None:
@@ -76,13 +77,13 @@ class StateRows(Generic[State]):
             row[selector] = target
         self.known[number] = 1
 
+    @abstractmethod
     def may_return(self, state: State) -> bool:
         """Whether the rule may end in a state."""
-        raise NotImplementedError
 
+    @abstractmethod
     def moves(self, state: State) -> Iterable[tuple[ByteSet, int]]:
         """The sets of letters that a state reads, each with the row of the state after them."""
-        raise NotImplementedError
 
 
 class StackRows(StateRows[Stacks]):

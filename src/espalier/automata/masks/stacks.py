@@ -317,9 +317,8 @@ class StackAutomaton:
             for call in net.calls[at]:
                 # Where `_expand` looks at the set below, the result depends on that set.
                 holds = holds and (net.pure[call[1]] or not self._loops(call[1]))
-                for place in (
-                    call if net.least[call[0]] == 0 else call[:1]
-                ):  # it returns at once only if it may be empty
+                may_be_empty = net.least[call[0]] == 0  # only then does it return at once
+                for place in call if may_be_empty else call[:1]:
                     if place not in reached:
                         reached.add(place)
                         if not self._plain[place]:

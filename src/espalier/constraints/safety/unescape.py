@@ -10,7 +10,7 @@ import numpy as np
 from espalier.constraints.safety.readings import NESTED, SINGLE
 from espalier.kernels.compiled import kernel
 
-# compiled with: b9a185a3
+# compiled with: c5124631
 
 INT64: Any = np.int64
 """Makes an int64 of a number in the source, for which numba would compile a function once more."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from espalier.kernels.compiled import BOOL, BOOLS, F32, F64, I64, INT, kernel
 
-# compiled with: 06be83f0
+# compiled with: 417fb10f
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are in the docstrings
 

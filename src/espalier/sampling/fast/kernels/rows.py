@@ -37,7 +37,7 @@ from espalier.sampling.fast.kernels.places import taken
 from espalier.sampling.fast.kernels.sums import find_mass
 from espalier.tokens.mask import LARGEST
 
-# compiled with: 65543d2e
+# compiled with: 38dae8ba
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are in the docstrings
 
