@@ -31,7 +31,7 @@ class Gate(Protocol):
         """The caller, from the Authorization header or `?token=`. Raises Unauthorized."""
         ...
 
-    def admit(self, caller: Caller, *, requests: int = 1) -> AbstractAsyncContextManager[None]:
+    def admit(self, caller: Caller, *, requests: int = 1, sequences: int = 0) -> AbstractAsyncContextManager[None]:
         """Held open while a generation runs. requests: how many outputs. Raises TooManyRequests with `retry_after`."""
         ...
 

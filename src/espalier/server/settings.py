@@ -146,7 +146,7 @@ class ServerSettings:
         int | None, Field("Tokens of ended requests that are kept; none: a sixteenth of the cache.", least=0)
     ] = None
     concurrent_per_key: Annotated[
-        int | None, Field("Outputs at once, for keys that do not say otherwise.", least=1)
+        int | None, Field("Outputs, beams and particles at once, for keys that do not say otherwise.", least=1)
     ] = None
     requests_per_minute: Annotated[int | None, Field("For keys that do not say otherwise.", least=1)] = None
     cpu_seconds_per_minute: Annotated[

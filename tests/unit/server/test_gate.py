@@ -124,6 +124,22 @@ def test_outputs_count_one_by_one_and_more_than_the_limit_is_a_wrong_request():
     asyncio.run(main())
 
 
+def test_beams_and_particles_count_as_running_at_once_and_not_against_the_rate():
+    """A key with two at once ran four searches of 64 particles."""
+
+    async def main():
+        gate = gate_of(REQUESTS_PER_MINUTE="10")
+        async with gate.admit(TEAM, requests=1, sequences=2):
+            with pytest.raises(TooManyRequests):
+                await admit(gate)
+        with pytest.raises(InputError, match="64 sequences are asked for; this key may have 2 at once"):
+            await admit(gate, requests=1, sequences=64)
+        async with gate.admit(OTHER, requests=1, sequences=64):
+            pass
+
+    asyncio.run(main())
+
+
 def test_keys_without_limits_have_those_of_the_settings():
     async def main():
         gate = gate_of(CONCURRENT_PER_KEY="1")

@@ -14,6 +14,7 @@ from typing import Any
 from espalier.engines.llamacpp.library import misfit, reasons
 from espalier.engines.llamacpp.weights import LlamaFile, is_out_of_memory, load_lora
 from espalier.engines.options import KV_TYPES, EngineOptions
+from espalier.engines.scheduling.room import with_spare
 from espalier.errors import GenerationError, InputError, LimitExceeded
 
 CONTEXT = 4096  # default positions of one sequence: a trained context of 128 Ki would fill the memory
@@ -112,13 +113,13 @@ def is_unified(options: EngineOptions) -> bool:
 
 
 def _sequences(lib: Any, file: LlamaFile, options: EngineOptions) -> int:
-    """Sequences at once."""
+    """Sequences at once. In one cache for all, an eighth more than a run may have: they take no memory."""
     most = int(lib.llama_max_parallel_sequences())
     default = STATES if file.is_recurrent else SEQUENCES if is_unified(options) else SHARES
     sequences = options.sequences or min(most, default)
     if sequences > most:
         raise InputError(f"llama.cpp runs at most {most} sequences at once, not {sequences}", field="sequences")
-    return sequences
+    return min(most, with_spare(sequences)) if is_unified(options) and not file.is_recurrent else sequences
 
 
 def _size(context: int, sequences: int, options: EngineOptions) -> int:

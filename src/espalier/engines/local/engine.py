@@ -30,7 +30,7 @@ from espalier.engines.local.step_engine import RunDriver
 from espalier.engines.local.turns import PreparedTurn, TurnMaker
 from espalier.engines.protocols import Engine
 from espalier.engines.scheduling.drive import drive
-from espalier.engines.scheduling.room import Room
+from espalier.engines.scheduling.room import Room, run_sequences
 from espalier.errors import CapabilityError, InputError, PromptTooLong
 from espalier.tokens.vocab import Vocab, first_difference
 from espalier.wording import RAW, OptionText
@@ -123,7 +123,7 @@ class LocalEngine:
             truncate=self.model.can_truncate,
             fork=True,
             max_context=self.model.max_positions,
-            max_sequences=self.model.max_sequences,
+            max_sequences=run_sequences(self.model),
             native_sampler=self._has_native,
             activations=self._sites,
             draft_model=self._runs.has_sibling,

@@ -40,6 +40,7 @@ from espalier.engines.local.lost_texts import LostTexts
 from espalier.engines.local.ports import MakeNative
 from espalier.engines.local.prepared_run import PreparedRun, watched
 from espalier.engines.local.turns import PreparedTurn
+from espalier.engines.scheduling.room import run_tokens
 from espalier.errors import CapabilityError, InputError, PromptTooLong, UnsupportedError
 from espalier.sampling.chain import Chain
 from espalier.sampling.config import MAX_N
@@ -304,5 +305,6 @@ def _max_tokens(asked: int, prompt: int, sequences: int, model: StepModel | None
     most = min(asked, model.max_positions - prompt + 1)
     if sequences == 1:
         return most
-    # Every sequence must be able to grow to this length: a cache that fills up during a run is an error.
-    return max(1, min(most, (model.capacity - prompt) // sequences + 1))
+    # Every sequence must be able to grow to this length: a cache that fills up during a run is an error. Others find
+    # room beside the largest run.
+    return max(1, min(most, (run_tokens(model) - prompt) // sequences + 1))

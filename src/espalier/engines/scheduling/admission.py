@@ -5,17 +5,15 @@ It knows no plans and runs nothing. It is not thread-safe: the scheduler calls i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeVar
 
 from espalier.decoding.ports import StepModel
 from espalier.engines.scheduling.fair_queue import FairQueue
 from espalier.engines.scheduling.lanes import Ticket
-from espalier.engines.scheduling.room import Room
+from espalier.engines.scheduling.room import FOR_OTHERS, Room, run_sequences
+from espalier.engines.scheduling.served import Served
 
-FOR_OTHERS = 8
-"""One lane of so many is left to requests that have none, when several outputs of one request wait; of twice as many,
-to owners that have none: whoever asks for one text never waits until one of another's long texts ends. The same part
-of the KV cache is left to smaller requests, where large ones fill it."""
 FEWEST = 4
 """With fewer lanes all may be one owner's."""
 Key = TypeVar("Key")
@@ -34,10 +32,12 @@ class Admission:
         #: whether sequences take each other's room in the KV cache
         self.shares = model.capacity < model.max_sequences * model.max_positions
         self._spare = model.capacity // FOR_OTHERS  # tokens
+        self._spare_sequences = model.max_sequences - run_sequences(model)
         #: the tickets that wait
         self.waiting: FairQueue[Ticket] = FairQueue()
         self._running: set[Ticket] = set()
-        self._owners: dict[str, int] = {}  # running tickets of each owner
+        self._owners: dict[str, int] = {}  # sequences of the running tickets of each owner
+        self._served = Served()
         self._requests: dict[object, int] = {}  # running tickets of each request with several outputs
         self._first: str | None = None  # the owner of the first ticket
         self._has_others = False  # whether another owner has ever asked
@@ -51,7 +51,13 @@ class Admission:
         """Let a ticket wait."""
         self._first = ticket.owner if self._first is None else self._first
         self._has_others |= ticket.owner != self._first
+        self._served.arrive(ticket.owner)
         self.waiting.add(ticket)
+
+    def leave(self, ticket: Ticket) -> None:
+        """A waiting ticket waits no more."""
+        self.waiting.remove(ticket)
+        self._served.leave(ticket.owner)
 
     def begin_next(self) -> Ticket | None:
         """The next ticket that may begin now, with its room reserved; None if there is none."""
@@ -60,16 +66,18 @@ class Admission:
             return None
         self.waiting.remove(ticket)
         self._running.add(ticket)
-        _add(self._owners, ticket.owner, 1)
+        _add(self._owners, ticket.owner, ticket.sequences)
         if ticket.request is not None:
             _add(self._requests, ticket.request, 1)
         self._ahead += ticket.ahead
         return ticket
 
-    def end(self, ticket: Ticket) -> None:
-        """A running ticket has ended: give its room back."""
+    def end(self, ticket: Ticket, passes: int) -> None:
+        """A running ticket has ended: give its room back. passes: how often the model ran while it did."""
         self._running.remove(ticket)
-        _add(self._owners, ticket.owner, -1)
+        _add(self._owners, ticket.owner, -ticket.sequences)
+        self._served.charge(ticket.owner, passes * ticket.sequences + len(ticket.prompt))
+        self._served.leave(ticket.owner)
         if ticket.request is not None:
             _add(self._requests, ticket.request, -1)
         self._ahead -= ticket.ahead
@@ -79,19 +87,22 @@ class Admission:
         """The next ticket in fair order that fits. No ticket overtakes the next in turn, but into lanes that are not
         for that one, or a small one into room that is too little for it. Without fairness: the first, where a lane is
         free."""
-        ticket = self.waiting.next(self._owners)
+        ticket = self._first_in_turn()
         if not self._is_fair:
             return ticket if len(self._running) < self.most else None
         if ticket is None or self._fits(ticket):
             return ticket
         if len(self._running) >= self._lanes_for(ticket):  # the last lanes are for others
-            return self.waiting.next(self._owners, lambda other: other.owner == ticket.owner and self._fits(other))
+            return self._first_in_turn(lambda other: other.owner == ticket.owner and self._fits(other))
         if all(running.ahead for running in self._running):
             return None  # whoever has overtaken ends first, so the next in turn does not wait forever
-        small = self.waiting.next(self._owners, lambda other: self._may_overtake(other, ticket) and self._fits(other))
+        small = self._first_in_turn(lambda other: self._may_overtake(other, ticket) and self._fits(other))
         if small is not None:
             small.ahead = small.size
         return small
+
+    def _first_in_turn(self, may: Callable[[Ticket], bool] | None = None) -> Ticket | None:
+        return self.waiting.next(self._owners, may, served=self._served.counts)
 
     def _may_overtake(self, ticket: Ticket, large: Ticket) -> bool:
         """Whether a ticket is so small that it takes half at most of what is left of the spare room."""
@@ -118,7 +129,9 @@ class Admission:
         if self.shares:
             spare = self._spare if ticket.request in self._requests else min(ticket.size, self._spare)
         has_lane = len(self._running) < self._lanes_for(ticket)
-        return has_lane and self._room.fits(ticket.size, ticket.sequences, spare=spare)
+        is_first_text = ticket.sequences == 1 and ticket.owner not in self._owners
+        left = 0 if is_first_text else self._spare_sequences
+        return has_lane and self._room.fits(ticket.size, ticket.sequences + left, spare=spare)
 
 
 def _add(counts: dict[Key, int], key: Key, change: int) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
+from types import MappingProxyType
 from typing import Generic, Protocol, TypeVar
 
 
@@ -48,9 +49,16 @@ class FairQueue(Generic[T]):
         if not queue:
             del self._queues[item.owner]
 
-    def next(self, running: Mapping[str, int], may: Callable[[T], bool] | None = None) -> T | None:
+    def next(
+        self,
+        running: Mapping[str, int],
+        may: Callable[[T], bool] | None = None,
+        *,
+        served: Mapping[str, int] = MappingProxyType({}),
+    ) -> T | None:
         """The next item, which stays in the queue: the oldest first item among the owners with the fewest running
-        items. may: which items may be next; None for all.
+        items, and of these among those served least. may: which items may be next; None for all. served: what each
+        owner has had so far, in any unit.
 
         No owner waits forever: once its running items end it has none, and its first item becomes the oldest.
         """
@@ -58,7 +66,7 @@ class FairQueue(Generic[T]):
         heads = [item for queue in queues for item in islice(queue if may is None else filter(may, queue), 1)]
         if len(heads) < 2:
             return heads[0] if heads else None
-        return min(heads, key=lambda item: (running.get(item.owner, 0), item.number))
+        return min(heads, key=lambda item: (running.get(item.owner, 0), served.get(item.owner, 0), item.number))
 
     def has_place(self, owner: str, limit: int) -> bool:
         """Whether the owner may add an item. A full queue still accepts an owner that has less than its share, so

@@ -33,8 +33,8 @@ class Ticket:
     events. request: what the outputs of one request have in common; None for a ticket that stands alone.
 
     Set by the scheduler: number: order of arrival. arrived, began: when it was submitted, when it started. reused:
-    prompt tokens that a kept prefix spared. spent: CPU seconds that its steps took beyond their share. ahead: its size,
-    if it began before one whose turn it was; otherwise 0.
+    prompt tokens that a kept prefix spared. first_step: passes of the model before it began. spent: CPU seconds that
+    its steps took beyond their share. ahead: its size, if it began before one whose turn it was; otherwise 0.
     """
 
     plan: Plan
@@ -50,6 +50,7 @@ class Ticket:
     arrived: float = 0.0
     began: float | None = None
     reused: int = 0
+    first_step: int = 0
     cost_key: Hashable = None
     watch: Watch | None = None
     spent: float = 0.0

@@ -9,6 +9,27 @@ import threading
 
 from espalier.decoding.ports import StepModel
 
+FOR_OTHERS = 8
+"""One lane of so many is left to requests that have none, when several outputs of one request wait; of twice as many,
+to owners that have none: whoever asks for one text never waits until one of another's long texts ends. The same part
+of the KV cache is left to smaller requests, where large ones fill it; and beside as many sequences as one run may have,
+one of so many is left to owners that have none."""
+
+
+def with_spare(sequences: int) -> int:
+    """How many sequences a model must hold, so that one run may have that many and some are left to others."""
+    return sequences + sequences // FOR_OTHERS
+
+
+def run_sequences(model: StepModel) -> int:
+    """The most sequences of one run. Of what `with_spare` gives it is what was asked for."""
+    return model.max_sequences - model.max_sequences // (FOR_OTHERS + 1)
+
+
+def run_tokens(model: StepModel) -> int:
+    """The most tokens in the KV cache that a run of several sequences may grow to."""
+    return model.capacity - model.capacity // FOR_OTHERS
+
 
 class Room:
     """The reserved tokens and sequences of one model, which its schedulers share. Thread-safe."""

@@ -294,11 +294,11 @@ class Scheduler:
             self.refuse("the engine is closed" if error is None else f"the engine has stopped: {error}")
             waiting = [*self._waiting]
             for ticket in waiting:
-                self._waiting.remove(ticket)
+                self._admission.leave(ticket)
             self._gone.clear()
             lanes = [*self._lanes.values()]
             for lane in lanes:
-                self._admission.end(lane.ticket)
+                self._end(lane.ticket)
             self._lanes.clear()
             self._joined.clear()
         for ticket in (*waiting, *(lane.ticket for lane in lanes)):
@@ -349,7 +349,7 @@ class Scheduler:
             self._fail(lane, why)
             return
         with self._lock:
-            self._waiting.remove(ticket)
+            self._admission.leave(ticket)
         self._over(ticket, _close_plan(ticket, why))
 
     def _join(self) -> None:
@@ -359,7 +359,7 @@ class Scheduler:
                 ticket = self._admission.begin_next()
                 if ticket is None:
                     return
-                ticket.began = self._clock()
+                ticket.began, ticket.first_step = self._clock(), self._passes.steps
                 lane = self._lanes[ticket] = Lane(ticket)
             self._passes.make_room(self._room.tokens, self._room.sequences, lane)
             self._joined.append(lane)
@@ -434,9 +434,12 @@ class Scheduler:
         ticket = lane.ticket
         with self._lock:
             del self._lanes[ticket]
-            self._admission.end(ticket)
+            self._end(ticket)
         self._passes.free(lane, keep=keep)
         self._passes.make_room(self._room.tokens, self._room.sequences)
+
+    def _end(self, ticket: Ticket) -> None:
+        self._admission.end(ticket, passes=self._passes.steps - ticket.first_step)
 
     def _over(self, ticket: Ticket, last: PlanEvent) -> None:
         with self._lock:

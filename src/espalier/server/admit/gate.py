@@ -69,10 +69,11 @@ class KeyGate:
             )
         return self.keyring.identify(secret)
 
-    def admit(self, caller: Caller, *, requests: int = 1) -> AbstractAsyncContextManager[None]:
-        """Held open while generations run. requests: how many outputs; each one counts. Raises TooManyRequests, and
-        InputError for more outputs than the key's limit."""
-        return self._admit(caller, requests)
+    def admit(self, caller: Caller, *, requests: int = 1, sequences: int = 0) -> AbstractAsyncContextManager[None]:
+        """Held open while generations run. requests: how many outputs; each one counts against the rate. sequences: how
+        many sequences of the model their beams and particles take, which count as running at once; at least one for
+        each output. Raises TooManyRequests, and InputError for more outputs or sequences than the key's limit."""
+        return self._admit(caller, requests, max(requests, sequences))
 
     def admit_cheap(self, caller: Caller) -> None:
         """Count a request of a route that costs nearly nothing, in this process alone and apart from other routes.
@@ -95,22 +96,29 @@ class KeyGate:
         return None if key is None else key.cpu_seconds_per_minute or self._settings.cpu_seconds_per_minute
 
     @asynccontextmanager
-    async def _admit(self, caller: Caller, requests: int) -> AsyncIterator[None]:
+    async def _admit(self, caller: Caller, requests: int, sequences: int) -> AsyncIterator[None]:
         if wait := self._cpu.wait(caller.name):
             raise TooManyRequests(
                 f"this key has used its {self._cpu_limit(caller.name):g} CPU seconds a minute", retry_after=wait
             )
         key, rate = self.keyring.named(caller.name), self._rate(caller)
         slots = (key.concurrent if key else None) or self._settings.concurrent_per_key
-        for limit, what in ((rate, "a minute"), (slots, "at once")):
-            if limit is not None and requests > limit:
-                raise InputError(f"{requests} outputs are asked for; this key may have {limit} {what}", field="n")
+        if rate is not None and requests > rate:
+            raise InputError(f"{requests} outputs are asked for; this key may have {rate} a minute", field="n")
+        if slots is not None and sequences > slots:
+            if sequences == requests:
+                raise InputError(f"{requests} outputs are asked for; this key may have {slots} at once", field="n")
+            raise InputError(
+                f"{sequences} sequences are asked for; this key may have {slots} at once",
+                hint="fewer beams, particles or outputs; each beam and each particle is a sequence",
+                field="n",
+            )
         holder = secrets.token_hex(16)
         is_held = slots is not None
         try:
             # Slots first: a request refused for lack of a slot must not use up the rate.
             if slots is not None:
-                enter = partial(self._counters.enter, caller.name, slots, holder, self._now(), requests)
+                enter = partial(self._counters.enter, caller.name, slots, holder, self._now(), sequences)
                 is_held = await self._count(enter)
                 if not is_held:
                     raise TooManyRequests(

@@ -16,6 +16,8 @@ from typing import Any
 from espalier.constraints.json_schema.compile import contract_of
 from espalier.constraints.spec import JsonSchema
 from espalier.constraints.tools.schemas import closed_entries
+from espalier.decoding.plan import Strategy
+from espalier.decoding.strategies import STRATEGIES
 from espalier.engines.base import Request
 from espalier.engines.protocols import Running
 from espalier.errors import DeadlineExceeded, EspalierError, LimitExceeded
@@ -81,11 +83,10 @@ async def generating(
         constraint=generation.kind,
         stream=parsed.stream,
     )
-    async with process.gate.admit(caller, requests=len(parsed.requests) * parsed.returned):
+    outputs = len(parsed.requests) * parsed.returned
+    async with process.gate.admit(caller, requests=outputs, sequences=sum(map(_sequences, parsed.requests))):
         await _submit(generation, is_small=log_state.get(BODY_BYTES, SMALL) < SMALL)
-        process.meter.started(
-            route=route, max_tokens=sampling.max_tokens, outputs=len(parsed.requests) * parsed.returned
-        )
+        process.meter.started(route=route, max_tokens=sampling.max_tokens, outputs=outputs)
         try:
             yield generation
         except Exception as error:
@@ -97,6 +98,12 @@ async def generating(
                     output.running.cancel()
                 generation.count(index, None, generation.code)
             logs.add_fields(log_state, **generation.line())
+
+
+def _sequences(request: Request) -> int:
+    """How many sequences of the model an output takes."""
+    strategy: Strategy = STRATEGIES.load(request.strategy)
+    return strategy.sequences(request.decoding)
 
 
 async def _submit(generation: Generation, *, is_small: bool) -> None:

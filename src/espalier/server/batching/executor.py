@@ -70,7 +70,7 @@ class NoLimits:
     def charge(self, name: str, seconds: float) -> None:
         self._gate.charge(name, seconds)
 
-    def admit(self, caller: Caller, *, requests: int = 1) -> AbstractAsyncContextManager[None]:
+    def admit(self, caller: Caller, *, requests: int = 1, sequences: int = 0) -> AbstractAsyncContextManager[None]:
         return self._free()
 
     @contextlib.asynccontextmanager
