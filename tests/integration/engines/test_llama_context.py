@@ -132,7 +132,7 @@ def test_a_context_that_is_not_what_was_asked_for_is_refused(folder):
     real = module.library()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "library", lambda: Moved(real, 0, 10, does=True))
-        with pytest.raises(CapabilityError, match="n_seq_max is 1 where 64"):
+        with pytest.raises(CapabilityError, match="n_seq_max is 1 where 72"):
             LlamaStepModel(file, EngineOptions())
 
 
