@@ -16,8 +16,9 @@ from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from espalier.errors import Cancelled
-from espalier.server.asgi import Edge, LocalOnly
+from espalier.server.asgi import Edge, OriginGuard
 from espalier.server.http import errors
+from espalier.server.http.browsers import allow_origins
 from espalier.server.observe import logs
 from espalier.server.ports import Gate, TraceStore
 from espalier.server.process.deps import caller_of, request_id_of
@@ -80,7 +81,8 @@ def create_proxy_app(
     api.router.default = relay
     errors.install(api)
     # The last one added is the outermost.
-    api.add_middleware(LocalOnly)
+    allow_origins(api, settings.cors_origins)
+    api.add_middleware(OriginGuard, settings=settings)
     api.add_middleware(Edge)
     api.add_middleware(logs.AccessLog)
     return api
